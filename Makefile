@@ -1,0 +1,100 @@
+# Every command of the project. `make` alone lists them.
+.DEFAULT_GOAL := help
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+JOBS ?= 2
+UV ?= uv
+VENV := .venv
+BIN := $(VENV)/bin
+
+# The environment holds what the lock says and nothing else.
+export PYTHONNOUSERSITE := 1
+unexport PYTHONPATH PYTHONHOME
+
+# Named after this folder: a tree that was copied with its .venv would otherwise run the original.
+STAMP := $(VENV)/.installed-$(shell printf %s '$(CURDIR)' | cksum | cut -d' ' -f1)
+
+# The tests run side by side; BLAS threads on top of that only get in each other's way.
+ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest
+
+.PHONY: help
+help: ## List the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: venv
+venv: $(STAMP) ## Create .venv from the hash-locked requirements (PYTHON=python3.12 picks the Python)
+
+# Naming another Python than the one in .venv builds it anew.
+ifneq ($(origin PYTHON),file)
+ifneq ($(shell $(PYTHON) -V 2>&1),$(shell $(BIN)/python -V 2>&1))
+.PHONY: other-python
+other-python:
+	@rm -f $(STAMP)
+$(STAMP): other-python
+endif
+endif
+
+$(STAMP): requirements/lock.txt pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo "There is no '$(PYTHON)' here. Name a Python 3.11, 3.12 or 3.13: make venv PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || { \
+	  echo "eigenveil needs Python 3.11, 3.12 or 3.13, and '$(PYTHON)' is $$($(PYTHON) -V 2>&1)." >&2; \
+	  echo "Name another one: make venv PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  version=$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+	  echo "'$(PYTHON)' cannot create virtual environments: its venv or ensurepip module is missing." >&2; \
+	  echo "On Debian and Ubuntu: sudo apt install python$$version-venv" >&2; exit 1; }
+	@[ -e $@ ] || { echo "Creating $(VENV) with $$($(PYTHON) -V)"; $(PYTHON) -m venv --clear $(VENV); }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/lock.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@touch $@
+
+.PHONY: demo
+demo: $(STAMP) ## Run a whole study on this machine and write its report to demo-out/
+	$(BIN)/eigenveil demo --out demo-out
+
+.PHONY: lint
+lint: $(STAMP) ## The gates before the tests: ruff, repo tests, mypy, import contracts
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+	$(PYTEST) -q tests/repo
+	$(BIN)/python -m mypy
+	$(BIN)/lint-imports --no-logo
+
+.PHONY: test
+test: lint ## The gates, then every test that is not marked slow
+	$(PYTEST) -n $(JOBS) -m 'not slow' --ignore=tests/repo
+
+.PHONY: test-full
+test-full: lint ## The gates, then every test
+	$(PYTEST) -n $(JOBS) --ignore=tests/repo
+
+.PHONY: bench
+bench: $(STAMP) ## Run the benchmarks
+	$(BIN)/python benchmarks/run.py
+
+.PHONY: format
+format: $(STAMP) ## Format the code and repair what ruff can repair
+	$(BIN)/python -m ruff check --fix .
+	$(BIN)/python -m ruff format .
+
+.PHONY: proto
+proto: $(STAMP) ## Generate the Python code of proto/ anew
+	$(BIN)/python proto/generate.py
+
+.PHONY: lock
+lock: ## Write requirements/lock.txt anew from pyproject.toml (needs uv)
+	@command -v $(UV) >/dev/null || { \
+	  echo "make lock needs uv; install it with: pipx install uv" >&2; exit 1; }
+	$(UV) pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest \
+	  --generate-hashes --no-emit-index-url --no-emit-find-links \
+	  --extra dev --output-file requirements/lock.txt pyproject.toml
+
+.PHONY: clean
+clean: ## Remove the environment, caches and everything that was built
+	rm -rf $(VENV) demo-out build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find core common server client proto tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,0 +1,46 @@
+"""What all our commands share: `--json`, errors as one line with their exit code, Ctrl-C as 130."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import click
+from rich.console import Console
+
+from eigenveil.errors import EigenveilError
+
+INTERRUPTED = 130
+
+console = Console(highlight=False)
+errors = Console(stderr=True, highlight=False)
+
+
+def say(value: dict[str, Any], as_json: bool, text: str) -> None:
+    """Print one result: a JSON object on one line, or text for a person."""
+    if as_json:
+        click.echo(json.dumps(value, sort_keys=True))
+    else:
+        console.print(text, markup=False)
+
+
+def run(group: click.Command) -> int:
+    """Run a command line and return its exit code; every foreseen error is one line on standard error."""
+    as_json = "--json" in sys.argv
+    try:
+        result = group.main(standalone_mode=False)
+    except EigenveilError as problem:
+        return _fail(problem.code.value, str(problem), problem.exit_code, as_json)
+    except click.ClickException as problem:
+        return _fail("usage", problem.format_message(), problem.exit_code, as_json)
+    except (KeyboardInterrupt, click.Abort):
+        return _fail("interrupted", "interrupted", INTERRUPTED, as_json)
+    return result if isinstance(result, int) else 0
+
+
+def _fail(code: str, message: str, exit_code: int, as_json: bool) -> int:
+    if as_json:
+        click.echo(json.dumps({"error": code, "message": message}, sort_keys=True))
+    errors.print(f"error [{code}]: {message}", markup=False, soft_wrap=True)
+    return exit_code

@@ -1,0 +1,104 @@
+"""The ledger on disk: rows that are only ever added, replayed through the pure ledger at start."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from dataclasses import fields
+
+from eigenveil.accounting import Cost
+from eigenveil.errors import Code, InternalError
+from eigenveil.ledger import Entry, EntryKind, replay
+from eigenveil_common.sqlite import Database
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS ledger (
+  "index" INTEGER PRIMARY KEY,
+  kind TEXT NOT NULL,
+  study TEXT NOT NULL,
+  round INTEGER NOT NULL,
+  query TEXT NOT NULL,
+  micro_rho INTEGER NOT NULL,
+  atto_delta TEXT NOT NULL,
+  at INTEGER NOT NULL,
+  previous TEXT NOT NULL UNIQUE,
+  digest TEXT NOT NULL UNIQUE
+) STRICT;
+CREATE TRIGGER ledger_is_append_only_update BEFORE UPDATE ON ledger
+  BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
+CREATE TRIGGER ledger_is_append_only_delete BEFORE DELETE ON ledger
+  BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
+"""
+COLUMNS = tuple(f.name for f in fields(Entry))
+
+
+Also = Callable[[sqlite3.Connection], None]
+
+
+class LedgerStore:
+    """The ledger of one data set, durable in `database` (whose schema includes `SCHEMA`).
+
+    `also` writes further rows in the same transaction as the entry (one sync for both, and neither
+    without the other); it runs even when the entry is there already and nothing is appended.
+    """
+
+    def __init__(self, database: Database, budget: Cost, clock: Callable[[], int]) -> None:
+        self._database = database
+        self._clock = clock
+        self.ledger = replay(budget, self.entries())
+
+    def entries(self) -> list[Entry]:
+        """Every row, in order."""
+        return [_entry(row) for row in self._database.rows('SELECT * FROM ledger ORDER BY "index"')]
+
+    def reserve(self, study: str, cost: Cost, also: Also | None = None) -> None:
+        """Set `cost` aside for `study`, durably on return. Raises as `Ledger.reserve`."""
+        self._append(self.ledger.reserve(study, cost, at=self._clock()), also)
+
+    def charge(
+        self, study: str, round: int, query: str, cost: Cost, also: Also | None = None
+    ) -> None:
+        """Spend `cost` for a round, durably on return; once only. Raises as `Ledger.charge`."""
+        self._append(self.ledger.charge(study, round, query, cost, at=self._clock()), also)
+
+    def settle(self, study: str, also: Also | None = None) -> None:
+        """End `study`, durably on return; frees what was not charged."""
+        self._append(self.ledger.settle(study, at=self._clock()), also)
+
+    def _append(self, entry: Entry | None, also: Also | None) -> None:
+        if entry is None and also is None:
+            return
+        with self._database.transaction() as change:
+            if entry is not None:
+                self._insert(change, entry)
+            if also is not None:
+                also(change)
+        if entry is not None:
+            self.ledger.apply(entry)
+
+    def _insert(self, change: sqlite3.Connection, entry: Entry) -> None:
+        self._same_head(change)
+        names = ", ".join(f'"{name}"' for name in COLUMNS)
+        marks = ", ".join("?" * len(COLUMNS))
+        change.execute(f"INSERT INTO ledger ({names}) VALUES ({marks})", _row(entry))
+
+    def _same_head(self, change: sqlite3.Connection) -> None:
+        stored = change.execute("SELECT COUNT(*) FROM ledger").fetchone()[0]
+        if stored != self.ledger.size:
+            raise InternalError(
+                Code.STORAGE,
+                f"the ledger has {stored} rows on disk and {self.ledger.size} here; "
+                "another process writes to it: stop one of the two",
+            )
+
+
+def _row(entry: Entry) -> tuple[object, ...]:
+    values = {name: getattr(entry, name) for name in COLUMNS}
+    # atto-delta may exceed 63 bits, so it is stored as decimal text.
+    return tuple({**values, "kind": entry.kind.value, "atto_delta": str(entry.atto_delta)}.values())
+
+
+def _entry(row: sqlite3.Row) -> Entry:
+    values = {name: row[name] for name in COLUMNS}
+    values |= {"kind": EntryKind(values["kind"]), "atto_delta": int(values["atto_delta"])}
+    return Entry(**values)

@@ -1,0 +1,85 @@
+"""From the sites' contributions to one exact sum: validation first, then integer addition.
+
+Integer addition is exact and order-free, so no arrangement of sites can be told from the total.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from eigenveil.errors import Code, PeerError
+from eigenveil.ints import IntArray, digest, frozen
+from eigenveil.query import Count, GradientNorms, Query, RowNorms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Contribution:
+    """What one site sends for one round. Shape: values (query.ask.length,)."""
+
+    plan_digest: str
+    round: int
+    query: str
+    site: str
+    values: IntArray
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", frozen(self.values))
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over every field."""
+        header = {
+            "plan": self.plan_digest,
+            "round": self.round,
+            "query": self.query,
+            "site": self.site,
+        }
+        return digest("contribution", header, (self.values,))
+
+
+def validate(query: Query, contribution: Contribution, max_records: int) -> None:
+    """Check everything that can be checked without trusting the site.
+
+    Raises:
+        PeerError: another plan, round or query; wrong length; a value no honest site can have.
+    """
+    wrong = _mismatch(query, contribution)
+    if wrong:
+        raise PeerError(
+            Code.BAD_CONTRIBUTION,
+            f"site {contribution.site} answered round {query.round} with {wrong}; nothing was added",
+        )
+    limit = query.ask.bound() * max_records
+    low = 0 if isinstance(query.ask, Count | RowNorms | GradientNorms) else -limit
+    values = contribution.values
+    in_range = bool((values >= low).all() and (values <= limit).all())
+    counts_fit = low < 0 or sum(map(int, values)) <= max_records
+    if not (in_range and counts_fit):
+        raise PeerError(
+            Code.BAD_CONTRIBUTION,
+            f"site {contribution.site} answered round {query.round} with values outside what "
+            f"{max_records} clipped records can add up to; nothing was added",
+        )
+
+
+def _mismatch(query: Query, contribution: Contribution) -> str:
+    if contribution.plan_digest != query.plan_digest:
+        return "a contribution for another plan"
+    if contribution.round != query.round:
+        return f"a contribution for round {contribution.round}"
+    if contribution.query != query.digest:
+        return "a contribution for another query"
+    if contribution.values.shape != (query.ask.length,):
+        return f"{contribution.values.size} numbers where {query.ask.length} are due"
+    return ""
+
+
+def aggregate(query: Query, contributions: Mapping[str, IntArray]) -> IntArray:
+    """The exact sum over sites. Shape: (query.ask.length,); zeros if nobody answered."""
+    total = np.zeros(query.ask.length, dtype=np.int64)
+    for site in sorted(contributions):
+        total += contributions[site]
+    return frozen(total)

@@ -1,0 +1,36 @@
+"""What an algorithm is, and what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+
+from eigenveil.ints import FloatArray
+from eigenveil.query import Priced
+from eigenveil.release import Release
+
+# An algorithm yields a priced question and receives its noised, already charged release. It never
+# sees a true sum, so whatever it computes is post-processing [P7].
+Steps = Generator[Priced, Release, "Estimate"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Estimate:
+    """Principal components in grid units scaled to [-1, 1] (see `grid.steps` for a column's unit).
+
+    Shape: components (k, d) with orthonormal rows, explained_variance (k,), mean (d,),
+    covariance (d, d) or None. `records` is the noised record count, `total_variance` the noised
+    trace, `sin_error` the predicted sine of the largest principal angle to the data's own
+    components (noise only; 1.0 means "this is noise"), `noise_scale` the standard deviation the
+    noise gives one entry of the mean covariance (gauss-cov) or averaged gradient (dp-pca).
+    """
+
+    components: FloatArray
+    explained_variance: FloatArray
+    mean: FloatArray
+    records: float
+    total_variance: float
+    noise_scale: float
+    sin_error: float
+    covariance: FloatArray | None = None
+    warnings: tuple[str, ...] = ()

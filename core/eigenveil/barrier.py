@@ -1,0 +1,74 @@
+"""The barrier: the only place where a true sum becomes a release. Charge, draw, seal, publish.
+
+A crash between charge and seal may draw again under the same charge, because nothing of the first
+draw left the process; after the seal the same bytes are served for ever [P6].
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from eigenveil.errors import Code, InternalError
+from eigenveil.ints import IntArray
+from eigenveil.noise import NoiseSource, noise_spec
+from eigenveil.plan import Plan
+from eigenveil.query import Query
+from eigenveil.release import Release
+
+
+class Journal(Protocol):
+    """Durable memory of a study. `charge` and `seal` return only once their effect is stored."""
+
+    def sealed(self, round: int) -> Release | None:
+        """The stored release of a round, if any."""
+
+    def charge(self, query: Query) -> None:
+        """Spend the query's price (no effect if exactly this was charged already)."""
+
+    def seal(self, release: Release) -> None:
+        """Store a release; it can never change afterwards."""
+
+
+def release(
+    query: Query,
+    total: IntArray,
+    present: tuple[str, ...],
+    *,
+    plan: Plan,
+    journal: Journal,
+    noise: NoiseSource,
+) -> Release:
+    """Turn the exact sum of one round into its release.
+
+    Shape: total (query.ask.length,).
+    Neighbours: as the plan's study says.
+    Sensitivity: query.ask.l2_squared, times max_sites_per_person squared.
+    Privacy: [P2], [P6]; charged before anything is drawn, sealed before anything is returned.
+    Cost: query.micro_rho.
+    """
+    if query.plan_digest != plan.digest:
+        raise InternalError(Code.BUG, "a query reached the barrier of another plan")
+    if total.shape != (query.ask.length,) or total.dtype.kind != "i":
+        raise InternalError(Code.BUG, f"the sum of round {query.round} has the wrong shape or type")
+    done = journal.sealed(query.round)
+    if done is not None:
+        return _same(done, query)
+    study = plan.study
+    spec = noise_spec(query.ask, query.micro_rho, study.neighbours, study.max_sites_per_person)
+    journal.charge(query)
+    sealed = Release(
+        round=query.round,
+        query=query.digest,
+        values=total + noise.draw(spec),
+        sigma=spec.sigma,
+        micro_rho=query.micro_rho,
+        present=present,
+    )
+    journal.seal(sealed)
+    return sealed
+
+
+def _same(done: Release, query: Query) -> Release:
+    if done.query != query.digest:
+        raise InternalError(Code.BUG, f"round {query.round} was sealed for another query")
+    return done

@@ -1,0 +1,148 @@
+"""release.json: what a study publishes, canonical and signed, verifiable offline."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from eigenveil import __version__
+from eigenveil.algorithms import Estimate
+from eigenveil.errors import Code, RequestError
+from eigenveil.explain import guarantee
+from eigenveil.grid import offsets, steps
+from eigenveil.ints import FloatArray, canonical
+from eigenveil.plan import Plan, plan_to_dict
+from eigenveil.query import S
+from eigenveil.release import Release
+from eigenveil.study import Scaling
+
+FORMAT = "eigenveil-release/1"
+SIGNED = b"eigenveil/release-signature/v1\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundRecord:
+    """What else is known of a round: its question, who was absent and why, how long it took."""
+
+    round: int
+    kind: str
+    absent: Mapping[str, str]
+    milliseconds: float | None = None
+
+
+def build(
+    plan: Plan,
+    estimate: Estimate,
+    releases: Sequence[Release],
+    *,
+    rounds: Sequence[RoundRecord],
+    private: bool,
+) -> dict[str, Any]:
+    """The document that is signed: result, guarantee, rounds, plan; a function of stored values only."""
+    spent = sum(release.micro_rho for release in releases)
+    return {
+        "format": FORMAT,
+        "software": {"eigenveil": __version__},
+        "private": private,
+        "plan_digest": plan.digest,
+        "plan": plan_to_dict(plan),
+        "guarantee": guarantee(plan, spent) if private else _no_guarantee(),
+        "result": _result(plan, estimate),
+        "rounds": [_round(release, record) for release, record in zip(releases, rounds, strict=True)],
+    }
+
+
+def _no_guarantee() -> dict[str, Any]:
+    return {
+        "words": "NOT PRIVATE: the noise came from a seeded generator, for simulation only. "
+        "Do not publish this result if the records are confidential.",
+    }
+
+
+def data_factors(plan: Plan) -> FloatArray:
+    """What one unit of the analysis is in each column's own unit. Shape: (d,)."""
+    factors: FloatArray = steps(plan.study) * S
+    return factors
+
+
+def _result(plan: Plan, estimate: Estimate) -> dict[str, Any]:
+    factors = data_factors(plan)
+    keeps_units = plan.study.scaling is Scaling.NONE
+    square = float(factors[0]) ** 2 if keeps_units else 1.0
+    total = max(estimate.total_variance, float(estimate.explained_variance.sum()))
+    ratio = estimate.explained_variance / total if total > 0 else estimate.explained_variance * 0
+    covariance = estimate.covariance
+    return {
+        "columns": [column.name for column in plan.study.columns],
+        "components": estimate.components.tolist(),
+        "explained_variance": (estimate.explained_variance * square).tolist(),
+        "explained_variance_ratio": ratio.tolist(),
+        "total_variance": total * square,
+        "mean": (offsets(plan.study) + estimate.mean * factors).tolist(),
+        "scale": (factors if not keeps_units else factors * 0 + 1).tolist(),
+        "records": estimate.records,
+        "noise_scale": estimate.noise_scale * square,
+        "predicted_sin_angle": estimate.sin_error,
+        "covariance": None if covariance is None else (covariance * square).tolist(),
+        "warnings": list(estimate.warnings),
+    }
+
+
+def _round(release: Release, record: RoundRecord) -> dict[str, Any]:
+    return {
+        "round": release.round,
+        "kind": record.kind,
+        "query": release.query,
+        "release": release.digest,
+        "micro_rho": release.micro_rho,
+        "sigma": release.sigma,
+        "present": list(release.present),
+        "absent": dict(record.absent),
+        "milliseconds": record.milliseconds,
+    }
+
+
+def seal_bundle(document: dict[str, Any], *, sign: Callable[[bytes], bytes], public_key: bytes) -> bytes:
+    """release.json: canonical JSON of the document, its Ed25519 signature and the raw public key."""
+    signature = sign(SIGNED + canonical(document))
+    return canonical({"document": document, "signature": signature.hex(), "public_key": public_key.hex()})
+
+
+def verify_bundle(data: bytes, key: bytes | None = None) -> dict[str, Any]:
+    """The whole bundle, if its signature holds; with `key` (raw Ed25519), only if signed by that key.
+
+    Raises:
+        RequestError: code `bad-release`: not a release, changed after signing, or signed by another key.
+    """
+    try:
+        bundle = json.loads(data)
+        public = bytes.fromhex(bundle["public_key"])
+        signature = bytes.fromhex(bundle["signature"])
+        document = bundle["document"]
+        # Spelling counts: the file must be the canonical form of what it says, to the byte.
+        spelled = {"document": document, "signature": signature.hex(), "public_key": public.hex()}
+        intact = canonical(spelled) == data
+        verifier = Ed25519PublicKey.from_public_bytes(public)
+        verifier.verify(signature, SIGNED + canonical(document))
+        known = document["format"] == FORMAT
+    except (ValueError, KeyError, TypeError, InvalidSignature) as problem:
+        raise RequestError(
+            Code.BAD_RELEASE,
+            "this is not an intact eigenveil release; fetch it again from the coordinator",
+        ) from problem
+    if not intact or not known:
+        raise RequestError(
+            Code.BAD_RELEASE,
+            "this release is not in canonical form; fetch it again from the coordinator",
+        )
+    if key is not None and key != public:
+        raise RequestError(
+            Code.BAD_RELEASE,
+            f"this release is intact but signed by another key ({public.hex()[:16]}...); do not trust it",
+        )
+    return dict(bundle)

@@ -1,0 +1,134 @@
+"""Every way eigenveil says no: three families, one stable code each, one table.
+
+A message says what happened and what to do next. Codes never change meaning; the table
+below is the only place that maps them to a gRPC status and to a process exit code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import ClassVar
+
+
+class Family(Enum):
+    """Whose fault it is."""
+
+    REQUEST = "request"
+    PEER = "peer"
+    INTERNAL = "internal"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How one code is shown outside: family, gRPC status name, process exit code."""
+
+    family: Family
+    status: str
+    exit_code: int
+
+
+class Code(Enum):
+    """The closed set of error codes."""
+
+    BAD_STUDY = "bad-study"
+    BAD_DATA = "bad-data"
+    BAD_CONFIG = "bad-config"
+    BAD_ARGUMENT = "bad-argument"
+    OVERFLOW = "plan-overflow"
+    BUDGET = "budget-exhausted"
+    POLICY = "site-policy"
+    TOO_FEW_RECORDS = "too-few-records"
+    NOT_FOUND = "not-found"
+    CONFLICT = "conflict"
+    NOT_READY = "not-ready"
+    STUDY_FAILED = "study-failed"
+    CANCELLED = "cancelled"
+    BAD_RELEASE = "bad-release"
+    IDENTITY = "identity"
+    PROTOCOL = "protocol"
+    BAD_CONTRIBUTION = "bad-contribution"
+    VERSION = "version"
+    UNREACHABLE = "unreachable"
+    STORAGE = "storage"
+    BUG = "bug"
+
+
+TABLE: dict[Code, Rule] = {
+    Code.BAD_STUDY: Rule(Family.REQUEST, "INVALID_ARGUMENT", 2),
+    Code.BAD_DATA: Rule(Family.REQUEST, "INVALID_ARGUMENT", 3),
+    Code.BAD_CONFIG: Rule(Family.REQUEST, "INVALID_ARGUMENT", 4),
+    Code.BAD_ARGUMENT: Rule(Family.REQUEST, "INVALID_ARGUMENT", 2),
+    Code.OVERFLOW: Rule(Family.REQUEST, "INVALID_ARGUMENT", 2),
+    Code.BUDGET: Rule(Family.REQUEST, "RESOURCE_EXHAUSTED", 5),
+    Code.POLICY: Rule(Family.REQUEST, "FAILED_PRECONDITION", 6),
+    Code.TOO_FEW_RECORDS: Rule(Family.REQUEST, "FAILED_PRECONDITION", 7),
+    Code.NOT_FOUND: Rule(Family.REQUEST, "NOT_FOUND", 8),
+    Code.CONFLICT: Rule(Family.REQUEST, "ALREADY_EXISTS", 9),
+    Code.NOT_READY: Rule(Family.REQUEST, "UNAVAILABLE", 10),
+    Code.STUDY_FAILED: Rule(Family.REQUEST, "ABORTED", 11),
+    Code.CANCELLED: Rule(Family.REQUEST, "CANCELLED", 12),
+    Code.BAD_RELEASE: Rule(Family.REQUEST, "DATA_LOSS", 13),
+    Code.IDENTITY: Rule(Family.PEER, "PERMISSION_DENIED", 20),
+    Code.PROTOCOL: Rule(Family.PEER, "FAILED_PRECONDITION", 21),
+    Code.BAD_CONTRIBUTION: Rule(Family.PEER, "INVALID_ARGUMENT", 22),
+    Code.VERSION: Rule(Family.PEER, "UNIMPLEMENTED", 23),
+    Code.UNREACHABLE: Rule(Family.PEER, "UNAVAILABLE", 24),
+    Code.STORAGE: Rule(Family.INTERNAL, "INTERNAL", 70),
+    Code.BUG: Rule(Family.INTERNAL, "INTERNAL", 71),
+}
+
+
+class EigenveilError(Exception):
+    """Base of every error eigenveil raises on purpose.
+
+    `code` is stable; `str(error)` is a sentence for a person.
+    """
+
+    family: ClassVar[Family]
+
+    def __init__(self, code: Code, message: str) -> None:
+        if TABLE[code].family is not self.family:
+            raise TypeError(f"{code} does not belong to the {self.family.value} family")
+        super().__init__(message)
+        self.code = code
+
+    @property
+    def exit_code(self) -> int:
+        """The process exit code of this error."""
+        return TABLE[self.code].exit_code
+
+    @property
+    def status(self) -> str:
+        """The gRPC status name of this error."""
+        return TABLE[self.code].status
+
+
+class RequestError(EigenveilError):
+    """What the analyst or operator asked for cannot be done as asked."""
+
+    family = Family.REQUEST
+
+
+class PeerError(EigenveilError):
+    """The other end broke the protocol."""
+
+    family = Family.PEER
+
+
+class InternalError(EigenveilError):
+    """Our own bug, or our own disk."""
+
+    family = Family.INTERNAL
+
+
+FAMILIES: dict[Family, type[EigenveilError]] = {
+    Family.REQUEST: RequestError,
+    Family.PEER: PeerError,
+    Family.INTERNAL: InternalError,
+}
+
+
+def error(code: Code, message: str) -> EigenveilError:
+    """Build the error of the family that `code` belongs to (used when decoding a peer's error)."""
+    return FAMILIES[TABLE[code].family](code, message)

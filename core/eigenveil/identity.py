@@ -1,0 +1,54 @@
+"""Who is who: one URI in the certificate, `eigenveil://<federation>/<role>/<name>`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+from eigenveil.errors import Code, PeerError
+from eigenveil.study import NAME
+
+URI = re.compile(r"eigenveil://([^/]+)/([^/]+)/([^/]+)")
+
+
+class Role(Enum):
+    """The closed set of roles."""
+
+    SITE = "site"
+    COORDINATOR = "coordinator"
+    ANALYST = "analyst"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """A certified name."""
+
+    federation: str
+    role: Role
+    name: str
+
+    def __post_init__(self) -> None:
+        for part in (self.federation, self.name):
+            if NAME.fullmatch(part) is None:
+                raise PeerError(
+                    Code.IDENTITY,
+                    f"{part!r} is not a name: use at most 63 lower-case letters, digits and hyphens",
+                )
+
+    @property
+    def uri(self) -> str:
+        """The URI that a certificate carries as its only subject alternative name of that type."""
+        return f"eigenveil://{self.federation}/{self.role.value}/{self.name}"
+
+
+def parse_identity(uri: str) -> Identity:
+    """The identity a certificate's URI states.
+
+    Raises:
+        PeerError: not of the form above, or an unknown role.
+    """
+    match = URI.fullmatch(uri)
+    if match is None or match[2] not in {role.value for role in Role}:
+        raise PeerError(Code.IDENTITY, f"{uri!r} is not an eigenveil identity")
+    return Identity(federation=match[1], role=Role(match[2]), name=match[3])

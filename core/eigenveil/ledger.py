@@ -1,0 +1,168 @@
+"""The budget ledger as a pure value machine: reserve, charge, settle; hash-chained, append-only.
+
+Each side keeps one (the coordinator for the federation's data set, every site for its own). The
+caller stores the entries durably; the same entries replayed give the same state, or are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+
+from eigenveil.accounting import NOTHING, Cost
+from eigenveil.errors import Code, InternalError, PeerError, RequestError
+from eigenveil.ints import digest
+
+GENESIS = "0" * 64
+
+
+class EntryKind(Enum):
+    """`reserve` sets a study's whole price aside; `charge` spends part of it for one round, for
+    ever; `settle` ends the study and frees what was not charged."""
+
+    RESERVE = "reserve"
+    CHARGE = "charge"
+    SETTLE = "settle"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One row of the ledger. `at` is Unix time in seconds, for people; no decision rests on it."""
+
+    index: int
+    kind: EntryKind
+    study: str
+    round: int
+    query: str
+    micro_rho: int
+    atto_delta: int
+    at: int
+    previous: str
+    digest: str
+
+    @property
+    def cost(self) -> Cost:
+        """The price in this row."""
+        return Cost(micro_rho=self.micro_rho, atto_delta=self.atto_delta)
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The state that entries add up to. `spent` never decreases.
+
+    Raises on append:
+        RequestError: code `budget-exhausted`, or a study reserved twice.
+        PeerError: a round already charged for another query.
+        InternalError: a stored row does not continue the chain.
+    """
+
+    budget: Cost
+    head: str = GENESIS
+    size: int = 0
+    spent: Cost = NOTHING
+    reserved: dict[str, Cost] = field(default_factory=dict)
+    charged: dict[tuple[str, int], str] = field(default_factory=dict)
+    spent_by_study: dict[str, Cost] = field(default_factory=dict)
+
+    def committed(self) -> Cost:
+        """What is spent or set aside."""
+        return sum(self.reserved.values(), self.spent)
+
+    def reserve(self, study: str, cost: Cost, *, at: int) -> Entry:
+        """The entry that sets `cost` aside for `study`."""
+        return self._next(EntryKind.RESERVE, study, 0, "", cost, at)
+
+    def charge(self, study: str, round: int, query: str, cost: Cost, *, at: int) -> Entry | None:
+        """The entry that spends `cost` for a round; None if exactly this was charged already."""
+        known = self.charged.get((study, round))
+        if known == query:
+            return None
+        if known is not None:
+            raise PeerError(
+                Code.PROTOCOL,
+                f"round {round} of study {study[:12]} was already charged for another query",
+            )
+        return self._next(EntryKind.CHARGE, study, round, query, cost, at)
+
+    def settle(self, study: str, *, at: int) -> Entry | None:
+        """The entry that ends `study`; None if it is not open."""
+        if study not in self.reserved:
+            return None
+        return self._next(EntryKind.SETTLE, study, 0, "", NOTHING, at)
+
+    def _next(self, kind: EntryKind, study: str, round: int, query: str, cost: Cost, at: int) -> Entry:
+        body = {
+            "index": self.size, "kind": kind.value, "study": study, "round": round, "query": query,
+            "micro_rho": cost.micro_rho, "atto_delta": cost.atto_delta, "at": at, "previous": self.head,
+        }  # fmt: skip
+        entry = Entry(**{**body, "kind": kind}, digest=digest("ledger", body))  # type: ignore[arg-type]
+        self._check(entry)
+        return entry
+
+    def _check(self, entry: Entry) -> None:
+        match entry.kind:
+            case EntryKind.RESERVE:
+                if entry.study in self.spent_by_study:
+                    raise RequestError(Code.CONFLICT, f"study {entry.study[:12]} was reserved already")
+                self._check_fits(self.committed() + entry.cost, self.budget, "the budget")
+            case EntryKind.CHARGE:
+                left = self.reserved.get(entry.study)
+                if left is None:
+                    raise RequestError(Code.BUDGET, f"study {entry.study[:12]} holds no reservation")
+                self._check_fits(entry.cost, left, "the study's reservation")
+            case EntryKind.SETTLE:
+                pass
+
+    @staticmethod
+    def _check_fits(cost: Cost, budget: Cost, name: str) -> None:
+        if not cost.fits(budget):
+            raise RequestError(
+                Code.BUDGET,
+                f"{cost.micro_rho} micro-rho would exceed {name} of {budget.micro_rho}; nothing was charged",
+            )
+
+    def apply(self, entry: Entry) -> None:
+        """Take one entry into the state, after checking that it continues the chain and is allowed."""
+        body = {**asdict(entry), "kind": entry.kind.value}
+        body.pop("digest")
+        intact = (
+            entry.index == self.size
+            and entry.previous == self.head
+            and entry.digest == digest("ledger", body)
+        )
+        if not intact:
+            raise InternalError(
+                Code.STORAGE,
+                f"ledger row {entry.index} does not continue the chain; restore the ledger",
+            )
+        self._check(entry)
+        self.head, self.size = entry.digest, self.size + 1
+        match entry.kind:
+            case EntryKind.RESERVE:
+                self.reserved[entry.study] = entry.cost
+                self.spent_by_study[entry.study] = NOTHING
+            case EntryKind.CHARGE:
+                left = self.reserved[entry.study]
+                self.reserved[entry.study] = Cost(
+                    micro_rho=left.micro_rho - entry.micro_rho,
+                    atto_delta=left.atto_delta - entry.atto_delta,
+                )
+                self.spent = self.spent + entry.cost
+                self.spent_by_study[entry.study] = self.spent_by_study[entry.study] + entry.cost
+                self.charged[entry.study, entry.round] = entry.query
+            case EntryKind.SETTLE:
+                self.reserved.pop(entry.study, None)
+
+
+def replay(budget: Cost, entries: Iterable[Entry]) -> Ledger:
+    """The ledger that stored `entries` add up to.
+
+    Raises:
+        InternalError: the chain is broken.
+        RequestError: code `budget-exhausted`, if the budget was lowered below what is committed.
+    """
+    ledger = Ledger(budget=budget)
+    for entry in entries:
+        ledger.apply(entry)
+    return ledger

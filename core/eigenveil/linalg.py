@@ -1,0 +1,56 @@
+"""Dense linear algebra of the public side, on one BLAS thread so that a replay gives the same bits."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import linalg as scipy_linalg
+from threadpoolctl import threadpool_limits
+
+from eigenveil.ints import FloatArray, IntArray
+
+
+def symmetric(upper: FloatArray | IntArray, d: int) -> FloatArray:
+    """The matrix whose diagonal and strict upper triangle, row by row, are given.
+
+    Shape: (d (d + 1) / 2,) -> (d, d).
+    """
+    out = np.zeros((d, d))
+    out[np.triu_indices(d, 1)] = upper[d:]
+    out += out.T
+    out[np.diag_indices(d)] = upper[:d]
+    return out
+
+
+def top_eigenpairs(matrix: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:
+    """The k largest eigenvalues (k,), falling, and eigenvectors as columns (d, k), signs by `fix_signs`."""
+    d = len(matrix)
+    with threadpool_limits(1):
+        values, vectors = scipy_linalg.eigh(matrix, subset_by_index=[d - k, d - 1])
+    return values[::-1].copy(), fix_signs(vectors[:, ::-1])
+
+
+def orthonormal(matrix: FloatArray) -> FloatArray:
+    """An orthonormal basis of the columns, by QR. Shape: (d, k) -> (d, k)."""
+    with threadpool_limits(1):
+        q, _ = np.linalg.qr(matrix)
+    return q
+
+
+def left_singular(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Left singular vectors (d, k), signs by `fix_signs`, and singular values (k,) of a (d, k) matrix."""
+    with threadpool_limits(1):
+        u, s, _ = np.linalg.svd(matrix, full_matrices=False)
+    return fix_signs(u), s
+
+
+def fix_signs(columns: FloatArray) -> FloatArray:
+    """Each column with its largest entry (in magnitude, the first of equals) positive."""
+    peaks = columns[np.abs(columns).argmax(axis=0), np.arange(columns.shape[1])]
+    return columns * np.where(peaks < 0, -1.0, 1.0)
+
+
+def sin_angle(left: FloatArray, right: FloatArray) -> float:
+    """Sine of the largest principal angle between the row spaces of two (k, d) orthonormal matrices."""
+    with threadpool_limits(1):
+        residual = right - (right @ left.T) @ left
+        return min(1.0, float(np.linalg.norm(residual, 2)))

@@ -1,0 +1,38 @@
+"""A release: one noised, charged answer, all that the public side ever sees of a round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eigenveil.ints import IntArray, digest, frozen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Release:
+    """One noised, charged answer: all that the public side ever sees of a round.
+
+    Shape: values (query.ask.length,). `sigma` is the largest noise standard deviation, in the
+    integer units of the values; `present` are the sites whose records are in the sum.
+    """
+
+    round: int
+    query: str
+    values: IntArray
+    sigma: float
+    micro_rho: int
+    present: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", frozen(self.values))
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over every field."""
+        header = {
+            "round": self.round,
+            "query": self.query,
+            "sigma": self.sigma,
+            "micro_rho": self.micro_rho,
+            "present": list(self.present),
+        }
+        return digest("release", header, (self.values,))

@@ -1,0 +1,88 @@
+"""One study as a state machine: the question that is pending, a release fed, the result.
+
+No I/O, clock or randomness: the log of releases is the whole state, and replaying it into a new
+session gives the same pending question. The simulator, the coordinator and the estimator drive it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from eigenveil.accounting import Cost
+from eigenveil.algorithms import ALGORITHMS, Estimate
+from eigenveil.errors import Code, InternalError, RequestError
+from eigenveil.plan import Plan
+from eigenveil.query import Priced, Query, check_no_overflow
+from eigenveil.release import Release
+
+
+class Session:
+    """`pending` is the next query or None; `feed` takes its release; `result` is there at the end."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.releases: list[Release] = []
+        self.spent = Cost(micro_rho=0)
+        self.pending: Query | None = None
+        self._result: Estimate | None = None
+        self._algorithm = ALGORITHMS[plan.algorithm](plan)
+        self._advance(None)
+
+    @classmethod
+    def replay(cls, plan: Plan, releases: Iterable[Release]) -> Session:
+        """The session that has seen `releases`, in order."""
+        session = cls(plan)
+        for release in releases:
+            session.feed(release)
+        return session
+
+    def feed(self, release: Release) -> None:
+        """Hand the pending query's release to the algorithm.
+
+        Raises:
+            InternalError: nothing is pending, or the release answers another query.
+        """
+        query = self.pending
+        if query is None:
+            raise InternalError(Code.BUG, "a release was fed to a session that asked nothing")
+        if (release.round, release.query) != (query.round, query.digest):
+            raise InternalError(
+                Code.BUG,
+                f"the release of round {release.round} does not answer what round {query.round} asks",
+            )
+        self.spent = self.spent + Cost(micro_rho=release.micro_rho)
+        self.releases.append(release)
+        self._advance(release)
+
+    def _advance(self, release: Release | None) -> None:
+        try:
+            priced = next(self._algorithm) if release is None else self._algorithm.send(release)
+        except StopIteration as end:
+            self.pending, self._result = None, end.value
+            return
+        self.pending = self._query(priced)
+
+    def _query(self, priced: Priced) -> Query:
+        if not (self.spent + Cost(micro_rho=priced.micro_rho)).fits(self.plan.cost):
+            raise RequestError(
+                Code.BUDGET,
+                f"round {len(self.releases)} would exceed the study's {self.plan.micro_rho} micro-rho",
+            )
+        check_no_overflow(priced.ask, self.plan.most_records)
+        return Query(
+            plan_digest=self.plan.digest,
+            round=len(self.releases),
+            ask=priced.ask,
+            micro_rho=priced.micro_rho,
+        )
+
+    @property
+    def result(self) -> Estimate:
+        """The study's estimate.
+
+        Raises:
+            RequestError: code `not-ready`, while a query is pending.
+        """
+        if self._result is None:
+            raise RequestError(Code.NOT_READY, "the study has not finished")
+        return self._result

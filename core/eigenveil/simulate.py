@@ -1,0 +1,135 @@
+"""The whole federation in one process: the same session, sites and barrier, no network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from eigenveil import barrier
+from eigenveil.aggregate import Contribution, aggregate, validate
+from eigenveil.algorithms import Estimate
+from eigenveil.bundle import RoundRecord, build
+from eigenveil.errors import Code, RequestError
+from eigenveil.grid import to_grid
+from eigenveil.ints import FloatArray, IntArray
+from eigenveil.ledger import Ledger
+from eigenveil.noise import NoiseSource, OsNoise
+from eigenveil.plan import Plan, make_plan
+from eigenveil.query import NAMES, Query
+from eigenveil.release import Release
+from eigenveil.seeded_noise import SeededNoise
+from eigenveil.session import Session
+from eigenveil.site import Site
+from eigenveil.study import Study
+
+
+class MemoryJournal:
+    """The journal of a study that lives and dies with this process."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.ledger = Ledger(budget=plan.cost)
+        self.ledger.apply(self.ledger.reserve(plan.digest, plan.cost, at=0))
+        self.releases: dict[int, Release] = {}
+
+    def sealed(self, round: int) -> Release | None:
+        """The release of a round, if there is one."""
+        return self.releases.get(round)
+
+    def charge(self, query: Query) -> None:
+        """Spend the query's price."""
+        entry = self.ledger.charge(self.plan.digest, query.round, query.digest, query.cost, at=0)
+        if entry is not None:
+            self.ledger.apply(entry)
+
+    def seal(self, release: Release) -> None:
+        """Keep the release."""
+        self.releases[release.round] = release
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Simulation:
+    """What a simulated study gave. `document` is the content of release.json, unsigned."""
+
+    plan: Plan
+    estimate: Estimate
+    releases: tuple[Release, ...]
+    document: dict[str, Any]
+
+
+def simulate(
+    study: Study,
+    parts: Mapping[str, FloatArray],
+    *,
+    seed: int | None = None,
+    drop_outs: Mapping[int, Sequence[str]] | None = None,
+    submission: str = "simulation",
+    on_round: Callable[[Release], None] | None = None,
+) -> Simulation:
+    """Run a study on records held by simulated sites.
+
+    Shape: parts maps each invited site's name to its records (n_i, d), in the units of the study's
+    bounds, NaN for a missing value; a site that is left out never answers. `drop_outs` maps a round
+    to the sites that do not answer it. With `seed` the noise is reproducible and the release says
+    that it is not private.
+
+    Raises:
+        RequestError: records do not fit the study; too few sites answered a round.
+    """
+    plan = make_plan(study, federation="simulation", submission=submission)
+    noise: NoiseSource = OsNoise() if seed is None else SeededNoise(seed)
+    strange = sorted(set(parts) - set(study.federation.sites))
+    if strange:
+        raise RequestError(Code.BAD_ARGUMENT, f"records for uninvited sites: {', '.join(strange)}")
+    sites = {name: Site(to_grid(values, study)) for name, values in sorted(parts.items())}
+    absent = {name: "no records" for name in study.federation.sites if name not in sites}
+    for name, site in tuple(sites.items()):
+        if len(site) < study.federation.minimum_cohort:
+            absent[name] = f"fewer than {study.federation.minimum_cohort} records"
+            del sites[name]
+    session, journal = Session(plan), MemoryJournal(plan)
+    rounds: list[RoundRecord] = []
+    while (query := session.pending) is not None:
+        gone = dict.fromkeys((drop_outs or {}).get(query.round, ()), "dropped out") | absent
+        release = _round(query, sites, gone, plan, journal, noise)
+        rounds.append(RoundRecord(round=query.round, kind=NAMES[type(query.ask)], absent=gone))
+        session.feed(release)
+        if on_round is not None:
+            on_round(release)
+    document = build(plan, session.result, session.releases, rounds=rounds, private=noise.private)
+    return Simulation(plan=plan, estimate=session.result, releases=tuple(session.releases), document=document)
+
+
+def _round(
+    query: Query,
+    sites: Mapping[str, Site],
+    absent: Mapping[str, str],
+    plan: Plan,
+    journal: MemoryJournal,
+    noise: NoiseSource,
+) -> Release:
+    federation = plan.study.federation
+    present = tuple(name for name in sites if name not in absent)
+    federation.check_present(present)
+    answers: dict[str, IntArray] = {}
+    for name in present:
+        contribution = Contribution(
+            plan_digest=plan.digest,
+            round=query.round,
+            query=query.digest,
+            site=name,
+            values=sites[name].answer(query.ask),
+        )
+        validate(query, contribution, plan.study.max_records)
+        answers[name] = contribution.values
+    return barrier.release(query, aggregate(query, answers), present, plan=plan, journal=journal, noise=noise)
+
+
+def split_rows(values: FloatArray, weights: Mapping[str, float]) -> dict[str, FloatArray]:
+    """Consecutive parts of the records, one a site, in proportion to `weights` (each above 0)."""
+    bounds = np.rint(np.cumsum([0.0, *weights.values()]) / sum(weights.values()) * len(values))
+    cuts = bounds.astype(int)
+    return {name: values[cuts[i] : cuts[i + 1]] for i, name in enumerate(weights)}

@@ -1,0 +1,186 @@
+"""The private side at one site: records on the grid, and the exact answer to a question.
+
+All products are float64 BLAS products of integer-valued matrices whose sums of absolute products
+stay below 2**53, so they are exact and independent of order, threads and chunks [P1].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from eigenveil.clipping import gradient_coefficients, gradient_norm2, shorten, weights
+from eigenveil.errors import Code, InternalError, RequestError
+from eigenveil.grid import GridRows
+from eigenveil.ints import EXACT, FloatArray, IntArray, frozen
+from eigenveil.query import (
+    GRADIENT_LIMIT,
+    Ask,
+    ClippedSum,
+    Count,
+    Energy,
+    Field,
+    Gradient,
+    GradientNorms,
+    Gram,
+    RowNorms,
+)
+
+CHUNK = 4096  # rows a product: fits the cache, and 4096 * 2**30 < 2**53 keeps it exact
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CentredRows:
+    """Rows minus a public centre. Shape: z (n, d) integer-valued float64, norm2 (n,)."""
+
+    z: FloatArray
+    norm2: IntArray
+
+
+class Site:
+    """One site's records. Keeps the rows about the last centre it was asked for.
+
+    Shape: rows (n, d) int16 on the study's grid.
+    """
+
+    def __init__(self, rows: GridRows, chunk: int = CHUNK) -> None:
+        self.rows = rows
+        self.chunk = chunk
+        self._centre = b""
+        self._centred: CentredRows | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def answer(self, ask: Ask) -> IntArray:
+        """The exact sum over this site's records. Shape: (ask.length,).
+
+        Neighbours: one record more changes the answer by at most sqrt(ask.l2_squared(add-remove)) in L2.
+        Privacy: none by itself; it goes to the barrier [P1].
+
+        Raises:
+            RequestError: the question is about another number of columns.
+        """
+        match ask:
+            case Count():
+                return frozen([len(self.rows)])
+            case RowNorms():
+                return row_norms(self._about(ask.centre), ask)
+            case ClippedSum():
+                return clipped_sum(self._about(ask.centre), ask, self.chunk)
+            case Energy():
+                return frozen([int(np.minimum(self._about(ask.centre).norm2, ask.radius**2).sum())])
+            case Gram():
+                return gram(self._about(ask.centre), ask, self.chunk)
+            case GradientNorms():
+                return gradient_norms(self._about(ask.field.centre), ask, self.chunk)
+            case Gradient():
+                return gradient(self._about(ask.field.centre), ask, self.chunk)
+
+    def _about(self, centre: IntArray) -> CentredRows:
+        if centre.size != self.rows.shape[1]:
+            raise RequestError(
+                Code.BAD_DATA,
+                f"asked about {centre.size} columns, the records have {self.rows.shape[1]}",
+            )
+        if self._centred is None or self._centre != centre.tobytes():
+            self._centred = None  # free the old copy before making the new one
+            z = np.subtract(self.rows, centre.astype(np.float64), dtype=np.float64)
+            self._centred = CentredRows(z=z, norm2=np.einsum("ij,ij->i", z, z).astype(np.int64))
+            self._centre = centre.tobytes()
+        return self._centred
+
+
+def _chunks(rows: CentredRows, size: int) -> Iterator[tuple[FloatArray, IntArray]]:
+    for start in range(0, len(rows.norm2), size):
+        yield rows.z[start : start + size], rows.norm2[start : start + size]
+
+
+def _exact(bound: float) -> None:
+    if bound >= EXACT:
+        raise InternalError(Code.BUG, f"a product could reach {bound:.3g}, beyond exact float64 integers")
+
+
+def row_norms(rows: CentredRows, ask: RowNorms) -> IntArray:
+    """Counts of records by norm; the comparison is ||z||^2 against edge^2 in integers."""
+    bins = np.searchsorted(ask.edges**2, rows.norm2, side="right")
+    return frozen(np.bincount(bins, minlength=ask.length))
+
+
+def clipped_sum(rows: CentredRows, ask: ClippedSum, chunk: int) -> IntArray:
+    """Sum of t z (see `clipping.weights`)."""
+    _exact(chunk * float(ask.bound()))
+    total = np.zeros(ask.length, dtype=np.int64)
+    for z, norm2 in _chunks(rows, chunk):
+        total += (weights(norm2, ask.radius).astype(np.float64) @ z).astype(np.int64)
+    return frozen(total)
+
+
+def gram(rows: CentredRows, ask: Gram, chunk: int) -> IntArray:
+    """Sum of z z^T over shortened rows: diagonal, then the strict upper triangle row by row."""
+    d = ask.centre.size
+    size = max(1, min(chunk, (EXACT - 1) // ask.radius**2))
+    _exact(size * float(ask.radius) ** 2)
+    total = np.zeros((d, d), dtype=np.int64)
+    for z, norm2 in _chunks(rows, size):
+        short = shorten(z, norm2, ask.radius)
+        total += (short.T @ short).astype(np.int64)
+    return frozen(np.concatenate([np.diagonal(total), total[np.triu_indices(d, 1)]]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Side:
+    """The public matrices of a field, ready for products: W (d, k), pull (d, k) or None, ||pull||^2."""
+
+    directions: FloatArray
+    pull: FloatArray | None
+    pull2: float
+    scale: float
+
+    def project(self, z: FloatArray) -> tuple[FloatArray, FloatArray | None]:
+        """a = z W / 2**shift (exact: a power of two) and z pull (None where pull = 0)."""
+        return (z @ self.directions) * self.scale, None if self.pull is None else z @ self.pull
+
+
+def _side(field: Field) -> _Side:
+    z_limit = 2.0**13 * field.centre.size
+    _exact(z_limit * float(np.abs(field.directions).max()))
+    _exact(z_limit * float(np.abs(field.pull).max()))
+    pulls = bool(field.pull.any())
+    return _Side(
+        directions=field.directions.astype(np.float64),
+        pull=field.pull.astype(np.float64) if pulls else None,
+        pull2=float((field.pull**2).sum()),
+        scale=2.0**-field.shift,
+    )
+
+
+def gradient_norms(rows: CentredRows, ask: GradientNorms, chunk: int) -> IntArray:
+    """Counts of records by 2**shift times the norm of their pulled gradient."""
+    side, edges = _side(ask.field), ask.edges.astype(np.float64)
+    counts = np.zeros(ask.length, dtype=np.int64)
+    for z, norm2 in _chunks(rows, chunk):
+        a, pulled = side.project(z)
+        norm = np.sqrt(gradient_norm2(a, pulled, norm2.astype(np.float64), side.pull2)) / side.scale
+        counts += np.bincount(np.searchsorted(edges, norm, side="right"), minlength=ask.length)
+    return frozen(counts)
+
+
+def gradient(rows: CentredRows, ask: Gradient, chunk: int) -> IntArray:
+    """Sum of z b^T - u pull (see `clipping.gradient_coefficients`), the d-by-k matrix row by row.
+
+    Exactness: ||z b^T||_F <= R + PULL ||pull||_F <= 2 GRADIENT_LIMIT for every kept record, so a chunk's
+    sums of absolute products stay below chunk * 2**30.
+    """
+    _exact(chunk * 2.0 * GRADIENT_LIMIT)
+    side = _side(ask.field)
+    total = np.zeros(ask.field.directions.shape, dtype=np.int64)
+    pulls = 0
+    for z, norm2 in _chunks(rows, chunk):
+        a, pulled = side.project(z)
+        b, u = gradient_coefficients(a, pulled, norm2.astype(np.float64), side.pull2, ask.radius)
+        total += (z.T @ b).astype(np.int64)
+        pulls += int(u.sum())
+    return frozen((total - pulls * ask.field.pull).reshape(-1))

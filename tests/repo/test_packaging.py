@@ -1,0 +1,98 @@
+"""pyproject.toml, the changelog, the lock and the tree say the same."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from importlib.metadata import EntryPoint
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.repo.tree import PACKAGES, ROOT
+
+PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^ ;\\]+)[^\n]*\\\n((?: +--hash=[^\n]+\n)+)", re.MULTILINE)
+PINNED_NAME = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)", re.MULTILINE)
+NEWEST = re.compile(r"^## \[(\d+\.\d+\.\d+)\] - \d{4}-\d{2}-\d{2}$", re.MULTILINE)
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
+LOCK = (ROOT / "requirements" / "lock.txt").read_text()
+
+
+def direct_dependencies() -> list[Requirement]:
+    """Everything pyproject.toml names: run time, extras and what builds the package."""
+    project = PROJECT["project"]
+    extras = [line for lines in project["optional-dependencies"].values() for line in lines]
+    lines = [*project["dependencies"], *extras, *PROJECT["build-system"]["requires"]]
+    return [r for r in map(Requirement, lines) if r.name != project["name"]]
+
+
+def pins(lock: str) -> dict[str, str]:
+    """Version of each package that is pinned with at least one hash."""
+    return {canonicalize_name(name): version for name, version, _ in PIN.findall(lock)}
+
+
+def unlocked(requirements: list[Requirement], lock: str) -> list[str]:
+    """Requirements without a hashed pin that satisfies them."""
+    held = pins(lock)
+    names = [(canonicalize_name(r.name), r) for r in requirements]
+    return [str(r) for name, r in names if name not in held or held[name] not in r.specifier]
+
+
+def test_a_hole_in_the_lock_is_found() -> None:
+    lock = "a==1.2 ; python_version < '4' \\\n    --hash=sha256:0\nb==1.0\n"
+    wanted = [Requirement(line) for line in ("a>=1", "A>=2", "b", "c")]
+    assert unlocked(wanted, lock) == ["A>=2", "b", "c"]
+
+
+def test_the_lock_holds_every_direct_dependency() -> None:
+    assert unlocked(direct_dependencies(), LOCK) == []
+
+
+def test_every_line_of_the_lock_is_hashed() -> None:
+    assert {canonicalize_name(name) for name in PINNED_NAME.findall(LOCK)} == set(pins(LOCK))
+
+
+def test_the_lock_names_no_place() -> None:
+    lines = LOCK.splitlines()
+    options = [line for line in lines if line.lstrip().startswith(("-", "--"))]
+    assert [line for line in options if not line.startswith("    --hash=sha256:")] == []
+    assert [line for line in lines if "://" in line or " @ " in line] == []
+
+
+def test_the_lock_says_how_it_was_made() -> None:
+    header = "\n".join(line for line in LOCK.splitlines()[:5] if line.startswith("#"))
+    assert "uv pip compile" in header
+    assert "--generate-hashes" in header
+
+
+def test_the_version_is_the_newest_in_the_changelog() -> None:
+    newest = NEWEST.search((ROOT / "CHANGELOG.md").read_text())
+    assert newest is not None
+    assert newest[1] == PROJECT["project"]["version"]
+
+
+def test_every_release_in_the_changelog_speaks_of_privacy() -> None:
+    _, *releases = re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
+    assert [text.splitlines()[0] for text in releases if "\n### Privacy\n" not in text] == []
+
+
+def test_the_wheel_holds_the_four_packages() -> None:
+    build = PROJECT["tool"]["hatch"]["build"]
+    packages = {f"{root.name}/{name}" for name, root in PACKAGES.items()}
+    assert set(build["targets"]["wheel"]["packages"]) == packages
+    assert set(build["dev-mode-dirs"]) == {root.name for root in PACKAGES.values()}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_each_folder_holds_one_typed_package(package: str) -> None:
+    root = PACKAGES[package]
+    assert [p.parent.name for p in root.glob("*/__init__.py")] == [package]
+    assert (root / package / "py.typed").is_file()
+
+
+@pytest.mark.parametrize("command", PROJECT["project"]["scripts"])
+def test_each_command_leads_to_something_to_call(command: str) -> None:
+    target = PROJECT["project"]["scripts"][command]
+    assert callable(EntryPoint(command, target, "console_scripts").load())
