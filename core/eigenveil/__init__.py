@@ -1,8 +1,33 @@
 """Federated PCA with differential privacy: the pure core.
 
-from eigenveil import PrivatePCA, simulate
+from eigenveil import PrivatePCA, Study, parse_study, simulate
 """
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from eigenveil.estimator import PrivatePCA
+    from eigenveil.simulator import simulate
+    from eigenveil.study import Study, parse_study
+
 __version__ = "0.1.0"
+__all__ = ["PrivatePCA", "Study", "parse_study", "simulate"]
+
+# Resolved on first use, so that a site daemon never pays for importing scikit-learn.
+_HOMES = {
+    "PrivatePCA": "eigenveil.estimator",
+    "Study": "eigenveil.study",
+    "parse_study": "eigenveil.study",
+    "simulate": "eigenveil.simulator",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value

@@ -15,6 +15,7 @@ from eigenveil.errors import Code, RequestError
 
 MICRO = 10**6
 ATTO = 10**18
+MAX_EPSILON = 1e6  # a plan of it still has fewer micro-rho than canonical JSON has exact integers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=False)
@@ -45,31 +46,52 @@ class Cost:
 NOTHING = Cost(micro_rho=0)
 
 
+def _need(condition: bool, message: str) -> None:
+    if not condition:
+        raise RequestError(Code.BAD_ARGUMENT, message)
+
+
+def _check_rho(rho: float) -> None:
+    _need(math.isfinite(rho) and rho >= 0, f"rho must be a finite number from 0, got {rho}")
+
+
+def _check_delta(delta: float) -> None:
+    _need(0 < delta < 1, f"delta must lie strictly between 0 and 1, got {delta}")
+
+
 def micro(rho: float) -> int:
     """`rho` in micro-rho, rounded up."""
+    _check_rho(rho)
     return math.ceil(Fraction(rho) * MICRO)
 
 
 def delta_at(rho: float, epsilon: float) -> float:
     """The delta of rho-zCDP at `epsilon`: min over a > 1 of exp((a-1)(a rho - eps)) / (a-1) (1 - 1/a)^a."""
-    if rho <= 0:
+    _check_rho(rho)
+    _need(math.isfinite(epsilon) and epsilon >= 0, f"epsilon must be finite and from 0, got {epsilon}")
+    if rho == 0:
         return 0.0
 
     def log_delta(log_order: float) -> float:
         a = 1 + math.exp(log_order)
         return (a - 1) * (a * rho - epsilon) - math.log(a - 1) + a * math.log1p(-1 / a)
 
-    # The unconstrained optimum sits near a = (eps + rho) / (2 rho); the bracket is generous on both sides.
-    centre = math.log(max((epsilon - rho) / (2 * rho), 1e-6))
-    best = minimize_scalar(log_delta, bounds=(min(centre, 0) - 8, centre + 8), method="bounded")
+    # With t = a - 1 the optimum solves rho + 2 t rho - eps = log(1 + 1/t), which lies in (0, 1/t), so
+    # max(0, p) <= t <= max(2 p, 1 / sqrt(rho)) for p = (eps - rho) / (2 rho). The function is convex in t.
+    peak = min((epsilon - rho) / (2 * rho), 1e300)
+    low, high = max(peak, 1e-6), max(2 * peak, rho**-0.5, 1e-6)
+    bounds = min(math.log(low), 0) - 8, math.log(high) + 1
+    best = minimize_scalar(log_delta, bounds=bounds, method="bounded")
     return min(1.0, math.exp(min(0.0, float(best.fun))))
 
 
 def epsilon_at(rho: float, delta: float) -> float:
     """The least epsilon (to a relative 1e-9, rounded up) with delta_at(rho, epsilon) <= delta."""
-    if rho <= 0:
+    _check_rho(rho)
+    _check_delta(delta)
+    if rho == 0:
         return 0.0
-    low, high = 0.0, rho + 2 * math.sqrt(rho * math.log(1 / delta)) + 1e-12
+    low, high = 0.0, rho + 2 * math.sqrt(-rho * math.log(delta)) + 1e-12
     while high - low > 1e-9 * high:
         middle = (low + high) / 2
         low, high = (low, middle) if delta_at(rho, middle) <= delta else (middle, high)
@@ -82,6 +104,8 @@ def micro_rho_for(epsilon: float, delta: float) -> int:
     Raises:
         RequestError: the guarantee is so strict that not even one micro-rho is left.
     """
+    _need(0 <= epsilon <= MAX_EPSILON, f"epsilon must lie in [0, {MAX_EPSILON:g}], got {epsilon}")
+    _check_delta(delta)
     low, high = 0, 1
     while delta_at(high / MICRO, epsilon) <= delta:
         low, high = high, 2 * high

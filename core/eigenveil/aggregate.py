@@ -12,7 +12,7 @@ import numpy as np
 
 from eigenveil.errors import Code, PeerError
 from eigenveil.ints import IntArray, digest, frozen
-from eigenveil.query import Count, GradientNorms, Query, RowNorms
+from eigenveil.query import Count, Energy, GradientNorms, Query, RowNorms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -53,10 +53,11 @@ def validate(query: Query, contribution: Contribution, max_records: int) -> None
             f"site {contribution.site} answered round {query.round} with {wrong}; nothing was added",
         )
     limit = query.ask.bound() * max_records
-    low = 0 if isinstance(query.ask, Count | RowNorms | GradientNorms) else -limit
+    counts = isinstance(query.ask, Count | RowNorms | GradientNorms)
+    low = 0 if counts or isinstance(query.ask, Energy) else -limit
     values = contribution.values
     in_range = bool((values >= low).all() and (values <= limit).all())
-    counts_fit = low < 0 or sum(map(int, values)) <= max_records
+    counts_fit = not counts or sum(map(int, values)) <= max_records
     if not (in_range and counts_fit):
         raise PeerError(
             Code.BAD_CONTRIBUTION,

@@ -56,10 +56,13 @@ def release(
     study = plan.study
     spec = noise_spec(query.ask, query.micro_rho, study.neighbours, study.max_sites_per_person)
     journal.charge(query)
+    drawn = noise.draw(spec)
+    if drawn.shape != total.shape or drawn.dtype.kind != "i":
+        raise InternalError(Code.BUG, "the noise source drew another number or kind of values than asked")
     sealed = Release(
         round=query.round,
         query=query.digest,
-        values=total + noise.draw(spec),
+        values=total + drawn,
         sigma=spec.sigma,
         micro_rho=query.micro_rho,
         present=present,

@@ -8,9 +8,11 @@ public values only [P1].
 
 from __future__ import annotations
 
+import math
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eigenveil.ints import FloatArray, IntArray
 from eigenveil.query import PULL, WEIGHT
@@ -18,7 +20,10 @@ from eigenveil.query import PULL, WEIGHT
 # Float products below this hold no int64 overflow whatever their last bits are.
 SAFE = 2.0**60
 
+TINY = 1e-300
+
 Array = TypeVar("Array", FloatArray, IntArray)
+BoolArray = NDArray[np.bool_]
 
 
 def weights(norm2: IntArray, radius: int) -> IntArray:
@@ -38,73 +43,92 @@ def shorten(z: FloatArray, norm2: IntArray, radius: int) -> FloatArray:
 
     Shape: z (m, d) integer-valued, norm2 (m,) -> (m, d) integer-valued; z itself if no row is long.
     """
-    long = norm2 > radius * radius
-    if not long.any():
+    long = np.flatnonzero(norm2 > radius * radius)
+    if not long.size:
         return z
-    factor = radius / np.sqrt(norm2[long].astype(np.float64))
-    cut = np.trunc(z[long] * factor[:, None])
+    cut = z[long]
+    cut *= (radius / np.sqrt(norm2[long].astype(np.float64)))[:, None]
+    np.trunc(cut, out=cut)
     cut[np.einsum("ij,ij->i", cut, cut) > radius * radius] = 0.0
     out = z.copy()
     out[long] = cut
     return out
 
 
-def gradient_norm2(a: FloatArray, pulled: FloatArray | None, norm2: FloatArray, pull2: float) -> FloatArray:
-    """||z a^T - PULL pull||_F^2 for each record, in floats, one record at a time.
+def gradient_norms(a: FloatArray, pulled: FloatArray | None, norm: FloatArray, pull2: float) -> FloatArray:
+    """||z a^T - PULL pull||_F for each record, in floats, one record at a time.
 
-    Shape: a (m, k) = z W / 2**shift, pulled (m, k) = z pull (None where pull = 0), norm2 (m,) = ||z||^2;
+    Shape: a (m, k) = z W / 2**shift, pulled (m, k) = z pull (None where pull = 0), norm (m,) = ||z||;
     pull2 = ||pull||_F^2.
     """
-    square = _row_dot(a, a) * norm2
     if pulled is None:
-        return square
-    square -= (2.0 * PULL) * _row_dot(a, pulled)
+        return _lengths(a) * norm
+    square = row_dot(a, a)
+    square *= norm
+    square *= norm
+    square -= (2.0 * PULL) * row_dot(a, pulled)
     square += (float(PULL) * PULL) * pull2
-    return np.maximum(square, 0.0)
+    return np.sqrt(np.maximum(square, 0.0))
 
 
 def gradient_coefficients(
-    a: FloatArray, pulled: FloatArray | None, norm2: FloatArray, pull2: float, radius: int
-) -> tuple[FloatArray, IntArray]:
+    a: FloatArray,
+    pulled: FloatArray | None,
+    norm: FloatArray,
+    norm2: IntArray,
+    pull2: float,
+    radius: int,
+) -> tuple[FloatArray, FloatArray | None]:
     """Integers (b, u) with ||z b^T - u pull||_F <= R, close to min(1, R / norm) times (a, PULL).
 
     Truncating b and u towards zero moves the contribution by at most sqrt(k) ||z|| + ||pull||; the
     proposal leaves that much room, and the integer check decides.
 
-    Shape: as `gradient_norm2` -> b (m, k) integer-valued, u (m,).
+    Shape: as `gradient_norms`, norm2 (m,) = ||z||^2 -> integer-valued b (m, k) and u (m,), the latter
+    None where pull = 0.
     """
-    norm = np.sqrt(gradient_norm2(a, pulled, norm2, pull2))
-    room = radius - np.sqrt(a.shape[1] * norm2)
+    room = radius - math.sqrt(a.shape[1]) * norm
     if pulled is not None:
-        room -= np.sqrt(pull2)
-    scale = np.maximum(room, 0.0)
-    np.divide(scale, norm, out=scale, where=norm > scale)
-    scale[norm <= room] = 1.0
+        room -= math.sqrt(pull2)
+    np.maximum(room, 0.0, out=room)
+    lengths = gradient_norms(a, pulled, norm, pull2)
+    # room / max(length, room) is exactly 1 for a record that needs no clipping.
+    scale = room / np.maximum(np.maximum(lengths, room), TINY)
     b = np.trunc(a * scale[:, None])
-    u = np.floor(PULL * scale) if pulled is not None else np.zeros_like(scale)
-    keep = _within(b, u, pulled, norm2, pull2, radius)
-    return b * keep[:, None], (u * keep).astype(np.int64)
+    u = None if pulled is None else np.floor(PULL * scale)
+    keep = _fits(b, u, pulled, norm2, pull2, radius)
+    if not keep.all():
+        b *= keep[:, None]
+        u = None if u is None else u * keep
+    return b, u
 
 
-def _within(
+def _fits(
     b: FloatArray,
-    u: FloatArray,
+    u: FloatArray | None,
     pulled: FloatArray | None,
-    norm2: FloatArray,
+    norm2: IntArray,
     pull2: float,
     radius: int,
-) -> FloatArray:
-    """1.0 where ||z b^T - u pull||_F^2 <= R^2 holds in int64, else 0.0. Shape: (m,)."""
-    safe = _row_dot(b, b) * norm2 < SAFE
-    b64 = np.where(safe[:, None], b, 0.0).astype(np.int64)
-    square = _row_dot(b64, b64) * norm2.astype(np.int64)
-    if pulled is not None:
+) -> BoolArray:
+    """Where ||z b^T - u pull||_F^2 <= R^2, in int64. Shape: (m,)."""
+    safe = row_dot(b, b) * norm2 < SAFE
+    if not safe.all():  # cannot be squared in int64, hence far beyond R: never kept
+        b = b * safe[:, None]
+    b64 = b.astype(np.int64)
+    square = row_dot(b64, b64)
+    square *= norm2
+    if u is not None and pulled is not None:
         u64 = u.astype(np.int64)
-        square += u64 * u64 * int(pull2) - 2 * u64 * _row_dot(b64, pulled.astype(np.int64))
-    return (safe & (square <= radius * radius)).astype(np.float64)
+        square += u64 * u64 * int(pull2) - 2 * u64 * row_dot(b64, pulled.astype(np.int64))
+    return safe & (square <= radius * radius)
 
 
-def _row_dot(left: Array, right: Array) -> Array:
+def _lengths(a: FloatArray) -> FloatArray:
+    return np.abs(a[:, 0]) if a.shape[1] == 1 else np.sqrt(row_dot(a, a))
+
+
+def row_dot(left: Array, right: Array) -> Array:
     """Row by row, left . right, adding columns in order so that a row's bits depend on that row alone."""
     out = left[:, 0] * right[:, 0]
     for column in range(1, left.shape[1]):

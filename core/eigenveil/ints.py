@@ -24,10 +24,13 @@ def frozen(values: ArrayLike) -> IntArray:
 
     Raises:
         TypeError: `values` are not integers.
+        OverflowError: a value needs more than 64 bits.
     """
     array = np.array(values, order="C")
     if array.dtype.kind not in "iu" and array.size:
         raise TypeError(f"integers are required, got {array.dtype}")
+    if array.dtype.kind == "u" and array.size and int(array.max()) > np.iinfo(np.int64).max:
+        raise OverflowError(f"{array.max()} does not fit a signed 64-bit integer")
     array = array.astype(np.int64)
     array.setflags(write=False)
     return array

@@ -96,7 +96,7 @@ class Ledger:
             "index": self.size, "kind": kind.value, "study": study, "round": round, "query": query,
             "micro_rho": cost.micro_rho, "atto_delta": cost.atto_delta, "at": at, "previous": self.head,
         }  # fmt: skip
-        entry = Entry(**{**body, "kind": kind}, digest=digest("ledger", body))  # type: ignore[arg-type]
+        entry = Entry(**{**body, "kind": kind}, digest=_digest(body))  # type: ignore[arg-type]
         self._check(entry)
         return entry
 
@@ -110,6 +110,11 @@ class Ledger:
                 left = self.reserved.get(entry.study)
                 if left is None:
                     raise RequestError(Code.BUDGET, f"study {entry.study[:12]} holds no reservation")
+                if (entry.study, entry.round) in self.charged:
+                    raise InternalError(
+                        Code.STORAGE,
+                        f"ledger row {entry.index} charges a round twice; restore the ledger",
+                    )
                 self._check_fits(entry.cost, left, "the study's reservation")
             case EntryKind.SETTLE:
                 pass
@@ -126,11 +131,7 @@ class Ledger:
         """Take one entry into the state, after checking that it continues the chain and is allowed."""
         body = {**asdict(entry), "kind": entry.kind.value}
         body.pop("digest")
-        intact = (
-            entry.index == self.size
-            and entry.previous == self.head
-            and entry.digest == digest("ledger", body)
-        )
+        intact = entry.index == self.size and entry.previous == self.head and entry.digest == _digest(body)
         if not intact:
             raise InternalError(
                 Code.STORAGE,
@@ -153,6 +154,11 @@ class Ledger:
                 self.charged[entry.study, entry.round] = entry.query
             case EntryKind.SETTLE:
                 self.reserved.pop(entry.study, None)
+
+
+def _digest(body: dict[str, object]) -> str:
+    """Numbers are hashed as decimal text: canonical JSON has no integers beyond 2**53."""
+    return digest("ledger", {key: str(value) for key, value in body.items()})
 
 
 def replay(budget: Cost, entries: Iterable[Entry]) -> Ledger:

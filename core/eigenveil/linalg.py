@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy import linalg as scipy_linalg
 from threadpoolctl import threadpool_limits
 
 from eigenveil.ints import FloatArray, IntArray
@@ -21,11 +20,10 @@ def symmetric(upper: FloatArray | IntArray, d: int) -> FloatArray:
     return out
 
 
-def top_eigenpairs(matrix: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:
-    """The k largest eigenvalues (k,), falling, and eigenvectors as columns (d, k), signs by `fix_signs`."""
-    d = len(matrix)
+def eigenpairs(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Eigenvalues (d,), falling, and eigenvectors as columns (d, d), signs by `fix_signs`."""
     with threadpool_limits(1):
-        values, vectors = scipy_linalg.eigh(matrix, subset_by_index=[d - k, d - 1])
+        values, vectors = np.linalg.eigh(matrix)
     return values[::-1].copy(), fix_signs(vectors[:, ::-1])
 
 
@@ -34,13 +32,6 @@ def orthonormal(matrix: FloatArray) -> FloatArray:
     with threadpool_limits(1):
         q, _ = np.linalg.qr(matrix)
     return q
-
-
-def left_singular(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Left singular vectors (d, k), signs by `fix_signs`, and singular values (k,) of a (d, k) matrix."""
-    with threadpool_limits(1):
-        u, s, _ = np.linalg.svd(matrix, full_matrices=False)
-    return fix_signs(u), s
 
 
 def fix_signs(columns: FloatArray) -> FloatArray:

@@ -36,6 +36,11 @@ class Plan:
     micro_rho: int
 
     def __post_init__(self) -> None:
+        texts = isinstance(self.federation, str) and isinstance(self.submission, str)
+        if not texts or type(self.micro_rho) is not int:
+            raise RequestError(
+                Code.BAD_STUDY, "federation and submission must be texts, micro_rho a whole number"
+            )
         if self.algorithm is Algorithm.AUTO:
             raise RequestError(Code.BAD_STUDY, "a plan names its algorithm; `auto` is for studies")
         wanted = micro_rho_for(self.study.epsilon, self.study.delta)
@@ -110,9 +115,10 @@ def plan_from_json(data: bytes) -> Plan:
     try:
         raw = json.loads(data)
         plan = _plan_from_dict(raw)
-    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        written = plan.to_json()
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         raise PeerError(Code.PROTOCOL, f"the plan cannot be read: {problem}") from problem
-    if plan.to_json() != data:
+    if written != data:
         raise PeerError(Code.PROTOCOL, "the plan is not in canonical form or has unknown keys")
     return plan
 

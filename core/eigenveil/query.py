@@ -48,9 +48,14 @@ def row_norm_limit(d: int) -> int:
     return 2 * S * (math.isqrt(d - 1) + 1)
 
 
+def _within(values: IntArray, limit: int) -> bool:
+    """Every |value| <= limit; np.abs would let -2**63 through, which has no absolute value in int64."""
+    return bool(((values >= -limit) & (values <= limit)).all())
+
+
 def _check_centre(centre: IntArray) -> None:
     _need(centre.ndim == 1 and centre.size > 0, "the centre must be a vector with one entry a column")
-    _need(bool((np.abs(centre) <= S).all()), f"the centre must lie in the row box, [-{S}, {S}]")
+    _need(_within(centre, S), f"the centre must lie in the row box, [-{S}, {S}]")
 
 
 def _check_radius(radius: int, centre: IntArray) -> None:
@@ -225,7 +230,7 @@ class Field:
         _need(self.pull.shape == self.directions.shape, "pull must have the shape of directions")
         _need(0 <= self.shift <= 60, "shift must lie between 0 and 60")
         _need(
-            bool((np.abs(self.directions) <= DIRECTION_LIMIT).all()),
+            _within(self.directions, DIRECTION_LIMIT),
             f"directions must have entries of at most {DIRECTION_LIMIT}",
         )
         _need(
@@ -323,12 +328,24 @@ class Priced:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Query:
-    """A priced question at its place in a study: what a site is asked in one round."""
+    """A priced question at its place in a study: what a site is asked in one round.
+
+    Raises:
+        RequestError: the round is negative, or the question is free.
+    """
 
     plan_digest: str
     round: int
     ask: Ask
     micro_rho: int
+
+    def __post_init__(self) -> None:
+        if self.round < 0 or self.micro_rho < 1:
+            raise RequestError(
+                Code.BAD_STUDY,
+                f"round {self.round} at {self.micro_rho} micro-rho: every question has a round from 0 "
+                "and a price of at least one micro-rho",
+            )
 
     @property
     def cost(self) -> Cost:

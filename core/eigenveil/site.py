@@ -6,12 +6,13 @@ stay below 2**53, so they are exact and independent of order, threads and chunks
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from eigenveil.clipping import gradient_coefficients, gradient_norm2, shorten, weights
+from eigenveil import clipping
+from eigenveil.clipping import gradient_coefficients, shorten, weights
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.grid import GridRows
 from eigenveil.ints import EXACT, FloatArray, IntArray, frozen
@@ -26,36 +27,43 @@ from eigenveil.query import (
     GradientNorms,
     Gram,
     RowNorms,
+    S,
 )
 
-CHUNK = 4096  # rows a product: fits the cache, and 4096 * 2**30 < 2**53 keeps it exact
+Apply = Callable[[Callable[["_Part"], IntArray], list["_Part"]], Iterable[IntArray]]
+
+CHUNK = 2048  # rows a product: they stay in the cache, and 2048 * 2**30 < 2**53 keeps it exact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CentredRows:
-    """Rows minus a public centre. Shape: z (n, d) integer-valued float64, norm2 (n,)."""
+    """Rows minus a public centre.
+
+    Shape: z (n, d) integer-valued float64, norm2 (n,) = ||z||^2, norm (n,) = ||z||.
+    """
 
     z: FloatArray
     norm2: IntArray
+    norm: FloatArray
 
 
 class Site:
-    """One site's records. Keeps the rows about the last centre it was asked for.
+    """One site's records, in `parts` that can be worked on side by side.
 
     Shape: rows (n, d) int16 on the study's grid.
     """
 
-    def __init__(self, rows: GridRows, chunk: int = CHUNK) -> None:
+    def __init__(self, rows: GridRows, *, chunk: int = CHUNK, parts: int = 1) -> None:
         self.rows = rows
-        self.chunk = chunk
-        self._centre = b""
-        self._centred: CentredRows | None = None
+        self._parts = [_Part(part, chunk) for part in np.array_split(rows, parts)]
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def answer(self, ask: Ask) -> IntArray:
+    def answer(self, ask: Ask, apply: Apply = map) -> IntArray:
         """The exact sum over this site's records. Shape: (ask.length,).
+
+        `apply` may work on the parts side by side (an executor's `map`): integer sums do not mind.
 
         Neighbours: one record more changes the answer by at most sqrt(ask.l2_squared(add-remove)) in L2.
         Privacy: none by itself; it goes to the barrier [P1].
@@ -63,6 +71,23 @@ class Site:
         Raises:
             RequestError: the question is about another number of columns.
         """
+        total = np.zeros(ask.length, dtype=np.int64)
+        for part in apply(lambda part: part.answer(ask), self._parts):
+            total += part
+        return frozen(total)
+
+
+class _Part:
+    """Some rows. Keeps them about the last centre it was asked for."""
+
+    def __init__(self, rows: GridRows, chunk: int) -> None:
+        self.rows = rows
+        self.chunk = chunk
+        self._centre = b""
+        self._centred: CentredRows | None = None
+
+    def answer(self, ask: Ask) -> IntArray:
+        """The exact sum over these rows."""
         match ask:
             case Count():
                 return frozen([len(self.rows)])
@@ -71,7 +96,7 @@ class Site:
             case ClippedSum():
                 return clipped_sum(self._about(ask.centre), ask, self.chunk)
             case Energy():
-                return frozen([int(np.minimum(self._about(ask.centre).norm2, ask.radius**2).sum())])
+                return energy(self._about(ask.centre), ask)
             case Gram():
                 return gram(self._about(ask.centre), ask, self.chunk)
             case GradientNorms():
@@ -88,14 +113,16 @@ class Site:
         if self._centred is None or self._centre != centre.tobytes():
             self._centred = None  # free the old copy before making the new one
             z = np.subtract(self.rows, centre.astype(np.float64), dtype=np.float64)
-            self._centred = CentredRows(z=z, norm2=np.einsum("ij,ij->i", z, z).astype(np.int64))
+            norm2 = np.einsum("ij,ij->i", z, z)
+            self._centred = CentredRows(z=z, norm2=norm2.astype(np.int64), norm=np.sqrt(norm2))
             self._centre = centre.tobytes()
         return self._centred
 
 
-def _chunks(rows: CentredRows, size: int) -> Iterator[tuple[FloatArray, IntArray]]:
+def _chunks(rows: CentredRows, size: int) -> Iterator[CentredRows]:
     for start in range(0, len(rows.norm2), size):
-        yield rows.z[start : start + size], rows.norm2[start : start + size]
+        part = slice(start, start + size)
+        yield CentredRows(z=rows.z[part], norm2=rows.norm2[part], norm=rows.norm[part])
 
 
 def _exact(bound: float) -> None:
@@ -109,12 +136,17 @@ def row_norms(rows: CentredRows, ask: RowNorms) -> IntArray:
     return frozen(np.bincount(bins, minlength=ask.length))
 
 
+def energy(rows: CentredRows, ask: Energy) -> IntArray:
+    """Sum of min(||z||^2, R^2)."""
+    return frozen([int(np.minimum(rows.norm2, ask.radius**2).sum())])
+
+
 def clipped_sum(rows: CentredRows, ask: ClippedSum, chunk: int) -> IntArray:
     """Sum of t z (see `clipping.weights`)."""
     _exact(chunk * float(ask.bound()))
     total = np.zeros(ask.length, dtype=np.int64)
-    for z, norm2 in _chunks(rows, chunk):
-        total += (weights(norm2, ask.radius).astype(np.float64) @ z).astype(np.int64)
+    for part in _chunks(rows, chunk):
+        total += (weights(part.norm2, ask.radius).astype(np.float64) @ part.z).astype(np.int64)
     return frozen(total)
 
 
@@ -124,34 +156,38 @@ def gram(rows: CentredRows, ask: Gram, chunk: int) -> IntArray:
     size = max(1, min(chunk, (EXACT - 1) // ask.radius**2))
     _exact(size * float(ask.radius) ** 2)
     total = np.zeros((d, d), dtype=np.int64)
-    for z, norm2 in _chunks(rows, size):
-        short = shorten(z, norm2, ask.radius)
+    for part in _chunks(rows, size):
+        short = shorten(part.z, part.norm2, ask.radius)
         total += (short.T @ short).astype(np.int64)
     return frozen(np.concatenate([np.diagonal(total), total[np.triu_indices(d, 1)]]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Side:
-    """The public matrices of a field, ready for products: W (d, k), pull (d, k) or None, ||pull||^2."""
+    """The public matrices of a field, side by side so that one product serves both.
 
-    directions: FloatArray
-    pull: FloatArray | None
+    Shape: matrix (d, k) = W, or (d, 2 k) = [W, pull] where pull is not 0; pull2 = ||pull||_F^2.
+    """
+
+    matrix: FloatArray
+    k: int
     pull2: float
     scale: float
 
     def project(self, z: FloatArray) -> tuple[FloatArray, FloatArray | None]:
         """a = z W / 2**shift (exact: a power of two) and z pull (None where pull = 0)."""
-        return (z @ self.directions) * self.scale, None if self.pull is None else z @ self.pull
+        product = z @ self.matrix
+        pulled = product[:, self.k :] if self.pull2 else None
+        return product[:, : self.k] * self.scale, pulled
 
 
 def _side(field: Field) -> _Side:
-    z_limit = 2.0**13 * field.centre.size
-    _exact(z_limit * float(np.abs(field.directions).max()))
-    _exact(z_limit * float(np.abs(field.pull).max()))
-    pulls = bool(field.pull.any())
+    parts = [field.directions, field.pull] if field.pull.any() else [field.directions]
+    matrix = np.hstack(parts).astype(np.float64)
+    _exact(2.0 * S * field.centre.size * float(np.abs(matrix).max(initial=0.0)))
     return _Side(
-        directions=field.directions.astype(np.float64),
-        pull=field.pull.astype(np.float64) if pulls else None,
+        matrix=matrix,
+        k=field.directions.shape[1],
         pull2=float((field.pull**2).sum()),
         scale=2.0**-field.shift,
     )
@@ -161,9 +197,9 @@ def gradient_norms(rows: CentredRows, ask: GradientNorms, chunk: int) -> IntArra
     """Counts of records by 2**shift times the norm of their pulled gradient."""
     side, edges = _side(ask.field), ask.edges.astype(np.float64)
     counts = np.zeros(ask.length, dtype=np.int64)
-    for z, norm2 in _chunks(rows, chunk):
-        a, pulled = side.project(z)
-        norm = np.sqrt(gradient_norm2(a, pulled, norm2.astype(np.float64), side.pull2)) / side.scale
+    for part in _chunks(rows, chunk):
+        a, pulled = side.project(part.z)
+        norm = clipping.gradient_norms(a, pulled, part.norm, side.pull2) / side.scale
         counts += np.bincount(np.searchsorted(edges, norm, side="right"), minlength=ask.length)
     return frozen(counts)
 
@@ -178,9 +214,9 @@ def gradient(rows: CentredRows, ask: Gradient, chunk: int) -> IntArray:
     side = _side(ask.field)
     total = np.zeros(ask.field.directions.shape, dtype=np.int64)
     pulls = 0
-    for z, norm2 in _chunks(rows, chunk):
-        a, pulled = side.project(z)
-        b, u = gradient_coefficients(a, pulled, norm2.astype(np.float64), side.pull2, ask.radius)
-        total += (z.T @ b).astype(np.int64)
-        pulls += int(u.sum())
+    for part in _chunks(rows, chunk):
+        a, pulled = side.project(part.z)
+        b, u = gradient_coefficients(a, pulled, part.norm, part.norm2, side.pull2, ask.radius)
+        total += (part.z.T @ b).astype(np.int64)
+        pulls += 0 if u is None else int(u.sum())
     return frozen((total - pulls * ask.field.pull).reshape(-1))

@@ -13,12 +13,17 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any
 
+from eigenveil.accounting import MAX_EPSILON
 from eigenveil.errors import Code, RequestError
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 MAX_COLUMNS = 4096
 MAX_RECORDS = 2**31
 MAX_MULTIPLICITY = 1000
+# Half the range of a column, relative to its bounds and absolute: the float64 steps of the grid are then
+# exact to a part in 2**11, so that a rounded entry never leaves [-S, S].
+RESOLUTION = 2.0**-30
+TINIEST = 2.0**-900
 
 
 class Neighbours(Enum):
@@ -88,6 +93,11 @@ class Column:
             math.isfinite(self.upper - self.lower),
             f"{where}: the bounds are further apart than a 64-bit number can say",
         )
+        _need(
+            self.half_range > max(RESOLUTION * max(abs(self.lower), abs(self.upper)), TINIEST),
+            f"{where}: the bounds {self.lower} and {self.upper} are too close for 64-bit numbers to tell "
+            "values between them apart; subtract a constant from the column or change its unit",
+        )
         if self.fill is not None:
             _need(
                 self.lower <= self.fill <= self.upper,
@@ -137,7 +147,10 @@ class Federation:
             math.isfinite(self.deadline_seconds) and 0 < self.deadline_seconds <= 7 * 86400,
             f"deadline_seconds must lie between 0 and a week, got {self.deadline_seconds}",
         )
-        _need(self.minimum_cohort >= 1, "minimum_cohort must be at least 1")
+        _need(
+            1 <= self.minimum_cohort <= MAX_RECORDS,
+            f"minimum_cohort must lie between 1 and {MAX_RECORDS}",
+        )
 
     @property
     def least(self) -> int:
@@ -237,8 +250,8 @@ class Study:
 
     def _check_privacy(self) -> None:
         _need(
-            math.isfinite(self.epsilon) and self.epsilon > 0,
-            f"epsilon must be a finite number above 0, got {self.epsilon}",
+            0 < self.epsilon <= MAX_EPSILON,
+            f"epsilon must be a finite number above 0 and at most {MAX_EPSILON:g}, got {self.epsilon}",
         )
         _need(
             math.isfinite(self.delta) and 0 < self.delta < 1,
@@ -272,9 +285,10 @@ def parse_study(text: str) -> Study:
         RequestError: the text is not TOML, a key is unknown or missing, or a value is refused.
     """
     try:
-        return study_from_dict(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as problem:
+        data = tomllib.loads(text)
+    except ValueError as problem:  # also raised for an integer of thousands of digits
         raise _refuse(f"the study is not valid TOML: {problem}") from problem
+    return study_from_dict(data)
 
 
 SECTIONS: dict[str, tuple[str, ...]] = {
@@ -371,7 +385,14 @@ def _value(key: str, value: Any) -> Any:
     wanted = TYPES[key]
     if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
         raise _refuse(f"{key} = {value!r} has the wrong type")
-    return float(value) if float in wanted and isinstance(value, int) else value
+    return _float(key, value) if float in wanted and isinstance(value, int) else value
+
+
+def _float(key: str, value: int | float) -> float:
+    try:
+        return float(value)
+    except OverflowError as problem:
+        raise _refuse(f"{key} is beyond the range of 64-bit numbers") from problem
 
 
 def _radius(value: Any) -> float | None:
@@ -379,7 +400,7 @@ def _radius(value: Any) -> float | None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _refuse(f'radius must be "balance" or a quantile between 0 and 1, got {value!r}')
-    return float(value)
+    return _float("radius", value)
 
 
 def _columns(data: dict[str, Any]) -> tuple[Column, ...]:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.repo.tree import files, module_name, shown
 
-ALLOWED = ("eigenveil.simulate", "eigenveil.seeded_noise")
+ALLOWED = ("eigenveil.simulator", "eigenveil.seeded_noise")
 MODULES = ("random", "numpy.random")
 BY_NAME = ("__import__", "getattr", "import_module")
 
@@ -95,9 +95,9 @@ def test_an_innocent_line_is_left_alone(innocent: str) -> None:
 
 
 def test_the_exception_is_for_two_modules_only() -> None:
-    assert is_allowed("eigenveil.simulate")
-    assert is_allowed("eigenveil.simulate.data")
-    assert not is_allowed("eigenveil.simulated")
+    assert is_allowed("eigenveil.simulator")
+    assert is_allowed("eigenveil.simulator.data")
+    assert not is_allowed("eigenveil.simulators")
     assert not is_allowed("eigenveil.noise")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from eigenveil.algorithms.dp_pca import dp_pca
 from eigenveil.algorithms.estimate import Estimate, Steps
 from eigenveil.algorithms.gauss_cov import gauss_cov
 from eigenveil.study import Algorithm
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 ALGORITHMS: dict[Algorithm, Callable[[Plan], Steps]] = {
     Algorithm.GAUSS_COV: gauss_cov,
-    Algorithm.DP_PCA: gauss_cov,
+    Algorithm.DP_PCA: dp_pca,
 }
 
 __all__ = ["ALGORITHMS", "Estimate", "Steps"]

@@ -19,10 +19,12 @@ class Estimate:
     """Principal components in grid units scaled to [-1, 1] (see `grid.steps` for a column's unit).
 
     Shape: components (k, d) with orthonormal rows, explained_variance (k,), mean (d,),
-    covariance (d, d) or None. `records` is the noised record count, `total_variance` the noised
-    trace, `sin_error` the predicted sine of the largest principal angle to the data's own
-    components (noise only; 1.0 means "this is noise"), `noise_scale` the standard deviation the
-    noise gives one entry of the mean covariance (gauss-cov) or averaged gradient (dp-pca).
+    covariance (d, d) or None.
+
+    `records` is the noised record count, `total_variance` the noised trace. `sin_error` predicts the
+    sine of the largest principal angle to the data's own components (1.0 means "this is noise"; None
+    where the radius rule does not allow to say). `noise_scale` is the standard deviation that noise
+    gives one entry of the covariance (gauss-cov) or of the gradient the variances are read from (dp-pca).
     """
 
     components: FloatArray
@@ -31,6 +33,6 @@ class Estimate:
     records: float
     total_variance: float
     noise_scale: float
-    sin_error: float
+    sin_error: float | None
     covariance: FloatArray | None = None
     warnings: tuple[str, ...] = ()

@@ -1,32 +1,61 @@
-"""gauss-cov: temporary."""
+"""gauss-cov: the noised covariance matrix of clipped rows, and its leading eigenvectors.
+
+Source: Analyze Gauss (Dwork, Talwar, Thakurta, Zhang 2014) and Dong, Liang, Yi 2022, with symmetric
+noise [P3] and a private clip radius.
+"""
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from eigenveil.accounting import split
 from eigenveil.algorithms.estimate import Estimate, Steps
-from eigenveil.grid import midpoint
-from eigenveil.linalg import symmetric, top_eigenpairs
+from eigenveil.algorithms.parts import COUNT_SHARE, locate, mu, part, row_norms, row_radius
+from eigenveil.algorithms.radius import Balance, choose
+from eigenveil.ints import FloatArray
+from eigenveil.linalg import eigenpairs, symmetric
 from eigenveil.plan import Plan
-from eigenveil.query import Count, Gram, Priced, S, row_norm_limit
+from eigenveil.query import Gram, Priced, S
+
+RADIUS_SHARE = 0.05
 
 
 def gauss_cov(plan: Plan) -> Steps:
+    """Count, mean, radius, one Gram matrix.
+
+    Neighbours: as the study says.
+    Privacy: [P7]; the questions are priced and answered behind the barrier.
+    Cost: the whole budget, d (d + 1) / 2 integers from every site, 7 rounds.
+    """
     study = plan.study
     d, k = study.dimension, study.components
-    a, b = split(plan.micro_rho, 1, 99)
-    n = float((yield Priced(ask=Count(), micro_rho=a)).values[0])
-    r = yield Priced(ask=Gram(centre=midpoint(study), radius=row_norm_limit(d) // 2), micro_rho=b)
-    cov = symmetric(r.values, d) / max(n, 1.0) / S**2
-    vals, vecs = top_eigenpairs(cov, k)
+    start = yield from locate(plan)
+    norms = yield from row_norms(start.centre, part(plan.micro_rho, RADIUS_SHARE))
+    price = part(plan.micro_rho, 1 - COUNT_SHARE - start.mean_share - RADIUS_SHARE)
+    rule = Balance(power=2, noise=8 * math.sqrt(d) / mu(price), quadratic=True)
+    radius = row_radius(choose(norms, study.radius, rule), d)
+    release = yield Priced(ask=Gram(centre=start.centre, radius=radius), micro_rho=price)
+    covariance = symmetric(release.values, d) / (S**2 * start.records)
+    scale = release.sigma / (S**2 * start.records)
+    values, vectors = eigenpairs(covariance)
     return Estimate(
-        components=vecs.T,
-        explained_variance=vals,
-        mean=np.zeros(d),
-        records=n,
-        total_variance=float(np.trace(cov)),
-        noise_scale=r.sigma / n / S**2,
-        sin_error=0.0,
-        covariance=cov,
+        components=vectors[:, :k].T,
+        explained_variance=np.maximum(values[:k], 0.0),
+        mean=start.mean,
+        records=start.records,
+        total_variance=max(float(np.trace(covariance)), 0.0),
+        noise_scale=scale,
+        sin_error=predicted_error(values, scale, k) if study.radius is None else None,
+        covariance=covariance,
     )
+
+
+def predicted_error(values: FloatArray, scale: float, k: int) -> float:
+    """First-order sine of the angle that symmetric noise turns the top-k subspace by.
+
+    E^2 = scale^2 / 2 sum_{i <= k < j} 1 / (l_i - l_j)^2. It does not see what clipping bends, so it
+    is stated only for the balanced radius. Shape: values (d,), falling.
+    """
+    gaps = np.maximum(values[:k, None] - values[None, k:], 1e-12)
+    return min(1.0, scale * math.sqrt(float((1 / gaps**2).sum()) / 2))

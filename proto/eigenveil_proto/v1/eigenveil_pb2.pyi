@@ -1105,15 +1105,19 @@ class GetReleaseRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PLAN_DIGEST_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
     plan_digest: _builtins.bytes
+    offset: _builtins.int
+    """a release over 3 MiB comes in parts [R12]"""
     def __init__(
         self,
         *,
         plan_digest: _builtins.bytes = ...,
+        offset: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan_digest", b"plan_digest"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset", "plan_digest", b"plan_digest"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1124,16 +1128,20 @@ class GetReleaseResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RELEASE_JSON_FIELD_NUMBER: _builtins.int
+    TOTAL_BYTES_FIELD_NUMBER: _builtins.int
     release_json: _builtins.bytes
-    """canonical, signed; core/eigenveil/bundle.py"""
+    """canonical, signed; core/eigenveil/bundle.py; from `offset` on"""
+    total_bytes: _builtins.int
+    """of the whole release"""
     def __init__(
         self,
         *,
         release_json: _builtins.bytes = ...,
+        total_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["release_json", b"release_json"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["release_json", b"release_json", "total_bytes", b"total_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,178 @@
+"""What an analyst asks a coordinator: every call once, with what it must check of the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Self
+
+import grpc
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from eigenveil import __version__
+from eigenveil.bundle import verify_bundle
+from eigenveil.errors import Code, EigenveilError, PeerError, RequestError
+from eigenveil.plan import Plan, plan_from_json
+from eigenveil.study import Study, parse_study
+from eigenveil_client.identity_store import StoredIdentity
+from eigenveil_client.transport import call, open_channel, pause
+from eigenveil_common.rpc import VERSION_MAX, VERSION_MIN, error_from
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
+
+PLAN_SIGNED = b"eigenveil/plan-signature/v1\n"
+SHORTEST_PREFIX = 6
+PATIENCE_SECONDS = 600.0  # how long a watch outlives an unreachable coordinator
+
+
+class Analyst:
+    """An analyst's connection to the coordinator: `async with Analyst(identity) as analyst`.
+
+    Every method raises:
+        EigenveilError: the coordinator's own error, or code `unreachable`.
+    """
+
+    def __init__(self, identity: StoredIdentity) -> None:
+        self._identity = identity
+        self._channel: grpc.aio.Channel | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._connect()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._disconnect()
+
+    async def _connect(self) -> None:
+        self._channel = await open_channel(self._identity)
+        hello = pb.HelloRequest(
+            version_min=VERSION_MIN, version_max=VERSION_MAX, software=f"eigenveil {__version__}"
+        )
+        await call(self._stub.Hello, hello)
+
+    async def _disconnect(self) -> None:
+        if self._channel is not None:
+            await self._channel.close()
+            self._channel = None
+
+    @property
+    def _stub(self) -> rpc.CoordinatorAsyncStub:
+        if self._channel is None:
+            raise PeerError(Code.UNREACHABLE, "not connected to the coordinator")
+        return rpc.CoordinatorStub(self._channel)
+
+    async def submit(self, text: str, submission: str) -> tuple[Plan, list[str]]:
+        """Submit a study; the same submission twice is one study. The plan, and warnings.
+
+        Raises:
+            RequestError: the study is refused here or there.
+            PeerError: the coordinator planned something else than what was asked.
+        """
+        study = parse_study(text)
+        request = pb.SubmitStudyRequest(study_toml=text, submission=submission)
+        answer = await call(self._stub.SubmitStudy, request)
+        plan = check_plan(answer.plan, self._identity.release_key)
+        if plan.digest != answer.plan_digest.hex() or not same_study(plan, study, submission):
+            raise PeerError(
+                Code.PROTOCOL,
+                "the coordinator signed a plan for another study than the one submitted; cancel it, "
+                "and tell the federation's operator",
+            )
+        return plan, list(answer.warnings)
+
+    async def explain(self, text: str) -> str:
+        """What a study would ask and cost here: JSON, see `eigenveil.explain`."""
+        parse_study(text)
+        answer = await call(self._stub.ExplainStudy, pb.ExplainStudyRequest(study_toml=text))
+        return answer.explanation_json
+
+    async def studies(self) -> list[pb.StudyRow]:
+        """All studies of this analyst, oldest first."""
+        return list((await call(self._stub.ListStudies, pb.ListStudiesRequest())).studies)
+
+    async def find(self, wanted: str) -> pb.StudyRow:
+        """The study whose digest starts with `wanted` (6 characters or more), or whose name it is.
+
+        Raises:
+            RequestError: code `not-found`, no such study, or several.
+        """
+        rows = await self.studies()
+        prefix = wanted.lower() if len(wanted) >= SHORTEST_PREFIX else None
+        found = [row for row in rows if prefix and row.plan_digest.hex().startswith(prefix)]
+        found = found or [row for row in rows if row.name == wanted]
+        if len(found) == 1:
+            return found[0]
+        several = ", ".join(row.plan_digest.hex()[:12] for row in found)
+        raise RequestError(
+            Code.NOT_FOUND,
+            f"several studies are called {wanted!r}: {several}; name one by its digest"
+            if found
+            else f"no study {wanted!r}; `eigenveil study list` shows them",
+        )
+
+    async def cancel(self, plan_digest: bytes) -> None:
+        """End a running study; what was charged stays charged."""
+        await call(self._stub.CancelStudy, pb.CancelStudyRequest(plan_digest=plan_digest))
+
+    async def release(self, plan_digest: bytes) -> bytes:
+        """The release.json of a study, after checking that this federation signed it for this plan.
+
+        Raises:
+            RequestError: not there yet, or not what the federation signed.
+        """
+        answer = await call(self._stub.GetRelease, pb.GetReleaseRequest(plan_digest=plan_digest))
+        bundle = verify_bundle(answer.release_json, self._identity.release_key)
+        if bundle["document"]["plan_digest"] != plan_digest.hex():
+            raise PeerError(Code.PROTOCOL, "the coordinator sent the release of another study")
+        return answer.release_json
+
+    async def watch(self, plan_digest: bytes) -> AsyncIterator[pb.StudyEvent]:
+        """The study's events up to its end, each once, through restarts of the coordinator.
+
+        Raises:
+            PeerError: code `unreachable`, after `PATIENCE_SECONDS` without a word.
+        """
+        after, attempt, heard = 0, 0, time.monotonic()
+        while True:
+            try:
+                if self._channel is None:
+                    await self._connect()
+                request = pb.WatchStudyRequest(plan_digest=plan_digest, after_sequence=after)
+                async for event in self._stub.WatchStudy(request):
+                    after, attempt, heard = event.sequence, 0, time.monotonic()
+                    yield event
+                    if event.state != pb.STUDY_STATE_RUNNING:
+                        return
+            except (grpc.aio.AioRpcError, EigenveilError) as problem:
+                failure = error_from(problem) if isinstance(problem, grpc.aio.AioRpcError) else problem
+                if failure.code is not Code.UNREACHABLE or time.monotonic() - heard > PATIENCE_SECONDS:
+                    raise failure from problem
+                await self._disconnect()
+            await asyncio.sleep(pause(attempt))
+            attempt += 1
+
+
+def check_plan(signed: pb.SignedPlan, release_key: bytes) -> Plan:
+    """The plan, if the federation's release key signed it.
+
+    Raises:
+        PeerError: code `identity`, signed by another key or changed; `protocol`, not canonical.
+    """
+    try:
+        verifier = Ed25519PublicKey.from_public_bytes(release_key)
+        verifier.verify(signed.signature, PLAN_SIGNED + signed.plan_json)
+    except (InvalidSignature, ValueError) as problem:
+        raise PeerError(
+            Code.IDENTITY, "the plan is not signed by the federation's key; nothing was believed"
+        ) from problem
+    return plan_from_json(signed.plan_json)
+
+
+def same_study(plan: Plan, study: Study, submission: str) -> bool:
+    """Whether `plan` is what `study` asked for (the plan may have resolved `auto`)."""
+    return plan.study == study and plan.submission == submission

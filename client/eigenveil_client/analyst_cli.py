@@ -1,0 +1,63 @@
+"""`eigenveil enrol`, and where an analyst's identity lives."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from eigenveil.identity import Role
+from eigenveil_client import identity_store
+from eigenveil_client.identity_store import StoredIdentity
+from eigenveil_common.command import say
+
+VARIABLE = "EIGENVEIL_PROFILE"
+
+
+def default_profile() -> Path:
+    """$EIGENVEIL_PROFILE, or eigenveil in the user's configuration folder."""
+    stated = os.environ.get(VARIABLE)
+    if stated:
+        return Path(stated)
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "eigenveil"
+
+
+def load_profile(profile: Path | None) -> StoredIdentity:
+    """The analyst's identity.
+
+    Raises:
+        RequestError: not enrolled. PeerError: the certificate has ended.
+    """
+    return identity_store.load_identity(profile or default_profile())
+
+
+profile_option = click.option(
+    "--profile",
+    type=click.Path(path_type=Path, file_okay=False),
+    help=f"Folder of your identity [default: ${VARIABLE} or ~/.config/eigenveil].",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+@click.command()
+@click.option(
+    "--join", "join", type=click.Path(path_type=Path, dir_okay=False), required=True, help="Your join file."
+)
+@profile_option
+@json_option
+def enrol(join: Path, profile: Path | None, as_json: bool) -> None:
+    """Enrol as an analyst with the join file that the coordinator's operator gave you."""
+    folder = profile or default_profile()
+    stored = identity_store.enrol(join, folder, Role.ANALYST)
+    value = {
+        "identity": stored.identity.uri,
+        "coordinator": stored.coordinator,
+        "profile": str(folder),
+        "expires": stored.expires.isoformat(),
+    }
+    text = (
+        f"Enrolled as {stored.identity.uri}\n"
+        f"The certificate in {folder} is good until {stored.expires:%Y-%m-%d %H:%M} UTC."
+    )
+    say(value, as_json, text)

@@ -1,0 +1,170 @@
+"""The folder of a demonstration: what is where, and whose it is."""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+
+from eigenveil.errors import Code, InternalError, RequestError
+from eigenveil.ints import FloatArray
+from eigenveil.simulator import split_rows
+from eigenveil.study import Algorithm, Study, parse_study
+
+MARKER = ".eigenveil-demo"
+NAMES = ("coordinator", "sites", "analyst", "join", "logs", "study.toml", "release.json", "report.html")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Paths in the demonstration's folder."""
+
+    root: Path
+
+    @property
+    def coordinator(self) -> Path:
+        """The coordinator's folder."""
+        return self.root / "coordinator"
+
+    @property
+    def coordinator_config(self) -> Path:
+        """coordinator.toml."""
+        return self.coordinator / "coordinator.toml"
+
+    def site(self, name: str) -> Path:
+        """A site's folder."""
+        return self.root / "sites" / name
+
+    def site_config(self, name: str) -> Path:
+        """A site's site.toml."""
+        return self.site(name) / "site.toml"
+
+    def records(self, name: str) -> Path:
+        """A site's records."""
+        return self.root / "sites" / f"{name}.csv"
+
+    def join(self, name: str) -> Path:
+        """The join file of a site or of the analyst."""
+        return self.root / "join" / f"{name}.json"
+
+    @property
+    def analyst(self) -> Path:
+        """The analyst's profile."""
+        return self.root / "analyst"
+
+    @property
+    def study(self) -> Path:
+        """The study."""
+        return self.root / "study.toml"
+
+    @property
+    def logs(self) -> Path:
+        """One log and one standard output for every process."""
+        return self.root / "logs"
+
+
+@contextmanager
+def prepared(root: Path) -> Iterator[Layout]:
+    """An empty demonstration folder, ours alone until the end.
+
+    Only what an earlier demonstration made is replaced.
+
+    Raises:
+        RequestError: code `conflict`, the folder holds something else, or a demonstration runs in it.
+    """
+    root = root.absolute()
+    marker = root / MARKER
+    if root.exists() and not marker.exists() and (not root.is_dir() or any(root.iterdir())):
+        raise RequestError(
+            Code.CONFLICT, f"{root} is not empty and was not made by a demonstration; choose another --out"
+        )
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        handle = os.open(marker, os.O_CREAT | os.O_RDWR, 0o644)
+    except OSError as problem:
+        raise InternalError(Code.STORAGE, f"cannot write in {root}: {problem}") from problem
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RequestError(Code.CONFLICT, f"a demonstration runs in {root}; wait for it") from None
+        layout = Layout(root=root)
+        _empty(layout)
+        yield layout
+    finally:
+        os.close(handle)
+
+
+def _empty(layout: Layout) -> None:
+    for name in NAMES:
+        path = layout.root / name
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    for name in ("sites", "join", "logs"):
+        (layout.root / name).mkdir(mode=0o700)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PublicRecords:
+    """The records of the demonstration. Shape: values (569, 30), groups (569,)."""
+
+    values: FloatArray
+    groups: tuple[str, ...]
+
+
+def public_records() -> PublicRecords:
+    """scikit-learn's breast-cancer records: public, so a demonstration may look at them."""
+    from sklearn.datasets import load_breast_cancer  # a second to import
+
+    data = load_breast_cancer()
+    names = [str(name) for name in data.target_names]
+    return PublicRecords(values=data.data, groups=tuple(names[label] for label in data.target))
+
+
+def demo_study(sites: int, algorithm: Algorithm, components: int, epsilon: float) -> tuple[Study, str]:
+    """The packaged study with these choices, as value and as TOML."""
+    text = files("eigenveil_client").joinpath("studies", "breast-cancer.toml").read_text()
+    names = [f"hospital-{i + 1}" for i in range(sites)]
+    chosen = {
+        'algorithm = "auto"': f'algorithm = "{algorithm.value}"',
+        "components = 2": f"components = {components}",
+        "epsilon = 2.0": f"epsilon = {epsilon!r}",
+        'sites = ["hospital-1", "hospital-2", "hospital-3"]': f"sites = {_names(names)}",
+    }
+    wanted = parse_study(text)
+    wanted = replace(
+        wanted,
+        algorithm=algorithm,
+        components=components,
+        epsilon=epsilon,
+        federation=replace(wanted.federation, sites=tuple(names)),
+    )
+    for old, new in chosen.items():
+        text = text.replace(old, new, 1)
+    if parse_study(text) != wanted:
+        raise InternalError(Code.BUG, "the packaged study no longer has the lines that a demonstration sets")
+    return wanted, text
+
+
+def _names(names: Sequence[str]) -> str:
+    return "[" + ", ".join(f'"{name}"' for name in names) + "]"
+
+
+def write_records(layout: Layout, study: Study, values: FloatArray) -> dict[str, int]:
+    """One CSV file a site, the first the largest; how many records each has."""
+    weights = {name: 1 / (i + 1) for i, name in enumerate(study.federation.sites)}
+    parts = split_rows(values, weights)
+    for name, part in parts.items():
+        with layout.records(name).open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow([column.name for column in study.columns])
+            writer.writerows(part.tolist())
+    return {name: len(part) for name, part in parts.items()}

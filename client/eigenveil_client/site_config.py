@@ -1,0 +1,122 @@
+"""site.toml: where a site's records and state are, and what it agrees to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from eigenveil.errors import Code, RequestError
+from eigenveil.study import NAME, Algorithm
+from eigenveil_client.policy import ANY, Policy
+from eigenveil_common import config
+from eigenveil_common.files import write_durably
+
+ALGORITHMS = tuple(a.value for a in Algorithm if a is not Algorithm.AUTO)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteConfig:
+    """Every key of site.toml; deploy/config/site.example.toml explains them. Paths are absolute."""
+
+    name: str
+    records: Path
+    identity: Path
+    state: Path
+    columns: tuple[str, ...] = (ANY,)
+    algorithms: tuple[str, ...] = ALGORITHMS
+    max_epsilon_per_study: float = 5.0
+    max_delta: float = 1e-5
+    minimum_records: int = 20
+    budget_epsilon: float = 10.0
+    budget_delta: float = 1e-6
+
+    def __post_init__(self) -> None:
+        if NAME.fullmatch(self.name) is None:
+            raise RequestError(
+                Code.BAD_CONFIG,
+                f"name = {self.name!r}: use at most 63 lower-case letters, digits and hyphens",
+            )
+
+    @property
+    def policy(self) -> Policy:
+        """What this site agrees to."""
+        return Policy(
+            columns=self.columns,
+            algorithms=self.algorithms,
+            max_epsilon_per_study=self.max_epsilon_per_study,
+            max_delta=self.max_delta,
+            minimum_records=self.minimum_records,
+            budget_epsilon=self.budget_epsilon,
+            budget_delta=self.budget_delta,
+        )
+
+
+def load(path: Path) -> SiteConfig:
+    """The configuration in `path`.
+
+    Raises:
+        RequestError: code `bad-config`, naming the key.
+    """
+    loaded = config.load(path, SiteConfig)
+    _ = loaded.policy  # its values are checked now, not at the first study
+    return loaded
+
+
+TEMPLATE = """\
+# A site's configuration. Every key, with its meaning: deploy/config/site.example.toml
+
+name = {name}
+records = {records}
+identity = "identity"
+state = "state.db"
+
+columns = ["*"]
+algorithms = [{algorithms}]
+max_epsilon_per_study = {max_epsilon}
+max_delta = 1e-5
+minimum_records = {minimum_records}
+budget_epsilon = {budget_epsilon}
+budget_delta = {budget_delta}
+"""
+
+
+def create(
+    folder: Path,
+    *,
+    name: str,
+    records: Path,
+    minimum_records: int,
+    budget_epsilon: float,
+    budget_delta: float,
+    max_epsilon_per_study: float,
+) -> Path:
+    """Write folder/site.toml and return its path.
+
+    Raises:
+        RequestError: it is there already, or a value is refused.
+    """
+    path = folder / "site.toml"
+    if path.exists():
+        raise RequestError(Code.CONFLICT, f"{path} is there already; edit it, or choose another folder")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    text = TEMPLATE.format(
+        name=_quoted(name),
+        records=_quoted(str(records.resolve())),
+        algorithms=", ".join(map(_quoted, ALGORITHMS)),
+        max_epsilon=max_epsilon_per_study,
+        minimum_records=minimum_records,
+        budget_epsilon=budget_epsilon,
+        budget_delta=budget_delta,
+    )
+    write_durably(path, text.encode(), mode=0o640)
+    try:
+        load(path)
+    except RequestError:
+        path.unlink()
+        raise
+    return path
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

@@ -1,0 +1,183 @@
+"""The site's process: dials out, asks for work, answers it; for ever, whatever breaks in between.
+
+It opens no listening socket. The question for the next round is on its way before this round's
+answer is delivered, so a round costs one trip there and one back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+import grpc
+
+from eigenveil.errors import Code, EigenveilError, PeerError
+from eigenveil_client.identity_store import StoredIdentity
+from eigenveil_client.site_log import event
+from eigenveil_client.site_sender import Limits, send
+from eigenveil_client.site_worker import Reply, SiteWorker
+from eigenveil_client.transport import call, open_channel, pause
+from eigenveil_common.rpc import CHUNK_BYTES, INLINE_BYTES, VERSION_MAX, VERSION_MIN
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
+
+POLL_SLACK_SECONDS = 15.0
+LONGEST_POLL_SECONDS = 60.0
+STABLE_SECONDS = 5.0  # a connection that held so long is tried again at once when it breaks
+QUICK_SECONDS = 1.0  # a long-poll that ends sooner with nothing is answered by a pause
+MOST_ANSWERED = 256
+EXPIRY_WARNING = timedelta(days=2)
+CLOCK_WARNING_MS = 60_000
+
+T = TypeVar("T")
+
+
+class _Lost(Exception):
+    """A call to the coordinator failed: this connection is over, the process is not."""
+
+    def __init__(self, problem: EigenveilError) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+
+
+async def _remote(awaitable: Awaitable[T]) -> T:
+    """Tell the coordinator's errors (even its `storage`) from our own, which end the process."""
+    try:
+        return await awaitable
+    except EigenveilError as problem:
+        raise _Lost(problem) from problem
+
+
+class SiteDaemon:
+    """Runs `worker` against the coordinator. `identity` is read anew for every connection, so a
+    renewed certificate needs no restart."""
+
+    def __init__(self, worker: SiteWorker, identity: Callable[[], StoredIdentity]) -> None:
+        self._worker = worker
+        self._identity = identity
+        self._said: str | None = None
+
+    async def run(self) -> None:
+        """Serve until cancelled.
+
+        Raises:
+            InternalError: code `storage`; nothing was sent after it.
+            RequestError: the configuration does not hold any more (such as a key others can read).
+        """
+        attempt = 0
+        while True:
+            began = time.monotonic()
+            try:
+                async with await self._connect() as channel:
+                    session = await self._greet(rpc.CoordinatorStub(channel))
+                    self._say("connected")
+                    await session.run()
+            except _Lost as lost:
+                self._say("disconnected", code=lost.problem.code.value, detail=lost.problem)
+            attempt = 0 if time.monotonic() - began > STABLE_SECONDS else attempt + 1
+            await asyncio.sleep(pause(attempt))
+
+    def _say(self, name: str, **words: object) -> None:
+        """Log a state once, not on every attempt."""
+        state = f"{name} {words.get('code', '')}"
+        if state != self._said:
+            event(name, logging.WARNING if words else logging.INFO, **words)
+            self._said = state
+
+    async def _connect(self) -> grpc.aio.Channel:
+        try:
+            identity = self._identity()
+            if identity.expires - datetime.now(UTC) < EXPIRY_WARNING:
+                event("certificate-ends-soon", logging.WARNING, at=f"{identity.expires:%Y-%m-%dT%H:%MZ}")
+            return await open_channel(identity)
+        except PeerError as problem:
+            raise _Lost(problem) from problem
+
+    async def _greet(self, stub: rpc.CoordinatorAsyncStub) -> _Session:
+        asked = pb.HelloRequest(
+            version_min=VERSION_MIN, version_max=VERSION_MAX, software="eigenveil-site"
+        )
+        hello = await _remote(call(stub.Hello, asked, attempts=1))
+        if not VERSION_MIN <= hello.version <= VERSION_MAX:
+            raise _Lost(PeerError(Code.VERSION, f"the coordinator speaks version {hello.version}"))
+        if abs(hello.unix_time_ms - time.time() * 1000) > CLOCK_WARNING_MS:
+            event("clocks-differ", logging.WARNING)
+        return _Session(self._worker, stub, hello.limits)
+
+
+class _Session:
+    """The work of one connection. `answered` starts empty: what the last one left open is asked again."""
+
+    def __init__(
+        self, worker: SiteWorker, stub: rpc.CoordinatorAsyncStub, limits: pb.Limits
+    ) -> None:
+        self._worker = worker
+        self._stub = stub
+        self._limits = Limits(
+            inline=min(INLINE_BYTES, limits.inline_bytes or INLINE_BYTES),
+            chunk=min(CHUNK_BYTES, limits.chunk_bytes or CHUNK_BYTES),
+        )
+        self._poll = min(limits.long_poll_ms / 1000, LONGEST_POLL_SECONDS) + POLL_SLACK_SECONDS
+        self._answered: list[tuple[str, int]] = []
+        self._again = 0
+
+    async def run(self) -> None:
+        """Work until the connection is lost. Raises `_Lost`, or what the worker raised."""
+        pending = self._ask()
+        try:
+            while True:
+                response = await pending
+                reply = await asyncio.to_thread(self._worker.work, response)
+                if reply is not None:
+                    await self._slow_down(reply)
+                pending = self._ask()
+                if reply is not None:
+                    await self._deliver(reply)
+        finally:
+            pending.cancel()
+            with suppress(asyncio.CancelledError, _Lost):
+                await pending
+
+    def _ask(self) -> asyncio.Task[pb.NextWorkResponse]:
+        request = pb.NextWorkRequest(
+            known_plans=[bytes.fromhex(plan) for plan in self._worker.known_plans()],
+            answered=[
+                pb.Answered(plan_digest=bytes.fromhex(plan), round=round)
+                for plan, round in self._answered
+            ],
+        )
+        return asyncio.create_task(self._next_work(request))
+
+    async def _next_work(self, request: pb.NextWorkRequest) -> pb.NextWorkResponse:
+        began = time.monotonic()
+        response = await _remote(call(self._stub.NextWork, request, seconds=self._poll, attempts=1))
+        if response.ByteSize() == 0 and time.monotonic() - began < QUICK_SECONDS:
+            await asyncio.sleep(QUICK_SECONDS)
+        return response
+
+    async def _slow_down(self, reply: Reply) -> None:
+        """Remember the reply; wait if it is asked for again although it was named as answered."""
+        place = (reply.plan_digest, reply.round)
+        if place in self._answered:
+            self._again += 1
+            await asyncio.sleep(pause(self._again))
+        else:
+            self._again = 0
+            self._answered = [*self._answered, place][-MOST_ANSWERED:]
+
+    async def _deliver(self, reply: Reply) -> None:
+        try:
+            await send(self._stub, reply, self._limits)
+        except EigenveilError as problem:
+            if problem.code in (Code.UNREACHABLE, Code.IDENTITY):
+                raise _Lost(problem) from problem
+            event(
+                "reply-refused", logging.WARNING,
+                study=reply.plan_digest, round=reply.round, code=problem.code.value,
+            )  # fmt: skip
+

@@ -1,0 +1,120 @@
+"""What the site's commands show: plain values for --json, tables for people."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.table import Table
+
+from eigenveil.accounting import MICRO, Cost, epsilon_at
+from eigenveil_client.site_config import SiteConfig
+from eigenveil_client.site_store import SiteStore
+from eigenveil_common.command import console
+
+
+def ledger(store: SiteStore, config: SiteConfig) -> dict[str, Any]:
+    """The verified ledger and what it adds up to (it was replayed when the store opened)."""
+    state = store.ledger.ledger
+    committed = state.committed()
+    left = Cost(micro_rho=state.budget.micro_rho - committed.micro_rho)
+    return {
+        "verified": True,
+        "head": state.head,
+        "delta": config.budget_delta,
+        "budget": _amount(state.budget, config),
+        "spent": _amount(state.spent, config),
+        "reserved": {study: _amount(cost, config) for study, cost in state.reserved.items()},
+        "left": _amount(left, config),
+        "entries": [asdict(entry) | {"kind": entry.kind.value} for entry in store.ledger.entries()],
+    }
+
+
+def _amount(cost: Cost, config: SiteConfig) -> dict[str, Any]:
+    return {
+        "micro_rho": cost.micro_rho,
+        "epsilon": round(epsilon_at(cost.micro_rho / MICRO, config.budget_delta), 4),
+    }
+
+
+def egress(store: SiteStore, round_number: int | None, prefix: str | None) -> dict[str, Any]:
+    """The verified egress ledger, all of it or one round or study."""
+    rows = [
+        row
+        for row in store.egress.rows()
+        if round_number in (None, row.round) and row.study.startswith((prefix or "").lower())
+    ]
+    return {
+        "verified": True,
+        "messages": len(rows),
+        "bytes": sum(row.bytes for row in rows),
+        "rows": [asdict(row) for row in rows],
+    }
+
+
+def show_ledger(told: dict[str, Any]) -> None:
+    """Print the ledger."""
+    table = _table("entry", "time (UTC)", "what", "study", "round", "micro-rho")
+    for entry in told["entries"]:
+        round_number = str(entry["round"]) if entry["kind"] == "charge" else ""
+        table.add_row(
+            str(entry["index"]), _time(entry["at"]), entry["kind"], entry["study"][:12],
+            round_number, str(entry["micro_rho"]),
+        )  # fmt: skip
+    console.print(table)
+    console.print("the chain is whole; head " + told["head"], markup=False)
+    for name in ("budget", "spent", "left"):
+        amount = told[name]
+        console.print(
+            f"{name:>8}: {amount['micro_rho']} micro-rho "
+            f"(epsilon {amount['epsilon']:g} at delta {told['delta']:g})"
+        )
+
+
+def show_egress(told: dict[str, Any]) -> None:
+    """Print the egress ledger."""
+    table = _table("row", "time (UTC)", "study", "round", "what", "bytes", "meaning")
+    for row in told["rows"]:
+        table.add_row(
+            str(row["index"]), _time(row["at"]), row["study"][:12], str(row["round"]), row["kind"],
+            str(row["bytes"]), row["meaning"],
+        )  # fmt: skip
+    console.print(table)
+    console.print(f"the chain is whole; {told['messages']} messages, {told['bytes']} bytes")
+
+
+def show_explanation(told: dict[str, Any]) -> None:
+    """Print what a plan asks, reveals and costs, and what this site's policy says."""
+    console.print(f"{told['name']} ({told['algorithm']}), plan {told['plan_digest']}", markup=False)
+    console.print(told["purpose"] or "(no purpose stated)", markup=False)
+    columns = _table("column", "unit", "lower", "upper", title="Columns and their public bounds")
+    for column in told["study"]["columns"]:
+        columns.add_row(column["name"], column["unit"], f"{column['lower']:g}", f"{column['upper']:g}")
+    console.print(columns)
+    rounds = _table("round", "question", "bytes", "micro-rho", "what it reveals", title="Rounds")
+    for row in told["rounds"]:
+        rounds.add_row(
+            str(row["round"]), row["kind"], str(row["bytes"]), str(row["micro_rho"]), row["meaning"]
+        )
+    console.print(rounds)
+    console.print(f"in all: {told['bytes_per_site']} bytes and {told['micro_rho']} micro-rho")
+    console.print(told["guarantee"]["words"], markup=False)
+    policy = _table("rule", "verdict", "why", title="This site's policy")
+    for verdict in told["policy"]:
+        policy.add_row(verdict["rule"], "passes" if verdict["passed"] else "FAILS", verdict["text"])
+    console.print(policy)
+    for warning in told["warnings"]:
+        console.print(f"warning: {warning}", markup=False)
+
+
+def _table(*headings: str, title: str | None = None) -> Table:
+    table = Table(title=title, title_justify="left")
+    for heading in headings:
+        numeric = heading in ("bytes", "micro-rho", "lower", "upper", "round", "row", "entry")
+        table.add_column(heading, justify="right" if numeric else "left")
+    return table
+
+
+def _time(at: int) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}"

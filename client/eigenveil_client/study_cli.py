@@ -1,0 +1,231 @@
+"""`eigenveil study`: submit, list, watch, show, explain, result, cancel."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from rich.table import Table
+
+from eigenveil.errors import Code, RequestError
+from eigenveil.plan import Plan
+from eigenveil_client.analyst import Analyst
+from eigenveil_client.analyst_cli import json_option, load_profile, profile_option
+from eigenveil_client.study_display import Display, plain, state_word
+from eigenveil_client.study_text import explanation_text, row_text, row_value, study_text
+from eigenveil_client.verify import write_result
+from eigenveil_common.command import INTERRUPTED, console, errors, say
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+
+T = TypeVar("T")
+study_argument = click.argument("wanted", metavar="STUDY")
+file_argument = click.argument(
+    "file", metavar="STUDY.toml", type=click.Path(path_type=Path, dir_okay=False)
+)
+out_option = click.option(
+    "--out", type=click.Path(path_type=Path, file_okay=False), default=Path(),
+    help="Folder for release.json and report.html [default: here].",
+)  # fmt: skip
+
+
+@click.group()
+def study() -> None:
+    """Studies at the coordinator you are enrolled with.
+
+    STUDY is a study's digest, at least 6 characters of its beginning, or its name when that is unique.
+    """
+
+
+def _with(profile: Path | None, work: Callable[[Analyst], Coroutine[Any, Any, T]]) -> T:
+    identity = load_profile(profile)
+
+    async def talk() -> T:
+        async with Analyst(identity) as analyst:
+            return await work(analyst)
+
+    return asyncio.run(talk())
+
+
+@study.command()
+@file_argument
+@click.option("--submission", help="Submit under this id: the same id twice is one study [default: random].")
+@click.option("--wait", is_flag=True, help="Watch it to its end, then write the release and the report.")
+@out_option
+@profile_option
+@json_option
+def submit(
+    file: Path, submission: str | None, wait: bool, out: Path, profile: Path | None, as_json: bool
+) -> int:
+    """Submit STUDY.toml. A lost connection is retried: the study starts once."""
+    text, chosen = study_text(file), submission or uuid.uuid4().hex
+
+    async def work(analyst: Analyst) -> tuple[Plan, list[str]]:
+        return await analyst.submit(text, chosen)
+
+    plan, warnings = _with(profile, work)
+    for sentence in warnings:
+        errors.print(f"warning: {sentence}", style="yellow", markup=False)
+    value = {"study": plan.digest, "name": plan.study.name, "submission": chosen, "warnings": warnings}
+    if not wait:
+        follow = f"Follow it with: eigenveil study watch {plan.digest[:12]}"
+        say(value, as_json, f"Submitted {plan.study.name} as {plan.digest[:12]}.\n{follow}")
+        return 0
+    digest = bytes.fromhex(plan.digest)
+    ended = _watch(profile, digest, plan.study.name, quiet=as_json)
+    return INTERRUPTED if ended is None else _finish(ended, digest, profile, out, as_json)
+
+
+@study.command(name="list")
+@profile_option
+@json_option
+def list_(profile: Path | None, as_json: bool) -> None:
+    """Your studies, oldest first."""
+    rows = _with(profile, lambda analyst: analyst.studies())
+    if as_json:
+        click.echo(json.dumps({"studies": [row_value(row) for row in rows]}, sort_keys=True))
+        return
+    table = Table("study", "name", "state", "rounds", "spent (micro-rho)", "submitted")
+    for row in rows:
+        table.add_row(*row_text(row))
+    console.print(table if rows else "No study yet. Submit one with: eigenveil study submit STUDY.toml")
+
+
+@study.command()
+@study_argument
+@profile_option
+@json_option
+def watch(wanted: str, profile: Path | None, as_json: bool) -> int:
+    """Follow STUDY to its end; Ctrl-C stops following, not the study. --json: an object an event."""
+    row = _with(profile, lambda analyst: analyst.find(wanted))
+    ended = _watch(profile, row.plan_digest, row.name, events=as_json)
+    if ended is None:
+        return INTERRUPTED
+    _refuse_unreleased(ended)
+    follow = f"eigenveil study result {row.plan_digest.hex()[:12]}"
+    if not as_json:
+        console.print(f"Released. Fetch it with: {follow}", markup=False)
+    return 0
+
+
+@study.command()
+@study_argument
+@profile_option
+@json_option
+def show(wanted: str, profile: Path | None, as_json: bool) -> None:
+    """What is known of STUDY."""
+    row = _with(profile, lambda analyst: analyst.find(wanted))
+    value = row_value(row)
+    say(value, as_json, "\n".join(f"{key}: {value[key]}" for key in value if value[key] != ""))
+
+
+@study.command()
+@file_argument
+@profile_option
+@json_option
+def explain(file: Path, profile: Path | None, as_json: bool) -> None:
+    """What STUDY.toml would ask, reveal and cost. Charges nothing."""
+    text = study_text(file)
+    value = json.loads(_with(profile, lambda analyst: analyst.explain(text)))
+    say(value, as_json, explanation_text(value))
+
+
+@study.command()
+@study_argument
+@out_option
+@profile_option
+@json_option
+def result(wanted: str, out: Path, profile: Path | None, as_json: bool) -> None:
+    """Fetch the release of STUDY, check its signature, write release.json and report.html."""
+    row = _with(profile, lambda analyst: analyst.find(wanted))
+    _fetch(row.plan_digest, profile, out, as_json)
+
+
+@study.command()
+@study_argument
+@profile_option
+@json_option
+def cancel(wanted: str, profile: Path | None, as_json: bool) -> None:
+    """End STUDY now. What was charged stays charged; the rest of its price is free again."""
+
+    async def work(analyst: Analyst) -> pb.StudyRow:
+        row = await analyst.find(wanted)
+        await analyst.cancel(row.plan_digest)
+        return row
+
+    row = _with(profile, work)
+    say({"cancelled": row.plan_digest.hex()}, as_json, f"Cancelled {row.name} ({row.plan_digest.hex()[:12]}).")
+
+
+def _watch(
+    profile: Path | None, digest: bytes, name: str, *, quiet: bool = False, events: bool = False
+) -> pb.StudyEvent | None:
+    """The last event, or None when the user stopped watching."""
+
+    async def work(analyst: Analyst) -> pb.StudyEvent:
+        last = pb.StudyEvent()
+        async for last in analyst.watch(digest):
+            if events:
+                click.echo(json.dumps(event_value(last), sort_keys=True))
+            display.show(last)
+        return last
+
+    with Display(console, f"{name} ({digest.hex()[:12]})", quiet=quiet or events) as display:
+        try:
+            return _with(profile, work)
+        except KeyboardInterrupt:
+            errors.print(
+                f"Stopped watching; the study goes on. Watch again: eigenveil study watch {digest.hex()[:12]}",
+                markup=False,
+            )
+            return None
+
+
+def event_value(event: pb.StudyEvent) -> dict[str, Any]:
+    """One event as plain values."""
+    return {
+        "sequence": event.sequence,
+        "state": state_word(event.state),
+        "round": event.round,
+        "rounds": event.expected_rounds,
+        "text": plain(event),
+        "sites": {site.site: site.status for site in event.sites},
+        "spent_micro_rho": event.spent_micro_rho,
+        "micro_rho": event.micro_rho,
+        "failure": event.failure,
+    }
+
+
+def _refuse_unreleased(ended: pb.StudyEvent) -> None:
+    match ended.state:
+        case pb.STUDY_STATE_CANCELLED:
+            raise RequestError(Code.CANCELLED, "the study was cancelled; what was charged stays charged")
+        case pb.STUDY_STATE_FAILED:
+            raise RequestError(Code.STUDY_FAILED, ended.failure or "the study failed")
+        case _:
+            return
+
+
+def _finish(
+    ended: pb.StudyEvent, digest: bytes, profile: Path | None, out: Path, as_json: bool
+) -> int:
+    _refuse_unreleased(ended)
+    _fetch(digest, profile, out, as_json)
+    return 0
+
+
+def _fetch(digest: bytes, profile: Path | None, out: Path, as_json: bool) -> None:
+    data = _with(profile, lambda analyst: analyst.release(digest))
+    written = write_result(data, out)
+    words = written.document["guarantee"]["words"]
+    value = {
+        "study": digest.hex(),
+        "release": str(written.release),
+        "report": str(written.report),
+        "guarantee": written.document["guarantee"],
+    }
+    say(value, as_json, f"{written.release}\n{written.report}\n{words}")

@@ -1,0 +1,99 @@
+"""A running study for the eye: sites, rounds and budget; one line a change when nobody looks."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+
+STATES = {
+    pb.STUDY_STATE_RUNNING: "running",
+    pb.STUDY_STATE_RELEASED: "released",
+    pb.STUDY_STATE_FAILED: "failed",
+    pb.STUDY_STATE_CANCELLED: "cancelled",
+}
+MARKS = {"waiting": ("○", "yellow"), "answered": ("●", "green"), "absent": ("×", "red")}
+WIDTH = 36
+
+
+def state_word(state: int) -> str:
+    """running, released, failed or cancelled."""
+    return STATES.get(state, "unknown")  # type: ignore[call-overload, no-any-return]
+
+
+def rounds_line(event: pb.StudyEvent) -> str:
+    """Which round of about how many, and what it asks."""
+    if event.state != pb.STUDY_STATE_RUNNING:
+        return state_word(event.state)
+    kind = f": {event.query_kind}" if event.query_kind else ""
+    state = f", {event.round_state}" if event.round_state else ""
+    return f"round {event.round + 1} of {max(event.expected_rounds, event.round + 1)}{kind}{state}"
+
+
+def panel(event: pb.StudyEvent, title: str) -> RenderableType:
+    """The live picture of one event."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim")
+    grid.add_column()
+    grid.add_column()
+    done = event.state == pb.STUDY_STATE_RELEASED
+    total = max(event.expected_rounds, event.round + 1)
+    bar = ProgressBar(total=total, completed=total if done else event.round, width=WIDTH)
+    grid.add_row("rounds", bar, rounds_line(event))
+    spent = ProgressBar(
+        total=max(event.micro_rho, 1), completed=event.spent_micro_rho, width=WIDTH, complete_style="magenta"
+    )
+    share = 100 * event.spent_micro_rho / max(event.micro_rho, 1)
+    grid.add_row("budget", spent, f"{share:.0f} % of this study's")
+    sites = Text()
+    for site in event.sites:
+        mark, style = MARKS.get(site.status.split(":")[0], ("×", "red"))
+        sites.append(f"{mark} {site.site} ", style=style)
+        sites.append(f"{site.status}   ", style="dim")
+    return Group(Text(title, style="bold"), grid, sites)
+
+
+def plain(event: pb.StudyEvent) -> str:
+    """One line for a log."""
+    sites = " ".join(f"{site.site}={site.status}" for site in event.sites)
+    share = 100 * event.spent_micro_rho / max(event.micro_rho, 1)
+    return f"{rounds_line(event)}; budget {share:.0f} %; {sites}".rstrip("; ")
+
+
+class Display:
+    """Shows events as they come: a live picture on a terminal, lines elsewhere, nothing if `quiet`."""
+
+    def __init__(self, console: Console, title: str, *, quiet: bool = False) -> None:
+        self._console = console
+        self._title = title
+        self._quiet = quiet
+        self._last = ""
+        self._live = Live(console=console, refresh_per_second=8) if console.is_terminal and not quiet else None
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, event: pb.StudyEvent) -> None:
+        """Show one event."""
+        if self._live is not None:
+            self._live.update(panel(event, self._title))
+        elif not self._quiet:
+            line = rounds_line(event)
+            if line != self._last:
+                self._console.print(plain(event), markup=False, soft_wrap=True)
+            self._last = line

@@ -1,0 +1,94 @@
+"""Calls to the coordinator: a secure channel, errors with their code, idempotent calls repeated.
+
+Every unary call of the protocol is idempotent, so a lost reply is answered by asking again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Protocol, TypeVar
+
+import grpc
+
+from eigenveil.errors import Code, PeerError
+from eigenveil.identity import Identity
+from eigenveil_client.tls import KeyPair, verified_channel
+from eigenveil_common.rpc import error_from
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+CALL_SECONDS = 20.0
+ATTEMPTS = 6
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 10.0
+
+
+class Certified(Protocol):
+    """What a caller must hold: its name, its key and certificate, whom it calls and whom it trusts."""
+
+    @property
+    def identity(self) -> Identity:
+        """Who calls."""
+
+    @property
+    def coordinator(self) -> str:
+        """host:port."""
+
+    @property
+    def ca_pem(self) -> bytes:
+        """The federation's certificate authority."""
+
+    @property
+    def pair(self) -> KeyPair:
+        """The caller's key and certificate."""
+
+
+async def open_channel(caller: Certified) -> grpc.aio.Channel:
+    """A mutually authenticated channel to the coordinator of the caller's federation.
+
+    The channel trusts the one certificate the coordinator has now; open a new one after it changed
+    (calls then fail as `unreachable`).
+
+    Raises:
+        PeerError: code `unreachable` or `identity` (see `tls.verified_channel`).
+    """
+    return await verified_channel(
+        caller.coordinator, caller.identity.federation, caller.ca_pem, caller.pair
+    )
+
+
+async def call(
+    method: grpc.aio.UnaryUnaryMultiCallable[Request, Response],
+    request: Request,
+    *,
+    seconds: float = CALL_SECONDS,
+    attempts: int = ATTEMPTS,
+) -> Response:
+    """Make an idempotent call; repeat it while the coordinator cannot be reached.
+
+    `seconds` is the time limit of one attempt.
+
+    Raises:
+        EigenveilError: the coordinator's own error, or code `unreachable` after the last attempt.
+    """
+    for attempt in range(attempts):
+        try:
+            return await method(request, timeout=seconds)
+        except grpc.aio.AioRpcError as problem:
+            failure = error_from(problem)
+            if failure.code is not Code.UNREACHABLE or attempt + 1 == attempts:
+                raise failure from problem
+        await asyncio.sleep(pause(attempt))
+    raise PeerError(Code.UNREACHABLE, "no attempt was allowed")
+
+
+def pause(attempt: int) -> float:
+    """Seconds to wait after the attempt of this number: exponential, bounded, full jitter.
+
+    The jitter comes from the operating system, like every random number here: a seedable generator
+    is not importable beside code that talks about privacy.
+    """
+    ceiling = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(attempt, 30))
+    return ceiling * int.from_bytes(os.urandom(4), "little") / 2**32

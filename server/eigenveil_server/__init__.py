@@ -1,0 +1,1 @@
+"""The coordinator: opens rounds, adds up what sites answer, noises, charges, seals and publishes."""

@@ -1,0 +1,120 @@
+"""Every change of a study's rows. Each is part of a transaction that the caller opens."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+
+from eigenveil.ints import to_bytes
+from eigenveil.query import NAMES, Query
+from eigenveil.release import Release
+from eigenveil.round import RoundState
+from eigenveil.wire import query_to_proto
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.states import StudyState
+
+
+def add_event(change: sqlite3.Connection, study: str, event: pb.StudyEvent) -> None:
+    """Append an event; it gets the study's next sequence number, from 1."""
+    change.execute(
+        "INSERT INTO events SELECT ?, COALESCE(MAX(sequence), 0) + 1, ? FROM events WHERE study = ?",
+        (study, event.SerializeToString(), study),
+    )
+
+
+def open_round(change: sqlite3.Connection, query: Query, at: int) -> None:
+    """Store a round's query and open it, or open it again; earlier rounds are out."""
+    change.execute(
+        "UPDATE rounds SET state = ?, released_at = ? WHERE study = ? AND state = ?",
+        (RoundState.RELEASED.value, at, query.plan_digest, RoundState.SEALED.value),
+    )
+    change.execute(
+        "INSERT INTO rounds (study, round, kind, state, query, query_digest, opened_at) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (study, round) DO UPDATE SET state = excluded.state",
+        (
+            query.plan_digest,
+            query.round,
+            NAMES[type(query.ask)],
+            RoundState.OPEN.value,
+            query_to_proto(query).SerializeToString(),
+            query.digest,
+            at,
+        ),
+    )
+
+
+def add_answer(change: sqlite3.Connection, study: str, round: int, site: str, mac: bytes) -> None:
+    """Remember that a site answered, and an HMAC of what; the values are never stored."""
+    change.execute(
+        "INSERT OR IGNORE INTO answers (study, round, site, mac) VALUES (?, ?, ?, ?)",
+        (study, round, site, mac),
+    )
+
+
+def add_decline(change: sqlite3.Connection, study: str, round: int, site: str, reason: str) -> None:
+    """Remember that a site will not answer, and why."""
+    change.execute(
+        "INSERT OR IGNORE INTO answers (study, round, site, declined) VALUES (?, ?, ?, ?)",
+        (study, round, site, reason),
+    )
+
+
+def close_round(change: sqlite3.Connection, query: Query, absent: Mapping[str, str], at: int) -> None:
+    """Freeze the set of sites of a round."""
+    change.execute(
+        "UPDATE rounds SET state = ?, absent = ?, closed_at = ? WHERE (study, round) = (?, ?)",
+        (
+            RoundState.CLOSED.value,
+            json.dumps(dict(absent), sort_keys=True),
+            at,
+            query.plan_digest,
+            query.round,
+        ),
+    )
+
+
+def seal_round(change: sqlite3.Connection, study: str, release: Release, at: int) -> None:
+    """Store a release for ever."""
+    change.execute(
+        'INSERT INTO releases (study, round, query, "values", sigma, micro_rho, present, digest) '
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            study,
+            release.round,
+            release.query,
+            to_bytes(release.values),
+            release.sigma,
+            release.micro_rho,
+            json.dumps(release.present),
+            release.digest,
+        ),
+    )
+    change.execute(
+        "UPDATE rounds SET state = ?, sealed_at = ? WHERE (study, round) = (?, ?)",
+        (RoundState.SEALED.value, at, study, release.round),
+    )
+
+
+def end_study(
+    change: sqlite3.Connection,
+    study: str,
+    state: StudyState,
+    at: int,
+    *,
+    failure: str = "",
+    release: bytes | None = None,
+) -> None:
+    """The study's last change: its state, and its release or why there is none."""
+    change.execute(
+        "UPDATE studies SET state = ?, failure = ?, release = ?, ended_at = ? WHERE digest = ?",
+        (state.value, failure, release, at, study),
+    )
+    change.execute(
+        "UPDATE rounds SET state = ?, released_at = ? WHERE study = ? AND state = ?",
+        (RoundState.RELEASED.value, at, study, RoundState.SEALED.value),
+    )
+    change.execute(
+        "UPDATE rounds SET state = ? WHERE study = ? AND state != ?",
+        (RoundState.FAILED.value, study, RoundState.RELEASED.value),
+    )

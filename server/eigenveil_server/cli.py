@@ -1,0 +1,150 @@
+"""eigenveil-coordinator: init, serve, token, deny, status."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from eigenveil.errors import TABLE
+from eigenveil.identity import Role
+from eigenveil_common.command import INTERRUPTED, run, say
+from eigenveil_common.config import load
+from eigenveil_server import log
+from eigenveil_server.config import Config
+from eigenveil_server.setup import Layout, create, deny_identity, join_file
+from eigenveil_server.status import report, text
+
+STOP_SECONDS = 10.0
+def _exit_codes() -> str:
+    codes: dict[int, list[str]] = {0: ["done"], INTERRUPTED: ["interrupted"]}
+    for code, rule in TABLE.items():
+        codes.setdefault(rule.exit_code, []).append(code.value)
+    lines = [f"  {number:<4} {', '.join(words)}" for number, words in sorted(codes.items())]
+    return "\n".join(["\b", "Exit codes:", *lines])
+
+
+config_option = click.option(
+    "--config",
+    "config_path",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="The coordinator.toml that init wrote.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Answer with one JSON object.")
+
+
+@click.group(epilog=_exit_codes())
+@click.version_option(package_name="eigenveil")
+def group() -> None:
+    """Run the coordinator of a federation."""
+
+
+@group.command()
+@click.option("--dir", "folder", required=True, type=click.Path(path_type=Path), help="A new folder.")
+@click.option("--federation", required=True, help="Lower-case letters, digits and hyphens.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Name or address that others dial.")
+@click.option("--listen", default="", help="Address to bind, if not that of --host.")
+@click.option("--port", default=7443, show_default=True)
+@click.option("--enrol-port", default=7444, show_default=True)
+@click.option("--budget-epsilon", default=10.0, show_default=True, help="All that may ever be spent.")
+@click.option("--budget-delta", default=1e-6, show_default=True)
+@json_option
+def init(folder: Path, as_json: bool, **values: str | int | float) -> None:
+    """Make a new federation: keys, certificate authority, empty ledger, coordinator.toml."""
+    path = create(Layout(folder=folder, **values))  # type: ignore[arg-type]
+    say({"config": str(path)}, as_json, f"Wrote {path}. Next: eigenveil-coordinator serve --config {path}")
+
+
+@group.command()
+@config_option
+@click.option("--json", "as_json", is_flag=True, help="Errors as JSON; the serving line always is.")
+def serve(config_path: Path, as_json: bool) -> None:
+    """Serve until SIGTERM or SIGINT. Studies that were under way are resumed."""
+    log.to_stderr()
+    asyncio.run(_serve(load(config_path, Config)))
+    _leave()
+
+
+async def _serve(config: Config) -> None:
+    from eigenveil_server.daemon import Daemon  # gRPC takes a while to load; the others do without
+
+    daemon = Daemon(config)
+    ports = await daemon.start()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    serving = {
+        "event": "serving",
+        "federation": config.federation,
+        "host": config.host,
+        "port": ports.port,
+        "enrol_port": ports.enrol_port,
+    }
+    click.echo(json.dumps(serving, sort_keys=True))
+    sys.stdout.flush()
+    await stop.wait()
+    log.event("stopping", federation=config.federation)
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(daemon.stop(), STOP_SECONDS)
+
+
+def _leave() -> NoReturn:
+    """A long draw of noise cannot be interrupted; being killed is safe at any point, so do not wait."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+@group.command()
+@config_option
+@click.option("--role", required=True, type=click.Choice([Role.SITE.value, Role.ANALYST.value]))
+@click.option("--name", required=True, help="The name in the certificate.")
+@click.option("--valid-hours", default=24.0, show_default=True, type=click.FloatRange(0.0, 720.0))
+@click.option("--out", type=click.Path(path_type=Path), help="Write the join file here, mode 0600.")
+@json_option
+def token(
+    config_path: Path, role: str, name: str, valid_hours: float, out: Path | None, as_json: bool
+) -> None:
+    """Make a one-time join file for a site or an analyst."""
+    join = join_file(load(config_path, Config), Role(role), name, int(valid_hours * 3_600_000), out)
+    if out is None:
+        click.echo(json.dumps(join, sort_keys=True))
+    else:
+        say({"join": str(out)}, as_json, f"Wrote {out}. It works once; hand it over by a safe way.")
+
+
+@group.command()
+@config_option
+@click.option("--role", required=True, type=click.Choice([Role.SITE.value, Role.ANALYST.value]))
+@click.option("--name", required=True)
+@json_option
+def deny(config_path: Path, role: str, name: str, as_json: bool) -> None:
+    """Refuse every further call of a site or an analyst, at once; a new token lets it in again."""
+    deny_identity(load(config_path, Config), Role(role), name)
+    say({"denied": f"{role}/{name}"}, as_json, f"{role} {name} is refused from now on.")
+
+
+@group.command()
+@config_option
+@json_option
+def status(config_path: Path, as_json: bool) -> None:
+    """Budget, studies and identities; works whether or not the coordinator is serving."""
+    found = report(load(config_path, Config))
+    say(found, as_json, text(found))
+
+
+def main() -> int:
+    """Run the command line."""
+    return run(group)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

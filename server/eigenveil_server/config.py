@@ -1,0 +1,131 @@
+"""What an operator decides about a coordinator, and where its files are."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from eigenveil.accounting import Cost, micro_rho_for
+from eigenveil.errors import Code, RequestError
+from eigenveil.study import NAME
+
+HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]{0,252})")
+
+
+def _need(condition: bool, message: str) -> None:
+    if not condition:
+        raise RequestError(Code.BAD_CONFIG, message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """coordinator.toml; deploy/config/coordinator.example.toml explains every key.
+
+    `host` is the name that others dial and that the certificate carries; `listen` is the address
+    that is bound (`host` when empty). A port of 0 lets the system choose.
+
+    Raises:
+        RequestError: code `bad-config`, naming the key.
+    """
+
+    federation: str
+    host: str = "127.0.0.1"
+    listen: str = ""
+    port: int = 7443
+    enrol_port: int = 7444
+    state: Path
+    budget_epsilon: float = 10.0
+    budget_delta: float = 1e-6
+    certificate_days: float = 7.0
+    long_poll_seconds: float = 30.0
+    max_calls: int = 1000
+    max_streams: int = 100
+    max_uploads: int = 64
+    max_watches: int = 16
+
+    def __post_init__(self) -> None:
+        _need(
+            NAME.fullmatch(self.federation) is not None,
+            f"federation = {self.federation!r}: use lower-case letters, digits and hyphens",
+        )
+        for key in ("host", "listen"):
+            value = getattr(self, key)
+            _need(
+                HOST.fullmatch(value) is not None or (key == "listen" and not value),
+                f"{key} = {value!r} is neither a host name nor an address",
+            )
+        for key in ("port", "enrol_port"):
+            _need(0 <= getattr(self, key) < 65536, f"{key} must lie between 0 and 65535")
+        _need(self.port != self.enrol_port or self.port == 0, "port and enrol_port must differ")
+        for key in ("budget_epsilon", "certificate_days", "long_poll_seconds"):
+            value = getattr(self, key)
+            _need(math.isfinite(value) and value > 0, f"{key} must be a number above 0")
+        _need(0 < self.budget_delta < 1, "budget_delta must lie strictly between 0 and 1")
+        _need(self.long_poll_seconds <= 50, "long_poll_seconds must be at most 50")
+        self.budget  # noqa: B018 - refuses a budget that leaves nothing to spend
+        for key in ("max_calls", "max_streams", "max_uploads", "max_watches"):
+            _need(getattr(self, key) >= 1, f"{key} must be at least 1")
+
+    @property
+    def address(self) -> str:
+        """The address that is bound."""
+        return self.listen or self.host
+
+    @property
+    def budget(self) -> Cost:
+        """All that the federation's data may ever spend."""
+        return Cost(micro_rho=micro_rho_for(self.budget_epsilon, self.budget_delta))
+
+    @property
+    def files(self) -> Files:
+        """Where the coordinator's files are."""
+        return Files(folder=self.state)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """The files of one coordinator, all in one folder; the keys are readable by the owner only."""
+
+    folder: Path
+
+    @property
+    def database(self) -> Path:
+        """Everything durable but keys."""
+        return self.folder / "state.db"
+
+    @property
+    def lock(self) -> Path:
+        """Held while serving: two coordinators never share a folder."""
+        return self.folder / "serve.lock"
+
+    @property
+    def ca_key(self) -> Path:
+        """Secret key of the federation's certificate authority (PEM)."""
+        return self.folder / "ca.key"
+
+    @property
+    def ca(self) -> Path:
+        """Certificate of the federation's certificate authority (PEM)."""
+        return self.folder / "ca.pem"
+
+    @property
+    def server_key(self) -> Path:
+        """Secret key of both listeners (PEM)."""
+        return self.folder / "server.key"
+
+    @property
+    def server(self) -> Path:
+        """Certificate of both listeners (PEM); renewed while serving."""
+        return self.folder / "server.pem"
+
+    @property
+    def release_key(self) -> Path:
+        """Secret Ed25519 key that signs plans and releases (32 raw bytes)."""
+        return self.folder / "release.key"
+
+    @property
+    def audit_key(self) -> Path:
+        """Secret key of the contributions' HMACs (32 raw bytes)."""
+        return self.folder / "audit.key"

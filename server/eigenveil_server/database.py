@@ -1,0 +1,145 @@
+"""The coordinator's tables, and the two connections to them: one writes, one only reads.
+
+Reads never wait for a write's sync, so they may happen on the event loop.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from eigenveil_common import ledger_store
+from eigenveil_common.sqlite import Database
+
+VERSION = 1
+Change = Callable[[sqlite3.Connection], None]
+
+SCHEMA = (
+    ledger_store.SCHEMA
+    + """
+CREATE TABLE tokens (
+  hash BLOB PRIMARY KEY,
+  role TEXT NOT NULL,
+  name TEXT NOT NULL,
+  expires_at INTEGER NOT NULL,
+  csr_hash BLOB,
+  certificate BLOB
+) STRICT;
+CREATE TABLE certificates (
+  fingerprint TEXT PRIMARY KEY,
+  role TEXT NOT NULL,
+  name TEXT NOT NULL,
+  issued_at INTEGER NOT NULL,
+  expires_at INTEGER NOT NULL,
+  superseded INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE INDEX certificates_by_name ON certificates (role, name);
+CREATE TABLE denied (
+  role TEXT NOT NULL,
+  name TEXT NOT NULL,
+  at INTEGER NOT NULL,
+  PRIMARY KEY (role, name)
+) STRICT;
+CREATE TABLE studies (
+  digest TEXT PRIMARY KEY,
+  name TEXT NOT NULL,
+  analyst TEXT NOT NULL,
+  submission TEXT NOT NULL,
+  plan BLOB NOT NULL,
+  signature BLOB NOT NULL,
+  micro_rho INTEGER NOT NULL,
+  expected_rounds INTEGER NOT NULL,
+  state TEXT NOT NULL,
+  failure TEXT NOT NULL DEFAULT '',
+  submitted_at INTEGER NOT NULL,
+  ended_at INTEGER,
+  release BLOB,
+  UNIQUE (analyst, submission)
+) STRICT;
+CREATE TABLE rounds (
+  study TEXT NOT NULL REFERENCES studies (digest),
+  round INTEGER NOT NULL,
+  kind TEXT NOT NULL,
+  state TEXT NOT NULL,
+  query BLOB NOT NULL,
+  query_digest TEXT NOT NULL,
+  opened_at INTEGER NOT NULL,
+  closed_at INTEGER,
+  sealed_at INTEGER,
+  released_at INTEGER,
+  absent TEXT NOT NULL DEFAULT '{}',
+  PRIMARY KEY (study, round)
+) STRICT;
+CREATE TABLE answers (
+  study TEXT NOT NULL,
+  round INTEGER NOT NULL,
+  site TEXT NOT NULL,
+  mac BLOB,
+  declined TEXT,
+  PRIMARY KEY (study, round, site),
+  FOREIGN KEY (study, round) REFERENCES rounds (study, round)
+) STRICT;
+CREATE TABLE releases (
+  study TEXT NOT NULL,
+  round INTEGER NOT NULL,
+  query TEXT NOT NULL,
+  "values" BLOB NOT NULL,
+  sigma REAL NOT NULL,
+  micro_rho INTEGER NOT NULL,
+  present TEXT NOT NULL,
+  digest TEXT NOT NULL,
+  PRIMARY KEY (study, round),
+  FOREIGN KEY (study, round) REFERENCES rounds (study, round)
+) STRICT;
+CREATE TRIGGER a_sealed_release_never_changes BEFORE UPDATE ON releases
+  BEGIN SELECT RAISE(ABORT, 'a sealed release never changes'); END;
+CREATE TRIGGER a_sealed_release_is_never_deleted BEFORE DELETE ON releases
+  BEGIN SELECT RAISE(ABORT, 'a sealed release is never deleted'); END;
+CREATE TABLE events (
+  study TEXT NOT NULL REFERENCES studies (digest),
+  sequence INTEGER NOT NULL,
+  event BLOB NOT NULL,
+  PRIMARY KEY (study, sequence)
+) STRICT;
+CREATE TABLE audit (
+  id INTEGER PRIMARY KEY,
+  at INTEGER NOT NULL,
+  kind TEXT NOT NULL,
+  subject TEXT NOT NULL,
+  detail TEXT NOT NULL
+) STRICT;
+"""
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Store:
+    """The two connections."""
+
+    writer: Database
+    reader: Database
+
+    def close(self) -> None:
+        """Close both."""
+        self.reader.close()
+        self.writer.close()
+
+
+def open_store(path: Path) -> Store:
+    """Open the database, making its tables if it is new.
+
+    Raises:
+        InternalError: code `storage`.
+    """
+    writer = Database(path, SCHEMA, VERSION)
+    return Store(writer=writer, reader=Database(path, SCHEMA, VERSION))
+
+
+def audit(change: sqlite3.Connection, at: int, kind: str, subject: str, detail: str = "") -> None:
+    """Append one line to the operator's record of who did what."""
+    change.execute(
+        "INSERT INTO audit (at, kind, subject, detail) VALUES (?, ?, ?, ?)",
+        (at, kind, subject, detail),
+    )

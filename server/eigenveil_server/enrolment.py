@@ -1,0 +1,42 @@
+"""The Enrolment service, on its own listener without client certificates [R2]."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_proto.v1.eigenveil_pb2_grpc import EnrolmentServicer
+from eigenveil_server import log
+from eigenveil_server.config import Config
+from eigenveil_server.gate import Context
+from eigenveil_server.keys import Keys
+from eigenveil_server.pki import pem
+from eigenveil_server.registry import Registry
+
+
+class Enrolment(EnrolmentServicer):
+    """A one-time token and a certificate request become a certificate."""
+
+    def __init__(self, config: Config, keys: Keys, registry: Registry) -> None:
+        self._config = config
+        self._keys = keys
+        self._registry = registry
+
+    async def Enrol(self, request: pb.EnrolRequest, context: Context) -> pb.EnrolResponse:
+        """The certificate the token is good for; the same request again gets the same one."""
+        work = partial(
+            self._registry.enrol,
+            request.token,
+            request.csr_der,
+            self._keys.authority,
+            self._config.certificate_days,
+        )
+        certificate = await asyncio.to_thread(work)
+        log.event("enrolled", peer=context.peer().partition(":")[0])
+        return pb.EnrolResponse(
+            certificate_pem=certificate,
+            ca_pem=pem(self._keys.authority.certificate),
+            release_key=self._keys.release_public,
+            federation=self._config.federation,
+        )

@@ -1,0 +1,176 @@
+"""The one place every call passes: who calls, may they, and how errors leave [R1].
+
+Deny by default: a method without a row in a role table cannot be served.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextvars import ContextVar
+from functools import lru_cache
+from typing import Any, NoReturn, TypeVar
+
+import grpc
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from eigenveil.errors import Code, EigenveilError, InternalError, PeerError
+from eigenveil.identity import Identity, Role, parse_identity
+from eigenveil_common.rpc import CODE_KEY, status_of
+from eigenveil_server import log
+from eigenveil_server.clock import Clock, as_datetime
+from eigenveil_server.pki import fingerprint
+from eigenveil_server.registry import Registry
+from eigenveil_server.resources import Fatal
+
+SITE = frozenset({Role.SITE})
+ANALYST = frozenset({Role.ANALYST})
+ROLES: Mapping[str, frozenset[Role]] = {
+    "Hello": SITE | ANALYST,
+    "NextWork": SITE,
+    "Contribute": SITE,
+    "OpenUpload": SITE,
+    "PutChunk": SITE,
+    "Commit": SITE,
+    "Decline": SITE,
+    "SubmitStudy": ANALYST,
+    "ExplainStudy": ANALYST,
+    "ListStudies": ANALYST,
+    "WatchStudy": ANALYST,
+    "CancelStudy": ANALYST,
+    "GetRelease": SITE | ANALYST,
+}
+CALLER: ContextVar[Identity] = ContextVar("caller")
+
+Context = grpc.aio.ServicerContext[Any, Any]
+DETAIL_LENGTH = 2000  # metadata is limited
+Handler = Any  # grpc types its handlers by their four shapes; this module only wraps two of them
+Q = TypeVar("Q")
+A = TypeVar("A")
+Admit = Callable[[str, Context], None]
+
+
+class Gate(grpc.aio.ServerInterceptor):
+    """Admits or refuses each call, then gives every error its status, code and sentence."""
+
+    def __init__(self, admit: Admit, fatal: Fatal) -> None:
+        self._admit = admit
+        self._fatal = fatal
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler:
+        """The method's handler, behind the gate."""
+        handler = await continuation(handler_call_details)
+        method = str(handler_call_details.method).rsplit("/", 1)[-1]
+        if handler is None:
+            return None
+        shape = {
+            "request_deserializer": handler.request_deserializer,
+            "response_serializer": handler.response_serializer,
+        }
+        if handler.response_streaming:
+            return grpc.unary_stream_rpc_method_handler(self._stream(method, handler.unary_stream), **shape)
+        return grpc.unary_unary_rpc_method_handler(self._unary(method, handler.unary_unary), **shape)
+
+    def _unary(self, method: str, call: Callable[[Q, Context], Awaitable[A]]) -> Any:
+        async def guarded(request: Q, context: Context) -> A:
+            try:
+                self._admit(method, context)
+                return await call(request, context)
+            except Exception as problem:  # noqa: BLE001 - each is logged and answered below
+                await self._refuse(method, context, problem)
+
+        return guarded
+
+    def _stream(self, method: str, call: Callable[[Q, Context], AsyncIterator[A]]) -> Any:
+        async def guarded(request: Q, context: Context) -> AsyncIterator[A]:
+            try:
+                self._admit(method, context)
+                async for answer in call(request, context):
+                    yield answer
+            except Exception as problem:  # noqa: BLE001 - each is logged and answered below
+                await self._refuse(method, context, problem)
+
+        return guarded
+
+    async def _refuse(self, method: str, context: Context, problem: Exception) -> NoReturn:
+        if not isinstance(problem, EigenveilError):
+            log.logger.error("defect in %s", method, exc_info=problem)
+            problem = InternalError(
+                Code.BUG, f"a defect stopped {method}; the coordinator's log has the detail"
+            )
+        elif isinstance(problem, InternalError) and problem.code is Code.STORAGE:
+            self._fatal(problem)
+        elif isinstance(problem, PeerError):
+            log.event("refused", logging.WARNING, method=method, code=problem.code.value, why=str(problem))
+        await context.abort(
+            status_of(problem),
+            str(problem)[:DETAIL_LENGTH],
+            trailing_metadata=((CODE_KEY, problem.code.value),),
+        )
+        raise AssertionError("abort does not return")
+
+
+class Peers:
+    """Decides from the connection alone who calls."""
+
+    def __init__(self, registry: Registry, federation: str, clock: Clock) -> None:
+        self._registry = registry
+        self._federation = federation
+        self._clock = clock
+
+    def admit(self, method: str, context: Context) -> None:
+        """Set CALLER, or refuse.
+
+        Raises:
+            PeerError: code `identity`.
+        """
+        identity, print = self._identify(context.auth_context())
+        self._registry.check(identity, print)
+        if identity.role not in ROLES.get(method, frozenset()):
+            raise _refused(f"{method} is not for a certificate of role {identity.role.value}")
+        CALLER.set(identity)
+
+    def _identify(self, connection: Mapping[str, Any]) -> tuple[Identity, str]:
+        if list(connection.get("ssl_tls_version", ())) != [b"TLSv1.3"]:
+            raise _refused("TLS 1.3 is required; use a client that offers it")
+        chain = list(connection.get("x509_pem_cert", ()))
+        if len(chain) != 1:
+            raise _refused("a client certificate is required; enrol first")
+        certificate, identity, print = _read(bytes(chain[0]))
+        if identity.federation != self._federation:
+            raise _refused(f"{identity.uri} does not belong to federation {self._federation}")
+        now = as_datetime(self._clock())
+        if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
+            raise _refused(f"the certificate of {identity.uri} is not valid now; enrol again")
+        return identity, print
+
+
+@lru_cache(maxsize=1024)
+def _read(pem: bytes) -> tuple[x509.Certificate, Identity, str]:
+    """The certificate, its only name, its fingerprint; the TLS layer has verified the signature."""
+    try:
+        certificate = x509.load_pem_x509_certificate(pem)
+        names = list(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+        usages = list(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
+    except (ValueError, x509.ExtensionNotFound) as problem:
+        raise _refused("the certificate lacks a name or a usage; enrol again") from problem
+    if len(names) != 1 or not isinstance(names[0], x509.UniformResourceIdentifier):
+        raise _refused("the certificate must carry exactly one name, a URI; enrol again")
+    if usages != [ExtendedKeyUsageOID.CLIENT_AUTH]:
+        raise _refused("the certificate is not for clients; enrol again")
+    return certificate, parse_identity(names[0].value), fingerprint(certificate)
+
+
+def _refused(message: str) -> PeerError:
+    return PeerError(Code.IDENTITY, message)
+
+
+def anybody(method: str, context: Context) -> None:
+    """Admission to the enrolment listener: TLS 1.3, and no certificate."""
+    if method != "Enrol" or list(context.auth_context().get("ssl_tls_version", ())) != [b"TLSv1.3"]:
+        raise _refused("only Enrol over TLS 1.3 is served here")

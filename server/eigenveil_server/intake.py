@@ -1,0 +1,129 @@
+"""What sites send to a running study, checked before anything is believed [R6] [R7] [R9]."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+
+from eigenveil.aggregate import Contribution, validate
+from eigenveil.errors import Code, PeerError, RequestError
+from eigenveil.plan import Plan
+from eigenveil.query import Query
+from eigenveil_server import changes, log
+from eigenveil_server.database import audit
+from eigenveil_server.inbox import DifferentAnswer, Inbox, closed
+from eigenveil_server.resources import Resources
+from eigenveil_server.run import StudyRun
+
+
+class Intake:
+    """Contributions and declines of all studies."""
+
+    def __init__(self, resources: Resources) -> None:
+        self._resources = resources
+
+    def query(self, run: StudyRun, site: str, round: int) -> Query:
+        """The query of the open round.
+
+        Raises:
+            RequestError: `site` is not invited, or the round is not open.
+        """
+        return self._inbox(run, site, round).query
+
+    def _inbox(self, run: StudyRun, site: str, round: int) -> Inbox:
+        invited(run.plan, site)
+        if run.inbox is None or round > run.inbox.query.round:
+            raise RequestError(Code.NOT_FOUND, f"round {round} of study {run.digest[:12]} is not open")
+        if round < run.inbox.query.round:
+            raise closed(site, round)
+        return run.inbox
+
+    async def contribute(self, run: StudyRun, contribution: Contribution, claimed: str) -> bool:
+        """Take one site's answer; whether the same one was here before. `claimed` is its digest.
+
+        Raises:
+            PeerError: the contribution is not what it says, or not what the round asks for.
+            RequestError: the round is not open, or the site answered differently before.
+        """
+        site, round = contribution.site, contribution.round
+        try:
+            if await self._answered_earlier_round(run, contribution):
+                return True
+            inbox = self._inbox(run, site, round)
+            await self._resources.compute(
+                _check, inbox.query, contribution, run.plan.study.max_records, claimed
+            )
+            held = inbox.holds(site)
+            mac = self._resources.keys.mac(claimed)
+            repeated = inbox.put(site, mac, contribution.values)
+        except DifferentAnswer as problem:
+            await self._alarm(run, site, round)
+            raise problem
+        if not held:
+            await self._store(run, inbox, site, mac)
+        return repeated
+
+    async def _answered_earlier_round(self, run: StudyRun, contribution: Contribution) -> bool:
+        """A site that lost our reply may send again although the round has ended [R7]."""
+        site, round = contribution.site, contribution.round
+        if run.inbox is not None and round >= run.inbox.query.round:
+            return False
+        invited(run.plan, site)
+        known = self._resources.studies.answers(run.digest, round).macs.get(site)
+        digest = await self._resources.compute(lambda: contribution.digest)
+        if known is not None and known != self._resources.keys.mac(digest):
+            raise DifferentAnswer(site, round)
+        return known is not None
+
+    async def _store(self, run: StudyRun, inbox: Inbox, site: str, mac: bytes) -> None:
+        study, round, event = run.digest, inbox.query.round, run.answered_event()
+
+        def change(connection: sqlite3.Connection) -> None:
+            changes.add_answer(connection, study, round, site, mac)
+            changes.add_event(connection, study, event)
+
+        await self._resources.writer.write(change)
+        inbox.confirm(site)
+        log.event("answered", study=study, round=round, site=site)
+        self._resources.bell.ring()
+
+    async def _alarm(self, run: StudyRun, site: str, round: int) -> None:
+        log.event("different-second-answer", logging.ERROR, study=run.digest, round=round, site=site)
+        at, detail = self._resources.clock(), f"study {run.digest} round {round}"
+        await self._resources.writer.write(
+            lambda change: audit(change, at, "different-second-answer", f"site/{site}", detail)
+        )
+
+    async def decline(self, run: StudyRun, site: str, round: int, reason: str) -> None:
+        """Note that a site will not answer.
+
+        Raises:
+            RequestError: the round is not open, or the site answered it.
+        """
+        inbox = self._inbox(run, site, round)
+        if not inbox.decline(site, reason):
+            return
+        study, event = run.digest, run.answered_event()
+
+        def change(connection: sqlite3.Connection) -> None:
+            changes.add_decline(connection, study, round, site, reason)
+            changes.add_event(connection, study, event)
+
+        await self._resources.writer.write(change)
+        log.event("declined", study=study, round=round, site=site, reason=reason)
+        self._resources.bell.ring()
+
+
+def invited(plan: Plan, site: str) -> None:
+    """Raises RequestError, code `not-found`, unless the plan invites `site`."""
+    if site not in plan.study.federation.sites:
+        raise RequestError(Code.NOT_FOUND, f"study {plan.digest[:12]} does not invite site {site}")
+
+
+def _check(query: Query, contribution: Contribution, max_records: int, claimed: str) -> None:
+    validate(query, contribution, max_records)
+    if contribution.digest != claimed:
+        raise PeerError(
+            Code.BAD_CONTRIBUTION,
+            f"site {contribution.site}: the contribution is not the one its digest names; nothing was added",
+        )

@@ -1,0 +1,68 @@
+"""The coordinator's own secrets: release signatures, HMACs of contributions, the CA."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from dataclasses import dataclass
+from datetime import datetime
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from eigenveil.errors import Code, RequestError
+from eigenveil_common.files import read, read_secret, write_durably, write_secret
+from eigenveil_server.config import Files
+from eigenveil_server.pki import Authority, key_to_pem, pem
+
+PLAN_SIGNED = b"eigenveil/plan-signature/v1\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Keys:
+    """What signs, what authenticates, what certifies."""
+
+    authority: Authority
+    release: Ed25519PrivateKey
+    audit: bytes
+
+    @property
+    def release_public(self) -> bytes:
+        """Raw Ed25519 public key (32 bytes) that verifies plans and releases."""
+        return self.release.public_key().public_bytes_raw()
+
+    def sign_plan(self, plan_json: bytes) -> bytes:
+        """The signature that a site checks before it reads a plan [R4]."""
+        return self.release.sign(PLAN_SIGNED + plan_json)
+
+    def mac(self, contribution_digest: str) -> bytes:
+        """What is stored of a contribution: without the key it confirms no guess about its values."""
+        return hmac.digest(self.audit, bytes.fromhex(contribution_digest), "sha256")
+
+
+def create_keys(files: Files, federation: str, now: datetime) -> Keys:
+    """Make every secret anew and store it in `files` (which hold none yet)."""
+    authority = Authority.create(federation, now)
+    release = Ed25519PrivateKey.generate()
+    audit = secrets.token_bytes(32)
+    write_secret(files.ca_key, key_to_pem(authority.key))
+    write_durably(files.ca, pem(authority.certificate))
+    write_secret(files.release_key, release.private_bytes_raw())
+    write_secret(files.audit_key, audit)
+    return Keys(authority=authority, release=release, audit=audit)
+
+
+def load_keys(files: Files) -> Keys:
+    """The secrets in `files`.
+
+    Raises:
+        RequestError: one is missing, damaged, or readable by others.
+    """
+    raw = read_secret(files.release_key)
+    audit = read_secret(files.audit_key)
+    if len(raw) != 32 or len(audit) != 32:
+        raise RequestError(Code.BAD_CONFIG, f"a key in {files.folder} does not have 32 bytes")
+    return Keys(
+        authority=Authority.load(read(files.ca), read_secret(files.ca_key)),
+        release=Ed25519PrivateKey.from_private_bytes(raw),
+        audit=audit,
+    )

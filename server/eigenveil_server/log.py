@@ -1,0 +1,28 @@
+"""One line per state change: ids and codes, never values, counts or norms."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+logger = logging.getLogger("eigenveil.coordinator")
+
+
+def event(name: str, level: int = logging.INFO, **words: object) -> None:
+    """Log `name key=value ...`; digests are shortened to twelve digits."""
+    logger.log(level, "%s", " ".join([name, *(f"{key}={_short(value)}" for key, value in words.items())]))
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    if len(text) == 64 and all(digit in "0123456789abcdef" for digit in text):
+        return text[:12]
+    return text if text.replace("-", "").isalnum() else repr(text)
+
+
+def to_stderr() -> None:
+    """Send the lines to standard error, with the time in UTC."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.getLogger("eigenveil").addHandler(handler)
+    logging.getLogger("eigenveil").setLevel(logging.INFO)

@@ -1,0 +1,45 @@
+"""Noise drawn while the sites compute: it depends on no data, and its time then tells nothing [P6]."""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor, Future
+
+from eigenveil.errors import Code, InternalError
+from eigenveil.ints import IntArray
+from eigenveil.noise import NoiseSource, NoiseSpec
+
+
+class NoiseAhead:
+    """A noise source that hands out the vector it prepared, once, for exactly its specification."""
+
+    def __init__(self, source: NoiseSource, threads: Executor) -> None:
+        self._source = source
+        self._threads = threads
+        self._prepared: tuple[NoiseSpec, Future[IntArray]] | None = None
+
+    @property
+    def private(self) -> bool:
+        """As the source says."""
+        return self._source.private
+
+    def prepare(self, spec: NoiseSpec) -> None:
+        """Start to draw; a vector prepared before and never handed out is thrown away."""
+        self.discard()
+        self._prepared = spec, self._threads.submit(self._source.draw, spec)
+
+    def draw(self, spec: NoiseSpec) -> IntArray:
+        """The prepared vector. Shape: (spec.length,). Blocks until it is drawn.
+
+        Raises:
+            InternalError: nothing is prepared, or for other noise.
+        """
+        prepared, self._prepared = self._prepared, None
+        if prepared is None or prepared[0] != spec:
+            raise InternalError(Code.BUG, "the noise asked for is not the noise that was prepared")
+        return prepared[1].result()
+
+    def discard(self) -> None:
+        """Throw away what was prepared."""
+        if self._prepared is not None:
+            self._prepared[1].cancel()
+            self._prepared = None

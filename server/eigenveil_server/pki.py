@@ -1,0 +1,188 @@
+"""The federation's certificate authority: what it issues, and the little that it believes.
+
+Nothing of a certificate request but its public key is used; the name comes from the token or, for
+the coordinator itself, from the configuration [R1] [R2].
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from eigenveil.errors import Code, RequestError
+from eigenveil.identity import Identity, Role
+
+CA_LIFE = timedelta(days=3650)
+BACKDATED = timedelta(minutes=5)  # so that a clock a little behind ours accepts a fresh certificate
+CSR_BYTES = 8192
+USAGE = {
+    Role.COORDINATOR: ExtendedKeyUsageOID.SERVER_AUTH,
+    Role.SITE: ExtendedKeyUsageOID.CLIENT_AUTH,
+    Role.ANALYST: ExtendedKeyUsageOID.CLIENT_AUTH,
+}
+
+
+def new_key() -> ec.EllipticCurvePrivateKey:
+    """A fresh P-256 key from the operating system's generator."""
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def key_to_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """PKCS #8, unencrypted: the file's mode protects it."""
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def key_from_pem(data: bytes) -> ec.EllipticCurvePrivateKey:
+    """The inverse of `key_to_pem`.
+
+    Raises:
+        RequestError: not an elliptic-curve key.
+    """
+    try:
+        key = serialization.load_pem_private_key(data, password=None)
+    except (ValueError, TypeError) as problem:
+        raise RequestError(Code.BAD_CONFIG, f"a key file is not readable: {problem}") from problem
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise RequestError(Code.BAD_CONFIG, "a key file does not hold an elliptic-curve key")
+    return key
+
+
+def pem(certificate: x509.Certificate) -> bytes:
+    """The certificate as PEM."""
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def fingerprint(certificate: x509.Certificate) -> str:
+    """SHA-256 (hex) of the certificate's DER form."""
+    return certificate.fingerprint(hashes.SHA256()).hex()
+
+
+def requested_key(csr_der: bytes) -> ec.EllipticCurvePublicKey:
+    """The public key of a certificate request whose sender holds the secret one.
+
+    Raises:
+        RequestError: not a request, not P-256, or not signed by its own key.
+    """
+    if len(csr_der) > CSR_BYTES:
+        raise RequestError(Code.BAD_ARGUMENT, f"a certificate request has at most {CSR_BYTES} bytes")
+    try:
+        request = x509.load_der_x509_csr(csr_der)
+        key = request.public_key()
+        signed = request.is_signature_valid
+    except (ValueError, TypeError, InvalidSignature) as problem:
+        raise RequestError(
+            Code.BAD_ARGUMENT, "the certificate request cannot be read; send PKCS #10 in DER"
+        ) from problem
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise RequestError(Code.BAD_ARGUMENT, "the certificate request needs a P-256 key")
+    if not signed:
+        raise RequestError(Code.BAD_ARGUMENT, "the certificate request is not signed by its key")
+    return key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Authority:
+    """The federation's CA: its certificate and secret key."""
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+    @classmethod
+    def create(cls, federation: str, now: datetime) -> Authority:
+        """A new self-signed CA that can issue leaves only (path length 0)."""
+        key = new_key()
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"eigenveil {federation}")])
+        builder = _builder(name, name, key.public_key(), now, CA_LIFE)
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        builder = builder.add_extension(_key_usage(signs_certificates=True), critical=True)
+        return cls(certificate=builder.sign(key, hashes.SHA256()), key=key)
+
+    @classmethod
+    def load(cls, certificate_pem: bytes, key_pem: bytes) -> Authority:
+        """The CA from its two files.
+
+        Raises:
+            RequestError: one of them is damaged, or they do not belong together.
+        """
+        key = key_from_pem(key_pem)
+        try:
+            certificate = x509.load_pem_x509_certificate(certificate_pem)
+        except ValueError as problem:
+            raise RequestError(Code.BAD_CONFIG, f"ca.pem is damaged: {problem}") from problem
+        if certificate.public_key() != key.public_key():
+            raise RequestError(Code.BAD_CONFIG, "ca.pem and ca.key do not belong together")
+        return cls(certificate=certificate, key=key)
+
+    def issue(
+        self,
+        identity: Identity,
+        key: ec.EllipticCurvePublicKey,
+        *,
+        now: datetime,
+        days: float,
+        hosts: tuple[str, ...] = (),
+    ) -> x509.Certificate:
+        """A leaf for `identity`; `hosts` are the coordinator's names and addresses."""
+        names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(identity.uri)]
+        names += [_host(host) for host in hosts]
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, identity.name)])
+        builder = _builder(subject, self.certificate.subject, key, now, timedelta(days=days))
+        for extension, critical in (
+            (x509.BasicConstraints(ca=False, path_length=None), True),
+            (_key_usage(signs_certificates=False), True),
+            (x509.ExtendedKeyUsage([USAGE[identity.role]]), False),
+            (x509.SubjectAlternativeName(names), False),
+        ):
+            builder = builder.add_extension(extension, critical=critical)
+        return builder.sign(self.key, hashes.SHA256())
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    now: datetime,
+    life: timedelta,
+) -> x509.CertificateBuilder:
+    now = now.astimezone(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - BACKDATED)
+        .not_valid_after(now + life)
+    )
+
+
+def _host(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )

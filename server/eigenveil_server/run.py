@@ -1,0 +1,248 @@
+"""One running study: drives its session round by round; can be killed and resumed at any point.
+
+The order within a round never changes: query durable -> sites answer -> set of sites frozen and
+price charged -> noise added -> sealed durable -> published on a tick -> fed to the algorithm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import Mapping
+
+from eigenveil import barrier
+from eigenveil.aggregate import aggregate
+from eigenveil.bundle import build, seal_bundle
+from eigenveil.errors import Code, EigenveilError, InternalError, RequestError
+from eigenveil.ints import IntArray
+from eigenveil.noise import noise_spec
+from eigenveil.query import NAMES, Query
+from eigenveil.release import Release
+from eigenveil.round import RoundState, move
+from eigenveil.session import Session
+from eigenveil.wire import query_to_proto
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server import changes, log
+from eigenveil_server.inbox import Inbox
+from eigenveil_server.journal import RoundJournal
+from eigenveil_server.noise_ahead import NoiseAhead
+from eigenveil_server.resources import Resources
+from eigenveil_server.states import StudyState
+from eigenveil_server.studies import StoredStudy
+
+TICK = 0.002  # seconds; releases leave on this grid, so that timing says nothing about the draw [P6]
+
+
+class Cancelled(Exception):
+    """The analyst called the study off."""
+
+
+class StudyRun:
+    """One study under way: `state` is RUNNING until `drive` returns, `inbox` holds the latest round."""
+
+    def __init__(self, stored: StoredStudy, resources: Resources) -> None:
+        self.stored = stored
+        self.plan = stored.plan
+        self.state = StudyState.RUNNING
+        self._resources = resources
+        self._noise = NoiseAhead(resources.noise, resources.draws)
+        self.inbox: Inbox | None = None
+        self._round = RoundState.PLANNED
+        self._offer = pb.NextWorkResponse()
+        self._cancelled = False
+
+    @property
+    def digest(self) -> str:
+        """The study's id."""
+        return self.stored.digest
+
+    async def drive(self) -> None:
+        """Run to the end, whatever it is. A storage error ends the process."""
+        try:
+            await self._rounds()
+        except Cancelled:
+            await self._end(StudyState.CANCELLED, "cancelled by its analyst")
+        except InternalError as problem:
+            if problem.code is Code.STORAGE:
+                self._resources.fatal(problem)
+            await self._fail_for_defect(problem)
+        except EigenveilError as problem:
+            await self._end(StudyState.FAILED, str(problem))
+        except Exception as problem:  # noqa: BLE001 - logged; the other studies go on
+            await self._fail_for_defect(problem)
+
+    async def _rounds(self) -> None:
+        compute = self._resources.compute
+        sealed = await compute(self._resources.studies.releases, self.digest)
+        session = await compute(Session.replay, self.plan, sealed)
+        while (query := session.pending) is not None:
+            release = await self._one_round(query, session.spent.micro_rho)
+            await compute(session.feed, release)
+        if self._cancelled:
+            raise Cancelled
+        data = await compute(self._bundle, session)
+        await self._end(StudyState.RELEASED, release=data)
+
+    async def _fail_for_defect(self, problem: Exception) -> None:
+        log.logger.exception("study-stopped study=%s", self.digest[:12])
+        detail = str(problem) if isinstance(problem, InternalError) else type(problem).__name__
+        await self._end(
+            StudyState.FAILED, f"a defect of the coordinator stopped the study: {detail}; tell its operator"
+        )
+
+    async def _one_round(self, query: Query, spent: int) -> Release:
+        if self._cancelled:
+            raise Cancelled
+        self._round = RoundState.PLANNED
+        self._prepare_noise(query)
+        inbox = await self._open(query)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(inbox.ready.wait(), self.plan.study.federation.deadline_seconds)
+        answers = inbox.close()
+        if self._cancelled:
+            raise Cancelled
+        self._check_present(inbox, answers)
+        self._enter(RoundState.CLOSED)
+        release = await self._resources.compute(self._seal, query, answers, self._journal(inbox, spent))
+        self._enter(RoundState.SEALED)
+        await _tick()
+        self._enter(RoundState.RELEASED)
+        self._resources.bell.ring()
+        return release
+
+    def _prepare_noise(self, query: Query) -> None:
+        study = self.plan.study
+        spec = noise_spec(query.ask, query.micro_rho, study.neighbours, study.max_sites_per_person)
+        self._noise.prepare(spec)
+
+    async def _open(self, query: Query) -> Inbox:
+        stored = self._resources.studies.query_digest(self.digest, query.round)
+        if stored not in (None, query.digest):
+            raise InternalError(Code.BUG, f"round {query.round} was opened with another query before")
+        self._enter(RoundState.RESERVED)
+        earlier = self._resources.studies.answers(self.digest, query.round)
+        inbox = Inbox(query, self.plan.study.federation, earlier)
+        now = self._resources.clock()
+        deadline = now + int(1000 * self.plan.study.federation.deadline_seconds)
+        self._enter(RoundState.OPEN)
+        event = self._event(inbox)
+        await self._resources.writer.write(lambda change: _open(change, query, now, event))
+        self._offer = pb.NextWorkResponse(query=query_to_proto(query), deadline_unix_ms=deadline)
+        self.inbox = inbox
+        log.event("round-open", study=self.digest, round=query.round, kind=NAMES[type(query.ask)])
+        self._resources.bell.ring()
+        return inbox
+
+    def _check_present(self, inbox: Inbox, answers: Mapping[str, IntArray]) -> None:
+        try:
+            self.plan.study.federation.check_present(answers)
+        except RequestError as problem:
+            why = "; ".join(f"{site}: {reason}" for site, reason in inbox.absent().items())
+            raise RequestError(problem.code, f"round {inbox.query.round}: {problem} ({why})") from problem
+
+    def _journal(self, inbox: Inbox, spent: int) -> RoundJournal:
+        resources = self._resources
+        sealed = self._event(inbox, RoundState.SEALED, spent=spent + inbox.query.micro_rho)
+        return RoundJournal(
+            study=self.digest,
+            absent=inbox.absent(),
+            sealed_event=sealed,
+            books=resources.books,
+            studies=resources.studies,
+            database=resources.store.writer,
+            clock=resources.clock,
+        )
+
+    def _seal(self, query: Query, answers: Mapping[str, IntArray], journal: RoundJournal) -> Release:
+        return barrier.release(
+            query,
+            aggregate(query, answers),
+            tuple(answers),
+            plan=self.plan,
+            journal=journal,
+            noise=self._noise,
+        )
+
+    def _enter(self, state: RoundState) -> None:
+        self._round = move(self._round, state)
+        if state in (RoundState.CLOSED, RoundState.SEALED):
+            log.event(f"round-{state.value}", study=self.digest)
+
+    def _bundle(self, session: Session) -> bytes:
+        document = build(
+            self.plan,
+            session.result,
+            session.releases,
+            rounds=self._resources.studies.records(self.digest),
+            private=self._noise.private,
+        )
+        keys = self._resources.keys
+        return seal_bundle(document, sign=keys.release.sign, public_key=keys.release_public)
+
+    async def _end(self, state: StudyState, failure: str = "", release: bytes | None = None) -> None:
+        self._noise.discard()
+        if self._round not in (RoundState.SEALED, RoundState.RELEASED):
+            self._round = move(self._round, RoundState.FAILED)
+        event = self._event(self.inbox, state=state, failure=failure)
+        at = self._resources.clock()
+
+        def end(change: sqlite3.Connection) -> None:
+            changes.end_study(change, self.digest, state, at, failure=failure, release=release)
+            changes.add_event(change, self.digest, event)
+
+        try:
+            await self._resources.compute(self._resources.books.settle, self.digest, end)
+        except InternalError as problem:
+            self._resources.fatal(problem)
+        self.state, self.inbox = state, None
+        log.event(f"study-{state.value}", study=self.digest)
+        self._resources.bell.ring()
+
+    def _event(
+        self,
+        inbox: Inbox | None,
+        round_state: RoundState | None = None,
+        *,
+        state: StudyState = StudyState.RUNNING,
+        spent: int | None = None,
+        failure: str = "",
+    ) -> pb.StudyEvent:
+        statuses = {} if inbox is None else inbox.statuses()
+        return pb.StudyEvent(
+            state=state.proto,
+            round=0 if inbox is None else inbox.query.round,
+            query_kind="" if inbox is None else NAMES[type(inbox.query.ask)],
+            round_state=(round_state or self._round).value,
+            sites=[pb.SiteStatus(site=site, status=status) for site, status in statuses.items()],
+            spent_micro_rho=self._resources.books.spent(self.digest) if spent is None else spent,
+            micro_rho=self.plan.micro_rho,
+            failure=failure,
+            expected_rounds=self.stored.expected_rounds,
+        )
+
+    def cancel(self) -> None:
+        """Stop before the next draw; a round whose price is charged is sealed first."""
+        self._cancelled = True
+        if self.inbox is not None:
+            self.inbox.ready.set()
+
+    def offer(self, site: str, answered: frozenset[tuple[str, int]]) -> pb.NextWorkResponse | None:
+        """The open round, if it waits for `site` and is not among `answered`."""
+        inbox = self.inbox
+        if inbox is None or not inbox.wants(site) or (self.digest, inbox.query.round) in answered:
+            return None
+        return self._offer
+
+    def answered_event(self) -> pb.StudyEvent:
+        """The state of the open round, for whoever watches."""
+        return self._event(self.inbox)
+
+
+def _open(change: sqlite3.Connection, query: Query, at: int, event: pb.StudyEvent) -> None:
+    changes.open_round(change, query, at)
+    changes.add_event(change, query.plan_digest, event)
+
+
+async def _tick() -> None:
+    await asyncio.sleep(TICK - asyncio.get_running_loop().time() % TICK)

@@ -1,0 +1,253 @@
+"""The Coordinator service: messages in, values through the engine, messages out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+
+from eigenveil.aggregate import Contribution
+from eigenveil.errors import Code, PeerError, RequestError
+from eigenveil.explain import explain
+from eigenveil.identity import Role
+from eigenveil.ints import from_bytes
+from eigenveil.plan import make_plan
+from eigenveil.study import parse_study
+from eigenveil.wire import digest_from_bytes
+from eigenveil_common.rpc import (
+    CHUNK_BYTES,
+    INLINE_BYTES,
+    MESSAGE_BYTES,
+    VERSION_MAX,
+    VERSION_MIN,
+)
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorServicer
+from eigenveil_server.config import Config
+from eigenveil_server.engine import Engine
+from eigenveil_server.gate import CALLER, Context
+from eigenveil_server.intake import Intake, invited
+from eigenveil_server.registry import Registry
+from eigenveil_server.resources import Resources
+from eigenveil_server.states import StudyState, decline_word
+from eigenveil_server.studies import StoredStudy
+from eigenveil_server.uploads import Upload, Uploads
+
+RELEASE_PART_BYTES = 3 * 2**20
+MOST_LISTED = 4096  # plans or rounds that one NextWork may name
+LARGEST_ROW = 2**63 - 1
+DRAFT = "draft"  # the submission of a plan that is only explained
+
+
+class Service(CoordinatorServicer):
+    """Every method runs behind `gate.Gate`, so CALLER is the certified caller."""
+
+    def __init__(self, config: Config, resources: Resources, engine: Engine, registry: Registry) -> None:
+        self._config = config
+        self._resources = resources
+        self._engine = engine
+        self._registry = registry
+        self._intake = Intake(resources)
+        self._uploads = Uploads(config.max_uploads)
+        self._watches = 0
+
+    async def Hello(self, request: pb.HelloRequest, context: Context) -> pb.HelloResponse:
+        """Version, clock and limits [R3]."""
+        version = min(request.version_max, VERSION_MAX)
+        if version < max(request.version_min, VERSION_MIN):
+            raise PeerError(
+                Code.VERSION,
+                f"this coordinator speaks versions {VERSION_MIN} to {VERSION_MAX}, the caller "
+                f"{request.version_min} to {request.version_max}; update the older of the two",
+            )
+        limits = pb.Limits(
+            message_bytes=MESSAGE_BYTES,
+            inline_bytes=INLINE_BYTES,
+            chunk_bytes=CHUNK_BYTES,
+            long_poll_ms=int(1000 * self._config.long_poll_seconds),
+        )
+        return pb.HelloResponse(
+            version=version,
+            federation=self._config.federation,
+            unix_time_ms=self._resources.clock(),
+            limits=limits,
+        )
+
+    # ------------------------------------------------------------ sites
+
+    async def NextWork(self, request: pb.NextWorkRequest, context: Context) -> pb.NextWorkResponse:
+        """The next open round for this site, at once or when it opens [R5]."""
+        if max(len(request.known_plans), len(request.answered)) > MOST_LISTED:
+            raise PeerError(Code.PROTOCOL, f"at most {MOST_LISTED} plans or rounds may be named")
+        return await self._engine.next_work(
+            CALLER.get().name,
+            frozenset(digest_from_bytes(digest) for digest in request.known_plans),
+            frozenset((digest_from_bytes(one.plan_digest), one.round) for one in request.answered),
+            self._config.long_poll_seconds,
+        )
+
+    async def Contribute(self, request: pb.ContributeRequest, context: Context) -> pb.ContributeResponse:
+        """An answer of up to 1 MiB [R7]."""
+        if len(request.values) > INLINE_BYTES:
+            raise PeerError(Code.PROTOCOL, f"answers over {INLINE_BYTES} bytes are uploaded in chunks")
+        return await self._contribute(
+            digest_from_bytes(request.plan_digest),
+            request.round,
+            request.query_digest,
+            request.values,
+            request.contribution_digest,
+        )
+
+    async def _contribute(
+        self, study: str, round: int, query: bytes, values: bytes, digest: bytes
+    ) -> pb.ContributeResponse:
+        run = self._engine.run(study)
+        contribution = Contribution(
+            plan_digest=study,
+            round=round,
+            query=digest_from_bytes(query),
+            site=CALLER.get().name,
+            values=from_bytes(values, (len(values) // 8,)),
+        )
+        repeated = await self._intake.contribute(run, contribution, digest_from_bytes(digest))
+        return pb.ContributeResponse(repeated=repeated)
+
+    async def OpenUpload(self, request: pb.OpenUploadRequest, context: Context) -> pb.OpenUploadResponse:
+        """Announce a larger answer; says which chunks are here already [R8]."""
+        study, site = digest_from_bytes(request.plan_digest), CALLER.get().name
+        query = self._intake.query(self._engine.run(study), site, request.round)
+        self._uploads.drop_closed(self._is_open)
+        upload = self._uploads.open(
+            (study, request.round, site),
+            query_digest=request.query_digest,
+            contribution_digest=request.contribution_digest,
+            total_bytes=request.total_bytes,
+            due_bytes=8 * query.ask.length,
+        )
+        return pb.OpenUploadResponse(upload=upload.id, have=upload.have())
+
+    def _is_open(self, upload: Upload) -> bool:
+        return self._engine.is_open(upload.study, upload.round)
+
+    async def PutChunk(self, request: pb.PutChunkRequest, context: Context) -> pb.PutChunkResponse:
+        """One chunk."""
+        self._uploads.get(request.upload, CALLER.get().name).put(request.index, request.data)
+        return pb.PutChunkResponse()
+
+    async def Commit(self, request: pb.CommitRequest, context: Context) -> pb.ContributeResponse:
+        """Every chunk is there: take the answer."""
+        upload = self._uploads.get(request.upload, CALLER.get().name)
+        if upload.committed:
+            return pb.ContributeResponse(repeated=True)
+        whole = await self._resources.compute(upload.whole)
+        try:
+            taken = await self._contribute(
+                upload.study, upload.round, upload.query_digest, whole, upload.contribution_digest
+            )
+        except (PeerError, RequestError):
+            self._uploads.drop(upload)
+            raise
+        self._uploads.commit(upload)
+        return taken
+
+    async def Decline(self, request: pb.DeclineRequest, context: Context) -> pb.DeclineResponse:
+        """This site will not answer this round [R9]."""
+        run = self._engine.run(digest_from_bytes(request.plan_digest))
+        await self._intake.decline(run, CALLER.get().name, request.round, decline_word(request.reason))
+        return pb.DeclineResponse()
+
+    # ------------------------------------------------------------ analysts
+
+    async def SubmitStudy(self, request: pb.SubmitStudyRequest, context: Context) -> pb.SubmitStudyResponse:
+        """Start a study, once for each submission [R10]."""
+        stored = await self._engine.submit(
+            CALLER.get().name, request.study_toml, request.submission, self._registry.sites()
+        )
+        return pb.SubmitStudyResponse(
+            plan_digest=bytes.fromhex(stored.digest),
+            plan=stored.signed_plan,
+            warnings=stored.plan.study.warnings(),
+        )
+
+    async def ExplainStudy(
+        self, request: pb.ExplainStudyRequest, context: Context
+    ) -> pb.ExplainStudyResponse:
+        """What a study would ask, reveal and cost; charges nothing."""
+        return pb.ExplainStudyResponse(
+            explanation_json=await self._resources.compute(self._explain, request.study_toml)
+        )
+
+    def _explain(self, study_toml: str) -> str:
+        plan = make_plan(parse_study(study_toml), federation=self._config.federation, submission=DRAFT)
+        return json.dumps(explain(plan), sort_keys=True)
+
+    async def ListStudies(self, request: pb.ListStudiesRequest, context: Context) -> pb.ListStudiesResponse:
+        """Every study of the federation, oldest first."""
+        return pb.ListStudiesResponse(studies=[self._row(stored) for stored in self._resources.studies.all()])
+
+    def _row(self, stored: StoredStudy) -> pb.StudyRow:
+        return pb.StudyRow(
+            plan_digest=bytes.fromhex(stored.digest),
+            name=stored.name,
+            state=stored.state.proto,
+            analyst=stored.analyst,
+            micro_rho=stored.micro_rho,
+            spent_micro_rho=self._resources.books.spent(stored.digest),
+            rounds=self._resources.studies.rounds(stored.digest),
+            submitted_unix_ms=stored.submitted_at,
+            failure=stored.failure,
+        )
+
+    async def WatchStudy(
+        self, request: pb.WatchStudyRequest, context: Context
+    ) -> AsyncIterator[pb.StudyEvent]:
+        """Every event beyond a sequence number, until the study ends [R11]."""
+        digest = digest_from_bytes(request.plan_digest)
+        self._resources.studies.get(digest)
+        if self._watches >= self._config.max_watches:
+            raise RequestError(Code.NOT_READY, "too many studies are being watched; try again later")
+        self._watches += 1
+        try:
+            async for event in self._events(digest, min(request.after_sequence, LARGEST_ROW)):
+                yield event
+        finally:
+            self._watches -= 1
+
+    async def _events(self, digest: str, after: int) -> AsyncIterator[pb.StudyEvent]:
+        while True:
+            events = self._resources.studies.events(digest, after)
+            for event in events:
+                yield event
+                after = event.sequence
+            if events:
+                continue
+            # No event follows the one that ended the study, so an ended study has nothing more.
+            if self._resources.studies.get(digest).state is not StudyState.RUNNING or self._engine.closing:
+                return
+            await self._resources.bell.wait(self._config.long_poll_seconds)
+
+    async def CancelStudy(self, request: pb.CancelStudyRequest, context: Context) -> pb.CancelStudyResponse:
+        """Stop a study; what it spent stays spent."""
+        await self._engine.cancel(digest_from_bytes(request.plan_digest), CALLER.get().name)
+        return pb.CancelStudyResponse()
+
+    async def GetRelease(self, request: pb.GetReleaseRequest, context: Context) -> pb.GetReleaseResponse:
+        """The signed release, or a part of it [R12]."""
+        digest = digest_from_bytes(request.plan_digest)
+        stored = self._resources.studies.get(digest)
+        if CALLER.get().role is Role.SITE:
+            invited(stored.plan, CALLER.get().name)
+        data = self._resources.studies.release_json(digest)
+        if data is None:
+            raise _no_release(stored)
+        part = data[request.offset : request.offset + RELEASE_PART_BYTES]
+        return pb.GetReleaseResponse(release_json=part, total_bytes=len(data))
+
+
+def _no_release(stored: StoredStudy) -> RequestError:
+    match stored.state:
+        case StudyState.FAILED:
+            return RequestError(Code.STUDY_FAILED, stored.failure)
+        case StudyState.CANCELLED:
+            return RequestError(Code.CANCELLED, f"study {stored.digest[:12]} was {stored.failure}")
+        case _:
+            return RequestError(Code.NOT_READY, f"study {stored.digest[:12]} is still running; watch it")

@@ -1,0 +1,143 @@
+"""What an operator does beside serving: make a federation, invite, shut out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from eigenveil.errors import Code, InternalError, RequestError
+from eigenveil.identity import Role
+from eigenveil_common.files import read, write_durably, write_secret
+from eigenveil_server.clock import as_datetime, unix_ms
+from eigenveil_server.config import Config
+from eigenveil_server.database import Store, open_store
+from eigenveil_server.keys import create_keys
+from eigenveil_server.leaf import Leaf
+from eigenveil_server.registry import Registry
+
+CONFIG_NAME = "coordinator.toml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """What `init` is asked for."""
+
+    folder: Path
+    federation: str
+    host: str
+    listen: str
+    port: int
+    enrol_port: int
+    budget_epsilon: float
+    budget_delta: float
+
+    @property
+    def toml(self) -> bytes:
+        """coordinator.toml."""
+        lines = [
+            f"federation = {json.dumps(self.federation)}",
+            f"host = {json.dumps(self.host)}",
+            *([f"listen = {json.dumps(self.listen)}"] if self.listen else []),
+            f"port = {self.port}",
+            f"enrol_port = {self.enrol_port}",
+            'state = "."',
+            f"budget_epsilon = {self.budget_epsilon!r}",
+            f"budget_delta = {self.budget_delta!r}",
+        ]
+        return ("\n".join(lines) + "\n").encode()
+
+    @property
+    def config(self) -> Config:
+        """The same, validated."""
+        return Config(
+            federation=self.federation,
+            host=self.host,
+            listen=self.listen,
+            port=self.port,
+            enrol_port=self.enrol_port,
+            state=self.folder.resolve(),
+            budget_epsilon=self.budget_epsilon,
+            budget_delta=self.budget_delta,
+        )
+
+
+def create(layout: Layout) -> Path:
+    """Make keys, database and configuration in an empty folder; the path of coordinator.toml.
+
+    Raises:
+        RequestError: a value is refused, or the folder holds something already.
+        InternalError: code `storage`.
+    """
+    config = layout.config
+    try:
+        layout.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        occupied = any(layout.folder.iterdir())
+    except OSError as problem:
+        raise InternalError(Code.STORAGE, f"cannot make {layout.folder}: {problem.strerror}") from problem
+    if occupied:
+        raise RequestError(
+            Code.CONFLICT,
+            f"{layout.folder} is not empty, and a federation is never overwritten; name a new folder",
+        )
+    keys = create_keys(config.files, config.federation, as_datetime(unix_ms()))
+    Leaf(config, keys, unix_ms)
+    open_store(config.files.database).close()
+    path = layout.folder / CONFIG_NAME
+    write_durably(path, layout.toml)
+    return path
+
+
+def existing_store(config: Config) -> Store:
+    """The database of a federation that `create` made.
+
+    Raises:
+        RequestError: there is none.
+    """
+    if not config.files.database.is_file():
+        raise RequestError(
+            Code.BAD_CONFIG,
+            f"there is no federation in {config.files.folder}; run: eigenveil-coordinator init",
+        )
+    return open_store(config.files.database)
+
+
+def join_file(config: Config, role: Role, name: str, valid_ms: int, out: Path | None) -> dict[str, Any]:
+    """Make a one-time token and all that its holder needs to enrol; also written to `out`, if given.
+
+    Raises:
+        PeerError: `name` is not a name.
+        RequestError: `out` exists already.
+    """
+    if out is not None and out.exists():
+        raise RequestError(Code.CONFLICT, f"{out} exists already; name another file")
+    store = existing_store(config)
+    token = Registry(store, config.federation, unix_ms).new_token(role, name, valid_ms)
+    store.close()
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    join = {
+        "token": token,
+        "role": role.value,
+        "name": name,
+        "federation": config.federation,
+        "coordinator": f"{host}:{config.port}",
+        "enrol": f"{host}:{config.enrol_port}",
+        "ca_pem": read(config.files.ca).decode(),
+    }
+    if out is not None:
+        write_secret(out, json.dumps(join, indent=2, sort_keys=True).encode() + b"\n")
+    return join
+
+
+def deny_identity(config: Config, role: Role, name: str) -> None:
+    """Put an identity on the deny-list; a serving coordinator heeds it from the next call on.
+
+    Raises:
+        RequestError: nobody of that name has enrolled.
+    """
+    store = existing_store(config)
+    try:
+        Registry(store, config.federation, unix_ms).deny(role, name)
+    finally:
+        store.close()

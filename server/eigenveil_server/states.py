@@ -1,0 +1,50 @@
+"""The states of a study and the reasons of a decline, between words, messages and rows."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from eigenveil.errors import Code, PeerError
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+
+
+class StudyState(Enum):
+    """RUNNING until it ends, in one of three ways."""
+
+    RUNNING = "running"
+    RELEASED = "released"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def proto(self) -> pb.StudyState.ValueType:
+        """The same state in a message."""
+        return STATES[self]
+
+
+STATES: dict[StudyState, pb.StudyState.ValueType] = {
+    StudyState.RUNNING: pb.STUDY_STATE_RUNNING,
+    StudyState.RELEASED: pb.STUDY_STATE_RELEASED,
+    StudyState.FAILED: pb.STUDY_STATE_FAILED,
+    StudyState.CANCELLED: pb.STUDY_STATE_CANCELLED,
+}
+
+DECLINES: dict[int, str] = {
+    pb.DECLINE_REASON_POLICY: "policy",
+    pb.DECLINE_REASON_BUDGET: "budget",
+    pb.DECLINE_REASON_TOO_FEW_RECORDS: "too-few-records",
+    pb.DECLINE_REASON_DATA: "data",
+    pb.DECLINE_REASON_PROTOCOL: "protocol",
+    pb.DECLINE_REASON_FAILURE: "failure",
+}
+
+
+def decline_word(reason: int) -> str:
+    """The word for an enumerated reason.
+
+    Raises:
+        PeerError: no reason, or one that this version does not know.
+    """
+    if reason not in DECLINES:
+        raise PeerError(Code.PROTOCOL, f"decline reason {reason} is unknown here; send a known one")
+    return DECLINES[reason]

@@ -1,0 +1,109 @@
+"""What `eigenveil-coordinator status` shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eigenveil.accounting import MICRO, epsilon_at
+from eigenveil_server.books import Books
+from eigenveil_server.clock import as_datetime, unix_ms
+from eigenveil_server.config import Config
+from eigenveil_server.database import Store
+from eigenveil_server.registry import Registry
+from eigenveil_server.setup import existing_store
+from eigenveil_server.studies import Studies
+
+
+def report(config: Config) -> dict[str, Any]:
+    """The federation, its budget, studies and identities, as plain values; writes nothing.
+
+    Raises:
+        RequestError: there is no federation here.
+        InternalError: code `storage`, also for a ledger whose chain is broken.
+    """
+    store = existing_store(config)
+    try:
+        books = Books(store.reader, config.budget, unix_ms)
+        return {
+            "federation": config.federation,
+            "coordinator": f"{config.host}:{config.port}",
+            "budget": _budget(config, books),
+            "studies": _studies(store, books),
+            "identities": _identities(store, config),
+        }
+    finally:
+        store.close()
+
+
+def _budget(config: Config, books: Books) -> dict[str, Any]:
+    spent = books.total_spent
+    return {
+        "epsilon": config.budget_epsilon,
+        "delta": config.budget_delta,
+        "micro_rho": books.budget,
+        "spent_micro_rho": spent,
+        "reserved_micro_rho": books.committed - spent,
+        "left_micro_rho": books.budget - books.committed,
+        "spent_epsilon": epsilon_at(spent / MICRO, config.budget_delta),
+    }
+
+
+def _studies(store: Store, books: Books) -> list[dict[str, Any]]:
+    studies = Studies(store.reader)
+    return [
+        {
+            "study": one.digest,
+            "name": one.name,
+            "analyst": one.analyst,
+            "state": one.state.value,
+            "failure": one.failure,
+            "micro_rho": one.micro_rho,
+            "spent_micro_rho": books.spent(one.digest),
+            "rounds": studies.rounds(one.digest),
+            "submitted": _time(one.submitted_at),
+        }
+        for one in studies.all()
+    ]
+
+
+def _identities(store: Store, config: Config) -> list[dict[str, Any]]:
+    return [
+        {
+            "role": one.role,
+            "name": one.name,
+            "certificate_expires": _time(one.expires_at),
+            "denied": one.denied,
+        }
+        for one in Registry(store, config.federation, unix_ms).enrolled()
+    ]
+
+
+def _time(milliseconds: int) -> str:
+    return as_datetime(milliseconds).isoformat(timespec="seconds")
+
+
+def text(found: dict[str, Any]) -> str:
+    """The same for a person."""
+    budget = found["budget"]
+    lines = [
+        f"Federation {found['federation']} at {found['coordinator']}",
+        f"Budget     epsilon {budget['epsilon']:g} at delta {budget['delta']:g}, in micro-rho:",
+        (
+            f"  {budget['spent_micro_rho']} of {budget['micro_rho']} spent (epsilon "
+            f"{budget['spent_epsilon']:.4g}), {budget['reserved_micro_rho']} reserved, "
+            f"{budget['left_micro_rho']} left"
+        ),
+        f"Studies    {len(found['studies'])}",
+    ]
+    lines += [
+        f"  {s['study'][:12]}  {s['state']:<9}  {s['name']}  by {s['analyst']}, {s['rounds']} rounds, "
+        f"{s['spent_micro_rho']} of {s['micro_rho']} micro-rho  {s['failure']}".rstrip()
+        for s in found["studies"]
+    ]
+    lines.append(f"Identities {len(found['identities'])}")
+    lines += [
+        f"  {i['role']}/{i['name']}  certificate until {i['certificate_expires']}"
+        + ("  DENIED" if i["denied"] else "")
+        for i in found["identities"]
+    ]
+    return "\n".join(lines)

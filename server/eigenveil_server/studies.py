@@ -1,0 +1,203 @@
+"""What is stored of studies, read back as values."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from dataclasses import dataclass
+
+from eigenveil.bundle import RoundRecord
+from eigenveil.errors import Code, InternalError, RequestError
+from eigenveil.ints import from_bytes
+from eigenveil.plan import Plan, plan_from_json
+from eigenveil.release import Release
+from eigenveil_common.sqlite import Database
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.states import StudyState
+
+EVENTS_AT_ONCE = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredStudy:
+    """One row of `studies` without its release; times in Unix milliseconds."""
+
+    digest: str
+    name: str
+    analyst: str
+    submission: str
+    plan_json: bytes
+    signature: bytes
+    micro_rho: int
+    expected_rounds: int
+    state: StudyState
+    failure: str
+    submitted_at: int
+
+    @property
+    def plan(self) -> Plan:
+        """The plan, read and validated anew."""
+        return plan_from_json(self.plan_json)
+
+    @property
+    def signed_plan(self) -> pb.SignedPlan:
+        """The plan as sites and analysts get it."""
+        return pb.SignedPlan(plan_json=self.plan_json, signature=self.signature)
+
+    def insert(self, change: sqlite3.Connection) -> None:
+        """Store it."""
+        change.execute(
+            "INSERT INTO studies (digest, name, analyst, submission, plan, signature, micro_rho, "
+            "expected_rounds, state, submitted_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                self.digest,
+                self.name,
+                self.analyst,
+                self.submission,
+                self.plan_json,
+                self.signature,
+                self.micro_rho,
+                self.expected_rounds,
+                self.state.value,
+                self.submitted_at,
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """Who answered a round (HMAC of the contribution) and who declined (reason)."""
+
+    macs: dict[str, bytes]
+    declined: dict[str, str]
+
+
+class Studies:
+    """Reads of the studies' tables."""
+
+    def __init__(self, reader: Database) -> None:
+        self._reader = reader
+
+    def all(self) -> list[StoredStudy]:
+        """Every study, oldest first."""
+        return self._select("1 = 1 ORDER BY submitted_at, digest", ())
+
+    def get(self, digest: str) -> StoredStudy:
+        """One study.
+
+        Raises:
+            RequestError: code `not-found`.
+        """
+        found = self._select("digest = ?", (digest,))
+        if not found:
+            raise RequestError(
+                Code.NOT_FOUND, f"there is no study {digest[:12]}; list the studies to see them"
+            )
+        return found[0]
+
+    def by_submission(self, analyst: str, submission: str) -> StoredStudy | None:
+        """The study that this submission made, if any."""
+        found = self._select("(analyst, submission) = (?, ?)", (analyst, submission))
+        return found[0] if found else None
+
+    def _select(self, where: str, parameters: tuple[object, ...]) -> list[StoredStudy]:
+        columns = (
+            "digest, name, analyst, submission, plan AS plan_json, signature, micro_rho, "
+            "expected_rounds, state, failure, submitted_at"
+        )
+        rows = self._reader.rows(f"SELECT {columns} FROM studies WHERE {where}", parameters)
+        return [StoredStudy(**{**dict(row), "state": StudyState(row["state"])}) for row in rows]
+
+    def release_json(self, digest: str) -> bytes | None:
+        """The signed release, once it is there."""
+        rows = self._reader.rows("SELECT release FROM studies WHERE digest = ?", (digest,))
+        data: bytes | None = rows[0]["release"]
+        return data
+
+    def releases(self, digest: str) -> list[Release]:
+        """The sealed releases of a study, in order.
+
+        Raises:
+            InternalError: code `storage`: a stored release is not what was sealed.
+        """
+        rows = self._reader.rows("SELECT * FROM releases WHERE study = ? ORDER BY round", (digest,))
+        return [_release(row) for row in rows]
+
+    def sealed(self, digest: str, round: int) -> Release | None:
+        """The sealed release of one round, if any."""
+        rows = self._reader.rows("SELECT * FROM releases WHERE (study, round) = (?, ?)", (digest, round))
+        return _release(rows[0]) if rows else None
+
+    def query_digest(self, digest: str, round: int) -> str | None:
+        """The digest of the query that was opened as this round, if any."""
+        rows = self._reader.rows(
+            "SELECT query_digest FROM rounds WHERE (study, round) = (?, ?)", (digest, round)
+        )
+        return rows[0][0] if rows else None
+
+    def answers(self, digest: str, round: int) -> Answers:
+        """Who answered or declined a round."""
+        rows = self._reader.rows(
+            "SELECT site, mac, declined FROM answers WHERE (study, round) = (?, ?)", (digest, round)
+        )
+        return Answers(
+            macs={row["site"]: row["mac"] for row in rows if row["mac"] is not None},
+            declined={row["site"]: row["declined"] for row in rows if row["declined"] is not None},
+        )
+
+    def records(self, digest: str) -> list[RoundRecord]:
+        """What the release says of each round besides its numbers.
+
+        The time is the sites' alone, from open to close: how long a draw took is nobody's business.
+        """
+        rows = self._reader.rows(
+            "SELECT round, kind, absent, opened_at, closed_at FROM rounds WHERE study = ? ORDER BY round",
+            (digest,),
+        )
+        return [
+            RoundRecord(
+                round=row["round"],
+                kind=row["kind"],
+                absent=json.loads(row["absent"]),
+                milliseconds=float(max(0, row["closed_at"] - row["opened_at"])),
+            )
+            for row in rows
+        ]
+
+    def rounds(self, digest: str) -> int:
+        """How many rounds were opened."""
+        count: int = self._reader.rows("SELECT COUNT(*) FROM rounds WHERE study = ?", (digest,))[0][0]
+        return count
+
+    def events(self, digest: str, after: int) -> list[pb.StudyEvent]:
+        """The next events beyond sequence number `after`."""
+        rows = self._reader.rows(
+            "SELECT sequence, event FROM events WHERE study = ? AND sequence > ? ORDER BY sequence LIMIT ?",
+            (digest, after, EVENTS_AT_ONCE),
+        )
+        return [_event(row) for row in rows]
+
+
+def _event(row: sqlite3.Row) -> pb.StudyEvent:
+    event = pb.StudyEvent.FromString(row["event"])
+    event.sequence = row["sequence"]
+    return event
+
+
+def _release(row: sqlite3.Row) -> Release:
+    data: bytes = row["values"]
+    release = Release(
+        round=row["round"],
+        query=row["query"],
+        values=from_bytes(data, (len(data) // 8,)),
+        sigma=row["sigma"],
+        micro_rho=row["micro_rho"],
+        present=tuple(json.loads(row["present"])),
+    )
+    if release.digest != row["digest"]:
+        raise InternalError(
+            Code.STORAGE,
+            f"the stored release of round {release.round} of study {row['study'][:12]} was changed; "
+            "restore the database",
+        )
+    return release

@@ -1,0 +1,150 @@
+"""Answers over 1 MiB, chunk by chunk, in memory only [R8]."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from eigenveil.errors import Code, PeerError, RequestError
+from eigenveil_common.rpc import CHUNK_BYTES
+
+UPLOAD_ID_BYTES = 16
+Key = tuple[str, int, str]
+
+
+@dataclass(slots=True, kw_only=True)
+class Upload:
+    """One answer on its way. `chunks` maps an index to its bytes; all but the last have CHUNK_BYTES."""
+
+    id: bytes
+    study: str
+    round: int
+    site: str
+    query_digest: bytes
+    contribution_digest: bytes
+    total_bytes: int
+    chunks: dict[int, bytes] = field(default_factory=dict)
+    committed: bool = False
+
+    @property
+    def key(self) -> Key:
+        """One upload at a time for each."""
+        return self.study, self.round, self.site
+
+    @property
+    def count(self) -> int:
+        """How many chunks the answer has."""
+        return -(-self.total_bytes // CHUNK_BYTES)
+
+    def put(self, index: int, data: bytes) -> None:
+        """Keep one chunk; one that is here already is left alone.
+
+        Raises:
+            PeerError: no such chunk, or not its length.
+        """
+        if index >= self.count:
+            raise PeerError(
+                Code.BAD_CONTRIBUTION, f"chunk {index} does not exist: the answer has {self.count}"
+            )
+        wanted = min(CHUNK_BYTES, self.total_bytes - index * CHUNK_BYTES)
+        if len(data) != wanted:
+            raise PeerError(
+                Code.BAD_CONTRIBUTION, f"chunk {index} has {len(data)} bytes where {wanted} are due"
+            )
+        if not self.committed:
+            self.chunks.setdefault(index, data)
+
+    def have(self) -> list[int]:
+        """The chunks that need not be sent again."""
+        return list(range(self.count)) if self.committed else sorted(self.chunks)
+
+    def whole(self) -> bytes:
+        """The answer.
+
+        Raises:
+            PeerError: chunks are missing.
+        """
+        missing = [index for index in range(self.count) if index not in self.chunks]
+        if missing:
+            raise PeerError(
+                Code.PROTOCOL, f"{len(missing)} chunks are missing, the first is {missing[0]}; send them"
+            )
+        return b"".join(self.chunks[index] for index in range(self.count))
+
+
+class Uploads:
+    """All open uploads, at most `most` of them."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._by_id: dict[bytes, Upload] = {}
+        self._by_key: dict[Key, Upload] = {}
+
+    def open(
+        self,
+        key: Key,
+        *,
+        query_digest: bytes,
+        contribution_digest: bytes,
+        total_bytes: int,
+        due_bytes: int,
+    ) -> Upload:
+        """A new upload, or the one that is under way for the same answer.
+
+        Raises:
+            PeerError: not the length that the query asks for.
+            RequestError: another answer is under way, or too many uploads are open.
+        """
+        if total_bytes != due_bytes:
+            raise PeerError(
+                Code.BAD_CONTRIBUTION, f"the answer has {total_bytes} bytes where {due_bytes} are due"
+            )
+        known = self._by_key.get(key)
+        if known is not None:
+            if known.contribution_digest != contribution_digest:
+                raise RequestError(
+                    Code.CONFLICT,
+                    f"another answer of site {key[2]} to round {key[1]} is being uploaded",
+                )
+            return known
+        if len(self._by_id) >= self._most:
+            raise RequestError(Code.NOT_READY, "too many uploads are open; try again in a moment")
+        study, round, site = key
+        upload = Upload(
+            id=secrets.token_bytes(UPLOAD_ID_BYTES),
+            study=study,
+            round=round,
+            site=site,
+            query_digest=query_digest,
+            contribution_digest=contribution_digest,
+            total_bytes=total_bytes,
+        )
+        self._by_id[upload.id] = self._by_key[key] = upload
+        return upload
+
+    def get(self, id: bytes, site: str) -> Upload:
+        """An open upload of this site.
+
+        Raises:
+            RequestError: code `not-found`.
+        """
+        upload = self._by_id.get(id)
+        if upload is None or upload.site != site:
+            raise RequestError(Code.NOT_FOUND, "no such upload is open; open it again if the round still is")
+        return upload
+
+    def commit(self, upload: Upload) -> None:
+        """Free the chunks; the upload stays known so that a repeated commit is answered alike."""
+        upload.committed = True
+        upload.chunks.clear()
+
+    def drop(self, upload: Upload) -> None:
+        """Forget an upload, for example one whose bytes are not what was announced."""
+        self._by_id.pop(upload.id, None)
+        self._by_key.pop(upload.key, None)
+
+    def drop_closed(self, is_open: Callable[[Upload], bool]) -> None:
+        """Forget every upload of a round that is over."""
+        for upload in [one for one in self._by_id.values() if not is_open(one)]:
+            self.drop(upload)

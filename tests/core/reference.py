@@ -1,0 +1,137 @@
+"""What each question means, one record at a time, in plain Python numbers.
+
+Sums, norms and decisions are Python integers without bound. Where the definition lets floats
+propose how far a record is shortened, the same IEEE operations are written out one by one; every
+float that enters them is an integer below 2**53, so there is nothing left for a library to choose.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from eigenveil.query import (
+    PULL,
+    WEIGHT,
+    Ask,
+    ClippedSum,
+    Count,
+    Energy,
+    Field,
+    Gradient,
+    GradientNorms,
+    Gram,
+    RowNorms,
+)
+
+
+def answer(rows: Iterable[Sequence[int]], ask: Ask) -> list[int]:
+    """The sum of `contribution` over `rows`."""
+    total = [0] * ask.length
+    for row in rows:
+        total = [left + right for left, right in zip(total, contribution(row, ask), strict=True)]
+    return total
+
+
+def contribution(row: Sequence[int], ask: Ask) -> list[int]:
+    """What one record adds to the answer."""
+    match ask:
+        case Count():
+            return [1]
+        case RowNorms():
+            square = _square(_centred(row, ask.centre.tolist()))
+            return _one_hot(sum(edge * edge <= square for edge in ask.edges.tolist()), ask.length)
+        case ClippedSum():
+            z = _centred(row, ask.centre.tolist())
+            t = _weight(_square(z), ask.radius)
+            return [t * value for value in z]
+        case Energy():
+            return [min(_square(_centred(row, ask.centre.tolist())), ask.radius**2)]
+        case Gram():
+            return _gram(_shortened(_centred(row, ask.centre.tolist()), ask.radius))
+        case GradientNorms():
+            norm = _Projected(row, ask.field).norm() * 2.0**ask.field.shift
+            return _one_hot(sum(edge <= norm for edge in ask.edges.tolist()), ask.length)
+        case Gradient():
+            return _gradient(_Projected(row, ask.field), ask.radius)
+
+
+def _centred(row: Sequence[int], centre: Sequence[int]) -> list[int]:
+    return [int(value) - middle for value, middle in zip(row, centre, strict=True)]
+
+
+def _square(vector: Iterable[int]) -> int:
+    return sum(value * value for value in vector)
+
+
+def _one_hot(position: int, length: int) -> list[int]:
+    return [int(i == position) for i in range(length)]
+
+
+def _weight(square: int, radius: int) -> int:
+    norm = math.sqrt(square)
+    t = math.floor(WEIGHT * (1.0 if norm <= radius else radius / norm))
+    return t if t * t * square <= (WEIGHT * radius) ** 2 else 0
+
+
+def _shortened(z: list[int], radius: int) -> list[int]:
+    square = _square(z)
+    if square <= radius * radius:
+        return z
+    factor = radius / math.sqrt(square)
+    cut = [math.trunc(value * factor) for value in z]
+    return cut if _square(cut) <= radius * radius else [0] * len(z)
+
+
+def _gram(z: list[int]) -> list[int]:
+    d = len(z)
+    return [v * v for v in z] + [z[i] * z[j] for i in range(d) for j in range(i + 1, d)]
+
+
+def _columns_times(z: list[int], matrix: list[list[int]]) -> list[int]:
+    return [sum(v * line[j] for v, line in zip(z, matrix, strict=True)) for j in range(len(matrix[0]))]
+
+
+class _Projected:
+    """A record's z, z W and z pull, all exact."""
+
+    def __init__(self, row: Sequence[int], field: Field) -> None:
+        self.pull: list[list[int]] = field.pull.tolist()
+        self.z = _centred(row, field.centre.tolist())
+        self.a = [v * 2.0**-field.shift for v in _columns_times(self.z, field.directions.tolist())]
+        self.pulled = _columns_times(self.z, self.pull)
+        self.pull2 = _square(v for line in self.pull for v in line)
+
+    def norm(self) -> float:
+        """||z a^T - PULL pull||_F in floats, in the order the definition gives."""
+        square, length = _float_dot(self.a, self.a), math.sqrt(_square(self.z))
+        if not self.pull2:
+            return (abs(self.a[0]) if len(self.a) == 1 else math.sqrt(square)) * length
+        square = square * length * length
+        square -= 2.0 * PULL * _float_dot(self.a, [float(v) for v in self.pulled])
+        square += float(PULL * PULL) * self.pull2
+        return math.sqrt(max(square, 0.0))
+
+
+def _float_dot(left: list[float], right: list[float]) -> float:
+    out = left[0] * right[0]
+    for a, b in zip(left[1:], right[1:], strict=True):
+        out += a * b
+    return out
+
+
+def _gradient(record: _Projected, radius: int) -> list[int]:
+    norm = record.norm()
+    room = radius - math.sqrt(len(record.a)) * math.sqrt(_square(record.z))
+    if record.pull2:
+        room -= math.sqrt(record.pull2)
+    room = max(room, 0.0)
+    scale = room / max(norm, room) if max(norm, room) > 0 else 0.0
+    b = [math.trunc(value * scale) for value in record.a]
+    u = math.floor(PULL * scale) if record.pull2 else 0
+    out = [
+        v * bj - u * pj
+        for v, line in zip(record.z, record.pull, strict=True)
+        for bj, pj in zip(b, line, strict=True)
+    ]
+    return out if _square(out) <= radius * radius else [0] * len(out)

@@ -1,0 +1,204 @@
+"""[P1] At the limits of every field at once, int64 and float64 still say what Python integers say.
+
+The widest study (4,096 columns), every record at the bound, radius, pull and directions at their
+limits: nothing wraps around, and no record exceeds its radius.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from eigenveil.errors import Code
+from eigenveil.grid import GridRows
+from eigenveil.ints import IntArray, frozen
+from eigenveil.query import (
+    DIRECTION_LIMIT,
+    EDGE_LIMIT,
+    GRADIENT_LIMIT,
+    PULL,
+    WEIGHT,
+    Ask,
+    ClippedSum,
+    Count,
+    Energy,
+    Field,
+    Gradient,
+    GradientNorms,
+    Gram,
+    RowNorms,
+    S,
+    check_no_overflow,
+    row_norm_limit,
+)
+from eigenveil.site import Site
+from eigenveil.study import MAX_COLUMNS, Neighbours
+from tests.core import reference
+from tests.support import random_rows, refused
+
+INT64_MIN = -(2**63)
+MOST_PULL = GRADIENT_LIMIT // PULL
+
+
+def corner_rows(d: int, n: int = 3) -> GridRows:
+    """All at one bound, all at the other, and alternating. Shape: (n, d)."""
+    rows = np.full((n, d), S, dtype=np.int16)
+    rows[1], rows[2, ::2] = -S, -S
+    return rows
+
+
+def extreme_field(d: int, k: int, pull: IntArray | None = None, shift: int = 0) -> Field:
+    directions = np.full((d, k), DIRECTION_LIMIT)
+    directions[:, 1::2] *= -1
+    nothing = np.zeros((d, k), dtype=np.int64)
+    return Field(
+        centre=np.full(d, -S), directions=directions, pull=nothing if pull is None else pull, shift=shift
+    )
+
+
+def spread(d: int, k: int) -> IntArray:
+    """A pull of the largest norm, equal in every entry."""
+    return frozen(np.full((d, k), math.isqrt(MOST_PULL**2 // (d * k))))
+
+
+def peak(d: int, k: int, sign: int) -> IntArray:
+    """A pull of the largest norm in one entry."""
+    out = np.zeros((d, k), dtype=np.int64)
+    out[-1, -1] = sign * MOST_PULL
+    return frozen(out)
+
+
+@pytest.mark.parametrize("shift", [0, 20, 60])
+@pytest.mark.parametrize("radius", [1, 2**20, GRADIENT_LIMIT])
+@pytest.mark.parametrize(("d", "k"), [(1, 1), (2, 2), (64, 3), (MAX_COLUMNS, 1), (MAX_COLUMNS, 4)])
+def test_gradients_at_every_limit_equal_the_reference(d: int, k: int, radius: int, shift: int) -> None:
+    pulls = [None, spread(d, k), -spread(d, k), peak(d, k, 1), peak(d, k, -1)]
+    for pull in pulls if d < MAX_COLUMNS else pulls[1:4:2]:
+        ask = Gradient(field=extreme_field(d, k, pull, shift), radius=radius)
+        for row in corner_rows(d):
+            said = Site(row[None, :]).answer(ask).tolist()
+            assert said == reference.contribution(row.tolist(), ask)
+            assert sum(v * v for v in said) <= ask.l2_squared(Neighbours.ADD_REMOVE)
+
+
+@pytest.mark.parametrize("d", [1, 3, 4, MAX_COLUMNS - 1, MAX_COLUMNS])
+@pytest.mark.parametrize("part", [0.0, 0.3, 0.999999, 1.0])
+def test_clipped_sums_and_energies_at_every_limit_equal_the_reference(d: int, part: float) -> None:
+    radius = max(1, int(part * row_norm_limit(d)))
+    centre = frozen(np.full(d, -S))
+    for ask in (ClippedSum(centre=centre, radius=radius), Energy(centre=centre, radius=radius)):
+        rows = corner_rows(d)
+        assert Site(rows).answer(ask).tolist() == reference.answer(rows.tolist(), ask)
+
+
+def test_a_gram_of_many_rows_at_the_bound_is_exact() -> None:
+    """More rows than one exact float64 product may hold at this radius (see `site.gram`)."""
+    d, n = 1024, 40_000
+    radius = row_norm_limit(d)
+    assert n * radius**2 > 2**50
+    ask = Gram(centre=frozen(np.full(d, -S)), radius=radius)
+    said = Site(np.full((n // 100, d), S, dtype=np.int16)).answer(ask)
+    assert set(said.tolist()) == {n // 100 * (2 * S) ** 2}
+    thin = Gram(centre=frozen([-S]), radius=row_norm_limit(1))
+    many = 2**20
+    assert Site(np.full((many, 1), S, dtype=np.int16)).answer(thin).tolist() == [many * (2 * S) ** 2]
+
+
+def test_norm_edges_up_to_their_limit_compare_exactly() -> None:
+    """Edges are squared in int64; the largest allowed one does not wrap around."""
+    edges = frozen([2 * S - 1, 2 * S, 2 * S + 1, 2**31 - 1])
+    ask = RowNorms(centre=frozen([-S]), edges=edges)
+    assert Site(np.array([[S]], dtype=np.int16)).answer(ask).tolist() == [0, 0, 1, 0, 0]
+    with refused(Code.OVERFLOW, "2**31"):
+        RowNorms(centre=frozen([0]), edges=frozen([2**31]))
+    far = GradientNorms(field=extreme_field(MAX_COLUMNS, 2), edges=frozen([1, EDGE_LIMIT - 1]))
+    assert Site(corner_rows(MAX_COLUMNS)).answer(far).sum() == 3
+
+
+def test_negative_zero_never_leaves_a_site() -> None:
+    """Truncation makes -0.0; as an integer it is the zero whose bytes everyone agrees on."""
+    field = Field(centre=[0, 0], directions=[[1], [0]], pull=[[0], [0]], shift=30)
+    said = Site(np.array([[-1, 1]], dtype=np.int16)).answer(Gradient(field=field, radius=5))
+    assert said.tobytes() == bytes(16)
+
+
+def test_one_column_and_as_many_directions_as_columns() -> None:
+    rows = np.array([[-S], [0], [S]], dtype=np.int16)
+    for ask in (
+        Gram(centre=frozen([0]), radius=S),
+        Gradient(field=extreme_field(1, 1, peak(1, 1, 1)), radius=GRADIENT_LIMIT),
+    ):
+        assert Site(rows).answer(ask).tolist() == reference.answer(rows.tolist(), ask)
+    full = Gradient(field=extreme_field(5, 5, spread(5, 5)), radius=GRADIENT_LIMIT)
+    assert Site(corner_rows(5)).answer(full).tolist() == reference.answer(corner_rows(5).tolist(), full)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: ClippedSum(centre=[INT64_MIN, 0], radius=1),
+        lambda: RowNorms(centre=[S + 1], edges=[1]),
+        lambda: Gram(centre=[0], radius=row_norm_limit(1) + 1),
+        lambda: Gram(centre=[0], radius=0),
+        lambda: Energy(centre=[], radius=1),
+        lambda: Energy(centre=[[0]], radius=1),
+        lambda: RowNorms(centre=[0], edges=[]),
+        lambda: RowNorms(centre=[0], edges=[0, 1]),
+        lambda: RowNorms(centre=[0], edges=[2, 2]),
+        lambda: RowNorms(centre=[0], edges=list(range(1, 1026))),
+        lambda: GradientNorms(field=extreme_field(2, 1), edges=[EDGE_LIMIT]),
+        lambda: GradientNorms(field=extreme_field(2, 1), edges=[INT64_MIN, 1]),
+        lambda: Field(centre=[0, 0], directions=[[INT64_MIN], [0]], pull=[[0], [0]], shift=0),
+        lambda: Field(centre=[0, 0], directions=[[DIRECTION_LIMIT + 1], [0]], pull=[[0], [0]], shift=0),
+        lambda: Field(centre=[0, 0], directions=[[1], [0]], pull=[[MOST_PULL], [1]], shift=0),
+        lambda: Field(centre=[0, 0], directions=[[1], [0]], pull=[[INT64_MIN], [0]], shift=0),
+        lambda: Field(centre=[0, 0], directions=[[1], [0]], pull=[[0, 0]], shift=0),
+        lambda: Field(centre=[0, 0], directions=[[1, 1, 1]] * 2, pull=[[0, 0, 0]] * 2, shift=0),
+        lambda: Field(centre=[0, 0], directions=np.zeros((2, 0), int), pull=np.zeros((2, 0), int), shift=0),
+        lambda: Field(centre=[0, 0], directions=[[1], [0]], pull=[[0], [0]], shift=61),
+        lambda: Field(centre=[0, 0], directions=[[1], [0]], pull=[[0], [0]], shift=-1),
+        lambda: Gradient(field=extreme_field(2, 1), radius=GRADIENT_LIMIT + 1),
+        lambda: Gradient(field=extreme_field(2, 1), radius=0),
+    ],
+)  # fmt: skip
+def test_a_question_outside_its_limits_cannot_be_built(build: object) -> None:
+    assert callable(build)
+    with refused(Code.OVERFLOW):
+        build()
+
+
+@pytest.mark.parametrize("bad", [[0.5], [float("nan")], ["1"], [True], [2**63], [2**70], [None]])
+def test_only_integers_of_64_bits_become_a_question(bad: list[object]) -> None:
+    with pytest.raises((TypeError, OverflowError)):
+        frozen(bad)
+
+
+def test_a_sum_that_could_leave_the_exact_range_is_refused_exactly_at_the_limit() -> None:
+    asks: list[Ask] = [Count(), Gram(centre=frozen([0]), radius=S), Gradient(field=extreme_field(2, 1), radius=3)]
+    for ask in asks:
+        most = (2**62 - 1) // ask.bound()
+        check_no_overflow(ask, most)
+        with refused(Code.OVERFLOW, "max_records"):
+            check_no_overflow(ask, most + 1)
+
+
+def test_shortening_keeps_nearly_all_of_the_radius() -> None:
+    """A kernel that answers zero is private and useless: long records keep R up to rounding."""
+    rng = np.random.default_rng(4)
+    rows, radius = random_rows(500, 6), 2000
+    directions = rng.integers(-500, 500, (6, 2))
+    nothing, centre = np.zeros((6, 2), dtype=np.int64), frozen(np.zeros(6, dtype=np.int64))
+    gradient = Gradient(
+        field=Field(centre=centre, directions=directions, pull=nothing, shift=0), radius=2**28
+    )
+    for row in rows:
+        site, norm = Site(row[None, :]), math.sqrt(int((row.astype(int) ** 2).sum()))
+        kept = np.linalg.norm(site.answer(ClippedSum(centre=centre, radius=radius)))
+        assert kept >= WEIGHT * min(norm, radius) - norm - 1
+        diagonal = site.answer(Gram(centre=centre, radius=radius))[:6]
+        assert math.sqrt(int(diagonal.sum())) >= min(norm, radius) - math.sqrt(6) - 1
+        whole = np.linalg.norm(row @ directions) * norm
+        slack = 2 * math.sqrt(2) * norm + 1
+        assert np.linalg.norm(site.answer(gradient)) >= min(whole, 2**28) - slack

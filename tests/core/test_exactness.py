@@ -1,0 +1,141 @@
+"""[P1] An answer is one exact vector of integers: whatever the order, the threads, the chunks or the
+split over sites, and equal to plain Python integers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from threadpoolctl import threadpool_limits
+
+from eigenveil.aggregate import aggregate
+from eigenveil.errors import Code
+from eigenveil.grid import GridRows
+from eigenveil.ints import IntArray, frozen
+from eigenveil.query import Ask, ClippedSum, Energy, Field, Gradient, GradientNorms, Gram, RowNorms, S
+from eigenveil.site import Site
+from tests.core import reference
+from tests.core.records import hostile_rows
+from tests.support import a_query, every_ask, random_rows, refused
+
+KINDS = list(every_ask())
+ROWS = np.concatenate([random_rows(9000, 4), hostile_rows(400, frozen(np.zeros(4, dtype=int)), S, 2)])
+
+
+def same(left: IntArray, right: IntArray) -> bool:
+    """Bit for bit: type, length and every integer."""
+    return left.dtype == right.dtype == np.int64 and left.tolist() == right.tolist()
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def asked(request: pytest.FixtureRequest) -> tuple[Ask, IntArray]:
+    """A question, and its answer over ROWS as the daemon computes it."""
+    ask = every_ask()[request.param]
+    return ask, Site(ROWS).answer(ask)
+
+
+def test_the_order_of_records_does_not_matter(asked: tuple[Ask, IntArray]) -> None:
+    ask, expected = asked
+    shuffled = ROWS[np.random.default_rng(8).permutation(len(ROWS))]
+    assert same(Site(shuffled).answer(ask), expected)
+    assert same(Site(ROWS[::-1]).answer(ask), expected)
+
+
+def test_the_number_of_threads_does_not_matter(asked: tuple[Ask, IntArray]) -> None:
+    ask, expected = asked
+    for threads in (1, 2):
+        with threadpool_limits(threads):
+            assert same(Site(ROWS).answer(ask), expected)
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 4096])
+def test_the_chunk_size_does_not_matter(asked: tuple[Ask, IntArray], chunk: int) -> None:
+    ask, _ = asked
+    some = ROWS[-600:]
+    assert same(Site(some, chunk=chunk).answer(ask), Site(some).answer(ask))
+
+
+def test_the_memory_layout_of_the_records_does_not_matter(asked: tuple[Ask, IntArray]) -> None:
+    ask, expected = asked
+    assert same(Site(np.asfortranarray(ROWS)).answer(ask), expected)
+    wide = np.zeros((len(ROWS), 9), dtype=np.int16)
+    wide[:, 1::2] = ROWS
+    assert same(Site(wide[:, 1::2]).answer(ask), expected)
+
+
+def test_the_split_over_sites_does_not_matter(asked: tuple[Ask, IntArray]) -> None:
+    ask, expected = asked
+    for cuts in ([], [1], [0, 0, 5000], [3, 4097, 8999]):
+        parts = {f"s{i}": Site(part).answer(ask) for i, part in enumerate(np.split(ROWS, cuts))}
+        assert same(aggregate(a_query(ask), parts), expected)
+
+
+def test_a_site_that_was_asked_something_else_before_says_the_same(asked: tuple[Ask, IntArray]) -> None:
+    ask, expected = asked
+    site = Site(ROWS)
+    for other in every_ask().values():
+        site.answer(other)
+    assert same(site.answer(ask), expected)
+
+
+def test_the_reference_in_python_integers_agrees(asked: tuple[Ask, IntArray]) -> None:
+    ask, _ = asked
+    some = ROWS[-400:]
+    assert Site(some).answer(ask).tolist() == reference.answer(some.tolist(), ask)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_no_records_give_zeros(name: str) -> None:
+    ask = every_ask()[name]
+    assert same(Site(ROWS[:0]).answer(ask), frozen(np.zeros(ask.length, dtype=np.int64)))
+
+
+def test_a_question_about_other_columns_is_refused() -> None:
+    for name, ask in every_ask(d=5).items():
+        if name != "count":
+            with refused(Code.BAD_DATA, "5 columns", "4"):
+                Site(ROWS).answer(ask)
+
+
+ENTRY = st.one_of(st.sampled_from([-S, S, 0, 1, -1]), st.integers(-S, S))
+
+
+@st.composite
+def small_problems(draw: st.DrawFn) -> tuple[GridRows, Ask]:
+    """Up to 6 records of up to 4 columns, and a question with every limit within reach."""
+    d = draw(st.integers(1, 4))
+    k = draw(st.integers(1, d))
+
+    def matrix(entries: st.SearchStrategy[int], *shape: int) -> Any:
+        size = int(np.prod(shape))
+        return np.array(draw(st.lists(entries, min_size=size, max_size=size)), dtype=np.int64).reshape(shape)
+
+    rows, centre = matrix(ENTRY, draw(st.integers(0, 6)), d), matrix(ENTRY, d)
+    field = Field(
+        centre=centre,
+        directions=matrix(st.integers(-(2**20), 2**20), d, k),
+        pull=matrix(st.one_of(st.just(0), st.integers(-(2**15), 2**15)), d, k),
+        shift=draw(st.integers(0, 60)),
+    )
+    radius = draw(st.integers(1, 2 * S))
+    edges = frozen(sorted(draw(st.sets(st.integers(1, 2**31 - 1), min_size=1, max_size=6))))
+    wide = frozen(sorted(draw(st.sets(st.integers(1, 2**62 - 1), min_size=1, max_size=6))))
+    asks: list[Ask] = [
+        RowNorms(centre=centre, edges=edges),
+        ClippedSum(centre=centre, radius=radius),
+        Energy(centre=centre, radius=radius),
+        Gram(centre=centre, radius=radius),
+        GradientNorms(field=field, edges=wide),
+        Gradient(field=field, radius=draw(st.integers(1, 2**29))),
+    ]
+    return rows.astype(np.int16), draw(st.sampled_from(asks))
+
+
+@settings(max_examples=400, deadline=None)
+@given(small_problems())
+def test_small_problems_agree_with_the_reference(problem: tuple[GridRows, Ask]) -> None:
+    rows, ask = problem
+    assert Site(rows).answer(ask).tolist() == reference.answer(rows.tolist(), ask)

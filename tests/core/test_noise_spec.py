@@ -1,0 +1,172 @@
+"""[P2] [P3] The planned noise costs its price and no more: exact in rationals, for every change found.
+
+`cost` is the checker: what a change D of the answer costs under independent discrete Gaussians,
+sum_j D_j^2 / (2 sigma_j^2), as a fraction.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eigenveil.accounting import MICRO
+from eigenveil.ints import IntArray, frozen
+from eigenveil.noise import Block, NoiseSpec, OsNoise, noise_spec
+from eigenveil.query import Ask, ClippedSum, Count, Energy, Gram, S, row_norm_limit
+from eigenveil.study import MAX_MULTIPLICITY, Neighbours
+from tests.core.records import Case, Integers, changes, contributions, hostile_rows
+from tests.support import every_ask
+
+PRICES = [1, 7, 1000, 123_456_789, 10**12]
+
+
+def cost(spec: NoiseSpec, change: Integers) -> Fraction:
+    """The exact zCDP cost of one change of the answer. Shape: change (spec.length,) Python integers."""
+    total, start = Fraction(0), 0
+    for block in spec.blocks:
+        part = change[start : start + block.count]
+        if block.count:
+            total += Fraction(int((part * part).sum())) / (2 * Fraction(block.sigma) ** 2)
+        start += block.count
+    assert start == len(change)
+    return total
+
+
+def dearest(ask: Ask, spec: NoiseSpec, neighbours: Neighbours, multiplicity: int = 1) -> Fraction:
+    """The largest cost of any change that hostile records make, at one site or at several alike."""
+    centre = frozen(np.zeros(4, dtype=np.int64))
+    rows = hostile_rows(300, centre, S, seed=11)
+    tried = changes(contributions(Case(ask=ask, rows=rows)), neighbours) * multiplicity
+    return max(cost(spec, change) for change in tried)
+
+
+def tight(kind: type[ClippedSum | Energy | Gram]) -> Ask:
+    """A question whose sensitivity `hostile_rows` reach exactly."""
+    return kind(centre=frozen(np.zeros(4, dtype=np.int64)), radius=S)
+
+
+ASKS: dict[str, Ask] = every_ask() | {f"tight {k.__name__}": tight(k) for k in (ClippedSum, Energy, Gram)}
+
+
+@pytest.mark.parametrize("neighbours", Neighbours)
+@pytest.mark.parametrize("name", ASKS)
+def test_no_change_that_records_make_costs_more_than_the_price(name: str, neighbours: Neighbours) -> None:
+    ask = ASKS[name]
+    for multiplicity in (1, 3):
+        spec = noise_spec(ask, 1000, neighbours, multiplicity)
+        dear = dearest(ask, spec, neighbours, multiplicity)
+        assert dear <= Fraction(1000, MICRO)
+        if name.startswith("tight"):
+            assert dear >= Fraction(1000, MICRO) * Fraction(98, 100)
+
+
+@pytest.mark.parametrize("neighbours", Neighbours)
+@pytest.mark.parametrize("price", PRICES)
+@pytest.mark.parametrize("name", every_ask())
+def test_sigma_is_exact_from_above_and_not_wasteful(name: str, price: int, neighbours: Neighbours) -> None:
+    ask = every_ask()[name]
+    for multiplicity in (1, 2, MAX_MULTIPLICITY):
+        spec = noise_spec(ask, price, neighbours, multiplicity)
+        needed = Fraction(ask.l2_squared(neighbours) * multiplicity**2 * MICRO, 2 * price)
+        for block, share in zip(spec.blocks, (1, Fraction(1, 2)), strict=False):
+            square = Fraction(block.sigma) ** 2
+            assert needed * share <= square <= needed * share * (1 + Fraction(1, 10**12))
+
+
+@given(
+    radius=st.integers(1, row_norm_limit(3)), price=st.integers(1, 10**12), neighbours=st.sampled_from(Neighbours)
+)
+def test_sigma_is_exact_for_any_radius_and_price(radius: int, price: int, neighbours: Neighbours) -> None:
+    ask = ClippedSum(centre=frozen([0, 0, 0]), radius=radius)
+    square = Fraction(noise_spec(ask, price, neighbours).sigma) ** 2
+    needed = Fraction(ask.l2_squared(neighbours) * MICRO, 2 * price)
+    assert needed <= square <= needed * (1 + Fraction(1, 10**12))
+
+
+@pytest.mark.parametrize("d", [1, 2, 5])
+def test_a_gram_matrix_has_a_louder_diagonal(d: int) -> None:
+    ask = Gram(centre=frozen(np.zeros(d, dtype=np.int64)), radius=S)
+    diagonal, above = noise_spec(ask, 1000, Neighbours.ADD_REMOVE).blocks
+    assert (diagonal.count, above.count) == (d, d * (d - 1) // 2)
+    assert diagonal.sigma / above.sigma == pytest.approx(2**0.5, rel=1e-14)
+    assert len(OsNoise().draw(noise_spec(ask, 1000, Neighbours.ADD_REMOVE))) == ask.length
+
+
+@pytest.mark.parametrize("name", every_ask())
+def test_the_noise_covers_the_answer_and_each_site_a_person_may_be_at(name: str) -> None:
+    ask = every_ask()[name]
+    one, three = (noise_spec(ask, 1000, Neighbours.ADD_REMOVE, m) for m in (1, 3))
+    assert one.length == ask.length
+    assert three.sigma == pytest.approx(3 * one.sigma, rel=1e-14)
+
+
+def test_replacing_is_never_cheaper_than_adding() -> None:
+    for ask in every_ask().values():
+        replace, add = (ask.l2_squared(n) for n in (Neighbours.REPLACE_ONE, Neighbours.ADD_REMOVE))
+        assert add <= replace <= 4 * add
+
+
+def spec_with(spec: NoiseSpec, *factors: float) -> NoiseSpec:
+    return NoiseSpec(
+        blocks=tuple(
+            Block(count=b.count, sigma=b.sigma * f) for b, f in zip(spec.blocks, factors, strict=True)
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "factors"),
+    [
+        ("tight ClippedSum", (0.5,)),
+        ("tight ClippedSum", (0.99,)),
+        ("tight Energy", (0.5,)),
+        ("tight Gram", (0.5, 0.5)),
+        ("tight Gram", (0.5**0.5, 1.0)),  # i.i.d. sigma / sqrt 2, on the diagonal too
+    ],
+)
+def test_too_little_noise_is_caught(name: str, factors: tuple[float, ...]) -> None:
+    """Planted faults: half the noise, 1 % less, and sigma / sqrt 2 on the diagonal of a Gram matrix."""
+    spec = noise_spec(ASKS[name], 1000, Neighbours.ADD_REMOVE)
+    assert dearest(ASKS[name], spec_with(spec, *factors), Neighbours.ADD_REMOVE) > Fraction(1000, MICRO)
+
+
+def test_a_halved_sensitivity_is_caught() -> None:
+    """Planted fault: noise for a quarter of the declared square."""
+
+    class Half(Count):
+        def l2_squared(self, neighbours: Neighbours) -> int:
+            return ASKS["tight ClippedSum"].l2_squared(neighbours) // 4
+
+    spec = noise_spec(Half(length=4), 1000, Neighbours.ADD_REMOVE)
+    assert dearest(ASKS["tight ClippedSum"], spec, Neighbours.ADD_REMOVE) > Fraction(1000, MICRO)
+
+
+@pytest.mark.parametrize("name", ["tight ClippedSum", "tight Gram"])
+def test_noise_for_the_other_relation_is_caught(name: str) -> None:
+    """Planted fault: add-remove noise on a study whose neighbours replace a record."""
+    spec = noise_spec(ASKS[name], 1000, Neighbours.ADD_REMOVE)
+    assert dearest(ASKS[name], spec, Neighbours.REPLACE_ONE) > Fraction(1000, MICRO)
+
+
+def test_a_person_at_two_sites_with_noise_for_one_is_caught() -> None:
+    """Planted fault: multiplicity forgotten."""
+    spec = noise_spec(ASKS["tight ClippedSum"], 1000, Neighbours.ADD_REMOVE)
+    dear = dearest(ASKS["tight ClippedSum"], spec, Neighbours.ADD_REMOVE, multiplicity=2)
+    assert dear > Fraction(1000, MICRO)
+
+
+def drawn(ask: Ask) -> IntArray:
+    return OsNoise().draw(noise_spec(ask, 10**9, Neighbours.ADD_REMOVE))
+
+
+@pytest.mark.parametrize("name", every_ask())
+def test_a_draw_is_one_fresh_integer_an_entry(name: str) -> None:
+    ask = every_ask()[name]
+    noise = drawn(ask)
+    assert noise.dtype == np.int64
+    assert noise.shape == (ask.length,)
+    assert not noise.flags.writeable

@@ -1,0 +1,135 @@
+"""[P1] The sensitivity checker itself: each way to clip wrongly that has been seen elsewhere is caught.
+
+Every test runs `records.verdict`, the check of test_sensitivity, on a faulty kernel and asserts
+that it fails there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from eigenveil.grid import GridRows
+from eigenveil.ints import FloatArray, IntArray, frozen
+from eigenveil.query import (
+    GRADIENT_LIMIT,
+    PULL,
+    WEIGHT,
+    Ask,
+    ClippedSum,
+    Energy,
+    Gradient,
+    Gram,
+    S,
+)
+from eigenveil.study import Neighbours
+from tests.core.records import Answer, Case, hostile_rows, site_answer, verdict
+from tests.core.test_sensitivity import gradient_cases, row_cases
+
+KINDS: dict[str, Callable[[], list[Case]]] = {
+    "clipped-sum": lambda: row_cases(ClippedSum),
+    "energy": lambda: row_cases(Energy),
+    "gram": lambda: row_cases(Gram),
+    "gradient": lambda: gradient_cases(2, pulls=False),
+    "gradient, pull": lambda: gradient_cases(2, pulls=True),
+}
+
+
+def triangle(rows: FloatArray) -> FloatArray:
+    """z z^T of one row, as a Gram answer is laid out."""
+    full = np.outer(rows[0], rows[0])
+    return np.concatenate([np.diagonal(full), full[np.triu_indices(len(full), 1)]])
+
+
+def kernel(clip: Callable[[FloatArray, float], FloatArray]) -> Answer:
+    """One record's answer, with `clip(vector, radius)` in place of the honest clipping."""
+
+    def answer(rows: GridRows, ask: Ask) -> IntArray:
+        match ask:
+            case ClippedSum():
+                out = WEIGHT * clip(rows - ask.centre.astype(float), ask.radius)
+            case Energy():
+                z = clip(rows - ask.centre.astype(float), ask.radius)
+                out = (z * z).sum(axis=1)
+            case Gram():
+                out = triangle(clip(rows - ask.centre.astype(float), ask.radius))
+            case Gradient():
+                z = rows - ask.field.centre.astype(float)
+                a = z @ ask.field.directions * 2.0**-ask.field.shift
+                out = clip((z.T @ a - PULL * ask.field.pull).reshape(1, -1), ask.radius)
+            case _:
+                raise TypeError(f"no faulty kernel for {ask}")
+        return frozen(np.rint(np.clip(out, -(2.0**61), 2.0**61)).astype(np.int64).reshape(-1))
+
+    return answer
+
+
+def no_clip(rows: FloatArray, radius: float) -> FloatArray:
+    return rows
+
+
+def clip_before_rounding(rows: FloatArray, radius: float) -> FloatArray:
+    """A float row of norm at most R, which rounding to integers then lengthens."""
+    return np.rint(rows * np.minimum(1, radius / max(float(np.linalg.norm(rows)), 1.0)))
+
+
+def clip_each_entry(rows: FloatArray, radius: float) -> FloatArray:
+    """A box where a ball was promised."""
+    return np.clip(rows, -radius, radius)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_clipping_is_caught(kind: str) -> None:
+    assert verdict(KINDS[kind](), Neighbours.ADD_REMOVE, kernel(no_clip)).worst > 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_clipping_before_rounding_is_caught(kind: str) -> None:
+    assert verdict(KINDS[kind](), Neighbours.ADD_REMOVE, kernel(clip_before_rounding)).worst > 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_clipping_entries_instead_of_records_is_caught(kind: str) -> None:
+    assert verdict(KINDS[kind](), Neighbours.ADD_REMOVE, kernel(clip_each_entry)).worst > 1
+
+
+@pytest.mark.parametrize("kind", ["clipped-sum", "gram", "gradient", "gradient, pull"])
+def test_the_sensitivity_of_the_other_relation_is_caught(kind: str) -> None:
+    found = verdict(
+        KINDS[kind](),
+        Neighbours.REPLACE_ONE,
+        declared=lambda ask: ask.l2_squared(Neighbours.ADD_REMOVE),
+    )
+    assert found.worst > 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_half_the_sensitivity_is_caught(kind: str) -> None:
+    found = verdict(
+        KINDS[kind](),
+        Neighbours.ADD_REMOVE,
+        declared=lambda ask: max(1, ask.l2_squared(Neighbours.ADD_REMOVE) // 4),
+    )
+    assert found.worst > 1
+
+
+def test_a_gram_measured_without_its_lower_triangle_would_hide_a_fault() -> None:
+    """The Frobenius norm counts entries above the diagonal twice, and the checker does as well."""
+    ask = Gram(centre=frozen([0, 0]), radius=GRADIENT_LIMIT // 2**17)
+    rows = np.array([[S // 2, S // 2], [0, 0]], dtype=np.int16)
+    plain = int((site_answer(rows[:1], ask).astype(object) ** 2).sum())
+    found = verdict([Case(ask=ask, rows=rows)], Neighbours.ADD_REMOVE, declared=lambda ask: plain)
+    assert found.worst > 1
+
+
+def test_a_record_that_depends_on_its_neighbours_is_caught() -> None:
+    """Planted fault: centring by the data's own mean. Additivity fails, so single records prove nothing."""
+    ask = ClippedSum(centre=frozen([0, 0]), radius=S)
+    data = hostile_rows(20, frozen([0, 0]), S, seed=3)
+
+    def faulty(rows: GridRows) -> IntArray:
+        return site_answer((rows - np.rint(rows.mean(axis=0))).astype(np.int16), ask)
+
+    assert (faulty(data) - faulty(data[:-1])).tolist() != faulty(data[-1:]).tolist()

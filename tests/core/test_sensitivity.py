@@ -1,0 +1,168 @@
+"""[P1] What one record can change, by record and replay, in exact integers.
+
+Sampled: for every kind of question and both relations at least 10,000 neighbour pairs, over
+questions with 1 to 8 columns, radii from 1 to their limit, centres in the middle and in a corner,
+directions and pulls up to their limits, and the records of `records.hostile_rows`. The largest
+change found must not exceed the declared sensitivity, and must come within 1 % of it.
+Exhaustive: nothing but `test_every_pair_of_a_small_box`, which tries every pair of records of a
+small box.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from eigenveil.ints import IntArray, frozen
+from eigenveil.query import (
+    GRADIENT_LIMIT,
+    PULL,
+    ClippedSum,
+    Count,
+    Energy,
+    Field,
+    Gradient,
+    GradientNorms,
+    Gram,
+    RowNorms,
+    S,
+    row_norm_limit,
+)
+from eigenveil.site import Site
+from eigenveil.study import Neighbours
+from tests.core.records import Case, contributions, hostile_rows, site_answer, squares, verdict
+from tests.support import every_ask, random_rows
+
+SHAPES = [(1, "middle"), (2, "middle"), (3, "corner"), (5, "random"), (8, "middle")]
+RADII = (1, 5 * 117, 4000, S)
+PAIRS = 10_000
+
+
+def centre_of(d: int, where: str) -> IntArray:
+    match where:
+        case "middle":
+            return frozen(np.zeros(d, dtype=np.int64))
+        case "corner":
+            return frozen(np.full(d, -S))
+        case _:
+            return frozen(np.random.default_rng(d).integers(-S, S, d, endpoint=True))
+
+
+def row_cases(kind: type[ClippedSum | Energy | Gram]) -> list[Case]:
+    """The kinds that clip rows, at every shape and radius."""
+    out = []
+    for seed, ((d, where), radius) in enumerate(product(SHAPES, (*RADII, None))):
+        centre = centre_of(d, where)
+        ask = kind(centre=centre, radius=radius or row_norm_limit(d))
+        out.append(Case(ask=ask, rows=hostile_rows(400, centre, ask.radius, seed)))
+    return out
+
+
+def histogram_cases() -> list[Case]:
+    out = []
+    for seed, (d, where) in enumerate(SHAPES):
+        centre = centre_of(d, where)
+        ask = RowNorms(centre=centre, edges=frozen([1, 2, 4000, S, S + 1, 2 * S, 2**31 - 1]))
+        out.append(Case(ask=ask, rows=hostile_rows(2000, centre, 4000, seed)))
+    return out
+
+
+def field_of(d: int, k: int, pull: int, shift: int, where: str) -> Field:
+    """Directions along the first k axes at their limit (so that the adversarial pairs are known), pull alike."""
+    directions, pulls = np.zeros((d, k), dtype=np.int64), np.zeros((d, k), dtype=np.int64)
+    directions[np.arange(k), np.arange(k)] = 2**20
+    pulls[0, 0] = pull
+    return Field(centre=centre_of(d, where), directions=directions, pull=pulls, shift=shift)
+
+
+def random_field(d: int, k: int, pull: int, shift: int) -> Field:
+    rng = np.random.default_rng(d + k)
+    return Field(
+        centre=centre_of(d, "random"),
+        directions=rng.integers(-(2**20), 2**20, (d, k), endpoint=True),
+        pull=rng.integers(-pull, pull, (d, k), endpoint=True),
+        shift=shift,
+    )
+
+
+def gradient_cases(k: int, *, pulls: bool) -> list[Case]:
+    """Radii from the limit down to one at which every record is dropped; pulls close to each radius."""
+    out = []
+    for seed, (d, radius) in enumerate(product((2, 3, 8), (GRADIENT_LIMIT, 2**24, 2**13, 7))):
+        pull = max(1, (radius - radius // 500) // PULL) if pulls else 0
+        fields = [field_of(d, k, pull, 0, "middle"), random_field(d, k, pull // (d * k), 10)]
+        for field in fields:
+            rows = hostile_rows(450, field.centre, S, seed)
+            out.append(Case(ask=Gradient(field=field, radius=radius), rows=rows))
+    return out
+
+
+def gradient_norm_cases() -> list[Case]:
+    edges = frozen([1, 2**30, 2**40, 2**46, 2**60])
+    fields = [field_of(3, 2, 900, 8, "corner"), random_field(4, 1, 0, 0), random_field(5, 3, 50, 20)]
+    return [
+        Case(ask=GradientNorms(field=field, edges=edges), rows=hostile_rows(3400, field.centre, S, seed))
+        for seed, field in enumerate(fields)
+    ]
+
+
+def count_cases() -> list[Case]:
+    return [Case(ask=Count(), rows=hostile_rows(PAIRS, centre_of(2, "middle"), S, 1))]
+
+
+CASES = {
+    "count": count_cases,
+    "row-norms": histogram_cases,
+    "clipped-sum": lambda: row_cases(ClippedSum),
+    "energy": lambda: row_cases(Energy),
+    "gram": lambda: row_cases(Gram),
+    "gradient-norms": gradient_norm_cases,
+    "gradient, k = 1": lambda: gradient_cases(1, pulls=False),
+    "gradient, k = 2": lambda: gradient_cases(2, pulls=False),
+    "gradient, k = 1, pull": lambda: gradient_cases(1, pulls=True),
+    "gradient, k = 2, pull": lambda: gradient_cases(2, pulls=True),
+}
+
+
+@pytest.mark.parametrize("neighbours", Neighbours)
+@pytest.mark.parametrize("kind", CASES)
+def test_no_neighbour_pair_exceeds_the_declared_sensitivity_and_one_reaches_it(
+    kind: str, neighbours: Neighbours
+) -> None:
+    found = verdict(CASES[kind](), neighbours)
+    assert found.pairs >= PAIRS
+    assert found.worst <= 1
+    if (kind, neighbours) != ("count", Neighbours.REPLACE_ONE):
+        assert found.worst >= 0.99**2
+
+
+def test_the_one_exception_is_a_record_that_replacing_drops() -> None:
+    """A count can move under replace-one only where the new record is incomplete: by exactly its claim."""
+    rows = random_rows(10, 2)
+    moved = Site(rows).answer(Count()) - Site(rows[:-1]).answer(Count())
+    assert moved**2 == Count().l2_squared(Neighbours.REPLACE_ONE)
+
+
+@pytest.mark.parametrize("name", every_ask())
+def test_a_record_adds_its_own_answer_whatever_else_is_there(name: str) -> None:
+    """answer(data + record) - answer(data) = answer(record), for data of each hostile sort."""
+    ask = every_ask()[name]
+    everything = hostile_rows(400, centre_of(4, "random"), S, 3)
+    for size in (0, 1, 17, 399):
+        record, data = everything[size : size + 1], everything[:size]
+        more = site_answer(everything[: size + 1], ask) - site_answer(data, ask)
+        assert more.tolist() == site_answer(record, ask).tolist()
+
+
+def test_every_pair_of_a_small_box() -> None:
+    """All 125 records of {-2..2}^3 against each other, at every radius of the box."""
+    box = np.array(list(product(range(-2, 3), repeat=3)), dtype=np.int16)
+    left, right = np.array(list(product(range(125), repeat=2))).T
+    for kind, radius in product((ClippedSum, Energy, Gram), range(1, 5)):
+        ask = kind(centre=frozen([0, 0, 0]), radius=radius)
+        each = contributions(Case(ask=ask, rows=box))
+        assert squares(ask, each).max() <= ask.l2_squared(Neighbours.ADD_REMOVE)
+        pairs = squares(ask, each[left] - each[right])
+        assert pairs.max() <= ask.l2_squared(Neighbours.REPLACE_ONE)

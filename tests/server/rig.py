@@ -1,0 +1,338 @@
+"""A real coordinator on loopback and small clients with real certificates."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import grpc
+import numpy as np
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+
+from eigenveil.aggregate import Contribution
+from eigenveil.errors import EigenveilError, InternalError
+from eigenveil.grid import to_grid
+from eigenveil.identity import Identity, Role
+from eigenveil.ints import FloatArray, IntArray, to_bytes
+from eigenveil.plan import Plan, plan_from_json
+from eigenveil.query import Query
+from eigenveil.site import Site
+from eigenveil.study import parse_study
+from eigenveil.wire import query_from_proto
+from eigenveil_common.rpc import CHUNK_BYTES, OPTIONS, error_from
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub, EnrolmentStub
+from eigenveil_server.clock import as_datetime, unix_ms
+from eigenveil_server.config import Config
+from eigenveil_server.daemon import Daemon, Ports
+from eigenveil_server.pki import Authority, key_to_pem, new_key, pem
+from eigenveil_server.setup import Layout, create
+
+if TYPE_CHECKING:
+    from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorAsyncStub
+
+FEDERATION = "test-fed"
+SITES = ("anna", "bert", "carl")
+HOUR = 3_600_000
+
+
+def study_toml(
+    *,
+    name: str = "small",
+    columns: int = 4,
+    components: int = 2,
+    epsilon: float = 1.0,
+    algorithm: str = "gauss-cov",
+    sites: tuple[str, ...] = SITES,
+    **federation: Any,
+) -> str:
+    """A study of `columns` columns between -1 and 1."""
+    settings = {"sites": list(sites), "deadline_seconds": 20.0, "minimum_cohort": 5, **federation}
+    lines = [
+        f'name = "{name}"',
+        f'algorithm = "{algorithm}"',
+        f"components = {components}",
+        "[privacy]",
+        f"epsilon = {epsilon}",
+        "delta = 1e-6",
+        "[records]",
+        "max_records = 100000",
+        "[federation]",
+        *(f"{key} = {value!r}" for key, value in settings.items()),
+    ]
+    for index in range(columns):
+        lines += ["[[columns]]", f'name = "c{index}"', 'unit = ""', "lower = -1.0", "upper = 1.0"]
+    return "\n".join(lines)
+
+
+def records(rows: int, columns: int, seed: int) -> FloatArray:
+    """Records within the bounds."""
+    return np.random.default_rng(seed).uniform(-1, 1, (rows, columns))
+
+
+@dataclass(slots=True, kw_only=True)
+class Client:
+    """One enrolled caller and its connection."""
+
+    name: str
+    stub: CoordinatorAsyncStub
+    channel: grpc.aio.Channel
+    known: list[bytes] = field(default_factory=list)
+    answered: list[pb.Answered] = field(default_factory=list)
+    plans: dict[str, Plan] = field(default_factory=dict)
+    ended: dict[str, int] = field(default_factory=dict)
+
+    async def work(self) -> Query | None:
+        """One NextWork; remembers plans and ends."""
+        request = pb.NextWorkRequest(known_plans=self.known, answered=self.answered)
+        found = await self.stub.NextWork(request)
+        if found.HasField("plan"):
+            plan = plan_from_json(found.plan.plan_json)
+            self.plans[plan.digest] = plan
+            self.known.append(bytes.fromhex(plan.digest))
+        for end in found.ended:
+            self.ended[end.plan_digest.hex()] = end.state
+            self.known.remove(end.plan_digest)
+        return query_from_proto(found.query) if found.HasField("query") else None
+
+    async def query(self) -> Query:
+        """The next query."""
+        while (query := await self.work()) is None:
+            pass
+        return query
+
+    def contribution(self, query: Query, values: IntArray) -> pb.ContributeRequest:
+        """The message that says `values`."""
+        said = Contribution(
+            plan_digest=query.plan_digest,
+            round=query.round,
+            query=query.digest,
+            site=self.name,
+            values=values,
+        )
+        return pb.ContributeRequest(
+            plan_digest=bytes.fromhex(query.plan_digest),
+            round=query.round,
+            query_digest=bytes.fromhex(query.digest),
+            values=to_bytes(values),
+            contribution_digest=bytes.fromhex(said.digest),
+        )
+
+    async def contribute(self, query: Query, values: IntArray) -> pb.ContributeResponse:
+        """Send `values`, whole or in chunks."""
+        message = self.contribution(query, values)
+        if len(message.values) <= CHUNK_BYTES:
+            done = await self.stub.Contribute(message)
+        else:
+            done = await self.upload(message)
+        self.answered.append(pb.Answered(plan_digest=message.plan_digest, round=query.round))
+        return done
+
+    async def open_upload(self, message: pb.ContributeRequest) -> pb.OpenUploadResponse:
+        """Announce the message's values."""
+        return await self.stub.OpenUpload(
+            pb.OpenUploadRequest(
+                plan_digest=message.plan_digest,
+                round=message.round,
+                query_digest=message.query_digest,
+                total_bytes=len(message.values),
+                contribution_digest=message.contribution_digest,
+            )
+        )
+
+    async def upload(self, message: pb.ContributeRequest) -> pb.ContributeResponse:
+        """Send every chunk that is not there yet, then commit."""
+        opened = await self.open_upload(message)
+        for index, start in enumerate(range(0, len(message.values), CHUNK_BYTES)):
+            if index not in opened.have:
+                data = message.values[start : start + CHUNK_BYTES]
+                await self.stub.PutChunk(
+                    pb.PutChunkRequest(upload=opened.upload, index=index, data=data)
+                )
+        return await self.stub.Commit(pb.CommitRequest(upload=opened.upload))
+
+    async def serve(self, values: FloatArray) -> None:
+        """Answer every round with these records, until cancelled."""
+        sites: dict[str, Site] = {}
+        while True:
+            query = await self.work()
+            if query is None:
+                continue
+            digest = query.plan_digest
+            if digest not in sites:
+                sites[digest] = Site(to_grid(values, self.plans[digest].study))
+            await self.contribute(query, await asyncio.to_thread(sites[digest].answer, query.ask))
+
+    async def submit(self, toml: str, submission: str = "one") -> str:
+        """Submit a study; its digest."""
+        request = pb.SubmitStudyRequest(study_toml=toml, submission=submission)
+        return (await self.stub.SubmitStudy(request)).plan_digest.hex()
+
+    async def events(self, digest: str, after: int = 0) -> list[pb.StudyEvent]:
+        """Every event until the study ends."""
+        request = pb.WatchStudyRequest(plan_digest=bytes.fromhex(digest), after_sequence=after)
+        return [event async for event in self.stub.WatchStudy(request)]
+
+    async def release(self, digest: str) -> bytes:
+        """The signed release."""
+        request = pb.GetReleaseRequest(plan_digest=bytes.fromhex(digest))
+        return (await self.stub.GetRelease(request)).release_json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credentials:
+    """What an enrolled caller holds."""
+
+    name: str
+    key: bytes
+    certificate: bytes
+    ca: bytes
+
+
+def request_for(key: Any, name: str = "whatever") -> bytes:
+    """A certificate request (DER) that asks for far too much."""
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    wish = x509.SubjectAlternativeName([x509.UniformResourceIdentifier("eigenveil://x/analyst/root")])
+    builder = x509.CertificateSigningRequestBuilder().subject_name(subject)
+    builder = builder.add_extension(wish, critical=False)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
+
+
+@dataclass(slots=True, kw_only=True)
+class Rig:
+    """A serving coordinator and how to reach it."""
+
+    config: Config
+    daemon: Daemon
+    ports: Ports
+    clients: list[Client] = field(default_factory=list)
+
+    @property
+    def ca(self) -> bytes:
+        """The federation's CA certificate."""
+        return self.config.files.ca.read_bytes()
+
+    def token(self, role: Role, name: str, valid_ms: int = HOUR) -> str:
+        """A one-time token."""
+        return self.daemon.registry.new_token(role, name, valid_ms)
+
+    async def enrol(self, token: str, csr: bytes) -> pb.EnrolResponse:
+        """One Enrol call."""
+        address = f"127.0.0.1:{self.ports.enrol_port}"
+        async with grpc.aio.secure_channel(
+            address, grpc.ssl_channel_credentials(self.ca), options=OPTIONS
+        ) as channel:
+            return await EnrolmentStub(channel).Enrol(pb.EnrolRequest(token=token, csr_der=csr))
+
+    async def credentials(self, role: Role, name: str) -> Credentials:
+        """A fresh certificate through the front door."""
+        key = new_key()
+        answer = await self.enrol(self.token(role, name), request_for(key))
+        return Credentials(
+            name=name, key=key_to_pem(key), certificate=answer.certificate_pem, ca=answer.ca_pem
+        )
+
+    def connect(self, held: Credentials) -> Client:
+        """A client that presents `held`."""
+        credentials = grpc.ssl_channel_credentials(self.ca, held.key, held.certificate)
+        channel = grpc.aio.secure_channel(
+            f"127.0.0.1:{self.ports.port}",
+            credentials,
+            options=(*OPTIONS, ("grpc.use_local_subchannel_pool", 1)),
+        )
+        client = Client(name=held.name, stub=CoordinatorStub(channel), channel=channel)
+        self.clients.append(client)
+        return client
+
+    async def client(self, role: Role, name: str) -> Client:
+        """Enrol and connect."""
+        return self.connect(await self.credentials(role, name))
+
+    async def sites(self) -> Mapping[str, Client]:
+        """All the sites."""
+        return {name: await self.client(Role.SITE, name) for name in SITES}
+
+    def forged(self, authority: Authority | None = None, **changes: Any) -> Credentials:
+        """A certificate that was not issued by enrolment."""
+        key = new_key()
+        authority = authority or self.daemon.resources.keys.authority
+        identity = Identity(
+            federation=changes.get("federation", FEDERATION),
+            role=changes.get("role", Role.SITE),
+            name=changes.get("name", "anna"),
+        )
+        certificate = authority.issue(
+            identity,
+            key.public_key(),
+            now=as_datetime(changes.get("now", unix_ms())),
+            days=changes.get("days", 1.0),
+            hosts=changes.get("hosts", ()),
+        )
+        return Credentials(
+            name=identity.name, key=key_to_pem(key), certificate=pem(certificate), ca=self.ca
+        )
+
+
+def no_fatal(problem: InternalError) -> NoReturn:
+    """In tests a storage failure is an error like any other."""
+    raise problem
+
+
+def made(folder: Path, **changes: Any) -> Config:
+    """A new federation in `folder`, with ports that the system chooses."""
+    values: dict[str, Any] = {"budget_epsilon": 10.0, "budget_delta": 1e-6}
+    layout = Layout(
+        folder=folder, federation=FEDERATION, host="127.0.0.1", listen="", port=0, enrol_port=0,
+        **{**values, **{key: value for key, value in changes.items() if key in values}},
+    )  # fmt: skip
+    create(layout)
+    settings = {**values, "long_poll_seconds": 5.0, **changes}
+    return Config(federation=FEDERATION, state=folder, port=0, enrol_port=0, **settings)
+
+
+@asynccontextmanager
+async def serving(config: Config, **arguments: Any) -> AsyncIterator[Rig]:
+    """Serve `config` in this process."""
+    daemon = Daemon(config, fatal=no_fatal, **arguments)
+    rig = Rig(config=config, daemon=daemon, ports=await daemon.start())
+    try:
+        yield rig
+    finally:
+        for client in rig.clients:
+            await client.channel.close()
+        await daemon.stop()
+
+
+@asynccontextmanager
+async def answering(clients: Mapping[str, Client], columns: int = 4, rows: int = 60) -> AsyncIterator[None]:
+    """All `clients` answer every round."""
+    tasks = [
+        asyncio.create_task(client.serve(records(rows, columns, seed)))
+        for seed, client in enumerate(clients.values())
+    ]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def refusal(call: Any) -> EigenveilError:
+    """The error that a call ends with."""
+    try:
+        await call
+    except grpc.aio.AioRpcError as problem:
+        return error_from(problem)
+    raise AssertionError("the call was not refused")
+
+
+def parsed(toml: str) -> Any:
+    """The study that `toml` says."""
+    return parse_study(toml)

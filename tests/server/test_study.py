@@ -1,0 +1,29 @@
+"""A study from submission to the signed release."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from eigenveil.bundle import verify_bundle
+from eigenveil.identity import Role
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.server.rig import answering, made, serving, study_toml
+
+
+def test_a_study_runs_to_its_release(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            sites = await rig.sites()
+            analyst = await rig.client(Role.ANALYST, "ada")
+            async with answering(sites):
+                digest = await analyst.submit(study_toml())
+                events = await analyst.events(digest)
+                assert events[-1].state == pb.STUDY_STATE_RELEASED, events[-1]
+                bundle = verify_bundle(
+                    await analyst.release(digest), rig.daemon.resources.keys.release_public
+                )
+        assert bundle["document"]["plan_digest"] == digest
+        assert bundle["document"]["private"] is True
+
+    asyncio.run(scenario())

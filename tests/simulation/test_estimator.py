@@ -1,0 +1,184 @@
+"""PrivatePCA: scikit-learn's own checks, equivalence to exact PCA, and every refusal with its message."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from sklearn.decomposition import PCA
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+from eigenveil import PrivatePCA
+from eigenveil.ints import FloatArray
+from eigenveil.linalg import sin_angle
+
+BOUNDS = (-40.0, 40.0)
+HUGE = 1e6
+
+
+def records(n: int = 4000, seed: int = 0) -> FloatArray:
+    """Six columns of very different variance, turned, with a mean."""
+    generator = np.random.default_rng(seed)
+    turn, _ = np.linalg.qr(generator.normal(size=(6, 6)))
+    spread = np.array([6.0, 4.0, 2.5, 1.5, 1.0, 0.5])
+    return generator.normal(size=(n, 6)) * spread @ turn + np.arange(6.0)
+
+
+def test_scikit_learn_finds_nothing_to_complain_about() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scikit-learn warns about the checks it skips
+        results = check_estimator(PrivatePCA(bounds=(-50, 50), epsilon=5.0), on_fail=None)
+    assert len(results) > 40
+    assert {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"} == {}
+    # Skipped by scikit-learn itself unless an environment variable turns array API support on.
+    assert {r["check_name"] for r in results if r["status"] == "skipped"} <= {"check_array_api_input"}
+
+
+@pytest.mark.parametrize("algorithm", ["gauss-cov", "dp-pca"])
+def test_with_a_huge_budget_it_is_pca(algorithm: str) -> None:
+    x = records()
+    private = PrivatePCA(2, epsilon=HUGE, bounds=BOUNDS, algorithm=algorithm).fit(x)
+    exact = PCA(2).fit(x)
+    near = {"rtol": 2e-3, "atol": 1e-3} if algorithm == "gauss-cov" else {"rtol": 3e-2, "atol": 1e-2}
+    assert sin_angle(private.components_, exact.components_) < 0.01
+    np.testing.assert_allclose(np.abs(np.sum(private.components_ * exact.components_, axis=1)), 1, atol=1e-3)
+    np.testing.assert_allclose(private.mean_, exact.mean_, atol=0.05)
+    for name in ("explained_variance_", "explained_variance_ratio_", "singular_values_"):
+        np.testing.assert_allclose(getattr(private, name), getattr(exact, name), **near)
+    np.testing.assert_allclose(private.noise_variance_, exact.noise_variance_, rtol=0.05)
+    assert private.n_samples_ == pytest.approx(len(x), abs=2)
+
+
+def test_transform_is_a_projection_and_its_inverse() -> None:
+    x = records(500)
+    fitted = PrivatePCA(6, epsilon=HUGE, bounds=BOUNDS, algorithm="gauss-cov", random_state=1).fit(x)
+    np.testing.assert_allclose(fitted.inverse_transform(fitted.transform(x)), x, atol=1e-9)
+    np.testing.assert_allclose(fitted.transform(x), (x - fitted.mean_) @ fitted.components_.T)
+    np.testing.assert_allclose(fitted.components_ @ fitted.components_.T, np.eye(6), atol=1e-9)
+    assert fitted.noise_variance_ == 0.0
+
+
+def test_signs_are_fixed() -> None:
+    fitted = PrivatePCA(3, epsilon=50, bounds=BOUNDS, random_state=3).fit(records())
+    peaks = np.abs(fitted.components_).argmax(axis=1)
+    assert (fitted.components_[np.arange(3), peaks] > 0).all()
+
+
+def test_a_table_gives_its_names() -> None:
+    table = pa.table({f"c{i}": column for i, column in enumerate(records(300).T)})
+    fitted = PrivatePCA(2, bounds=BOUNDS, random_state=0).fit(table)
+    assert list(fitted.feature_names_in_) == table.column_names
+    assert list(fitted.get_feature_names_out()) == ["privatepca0", "privatepca1"]
+    assert fitted.release_["result"]["columns"] == table.column_names
+    assert callable(fitted.set_output)
+
+
+def test_it_works_in_a_pipeline() -> None:
+    out = make_pipeline(PrivatePCA(2, bounds=BOUNDS), StandardScaler()).fit_transform(records(300))
+    assert out.shape == (300, 2)
+
+
+def test_the_release_carries_the_guarantee() -> None:
+    fitted = PrivatePCA(2, epsilon=1.5, delta=1e-7, bounds=BOUNDS).fit(records())
+    assert fitted.release_["private"] is True
+    guarantee = fitted.release_["guarantee"]
+    assert 1.4 < guarantee["epsilon"] <= 1.5
+    assert (guarantee["delta"], guarantee["neighbours"]) == (1e-7, "add-remove")
+    assert fitted.release_["plan"]["study"]["records"]["scaling"] == "none"
+
+
+def test_replace_one_is_stated() -> None:
+    fitted = PrivatePCA(2, bounds=BOUNDS, neighbours="replace-one").fit(records())
+    assert fitted.release_["guarantee"]["neighbours"] == "replace-one"
+
+
+def test_a_seed_is_a_simulation_and_says_so() -> None:
+    x = records(500)
+    one = PrivatePCA(2, bounds=BOUNDS, random_state=7).fit(x)
+    two = PrivatePCA(2, bounds=BOUNDS, random_state=7).fit(x)
+    np.testing.assert_array_equal(one.components_, two.components_)
+    assert one.release_["private"] is False
+    assert one.release_["guarantee"]["words"].startswith("NOT PRIVATE")
+    other = PrivatePCA(2, bounds=BOUNDS, random_state=8).fit(x)
+    assert not np.array_equal(one.components_, other.components_)
+
+
+def test_without_a_seed_two_fits_differ() -> None:
+    x = records(500)
+    fits = [PrivatePCA(2, bounds=BOUNDS).fit(x).components_ for _ in range(2)]
+    assert not np.array_equal(*fits)
+
+
+def test_a_constant_column_is_no_problem() -> None:
+    x = records()
+    x[:, 2] = 7.0
+    fitted = PrivatePCA(2, epsilon=HUGE, bounds=BOUNDS, algorithm="gauss-cov").fit(x)
+    assert np.abs(fitted.components_[:, 2]).max() < 0.01
+
+
+def test_values_beyond_the_bounds_count_as_the_bound() -> None:
+    x = records()
+    far = x.copy()
+    far[0] = 1e12
+    moved = x.copy()
+    moved[0] = BOUNDS[1]
+    fits = [PrivatePCA(2, bounds=BOUNDS, random_state=0).fit(each).components_ for each in (far, moved)]
+    np.testing.assert_array_equal(*fits)
+
+
+def test_a_delta_near_one_over_n_is_warned_about() -> None:
+    with pytest.warns(UserWarning, match="not far below 1/n for 4000 records"):
+        PrivatePCA(2, delta=1e-3, bounds=BOUNDS).fit(records())
+
+
+X = records(50)
+NAN, INFINITE = X.copy(), X.copy()
+NAN[3, 1] = np.nan
+INFINITE[3, 1] = np.inf
+REFUSED: list[tuple[str, dict[str, Any], Any, str]] = [
+    ("missing bounds", {"bounds": None}, X, r"bounds=\(lower, upper\) is required"),
+    ("reversed bounds", {"bounds": (1.0, -1.0)}, X, "lower bound 1.0 must be below upper bound -1.0"),
+    ("equal bounds", {"bounds": (1.0, 1.0)}, X, "must be below upper bound"),
+    ("infinite bounds", {"bounds": (-np.inf, np.inf)}, X, "bounds must be finite"),
+    ("NaN bounds", {"bounds": (np.nan, 1.0)}, X, "bounds must be finite"),
+    ("bounds of another width", {"bounds": ([0.0] * 5, [1.0] * 5)}, X, "each a number or 6 numbers"),
+    ("text as bounds", {"bounds": "ab"}, X, "each a number or 6 numbers"),
+    ("one bound", {"bounds": 3.0}, X, "each a number or 6 numbers"),
+    ("missing values", {}, NAN, "contains NaN"),
+    ("infinite values", {}, INFINITE, "contains infinity"),
+    ("text", {}, [["a", "b"], ["c", "d"]], "could not convert string"),
+    ("k above d", {"n_components": 7}, X, "between 1 and n_features=6"),
+    ("k zero", {"n_components": 0}, X, "between 1 and n_features=6"),
+    ("k a fraction", {"n_components": 0.9}, X, "must be an integer between 1"),
+    ("epsilon zero", {"epsilon": 0.0}, X, "epsilon must be a finite number above 0"),
+    ("epsilon negative", {"epsilon": -1.0}, X, "epsilon must be a finite number above 0"),
+    ("epsilon NaN", {"epsilon": float("nan")}, X, "epsilon must be a finite number above 0"),
+    ("epsilon infinite", {"epsilon": float("inf")}, X, "epsilon must be a finite number above 0"),
+    ("epsilon text", {"epsilon": "1"}, X, "epsilon must be a finite number above 0"),
+    ("delta zero", {"delta": 0.0}, X, "delta must lie strictly between 0 and 1"),
+    ("delta one", {"delta": 1.0}, X, "delta must lie strictly between 0 and 1"),
+    ("unknown algorithm", {"algorithm": "pca"}, X, "choose one of: auto, gauss-cov, dp-pca"),
+    ("unknown neighbours", {"neighbours": "add"}, X, "choose one of: add-remove, replace-one"),
+    ("one record", {}, X[:1], "minimum of 2 is required"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("parameters", "x", "message"), [r[1:] for r in REFUSED], ids=[r[0] for r in REFUSED])
+def test_bad_input_is_refused(parameters: dict[str, Any], x: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        PrivatePCA(**{"n_components": 2, "bounds": BOUNDS, **parameters}).fit(x)
+
+
+def test_daemons_do_not_import_scikit_learn() -> None:
+    code = (
+        "import sys, eigenveil.site, eigenveil.session, eigenveil.bundle, eigenveil.explain\n"
+        "sys.exit('sklearn' in sys.modules or 'matplotlib' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,187 @@
+"""Records from files: found by name, missing is missing, and no message ever holds a value."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as parquet
+import pytest
+
+from eigenveil.errors import Code, RequestError
+from eigenveil.grid import to_grid
+from eigenveil.study import Column, Missing, Study
+from eigenveil_client import records, tables
+from tests.site.support import a_study
+
+STUDY = a_study()
+SECRET = "8.7654321"
+
+
+def csv(folder: Path, text: str | bytes, name: str = "records.csv") -> Path:
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def grid(rows: list[list[float]], study: Study = STUDY) -> list[list[int]]:
+    return to_grid(np.array(rows), study).tolist()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a,b,c\n1,2,3\n4,5,6\n",
+        "c,x,a,b\n3,,1,2\n6,text,4,5\n",
+        "\ufeffa,b,c\r\n1,2,3\r\n4,5,6",
+        "a, b [mmol/L],c [mmol/L] \n 1 ,+2,3e0\n\n4.0,5,6\n",
+        'a,b,c,note\n1,2,3,"two\nlines"\n"4",5,6,\n',
+    ],
+)
+def test_columns_are_found_by_name_and_put_in_the_studys_order(tmp_path: Path, text: str) -> None:
+    assert records.load(csv(tmp_path, text), STUDY).tolist() == grid([[1, 2, 3], [4, 5, 6]])
+
+
+@pytest.mark.parametrize("cell", ["", " ", "NA", "na", "NaN", "N/A", "null", "-nan"])
+def test_missing_cells_follow_the_studys_rule(tmp_path: Path, cell: str) -> None:
+    path = csv(tmp_path, f"a,b,c\n1,{cell},3\n4,5,6\n")
+    assert records.load(path, STUDY).tolist() == grid([[4, 5, 6]])
+    columns = tuple(Column(name=n, unit="mmol/L", lower=0, upper=10, fill=7) for n in "abc")
+    filled = a_study(columns=columns, missing=Missing.FILL)
+    assert records.load(path, filled).tolist() == grid([[1, 7, 3], [4, 5, 6]])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,b\n1,2\n", "no column 'c'; add it"),
+        ("a;b;c\n1;2;3\n", "is the file separated by commas?"),
+        ("a,b,c,c [g/L]\n1,2,3,4\n", "2 columns 'c'"),
+        ("a,b [mg/dL],c\n1,2,3\n", "column 'b' is in 'mg/dL' in the records and in 'mmol/L' in the study"),
+        (f"a,b,c\n1,2,3\n1,{SECRET}x,3\n1,y,3\n", "column 'b', line 3: text where a number is due"),
+        (f"a,b,c\n1,2,3\n\n1,2,{SECRET}-\n", "column 'c', line 4: text where"),
+        (f'a,n,b,c\n1,"x\ny",2,3\n1,,2,<{SECRET}\n', "column 'c', line 4: text where"),
+        ("a,b,c\n1,2,inf\n", "column 'c', line 2: an infinite number"),
+        ("a,b,c\n1,2,3\n-Infinity,2,3\n", "column 'a', line 3: an infinite number"),
+        ("a,b,c\n1,2,3\n1,1e999,3\n", "column 'b', line 3: an infinite number"),
+        ("a,b,c\n1,2,0x10\n", "column 'c', line 2: text"),
+        (f"a,b,c\n1,2,3\n{SECRET},2\n", "line 3: 2 cells under 3 headers"),
+        (f"a,b,c\n1,2,3\n{SECRET},2,3,4\n", "line 3: 4 cells under 3 headers"),
+        (f"a,b,c\n{SECRET},2,\xff\n".encode("latin-1"), "not UTF-8"),
+        (b"\xff,b,c\n", "not UTF-8"),
+        ("", "is empty"),
+    ],
+)
+def test_a_bad_file_is_refused_by_place_and_never_by_value(
+    tmp_path: Path, text: str | bytes, message: str
+) -> None:
+    with pytest.raises(RequestError) as caught:
+        records.load(csv(tmp_path, text), STUDY)
+    assert caught.value.code is Code.BAD_DATA
+    assert message in str(caught.value)
+    assert SECRET not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None or caught.value.__suppress_context__
+
+
+def test_files_that_are_no_tables_are_refused(tmp_path: Path) -> None:
+    for path, message in [
+        (tmp_path / "missing.csv", "cannot be read"),
+        (tmp_path / "missing.parquet", "cannot be read"),
+        (csv(tmp_path, "a,b,c\n", "records.xlsx"), "not '.xlsx'"),
+        (csv(tmp_path, "a,b,c\n1,2,3\n", "text.parquet"), "cannot be read"),
+    ]:
+        with pytest.raises(RequestError, match=message):
+            records.load(path, STUDY)
+
+
+def test_no_rows_is_no_records(tmp_path: Path) -> None:
+    assert records.load(csv(tmp_path, "a,b,c\n"), STUDY).shape == (0, 3)
+
+
+def test_parquet_is_read_like_csv(tmp_path: Path) -> None:
+    path = tmp_path / "records.parquet"
+    table = pa.table(
+        {
+            "c": pa.array([3, 6, None], pa.int32()),
+            "b [mmol/L]": pa.array([2.0, 5.0, 5.0], pa.float32()),
+            "a": pa.array(["1", "4", "4"]).dictionary_encode(),
+            "person": [7, 7, 8],
+        }
+    )
+    parquet.write_table(table, path)
+    assert records.load(path, STUDY).tolist() == grid([[1, 2, 3], [4, 5, 6]])
+    assert records.load(path, a_study(person_column="person")).tolist() == grid([[1, 2, 3]])
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (pa.array([1.0, np.inf]), "column 'b', row 2: an infinite"),
+        (pa.array(["1", SECRET + "?"]), "column 'b', row 2: text"),
+        (pa.array([True, False]), "column 'b' holds bool, where numbers are due"),
+    ],
+)
+def test_a_bad_parquet_column_is_refused(tmp_path: Path, column: pa.Array, message: str) -> None:
+    path = tmp_path / "records.parquet"
+    parquet.write_table(pa.table({"a": [1.0, 2.0], "b": column, "c": [1.0, 2.0]}), path)
+    with pytest.raises(RequestError, match=message) as caught:
+        records.load(path, STUDY)
+    assert SECRET not in str(caught.value)
+
+
+def test_one_row_a_person_whatever_the_pieces_the_file_is_read_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    people = [f"p{(7 * number) % 31}" for number in range(400)]
+    lines = [f"{person},{number % 10},2,{'' if number == 3 else 3}" for number, person in enumerate(people)]
+    path = csv(tmp_path, "person,a,b,c\n" + "\n".join(lines) + "\n")
+    study = a_study(person_column="person")
+    first = {person: number for number, person in reversed(list(enumerate(people)))}
+    # The person of row 3 is dropped with that row: another row never steps in.
+    expected = grid([[number % 10, 2, 3] for number in sorted(first.values()) if number != 3])
+    for size in (64, 300, 1 << 20):
+        monkeypatch.setattr(tables, "BLOCK_BYTES", size)
+        assert records.load(path, study).tolist() == expected
+
+
+def test_one_person_more_or_less_moves_one_record(tmp_path: Path) -> None:
+    lines = ["x,1,1,1", "y,2,2,2", "x,3,3,3", "z,4,4,4", "y,5,5,5"]
+    study = a_study(person_column="person")
+
+    def load(kept: list[str]) -> list[tuple[int, ...]]:
+        path = csv(tmp_path, "\n".join(["person,a,b,c", *kept]) + "\n")
+        return sorted(map(tuple, records.load(path, study).tolist()))
+
+    everyone = load(lines)
+    for person in "xyz":
+        rest = load([line for line in lines if not line.startswith(person)])
+        assert len(rest) == len(everyone) - 1
+        assert set(rest) < set(everyone)
+
+
+def test_every_row_needs_a_person(tmp_path: Path) -> None:
+    path = csv(tmp_path, "person,a,b,c\nx,1,2,3\n ,1,2,3\n")
+    with pytest.raises(RequestError, match="column 'person', line 3: no person is named"):
+        records.load(path, a_study(person_column="person"))
+
+
+def test_constant_columns_are_noticed(tmp_path: Path) -> None:
+    rows = records.load(csv(tmp_path, "a,b,c\n1,2,3\n2,2,3\n"), STUDY)
+    assert records.constant_columns(rows, STUDY) == ["b", "c"]
+    assert records.constant_columns(rows[:0], STUDY) == []
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("glucose", ("glucose", None)),
+        (" glucose [mmol/L] ", ("glucose", "mmol/L")),
+        ("a[b] [c]", ("a[b]", "c")),
+        ("[only]", ("[only]", None)),
+        ("open [", ("open [", None)),
+    ],
+)
+def test_units_in_brackets(header: str, expected: tuple[str, str | None]) -> None:
+    assert records.name_and_unit(header) == expected

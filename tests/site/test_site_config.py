@@ -1,0 +1,69 @@
+"""site.toml: the example holds every key with its default, and nothing strange is accepted."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import MISSING, fields
+from pathlib import Path
+
+import pytest
+
+from eigenveil.errors import Code, RequestError
+from eigenveil_client import site_config
+from eigenveil_client.site_config import SiteConfig
+
+EXAMPLE = Path(__file__).parents[2] / "deploy" / "config" / "site.example.toml"
+LIMITS = {
+    "minimum_records": 20, "budget_epsilon": 10.0, "budget_delta": 1e-6, "max_epsilon_per_study": 5.0,
+}  # fmt: skip
+
+
+def test_the_example_shows_every_key_and_its_default() -> None:
+    data = tomllib.loads(EXAMPLE.read_text())
+    assert set(data) == {f.name for f in fields(SiteConfig)}
+    loaded = site_config.load(EXAMPLE)
+    for f in fields(SiteConfig):
+        if f.default is not MISSING:
+            assert getattr(loaded, f.name) == f.default
+    assert loaded.records == EXAMPLE.parent / "records.csv"
+
+
+def test_what_init_writes_says_the_same_as_the_example(tmp_path: Path) -> None:
+    path = site_config.create(tmp_path, name="hospital-a", records=tmp_path / "records.csv", **LIMITS)  # type: ignore[arg-type]
+    written, example = site_config.load(path), site_config.load(EXAMPLE)
+    assert set(tomllib.loads(path.read_text())) == {f.name for f in fields(SiteConfig)}
+    for f in fields(SiteConfig):
+        if f.name not in ("records", "identity", "state"):
+            assert getattr(written, f.name) == getattr(example, f.name)
+    assert written.records == tmp_path / "records.csv"
+
+
+def test_init_refuses_to_overwrite_and_leaves_nothing_bad_behind(tmp_path: Path) -> None:
+    records = tmp_path / 'odd " name\\.csv'
+    path = site_config.create(tmp_path, name="a", records=records, **LIMITS)  # type: ignore[arg-type]
+    assert site_config.load(path).records == records
+    with pytest.raises(RequestError) as caught:
+        site_config.create(tmp_path, name="a", records=records, **LIMITS)  # type: ignore[arg-type]
+    assert caught.value.code is Code.CONFLICT
+    other = tmp_path / "other"
+    with pytest.raises(RequestError, match="name = 'Upper'"):
+        site_config.create(other, name="Upper", records=records, **LIMITS)  # type: ignore[arg-type]
+    assert not (other / "site.toml").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("colums = []", "unknown key colums"),
+        ("minimum_records = 0", "minimum_records must be at least 1"),
+        ("max_delta = 2.0", "max_delta"),
+        ('algorithms = ["auto"]', "auto unknown"),
+        ("columns = 3", "must be of type"),
+    ],
+)
+def test_a_bad_value_is_refused_when_it_is_read(tmp_path: Path, line: str, message: str) -> None:
+    path = tmp_path / "site.toml"
+    path.write_text(f'name = "a"\nrecords = "r.csv"\nidentity = "i"\nstate = "s.db"\n{line}\n')
+    with pytest.raises(RequestError, match=message) as caught:
+        site_config.load(path)
+    assert caught.value.code is Code.BAD_CONFIG

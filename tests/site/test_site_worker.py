@@ -1,0 +1,208 @@
+"""Deciding, computing and writing down, without a network: what survives a crash at any moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eigenveil.aggregate import Contribution
+from eigenveil.errors import Code, EigenveilError, InternalError, RequestError
+from eigenveil.plan import Plan
+from eigenveil.query import Query
+from eigenveil.rehearsal import rehearse
+from eigenveil.study import Federation
+from eigenveil_client.site_store import SiteStore, StudyStanding
+from eigenveil_client.site_worker import Refusal, SiteWorker
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.site.support import SITE, Stage, a_plan, a_stage, a_study, work, write_records
+
+PLAN = a_plan()
+FIRST, SECOND, *_ = rehearse(PLAN)
+
+
+@contextmanager
+def process(stage: Stage) -> Iterator[tuple[SiteStore, SiteWorker]]:
+    """One life of the site's process."""
+    store = stage.store()
+    try:
+        yield store, stage.worker(store)
+    finally:
+        store.close()
+
+
+def ask(stage: Stage, worker: SiteWorker, query: Query = FIRST, plan: Plan = PLAN) -> object:
+    return worker.work(work(query, stage.signed(plan)))
+
+
+def ended(plan: Plan) -> pb.NextWorkResponse:
+    end = pb.StudyEnd(plan_digest=bytes.fromhex(plan.digest), state=pb.STUDY_STATE_FAILED)
+    return pb.NextWorkResponse(ended=[end])
+
+
+def test_a_crash_between_the_charge_and_the_sending_costs_nothing(stage: Stage) -> None:
+    with process(stage) as (store, worker):
+        before = ask(stage, worker)
+        assert isinstance(before, Contribution)
+        spent = store.ledger.ledger.spent
+    with process(stage) as (store, worker):
+        again = ask(stage, worker)
+        assert isinstance(again, Contribution)
+        assert again.digest == before.digest
+        assert store.ledger.ledger.spent == spent
+        rows = store.egress.rows()
+        assert [row.round for row in rows] == [0, 0]
+        assert rows[0].contribution == rows[1].contribution != ""
+        assert isinstance(worker.work(work(SECOND)), Contribution)
+
+
+def test_another_query_for_an_answered_round_is_refused_even_after_a_restart(stage: Stage) -> None:
+    with process(stage) as (_, worker):
+        ask(stage, worker)
+    other = replace(FIRST, micro_rho=FIRST.micro_rho + 1)
+    with process(stage) as (store, worker):
+        refusal = ask(stage, worker, other)
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason == pb.DECLINE_REASON_PROTOCOL
+        assert store.ledger.ledger.spent.micro_rho == FIRST.micro_rho
+        assert [row.kind for row in store.egress.rows()] == ["count", "decline"]
+        with pytest.raises(EigenveilError, match="already charged for another"):
+            store.answer(other, b"", "")
+
+
+def test_after_a_step_back_nothing_is_answered(stage: Stage) -> None:
+    plan = a_plan(a_study(federation=Federation(sites=(SITE, "b"), quorum=1)))
+    first, second, *_ = rehearse(plan)
+    with process(stage) as (_, worker):
+        assert isinstance(ask(stage, worker, second, plan), Contribution)
+        assert isinstance(worker.work(work(first)), Refusal)
+
+
+def test_the_charge_and_the_egress_row_are_written_together_or_not_at_all(stage: Stage) -> None:
+    with process(stage) as (store, worker):
+        ask(stage, worker)
+        with store.database.transaction() as change:
+            change.execute("CREATE TRIGGER full BEFORE INSERT ON egress BEGIN SELECT RAISE(ABORT, 'full'); END")
+        with pytest.raises(InternalError) as caught:
+            worker.work(work(SECOND))
+        assert caught.value.code is Code.STORAGE
+        assert store.ledger.ledger.spent.micro_rho == FIRST.micro_rho
+    with process(stage) as (store, _):
+        assert store.ledger.ledger.spent.micro_rho == FIRST.micro_rho
+
+
+def test_a_study_beyond_what_is_left_of_the_budget_is_declined_for_good(tmp_path: Path) -> None:
+    stage = a_stage(tmp_path, budget_epsilon=1.2)
+    later = a_plan(submission="two")
+    with process(stage) as (store, worker):
+        assert isinstance(ask(stage, worker), Contribution)
+        for _ in range(2):
+            refusal = ask(stage, worker, rehearse(later)[0], later)
+            assert isinstance(refusal, Refusal)
+            assert refusal.reason == pb.DECLINE_REASON_BUDGET
+        assert store.plan(later.digest) is not None
+        assert {seen.standing for seen in store.plans()} == {StudyStanding.ACCEPTED, StudyStanding.DECLINED}
+        assert store.ledger.ledger.committed() == PLAN.cost
+
+
+def test_an_ended_study_frees_what_was_not_charged_and_is_over(stage: Stage) -> None:
+    with process(stage) as (store, worker):
+        ask(stage, worker)
+        assert worker.known_plans() == [PLAN.digest]
+        assert worker.work(ended(PLAN)) is None
+        assert worker.work(ended(PLAN)) is None
+        assert store.ledger.ledger.committed().micro_rho == FIRST.micro_rho
+        assert worker.known_plans() == []
+        assert isinstance(worker.work(work(FIRST)), Refusal)
+        assert isinstance(ask(stage, worker, SECOND), Refusal)
+
+
+def test_a_policy_refusal_names_its_reason_and_charges_nothing(tmp_path: Path) -> None:
+    stage = a_stage(tmp_path, columns=("a", "b"))
+    with process(stage) as (store, worker):
+        refusal = ask(stage, worker)
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason == pb.DECLINE_REASON_POLICY
+        assert store.ledger.ledger.size == 0
+        assert worker.known_plans() == [PLAN.digest]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a,b,c\n" + "1,2,3\n" * 19, pb.DECLINE_REASON_TOO_FEW_RECORDS),
+        ("a,b\n" + "1,2\n" * 40, pb.DECLINE_REASON_DATA),
+        ("a,b,c\n" + "1,2,x\n" * 40, pb.DECLINE_REASON_DATA),
+    ],
+)
+def test_records_that_do_not_do_are_declined(
+    stage: Stage, text: str, reason: pb.DeclineReason.ValueType
+) -> None:
+    stage.config.records.write_text(text)
+    with process(stage) as (store, worker):
+        refusal = ask(stage, worker)
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason == reason
+        assert store.ledger.ledger.spent.micro_rho == 0
+
+
+def test_a_study_runs_over_one_set_of_records(stage: Stage) -> None:
+    with process(stage) as (_, worker):
+        ask(stage, worker)
+        write_records(stage.config.records, rows=41)
+        assert isinstance(worker.work(work(SECOND)), Contribution)
+    with process(stage) as (_, worker):
+        refusal = worker.work(work(SECOND))
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason == pb.DECLINE_REASON_DATA
+
+
+def test_many_studies_at_once_keep_their_answers(stage: Stage) -> None:
+    study = a_study(epsilon=0.2)
+    plans = [a_plan(study, submission=str(number)) for number in range(6)]
+    with process(stage) as (_, worker):
+        values = []
+        for round in range(2):
+            for plan in plans:
+                answer = ask(stage, worker, rehearse(plan)[round], plan)
+                assert isinstance(answer, Contribution)
+                values.append(answer.values)
+        assert all(np.array_equal(values[6], other) for other in values[7:])
+
+
+def test_a_tampered_egress_row_is_found(stage: Stage) -> None:
+    with process(stage) as (store, worker):
+        ask(stage, worker)
+        with pytest.raises(InternalError, match="append-only"), store.database.transaction() as change:
+            change.execute("UPDATE egress SET bytes = 0")
+        with store.database.transaction() as change:
+            change.execute("DROP TRIGGER egress_is_append_only_update")
+            change.execute("UPDATE egress SET bytes = 0")
+        with pytest.raises(InternalError, match="row 0 of the egress ledger"):
+            store.egress.rows()
+
+
+def test_the_egress_digest_needs_the_sites_key(stage: Stage) -> None:
+    with process(stage) as (store, worker):
+        answer = ask(stage, worker)
+        assert isinstance(answer, Contribution)
+        row = store.egress.rows()[0]
+        assert row.contribution not in (answer.digest, "")
+        assert row.bytes == 8
+    (stage.folder / "egress.key").chmod(0o644)
+    with pytest.raises(RequestError, match="chmod 600"):
+        stage.store()
+
+
+def test_a_plan_is_found_by_the_start_of_its_digest(stage: Stage) -> None:
+    with process(stage) as (store, worker):
+        ask(stage, worker)
+        assert store.find(PLAN.digest[:6]).plan == PLAN.digest
+        for prefix in (PLAN.digest[:5], "0" * 12):
+            with pytest.raises(RequestError) as caught:
+                store.find(prefix)
+            assert caught.value.code is Code.NOT_FOUND

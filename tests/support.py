@@ -1,0 +1,145 @@
+"""Values and helpers that several test folders share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eigenveil.errors import Code, EigenveilError
+from eigenveil.ints import IntArray
+from eigenveil.noise import NoiseSpec
+from eigenveil.plan import Plan, make_plan
+from eigenveil.query import (
+    Ask,
+    ClippedSum,
+    Count,
+    Energy,
+    Field,
+    Gradient,
+    GradientNorms,
+    Gram,
+    Query,
+    RowNorms,
+    S,
+)
+from eigenveil.release import Release
+from eigenveil.study import Algorithm, Column, Federation, Study
+
+DIGEST = "ab" * 32
+
+
+def a_column(name: str = "age", lower: float = 0.0, upper: float = 100.0, **changes: Any) -> Column:
+    """A column with sensible public bounds."""
+    return Column(name=name, unit="year", lower=lower, upper=upper, **changes)
+
+
+def a_study(d: int = 3, sites: tuple[str, ...] = ("north", "south"), **changes: Any) -> Study:
+    """A small study that every check accepts, with `changes` made to it."""
+    values: dict[str, Any] = {
+        "name": "tiny",
+        "columns": tuple(a_column(f"c{i}") for i in range(d)),
+        "epsilon": 1.0,
+        "delta": 1e-6,
+        "components": 1,
+        "federation": Federation(sites=sites),
+        "algorithm": Algorithm.GAUSS_COV,
+    }
+    return Study(**(values | changes))
+
+
+def a_plan(study: Study | None = None, **changes: Any) -> Plan:
+    """The plan of `study`, or of `a_study(**changes)`."""
+    return make_plan(study or a_study(**changes), federation="test", submission="first")
+
+
+def a_query(ask: Ask, *, plan_digest: str = DIGEST, round: int = 0, micro_rho: int = 1000) -> Query:
+    """`ask` as a priced question."""
+    return Query(plan_digest=plan_digest, round=round, ask=ask, micro_rho=micro_rho)
+
+
+def a_field(d: int, k: int, *, pulls: bool = True) -> Field:
+    """A field with directions and pull whose every entry differs from its neighbours."""
+    steps = np.arange(d * k).reshape(d, k)
+    return Field(
+        centre=(np.arange(d) * 37) % 101 - 50,
+        directions=(steps * 331) % 2003 - 1001,
+        pull=(steps * 57) % 211 - 105 if pulls else np.zeros((d, k), dtype=np.int64),
+        shift=6,
+    )
+
+
+def every_ask(d: int = 4, k: int = 2) -> dict[str, Ask]:
+    """One question of every kind about `d` columns; gradients with and without pull, k = 1 and k."""
+    centre = (np.arange(d) * 211) % 997 - 400
+    edges = [1, S // 2, S, 2 * S]
+    many, one = a_field(d, k), a_field(d, 1, pulls=False)
+    return {
+        "count": Count(),
+        "row-norms": RowNorms(centre=centre, edges=np.array(edges)),
+        "clipped-sum": ClippedSum(centre=centre, radius=S),
+        "energy": Energy(centre=centre, radius=S),
+        "gram": Gram(centre=centre, radius=S),
+        "gradient-norms": GradientNorms(field=many, edges=np.array([10**6, 10**8, 10**10])),
+        "gradient-norms, k = 1": GradientNorms(field=one, edges=np.array([10**6, 10**9])),
+        "gradient": Gradient(field=many, radius=2**27),
+        "gradient, k = 1, no pull": Gradient(field=one, radius=2**26),
+        "gradient, k, no pull": Gradient(field=a_field(d, k, pulls=False), radius=2**26),
+        "gradient, k = 1": Gradient(field=a_field(d, 1), radius=2**27),
+    }
+
+
+def random_rows(n: int, d: int, seed: int = 1) -> np.ndarray[Any, np.dtype[np.int16]]:
+    """Uniform integer rows of the whole box. Shape: (n, d) int16."""
+    return np.random.default_rng(seed).integers(-S, S, (n, d), dtype=np.int16, endpoint=True)
+
+
+class FixedNoise:
+    """A test's noise source: the same integer for every entry, each draw another one."""
+
+    private = False
+
+    def __init__(self, start: int = 1000) -> None:
+        self.draws = start
+
+    def draw(self, spec: NoiseSpec) -> IntArray:
+        """Shape: (spec.length,)."""
+        self.draws += 1
+        return np.full(spec.length, self.draws, dtype=np.int64)
+
+
+class MemoryStore:
+    """The durable half of a journal: it survives the crashes that a test stages."""
+
+    def __init__(self) -> None:
+        self.charged: dict[int, str] = {}
+        self.releases: dict[int, Release] = {}
+        self.events: list[str] = []
+
+    def sealed(self, round: int) -> Release | None:
+        """The stored release of a round, if any."""
+        return self.releases.get(round)
+
+    def charge(self, query: Query) -> None:
+        """Spend once."""
+        assert self.charged.setdefault(query.round, query.digest) == query.digest
+        self.events.append("charge")
+
+    def seal(self, release: Release) -> None:
+        """Store once."""
+        assert release.round not in self.releases
+        self.releases[release.round] = release
+        self.events.append("seal")
+
+
+@contextmanager
+def refused(code: Code, *words: str) -> Iterator[None]:
+    """The block must raise one of our errors, with this code and with each of `words` in its message."""
+    with pytest.raises(EigenveilError) as caught:
+        yield
+    assert caught.value.code is code, f"{caught.value.code}: {caught.value}"
+    for word in words:
+        assert word in str(caught.value), f"{word!r} is not in: {caught.value}"
