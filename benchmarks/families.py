@@ -16,7 +16,8 @@ import numpy as np
 from sklearn.datasets import load_breast_cancer, load_digits
 
 from eigenveil.ints import FloatArray
-from eigenveil.study import Column, Study, parse_study
+from eigenveil.study import Column, Study
+from eigenveil.study_toml import parse_study
 
 DATA = Path(os.environ.get("EIGENVEIL_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 STUDY = Path(__file__).resolve().parents[1] / "client/eigenveil_client/studies/breast-cancer.toml"
@@ -24,7 +25,7 @@ STUDY = Path(__file__).resolve().parents[1] / "client/eigenveil_client/studies/b
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """`draw(generator)` gives the records (n, d) and the true first component (d,), or None: the exact one."""
+    """`draw(generator)` gives records (n, d) and the true first component (d,), or None: the exact one."""
 
     name: str
     columns: tuple[Column, ...]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import grpc
 from cryptography.exceptions import InvalidSignature
@@ -16,7 +16,8 @@ from eigenveil import __version__
 from eigenveil.bundle import verify_bundle
 from eigenveil.errors import Code, EigenveilError, PeerError, RequestError
 from eigenveil.plan import Plan, plan_from_json
-from eigenveil.study import Study, parse_study
+from eigenveil.study import Study
+from eigenveil.study_toml import parse_study
 from eigenveil_client.identity_store import StoredIdentity
 from eigenveil_client.transport import call, open_channel, pause
 from eigenveil_common.rpc import VERSION_MAX, VERSION_MIN, error_from
@@ -25,11 +26,17 @@ from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 
 PLAN_SIGNED = b"eigenveil/plan-signature/v1\n"
 SHORTEST_PREFIX = 6
+ATTEMPTS = 8  # about as long as a coordinator takes to restart, and longer
 PATIENCE_SECONDS = 600.0  # how long a watch outlives an unreachable coordinator
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
 
 
 class Analyst:
     """An analyst's connection to the coordinator: `async with Analyst(identity) as analyst`.
+
+    It connects at the first call.
 
     Every method raises:
         EigenveilError: the coordinator's own error, or code `unreachable`.
@@ -40,7 +47,6 @@ class Analyst:
         self._channel: grpc.aio.Channel | None = None
 
     async def __aenter__(self) -> Self:
-        await self._connect()
         return self
 
     async def __aexit__(
@@ -53,7 +59,28 @@ class Analyst:
         hello = pb.HelloRequest(
             version_min=VERSION_MIN, version_max=VERSION_MAX, software=f"eigenveil {__version__}"
         )
-        await call(self._stub.Hello, hello)
+        await call(self._stub.Hello, hello, attempts=1)
+
+    async def _call(
+        self,
+        method: Callable[[rpc.CoordinatorAsyncStub], grpc.aio.UnaryUnaryMultiCallable[Request, Response]],
+        request: Request,
+    ) -> Response:
+        """Make an idempotent call, each attempt after a failure over a new connection.
+
+        A coordinator that was restarted may hold a new certificate, and a channel trusts one only.
+        """
+        for attempt in range(ATTEMPTS):
+            try:
+                if self._channel is None:
+                    await self._connect()
+                return await call(method(self._stub), request, attempts=1)
+            except EigenveilError as problem:
+                if problem.code is not Code.UNREACHABLE or attempt + 1 == ATTEMPTS:
+                    raise
+                await self._disconnect()
+            await asyncio.sleep(pause(attempt))
+        raise PeerError(Code.UNREACHABLE, "no attempt was allowed")
 
     async def _disconnect(self) -> None:
         if self._channel is not None:
@@ -75,7 +102,7 @@ class Analyst:
         """
         study = parse_study(text)
         request = pb.SubmitStudyRequest(study_toml=text, submission=submission)
-        answer = await call(self._stub.SubmitStudy, request)
+        answer = await self._call(lambda stub: stub.SubmitStudy, request)
         plan = check_plan(answer.plan, self._identity.release_key)
         if plan.digest != answer.plan_digest.hex() or not same_study(plan, study, submission):
             raise PeerError(
@@ -88,12 +115,12 @@ class Analyst:
     async def explain(self, text: str) -> str:
         """What a study would ask and cost here: JSON, see `eigenveil.explain`."""
         parse_study(text)
-        answer = await call(self._stub.ExplainStudy, pb.ExplainStudyRequest(study_toml=text))
+        answer = await self._call(lambda stub: stub.ExplainStudy, pb.ExplainStudyRequest(study_toml=text))
         return answer.explanation_json
 
     async def studies(self) -> list[pb.StudyRow]:
         """All studies of this analyst, oldest first."""
-        return list((await call(self._stub.ListStudies, pb.ListStudiesRequest())).studies)
+        return list((await self._call(lambda stub: stub.ListStudies, pb.ListStudiesRequest())).studies)
 
     async def find(self, wanted: str) -> pb.StudyRow:
         """The study whose digest starts with `wanted` (6 characters or more), or whose name it is.
@@ -117,7 +144,7 @@ class Analyst:
 
     async def cancel(self, plan_digest: bytes) -> None:
         """End a running study; what was charged stays charged."""
-        await call(self._stub.CancelStudy, pb.CancelStudyRequest(plan_digest=plan_digest))
+        await self._call(lambda stub: stub.CancelStudy, pb.CancelStudyRequest(plan_digest=plan_digest))
 
     async def release(self, plan_digest: bytes) -> bytes:
         """The release.json of a study, after checking that this federation signed it for this plan.
@@ -125,7 +152,7 @@ class Analyst:
         Raises:
             RequestError: not there yet, or not what the federation signed.
         """
-        answer = await call(self._stub.GetRelease, pb.GetReleaseRequest(plan_digest=plan_digest))
+        answer = await self._call(lambda stub: stub.GetRelease, pb.GetReleaseRequest(plan_digest=plan_digest))
         bundle = verify_bundle(answer.release_json, self._identity.release_key)
         if bundle["document"]["plan_digest"] != plan_digest.hex():
             raise PeerError(Code.PROTOCOL, "the coordinator sent the release of another study")

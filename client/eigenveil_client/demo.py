@@ -153,9 +153,7 @@ def _set_up(
     return records, sizes
 
 
-async def _watch(
-    identity: StoredIdentity, digest: bytes, federation: DemoFederation, show: Show
-) -> bytes:
+async def _watch(identity: StoredIdentity, digest: bytes, federation: DemoFederation, show: Show) -> bytes:
     """The release, once the study has ended; a daemon that dies on the way ends the wait."""
     guard = asyncio.create_task(_guard(federation))
     follow = asyncio.create_task(_follow(identity, digest, show))

@@ -32,9 +32,7 @@ STRONGEST = 4
     "--out", default=Path("demo-out"), show_default=True, type=click.Path(path_type=Path, file_okay=False)
 )
 @json_option
-def demo(
-    sites: int, algorithm: str, components: int, epsilon: float, out: Path, as_json: bool
-) -> None:
+def demo(sites: int, algorithm: str, components: int, epsilon: float, out: Path, as_json: bool) -> None:
     """Run a whole study on this machine: coordinator, sites and analyst, each its own process.
 
     The records are scikit-learn's breast-cancer set, 569 public records of 30 measurements, divided

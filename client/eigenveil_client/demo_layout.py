@@ -15,7 +15,8 @@ from pathlib import Path
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.ints import FloatArray
 from eigenveil.simulator import split_rows
-from eigenveil.study import Algorithm, Study, parse_study
+from eigenveil.study import Algorithm, Study
+from eigenveil.study_toml import parse_study
 
 MARKER = ".eigenveil-demo"
 NAMES = ("coordinator", "sites", "analyst", "join", "logs", "study.toml", "release.json", "report.html")

@@ -73,9 +73,7 @@ class EgressLedger:
 
     def append(self, sent: Sent, change: sqlite3.Connection) -> None:
         """Add a row within the transaction `change`."""
-        last = change.execute(
-            'SELECT "index", digest FROM egress ORDER BY "index" DESC LIMIT 1'
-        ).fetchone()
+        last = change.execute('SELECT "index", digest FROM egress ORDER BY "index" DESC LIMIT 1').fetchone()
         body = {
             **asdict(sent),
             "index": 0 if last is None else last["index"] + 1,
@@ -85,9 +83,7 @@ class EgressLedger:
         body["digest"] = digest("egress", body)
         names = ", ".join(f'"{name}"' for name in NAMES)
         marks = ", ".join("?" * len(NAMES))
-        change.execute(
-            f"INSERT INTO egress ({names}) VALUES ({marks})", tuple(body[name] for name in NAMES)
-        )
+        change.execute(f"INSERT INTO egress ({names}) VALUES ({marks})", tuple(body[name] for name in NAMES))
 
     def rows(self) -> list[Row]:
         """Every row, oldest first, after checking the chain.

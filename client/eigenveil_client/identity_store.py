@@ -100,19 +100,17 @@ def load_identity(folder: Path) -> StoredIdentity:
         RequestError: not enrolled, a file is damaged, or the key can be read by others.
         PeerError: code `identity`, the certificate has expired or is not for this key or name.
     """
-    if not (folder / "identity.json").exists():
+    identity = named(folder)
+    if identity is None:
         raise RequestError(
             Code.BAD_CONFIG, f"{folder} holds no identity; enrol with a join file from the coordinator"
         )
     try:
         about = json.loads(read(folder / "identity.json"))
-        identity, address = parse_identity(about["identity"]), str(about["coordinator"])
-        release_key = bytes.fromhex(about["release_key"])
+        address, release_key = str(about["coordinator"]), bytes.fromhex(about["release_key"])
         certificate = x509.load_pem_x509_certificate(read(folder / "certificate.pem"))
     except (ValueError, KeyError, TypeError) as problem:
-        raise RequestError(
-            Code.BAD_CONFIG, f"{folder} is damaged; move it away and enrol again"
-        ) from problem
+        raise _damaged(folder) from problem
     _matches(certificate, identity, _key(folder / "key.pem"))
     stored = StoredIdentity(
         identity=identity,
@@ -129,6 +127,24 @@ def load_identity(folder: Path) -> StoredIdentity:
             "ask the coordinator's operator for a new join file and enrol again",
         )
     return stored
+
+
+def named(folder: Path) -> Identity | None:
+    """Whose folder it is, whether or not the certificate still holds; None before any enrolment.
+
+    Raises:
+        RequestError: the file is damaged.
+    """
+    if not (folder / "identity.json").exists():
+        return None
+    try:
+        return parse_identity(json.loads(read(folder / "identity.json"))["identity"])
+    except (ValueError, KeyError, TypeError, PeerError) as problem:
+        raise _damaged(folder) from problem
+
+
+def _damaged(folder: Path) -> RequestError:
+    return RequestError(Code.BAD_CONFIG, f"{folder} is damaged; move it away and enrol again")
 
 
 def read_join(path: Path) -> Join:
@@ -153,12 +169,11 @@ def _prepare(folder: Path, identity: Identity) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as problem:
         raise InternalError(Code.STORAGE, f"cannot make {folder}: {problem}") from problem
-    if (folder / "identity.json").exists():
-        known = str(json.loads(read(folder / "identity.json"))["identity"])
-        if known != identity.uri:
-            raise RequestError(
-                Code.CONFLICT, f"{folder} already belongs to {known}; use another folder for {identity.uri}"
-            )
+    known = named(folder)
+    if known is not None and known != identity:
+        raise RequestError(
+            Code.CONFLICT, f"{folder} already belongs to {known.uri}; use another folder for {identity.uri}"
+        )
 
 
 def _request(folder: Path) -> bytes:

@@ -150,9 +150,7 @@ def _parse(table: Table, header: str, text: pa.Array, start: int) -> pa.Array:
     except pa.ArrowInvalid:
         row = start + next(i for i, cell in enumerate(text) if not _is_number(cell))
     # Outside the `except`, so that Arrow's message, which quotes the cell, is not chained to ours.
-    raise RequestError(
-        Code.BAD_DATA, f"column {header!r}, {table.place(row)}: text where a number is due"
-    )
+    raise RequestError(Code.BAD_DATA, f"column {header!r}, {table.place(row)}: text where a number is due")
 
 
 def _is_number(cell: pa.Scalar) -> bool:
@@ -161,4 +159,3 @@ def _is_number(cell: pa.Scalar) -> bool:
     except pa.ArrowInvalid:
         return False
     return True
-

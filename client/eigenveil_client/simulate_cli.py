@@ -15,7 +15,8 @@ from eigenveil.grid import GridRows, offsets, steps
 from eigenveil.ints import FloatArray, canonical
 from eigenveil.simulator import Simulation, split_rows
 from eigenveil.simulator import simulate as run_study
-from eigenveil.study import Study, parse_study
+from eigenveil.study import Study
+from eigenveil.study_toml import parse_study
 from eigenveil_client.analyst_cli import json_option
 from eigenveil_client.records import load
 from eigenveil_client.study_text import study_text
@@ -199,7 +200,11 @@ def text(runs: Runs, value: dict[str, Any]) -> str:
         median, angles = value["sin_angle_median"], value["sin_angles"]
         lines.append(
             f"measured sine to the exact components: {median:.3g}"
-            + ("" if len(angles) == 1 else f" (median of {len(angles)}, {min(angles):.3g} to {max(angles):.3g})")
+            + (
+                ""
+                if len(angles) == 1
+                else f" (median of {len(angles)}, {min(angles):.3g} to {max(angles):.3g})"
+            )
         )
     lines += [f"warning: {sentence}" for sentence in result["warnings"]]
     lines += [value[name] for name in ("document", "report") if name in value]

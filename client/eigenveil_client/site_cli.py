@@ -18,10 +18,10 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.explain import explain as explain_plan
 from eigenveil.identity import Role
 from eigenveil.plan import Plan, make_plan, plan_from_json
-from eigenveil.study import parse_study
+from eigenveil.study_toml import parse_study
 from eigenveil_client import site_config, site_service, site_views
 from eigenveil_client.identity_store import enrol as enrol_here
-from eigenveil_client.identity_store import load_identity
+from eigenveil_client.identity_store import named
 from eigenveil_client.site_config import SiteConfig
 from eigenveil_common.command import run, say
 from eigenveil_common.files import read
@@ -102,9 +102,7 @@ def explain(config_file: Path, study: str, as_json: bool) -> None:
     config = site_config.load(config_file)
     plan = _plan_of(config, Path(study)) if Path(study).exists() else _plan_seen(config, study)
     told = explain_plan(plan) | {
-        "policy": [
-            {"rule": v.rule, "passed": v.passed, "text": v.text} for v in config.policy.verdicts(plan)
-        ]
+        "policy": [{"rule": v.rule, "passed": v.passed, "text": v.text} for v in config.policy.verdicts(plan)]
     }
     if as_json:
         say(told, True, "")
@@ -156,9 +154,12 @@ def _plan_of(config: SiteConfig, path: Path) -> Plan:
         text = read(path).decode()
     except UnicodeDecodeError as problem:
         raise RequestError(Code.BAD_STUDY, f"{path} is not UTF-8 text") from problem
-    enrolled = (config.identity / "identity.json").exists()
-    federation = load_identity(config.identity).identity.federation if enrolled else "not-enrolled"
-    return make_plan(parse_study(text), federation=federation, submission="explained-at-the-site")
+    identity = named(config.identity)
+    return make_plan(
+        parse_study(text),
+        federation="not-enrolled" if identity is None else identity.federation,
+        submission="explained-at-the-site",
+    )
 
 
 def _plan_seen(config: SiteConfig, prefix: str) -> Plan:

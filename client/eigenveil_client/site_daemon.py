@@ -20,7 +20,7 @@ from eigenveil.errors import Code, EigenveilError, PeerError
 from eigenveil_client.identity_store import StoredIdentity
 from eigenveil_client.site_log import event
 from eigenveil_client.site_sender import Limits, send
-from eigenveil_client.site_worker import Reply, SiteWorker
+from eigenveil_client.site_worker import Refusal, Reply, SiteWorker
 from eigenveil_client.transport import call, open_channel, pause
 from eigenveil_common.rpc import CHUNK_BYTES, INLINE_BYTES, VERSION_MAX, VERSION_MIN
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -30,6 +30,7 @@ POLL_SLACK_SECONDS = 15.0
 LONGEST_POLL_SECONDS = 60.0
 STABLE_SECONDS = 5.0  # a connection that held so long is tried again at once when it breaks
 QUICK_SECONDS = 1.0  # a long-poll that ends sooner with nothing is answered by a pause
+SESSION_SECONDS = 6 * 3600.0  # then a new connection, which finds a renewed certificate on either side
 MOST_ANSWERED = 256
 EXPIRY_WARNING = timedelta(days=2)
 CLOCK_WARNING_MS = 60_000
@@ -61,6 +62,7 @@ class SiteDaemon:
         self._worker = worker
         self._identity = identity
         self._said: str | None = None
+        self._warned: set[str] = set()
 
     async def run(self) -> None:
         """Serve until cancelled.
@@ -89,33 +91,35 @@ class SiteDaemon:
             event(name, logging.WARNING if words else logging.INFO, **words)
             self._said = state
 
+    def _warn(self, name: str, **words: object) -> None:
+        """Log a warning once, not for every connection."""
+        if f"{name} {words}" not in self._warned:
+            self._warned.add(f"{name} {words}")
+            event(name, logging.WARNING, **words)
+
     async def _connect(self) -> grpc.aio.Channel:
         try:
             identity = self._identity()
             if identity.expires - datetime.now(UTC) < EXPIRY_WARNING:
-                event("certificate-ends-soon", logging.WARNING, at=f"{identity.expires:%Y-%m-%dT%H:%MZ}")
+                self._warn("certificate-ends-soon", at=f"{identity.expires:%Y-%m-%dT%H:%MZ}")
             return await open_channel(identity)
         except PeerError as problem:
             raise _Lost(problem) from problem
 
     async def _greet(self, stub: rpc.CoordinatorAsyncStub) -> _Session:
-        asked = pb.HelloRequest(
-            version_min=VERSION_MIN, version_max=VERSION_MAX, software="eigenveil-site"
-        )
+        asked = pb.HelloRequest(version_min=VERSION_MIN, version_max=VERSION_MAX, software="eigenveil-site")
         hello = await _remote(call(stub.Hello, asked, attempts=1))
         if not VERSION_MIN <= hello.version <= VERSION_MAX:
             raise _Lost(PeerError(Code.VERSION, f"the coordinator speaks version {hello.version}"))
         if abs(hello.unix_time_ms - time.time() * 1000) > CLOCK_WARNING_MS:
-            event("clocks-differ", logging.WARNING)
+            self._warn("clocks-differ")
         return _Session(self._worker, stub, hello.limits)
 
 
 class _Session:
     """The work of one connection. `answered` starts empty: what the last one left open is asked again."""
 
-    def __init__(
-        self, worker: SiteWorker, stub: rpc.CoordinatorAsyncStub, limits: pb.Limits
-    ) -> None:
+    def __init__(self, worker: SiteWorker, stub: rpc.CoordinatorAsyncStub, limits: pb.Limits) -> None:
         self._worker = worker
         self._stub = stub
         self._limits = Limits(
@@ -124,17 +128,17 @@ class _Session:
         )
         self._poll = min(limits.long_poll_ms / 1000, LONGEST_POLL_SECONDS) + POLL_SLACK_SECONDS
         self._answered: list[tuple[str, int]] = []
-        self._again = 0
+        self._odd = 0
 
     async def run(self) -> None:
-        """Work until the connection is lost. Raises `_Lost`, or what the worker raised."""
+        """Work until the connection is lost or old. Raises `_Lost`, or what the worker raised."""
+        began = time.monotonic()
         pending = self._ask()
         try:
-            while True:
+            while time.monotonic() - began < SESSION_SECONDS:
                 response = await pending
                 reply = await asyncio.to_thread(self._worker.work, response)
-                if reply is not None:
-                    await self._slow_down(reply)
+                await self._slow_down(response, reply)
                 pending = self._ask()
                 if reply is not None:
                     await self._deliver(reply)
@@ -147,8 +151,7 @@ class _Session:
         request = pb.NextWorkRequest(
             known_plans=[bytes.fromhex(plan) for plan in self._worker.known_plans()],
             answered=[
-                pb.Answered(plan_digest=bytes.fromhex(plan), round=round)
-                for plan, round in self._answered
+                pb.Answered(plan_digest=bytes.fromhex(plan), round=round) for plan, round in self._answered
             ],
         )
         return asyncio.create_task(self._next_work(request))
@@ -160,15 +163,19 @@ class _Session:
             await asyncio.sleep(QUICK_SECONDS)
         return response
 
-    async def _slow_down(self, reply: Reply) -> None:
-        """Remember the reply; wait if it is asked for again although it was named as answered."""
-        place = (reply.plan_digest, reply.round)
-        if place in self._answered:
-            self._again += 1
-            await asyncio.sleep(pause(self._again))
+    async def _slow_down(self, response: pb.NextWorkResponse, reply: Reply | None) -> None:
+        """Remember the reply. Work that no honest coordinator hands out is taken ever more slowly: what is
+        named as answered already, what had to be refused as a breach, what could not be read."""
+        if reply is None:
+            odd = response.ByteSize() > 0 and not response.ended
         else:
-            self._again = 0
-            self._answered = [*self._answered, place][-MOST_ANSWERED:]
+            place = (reply.plan_digest, reply.round)
+            breach = isinstance(reply, Refusal) and reply.reason == pb.DECLINE_REASON_PROTOCOL
+            odd = breach or place in self._answered
+            self._answered = [*(one for one in self._answered if one != place), place][-MOST_ANSWERED:]
+        self._odd = self._odd + 1 if odd else 0
+        if self._odd > 1:
+            await asyncio.sleep(pause(self._odd))
 
     async def _deliver(self, reply: Reply) -> None:
         try:
@@ -180,4 +187,3 @@ class _Session:
                 "reply-refused", logging.WARNING,
                 study=reply.plan_digest, round=reply.round, code=problem.code.value,
             )  # fmt: skip
-

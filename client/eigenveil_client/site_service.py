@@ -142,9 +142,7 @@ def alone(state: Path) -> Iterator[None]:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise RequestError(
-            Code.CONFLICT, f"another process serves {state.parent}; stop it first"
-        ) from None
+        raise RequestError(Code.CONFLICT, f"another process serves {state.parent}; stop it first") from None
     else:
         yield
     finally:

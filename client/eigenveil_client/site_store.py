@@ -79,14 +79,15 @@ class SiteStore:
         InternalError: code `storage`; the process must end.
     """
 
-    def __init__(
-        self, path: Path, budget: Cost, clock: Callable[[], int] = lambda: int(time.time())
-    ) -> None:
+    def __init__(self, path: Path, budget: Cost, clock: Callable[[], int] = lambda: int(time.time())) -> None:
         self._clock = clock
         self._key = _key(path.with_name("egress.key"))
         self.database = Database(path, SCHEMA, VERSION)
         self.ledger = LedgerStore(self.database, budget, clock)
         self.egress = egress.EgressLedger(self.database, clock)
+        self._due: dict[str, int] = {}  # the round after the last answered one, by study
+        for study, round in self.ledger.ledger.charged:
+            self._passed(study, round)
 
     def plans(self) -> list[SeenPlan]:
         """Every plan seen, oldest first."""
@@ -131,9 +132,7 @@ class SiteStore:
         """Settle a study: what was not charged is free again."""
 
         def also(change: sqlite3.Connection) -> None:
-            change.execute(
-                "UPDATE studies SET state = ? WHERE plan = ?", (StudyStanding.ENDED.value, digest)
-            )
+            change.execute("UPDATE studies SET state = ? WHERE plan = ?", (StudyStanding.ENDED.value, digest))
 
         self.ledger.settle(digest, also=also)
 
@@ -163,16 +162,14 @@ class SiteStore:
         Raises:
             PeerError: another query for an answered round, a step back, or a skipped round.
         """
-        charged = self.ledger.ledger.charged
-        known = charged.get((query.plan_digest, query.round))
+        known = self.ledger.ledger.charged.get((query.plan_digest, query.round))
         if known == query.digest:
             return
         if known is not None:
             raise PeerError(
                 Code.PROTOCOL, f"round {query.round} was answered for another query; this one is refused"
             )
-        answered = [round for plan, round in charged if plan == query.plan_digest]
-        due = max(answered, default=-1) + 1
+        due = self._due.get(query.plan_digest, 0)
         if query.round < due or (query.round > due and not may_miss):
             raise PeerError(Code.PROTOCOL, f"round {query.round} was asked when round {due} was due")
 
@@ -206,6 +203,10 @@ class SiteStore:
             Cost(micro_rho=query.micro_rho),
             also=partial(self.egress.append, sent),
         )
+        self._passed(query.plan_digest, query.round)
+
+    def _passed(self, study: str, round: int) -> None:
+        self._due[study] = max(self._due.get(study, 0), round + 1)
 
     def refuse(self, plan_digest: str, round: int, reason: str) -> None:
         """Write down that a refusal is about to leave."""

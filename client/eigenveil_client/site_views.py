@@ -6,6 +6,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from eigenveil.accounting import MICRO, Cost, epsilon_at
@@ -74,13 +75,14 @@ def show_ledger(told: dict[str, Any]) -> None:
 
 def show_egress(told: dict[str, Any]) -> None:
     """Print the egress ledger."""
-    table = _table("row", "time (UTC)", "study", "round", "what", "bytes", "meaning")
+    table = _table("time (UTC)", "study", "round", "what", "bytes")
     for row in told["rows"]:
-        table.add_row(
-            str(row["index"]), _time(row["at"]), row["study"][:12], str(row["round"]), row["kind"],
-            str(row["bytes"]), row["meaning"],
-        )  # fmt: skip
+        place = (row["study"][:12], str(row["round"]))
+        table.add_row(_time(row["at"]), *place, row["kind"], str(row["bytes"]))
     console.print(table)
+    meanings = {(row["kind"], row["meaning"]) for row in told["rows"]}
+    for kind, meaning in sorted(meanings):
+        console.print(f"{kind}: {meaning}", markup=False)
     console.print(f"the chain is whole; {told['messages']} messages, {told['bytes']} bytes")
 
 
@@ -109,10 +111,11 @@ def show_explanation(told: dict[str, Any]) -> None:
 
 
 def _table(*headings: str, title: str | None = None) -> Table:
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for heading in headings:
-        numeric = heading in ("bytes", "micro-rho", "lower", "upper", "round", "row", "entry")
-        table.add_column(heading, justify="right" if numeric else "left")
+        numeric = heading in ("bytes", "micro-rho", "lower", "upper", "round", "entry")
+        words = heading in ("what it reveals", "why")
+        table.add_column(heading, justify="right" if numeric else "left", no_wrap=not words)
     return table
 
 

@@ -89,10 +89,11 @@ class SiteWorker:
         self._plans: dict[str, Plan] = {}
         self._floors: dict[str, dict[str, int]] = {}
         self._sites: dict[str, Site] = {}
+        self._known = [p.plan for p in store.plans() if p.standing is not StudyStanding.ENDED]
 
     def known_plans(self) -> list[str]:
-        """Plans that are decided and have not ended."""
-        return [seen.plan for seen in self._store.plans() if seen.standing is not StudyStanding.ENDED]
+        """Plans that are decided and have not ended, oldest first."""
+        return list(self._known)
 
     def work(self, response: pb.NextWorkResponse) -> Reply | None:
         """Settle what ended, then answer or refuse what is asked; None if nothing is.
@@ -123,6 +124,7 @@ class SiteWorker:
             held.pop(digest, None)
         if seen is not None and seen.standing is not StudyStanding.ENDED:
             self._store.end(digest)
+            self._known.remove(digest)
             event("study-ended", study=digest, state=STATES.get(state, "unknown"))
 
     def _admit(self, signed: pb.SignedPlan) -> str:
@@ -138,7 +140,9 @@ class SiteWorker:
         except EigenveilError as problem:
             if problem.code is not Code.STORAGE:
                 self._store.decline(plan.digest, signed.plan_json, signed.signature, problem.code)
+                self._known.append(plan.digest)
             raise
+        self._known.append(plan.digest)
         event("study-accepted", study=plan.digest, algorithm=plan.algorithm.value)
         return plan.digest
 

@@ -24,9 +24,7 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 T = TypeVar("T")
 study_argument = click.argument("wanted", metavar="STUDY")
-file_argument = click.argument(
-    "file", metavar="STUDY.toml", type=click.Path(path_type=Path, dir_okay=False)
-)
+file_argument = click.argument("file", metavar="STUDY.toml", type=click.Path(path_type=Path, dir_okay=False))
 out_option = click.option(
     "--out", type=click.Path(path_type=Path, file_okay=False), default=Path(),
     help="Folder for release.json and report.html [default: here].",
@@ -158,7 +156,9 @@ def cancel(wanted: str, profile: Path | None, as_json: bool) -> None:
         return row
 
     row = _with(profile, work)
-    say({"cancelled": row.plan_digest.hex()}, as_json, f"Cancelled {row.name} ({row.plan_digest.hex()[:12]}).")
+    say(
+        {"cancelled": row.plan_digest.hex()}, as_json, f"Cancelled {row.name} ({row.plan_digest.hex()[:12]})."
+    )
 
 
 def _watch(
@@ -210,9 +210,7 @@ def _refuse_unreleased(ended: pb.StudyEvent) -> None:
             return
 
 
-def _finish(
-    ended: pb.StudyEvent, digest: bytes, profile: Path | None, out: Path, as_json: bool
-) -> int:
+def _finish(ended: pb.StudyEvent, digest: bytes, profile: Path | None, out: Path, as_json: bool) -> int:
     _refuse_unreleased(ended)
     _fetch(digest, profile, out, as_json)
     return 0

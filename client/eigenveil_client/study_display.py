@@ -75,7 +75,9 @@ class Display:
         self._title = title
         self._quiet = quiet
         self._last = ""
-        self._live = Live(console=console, refresh_per_second=8) if console.is_terminal and not quiet else None
+        self._live = (
+            Live(console=console, refresh_per_second=8) if console.is_terminal and not quiet else None
+        )
 
     def __enter__(self) -> Self:
         if self._live is not None:

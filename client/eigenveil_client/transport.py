@@ -54,9 +54,7 @@ async def open_channel(caller: Certified) -> grpc.aio.Channel:
     Raises:
         PeerError: code `unreachable` or `identity` (see `tls.verified_channel`).
     """
-    return await verified_channel(
-        caller.coordinator, caller.identity.federation, caller.ca_pem, caller.pair
-    )
+    return await verified_channel(caller.coordinator, caller.identity.federation, caller.ca_pem, caller.pair)
 
 
 async def call(

@@ -55,9 +55,7 @@ class LedgerStore:
         """Set `cost` aside for `study`, durably on return. Raises as `Ledger.reserve`."""
         self._append(self.ledger.reserve(study, cost, at=self._clock()), also)
 
-    def charge(
-        self, study: str, round: int, query: str, cost: Cost, also: Also | None = None
-    ) -> None:
+    def charge(self, study: str, round: int, query: str, cost: Cost, also: Also | None = None) -> None:
         """Spend `cost` for a round, durably on return; once only. Raises as `Ledger.charge`."""
         self._append(self.ledger.charge(study, round, query, cost, at=self._clock()), also)
 
@@ -100,5 +98,10 @@ def _row(entry: Entry) -> tuple[object, ...]:
 
 def _entry(row: sqlite3.Row) -> Entry:
     values = {name: row[name] for name in COLUMNS}
-    values |= {"kind": EntryKind(values["kind"]), "atto_delta": int(values["atto_delta"])}
+    try:
+        values |= {"kind": EntryKind(values["kind"]), "atto_delta": int(values["atto_delta"])}
+    except ValueError as problem:
+        raise InternalError(
+            Code.STORAGE, f"ledger row {values['index']} cannot be read: {problem}; restore the ledger"
+        ) from problem
     return Entry(**values)

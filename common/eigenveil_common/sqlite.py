@@ -29,9 +29,13 @@ class Database:
         self.path = path
         try:
             self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            path.chmod(0o600)
-            self._connection.row_factory = sqlite3.Row
-            self._set_up(schema, version)
+            try:
+                path.chmod(0o600)
+                self._connection.row_factory = sqlite3.Row
+                self._set_up(schema, version)
+            except BaseException:
+                self._connection.close()
+                raise
         except (sqlite3.Error, OSError) as problem:
             raise InternalError(Code.STORAGE, f"cannot open {path}: {problem}") from problem
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from eigenveil.estimator import PrivatePCA
     from eigenveil.simulator import simulate
-    from eigenveil.study import Study, parse_study
+    from eigenveil.study import Study
+    from eigenveil.study_toml import parse_study
 
 __version__ = "0.1.0"
 __all__ = ["PrivatePCA", "Study", "parse_study", "simulate"]
@@ -20,7 +21,7 @@ __all__ = ["PrivatePCA", "Study", "parse_study", "simulate"]
 _HOMES = {
     "PrivatePCA": "eigenveil.estimator",
     "Study": "eigenveil.study",
-    "parse_study": "eigenveil.study",
+    "parse_study": "eigenveil.study_toml",
     "simulate": "eigenveil.simulator",
 }
 

@@ -6,9 +6,11 @@ from typing import Any
 
 from eigenveil.accounting import MICRO, epsilon_at
 from eigenveil.plan import Plan
+from eigenveil.planner import doubts
 from eigenveil.query import NAMES, Query
 from eigenveil.rehearsal import rehearse
-from eigenveil.study import Neighbours, study_to_dict
+from eigenveil.study import Neighbours
+from eigenveil.study_toml import study_to_dict
 
 # A record replaced is a record removed and one added: mu doubles, so rho quadruples.
 REPLACED = 4
@@ -39,7 +41,7 @@ def explain(plan: Plan) -> dict[str, Any]:
         "rounds": [_round(query) for query in queries],
         "bytes_per_site": sum(8 * query.ask.length for query in queries),
         "micro_rho": plan.micro_rho,
-        "warnings": list(study.warnings()),
+        "warnings": [*study.warnings(), *doubts(study)],
     }
 
 

@@ -12,14 +12,18 @@ from fractions import Fraction
 from typing import Protocol
 
 import numpy as np
-import opendp.prelude as dp
+from opendp.domains import atom_domain, vector_domain
+from opendp.measurements import make_gaussian
+from opendp.metrics import l2_distance
+from opendp.mod import enable_features
 
 from eigenveil.accounting import MICRO
 from eigenveil.ints import IntArray, frozen
 from eigenveil.query import Ask, Gram
 from eigenveil.study import Neighbours
 
-dp.enable_features("contrib")
+# Not `opendp.prelude`: where scikit-learn is installed, that imports all of it, a second a process.
+enable_features("contrib")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +75,8 @@ class OsNoise:
 def _gaussian(block: Block) -> IntArray:
     if block.count == 0:
         return np.zeros(0, dtype=np.int64)
-    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
-    mechanism = dp.m.make_gaussian(*space, scale=block.sigma)
+    space = vector_domain(atom_domain(T="i64")), l2_distance(T="f64")
+    mechanism = make_gaussian(*space, scale=block.sigma)
     return np.asarray(mechanism([0] * block.count), dtype=np.int64)
 
 

@@ -16,7 +16,8 @@ from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.ints import canonical, digest
 from eigenveil.planner import choose
 from eigenveil.query import ROW_BITS, Gram, check_no_overflow, row_norm_limit
-from eigenveil.study import Algorithm, Study, study_from_dict, study_to_dict
+from eigenveil.study import Algorithm, Study
+from eigenveil.study_toml import study_from_dict, study_to_dict
 
 PLAN_VERSION = 1
 

@@ -92,13 +92,17 @@ def _figures(
     variance = np.array(result["explained_variance"])
     columns, covariance = result["columns"], result["covariance"]
     band = float(result["noise_scale"])
-    every, noise = None, None
-    if covariance is not None:
-        every = np.linalg.eigvalsh(np.array(covariance))[::-1]
+    left = len(columns) - len(variance)
+    if covariance is None:
+        # Only the sum over the other directions was released: show its even share.
+        share = max(0.0, result["total_variance"] - float(variance.sum())) / max(left, 1)
+        others, noise = np.full(min(left, 6), share), None
+    else:
+        others = np.linalg.eigvalsh(np.array(covariance))[::-1][len(variance) :]
         # The spectral edge of a symmetric Gaussian matrix with off-diagonal sd `band` / sqrt 2.
         noise = band * math.sqrt(2 * len(columns))
     pictures = {
-        "scree": scree(variance, every, band, noise),
+        "scree": scree(variance, others, band, noise),
         "loadings": loadings(components, columns),
     }
     if len(components) >= 2:

@@ -13,9 +13,9 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from eigenveil.ints import FloatArray
+from eigenveil.ints import FloatArray, IntArray
 
-INK, SOFT, GRID, BLUE, PALE = "#1c2733", "#5b6b7b", "#dfe5ec", "#1f5fa8", "#b9cde4"
+INK, SOFT, GRID, BLUE, PALE, RED = "#1c2733", "#5b6b7b", "#dfe5ec", "#1f5fa8", "#b9cde4", "#a8321f"
 GROUPS = ("#1f5fa8", "#d1661c", "#3a8f5c", "#8b5fbf", "#b0902a", "#6b7785")  # told apart by the colour-blind
 MOST_BARS = 20
 MOST_COLUMNS = 48
@@ -84,27 +84,36 @@ def label(name: str, most: int = 30) -> str:
     return clean if len(clean) <= most else clean[: most - 1] + "…"
 
 
-def scree(chosen: FloatArray, everything: FloatArray | None, band: float, noise: float | None) -> str:
+def scree(chosen: FloatArray, others: FloatArray, band: float, noise: float | None) -> str:
     """Explained variances with a band of two noise standard deviations.
 
-    Shape: chosen (k,), falling; everything (d,) all eigenvalues of the released covariance, or None.
-    `noise` is the variance that noise alone would show, or None if unknown.
+    Shape: chosen (k,), falling; others (d - k,), the variances along the other directions. `noise` is
+    the variance that noise alone would show, or None if unknown.
     """
-    shown = chosen if everything is None else np.concatenate([chosen, everything[len(chosen) :]])
-    shown = shown[: max(MOST_BARS, len(chosen))]
+    shown = np.concatenate([chosen, others])[: max(MOST_BARS, len(chosen))]
 
     def paint(figure: Figure) -> None:
         axes = figure.add_subplot()
         at = np.arange(1, len(shown) + 1)
         colours = [BLUE if i < len(chosen) else PALE for i in range(len(shown))]
         axes.bar(at, shown, width=0.62, color=colours, zorder=2)
-        axes.errorbar(at, shown, yerr=2 * band, fmt="none", ecolor=INK, elinewidth=1.1, capsize=3.5, zorder=3)
+        sure = slice(0, len(chosen))
+        axes.errorbar(
+            at[sure],
+            shown[sure],
+            yerr=2 * band,
+            fmt="none",
+            ecolor=INK,
+            elinewidth=1.1,
+            capsize=3.5,
+            zorder=3,
+        )
         if noise is not None:
-            axes.axhline(noise, color="#b3402e", lw=1.1, ls=(0, (5, 3)), zorder=4)
+            axes.axhline(noise, color=RED, lw=1.1, ls=(0, (5, 3)), zorder=4)
             axes.annotate(
                 "below this line a direction may be noise",
                 (1, noise), xycoords=("axes fraction", "data"), xytext=(-2, 4),
-                textcoords="offset points", ha="right", color="#b3402e", fontsize=9,
+                textcoords="offset points", ha="right", color=RED, fontsize=9,
             )  # fmt: skip
         axes.set_xticks(at)
         axes.set_xlim(0.3, max(len(shown), 4) + 0.7)
@@ -162,24 +171,38 @@ def biplot(arrows: FloatArray, columns: Sequence[str], projection: Projection | 
 
     Shape: arrows (d, 2).
     """
+    cloud = projection is not None and len(projection.points) > 0
+    points = projection.points[:, :2] if projection is not None and cloud else np.zeros((1, 2))
+    reach = 0.85 * float(np.quantile(np.abs(points), 0.995)) or 1.0
+    longest = float(np.linalg.norm(arrows, axis=1).max()) or 1.0
+    tips = arrows * (reach / longest)
+    named = np.argsort(-np.linalg.norm(tips, axis=1), kind="stable")[:MOST_LABELS]
+    labels = _place(tips, named, reach)
+    low = min(float(points[:, 0].min()), -2.0 * reach if any(x < 0 for x, _ in labels.values()) else 0.0)
+    high = max(float(points[:, 0].max()), 2.0 * reach if any(x > 0 for x, _ in labels.values()) else 0.0)
+    tall = 1.1 * max(
+        float(np.quantile(np.abs(points[:, 1]), 0.998)), *(abs(y) for _, y in labels.values()), 0.5 * reach
+    )
 
     def paint(figure: Figure) -> None:
         axes = figure.add_subplot()
-        reach = 1.0
-        if projection is not None and len(projection.points):
+        if projection is not None and cloud:
             _cloud(axes, projection)
-            reach = 0.85 * float(np.quantile(np.abs(projection.points[:, :2]), 0.995))
-        longest = float(np.linalg.norm(arrows, axis=1).max()) or 1.0
-        _arrows(axes, arrows * (reach / longest), columns, reach)
+        else:
+            axes.set_xticks([])  # without records the arrows have no scale of their own
+            axes.set_yticks([])
+        _arrows(axes, tips, columns, labels)
         axes.axhline(0, color=GRID, lw=0.8, zorder=0)
         axes.axvline(0, color=GRID, lw=0.8, zorder=0)
+        axes.set_xlim(low - 0.15 * reach, high + 0.15 * reach)
+        axes.set_ylim(-tall, tall)
         axes.set_aspect("equal")
         axes.set_xlabel("component 1")
         axes.set_ylabel("component 2")
         for side in axes.spines.values():
             side.set_visible(False)
 
-    return _draw(5.6, paint)
+    return _draw(min(7.5, 0.6 + 0.92 * WIDTH * 2 * tall / (high - low + 0.3 * reach)), paint)
 
 
 def _cloud(axes: Axes, projection: Projection) -> None:
@@ -194,36 +217,37 @@ def _cloud(axes: Axes, projection: Projection) -> None:
         axes.legend(loc="upper left", markerscale=1.8, handletextpad=0.2)
 
 
-def _arrows(axes: Axes, tips: FloatArray, columns: Sequence[str], reach: float) -> None:
-    lengths = np.linalg.norm(tips, axis=1)
-    named = np.argsort(-lengths, kind="stable")[:MOST_LABELS]
+def _arrows(
+    axes: Axes, tips: FloatArray, columns: Sequence[str], labels: dict[int, tuple[float, float]]
+) -> None:
     for i, tip in enumerate(tips):
-        strong = i in named
+        strong = i in labels
         axes.annotate(
             "", xy=(tip[0], tip[1]), xytext=(0, 0),
             arrowprops={"arrowstyle": "-|>" if strong else "-", "color": INK if strong else SOFT,
                         "lw": 1.1 if strong else 0.5, "alpha": 0.9 if strong else 0.4,
                         "shrinkA": 0, "shrinkB": 0},
         )  # fmt: skip
-    for side in (-1, 1):
-        mine = [int(i) for i in named if (1 if tips[i, 0] >= 0 else -1) == side]
-        _side_labels(axes, tips, mine, columns, side * 1.3 * reach, 0.135 * reach)
-    axes.set_xlim(-2.1 * reach, 2.1 * reach)
-    axes.set_ylim(-1.3 * reach, 1.3 * reach)
-
-
-def _side_labels(
-    axes: Axes, tips: FloatArray, mine: list[int], columns: Sequence[str], x: float, gap: float
-) -> None:
-    """Names in a column beside the arrows, in the order of the tips and never on top of each other."""
-    mine = sorted(mine, key=lambda i: float(tips[i, 1]))
-    heights = [float(tips[i, 1]) for i in mine]
-    for j in range(1, len(mine)):
-        heights[j] = max(heights[j], heights[j - 1] + gap)
-    shift = (sum(heights) - sum(float(tips[i, 1]) for i in mine)) / max(len(mine), 1)
-    for i, height in zip(mine, heights, strict=True):
+    for i, (x, y) in labels.items():
         axes.annotate(
-            label(columns[i]), xy=(tips[i, 0], tips[i, 1]), xytext=(x, height - shift),
+            label(columns[i]), xy=(tips[i, 0], tips[i, 1]), xytext=(x, y),
             ha="left" if x > 0 else "right", va="center", fontsize=9, annotation_clip=False,
             arrowprops={"arrowstyle": "-", "color": SOFT, "lw": 0.5, "alpha": 0.7, "shrinkB": 1},
         )  # fmt: skip
+
+
+def _place(tips: FloatArray, named: IntArray, reach: float) -> dict[int, tuple[float, float]]:
+    """Where each name goes: a column on either side, in the order of the tips, never on top of another."""
+    places: dict[int, tuple[float, float]] = {}
+    for side in (-1, 1):
+        mine = [int(i) for i in named if (1 if tips[i, 0] >= 0 else -1) == side]
+        mine.sort(key=lambda i: float(tips[i, 1]))
+        heights = [float(tips[i, 1]) for i in mine]
+        for j in range(1, len(mine)):
+            heights[j] = max(heights[j], heights[j - 1] + 0.135 * reach)
+        shift = sum(heights) - sum(float(tips[i, 1]) for i in mine)
+        places |= {
+            i: (side * 1.25 * reach, height - shift / len(mine))
+            for i, height in zip(mine, heights, strict=True)
+        }
+    return places

@@ -23,6 +23,8 @@ from eigenveil_server.setup import Layout, create, deny_identity, join_file
 from eigenveil_server.status import report, text
 
 STOP_SECONDS = 10.0
+
+
 def _exit_codes() -> str:
     codes: dict[int, list[str]] = {0: ["done"], INTERRUPTED: ["interrupted"]}
     for code, rule in TABLE.items():
@@ -68,8 +70,9 @@ def init(folder: Path, as_json: bool, **values: str | int | float) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Errors as JSON; the serving line always is.")
 def serve(config_path: Path, as_json: bool) -> None:
     """Serve until SIGTERM or SIGINT. Studies that were under way are resumed."""
+    config = load(config_path, Config)
     log.to_stderr()
-    asyncio.run(_serve(load(config_path, Config)))
+    asyncio.run(_serve(config))
     _leave()
 
 

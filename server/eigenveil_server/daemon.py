@@ -8,11 +8,6 @@ import os
 from dataclasses import dataclass
 from typing import IO, NoReturn
 
-# gRPC has no switch for the least TLS version, but offering only a cipher suite of TLS 1.2 that
-# nobody can negotiate (it needs a shared key, and there is none) leaves TLS 1.3. The gate checks
-# the version of every call as well.
-os.environ.setdefault("GRPC_SSL_CIPHER_SUITES", "PSK-AES128-CBC-SHA")
-
 import grpc
 
 from eigenveil.errors import Code, InternalError, RequestError
@@ -34,6 +29,7 @@ from eigenveil_server.leaf import Leaf
 from eigenveil_server.registry import Registry
 from eigenveil_server.resources import Fatal, Resources
 from eigenveil_server.service import Service
+from eigenveil_server.uploads import Uploads
 
 STOP_SECONDS = 2.0
 ENROL_BYTES = 64 * 1024
@@ -84,7 +80,7 @@ class Daemon:
         store = open_store(config.files.database)
         self.resources = Resources.of(config, keys, store, clock=clock, noise=noise or OsNoise(), fatal=fatal)
         self.registry = Registry(store, config.federation, clock)
-        self.engine = Engine(self.resources, config.federation)
+        self.engine = Engine(self.resources, config.federation, Uploads(config.max_uploads))
         self._leaf = Leaf(config, keys, clock)
         self._peers = Peers(self.registry, config.federation, clock)
 

@@ -10,7 +10,8 @@ from collections.abc import Collection
 from eigenveil.errors import Code, RequestError
 from eigenveil.plan import Plan, make_plan
 from eigenveil.rehearsal import rehearse
-from eigenveil.study import Study, parse_study
+from eigenveil.study import Study
+from eigenveil.study_toml import parse_study
 from eigenveil.wire import query_to_proto
 from eigenveil_common.rpc import MESSAGE_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -20,17 +21,20 @@ from eigenveil_server.resources import Resources
 from eigenveil_server.run import StudyRun
 from eigenveil_server.states import StudyState
 from eigenveil_server.studies import StoredStudy
+from eigenveil_server.uploads import Uploads
 
 SUBMISSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 ENVELOPE_BYTES = 64 * 1024  # what a message holds besides the plan and the query
+Place = tuple[str, int]  # a study's digest and a round
 OFFER_AGAIN = 1.0  # seconds after which a round is offered to a site that says it answered it [R5]
 
 
 class Engine:
     """The running studies. `closing` makes every long poll answer at once."""
 
-    def __init__(self, resources: Resources, federation: str) -> None:
+    def __init__(self, resources: Resources, federation: str, uploads: Uploads) -> None:
         self._resources = resources
+        self.uploads = uploads
         self._federation = federation
         self._submitting = asyncio.Lock()
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -167,22 +171,25 @@ class Engine:
         return run is not None and run.inbox is not None and run.inbox.query.round == round
 
     async def next_work(
-        self, site: str, known: frozenset[str], answered: frozenset[tuple[str, int]], seconds: float
+        self, site: str, known: frozenset[str], answered: frozenset[Place], seconds: float
     ) -> pb.NextWorkResponse:
         """What `site` should do next; waits up to `seconds` for something [R5]."""
         loop = asyncio.get_running_loop()
         start = loop.time()
         while True:
             waited = loop.time() - start
-            claims = answered if waited < OFFER_AGAIN else frozenset[tuple[str, int]]()
+            claims = answered if waited < OFFER_AGAIN else self._moving(site, answered)
             found = self._work(site, known, claims)
             if found is not None or waited >= seconds or self.closing:
                 return found or pb.NextWorkResponse()
-            until = OFFER_AGAIN if claims and seconds > OFFER_AGAIN else seconds
-            await self._resources.bell.wait(until - waited)
+            left = seconds - waited
+            await self._resources.bell.wait(min(left, OFFER_AGAIN) if answered else left)
+
+    def _moving(self, site: str, answered: frozenset[Place]) -> frozenset[Place]:
+        return frozenset(place for place in answered if self.uploads.moving((*place, site)))
 
     def _work(
-        self, site: str, known: frozenset[str], answered: frozenset[tuple[str, int]]
+        self, site: str, known: frozenset[str], answered: frozenset[Place]
     ) -> pb.NextWorkResponse | None:
         ended = [
             pb.StudyEnd(plan_digest=bytes.fromhex(digest), state=self._ended[digest].proto)

@@ -95,8 +95,8 @@ class StudyRun:
         if self._cancelled:
             raise Cancelled
         self._round = RoundState.PLANNED
-        self._prepare_noise(query)
         inbox = await self._open(query)
+        self._prepare_noise(query)  # only now: the question leaves first, then the sites compute
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(inbox.ready.wait(), self.plan.study.federation.deadline_seconds)
         answers = inbox.close()

@@ -11,7 +11,7 @@ from eigenveil.explain import explain
 from eigenveil.identity import Role
 from eigenveil.ints import from_bytes
 from eigenveil.plan import make_plan
-from eigenveil.study import parse_study
+from eigenveil.study_toml import parse_study
 from eigenveil.wire import digest_from_bytes
 from eigenveil_common.rpc import (
     CHUNK_BYTES,
@@ -30,7 +30,7 @@ from eigenveil_server.registry import Registry
 from eigenveil_server.resources import Resources
 from eigenveil_server.states import StudyState, decline_word
 from eigenveil_server.studies import StoredStudy
-from eigenveil_server.uploads import Upload, Uploads
+from eigenveil_server.uploads import Upload
 
 RELEASE_PART_BYTES = 3 * 2**20
 MOST_LISTED = 4096  # plans or rounds that one NextWork may name
@@ -47,7 +47,7 @@ class Service(CoordinatorServicer):
         self._engine = engine
         self._registry = registry
         self._intake = Intake(resources)
-        self._uploads = Uploads(config.max_uploads)
+        self._uploads = engine.uploads
         self._watches = 0
 
     async def Hello(self, request: pb.HelloRequest, context: Context) -> pb.HelloResponse:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -10,6 +11,7 @@ from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil_common.rpc import CHUNK_BYTES
 
 UPLOAD_ID_BYTES = 16
+STALLED_SECONDS = 10.0  # an upload without a chunk for so long no longer counts as under way
 Key = tuple[str, int, str]
 
 
@@ -26,6 +28,7 @@ class Upload:
     total_bytes: int
     chunks: dict[int, bytes] = field(default_factory=dict)
     committed: bool = False
+    moved_at: float = field(default_factory=time.monotonic)
 
     @property
     def key(self) -> Key:
@@ -52,6 +55,7 @@ class Upload:
             raise PeerError(
                 Code.BAD_CONTRIBUTION, f"chunk {index} has {len(data)} bytes where {wanted} are due"
             )
+        self.moved_at = time.monotonic()
         if not self.committed:
             self.chunks.setdefault(index, data)
 
@@ -122,6 +126,11 @@ class Uploads:
         )
         self._by_id[upload.id] = self._by_key[key] = upload
         return upload
+
+    def moving(self, key: Key) -> bool:
+        """Whether this answer is on its way, so that nobody need ask for it again."""
+        upload = self._by_key.get(key)
+        return upload is not None and time.monotonic() - upload.moved_at < STALLED_SECONDS
 
     def get(self, id: bytes, site: str) -> Upload:
         """An open upload of this site.

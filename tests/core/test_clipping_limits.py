@@ -176,7 +176,11 @@ def test_only_integers_of_64_bits_become_a_question(bad: list[object]) -> None:
 
 
 def test_a_sum_that_could_leave_the_exact_range_is_refused_exactly_at_the_limit() -> None:
-    asks: list[Ask] = [Count(), Gram(centre=frozen([0]), radius=S), Gradient(field=extreme_field(2, 1), radius=3)]
+    asks: list[Ask] = [
+        Count(),
+        Gram(centre=frozen([0]), radius=S),
+        Gradient(field=extreme_field(2, 1), radius=3),
+    ]
     for ask in asks:
         most = (2**62 - 1) // ask.bound()
         check_no_overflow(ask, most)

@@ -134,7 +134,7 @@ def small_problems(draw: st.DrawFn) -> tuple[GridRows, Ask]:
     return rows.astype(np.int16), draw(st.sampled_from(asks))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(small_problems())
 def test_small_problems_agree_with_the_reference(problem: tuple[GridRows, Ask]) -> None:
     rows, ask = problem

@@ -78,7 +78,9 @@ def test_sigma_is_exact_from_above_and_not_wasteful(name: str, price: int, neigh
 
 
 @given(
-    radius=st.integers(1, row_norm_limit(3)), price=st.integers(1, 10**12), neighbours=st.sampled_from(Neighbours)
+    radius=st.integers(1, row_norm_limit(3)),
+    price=st.integers(1, 10**12),
+    neighbours=st.sampled_from(Neighbours),
 )
 def test_sigma_is_exact_for_any_radius_and_price(radius: int, price: int, neighbours: Neighbours) -> None:
     ask = ClippedSum(centre=frozen([0, 0, 0]), radius=radius)

@@ -22,7 +22,7 @@ from eigenveil.ints import FloatArray, IntArray, to_bytes
 from eigenveil.plan import Plan, plan_from_json
 from eigenveil.query import Query
 from eigenveil.site import Site
-from eigenveil.study import parse_study
+from eigenveil.study_toml import parse_study
 from eigenveil.wire import query_from_proto
 from eigenveil_common.rpc import CHUNK_BYTES, OPTIONS, error_from
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -151,9 +151,7 @@ class Client:
         for index, start in enumerate(range(0, len(message.values), CHUNK_BYTES)):
             if index not in opened.have:
                 data = message.values[start : start + CHUNK_BYTES]
-                await self.stub.PutChunk(
-                    pb.PutChunkRequest(upload=opened.upload, index=index, data=data)
-                )
+                await self.stub.PutChunk(pb.PutChunkRequest(upload=opened.upload, index=index, data=data))
         return await self.stub.Commit(pb.CommitRequest(upload=opened.upload))
 
     async def serve(self, values: FloatArray) -> None:
@@ -274,9 +272,7 @@ class Rig:
             days=changes.get("days", 1.0),
             hosts=changes.get("hosts", ()),
         )
-        return Credentials(
-            name=identity.name, key=key_to_pem(key), certificate=pem(certificate), ca=self.ca
-        )
+        return Credentials(name=identity.name, key=key_to_pem(key), certificate=pem(certificate), ca=self.ca)
 
 
 def no_fatal(problem: InternalError) -> NoReturn:
@@ -336,3 +332,10 @@ async def refusal(call: Any) -> EigenveilError:
 def parsed(toml: str) -> Any:
     """The study that `toml` says."""
     return parse_study(toml)
+
+
+async def uncertified_hello(rig: Rig, port: int) -> pb.HelloResponse:
+    """Hello from nobody."""
+    credentials = grpc.ssl_channel_credentials(rig.ca)
+    async with grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials) as channel:
+        return await CoordinatorStub(channel).Hello(pb.HelloRequest(version_min=1, version_max=1))

@@ -170,7 +170,9 @@ REFUSED: list[tuple[str, dict[str, Any], Any, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("parameters", "x", "message"), [r[1:] for r in REFUSED], ids=[r[0] for r in REFUSED])
+@pytest.mark.parametrize(
+    ("parameters", "x", "message"), [r[1:] for r in REFUSED], ids=[r[0] for r in REFUSED]
+)
 def test_bad_input_is_refused(parameters: dict[str, Any], x: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         PrivatePCA(**{"n_components": 2, "bounds": BOUNDS, **parameters}).fit(x)

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import grpc
 import numpy as np
@@ -44,6 +45,8 @@ from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 
 FEDERATION = "test-federation"
 SITE = "hospital-a"
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+FULL_DISK = "CREATE TRIGGER full BEFORE INSERT ON egress BEGIN SELECT RAISE(ABORT, 'full'); END"
 PRIVATE = (Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
@@ -147,9 +150,25 @@ def work(query: Query | None, plan: pb.SignedPlan | None = None) -> pb.NextWorkR
     return pb.NextWorkResponse(plan=plan, query=message)
 
 
+class Analysts(rpc.CoordinatorServicer):
+    """The half of the service that sites never call."""
+
+    async def _never(self, request: object, context: Context) -> Any:
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "only for analysts")
+
+    SubmitStudy = ExplainStudy = ListStudies = _never
+    CancelStudy = GetRelease = _never
+
+    def WatchStudy(self, request: object, context: Context) -> AsyncIterator[pb.StudyEvent]:
+        raise NotImplementedError("only for analysts")
+
+
 @dataclass
-class Coordinator(rpc.CoordinatorServicer):
-    """Hands out scripted work in order and keeps what it is sent. `lose` holds calls whose answers are lost."""
+class Coordinator(Analysts):
+    """Hands out scripted work in order and keeps what it is sent.
+
+    `lose` names calls whose answers are lost; `forget` calls before which uploads are forgotten.
+    """
 
     work: list[pb.NextWorkResponse] = field(default_factory=list)
     asked: list[pb.NextWorkRequest] = field(default_factory=list)
@@ -160,22 +179,25 @@ class Coordinator(rpc.CoordinatorServicer):
     lose: list[str] = field(default_factory=list)
     forget: list[str] = field(default_factory=list)
     hellos: int = 0
+    version: int = 1
+    clock_lag_ms: int = 0
 
-    async def _maybe_lose(self, name: str, context: grpc.aio.ServicerContext) -> None:
+    async def _maybe_lose(self, name: str, context: Context) -> None:
         if name in self.lose:
             self.lose.remove(name)
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the network ate the answer")
 
-    async def Hello(self, request: pb.HelloRequest, context: grpc.aio.ServicerContext) -> pb.HelloResponse:
+    async def Hello(self, request: pb.HelloRequest, context: Context) -> pb.HelloResponse:
         self.hellos += 1
         limits = pb.Limits(message_bytes=2**22, inline_bytes=2**20, chunk_bytes=2**20, long_poll_ms=30_000)
         return pb.HelloResponse(
-            version=1, federation=FEDERATION, unix_time_ms=int(time.time() * 1000), limits=limits
+            version=self.version,
+            federation=FEDERATION,
+            unix_time_ms=int(time.time() * 1000) - self.clock_lag_ms,
+            limits=limits,
         )
 
-    async def NextWork(
-        self, request: pb.NextWorkRequest, context: grpc.aio.ServicerContext
-    ) -> pb.NextWorkResponse:
+    async def NextWork(self, request: pb.NextWorkRequest, context: Context) -> pb.NextWorkResponse:
         self.asked.append(request)
         while not self.work:
             await asyncio.sleep(0.005)
@@ -183,30 +205,22 @@ class Coordinator(rpc.CoordinatorServicer):
         await self._maybe_lose("NextWork", context)
         return answer
 
-    async def Contribute(
-        self, request: pb.ContributeRequest, context: grpc.aio.ServicerContext
-    ) -> pb.ContributeResponse:
+    async def Contribute(self, request: pb.ContributeRequest, context: Context) -> pb.ContributeResponse:
         self.contributions.append(request)
         await self._maybe_lose("Contribute", context)
         return pb.ContributeResponse()
 
-    async def Decline(
-        self, request: pb.DeclineRequest, context: grpc.aio.ServicerContext
-    ) -> pb.DeclineResponse:
+    async def Decline(self, request: pb.DeclineRequest, context: Context) -> pb.DeclineResponse:
         self.declines.append(request)
         return pb.DeclineResponse()
 
-    async def OpenUpload(
-        self, request: pb.OpenUploadRequest, context: grpc.aio.ServicerContext
-    ) -> pb.OpenUploadResponse:
+    async def OpenUpload(self, request: pb.OpenUploadRequest, context: Context) -> pb.OpenUploadResponse:
         self.opened.append(request)
         key = next(iter(self.uploads), b"") or bytes([len(self.opened)]) * 16
         held = self.uploads.setdefault(key, {})
         return pb.OpenUploadResponse(upload=key, have=sorted(held))
 
-    async def PutChunk(
-        self, request: pb.PutChunkRequest, context: grpc.aio.ServicerContext
-    ) -> pb.PutChunkResponse:
+    async def PutChunk(self, request: pb.PutChunkRequest, context: Context) -> pb.PutChunkResponse:
         if "PutChunk" in self.forget:
             self.forget.remove("PutChunk")
             self.uploads.clear()
@@ -218,9 +232,7 @@ class Coordinator(rpc.CoordinatorServicer):
         await self._maybe_lose("PutChunk", context)
         return pb.PutChunkResponse()
 
-    async def Commit(
-        self, request: pb.CommitRequest, context: grpc.aio.ServicerContext
-    ) -> pb.ContributeResponse:
+    async def Commit(self, request: pb.CommitRequest, context: Context) -> pb.ContributeResponse:
         held, opening = self.uploads[request.upload], self.opened[-1]
         values = b"".join(held[index] for index in sorted(held))
         assert len(values) == opening.total_bytes
@@ -258,9 +270,7 @@ class Stage:
 
     def worker(self, store: SiteStore) -> SiteWorker:
         identity = load_identity(self.config.identity)
-        return SiteWorker(
-            identity, self.config.policy, store, partial(records.load, self.config.records)
-        )
+        return SiteWorker(identity, self.config.policy, store, partial(records.load, self.config.records))
 
     def signed(self, plan: Plan) -> pb.SignedPlan:
         return self.authority.sign(plan.to_json())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,13 +18,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import Role
 from eigenveil_client.identity_store import enrol, load_identity
-from eigenveil_client.tls import split_address
+from eigenveil_client.tls import split_address, verified_channel
 from eigenveil_client.transport import LONGEST_PAUSE, call, open_channel, pause
 from eigenveil_common.files import write_secret
 from eigenveil_common.rpc import CODE_KEY
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
-from tests.site.support import FEDERATION, SITE, Authority, Coordinator, Leaf, Stage, store_identity
+from tests.site.support import FEDERATION, SITE, Authority, Context, Coordinator, Leaf, Stage, store_identity
 
 URI = f"eigenveil://{FEDERATION}/site/{SITE}"
 
@@ -40,12 +41,10 @@ class Enrolment(rpc.EnrolmentServicer):
         self.release_key = authority.release_public
         self.requests: list[pb.EnrolRequest] = []
 
-    async def Enrol(self, request: pb.EnrolRequest, context: grpc.aio.ServicerContext) -> pb.EnrolResponse:
+    async def Enrol(self, request: pb.EnrolRequest, context: Context) -> pb.EnrolResponse:
         self.requests.append(request)
         if request.token != "right":
-            await context.abort(
-                grpc.StatusCode.PERMISSION_DENIED, "no such token", ((CODE_KEY, "identity"),)
-            )
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, "no such token", ((CODE_KEY, "identity"),))
         if len(self.requests) <= self.lost:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "lost")
         key = x509.load_der_x509_csr(request.csr_der).public_key()
@@ -62,9 +61,7 @@ class Enrolment(rpc.EnrolmentServicer):
 async def listening(servicer: Enrolment, leaf: Leaf) -> AsyncIterator[int]:
     server = grpc.aio.server()
     rpc.add_EnrolmentServicer_to_server(servicer, server)
-    port = server.add_secure_port(
-        "127.0.0.1:0", grpc.ssl_server_credentials([(leaf.key, leaf.certificate)])
-    )
+    port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([(leaf.key, leaf.certificate)]))
     await server.start()
     try:
         yield port
@@ -72,9 +69,7 @@ async def listening(servicer: Enrolment, leaf: Leaf) -> AsyncIterator[int]:
         await server.stop(0)
 
 
-def enrolling(
-    folder: Path, servicer: Enrolment, *, leaf: Leaf | None = None, role: Role | None = Role.SITE, **join: str
-) -> None:
+def enrolling(folder: Path, servicer: Enrolment, leaf: Leaf | None = None, **join: str) -> None:
     """Enrol `folder` at `servicer` with a join file of these values."""
     authority = servicer.authority
 
@@ -87,7 +82,7 @@ def enrolling(
             }  # fmt: skip
             path = folder.parent / "join.json"
             write_secret(path, json.dumps(values | join).encode())
-            await asyncio.to_thread(enrol, path, folder, role)
+            await asyncio.to_thread(enrol, path, folder, Role.SITE)
 
     asyncio.run(scenario())
 
@@ -179,7 +174,7 @@ def test_the_token_is_shown_to_the_coordinator_only(tmp_path: Path) -> None:
 )
 def test_a_join_file_that_is_none_is_refused(tmp_path: Path, join: dict[str, str], message: str) -> None:
     with pytest.raises(RequestError, match=message):
-        enrolling(tmp_path / "identity", Enrolment(Authority()), **join)
+        enrolling(tmp_path / "identity", Enrolment(Authority()), None, **join)
 
 
 def test_a_refused_token_is_the_coordinators_error(tmp_path: Path) -> None:
@@ -217,16 +212,18 @@ def test_a_damaged_or_expired_identity_is_refused(stage: Stage) -> None:
 def test_a_call_is_repeated_until_it_is_answered_and_no_longer(stage: Stage) -> None:
     async def scenario() -> None:
         coordinator = Coordinator(lose=["Contribute"] * 2)
-        async with stage.serving(coordinator):
-            async with await open_channel(load_identity(stage.config.identity)) as channel:
-                stub = rpc.CoordinatorStub(channel)
-                await call(stub.Contribute, pb.ContributeRequest(), attempts=3)
-                coordinator.lose = ["Contribute"] * 2
-                with pytest.raises(PeerError) as caught:
-                    await call(stub.Contribute, pb.ContributeRequest(), attempts=2)
-                assert caught.value.code is Code.UNREACHABLE
-                with pytest.raises(PeerError, match="unimplemented"):
-                    await call(stub.ListStudies, pb.ListStudiesRequest())
+        async with (
+            stage.serving(coordinator),
+            await open_channel(load_identity(stage.config.identity)) as channel,
+        ):
+            stub = rpc.CoordinatorStub(channel)
+            await call(stub.Contribute, pb.ContributeRequest(), attempts=3)
+            coordinator.lose = ["Contribute"] * 2
+            with pytest.raises(PeerError) as caught:
+                await call(stub.Contribute, pb.ContributeRequest(), attempts=2)
+            assert caught.value.code is Code.UNREACHABLE
+            with pytest.raises(PeerError, match="unimplemented"):
+                await call(stub.ListStudies, pb.ListStudiesRequest())
         with pytest.raises(PeerError) as caught:
             await open_channel(load_identity(stage.config.identity))
         assert caught.value.code is Code.UNREACHABLE
@@ -249,6 +246,32 @@ def test_a_channel_stays_with_the_certificate_that_was_checked(stage: Stage) -> 
     asyncio.run(scenario())
 
 
+def connect_at_most(version: ssl.TLSVersion, folder: Path) -> None:
+    """Dial a coordinator whose server speaks TLS up to `version`."""
+    authority = Authority()
+    leaf = authority.coordinator()
+    (folder / "key.pem").write_bytes(leaf.key)
+    (folder / "certificate.pem").write_bytes(leaf.certificate)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "certificate.pem", folder / "key.pem")
+    context.maximum_version = version
+
+    async def scenario() -> None:
+        server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=context)
+        async with server:
+            address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            channel = await verified_channel(address, FEDERATION, authority.pem, None)
+            await channel.close()
+
+    asyncio.run(scenario())
+
+
+def test_tls_1_3_is_spoken_and_tls_1_2_is_not(tmp_path: Path) -> None:
+    connect_at_most(ssl.TLSVersion.TLSv1_3, tmp_path)
+    with pytest.raises(PeerError):
+        connect_at_most(ssl.TLSVersion.TLSv1_2, tmp_path)
+
+
 def test_pauses_grow_are_bounded_and_jitter() -> None:
     for attempt in (0, 3, 50, 10_000):
         pauses = [pause(attempt) for _ in range(200)]
@@ -259,7 +282,13 @@ def test_pauses_grow_are_bounded_and_jitter() -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("localhost:1", ("localhost", 1)), ("[::1]:7443", ("::1", 7443)), ("h:70000", None), ("h", None), (":1", None)],
+    [
+        ("localhost:1", ("localhost", 1)),
+        ("[::1]:7443", ("::1", 7443)),
+        ("h:70000", None),
+        ("h", None),
+        (":1", None),
+    ],
 )
 def test_addresses(text: str, expected: tuple[str, int] | None) -> None:
     if expected is None:

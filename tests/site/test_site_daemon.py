@@ -24,6 +24,7 @@ from tests.site.support import (
     Stage,
     a_plan,
     a_study,
+    store_identity,
     until,
     work,
     write_records,
@@ -80,6 +81,74 @@ def test_the_next_question_is_asked_before_the_answer_is_delivered(stage: Stage)
     assert len({sent.SerializeToString() for sent in coordinator.contributions}) == 1
 
 
+def test_neither_the_log_nor_the_egress_ledger_holds_a_value(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "eigenveil.site")
+    write_records(stage.config.records, rows=4321)
+    plan = a_plan()
+    coordinator = Coordinator(work=script(stage, plan, queries(plan)))
+
+    async def scenario() -> str:
+        async with stage.serving(coordinator), stage.daemon() as store:
+            await until(lambda: len(coordinator.contributions) == len(queries(plan)))
+            return " ".join(f"{row.kind} {row.bytes} {row.meaning}" for row in store.egress.rows())
+
+    shown = asyncio.run(scenario()) + " ".join(record.getMessage() for record in caplog.records)
+    count = from_bytes(coordinator.contributions[0].values, (1,))
+    assert count.tolist() == [4321]
+    assert "4321" not in shown
+    gram = from_bytes(coordinator.contributions[-1].values, (6,))
+    assert not any(str(value) in shown for value in gram.tolist())
+
+
+def test_another_protocol_version_is_waited_out(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "eigenveil.site")
+    coordinator = Coordinator(version=2)
+
+    async def scenario() -> None:
+        async with stage.serving(coordinator), stage.daemon():
+            await until(lambda: coordinator.hellos >= 2)
+            coordinator.version = 1
+            await until(lambda: bool(coordinator.asked))
+
+    asyncio.run(scenario())
+    states = [record.getMessage().split(" detail")[0] for record in caplog.records]
+    assert states == ["disconnected code=version", "connected"]
+
+
+def test_a_wrong_clock_and_an_ending_certificate_are_warned_of_once(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "eigenveil.site")
+    coordinator = Coordinator(clock_lag_ms=3_600_000, lose=["NextWork"] * 3)
+    coordinator.work = [pb.NextWorkResponse() for _ in range(3)]
+
+    async def scenario() -> None:
+        async with stage.serving(coordinator) as port:
+            store_identity(stage.authority, stage.config.identity, f"127.0.0.1:{port}", life=1.0)
+            async with stage.daemon():
+                await until(lambda: coordinator.hellos >= 3)
+
+    asyncio.run(scenario())
+    names = [record.getMessage().split()[0] for record in caplog.records]
+    assert names.count("certificate-ends-soon") == names.count("clocks-differ") == 1
+
+
+def test_a_coordinator_that_repeats_itself_is_served_ever_more_slowly(stage: Stage) -> None:
+    plan = a_plan()
+    again = [work(queries(plan)[0]) for _ in range(60)]
+    coordinator = Coordinator(work=[*script(stage, plan, queries(plan)[:1]), *again])
+
+    async def scenario() -> None:
+        async with stage.serving(coordinator), stage.daemon():
+            await asyncio.sleep(1.0)
+
+    asyncio.run(scenario())
+    assert 1 < len(coordinator.contributions) < 40
+    assert len({sent.SerializeToString() for sent in coordinator.contributions}) == 1
+
+
 def test_a_lost_connection_is_made_again_and_nothing_is_charged_twice(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -120,7 +189,9 @@ def test_an_answer_over_one_mebibyte_goes_in_chunks_that_may_get_lost(stage: Sta
     plan = a_plan(study)
     asked = queries(plan)
     gram = asked[-1]
-    coordinator = Coordinator(work=script(stage, plan, asked), lose=["PutChunk", "Commit"], forget=["PutChunk"])
+    coordinator = Coordinator(
+        work=script(stage, plan, asked), lose=["PutChunk", "Commit"], forget=["PutChunk"]
+    )
 
     async def scenario() -> None:
         async with stage.serving(coordinator), stage.daemon():
@@ -243,7 +314,7 @@ def test_what_an_honest_coordinator_never_asks_is_declined_and_alarmed(
 
     asyncio.run(scenario())
     assert [decline.reason for decline in coordinator.declines] == [PROTOCOL]
-    alarms = [record for record in caplog.records if record.levelno == logging.ERROR]
+    alarms = [r for r in caplog.records if r.levelno == logging.ERROR and r.name == "eigenveil.site"]
     assert len(alarms) == 1
     assert "declined" in alarms[0].message
 
@@ -269,7 +340,7 @@ def test_work_that_cannot_even_be_named_is_alarmed_and_survived(
     plan = a_plan()
     nonsense = [
         pb.NextWorkResponse(query=pb.Query(plan_digest=b"short")),
-        pb.NextWorkResponse(ended=[pb.StudyEnd(plan_digest=b"short", state=99)]),
+        pb.NextWorkResponse(ended=[pb.StudyEnd(plan_digest=b"short", state=pb.STUDY_STATE_FAILED)]),
     ]
     coordinator = Coordinator(work=[*nonsense, *script(stage, plan, queries(plan))])
 

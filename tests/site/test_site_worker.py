@@ -19,7 +19,7 @@ from eigenveil.study import Federation
 from eigenveil_client.site_store import SiteStore, StudyStanding
 from eigenveil_client.site_worker import Refusal, SiteWorker
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from tests.site.support import SITE, Stage, a_plan, a_stage, a_study, work, write_records
+from tests.site.support import FULL_DISK, SITE, Stage, a_plan, a_stage, a_study, work, write_records
 
 PLAN = a_plan()
 FIRST, SECOND, *_ = rehearse(PLAN)
@@ -86,7 +86,7 @@ def test_the_charge_and_the_egress_row_are_written_together_or_not_at_all(stage:
     with process(stage) as (store, worker):
         ask(stage, worker)
         with store.database.transaction() as change:
-            change.execute("CREATE TRIGGER full BEFORE INSERT ON egress BEGIN SELECT RAISE(ABORT, 'full'); END")
+            change.execute(FULL_DISK)
         with pytest.raises(InternalError) as caught:
             worker.work(work(SECOND))
         assert caught.value.code is Code.STORAGE

@@ -4,8 +4,9 @@ The audit attacks whole releases (site, sum, barrier, sampler) with the best tes
 likelihood ratio along the known change, and bounds mu of Gaussian DP from below. rho-zCDP by
 Gaussian noise is mu = sqrt(2 rho), so an honest release stays at or below it.
 
-False-alarm rate: at most 1e-6 a release (the bound's confidence; at 99 % one run in 100 would fail
-for nothing). Power: noise 10 % too low is caught, as the planted fault shows.
+False-alarm rate: at most 1e-6 an audit (the bound's confidence; at 99 % one run in 100 would fail
+for nothing). Power: with 10,000 releases noise 10 % too low is caught, as the planted fault shows;
+the shorter audits catch 20 %.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from eigenveil.study import Neighbours
 from tests.statistical.checks import mu_at_least
 from tests.support import MemoryStore, a_plan
 
-RELEASES = 10_000
+LONG, SHORT = 10_000, 3000  # releases of each data set
 MU = 3.0  # where an audit by one threshold sees best; rho = mu^2 / 2
 PRICE = int(MU**2 / 2 * MICRO)
 ZERO = frozen([0, 0])
@@ -69,19 +70,19 @@ def scales(spec: NoiseSpec) -> FloatArray:
     return np.concatenate([np.full(block.count, block.sigma) for block in spec.blocks])
 
 
-def published(plan: Plan, ask: Ask, data: GridRows, noise: NoiseSource) -> IntArray:
-    """RELEASES independent releases of one data set. Shape: (RELEASES, ask.length)."""
+def published(plan: Plan, ask: Ask, data: GridRows, noise: NoiseSource, n: int) -> IntArray:
+    """n independent releases of one data set. Shape: (n, ask.length)."""
     query = Query(plan_digest=plan.digest, round=0, ask=ask, micro_rho=PRICE)
     total = Site(data).answer(ask)
     return np.array(
         [
             barrier.release(query, total, (), plan=plan, journal=MemoryStore(), noise=noise).values
-            for _ in range(RELEASES)
+            for _ in range(n)
         ]
     )
 
 
-def audited_mu(name: str, noise: NoiseSource) -> float:
+def audited_mu(name: str, noise: NoiseSource, n: int) -> float:
     """The lower bound for mu that an attacker who knows everything else can prove."""
     ask, neighbours, data, other = PAIRS[name]
     plan = a_plan(d=2, epsilon=30.0, neighbours=neighbours)
@@ -90,18 +91,20 @@ def audited_mu(name: str, noise: NoiseSource) -> float:
     length = float(np.linalg.norm(change))
     base = Site(data).answer(ask)
     without, with_it = (
-        (published(plan, ask, part, noise) - base) / sigma @ (change / length) for part in (data, other)
+        (published(plan, ask, part, noise, n) - base) / sigma @ (change / length) for part in (data, other)
     )
     return mu_at_least(without, with_it, length / 2)
 
 
-@pytest.mark.parametrize("name", PAIRS)
-def test_no_attacker_proves_more_than_the_declared_mu(name: str) -> None:
-    mu = audited_mu(name, OsNoise())
+@pytest.mark.parametrize(
+    ("name", "n"),
+    [("clipped-sum, add-remove", LONG), ("gram, replace-one", SHORT), ("energy, add-remove", SHORT)],
+)
+def test_no_attacker_proves_more_than_the_declared_mu(name: str, n: int) -> None:
+    mu = audited_mu(name, OsNoise(), n)
     assert mu <= MU
-    assert mu >= 0.9 * MU  # the attack works: the declared guarantee is not merely loose
+    assert mu >= 0.8 * MU  # the attack works: the declared guarantee is not merely loose
 
 
-@pytest.mark.parametrize("name", ["clipped-sum, add-remove"])
-def test_the_audit_catches_noise_a_tenth_too_low(name: str) -> None:
-    assert audited_mu(name, Quieter()) > MU
+def test_the_audit_catches_noise_a_tenth_too_low() -> None:
+    assert audited_mu("clipped-sum, add-remove", Quieter(), LONG) > MU

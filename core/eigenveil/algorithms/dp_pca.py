@@ -93,7 +93,7 @@ def dp_pca(plan: Plan) -> Steps:
         records=start.records,
         total_variance=total,
         noise_scale=scale,
-        sin_error=min(1.0, weak * tail.error()) if study.radius is None else None,
+        sin_error=min(1.0, weak * tail.error(study.components)) if study.radius is None else None,
     )
 
 
@@ -109,16 +109,20 @@ class Tail:
     second: FloatArray
 
     def components(self, k: int) -> FloatArray:
-        """The leading k directions of the averaged gradients (Rayleigh-Ritz). Shape: (d, k)."""
-        total = self.first + self.second
-        q = orthonormal(total)
-        small = q.T @ total @ (self.basis.T @ q)
+        """The leading k directions of the averaged gradients. Shape: (d, k)."""
+        return self._leading(self.first + self.second, k)
+
+    def error(self, k: int) -> float:
+        """Estimated sine: 1.2 / 2 of the halves' disagreement (measured against exact components)."""
+        first, second = self._leading(self.first, k), self._leading(self.second, k)
+        return 0.6 * sin_angle(first.T, second.T)
+
+    def _leading(self, gradients: FloatArray, k: int) -> FloatArray:
+        """Rayleigh-Ritz: within the gradients' span, the k directions they stretch most."""
+        q = orthonormal(gradients)
+        small = q.T @ gradients @ (self.basis.T @ q)
         _, turn = eigenpairs((small + small.T) / 2)
         return fix_signs(q @ turn[:, :k])
-
-    def error(self) -> float:
-        """Estimated sine: the halves' disagreement, 1.2 / 2 of it (measured against exact components)."""
-        return 0.6 * sin_angle(orthonormal(self.first).T, orthonormal(self.second).T)
 
 
 def _iterate(plan: Plan, start: Centred, times: Schedule) -> Generator[Priced, Release, Tail]:

@@ -1,0 +1,167 @@
+"""The algorithms as a whole, in the simulator: right on easy data, defined on degenerate data, within budget."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from eigenveil.ints import FloatArray
+from eigenveil.linalg import eigenpairs, sin_angle
+from eigenveil.planner import choose, doubts
+from eigenveil.rehearsal import rehearse
+from eigenveil.simulator import Simulation, simulate, split_rows
+from eigenveil.study import Algorithm, Column, Federation, Neighbours, Scaling, Study
+
+BOTH = [Algorithm.GAUSS_COV, Algorithm.DP_PCA]
+
+
+def study(d: int, algorithm: Algorithm, **changes: object) -> Study:
+    base = Study(
+        name="test",
+        columns=tuple(Column(name=f"x{i}", unit="1", lower=-6.0, upper=6.0) for i in range(d)),
+        epsilon=4.0,
+        delta=1e-6,
+        components=1,
+        algorithm=algorithm,
+        federation=Federation(sites=("a", "b", "c"), minimum_cohort=1),
+        max_records=2**20,
+    )
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def run(what: Study, rows: FloatArray, seed: int | None = 1) -> Simulation:
+    return simulate(what, split_rows(rows, {"a": 3.0, "b": 2.0, "c": 1.0}), seed=seed)
+
+
+def spectrum(n: int, variances: list[float], seed: int = 0) -> FloatArray:
+    generator = np.random.default_rng(seed)
+    return generator.normal(size=(n, len(variances))) * np.sqrt(variances)
+
+
+def truth(rows: FloatArray, k: int) -> FloatArray:
+    return eigenpairs(np.cov(rows.T))[1][:, :k].T
+
+
+@pytest.mark.parametrize("algorithm", BOTH)
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_finds_the_leading_subspace_with_its_variances(algorithm: Algorithm, k: int) -> None:
+    rows = spectrum(20_000, [3.0, 2.0, 1.2] + [0.1] * 17) + 1.0
+    found = run(study(20, algorithm, components=k), rows).estimate
+    assert sin_angle(found.components, truth(rows, k)) < 0.05
+    assert np.allclose(found.components @ found.components.T, np.eye(k), atol=1e-9)
+    exact = np.sort(np.var(rows, axis=0))[::-1][:k] / 36
+    assert np.allclose(found.explained_variance, exact, rtol=0.15)
+    assert found.total_variance == pytest.approx(np.var(rows, axis=0).sum() / 36, rel=0.1)
+    assert np.allclose(found.mean, 1 / 6, atol=0.02)
+    assert found.records == pytest.approx(20_000, rel=0.02)
+    assert found.sin_error is not None
+    assert found.sin_error < 0.1
+
+
+@pytest.mark.parametrize("algorithm", BOTH)
+@pytest.mark.parametrize("neighbours", list(Neighbours))
+def test_never_spends_more_than_the_budget(algorithm: Algorithm, neighbours: Neighbours) -> None:
+    what = study(8, algorithm, neighbours=neighbours, components=2)
+    result = run(what, spectrum(4000, [2.0] + [0.2] * 7))
+    spent = sum(release.micro_rho for release in result.releases)
+    assert 0.98 * result.plan.micro_rho <= spent <= result.plan.micro_rho
+    assert result.document["guarantee"].get("epsilon", 0) <= what.epsilon
+
+
+@pytest.mark.parametrize("algorithm", BOTH)
+def test_rehearsal_foresees_the_rounds(algorithm: Algorithm) -> None:
+    what = study(8, algorithm, expected_records=4000)
+    result = run(what, spectrum(4000, [2.0] + [0.2] * 7))
+    assert len(rehearse(result.plan)) == len(result.releases)
+
+
+@pytest.mark.parametrize("algorithm", BOTH)
+def test_a_person_at_several_sites_costs_accuracy_not_privacy(algorithm: Algorithm) -> None:
+    rows = spectrum(4000, [2.0] + [0.2] * 7)
+    once = run(study(8, algorithm), rows)
+    thrice = run(study(8, algorithm, max_sites_per_person=3), rows)
+    assert thrice.releases[0].sigma == pytest.approx(3 * once.releases[0].sigma, rel=1e-9)
+
+
+DEGENERATE = {
+    "all equal": np.full((300, 5), 2.0),
+    "all at zero": np.zeros((300, 5)),
+    "rank one": np.outer(np.linspace(-1, 1, 300), [1.0, 2.0, 0.0, -1.0, 0.5]),
+    "at the bounds": np.where(np.arange(1500).reshape(300, 5) % 2 == 0, 6.0, -6.0),
+    "beyond the bounds": np.full((300, 5), 1e9),
+    "one record": np.array([[1.0, 2.0, 3.0, 4.0, 5.0]]),
+    "no gap": spectrum(300, [1.0] * 5),
+    "no record": np.empty((0, 5)),
+}
+
+
+@pytest.mark.parametrize("algorithm", BOTH)
+@pytest.mark.parametrize("name", DEGENERATE)
+@pytest.mark.parametrize("k", [1, 5])
+def test_degenerate_data_give_a_defined_result(algorithm: Algorithm, name: str, k: int) -> None:
+    what = study(5, algorithm, components=k, federation=Federation(sites=("a",), minimum_cohort=1))
+    if len(DEGENERATE[name]) < 1:
+        what = replace(what, federation=Federation(sites=("a", "b"), minimum_cohort=1, quorum=1))
+    parts = {"a": DEGENERATE[name]} | ({"b": DEGENERATE["one record"]} if len(what.federation.sites) > 1 else {})
+    found = simulate(what, parts, seed=3).estimate
+    assert np.isfinite(found.components).all()
+    assert np.allclose(found.components @ found.components.T, np.eye(k), atol=1e-8)
+    assert (found.explained_variance >= 0).all()
+    assert found.sin_error is not None
+    assert 0 <= found.sin_error <= 1
+
+
+@pytest.mark.parametrize("algorithm", BOTH)
+def test_a_single_column_is_its_own_component(algorithm: Algorithm) -> None:
+    rows = np.random.default_rng(0).normal(size=(500, 1))
+    assert abs(run(study(1, algorithm), rows).estimate.components[0, 0]) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("algorithm", BOTH)
+def test_without_centring_the_second_moment_leads(algorithm: Algorithm) -> None:
+    rows = spectrum(5000, [0.5, 0.1, 0.1, 0.1]) + np.array([0.0, 3.0, 0.0, 0.0])
+    plain = run(study(4, algorithm, centring=False), rows).estimate
+    centred = run(study(4, algorithm), rows).estimate
+    assert abs(plain.components[0, 1]) > 0.9
+    assert abs(centred.components[0, 0]) > 0.9
+    assert not plain.mean.any()
+
+
+def test_a_fixed_quantile_claims_no_error_band() -> None:
+    rows = spectrum(3000, [2.0] + [0.2] * 7)
+    for algorithm in BOTH:
+        result = run(study(8, algorithm, radius=0.8), rows)
+        assert result.estimate.sin_error is None
+        assert result.document["result"]["predicted_sin_angle"] is None
+
+
+def test_common_scaling_keeps_directions_in_the_columns_units() -> None:
+    rows = spectrum(5000, [4.0, 0.04, 0.04])
+    columns = tuple(
+        Column(name=f"x{i}", unit="1", lower=-half, upper=half) for i, half in enumerate((10.0, 1.0, 1.0))
+    )
+    what = study(3, Algorithm.GAUSS_COV, columns=columns, scaling=Scaling.NONE)
+    document = run(what, rows).document["result"]
+    assert abs(document["components"][0][0]) > 0.99
+    assert document["explained_variance"][0] == pytest.approx(4.0, rel=0.15)
+    assert document["scale"] == [1.0, 1.0, 1.0]
+
+
+def test_auto_is_the_matrix_for_few_columns_and_gradients_for_many() -> None:
+    few = study(30, Algorithm.AUTO, expected_records=100_000)
+    many = study(300, Algorithm.AUTO, expected_records=100_000)
+    wide = study(1500, Algorithm.AUTO, expected_records=500)
+    assert choose(few) is Algorithm.GAUSS_COV
+    assert choose(many) is Algorithm.DP_PCA
+    assert choose(wide) is Algorithm.DP_PCA
+    assert choose(replace(few, algorithm=Algorithm.DP_PCA)) is Algorithm.DP_PCA
+
+
+def test_a_hopeless_study_is_told_how_many_records_would_do() -> None:
+    hopeless = study(100, Algorithm.AUTO, expected_records=100, epsilon=0.1)
+    (sentence,) = doubts(hopeless)
+    assert "mostly noise" in sentence
+    needed = int(sentence.split("about ")[2].split(" records")[0])
+    assert doubts(replace(hopeless, expected_records=needed)) == ()

@@ -1,0 +1,192 @@
+"""[P4] [P5] The budget's currency: exact, monotone, conservative, and right by two independent measures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from dp_accounting import dp_event
+from dp_accounting.pld import privacy_loss_distribution as pld
+from dp_accounting.rdp import rdp_privacy_accountant as rdp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eigenveil.accounting import (
+    MAX_EPSILON,
+    MICRO,
+    NOTHING,
+    Cost,
+    delta_at,
+    epsilon_at,
+    micro,
+    micro_rho_for,
+    split,
+)
+from eigenveil.errors import Code
+from tests.support import refused
+
+RHOS = [1e-6, 1e-3, 0.01, 0.1, 1.0, 10.0]
+DELTAS = [1e-12, 1e-6, 1e-3]
+NAN, INF = math.nan, math.inf
+
+rhos = st.floats(-6, 2).map(lambda x: 10.0**x)
+deltas = st.floats(-15, -0.5).map(lambda x: 10.0**x)
+epsilons = st.floats(-4, 2).map(lambda x: 10.0**x)
+
+
+def brute_delta(rho: float, epsilon: float) -> float:
+    """The least bound of [CKS] Proposition 12 over a million orders between 1 + 1e-9 and 1e9."""
+    t = np.exp(np.linspace(np.log(1e-9), np.log(1e9), 1_000_000))
+    a = 1 + t
+    log = t * (a * rho - epsilon) + t * np.log(t) - a * np.log1p(t)
+    return float(np.exp(min(0.0, float(np.min(log)))))
+
+
+@pytest.mark.parametrize("rho", [*RHOS, 1e-9, 100.0])
+@pytest.mark.parametrize("epsilon", [0.0, 1e-6, 1e-3, 0.1, 1.0, 5.0, 50.0])
+def test_delta_is_the_minimum_over_all_orders(rho: float, epsilon: float) -> None:
+    ours, best = delta_at(rho, epsilon), brute_delta(rho, epsilon)
+    assert ours >= best * (1 - 1e-6)
+    assert ours <= best * (1 + 1e-6) + 1e-300
+
+
+@pytest.mark.parametrize("rho", RHOS)
+@pytest.mark.parametrize("delta", DELTAS)
+def test_epsilon_against_the_exact_loss_and_against_renyi(rho: float, delta: float) -> None:
+    """A Gaussian of sigma = 1 / sqrt(2 rho): its exact epsilon <= ours <= Renyi's over integer orders.
+
+    zCDP holds for more than this Gaussian, so ours may be looser than exact: at most by a third plus
+    the discretisation (1e-4) over this table.
+    """
+    sigma = (2 * rho) ** -0.5
+    ours = epsilon_at(rho, delta)
+    if rho >= 1e-3:
+        loss = pld.from_gaussian_mechanism(sigma, value_discretization_interval=1e-4)
+        exact = loss.get_epsilon_for_delta(delta)
+        assert exact <= ours + 1e-4
+        assert ours <= 1.35 * exact + 1e-3
+    accountant = rdp.RdpAccountant(orders=[1 + x / 10 for x in range(1, 100)] + list(range(11, 20_000, 41)))
+    accountant.compose(dp_event.GaussianDpEvent(sigma))
+    assert ours <= accountant.get_epsilon(delta) * (1 + 1e-6)
+
+
+@given(rho=rhos, delta=deltas)
+def test_epsilon_and_delta_are_inverse(rho: float, delta: float) -> None:
+    epsilon = epsilon_at(rho, delta)
+    assert delta_at(rho, epsilon) <= delta
+    if epsilon > 1e-6:
+        assert delta_at(rho, epsilon * (1 - 1e-6)) >= delta * (1 - 1e-9)
+
+
+@given(epsilon=epsilons, delta=deltas)
+def test_the_budget_is_the_most_that_keeps_the_promise(epsilon: float, delta: float) -> None:
+    if delta_at(1 / MICRO, epsilon) > delta:
+        with refused(Code.BAD_STUDY, "raise epsilon"):
+            micro_rho_for(epsilon, delta)
+        return
+    budget = micro_rho_for(epsilon, delta)
+    assert delta_at(budget / MICRO, epsilon) <= delta
+    assert delta_at((budget + 1) / MICRO, epsilon) > delta * (1 - 1e-7)
+    assert epsilon_at(budget / MICRO, delta) <= epsilon * (1 + 1e-8)
+
+
+@given(rho=rhos, factor=st.floats(1.001, 10), epsilon=epsilons, delta=deltas)
+def test_more_rho_is_never_more_private(rho: float, factor: float, epsilon: float, delta: float) -> None:
+    assert delta_at(rho * factor, epsilon) >= delta_at(rho, epsilon) * (1 - 1e-9)
+    assert delta_at(rho, epsilon * factor) <= delta_at(rho, epsilon) * (1 + 1e-9)
+    assert epsilon_at(rho * factor, delta) >= epsilon_at(rho, delta) * (1 - 1e-8)
+    assert epsilon_at(rho, min(0.9, delta * factor)) <= epsilon_at(rho, delta) * (1 + 1e-8)
+
+
+def test_a_greater_promise_never_buys_less() -> None:
+    budgets = [micro_rho_for(epsilon, 1e-6) for epsilon in (0.05, 0.1, 0.5, 1, 2, 10, 100, 1e4, MAX_EPSILON)]
+    assert budgets == sorted(budgets)
+    assert budgets[-1] < 2**53
+    assert micro_rho_for(1.0, 1e-9) < micro_rho_for(1.0, 1e-6) < micro_rho_for(1.0, 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("call", "wanted"),
+    [
+        (lambda: delta_at(0, 1), 0.0),
+        (lambda: delta_at(0, 0), 0.0),
+        (lambda: delta_at(5e-324, 1), 0.0),
+        (lambda: delta_at(1e-300, 1e-300), 0.0),
+        (lambda: delta_at(1, 1e300), 0.0),
+        (lambda: delta_at(1e300, 1), 1.0),
+        (lambda: delta_at(1e300, 1e300), 1.0),
+        (lambda: epsilon_at(0, 1e-6), 0.0),
+        (lambda: epsilon_at(1e-300, 0.1), 0.0),
+        (lambda: micro(0), 0),
+        (lambda: micro(5e-324), 1),
+        (lambda: micro(1e-6), 1),
+        (lambda: micro(1.0), MICRO),
+    ],
+)
+def test_the_edges_of_the_table(call: Callable[[], float], wanted: float) -> None:
+    assert call() == pytest.approx(wanted, abs=1e-9)
+
+
+def test_a_delta_near_the_smallest_number_is_not_free() -> None:
+    assert 0 < micro_rho_for(1, 5e-324) < micro_rho_for(1, 1e-300) < 1000
+    assert 50 < epsilon_at(1, 5e-324) < 60
+
+
+@pytest.mark.parametrize("bad", [-1.0, -5e-324, NAN, INF, -INF])
+def test_a_rho_that_is_no_price_is_refused(bad: float) -> None:
+    for call in (lambda: delta_at(bad, 1.0), lambda: epsilon_at(bad, 1e-6), lambda: micro(bad)):
+        with refused(Code.BAD_ARGUMENT, "rho"):
+            call()
+
+
+@pytest.mark.parametrize("bad", [-1.0, -5e-324, NAN, INF, -INF])
+def test_an_epsilon_that_is_no_bound_is_refused(bad: float) -> None:
+    for call in (lambda: delta_at(1.0, bad), lambda: micro_rho_for(bad, 1e-6)):
+        with refused(Code.BAD_ARGUMENT, "epsilon"):
+            call()
+
+
+@pytest.mark.parametrize("bad", [0.0, -1e-6, 1.0, 2.0, NAN, INF])
+def test_a_delta_that_is_no_probability_is_refused(bad: float) -> None:
+    for call in (lambda: epsilon_at(1.0, bad), lambda: micro_rho_for(1.0, bad)):
+        with refused(Code.BAD_ARGUMENT, "delta"):
+            call()
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 5e-324, 1e-6, 1e-4])
+def test_a_promise_too_strict_for_one_micro_rho_is_refused(epsilon: float) -> None:
+    with refused(Code.BAD_STUDY, "raise epsilon"):
+        micro_rho_for(epsilon, 1e-6)
+
+
+@given(st.floats(0, 1e6))
+def test_micro_rounds_up_and_by_less_than_one(rho: float) -> None:
+    assert 0 <= micro(rho) - Fraction(rho) * MICRO < 1
+
+
+@given(st.integers(0, 10**15), st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=60))
+def test_a_split_never_exceeds_the_whole(total: int, shares: list[float]) -> None:
+    parts = split(total, *shares)
+    assert sum(parts) <= total
+    assert all(isinstance(part, int) and part >= 0 for part in parts)
+    assert sum(parts) >= total - len(shares) - 1 - total * 1e-12
+
+
+costs = st.builds(Cost, micro_rho=st.integers(0, 10**18), atto_delta=st.integers(0, 10**18))
+
+
+@given(costs, costs, costs)
+def test_costs_add_up_in_both_columns(a: Cost, b: Cost, c: Cost) -> None:
+    assert a + NOTHING == a
+    assert (a + b) + c == a + (b + c) == c + (b + a)
+    assert a.fits(a + b)
+    assert (a + b).fits(a) == (b == NOTHING)
+
+
+@pytest.mark.parametrize("bad", [{"micro_rho": -1}, {"micro_rho": 1, "atto_delta": -1}])
+def test_a_negative_cost_is_refused(bad: dict[str, int]) -> None:
+    with refused(Code.BAD_ARGUMENT, "negative"):
+        Cost(**bad)

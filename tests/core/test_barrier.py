@@ -1,0 +1,283 @@
+"""[P6] Charge, draw, seal, publish: observed, under crashes at every point, and with faults planted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from eigenveil import barrier
+from eigenveil.errors import Code
+from eigenveil.ints import IntArray, frozen
+from eigenveil.noise import NoiseSource, NoiseSpec, OsNoise, noise_spec
+from eigenveil.query import ClippedSum, Query, S
+from eigenveil.release import Release
+from tests.support import FixedNoise, MemoryStore, a_plan, a_query, every_ask, refused
+
+PLAN = a_plan(d=3)
+ASK = ClippedSum(centre=frozen([0, 0, 0]), radius=S)
+QUERY = a_query(ASK, plan_digest=PLAN.digest)
+TOTAL = frozen([1, -2, 3])
+
+# Where a process can die, in order; the second of each pair is after the effect was stored.
+POINTS = ("before charge", "after charge", "before draw", "after draw", "before seal", "after seal")
+
+Publish = Callable[[IntArray], None]
+Barrier = Callable[["Process", Publish], None]
+
+
+class Crash(Exception):
+    """The process died."""
+
+
+class Process:
+    """One life of a coordinator: a journal on a store that outlives it, and noise; dies at `death`."""
+
+    def __init__(self, store: MemoryStore, noise: NoiseSource, death: str | None) -> None:
+        self.store, self.noise, self.death = store, noise, death
+        self.private = False
+
+    def _reach(self, point: str) -> None:
+        if point == self.death:
+            raise Crash(point)
+
+    def sealed(self, round: int) -> Release | None:
+        """From the store."""
+        return self.store.sealed(round)
+
+    def charge(self, query: Query) -> None:
+        """Durable once it returns."""
+        self._reach("before charge")
+        self.store.charge(query)
+        self._reach("after charge")
+
+    def seal(self, release: Release) -> None:
+        """Durable once it returns."""
+        self._reach("before seal")
+        self.store.seal(release)
+        self._reach("after seal")
+
+    def draw(self, spec: NoiseSpec) -> IntArray:
+        """Different every time."""
+        self._reach("before draw")
+        self.store.events.append("draw")
+        drawn = self.noise.draw(spec)
+        self._reach("after draw")
+        return drawn
+
+
+def honest(process: Process, publish: Publish) -> None:
+    publish(barrier.release(QUERY, TOTAL, (), plan=PLAN, journal=process, noise=process).values)
+
+
+def promises_kept(run: Barrier, deaths: list[str | None]) -> bool:
+    """The check: over all lives at most one answer gets out, and none before its charge and its seal."""
+    store, noise = MemoryStore(), FixedNoise()
+    published: list[list[int]] = []
+    kept = True
+
+    def publish(values: IntArray) -> None:
+        nonlocal kept
+        published.append(values.tolist())
+        sealed = store.releases.get(QUERY.round)
+        kept &= QUERY.round in store.charged and sealed is not None
+        kept &= sealed is not None and sealed.values.tolist() == values.tolist()
+
+    for death in [*deaths, None, None]:
+        try:
+            run(Process(store, noise, death), publish)
+        except Crash:
+            kept &= not (store.releases and not store.charged)
+    return kept and len({tuple(values) for values in published}) == 1
+
+
+def test_the_order_is_charge_draw_seal() -> None:
+    store = MemoryStore()
+    honest(Process(store, FixedNoise(), None), lambda values: store.events.append("publish"))
+    assert store.events == ["charge", "draw", "seal", "publish"]
+
+
+@given(st.lists(st.sampled_from([*POINTS, None]), max_size=8))
+@example(list(POINTS))
+@example(list(reversed(POINTS)))
+def test_whenever_it_dies_one_charged_answer_gets_out(deaths: list[str | None]) -> None:
+    assert promises_kept(honest, deaths)
+
+
+@pytest.mark.parametrize("death", POINTS)
+def test_a_crash_before_the_seal_draws_again_and_after_it_does_not(death: str) -> None:
+    store, noise = MemoryStore(), FixedNoise()
+    with pytest.raises(Crash):
+        honest(Process(store, noise, death), lambda values: None)
+    answers: list[list[int]] = []
+    for _ in range(2):
+        honest(Process(store, noise, None), lambda values: answers.append(values.tolist()))
+    assert answers[0] == answers[1]
+    assert store.events.count("seal") == 1
+    again = death in ("after draw", "before seal")
+    assert store.events.count("draw") == (2 if again else 1)
+
+
+def spec() -> NoiseSpec:
+    return noise_spec(ASK, QUERY.micro_rho, PLAN.study.neighbours)
+
+
+def made(process: Process) -> Release:
+    return Release(
+        round=0, query=QUERY.digest, values=TOTAL + process.draw(spec()), sigma=1.0, micro_rho=1, present=()
+    )
+
+
+def charge_after_release(process: Process, publish: Publish) -> None:
+    """Planted fault: the journal's order is draw, seal, publish, charge."""
+    sealed = process.sealed(0) or made(process)
+    if process.sealed(0) is None:
+        process.seal(sealed)
+    publish(sealed.values)
+    process.charge(QUERY)
+
+
+def charge_after_seal(process: Process, publish: Publish) -> None:
+    """Planted fault: a crash between seal and charge leaves an answer that nobody paid for."""
+    if process.sealed(0) is None:
+        process.seal(made(process))
+        process.charge(QUERY)
+    sealed = process.sealed(0)
+    assert sealed is not None
+    publish(sealed.values)
+
+
+def publish_before_seal(process: Process, publish: Publish) -> None:
+    """Planted fault: the first draw got out, and the process died before it was stored."""
+    done = process.sealed(0)
+    if done is None:
+        process.charge(QUERY)
+        done = made(process)
+        publish(done.values)
+        process.seal(done)
+    publish(done.values)
+
+
+def draw_every_time(process: Process, publish: Publish) -> None:
+    """Planted fault: fresh noise for everyone who asks."""
+    process.charge(QUERY)
+    publish(made(process).values)
+
+
+@pytest.mark.parametrize(
+    "faulty", [charge_after_release, charge_after_seal, publish_before_seal, draw_every_time]
+)
+def test_a_wrong_order_and_a_second_draw_are_caught(faulty: Barrier) -> None:
+    assert not all(promises_kept(faulty, [death]) for death in (*POINTS, None))
+
+
+def test_the_second_draw_alone_shows_as_two_answers() -> None:
+    store, noise = MemoryStore(), FixedNoise()
+    answers: set[tuple[int, ...]] = set()
+    for _ in range(2):
+        draw_every_time(Process(store, noise, None), lambda values: answers.add(tuple(values.tolist())))
+    assert len(answers) == 2
+
+
+class Source:
+    """A noise source that returns whatever it is told to."""
+
+    private = False
+
+    def __init__(self, drawn: Any) -> None:
+        self.drawn = drawn
+
+    def draw(self, spec: NoiseSpec) -> IntArray:
+        """Not integers, or not as many as asked."""
+        return np.asarray(self.drawn)
+
+
+@pytest.mark.parametrize(
+    "drawn",
+    [[0.5, 1.5, 2.5], [1.0, 2.0, 3.0], [7], 7, [1, 2, 3, 4], [[1, 2, 3]], [True, False, True], [2**63, 0, 0]],
+)
+def test_only_as_many_integers_as_asked_reach_a_release(drawn: Any) -> None:
+    """Float noise, one value for all entries (numpy would spread it), and the wrong number."""
+    store = MemoryStore()
+    with refused(Code.BUG, "noise"):
+        barrier.release(QUERY, TOTAL, (), plan=PLAN, journal=store, noise=Source(drawn))
+    assert store.releases == {}
+
+
+def whole(values: IntArray) -> bool:
+    """The check for releases: 64-bit integers that nobody can change afterwards."""
+    return values.dtype == np.int64 and not values.flags.writeable
+
+
+def test_float_noise_that_reached_a_release_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted fault: both guards gone, continuous noise gets out; the check sees it."""
+    released = Release(round=0, query="q", values=TOTAL, sigma=1.0, micro_rho=1, present=())
+    assert whole(released.values)
+    with pytest.raises(TypeError):
+        Release(round=0, query="q", values=TOTAL + 0.5, sigma=1.0, micro_rho=1, present=())
+    monkeypatch.setattr("eigenveil.release.frozen", np.asarray)
+    faulty = Release(round=0, query="q", values=TOTAL + 0.5, sigma=1.0, micro_rho=1, present=())
+    assert not whole(faulty.values)
+
+
+@pytest.mark.parametrize("name", every_ask())
+def test_a_release_is_the_sum_plus_the_draw_and_says_what_it_cost(name: str) -> None:
+    ask = every_ask()[name]
+    query = a_query(ask, plan_digest=PLAN.digest, round=4)
+    total = frozen(np.arange(ask.length))
+    released = barrier.release(
+        query, total, ("north",), plan=PLAN, journal=MemoryStore(), noise=FixedNoise(41)
+    )
+    assert (released.values - total).tolist() == [42] * ask.length
+    assert (released.round, released.query, released.present) == (4, query.digest, ("north",))
+    assert released.micro_rho == query.micro_rho
+    assert released.sigma == noise_spec(ask, query.micro_rho, PLAN.study.neighbours).sigma
+
+
+def test_the_noise_covers_the_plans_relation_and_multiplicity() -> None:
+    plans = [a_plan(max_sites_per_person=m) for m in (1, 3)]
+    sigmas = [
+        barrier.release(
+            a_query(ASK, plan_digest=plan.digest),
+            TOTAL,
+            (),
+            plan=plan,
+            journal=MemoryStore(),
+            noise=OsNoise(),
+        ).sigma
+        for plan in plans
+    ]
+    assert sigmas[1] == pytest.approx(3 * sigmas[0])
+
+
+def test_a_query_of_another_plan_is_refused() -> None:
+    with refused(Code.BUG, "another plan"):
+        barrier.release(a_query(ASK), TOTAL, (), plan=PLAN, journal=MemoryStore(), noise=FixedNoise())
+
+
+@pytest.mark.parametrize("total", [np.zeros(3), np.zeros(2, int), np.zeros((3, 1), int), np.zeros(3, bool)])
+def test_a_sum_of_the_wrong_shape_or_type_is_refused_before_anything_is_charged(total: IntArray) -> None:
+    store = MemoryStore()
+    with refused(Code.BUG, "shape or type"):
+        barrier.release(QUERY, total, (), plan=PLAN, journal=store, noise=FixedNoise())
+    assert store.events == []
+
+
+def test_a_round_sealed_for_another_query_is_never_served() -> None:
+    store = MemoryStore()
+    barrier.release(QUERY, TOTAL, (), plan=PLAN, journal=store, noise=FixedNoise())
+    other = a_query(ASK, plan_digest=PLAN.digest, micro_rho=QUERY.micro_rho + 1)
+    with refused(Code.BUG, "another query"):
+        barrier.release(other, TOTAL, (), plan=PLAN, journal=store, noise=FixedNoise())
+
+
+def test_a_different_sum_after_the_seal_changes_nothing() -> None:
+    """A late site cannot be differenced out: the first bytes are served for ever."""
+    store = MemoryStore()
+    first = barrier.release(QUERY, TOTAL, (), plan=PLAN, journal=store, noise=FixedNoise())
+    later = barrier.release(QUERY, TOTAL + 100, ("late",), plan=PLAN, journal=store, noise=FixedNoise())
+    assert later.digest == first.digest

@@ -1,0 +1,101 @@
+"""A digest stands for every field: change any of them, by the least amount, and it is another one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eigenveil.aggregate import Contribution
+from eigenveil.ints import digest, frozen
+from eigenveil.query import Ask, Query
+from eigenveil.release import Release
+from tests.support import a_query, every_ask
+
+RELEASE = Release(
+    round=3, query="ab" * 32, values=frozen([1, -2, 3]), sigma=2.5, micro_rho=9, present=("a", "b")
+)
+CONTRIBUTION = Contribution(
+    plan_digest="ab" * 32, round=3, query="cd" * 32, site="north", values=frozen([1, -2, 3])
+)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"round": 4}, {"query": "ac" * 32}, {"sigma": np.nextafter(2.5, 3)}, {"micro_rho": 10},
+        {"present": ("b", "a")}, {"present": ("a",)}, {"present": ("ab",)}, {"values": frozen([1, -2, 4])},
+        {"values": frozen([1, -2])}, {"values": frozen([1, -2, 3, 0])}, {"values": frozen([-2, 1, 3])},
+    ],
+)  # fmt: skip
+def test_a_release(change: dict[str, Any]) -> None:
+    assert replace(RELEASE, **change).digest != RELEASE.digest
+    assert replace(RELEASE).digest == RELEASE.digest
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"plan_digest": "ac" * 32}, {"round": 4}, {"query": "ce" * 32}, {"site": "south"},
+        {"values": frozen([1, -2, 2])}, {"values": frozen([])}, {"values": frozen([1, -2, 3, 0])},
+    ],
+)  # fmt: skip
+def test_a_contribution(change: dict[str, Any]) -> None:
+    assert replace(CONTRIBUTION, **change).digest != CONTRIBUTION.digest
+    assert replace(CONTRIBUTION).digest == CONTRIBUTION.digest
+
+
+def variants(ask: Ask) -> list[Ask]:
+    """`ask` with each of its fields changed by one, arrays entry by entry."""
+    out: list[Any] = []
+    for name in ask.__dataclass_fields__:
+        value: Any = getattr(ask, name)
+        if name == "length":
+            continue
+        if isinstance(value, np.ndarray):
+            for i in range(value.size):
+                changed = value.copy()
+                changed.flat[i] += 1
+                out.append(replace(ask, **{name: changed}))
+        elif isinstance(value, int):
+            out.append(replace(ask, **{name: value + 1}))
+        else:
+            out += [replace(ask, **{name: inner}) for inner in variants(value)]
+    return out
+
+
+@pytest.mark.parametrize("name", every_ask())
+def test_a_query(name: str) -> None:
+    ask = every_ask()[name]
+    asks = [ask, *variants(ask)]
+    queries = [
+        *(a_query(each) for each in asks),
+        a_query(ask, round=1),
+        a_query(ask, micro_rho=1001),
+        a_query(ask, plan_digest="ac" * 32),
+    ]
+    assert len({query.digest for query in queries}) == len(queries)
+    assert a_query(every_ask()[name]).digest == queries[0].digest
+
+
+def test_questions_of_different_kinds_differ_even_with_the_same_fields() -> None:
+    digests: list[str] = [a_query(ask).digest for ask in every_ask().values()]
+    assert len(set(digests)) == len(digests)
+
+
+def test_the_shape_of_a_matrix_counts() -> None:
+    """The same bytes as 2 by 1 and, with another split over arrays, as 1 by 2."""
+    assert digest("t", {}, (frozen([1, 2]), frozen([3]))) != digest("t", {}, (frozen([1]), frozen([2, 3])))
+    assert digest("t", {}, (frozen([1]),)) != digest("u", {}, (frozen([1]),))
+
+
+@given(st.integers(0, 2**40), st.integers(1, 2**50))
+def test_round_and_price_do_not_run_into_each_other(round: int, price: int) -> None:
+    ask = every_ask()["count"]
+    one = Query(plan_digest="ab" * 32, round=round, ask=ask, micro_rho=price)
+    other = Query(plan_digest="ab" * 32, round=price, ask=ask, micro_rho=max(round, 1))
+    assert (one.digest == other.digest) == (round == price)

@@ -1,0 +1,152 @@
+"""[P1] Rows onto the grid: integers of [-S, S], each from its own record alone, whatever the floats."""
+
+from __future__ import annotations
+
+import math
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from eigenveil.errors import Code, EigenveilError
+from eigenveil.grid import midpoint, offsets, steps, to_grid
+from eigenveil.ints import FloatArray
+from eigenveil.query import S
+from eigenveil.study import Column, Missing, Scaling, Study
+from tests.support import a_column, a_study, refused
+
+NAN, INF, MOST = math.nan, math.inf, sys.float_info.max
+
+wild = st.one_of(
+    st.floats(allow_nan=True, allow_infinity=False),
+    st.sampled_from([0.0, -0.0, 5e-324, -5e-324, 2.2e-308, 1.7e308, -1.7e308, 1e16, NAN]),
+)
+
+
+@st.composite
+def columns(draw: st.DrawFn, name: str) -> Column:
+    """Any bounds that a study accepts, the near and the far ones included."""
+    low = draw(st.floats(allow_nan=False, allow_infinity=False))
+    width = draw(st.one_of(st.floats(0, 1e308), st.floats(-300, 300).map(lambda x: 10.0**x)))
+    fill = draw(st.floats(0, 1))
+    try:
+        plain = a_column(name, low, low + width)
+        filled = min(max(low + fill * width, plain.lower), plain.upper)
+        return a_column(name, low, low + width, fill=filled)
+    except EigenveilError:
+        assume(False)
+        raise
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> tuple[Study, FloatArray]:
+    """A study and records with values near, at and beyond its bounds, and wild ones."""
+    d = draw(st.integers(1, 3))
+    parts = tuple(draw(columns(f"c{i}")) for i in range(d))
+    study = a_study(
+        columns=parts,
+        missing=draw(st.sampled_from(Missing)),
+        scaling=draw(st.sampled_from(Scaling)),
+    )
+    n = draw(st.integers(0, 5))
+    values = np.empty((n, d))
+    for j, column in enumerate(parts):
+        edges = [column.lower, column.upper, column.middle, np.nextafter(column.upper, -INF)]
+        entry = st.one_of(wild, st.sampled_from(edges), st.floats(column.lower, column.upper))
+        values[:, j] = [draw(entry) for _ in range(n)]
+    return study, values
+
+
+@given(problems())
+def test_rows_are_integers_of_the_box(problem: tuple[Study, FloatArray]) -> None:
+    study, values = problem
+    rows = to_grid(values, study)
+    assert rows.dtype == np.int16
+    assert (np.abs(rows.astype(int)) <= S).all()
+    missing = int(np.isnan(values).any(axis=1).sum())
+    assert len(rows) == len(values) - (missing if study.missing is Missing.DROP else 0)
+
+
+@given(problems())
+def test_a_row_depends_on_its_own_record_alone(problem: tuple[Study, FloatArray]) -> None:
+    study, values = problem
+    single = [to_grid(values[i : i + 1], study) for i in range(len(values))]
+    together = to_grid(values, study)
+    assert together.tolist() == [row for part in single for row in part.tolist()]
+    assert to_grid(values[::-1], study).tolist() == together.tolist()[::-1]
+    assert to_grid(np.asfortranarray(values), study).tolist() == together.tolist()
+
+
+@given(problems())
+def test_bounds_go_to_the_ends_and_beyond_them_nothing_changes(problem: tuple[Study, FloatArray]) -> None:
+    study, _ = problem
+    low, high = ([getattr(c, side) for c in study.columns] for side in ("lower", "upper"))
+    ends = to_grid(np.array([low, high]), study)
+    if study.scaling is Scaling.BOUNDS:
+        assert ends.tolist() == [[-S] * study.dimension, [S] * study.dimension]
+    assert (ends[0] == -ends[1]).all()
+    assert np.abs(ends).max() == S
+    beyond = to_grid(np.array([[-MOST] * study.dimension, [MOST] * study.dimension]), study)
+    assert beyond.tolist() == ends.tolist()
+
+
+def test_more_rows_than_one_block() -> None:
+    values = np.random.default_rng(3).uniform(-5, 105, (20_000, 3))
+    whole = to_grid(values, a_study())
+    assert (whole[8191:8194] == to_grid(values[8191:8194], a_study())).all()
+    assert (whole == to_grid(values[::-1], a_study())[::-1]).all()
+
+
+@pytest.mark.parametrize(
+    ("rule", "wanted"), [(Missing.DROP, [[-S, 0]]), (Missing.FILL, [[-S, 0], [-S, 0], [0, S]])]
+)
+def test_missing_values_follow_the_rule(rule: Missing, wanted: list[list[int]]) -> None:
+    study = a_study(columns=(a_column("a", fill=0.0), a_column("b", fill=100.0)), missing=rule)
+    assert to_grid(np.array([[0.0, 50.0], [NAN, 50.0], [50.0, NAN]]), study).tolist() == wanted
+
+
+def test_subnormal_values_are_zeros_of_their_column() -> None:
+    study = a_study(columns=(a_column("a", -1.0, 1.0), a_column("b", 0.0, 1.0)))
+    assert to_grid(np.array([[5e-324, 5e-324], [-5e-324, -0.0]]), study).tolist() == [[0, -S]] * 2
+
+
+@pytest.mark.parametrize("scaling", Scaling)
+def test_the_grid_is_read_back_to_half_a_step(scaling: Scaling) -> None:
+    study = a_study(columns=(a_column("a", -3.0, 9.0), a_column("b", 0.0, 1.0)), scaling=scaling)
+    values = np.random.default_rng(2).uniform([-3, 0], [9, 1], (500, 2))
+    back = to_grid(values, study) * steps(study) + offsets(study)
+    assert (np.abs(back - values) <= 0.5001 * steps(study)).all()
+
+
+def test_without_scaling_every_column_has_one_step() -> None:
+    study = a_study(columns=(a_column("a", 0, 10), a_column("b", 0, 1)), scaling=Scaling.NONE)
+    assert len(set(steps(study).tolist())) == 1
+    assert to_grid(np.array([[10.0, 1.0]]), study).tolist() == [[S, round(S / 10)]]
+
+
+def test_the_public_centre_is_the_middle_of_the_box() -> None:
+    assert midpoint(a_study(d=4)).tolist() == [0] * 4
+
+
+@pytest.mark.parametrize("bad", [INF, -INF])
+def test_an_infinite_value_is_refused_by_column_name(bad: float) -> None:
+    with refused(Code.BAD_DATA, "c1", "mark them as missing"):
+        to_grid(np.array([[1.0, bad, NAN]]), a_study())
+
+
+@pytest.mark.parametrize("shape", [(0, 2), (5, 4), (3,), (), (1, 3, 1)])
+def test_another_shape_is_refused(shape: tuple[int, ...]) -> None:
+    with refused(Code.BAD_DATA, "3 columns"):
+        to_grid(np.zeros(shape), a_study())
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper"),
+    [(0.0, 5e-324), (0.0, 1e-319), (1e15, 1e15 + 0.125), (1e15, 1e15 + 1), (-1e-300, 1e-300)],
+)
+def test_bounds_too_close_for_floats_are_refused(lower: float, upper: float) -> None:
+    """Found by these tests: rounding of the middle and the step took such rows out of [-S, S]."""
+    with refused(Code.BAD_STUDY, "too close", "change its unit"):
+        a_column("a", lower, upper)

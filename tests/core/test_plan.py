@@ -1,0 +1,164 @@
+"""A plan: canonical, complete, within its promise, and refused before its sums could overflow."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from eigenveil.accounting import MICRO, delta_at
+from eigenveil.errors import Code, EigenveilError, PeerError
+from eigenveil.ints import canonical
+from eigenveil.plan import PLAN_VERSION, Plan, make_plan, plan_from_json, plan_to_dict
+from eigenveil.query import ROW_BITS, S
+from eigenveil.study import Algorithm
+from tests.support import a_plan, a_study, refused
+
+
+def written(**changes: Any) -> bytes:
+    """Canonical JSON of a plan with top-level keys changed."""
+    return canonical(plan_to_dict(a_plan()) | changes)
+
+
+def test_a_plan_reads_back_as_itself() -> None:
+    plan = a_plan()
+    assert plan_from_json(plan.to_json()) == plan
+    assert plan_from_json(plan.to_json()).digest == plan.digest
+
+
+def test_a_plan_spends_what_its_promise_allows() -> None:
+    plan = a_plan(epsilon=0.7, delta=1e-7)
+    assert delta_at(plan.micro_rho / MICRO, 0.7) <= 1e-7 < delta_at((plan.micro_rho + 2) / MICRO, 0.7)
+    assert plan.cost.micro_rho == plan.micro_rho
+
+
+@pytest.mark.parametrize("more", [1, 10**6])
+def test_a_plan_that_promises_more_than_it_keeps_is_refused(more: int) -> None:
+    plan = a_plan()
+    with refused(Code.BAD_STUDY, str(plan.micro_rho)):
+        plan_from_json(written(micro_rho=plan.micro_rho + more))
+
+
+def test_a_plan_may_spend_less() -> None:
+    assert plan_from_json(written(micro_rho=1)).micro_rho == 1
+
+
+@pytest.mark.parametrize("price", [0, -1, 1.5, True, "1", None])
+def test_a_price_that_is_no_whole_number_is_refused(price: object) -> None:
+    with pytest.raises(EigenveilError) as caught:
+        plan_from_json(written(micro_rho=price))
+    assert "micro" in str(caught.value)
+
+
+@pytest.mark.parametrize(("key", "value"), [("federation", 5), ("federation", None), ("submission", ["x"])])
+def test_names_that_are_no_texts_are_refused(key: str, value: object) -> None:
+    with refused(Code.BAD_STUDY, key):
+        plan_from_json(written(**{key: value}))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"version": PLAN_VERSION + 1}, {"version": 0}, {"version": "1"}, {"row_bits": ROW_BITS + 1}]
+)
+def test_an_unknown_version_is_refused_as_such(changes: dict[str, Any]) -> None:
+    with refused(Code.VERSION, "not supported"):
+        plan_from_json(written(**changes))
+
+
+def test_an_unresolved_algorithm_is_refused() -> None:
+    with refused(Code.BAD_STUDY, "auto"):
+        plan_from_json(written(algorithm="auto"))
+    study = a_study(algorithm=Algorithm.AUTO)
+    assert make_plan(study, federation="f", submission="s").algorithm is not Algorithm.AUTO
+
+
+GOOD = written()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        GOOD + b"\n",
+        b" " + GOOD,
+        GOOD.replace(b":", b": ", 1),
+        json.dumps(json.loads(GOOD), indent=1).encode(),
+        json.dumps(dict(reversed(json.loads(GOOD).items()))).encode(),
+        GOOD.replace(b'"lower":0', b'"lower":0.0', 1),
+        GOOD.replace(b'"lower":0', b'"lower":-0', 1),
+        GOOD.replace(b'"version":1', b'"version":1,"version":1', 1),
+        GOOD.replace(b'"version":1', b'"version":true', 1),
+        GOOD.replace(b'"version":1', b'"version":1,"zzz":1', 1),
+        GOOD.replace(b"tiny", b"tin\\u0079", 1),
+    ],
+)
+def test_bytes_that_are_not_canonical_are_refused(data: bytes) -> None:
+    """One plan has one spelling: its digest is of the bytes that are signed and sent."""
+    assert data != GOOD
+    with refused(Code.PROTOCOL, "canonical"):
+        plan_from_json(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b"null",
+        b"3",
+        b"{}",
+        GOOD[:-1],
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b"1" * 5000,
+        GOOD.replace(b'"unit":"year"', b'"unit":"\\ud800"', 1),
+        written(algorithm=5),
+        written(study=None),
+        written(study=[]),
+        written(algorithm="magic"),
+    ],
+)
+def test_bytes_that_are_no_plan_are_refused_as_the_peers_fault(data: bytes) -> None:
+    with pytest.raises(EigenveilError) as caught:
+        plan_from_json(data)
+    assert isinstance(caught.value, PeerError) or caught.value.code is Code.BAD_STUDY
+
+
+@pytest.mark.parametrize("cut", range(0, len(GOOD), 97))
+def test_a_truncated_plan_is_refused(cut: int) -> None:
+    with refused(Code.PROTOCOL, "cannot be read"):
+        plan_from_json(GOOD[:cut])
+
+
+def test_a_study_inside_a_plan_is_checked_as_strictly() -> None:
+    study = plan_to_dict(a_plan())["study"]
+    study["privacy"]["extra"] = 1
+    with refused(Code.BAD_STUDY, "extra", "[privacy]"):
+        plan_from_json(written(study=study))
+
+
+def test_sums_that_could_overflow_are_refused_when_planning() -> None:
+    """4 S^2 d n < 2^62 for d a perfect square: exactly at the limit, over all sites together."""
+    most = 2**62 // (4 * S**2 * 64)
+    assert a_plan(d=64, sites=("a",), max_records=most - 1).most_records == most - 1
+    for sites, records in ((("a",), most), (("a", "b"), most // 2)):
+        with refused(Code.OVERFLOW, "max_records"):
+            a_plan(d=64, sites=sites, max_records=records)
+
+
+def changed_plans() -> list[Plan]:
+    """Plans that differ from the first in one thing each."""
+    study = a_study()
+    first = make_plan(study, federation="f", submission="s")
+    return [
+        first,
+        make_plan(study, federation="g", submission="s"),
+        make_plan(study, federation="f", submission="t"),
+        Plan(study=study, federation="f", submission="s", algorithm=first.algorithm, micro_rho=5),
+        Plan(study=study, federation="f", submission="s", algorithm=Algorithm.DP_PCA, micro_rho=first.micro_rho),
+        make_plan(a_study(purpose="another"), federation="f", submission="s"),
+    ]  # fmt: skip
+
+
+def test_the_digest_changes_with_every_field() -> None:
+    digests = [plan.digest for plan in changed_plans()]
+    assert len(set(digests)) == len(digests)

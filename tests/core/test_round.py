@@ -1,0 +1,49 @@
+"""The table of a round's moves is total, and nothing undoes a seal."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from eigenveil.errors import Code
+from eigenveil.round import MOVES, RoundState, move
+from tests.support import refused
+
+
+def reachable(start: RoundState) -> set[RoundState]:
+    """Every state that some sequence of moves leads to."""
+    found, border = {start}, [start]
+    while border:
+        fresh = MOVES[border.pop()] - found
+        found |= fresh
+        border += fresh
+    return found
+
+
+def test_every_state_has_its_row() -> None:
+    assert set(MOVES) == set(RoundState)
+
+
+@pytest.mark.parametrize(("state", "to"), list(product(RoundState, RoundState)))
+def test_a_move_is_allowed_exactly_if_the_table_says_so(state: RoundState, to: RoundState) -> None:
+    if to in MOVES[state]:
+        assert move(state, to) is to
+    else:
+        with refused(Code.BUG, state.value, to.value):
+            move(state, to)
+
+
+def test_every_state_can_be_reached_and_every_round_can_end() -> None:
+    assert reachable(RoundState.PLANNED) == set(RoundState)
+    ends = {state for state in RoundState if not MOVES[state]}
+    assert ends == {RoundState.RELEASED, RoundState.FAILED}
+    assert all(reachable(state) & ends for state in RoundState)
+
+
+def test_after_the_seal_there_is_only_the_release() -> None:
+    assert reachable(RoundState.SEALED) == {RoundState.SEALED, RoundState.RELEASED}
+
+
+def test_nothing_is_sealed_before_the_sites_are_frozen() -> None:
+    assert [state for state in RoundState if RoundState.SEALED in MOVES[state]] == [RoundState.CLOSED]

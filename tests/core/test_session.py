@@ -1,0 +1,176 @@
+"""[P4] [P7] A session: the log of releases is its whole state, and its plan's total is never exceeded."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eigenveil import barrier
+from eigenveil.aggregate import aggregate
+from eigenveil.algorithms import ALGORITHMS, Estimate
+from eigenveil.errors import Code, EigenveilError
+from eigenveil.ints import frozen
+from eigenveil.plan import Plan
+from eigenveil.query import ClippedSum, Count, Gram, Priced, S, row_norm_limit
+from eigenveil.release import Release
+from eigenveil.seeded_noise import SeededNoise
+from eigenveil.session import Session
+from eigenveil.site import Site
+from eigenveil.study import Algorithm
+from tests.support import MemoryStore, a_plan, random_rows, refused
+
+ALL = [Algorithm.GAUSS_COV, Algorithm.DP_PCA]
+
+
+def run(plan: Plan, seed: int = 1) -> Session:
+    """The whole study over two simulated sites."""
+    sites = {name: Site(random_rows(300, plan.study.dimension, seed=i)) for i, name in enumerate("ab")}
+    session, store, noise = Session(plan), MemoryStore(), SeededNoise(seed)
+    while (query := session.pending) is not None:
+        total = aggregate(query, {name: site.answer(query.ask) for name, site in sites.items()})
+        session.feed(barrier.release(query, total, ("a", "b"), plan=plan, journal=store, noise=noise))
+    return session
+
+
+@pytest.fixture(scope="module", params=ALL, ids=lambda a: a.value)
+def finished(request: pytest.FixtureRequest) -> Session:
+    return run(a_plan(d=3, components=2, algorithm=request.param))
+
+
+def test_replaying_any_prefix_asks_the_same_next_question(finished: Session) -> None:
+    live = Session(finished.plan)
+    for size in range(len(finished.releases) + 1):
+        again = Session.replay(finished.plan, finished.releases[:size])
+        if live.pending is None:
+            assert again.pending is None
+            assert again.result.components.tobytes() == finished.result.components.tobytes()
+            return
+        assert again.pending is not None
+        assert again.pending.digest == live.pending.digest
+        assert again.spent == live.spent
+        live.feed(finished.releases[size])
+
+
+def test_the_total_of_a_study_stays_within_its_plan(finished: Session) -> None:
+    spent = sum(release.micro_rho for release in finished.releases)
+    assert spent == finished.spent.micro_rho
+    assert 0.99 * finished.plan.micro_rho <= spent <= finished.plan.micro_rho
+
+
+def test_rounds_are_numbered_without_gaps(finished: Session) -> None:
+    assert [release.round for release in finished.releases] == list(range(len(finished.releases)))
+
+
+def test_other_noise_is_another_path_from_the_first_release_on(finished: Session) -> None:
+    other = run(finished.plan, seed=2)
+    assert other.releases[0].query == finished.releases[0].query
+    assert other.releases[-1].digest != finished.releases[-1].digest
+
+
+WRONG: dict[str, dict[str, Any]] = {
+    "another round": {"round": 1},
+    "another query": {"query": "ab" * 32},
+    "another price": {"micro_rho": 1},
+    "too few numbers": {"values": frozen([])},
+    "too many numbers": {"values": frozen([1, 2])},
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_release_that_answers_something_else_is_refused(finished: Session, name: str) -> None:
+    session = Session(finished.plan)
+    with refused(Code.BUG, "round"):
+        session.feed(replace(finished.releases[0], **WRONG[name]))
+    assert session.spent.micro_rho == 0
+    session.feed(finished.releases[0])
+
+
+def test_releases_of_another_plan_or_out_of_order_are_refused(finished: Session) -> None:
+    other = a_plan(d=3, components=2, algorithm=finished.plan.algorithm, name="other")
+    with refused(Code.BUG):
+        Session.replay(other, finished.releases)
+    with refused(Code.BUG):
+        Session.replay(finished.plan, finished.releases[::-1])
+    with refused(Code.BUG, "asked nothing"):
+        Session.replay(finished.plan, [*finished.releases, finished.releases[-1]])
+
+
+def test_there_is_no_result_before_the_end(finished: Session) -> None:
+    for size in range(len(finished.releases)):
+        with refused(Code.NOT_READY):
+            _ = Session.replay(finished.plan, finished.releases[:size]).result
+
+
+def spendthrift(prices: list[int]) -> Any:
+    """An algorithm that asks at whatever prices it is given."""
+
+    def steps(plan: Plan) -> Generator[Priced, Release, Estimate]:
+        for price in prices:
+            yield Priced(ask=Count(), micro_rho=price)
+        raise AssertionError("the session let everything pass")
+
+    return steps
+
+
+@given(data=st.data())
+def test_no_algorithm_spends_more_than_its_plan(data: st.DataObject) -> None:
+    """Even one that tries: it is stopped before the question that would exceed the plan is asked."""
+    plan = a_plan(d=2)
+    prices = data.draw(st.lists(st.integers(1, plan.micro_rho), min_size=1, max_size=12))
+    prices.append(plan.micro_rho + 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(ALGORITHMS, plan.algorithm, spendthrift(prices))
+        with refused(Code.BUDGET, "exceed"):
+            drain(plan)
+
+
+def drain(plan: Plan) -> None:
+    session = Session(plan)
+    while (query := session.pending) is not None:
+        assert session.spent.micro_rho + query.micro_rho <= plan.micro_rho
+        session.feed(
+            Release(
+                round=query.round,
+                query=query.digest,
+                values=frozen([0]),
+                sigma=1.0,
+                micro_rho=query.micro_rho,
+                present=(),
+            )
+        )
+
+
+def test_a_question_whose_sums_could_overflow_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = a_plan(d=2, max_records=2**31)
+
+    def steps(plan: Plan) -> Generator[Priced, Release, Estimate]:
+        ask = Gram(centre=frozen(range(4096)), radius=row_norm_limit(4096))
+        yield Priced(ask=ask, micro_rho=1)
+        raise AssertionError
+
+    monkeypatch.setitem(ALGORITHMS, plan.algorithm, steps)
+    with refused(Code.OVERFLOW, "max_records"):
+        Session(plan)
+
+
+@pytest.mark.parametrize("price", [0, -1])
+def test_no_question_is_free(price: int) -> None:
+    with refused(Code.BAD_STUDY, "micro-rho"):
+        Priced(ask=ClippedSum(centre=frozen([0]), radius=S), micro_rho=price)
+
+
+def test_an_algorithm_that_fails_leaves_the_session_where_it_can_be_replayed(finished: Session) -> None:
+    """The error reaches the driver; the log so far still replays."""
+    session = Session(finished.plan)
+    session.feed(finished.releases[0])
+    with pytest.raises(EigenveilError):
+        session.feed(finished.releases[0])
+    again = Session.replay(finished.plan, session.releases)
+    assert again.pending is not None
+    assert session.pending is not None
+    assert again.pending.digest == session.pending.digest

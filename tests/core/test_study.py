@@ -1,0 +1,284 @@
+"""What a study refuses, with which words, and that what it accepts survives being written down."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eigenveil.accounting import MAX_EPSILON
+from eigenveil.errors import Code, EigenveilError
+from eigenveil.plan import plan_from_json
+from eigenveil.study import (
+    MAX_COLUMNS,
+    MAX_RECORDS,
+    Algorithm,
+    Column,
+    Federation,
+    Missing,
+    Neighbours,
+    Scaling,
+    Study,
+)
+from eigenveil.study_toml import parse_study, study_from_dict, study_to_dict
+from tests.support import a_column, a_plan, a_study, refused
+
+NAN, INF = math.nan, math.inf
+
+TEXT = """
+name = "wards"
+components = 1
+[privacy]
+epsilon = 1.0
+delta = 1e-6
+[federation]
+sites = ["north", "south"]
+[[columns]]
+name = "age"
+unit = "year"
+lower = 0
+upper = 100
+[[columns]]
+name = "pulse"
+unit = "1/min"
+lower = 30
+upper = 220.5
+"""
+
+
+def base() -> dict[str, Any]:
+    """The nested mapping of a full study."""
+    return copy.deepcopy(study_to_dict(parse_study(TEXT)))
+
+
+def with_value(path: str, value: Any) -> dict[str, Any]:
+    """`base` with the value at "section.key" or "columns.0.key" replaced."""
+    data = base()
+    *way, last = path.split(".")
+    place: Any = data
+    for step in way:
+        place = place[int(step)] if step.isdigit() else place[step]
+    place[last] = value
+    return data
+
+
+def test_a_minimal_text_has_the_defaults() -> None:
+    study = parse_study(TEXT)
+    assert (study.neighbours, study.missing, study.algorithm) == (
+        Neighbours.ADD_REMOVE, Missing.DROP, Algorithm.AUTO,
+    )  # fmt: skip
+    assert [(c.lower, c.upper) for c in study.columns] == [(0.0, 100.0), (30.0, 220.5)]
+    assert study.federation.least == 2
+    assert study.warnings() == ()
+
+
+# (where, value, words of the message)
+BAD_VALUES: list[tuple[str, Any, tuple[str, ...]]] = [
+    *[("privacy.epsilon", v, ("epsilon", "above 0")) for v in (0, -1.0, NAN, INF, -INF, 2 * MAX_EPSILON)],
+    ("privacy.epsilon", 10**400, ("epsilon", "64-bit")),
+    *[("privacy.delta", v, ("delta", "between 0 and 1")) for v in (0, 1, 1.0, -0.1, 2, NAN, INF)],
+    *[("columns.0.lower", v, ("'age'", "finite")) for v in (NAN, INF, -INF)],
+    *[("columns.0.upper", v, ("'age'", "finite")) for v in (NAN, INF, -INF)],
+    ("columns.0.lower", 101.0, ("'age'", "below upper bound")),
+    ("columns.0.lower", 100.0, ("'age'", "cannot vary", "leave it out")),
+    ("columns.0.lower", 100.0 - 1e-13, ("'age'", "too close")),
+    ("columns.0.name", "  ", ("column", "name")),
+    ("columns.0.name", "pulse", ("twice", "pulse")),
+    ("columns.0.fill", 100.5, ("'age'", "fill", "within")),
+    ("columns.0.fill", NAN, ("'age'", "fill")),
+    ("records.missing", "fill", ("'age'", "fill value")),
+    ("components", 3, ("components = 3", "2 columns")),
+    ("components", 0, ("components = 0", "between 1")),
+    ("components", -1, ("components",)),
+    *[("privacy.radius", v, ("radius", "quantile")) for v in (0.0, 1, 1.5, -0.2, NAN, INF, "auto", True, [])],
+    ("privacy.radius", 10**400, ("radius", "64-bit")),
+    *[("privacy.max_sites_per_person", v, ("max_sites_per_person",)) for v in (0, -1, 1001, 10**30)],
+    *[("records.max_records", v, ("max_records",)) for v in (0, -5, MAX_RECORDS + 1, 10**30)],
+    *[("records.expected_records", v, ("expected_records",)) for v in (0, MAX_RECORDS + 1)],
+    ("records.person_column", "age", ("person_column", "measurement")),
+    ("name", "Wards", ("study name", "lower-case")),
+    ("name", "a" * 64, ("study name", "63")),
+    ("name", "", ("study name",)),
+    ("federation.sites", [], ("at least one site",)),
+    ("federation.sites", ["north", "north"], ("twice",)),
+    ("federation.sites", ["North Ward"], ("North Ward", "lower-case")),
+    ("federation.required", ["west"], ("west", "not among")),
+    *[("federation.quorum", v, ("quorum", "2 invited")) for v in (0, 3, -1)],
+    *[("federation.deadline_seconds", v, ("deadline_seconds",)) for v in (0, -1, NAN, INF, 604801)],
+    *[("federation.minimum_cohort", v, ("minimum_cohort",)) for v in (0, -3, 10**30)],
+    ("algorithm", "magic", ("magic", "gauss-cov", "dp-pca")),
+    ("privacy.neighbours", "both", ("both", "add-remove")),
+    ("records.scaling", [], ("scaling", "bounds")),
+    ("columns", [], ("between 1 and", str(MAX_COLUMNS))),
+    ("columns", "age", ("array of tables",)),
+    ("columns", ["age"], ("array of tables",)),
+    ("privacy", 3, ("[privacy] must be a table",)),
+    ("federation", [], ("[federation] must be a table",)),
+    ("federation.sites", [1, 2], ("sites", "names")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "value", "words"), BAD_VALUES)
+def test_a_bad_value_is_refused_with_telling_words(path: str, value: Any, words: tuple[str, ...]) -> None:
+    with refused(Code.BAD_STUDY, *words):
+        study_from_dict(with_value(path, value))
+
+
+WRONG_TYPES: list[tuple[str, Any]] = [
+    *[("components", v) for v in (True, 1.0, "1", None, [1])],
+    *[("name", v) for v in (5, True, None)],
+    *[("purpose", v) for v in (5, ["x"])],
+    *[("privacy.epsilon", v) for v in (True, "1", None, [1.0])],
+    *[("privacy.delta", v) for v in (False, "1e-6")],
+    *[("privacy.max_sites_per_person", v) for v in (True, 1.0, "1")],
+    *[("records.max_records", v) for v in (True, 1e3)],
+    *[("records.centring", v) for v in (1, "yes", 0.0)],
+    *[("records.person_column", v) for v in (3, ["id"])],
+    *[("columns.0.lower", v) for v in (True, "0", None, [0])],
+    *[("columns.0.fill", v) for v in (True, "0")],
+    *[("columns.0.name", v) for v in (5, None)],
+    *[("columns.0.unit", v) for v in (5, True)],
+    *[("federation.sites", v) for v in ("north", {"a": 1}, 3)],
+    *[("federation.quorum", v) for v in (True, 1.0, "1")],
+    *[("federation.deadline_seconds", v) for v in (True, "60")],
+    *[("federation.minimum_cohort", v) for v in (True, 20.0)],
+]
+
+
+@pytest.mark.parametrize(("path", "value"), WRONG_TYPES)
+def test_a_wrong_type_is_refused_by_the_name_of_its_key(path: str, value: Any) -> None:
+    with refused(Code.BAD_STUDY, path.rsplit(".", 1)[-1], "wrong type"):
+        study_from_dict(with_value(path, value))
+
+
+@pytest.mark.parametrize(
+    "path", ["extra", "privacy.extra", "records.extra", "federation.extra", "columns.1.extra"]
+)
+def test_an_unknown_key_is_refused_at_every_level(path: str) -> None:
+    with refused(Code.BAD_STUDY, "unknown key", "extra", "known:"):
+        study_from_dict(with_value(path, 1))
+
+
+@pytest.mark.parametrize(
+    ("section", "key"),
+    [("", "name"), ("", "components"), ("privacy", "epsilon"), ("privacy", "delta"), ("federation", "sites")],
+)
+def test_a_missing_key_is_named(section: str, key: str) -> None:
+    data = base()
+    del (data[section] if section else data)[key]
+    with refused(Code.BAD_STUDY, "misses", key):
+        study_from_dict(data)
+
+
+@pytest.mark.parametrize("key", ["name", "unit", "lower", "upper"])
+def test_a_column_without_bounds_is_told_that_they_are_public(key: str) -> None:
+    data = base()
+    del data["columns"][0][key]
+    with refused(Code.BAD_STUDY, "misses", key, "never read off the data"):
+        study_from_dict(data)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "name = ", "= 3", "[privacy", "name = 'a'\nname = 'b'", "\x00", "x = 1" + "0" * 5000]
+)
+def test_a_text_that_is_no_study_is_refused(text: str) -> None:
+    with refused(Code.BAD_STUDY):
+        parse_study(text)
+
+
+@pytest.mark.parametrize("delta", [1e-4, 1e-5, 0.5])
+def test_a_large_delta_is_warned_of_but_allowed(delta: float) -> None:
+    (warning,) = a_study(delta=delta, expected_records=10_000).warnings()
+    assert "delta" in warning
+    assert "1.0e-05" in warning
+    assert a_study(delta=delta / 100, expected_records=1000).warnings() == () or delta == 0.5
+
+
+def test_too_many_columns_are_refused() -> None:
+    with refused(Code.BAD_STUDY, str(MAX_COLUMNS)):
+        a_study(d=MAX_COLUMNS + 1)
+    assert a_study(d=MAX_COLUMNS).dimension == MAX_COLUMNS
+
+
+def test_a_round_goes_on_with_the_required_sites_and_the_quorum() -> None:
+    federation = Federation(sites=("a", "b", "c"), required=("a",), quorum=2)
+    federation.check_present(("a", "c"))
+    with refused(Code.STUDY_FAILED, "required", "a", "nothing was charged"):
+        federation.check_present(("b", "c"))
+    with refused(Code.STUDY_FAILED, "2", "nothing was charged"):
+        federation.check_present(("a",))
+
+
+names = st.from_regex(r"[a-z0-9][a-z0-9-]{0,20}", fullmatch=True)
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+
+
+@st.composite
+def a_random_column(draw: st.DrawFn, name: str) -> Column:
+    low = draw(st.floats(-1e9, 1e9))
+    high = low + draw(st.floats(10, 1e9))
+    return Column(name=name, unit=draw(texts), lower=low, upper=high, fill=draw(st.sampled_from([low, high])))
+
+
+@st.composite
+def studies(draw: st.DrawFn) -> Study:
+    """Every field at something else than its default, somewhere."""
+    columns = draw(st.lists(texts.filter(lambda t: bool(t.strip())), min_size=1, max_size=4, unique=True))
+    sites = tuple(draw(st.lists(names, min_size=1, max_size=4, unique=True)))
+    return Study(
+        name=draw(names),
+        purpose=draw(texts),
+        columns=tuple(draw(a_random_column(name)) for name in columns),
+        epsilon=draw(st.floats(0.01, 100)),
+        delta=draw(st.floats(1e-12, 0.1)),
+        components=draw(st.integers(1, len(columns))),
+        algorithm=draw(st.sampled_from([Algorithm.GAUSS_COV, Algorithm.DP_PCA])),
+        neighbours=draw(st.sampled_from(Neighbours)),
+        max_sites_per_person=draw(st.integers(1, 1000)),
+        missing=draw(st.sampled_from(Missing)),
+        person_column=draw(st.one_of(st.none(), st.just("person id is not a column"))),
+        centring=draw(st.booleans()),
+        scaling=draw(st.sampled_from(Scaling)),
+        radius=draw(st.one_of(st.none(), st.floats(0.01, 0.99))),
+        max_records=draw(st.integers(1, 2**24)),
+        expected_records=draw(st.integers(1, 2**24)),
+        federation=Federation(
+            sites=sites,
+            required=tuple(draw(st.lists(st.sampled_from(sites), unique=True))),
+            quorum=draw(st.one_of(st.none(), st.integers(1, len(sites)))),
+            deadline_seconds=draw(st.floats(0.1, 604800)),
+            minimum_cohort=draw(st.integers(1, 1000)),
+        ),
+    )
+
+
+@given(studies())
+def test_a_study_survives_being_written_down(study: Study) -> None:
+    """As a mapping, as JSON text, and as the canonical bytes of its plan."""
+    assert study_from_dict(study_to_dict(study)) == study
+    assert study_from_dict(json.loads(json.dumps(study_to_dict(study)))) == study
+    try:
+        plan = a_plan(study)
+    except EigenveilError as problem:
+        assert problem.code is Code.BAD_STUDY
+        return
+    again = plan_from_json(plan.to_json())
+    assert again == plan
+    assert again.digest == plan.digest
+
+
+def test_the_same_study_in_another_order_of_keys_is_the_same_plan() -> None:
+    data = base()
+    turned = {key: data[key] for key in reversed(data)}
+    assert a_plan(study_from_dict(turned)).digest == a_plan(study_from_dict(data)).digest
+
+
+def test_a_column_beside_another_is_its_own() -> None:
+    """Order matters: it is the order of the vectors."""
+    left, right = a_column("a"), a_column("b")
+    assert a_plan(columns=(left, right)).digest != a_plan(columns=(right, left)).digest

@@ -1,0 +1,164 @@
+"""One session, three drivers: simulator, estimator and a real federation release the same bits."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import pytest
+from sklearn.utils import check_random_state
+
+from eigenveil import PrivatePCA, simulate
+from eigenveil.errors import InternalError
+from eigenveil.estimator import SEEDS, SITE
+from eigenveil.identity import Role
+from eigenveil.ints import FloatArray
+from eigenveil.seeded_noise import SeededNoise
+from eigenveil.study import Study
+from eigenveil.study_toml import study_from_dict
+from eigenveil_client import records
+from eigenveil_client.analyst import Analyst
+from eigenveil_client.identity_store import StoredIdentity, enrol
+from eigenveil_client.site_config import SiteConfig
+from eigenveil_client.site_daemon import SiteDaemon
+from eigenveil_client.site_store import SiteStore
+from eigenveil_client.site_worker import SiteWorker
+from eigenveil_common.files import write_secret
+from eigenveil_server.config import Config
+from eigenveil_server.daemon import Daemon, Ports
+from eigenveil_server.setup import Layout, create
+
+# What the simulator calls the federation and the submission: then all three have one plan digest.
+NAME = "simulation"
+RANDOM_STATE = 11
+
+
+def some_records() -> FloatArray:
+    """Records of four columns within [-5, 5]."""
+    return np.random.default_rng(5).normal(size=(400, 4)) * [2.0, 1.0, 0.5, 0.2]
+
+
+def fitted(algorithm: str) -> PrivatePCA:
+    """The estimator's run."""
+    estimator = PrivatePCA(2, epsilon=3, bounds=(-5, 5), algorithm=algorithm, random_state=RANDOM_STATE)
+    return estimator.fit(some_records())
+
+
+def noise_seed() -> int:
+    """The seed that the estimator draws from its random state."""
+    return int(check_random_state(RANDOM_STATE).randint(SEEDS))
+
+
+def comparable(document: dict[str, Any]) -> dict[str, Any]:
+    """A document without the times, which no two runs share."""
+    rounds = [{key: entry[key] for key in entry if key != "milliseconds"} for entry in document["rounds"]]
+    return {**document, "rounds": rounds}
+
+
+def as_toml(study: dict[str, Any]) -> str:
+    """A study as TOML (JSON spells strings, numbers, booleans and lists the same way)."""
+    lines = [
+        f"{key} = {json.dumps(value)}" for key, value in study.items() if not isinstance(value, dict | list)
+    ]
+    for section in ("privacy", "records", "federation"):
+        lines.append(f"[{section}]")
+        lines += [f"{k} = {json.dumps(v)}" for k, v in study[section].items() if v is not None]
+    for column in study["columns"]:
+        lines.append("[[columns]]")
+        lines += [f"{k} = {json.dumps(v)}" for k, v in column.items() if v is not None]
+    return "\n".join(lines)
+
+
+def stop(problem: InternalError) -> NoReturn:
+    """A storage failure fails the test."""
+    raise problem
+
+
+@asynccontextmanager
+async def coordinator(folder: Path) -> AsyncIterator[tuple[Daemon, Ports]]:
+    """A real coordinator on loopback whose noise is seeded."""
+    create(
+        Layout(
+            folder=folder, federation=NAME, host="127.0.0.1", listen="", port=0, enrol_port=0,
+            budget_epsilon=10.0, budget_delta=1e-6,
+        )
+    )  # fmt: skip
+    config = Config(federation=NAME, state=folder, port=0, enrol_port=0)
+    daemon = Daemon(config, noise=SeededNoise(noise_seed()), fatal=stop)
+    ports = await daemon.start()
+    try:
+        yield daemon, ports
+    finally:
+        await daemon.stop()
+
+
+async def enrolled(daemon: Daemon, ports: Ports, role: Role, name: str, folder: Path) -> StoredIdentity:
+    """An identity, through a token and a certificate request."""
+    join = {
+        "token": daemon.registry.new_token(role, name, 60_000),
+        "role": role.value,
+        "name": name,
+        "federation": NAME,
+        "coordinator": f"127.0.0.1:{ports.port}",
+        "enrol": f"127.0.0.1:{ports.enrol_port}",
+        "ca_pem": daemon.config.files.ca.read_text(),
+    }
+    path = folder.with_suffix(".json")
+    write_secret(path, json.dumps(join).encode())
+    return await asyncio.to_thread(enrol, path, folder)
+
+
+@asynccontextmanager
+async def site(identity: StoredIdentity, folder: Path, study: Study) -> AsyncIterator[None]:
+    """A real site daemon over a CSV file."""
+    file = folder / "records.csv"
+    with file.open("w", newline="") as text:
+        writer = csv.writer(text)
+        writer.writerow([column.name for column in study.columns])
+        writer.writerows(some_records().tolist())
+    config = SiteConfig(name=SITE, records=file, identity=folder, state=folder / "site.db")
+    store = SiteStore(config.state, config.policy.budget)
+    worker = SiteWorker(identity, config.policy, store, partial(records.load, file))
+    task = asyncio.create_task(SiteDaemon(worker, lambda: identity).run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        store.close()
+
+
+async def federated(folder: Path, study: Study, toml: str) -> dict[str, Any]:
+    """The document that the real federation releases."""
+    async with coordinator(folder / "coordinator") as (daemon, ports):
+        analyst = await enrolled(daemon, ports, Role.ANALYST, "ada", folder / "ada")
+        here = await enrolled(daemon, ports, Role.SITE, SITE, folder / SITE)
+        async with site(here, folder, study), Analyst(analyst) as caller:
+            plan, _ = await caller.submit(toml, NAME)
+            events = [event async for event in caller.watch(bytes.fromhex(plan.digest))]
+            assert events[-1].failure == ""
+            data = await caller.release(bytes.fromhex(plan.digest))
+    document: dict[str, Any] = json.loads(data)["document"]
+    return document
+
+
+@pytest.mark.parametrize("algorithm", ["gauss-cov", "dp-pca"])
+def test_three_drivers_release_the_same_bits(algorithm: str, tmp_path: Path) -> None:
+    by_estimator = fitted(algorithm).release_
+    study = study_from_dict(by_estimator["plan"]["study"])
+
+    by_simulator = simulate(study, {SITE: some_records()}, seed=noise_seed()).document
+    by_federation = asyncio.run(federated(tmp_path, study, as_toml(by_estimator["plan"]["study"])))
+
+    # Each round carries the digests of its query and of its release, so equal rounds are equal bits.
+    assert comparable(by_simulator) == comparable(by_estimator)
+    assert comparable(by_federation) == comparable(by_estimator)
+    assert by_federation["private"] is False

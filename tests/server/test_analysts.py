@@ -1,0 +1,194 @@
+"""Submitting, explaining, listing, watching, cancelling [R10] [R11] [R12]."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from eigenveil.accounting import micro_rho_for
+from eigenveil.errors import Code
+from eigenveil.identity import Role
+from eigenveil.ints import frozen
+from eigenveil.plan import plan_from_json
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server import engine, service
+from tests.server.rig import Client, answering, made, parsed, refusal, serving, study_toml
+
+
+def test_submitting_twice_is_one_study(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            await rig.sites()
+            ada = await rig.client(Role.ANALYST, "ada")
+            eve = await rig.client(Role.ANALYST, "eve")
+            first = await asyncio.gather(*(ada.submit(study_toml(), "s-1") for _ in range(3)))
+            assert len(set(first)) == 1
+            committed = rig.daemon.resources.books.committed
+            assert committed == micro_rho_for(1.0, 1e-6)
+            other = await refusal(ada.submit(study_toml(epsilon=0.5), "s-1"))
+            assert (other.code, "another study before" in str(other)) == (Code.CONFLICT, True)
+            taken = await refusal(eve.submit(study_toml(), "s-1"))
+            assert (taken.code, "another analyst" in str(taken)) == (Code.CONFLICT, True)
+            assert await ada.submit(study_toml(), "s-2") != first[0]
+            for bad in ("", "a b", "x" * 65):
+                assert (await refusal(ada.submit(study_toml(), bad))).code is Code.BAD_ARGUMENT
+
+    asyncio.run(scenario())
+
+
+def test_the_plan_is_signed_and_says_what_was_submitted(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            await rig.sites()
+            ada = await rig.client(Role.ANALYST, "ada")
+            asked = pb.SubmitStudyRequest(study_toml=study_toml(), submission="s")
+            answer = await ada.stub.SubmitStudy(asked)
+            key = Ed25519PublicKey.from_public_bytes(rig.daemon.resources.keys.release_public)
+            signed = b"eigenveil/plan-signature/v1\n" + answer.plan.plan_json
+            key.verify(answer.plan.signature, signed)
+            plan = plan_from_json(answer.plan.plan_json)
+            assert plan.study == parsed(study_toml())
+            assert (plan.digest, plan.submission) == (answer.plan_digest.hex(), "s")
+
+    asyncio.run(scenario())
+
+
+def test_a_study_beyond_the_budget_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c", budget_epsilon=1.5)) as rig:
+            await rig.sites()
+            ada = await rig.client(Role.ANALYST, "ada")
+            refused = await refusal(ada.submit(study_toml(epsilon=2.0)))
+            assert refused.code is Code.BUDGET
+            books = rig.daemon.resources.books
+            assert (books.total_spent, books.committed) == (0, 0)
+            assert list((await ada.stub.ListStudies(pb.ListStudiesRequest())).studies) == []
+            await ada.submit(study_toml(epsilon=1.4))
+            assert (await refusal(ada.submit(study_toml(epsilon=1.4), "two"))).code is Code.BUDGET
+
+    asyncio.run(scenario())
+
+
+def test_a_study_of_unknown_sites_of_nonsense_or_beyond_a_message_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            await rig.sites()
+            ada = await rig.client(Role.ANALYST, "ada")
+            unknown = await refusal(ada.submit(study_toml(sites=("anna", "zoe"))))
+            assert (unknown.code, "zoe" in str(unknown)) == (Code.BAD_STUDY, True)
+            assert (await refusal(ada.submit("not = [toml"))).code is Code.BAD_STUDY
+            monkeypatch.setattr(engine, "MESSAGE_BYTES", engine.ENVELOPE_BYTES + 2000)
+            wide = await refusal(ada.submit(study_toml(columns=60, algorithm="dp-pca")))
+            assert (wide.code, "a message holds" in str(wide)) == (Code.OVERFLOW, True)
+
+    asyncio.run(scenario())
+
+
+def test_explaining_charges_nothing(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            ada = await rig.client(Role.ANALYST, "ada")
+            answer = await ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=study_toml()))
+            explained = json.loads(answer.explanation_json)
+            assert explained["micro_rho"] == micro_rho_for(1.0, 1e-6)
+            assert rig.daemon.resources.books.committed == 0
+
+    asyncio.run(scenario())
+
+
+def test_watching_resumes_from_a_sequence_number(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            sites = await rig.sites()
+            ada = await rig.client(Role.ANALYST, "ada")
+            async with answering(sites):
+                digest = await ada.submit(study_toml())
+                live = await ada.events(digest)
+            assert [event.sequence for event in live] == list(range(1, len(live) + 1))
+            assert await ada.events(digest) == live
+            assert await ada.events(digest, after=live[2].sequence) == live[3:]
+            assert await ada.events(digest, after=live[-1].sequence) == []
+            assert await ada.events(digest, after=2**64 - 1) == []
+            states = [event.round_state for event in live if event.round == 0]
+            assert states[0] == "planned"
+            assert list(dict.fromkeys(states))[:3] == ["planned", "open", "sealed"]
+            spending = [event.spent_micro_rho for event in live]
+            assert spending == sorted(spending)
+            assert spending[-1] <= live[-1].micro_rho
+            unknown = pb.WatchStudyRequest(plan_digest=b"\x01" * 32)
+            assert (await refusal(ada.stub.WatchStudy(unknown).read())).code is Code.NOT_FOUND
+
+    asyncio.run(scenario())
+
+
+def test_cancelling(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            sites = await rig.sites()
+            ada = await rig.client(Role.ANALYST, "ada")
+            eve = await rig.client(Role.ANALYST, "eve")
+            digest = await ada.submit(study_toml())
+            cancel = pb.CancelStudyRequest(plan_digest=bytes.fromhex(digest))
+            assert "not yours" in str(await refusal(eve.stub.CancelStudy(cancel)))
+            assert (await refusal(ada.release(digest))).code is Code.NOT_READY
+            query = await sites["anna"].query()
+            await ada.stub.CancelStudy(cancel)
+            await ada.stub.CancelStudy(cancel)
+            assert (await ada.events(digest))[-1].state == pb.STUDY_STATE_CANCELLED
+            assert (await refusal(ada.release(digest))).code is Code.CANCELLED
+            late = await refusal(sites["anna"].contribute(query, frozen([60])))
+            assert (late.code, "is cancelled" in str(late)) == (Code.CONFLICT, True)
+            assert rig.daemon.resources.books.committed == 0
+            async with answering(sites):
+                done = await ada.submit(study_toml(), "two")
+                await ada.events(done)
+            ended = await refusal(
+                ada.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=bytes.fromhex(done)))
+            )
+            assert (ended.code, "it is released" in str(ended)) == (Code.CONFLICT, True)
+
+    asyncio.run(scenario())
+
+
+def test_listing_shows_state_and_price(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            sites = await rig.sites()
+            ada = await rig.client(Role.ANALYST, "ada")
+            async with answering(sites):
+                digest = await ada.submit(study_toml())
+                await ada.events(digest)
+            (row,) = (await ada.stub.ListStudies(pb.ListStudiesRequest())).studies
+            assert (row.plan_digest.hex(), row.name, row.analyst) == (digest, "small", "ada")
+            assert row.state == pb.STUDY_STATE_RELEASED
+            assert 0 < row.spent_micro_rho <= row.micro_rho
+            assert row.rounds >= 2
+
+    asyncio.run(scenario())
+
+
+def test_a_large_release_comes_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            sites = await rig.sites()
+            ada = await rig.client(Role.ANALYST, "ada")
+            async with answering(sites):
+                digest = await ada.submit(study_toml())
+                await ada.events(digest)
+            whole = await ada.release(digest)
+            monkeypatch.setattr(service, "RELEASE_PART_BYTES", 1000)
+            parts = [await part(ada, digest, offset) for offset in range(0, len(whole), 1000)]
+            assert b"".join(one.release_json for one in parts) == whole
+            assert {one.total_bytes for one in parts} == {len(whole)}
+
+    async def part(ada: Client, digest: str, offset: int) -> pb.GetReleaseResponse:
+        request = pb.GetReleaseRequest(plan_digest=bytes.fromhex(digest), offset=offset)
+        return await ada.stub.GetRelease(request)
+
+    asyncio.run(scenario())

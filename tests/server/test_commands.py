@@ -1,0 +1,112 @@
+"""eigenveil-coordinator as an operator types it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import tomllib
+from pathlib import Path
+
+import grpc
+import pytest
+
+from eigenveil.errors import TABLE
+from eigenveil_common.config import load
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_proto.v1.eigenveil_pb2_grpc import EnrolmentStub
+from eigenveil_server.config import Config
+from eigenveil_server.pki import key_to_pem, new_key
+from tests.repo.tree import ROOT
+from tests.server.process import Coordinator, command, exit_of_serve, process
+from tests.server.rig import Credentials, request_for
+
+
+async def joined(coordinator: Coordinator, join: dict[str, str]) -> Credentials:
+    """Enrol with a join file."""
+    key = new_key()
+    credentials = grpc.ssl_channel_credentials(join["ca_pem"].encode())
+    address = f"127.0.0.1:{coordinator.serving['enrol_port']}"
+    async with grpc.aio.secure_channel(address, credentials) as channel:
+        request = pb.EnrolRequest(token=join["token"], csr_der=request_for(key))
+        answer = await EnrolmentStub(channel).Enrol(request)
+    return Credentials(
+        name=join["name"],
+        key=key_to_pem(key),
+        certificate=answer.certificate_pem,
+        ca=answer.ca_pem,
+    )
+
+
+def handshake(port: object, version: str) -> str:
+    """What a TLS client of one version sees."""
+    line = ["openssl", "s_client", "-connect", f"127.0.0.1:{port}", version, "-alpn", "h2"]
+    done = subprocess.run(line, input=b"", capture_output=True, timeout=20, check=False)
+    return (done.stdout + done.stderr).decode(errors="replace")
+
+
+def test_from_init_to_a_clean_stop(tmp_path: Path) -> None:
+    folder = tmp_path / "fed"
+    config = str(folder / "coordinator.toml")
+    init = ("init", "--dir", str(folder), "--federation", "fed", "--port", "0", "--enrol-port", "0")
+
+    async def scenario() -> None:
+        code, out, _ = command(*init, "--json")
+        assert (code, json.loads(out)) == (0, {"config": config})
+        assert command(*init)[0] == 9
+        async with process(Path(config)) as coordinator:
+            line = coordinator.serving
+            assert (line["event"], line["federation"]) == ("serving", "fed")
+            assert await exit_of_serve(Path(config)) == 9
+            assert "Cipher is (NONE)" in await asyncio.to_thread(handshake, line["port"], "-tls1_2")
+            assert "New, TLSv1.3" in await asyncio.to_thread(handshake, line["port"], "-tls1_3")
+            out_file = tmp_path / "anna.json"
+            asked = ("token", "--config", config, "--role", "site", "--name", "anna")
+            assert command(*asked, "--out", str(out_file))[0] == 0
+            assert out_file.stat().st_mode & 0o777 == 0o600
+            join = json.loads(out_file.read_text())
+            assert (join["role"], join["name"], join["federation"]) == ("site", "anna", "fed")
+            held = await joined(coordinator, join)
+            hello = pb.HelloRequest(version_min=1, version_max=1)
+            anna = coordinator.connect(held)
+            await anna.stub.Hello(hello)
+            code, out, _ = command("status", "--config", config, "--json")
+            found = json.loads(out)
+            assert found["budget"]["spent_micro_rho"] == 0
+            assert [(i["role"], i["name"]) for i in found["identities"]] == [("site", "anna")]
+            assert command("deny", "--config", config, "--role", "site", "--name", "anna")[0] == 0
+            with pytest.raises(grpc.aio.AioRpcError, match="deny-list"):
+                await anna.stub.Hello(hello)
+            assert await coordinator.end(signal.SIGTERM) == 0
+        code, out, _ = command("status", "--config", config)
+        assert (code, "DENIED" in out) == (0, True)
+
+    asyncio.run(scenario())
+
+
+def test_errors_have_their_exit_codes(tmp_path: Path) -> None:
+    missing = str(tmp_path / "none.toml")
+    for arguments in (("serve",), ("status",), ("token", "--role", "site", "--name", "a")):
+        code, out, err = command(*arguments, "--config", missing, "--json")
+        assert (code, json.loads(out)["error"]) == (4, "bad-config")
+        assert "error [bad-config]" in err
+    code, _, err = command("init", "--dir", str(tmp_path / "x"), "--federation", "Bad Name")
+    assert (code, "federation" in err) == (4, True)
+    assert not (tmp_path / "x").exists()
+
+
+def test_help_documents_every_exit_code() -> None:
+    lines = [line.split() for line in command("--help")[1].splitlines()]
+    for code, rule in TABLE.items():
+        row = next(line for line in lines if line[:1] == [str(rule.exit_code)])
+        assert code.value in " ".join(row).replace(",", "").split()
+
+
+def test_the_example_configuration_shows_every_key() -> None:
+    example = ROOT / "deploy" / "config" / "coordinator.example.toml"
+    config = load(example, Config)
+    assert set(tomllib.loads(example.read_text())) == set(Config.__dataclass_fields__)
+    assert config == Config(
+        federation=config.federation, state=config.state, host=config.host, listen=config.listen
+    )

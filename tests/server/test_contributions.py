@@ -1,0 +1,243 @@
+"""What sites may send, and what happens otherwise [R6] [R7] [R8] [R9]."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eigenveil.errors import Code
+from eigenveil.identity import Role
+from eigenveil.ints import frozen
+from eigenveil.query import Query
+from eigenveil_common.rpc import CHUNK_BYTES
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.server.rig import SITES, Client, Rig, made, refusal, serving, study_toml
+
+FULL = frozen([60])  # an answer to the first round, which counts records
+
+
+@asynccontextmanager
+async def first_round(
+    folder: Path, toml: str | None = None
+) -> AsyncIterator[tuple[Rig, dict[str, Client], Client, Query]]:
+    """A study whose first round is open: rig, sites, analyst, query."""
+    async with serving(made(folder)) as rig:
+        sites = dict(await rig.sites())
+        analyst = await rig.client(Role.ANALYST, "ada")
+        await analyst.submit(toml or study_toml())
+        queries = await asyncio.gather(*(site.query() for site in sites.values()))
+        yield rig, sites, analyst, queries[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "message"),
+    [
+        ({"values": b"\x00" * 16}, Code.BAD_CONTRIBUTION, "2 numbers where 1 are due"),
+        ({"values": b"\x00" * 7}, Code.BAD_CONTRIBUTION, "64-bit integers"),
+        ({"values": (-1).to_bytes(8, "little", signed=True)}, Code.BAD_CONTRIBUTION, "outside"),
+        ({"values": (10**6).to_bytes(8, "little")}, Code.BAD_CONTRIBUTION, "outside"),
+        ({"values": (59).to_bytes(8, "little")}, Code.BAD_CONTRIBUTION, "not the one its digest"),
+        ({"query_digest": b"\x01" * 32}, Code.BAD_CONTRIBUTION, "another query"),
+        ({"plan_digest": b"\x01" * 32}, Code.NOT_FOUND, "there is no study"),
+        ({"plan_digest": b"\x01"}, Code.PROTOCOL, "32 bytes"),
+        ({"round": 7}, Code.NOT_FOUND, "round 7 of study"),
+        ({"contribution_digest": b""}, Code.PROTOCOL, "32 bytes"),
+        ({"values": b"\x00" * (2**20 + 8)}, Code.PROTOCOL, "uploaded in chunks"),
+    ],
+)
+def test_a_bad_contribution_is_refused_and_the_right_one_still_taken(
+    tmp_path: Path, changes: dict[str, Any], code: Code, message: str
+) -> None:
+    async def scenario() -> None:
+        async with first_round(tmp_path / "c") as (_, sites, _, query):
+            anna = sites["anna"]
+            bad = anna.contribution(query, FULL)
+            for key, value in changes.items():
+                setattr(bad, key, value)
+            refused = await refusal(anna.stub.Contribute(bad))
+            assert (refused.code, message in str(refused)) == (code, True), refused
+            assert not (await anna.contribute(query, FULL)).repeated
+
+    asyncio.run(scenario())
+
+
+def test_the_same_answer_again_is_fine_and_another_one_is_refused_and_audited(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with first_round(tmp_path / "c") as (rig, sites, _, query):
+            anna = sites["anna"]
+            assert not (await anna.contribute(query, FULL)).repeated
+            assert (await anna.contribute(query, FULL)).repeated
+            refused = await refusal(anna.contribute(query, frozen([61])))
+            assert refused.code is Code.CONFLICT
+            assert "differently before" in str(refused)
+            rows = rig.daemon.resources.store.reader.rows(
+                "SELECT subject FROM audit WHERE kind = 'different-second-answer'"
+            )
+            assert [row["subject"] for row in rows] == ["site/anna"]
+
+    asyncio.run(scenario())
+
+
+def test_an_answer_may_be_repeated_after_its_round_but_not_changed(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with first_round(tmp_path / "c") as (_, sites, _, query):
+            for site in sites.values():
+                await site.contribute(query, FULL)
+            later = await sites["anna"].query()
+            assert later.round == 1
+            assert (await sites["anna"].contribute(query, FULL)).repeated
+            refused = await refusal(sites["anna"].contribute(query, frozen([1])))
+            assert "differently before" in str(refused)
+
+    asyncio.run(scenario())
+
+
+def test_sites_that_are_not_invited_see_and_send_nothing(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        toml = study_toml(sites=("anna", "bert"))
+        async with serving(made(tmp_path / "c", long_poll_seconds=0.2)) as rig:
+            sites = await rig.sites()
+            analyst = await rig.client(Role.ANALYST, "ada")
+            digest = await analyst.submit(toml)
+            query = await sites["anna"].query()
+            carl = sites["carl"]
+            assert await carl.work() is None
+            for call in (
+                carl.contribute(query, FULL),
+                carl.stub.Decline(decline(query)),
+                carl.open_upload(carl.contribution(query, FULL)),
+                carl.release(digest),
+            ):
+                refused = await refusal(call)
+                assert (refused.code, "does not invite" in str(refused)) == (Code.NOT_FOUND, True)
+
+    asyncio.run(scenario())
+
+
+def test_a_round_is_offered_again_while_its_answer_has_not_come(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with first_round(tmp_path / "c") as (_, sites, _, query):
+            anna = sites["anna"]
+            anna.answered.append(pb.Answered(plan_digest=bytes.fromhex(query.plan_digest), round=query.round))
+            loop = asyncio.get_running_loop()
+            start = loop.time()
+            again = await anna.query()
+            assert again.digest == query.digest
+            assert 0.9 < loop.time() - start < 4
+
+    asyncio.run(scenario())
+
+
+def decline(query: Query, reason: int = pb.DECLINE_REASON_POLICY) -> pb.DeclineRequest:
+    return pb.DeclineRequest(
+        plan_digest=bytes.fromhex(query.plan_digest),
+        round=query.round,
+        reason=reason,  # type: ignore[arg-type]
+    )
+
+
+def test_a_decline_needs_a_known_reason_and_excludes_an_answer(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with first_round(tmp_path / "c", study_toml(quorum=1)) as (_, sites, _, query):
+            anna, bert = sites["anna"], sites["bert"]
+            for reason in (0, 99):
+                refused = await refusal(anna.stub.Decline(decline(query, reason)))
+                assert refused.code is Code.PROTOCOL
+            await anna.stub.Decline(decline(query))
+            await anna.stub.Decline(decline(query))
+            assert "declined round 0" in str(await refusal(anna.contribute(query, FULL)))
+            await bert.contribute(query, FULL)
+            assert "answered round 0" in str(await refusal(bert.stub.Decline(decline(query))))
+
+    asyncio.run(scenario())
+
+
+WIDE = 600  # columns: a Gram matrix of 180,300 integers, more than one chunk
+
+
+@asynccontextmanager
+async def wide_round(folder: Path) -> AsyncIterator[tuple[Rig, dict[str, Client], Query]]:
+    """A study at a round whose answers need an upload."""
+    toml = study_toml(columns=WIDE, components=1)
+    async with first_round(folder, toml) as (rig, sites, _, query):
+        while 8 * query.ask.length <= CHUNK_BYTES:
+            values = np.zeros(query.ask.length, dtype=np.int64)
+            values[0] = 60
+            await asyncio.gather(*(site.contribute(query, frozen(values)) for site in sites.values()))
+            query = await sites["anna"].query()
+        yield rig, sites, query
+
+
+def test_an_upload_resumes_with_the_chunks_that_are_there(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with wide_round(tmp_path / "c") as (_, sites, query):
+            anna = sites["anna"]
+            message = anna.contribution(query, frozen(np.zeros(query.ask.length, dtype=np.int64)))
+            opened = await anna.open_upload(message)
+            assert list(opened.have) == []
+            chunk = pb.PutChunkRequest(upload=opened.upload, index=0, data=message.values[:CHUNK_BYTES])
+            await anna.stub.PutChunk(chunk)
+            early = await refusal(anna.stub.Commit(pb.CommitRequest(upload=opened.upload)))
+            assert (early.code, "1 chunks are missing" in str(early)) == (Code.PROTOCOL, True)
+            assert list((await anna.open_upload(message)).have) == [0]
+            assert not (await anna.upload(message)).repeated
+            assert (await anna.upload(message)).repeated
+
+    asyncio.run(scenario())
+
+
+def test_bad_uploads_are_refused(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with wide_round(tmp_path / "c") as (_, sites, query):
+            anna, bert = sites["anna"], sites["bert"]
+            zeros = frozen(np.zeros(query.ask.length, dtype=np.int64))
+            message = anna.contribution(query, zeros)
+            short = anna.contribution(query, frozen(zeros[1:]))
+            assert "bytes where" in str(await refusal(anna.open_upload(short)))
+            opened = await anna.open_upload(message)
+            other = anna.contribution(query, frozen(zeros + 1))
+            assert (await refusal(anna.open_upload(other))).code is Code.CONFLICT
+            for index, size, text in ((9, 8, "does not exist"), (0, 8, "8 bytes where")):
+                chunk = pb.PutChunkRequest(upload=opened.upload, index=index, data=b"\x00" * size)
+                assert text in str(await refusal(anna.stub.PutChunk(chunk)))
+            theirs = pb.PutChunkRequest(upload=opened.upload, index=0, data=b"\x00" * CHUNK_BYTES)
+            assert (await refusal(bert.stub.PutChunk(theirs))).code is Code.NOT_FOUND
+            message.values = other.values
+            wrong = await refusal(anna.upload(message))
+            assert (wrong.code, "its digest names" in str(wrong)) == (Code.BAD_CONTRIBUTION, True)
+            assert not (await anna.contribute(query, zeros)).repeated
+
+    asyncio.run(scenario())
+
+
+def test_open_uploads_are_limited(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with wide_round(tmp_path / "c") as (rig, sites, query):
+            rig.daemon.engine.uploads._most = 1
+            zeros = frozen(np.zeros(query.ask.length, dtype=np.int64))
+            await sites["anna"].open_upload(sites["anna"].contribution(query, zeros))
+            refused = await refusal(sites["bert"].open_upload(sites["bert"].contribution(query, zeros)))
+            assert refused.code is Code.NOT_READY
+
+    asyncio.run(scenario())
+
+
+def test_no_value_is_ever_stored(tmp_path: Path) -> None:
+    mark = 59_873  # the count of one site, found neither in the database nor in its log
+
+    async def scenario() -> None:
+        async with first_round(tmp_path / "c") as (_, sites, _, query):
+            for site in SITES:
+                await sites[site].contribute(query, frozen([mark]))
+            await sites["anna"].query()
+
+    asyncio.run(scenario())
+    stored = b"".join(path.read_bytes() for path in (tmp_path / "c").glob("state.db*"))
+    assert mark.to_bytes(8, "little") not in stored
+    assert (3 * mark).to_bytes(8, "little") not in stored

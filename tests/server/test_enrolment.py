@@ -1,0 +1,111 @@
+"""One-time tokens become certificates; nothing of a request but its key is believed [R2]."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from eigenveil.errors import Code, RequestError
+from eigenveil.identity import Role
+from eigenveil_server.pki import new_key, requested_key
+from tests.server.rig import FEDERATION, made, refusal, request_for, serving
+
+
+def test_only_the_key_of_a_request_is_used(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            key = new_key()
+            answer = await rig.enrol(rig.token(Role.SITE, "anna"), request_for(key))
+        leaf = x509.load_pem_x509_certificate(answer.certificate_pem)
+        names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        basic = leaf.extensions.get_extension_for_class(x509.BasicConstraints).value
+        usage = leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+        assert [name.value for name in names] == [f"eigenveil://{FEDERATION}/site/anna"]
+        assert not basic.ca
+        assert list(usage) == [ExtendedKeyUsageOID.CLIENT_AUTH]
+        assert leaf.public_key() == key.public_key()
+        assert (leaf.not_valid_after_utc - leaf.not_valid_before_utc).days == 7
+        leaf.verify_directly_issued_by(x509.load_pem_x509_certificate(answer.ca_pem))
+        assert (answer.federation, len(answer.release_key)) == (FEDERATION, 32)
+
+    asyncio.run(scenario())
+
+
+def test_a_token_works_once_but_a_lost_reply_does_no_harm(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            token, csr = rig.token(Role.SITE, "anna"), request_for(new_key())
+            first = await rig.enrol(token, csr)
+            assert (await rig.enrol(token, csr)).certificate_pem == first.certificate_pem
+            refused = await refusal(rig.enrol(token, request_for(new_key())))
+            assert refused.code is Code.IDENTITY
+            assert "used already" in str(refused)
+
+    asyncio.run(scenario())
+
+
+def test_bad_and_expired_tokens_are_refused(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            csr = request_for(new_key())
+            unknown = await refusal(rig.enrol("x" * 43, csr))
+            expired = await refusal(rig.enrol(rig.token(Role.SITE, "anna", valid_ms=0), csr))
+            malformed = await refusal(rig.enrol(rig.token(Role.SITE, "anna"), b"not a request"))
+        assert (unknown.code, expired.code) == (Code.IDENTITY, Code.IDENTITY)
+        assert "unknown" in str(unknown)
+        assert "expired" in str(expired)
+        assert malformed.code is Code.BAD_ARGUMENT
+
+    asyncio.run(scenario())
+
+
+def test_the_database_holds_no_token(tmp_path: Path) -> None:
+    async def scenario() -> str:
+        async with serving(made(tmp_path / "c")) as rig:
+            return rig.token(Role.SITE, "anna")
+
+    token = asyncio.run(scenario())
+    held = b"".join(path.read_bytes() for path in (tmp_path / "c").glob("state.db*"))
+    assert token.encode() not in held
+
+
+@pytest.mark.parametrize(
+    "key", [ec.generate_private_key(ec.SECP384R1()), rsa.generate_private_key(65537, 2048)]
+)
+def test_only_p256_keys_are_certified(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> None:
+    with pytest.raises(RequestError, match="P-256"):
+        requested_key(request_for(key))
+
+
+def test_a_request_must_be_signed_by_its_own_key() -> None:
+    csr = bytearray(request_for(new_key()))
+    csr[-1] ^= 1
+    with pytest.raises(RequestError, match="not signed by its key"):
+        requested_key(bytes(csr))
+
+
+def test_the_coordinator_service_is_not_served_without_certificate(tmp_path: Path) -> None:
+    from tests.server.rig import uncertified_hello
+
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            assert (await refusal(uncertified_hello(rig, rig.ports.enrol_port))).code is Code.PROTOCOL
+            assert (await refusal(uncertified_hello(rig, rig.ports.port))).code is Code.UNREACHABLE
+
+    asyncio.run(scenario())
+
+
+def test_secrets_are_readable_by_the_owner_only(tmp_path: Path) -> None:
+    made(tmp_path / "c")
+    modes = {p.name: p.stat().st_mode & 0o777 for p in (tmp_path / "c").iterdir()}
+    secret = ("ca.key", "server.key", "release.key", "audit.key", "state.db")
+    assert {name: modes[name] for name in secret} == dict.fromkeys(secret, 0o600)
+    assert json.dumps(sorted(modes)) == json.dumps(
+        sorted([*secret, "ca.pem", "server.pem", "coordinator.toml"])
+    )

@@ -1,0 +1,137 @@
+"""Who may call what: the certificate decides, on every call [R1]."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eigenveil.errors import Code
+from eigenveil.identity import Role
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.clock import as_datetime, unix_ms
+from eigenveil_server.gate import ROLES
+from eigenveil_server.pki import Authority
+from tests.server.rig import (
+    FEDERATION,
+    HOUR,
+    made,
+    refusal,
+    serving,
+    study_toml,
+)
+
+HELLO = pb.HelloRequest(version_min=1, version_max=1)
+
+
+def test_every_method_has_a_row_in_the_role_table() -> None:
+    service = pb.DESCRIPTOR.services_by_name["Coordinator"]
+    assert set(ROLES) == {method.name for method in service.methods}
+
+
+def test_hello_tells_version_and_limits(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            site = await rig.client(Role.SITE, "anna")
+            hello = await site.stub.Hello(pb.HelloRequest(version_min=1, version_max=9))
+            assert (hello.version, hello.federation) == (1, FEDERATION)
+            assert abs(hello.unix_time_ms - unix_ms()) < 60_000
+            newer = pb.HelloRequest(version_min=2, version_max=3)
+            assert (await refusal(site.stub.Hello(newer))).code is Code.VERSION
+
+    asyncio.run(scenario())
+
+
+def test_roles_are_kept_apart(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            site = await rig.client(Role.SITE, "anna")
+            analyst = await rig.client(Role.ANALYST, "anna")
+            submitted = await refusal(
+                site.stub.SubmitStudy(pb.SubmitStudyRequest(study_toml=study_toml(), submission="x"))
+            )
+            worked = await refusal(analyst.stub.NextWork(pb.NextWorkRequest()))
+        assert (submitted.code, worked.code) == (Code.IDENTITY, Code.IDENTITY)
+        assert "not for a certificate of role site" in str(submitted)
+        assert "not for a certificate of role analyst" in str(worked)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, "not known here"),
+        ({"federation": "other-fed"}, "does not belong to federation"),
+        ({"hosts": ("localhost",)}, "exactly one name"),
+    ],
+)
+def test_certificates_of_our_ca_that_were_not_enrolled_are_refused(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            await rig.client(Role.SITE, "anna")
+            refused = await refusal(rig.connect(rig.forged(**changes)).stub.Hello(HELLO))
+        assert refused.code is Code.IDENTITY
+        assert message in str(refused)
+
+    asyncio.run(scenario())
+
+
+def test_a_foreign_an_expired_and_a_server_certificate_do_not_get_through_tls(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            foreign = Authority.create(FEDERATION, as_datetime(unix_ms()))
+            for held in (
+                rig.forged(foreign),
+                rig.forged(now=unix_ms() - 48 * HOUR, days=1.0),
+                rig.forged(role=Role.COORDINATOR),
+            ):
+                refused = await refusal(rig.connect(held).stub.Hello(HELLO))
+                assert refused.code is Code.UNREACHABLE
+
+    asyncio.run(scenario())
+
+
+def test_a_certificate_that_expires_is_refused_on_the_connection_it_opened(tmp_path: Path) -> None:
+    ahead = [0]
+
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c"), clock=lambda: unix_ms() + ahead[0]) as rig:
+            site = await rig.client(Role.SITE, "anna")
+            await site.stub.Hello(HELLO)
+            ahead[0] = 8 * 24 * HOUR
+            refused = await refusal(site.stub.Hello(HELLO))
+            assert refused.code is Code.IDENTITY
+            assert "not valid now" in str(refused)
+
+    asyncio.run(scenario())
+
+
+def test_who_enrols_again_shuts_out_the_old_certificate(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            old, new = await rig.client(Role.SITE, "anna"), await rig.client(Role.SITE, "anna")
+            await new.stub.Hello(HELLO)
+            assert "replaced by a later one" in str(await refusal(old.stub.Hello(HELLO)))
+
+    asyncio.run(scenario())
+
+
+def test_the_deny_list_holds_from_the_next_call_on(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            site = await rig.client(Role.SITE, "anna")
+            await site.stub.Hello(HELLO)
+            rig.daemon.registry.deny(Role.SITE, "anna")
+            refused = await refusal(site.stub.Hello(HELLO))
+            assert refused.code is Code.IDENTITY
+            assert "deny-list" in str(refused)
+            assert "anna" not in rig.daemon.registry.sites()
+            again = await rig.client(Role.SITE, "anna")
+            await again.stub.Hello(HELLO)
+
+    asyncio.run(scenario())

@@ -1,0 +1,246 @@
+"""Killed at any point, a coordinator resumes the same study: same rounds, same bytes, no new price."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from eigenveil.bundle import verify_bundle
+from eigenveil.identity import Role
+from eigenveil.ints import IntArray, frozen
+from eigenveil.ledger import replay
+from eigenveil.noise import NoiseSpec, OsNoise
+from eigenveil_common.ledger_store import LedgerStore
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.clock import unix_ms
+from eigenveil_server.config import Config
+from eigenveil_server.database import open_store
+from tests.server.process import process
+from tests.server.rig import (
+    SITES,
+    Credentials,
+    answering,
+    made,
+    refusal,
+    serving,
+    study_toml,
+)
+
+Sealed = dict[int, tuple[bytes, str]]
+
+
+def sealed(folder: Path) -> Sealed:
+    """Every sealed release of the only study: bytes and digest."""
+    connection = sqlite3.connect(folder / "state.db")
+    try:
+        return {
+            row[0]: (row[1], row[2])
+            for row in connection.execute('SELECT round, "values", digest FROM releases')
+        }
+    finally:
+        connection.close()
+
+
+def charges(config: Config) -> dict[tuple[str, int], str]:
+    """What the ledger on disk holds, replayed and checked."""
+    store = open_store(config.files.database)
+    try:
+        entries = LedgerStore(store.writer, config.budget, lambda: 0).entries()
+        return replay(config.budget, entries).charged
+    finally:
+        store.close()
+
+
+async def enrolled(config: Config) -> dict[str, Credentials]:
+    """Credentials of all sites and of an analyst."""
+    async with serving(config) as rig:
+        held = {name: await rig.credentials(Role.SITE, name) for name in SITES}
+        return held | {"ada": await rig.credentials(Role.ANALYST, "ada")}
+
+
+def test_a_study_survives_kill_after_kill(tmp_path: Path) -> None:
+    """Kills at different moments of a study of many rounds; its end is waited for in the last run."""
+    config = made(tmp_path / "c")
+    toml = study_toml(algorithm="dp-pca", components=1)
+    path = config.state / "coordinator.toml"
+
+    async def one_life(held: dict[str, Credentials], rounds: int | None) -> list[pb.StudyEvent]:
+        async with process(path) as coordinator:
+            sites = {name: coordinator.connect(held[name]) for name in SITES}
+            ada = coordinator.connect(held["ada"])
+            async with answering(sites):
+                digest = await ada.submit(toml)
+                events = []
+                request = pb.WatchStudyRequest(plan_digest=bytes.fromhex(digest))
+                async for event in ada.stub.WatchStudy(request):
+                    events.append(event)
+                    if rounds is not None and event.round >= rounds:
+                        assert await coordinator.end(signal.SIGKILL) == -signal.SIGKILL
+                        break
+                if rounds is None:
+                    documents.append(await ada.release(digest))
+        return events
+
+    documents: list[bytes] = []
+
+    async def scenario() -> None:
+        held = await enrolled(config)
+        before: Sealed = {}
+        for rounds in (0, 1, 4, 9):
+            await one_life(held, rounds)
+            now = sealed(config.state)
+            assert {round: now[round] for round in before} == before
+            before = now
+        events = await one_life(held, None)
+        assert events[-1].state == pb.STUDY_STATE_RELEASED
+        assert [event.sequence for event in events] == list(range(1, len(events) + 1))
+        now = sealed(config.state)
+        assert {round: now[round] for round in before} == before
+        document = verify_bundle(documents[0])["document"]
+        assert [one["release"] for one in document["rounds"]] == [d for _, d in now.values()]
+        assert sorted(round for _, round in charges(config)) == sorted(now)
+        async with process(path) as coordinator:
+            again = await coordinator.connect(held["ada"]).release(document["plan_digest"])
+            assert again == documents[0]
+
+    asyncio.run(scenario())
+
+
+class Died(BaseException):
+    """Stands for a process that ended here."""
+
+
+class DyingNoise:
+    """Dies at the draw of the first round, that is, between its charge and its seal."""
+
+    private = True
+
+    def draw(self, spec: NoiseSpec) -> IntArray:
+        """Never returns."""
+        raise Died
+
+
+class CountingNoise(OsNoise):
+    """Counts draws."""
+
+    draws = 0
+
+    def draw(self, spec: NoiseSpec) -> IntArray:
+        """As the operating system's."""
+        self.draws += 1
+        return super().draw(spec)
+
+
+def test_a_death_between_charge_and_seal_costs_nothing_more(tmp_path: Path) -> None:
+    config = made(tmp_path / "c")
+
+    async def dies() -> tuple[str, dict[str, Credentials]]:
+        async with serving(config, noise=DyingNoise()) as rig:
+            held = {name: await rig.credentials(Role.SITE, name) for name in SITES}
+            held["ada"] = await rig.credentials(Role.ANALYST, "ada")
+            sites = {name: rig.connect(held[name]) for name in SITES}
+            digest = await rig.connect(held["ada"]).submit(study_toml())
+            task = rig.daemon.engine._tasks[digest]
+            for site in sites.values():
+                await site.contribute(await site.query(), frozen([60]))
+            with pytest.raises(Died):
+                await task
+        return digest, held
+
+    async def resumes(digest: str, held: dict[str, Credentials]) -> None:
+        async with serving(config) as rig:
+            sites = {name: rig.connect(held[name]) for name in SITES}
+            ada = rig.connect(held["ada"])
+            query = await sites["anna"].query()
+            assert query.round == 0
+            refused = await refusal(sites["anna"].contribute(query, frozen([61])))
+            assert "differently before" in str(refused)
+            for site in sites.values():
+                assert (await site.contribute(query, frozen([60]))).repeated
+            async with answering(sites):
+                last = (await ada.events(digest))[-1]
+            assert last.state == pb.STUDY_STATE_RELEASED
+
+    digest, held = asyncio.run(dies())
+    assert charges(config).keys() == {(digest, 0)}
+    assert sealed(config.state) == {}
+    asyncio.run(resumes(digest, held))
+    assert sorted(charges(config)) == [(digest, round) for round in sorted(sealed(config.state))]
+
+
+def test_a_sealed_round_is_not_drawn_again(tmp_path: Path) -> None:
+    config = made(tmp_path / "c")
+    noise = CountingNoise()
+
+    async def first_round() -> dict[str, Credentials]:
+        async with serving(config, noise=noise) as rig:
+            held = {name: await rig.credentials(Role.SITE, name) for name in SITES}
+            held["ada"] = await rig.credentials(Role.ANALYST, "ada")
+            await rig.connect(held["ada"]).submit(study_toml())
+            sites = [rig.connect(held[name]) for name in SITES]
+            for site in sites:
+                await site.contribute(await site.query(), frozen([60]))
+            while (await sites[0].query()).round == 0:
+                pass
+        return held
+
+    async def next_round(held: dict[str, Credentials]) -> int:
+        async with serving(config, noise=noise) as rig:
+            return (await rig.connect(held["anna"]).query()).round
+
+    held = asyncio.run(first_round())
+    before = sealed(config.state)
+    assert list(before) == [0]
+    assert asyncio.run(next_round(held)) == 1
+    assert sealed(config.state) == before
+    # Round 0 once; round 1 at most once in each life.
+    assert noise.draws <= 3
+
+
+def test_declines_survive_a_restart(tmp_path: Path) -> None:
+    config = made(tmp_path / "c", long_poll_seconds=0.3)
+
+    async def scenario() -> None:
+        async with serving(config) as rig:
+            held = {name: await rig.credentials(Role.SITE, name) for name in SITES}
+            ada = await rig.client(Role.ANALYST, "ada")
+            anna = rig.connect(held["anna"])
+            await ada.submit(study_toml(quorum=1))
+            query = await anna.query()
+            request = pb.DeclineRequest(
+                plan_digest=bytes.fromhex(query.plan_digest),
+                round=0,
+                reason=pb.DECLINE_REASON_DATA,
+            )
+            await anna.stub.Decline(request)
+        async with serving(config) as rig:
+            assert (await rig.connect(held["bert"]).query()).digest == query.digest
+            assert await rig.connect(held["anna"]).work() is None
+
+    asyncio.run(scenario())
+
+
+def test_sealed_releases_cannot_be_changed_in_the_database(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "state.db")
+    with store.writer.transaction() as change:
+        change.execute("PRAGMA defer_foreign_keys=ON")
+        change.execute(
+            "INSERT INTO studies (digest, name, analyst, submission, plan, signature, micro_rho, "
+            "expected_rounds, state, submitted_at) VALUES ('s', 'n', 'a', '1', x'', x'', 1, 1, 'running', ?)",
+            (unix_ms(),),
+        )
+        change.execute(
+            "INSERT INTO rounds (study, round, kind, state, query, query_digest, opened_at) "
+            "VALUES ('s', 0, 'count', 'open', x'', '', 0)"
+        )
+        change.execute("INSERT INTO releases VALUES ('s', 0, '', x'00', 1.0, 1, '[]', 'd')")
+    store.close()
+    connection = sqlite3.connect(tmp_path / "state.db")
+    for statement in ("UPDATE releases SET sigma = 2", "DELETE FROM releases"):
+        with pytest.raises(sqlite3.IntegrityError, match="never"):
+            connection.execute(statement)
+    connection.close()

@@ -1,0 +1,176 @@
+"""Required sites, quorum, deadline: who is waited for, and what the release says of the others."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from eigenveil.bundle import verify_bundle
+from eigenveil.errors import Code
+from eigenveil.identity import Role
+from eigenveil.ints import frozen
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.server.rig import (
+    SITES,
+    Client,
+    Rig,
+    answering,
+    made,
+    refusal,
+    serving,
+    study_toml,
+)
+
+SHORT = 0.4  # seconds; a deadline that tests can wait for
+
+
+def spent(rig: Rig) -> tuple[int, int]:
+    """Micro-rho spent, and spent or reserved."""
+    books = rig.daemon.resources.books
+    return books.total_spent, books.committed
+
+
+async def declining(client: Client, reason: pb.DeclineReason.ValueType) -> None:
+    """Decline every round."""
+    while True:
+        query = await client.query()
+        await client.stub.Decline(
+            pb.DeclineRequest(plan_digest=bytes.fromhex(query.plan_digest), round=query.round, reason=reason)
+        )
+
+
+async def ends(analyst: Client, toml: str) -> pb.StudyEvent:
+    """Submit and watch to the end; the last event."""
+    digest = await analyst.submit(toml)
+    return (await analyst.events(digest))[-1]
+
+
+def test_a_round_waits_for_the_deadline_and_the_release_names_the_absent(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            sites = dict(await rig.sites())
+            analyst = await rig.client(Role.ANALYST, "ada")
+            silent = sites.pop("carl")
+            loop = asyncio.get_running_loop()
+            start = loop.time()
+            async with answering(sites):
+                toml = study_toml(quorum=2, deadline_seconds=SHORT)
+                digest = await analyst.submit(toml)
+                assert (await analyst.events(digest))[-1].state == pb.STUDY_STATE_RELEASED
+            rounds = verify_bundle(await analyst.release(digest))["document"]["rounds"]
+            assert loop.time() - start >= SHORT * len(rounds)
+            for one in rounds:
+                assert one["present"] == ["anna", "bert"]
+                assert one["absent"] == {"carl": "no answer by the deadline"}
+            assert await silent.release(digest)
+
+    asyncio.run(scenario())
+
+
+def test_a_decline_is_not_waited_for_and_is_named_with_its_reason(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            sites = dict(await rig.sites())
+            analyst = await rig.client(Role.ANALYST, "ada")
+            task = asyncio.create_task(declining(sites.pop("carl"), pb.DECLINE_REASON_BUDGET))
+            async with answering(sites):
+                digest = await analyst.submit(study_toml(quorum=2, deadline_seconds=60.0))
+                events = await analyst.events(digest)
+            task.cancel()
+            assert events[-1].state == pb.STUDY_STATE_RELEASED
+            statuses = {one.site: one.status for one in events[-1].sites}
+            assert statuses["carl"] == "declined:budget"
+            document = verify_bundle(await analyst.release(digest))["document"]
+            assert document["rounds"][0]["absent"] == {"carl": "declined: budget"}
+
+    asyncio.run(scenario())
+
+
+def test_a_required_site_that_declines_ends_the_study_at_once(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            sites = dict(await rig.sites())
+            analyst = await rig.client(Role.ANALYST, "ada")
+            task = asyncio.create_task(declining(sites["anna"], pb.DECLINE_REASON_POLICY))
+            toml = study_toml(quorum=1, required=["anna"], deadline_seconds=60.0)
+            last = await asyncio.wait_for(ends(analyst, toml), 10)
+            task.cancel()
+            assert last.state == pb.STUDY_STATE_FAILED
+            assert "required sites did not answer: anna" in last.failure
+            assert "anna: declined: policy" in last.failure
+            assert last.round_state == "failed"
+            assert spent(rig) == (0, 0)
+
+    asyncio.run(scenario())
+
+
+def test_a_missed_quorum_and_an_absent_required_site_end_the_study(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            sites = dict(await rig.sites())
+            analyst = await rig.client(Role.ANALYST, "ada")
+            del sites["carl"]
+            async with answering(sites):
+                all_of_them = await ends(analyst, study_toml(deadline_seconds=SHORT))
+                toml = study_toml(name="two", quorum=1, required=["carl"], deadline_seconds=SHORT)
+                digest = await analyst.submit(toml, "two")
+                needed = (await analyst.events(digest))[-1]
+            assert (all_of_them.state, needed.state) == (pb.STUDY_STATE_FAILED,) * 2
+            assert "2 of the 3 sites needed answered" in all_of_them.failure
+            assert "carl: no answer by the deadline" in needed.failure
+            refused = await refusal(analyst.release(digest))
+            assert (refused.code, str(refused)) == (Code.STUDY_FAILED, needed.failure)
+            assert spent(rig) == (0, 0)
+
+    asyncio.run(scenario())
+
+
+def test_when_every_site_is_gone_the_study_fails_and_keeps_only_what_it_spent(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            sites = await rig.sites()
+            analyst = await rig.client(Role.ANALYST, "ada")
+            digest = await analyst.submit(study_toml(quorum=1, deadline_seconds=1.0))
+            for site in sites.values():
+                query = await site.query()
+                await site.contribute(query, frozen([60]))
+            last = (await analyst.events(digest))[-1]
+            assert last.state == pb.STUDY_STATE_FAILED
+            assert last.failure.startswith("round 1: 0 of the 1 sites needed answered")
+            assert last.spent_micro_rho == query.micro_rho
+            assert spent(rig) == (query.micro_rho, query.micro_rho)
+
+    asyncio.run(scenario())
+
+
+def test_sites_are_told_of_the_end(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            sites = await rig.sites()
+            analyst = await rig.client(Role.ANALYST, "ada")
+            digest = await analyst.submit(study_toml())
+            await sites["anna"].query()
+            await analyst.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=bytes.fromhex(digest)))
+            await sites["anna"].work()
+            assert sites["anna"].ended == {digest: pb.STUDY_STATE_CANCELLED}
+            assert sites["anna"].known == []
+
+    asyncio.run(scenario())
+
+
+def test_studies_run_side_by_side(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            sites = await rig.sites()
+            analyst = await rig.client(Role.ANALYST, "ada")
+            async with answering(sites):
+                digests = await asyncio.gather(
+                    *(analyst.submit(study_toml(name=name), name) for name in ("x", "y", "z"))
+                )
+                ended = await asyncio.gather(*(analyst.events(digest) for digest in digests))
+            assert {events[-1].state for events in ended} == {pb.STUDY_STATE_RELEASED}
+            assert [site.ended.keys() <= set(digests) for site in sites.values()] == [True] * len(SITES)
+            charged = sum(events[-1].spent_micro_rho for events in ended)
+            assert spent(rig) == (charged, charged)
+
+    asyncio.run(scenario())

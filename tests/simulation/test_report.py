@@ -1,0 +1,194 @@
+"""The report: it says what it must, in valid HTML, whatever the columns are called."""
+
+from __future__ import annotations
+
+import base64
+import re
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from dataclasses import replace
+from functools import cache
+from html.parser import HTMLParser
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eigenveil import simulate
+from eigenveil.report import Projection, number, render
+from eigenveil.study import Algorithm, Column, Federation, Study
+
+VOID = {"meta", "img", "br", "hr", "link", "input"}
+NASTY = ('<script>alert("1")</script>', "cost ($/$)", "température ½", "x" * 80, "a\x07b", "名前")
+
+
+@cache
+def document(d: int = 6, k: int = 2, algorithm: Algorithm = Algorithm.GAUSS_COV, seed: int | None = 1) -> Any:
+    """What a small study releases; site-b misses round 1."""
+    names = (*NASTY, *(f"c{i}" for i in range(d)))[:d]
+    study = Study(
+        name="pilot",
+        purpose="Does <it> work?",
+        columns=tuple(Column(name=name, unit="m&m", lower=-4, upper=4) for name in names),
+        epsilon=3.0,
+        delta=1e-6,
+        components=k,
+        algorithm=algorithm,
+        federation=Federation(sites=("site-a", "site-b"), quorum=1),
+    )
+    generator = np.random.default_rng(0)
+    parts = {name: generator.normal(size=(300, d)) for name in study.federation.sites}
+    return simulate(study, parts, seed=seed, drop_outs={1: ["site-b"]}).document
+
+
+class Checker(HTMLParser):
+    """Balanced tags, unique ids, texts and attributes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: Counter[str] = Counter()
+        self.attributes: list[tuple[str, str | None]] = []
+        self.tags: Counter[str] = Counter()
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        self.attributes += attrs
+        self.ids.update(value for name, value in attrs if name == "id" and value)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def check(page: str) -> Checker:
+    """Parse a page and insist that it is whole and loads nothing."""
+    checker = Checker()
+    checker.feed(page)
+    checker.close()
+    assert checker.open == []
+    assert set(checker.ids.values()) == {1}
+    for name, value in checker.attributes:
+        if name in ("src", "href"):
+            assert value is not None
+            assert value.startswith("data:image/svg+xml;base64,")
+    assert "url(" not in page
+    assert "http://" not in page
+    return checker
+
+
+def pictures(page: str) -> list[str]:
+    """The SVG pictures of a page, each parsed once."""
+    found = [base64.b64decode(text).decode() for text in re.findall(r"base64,([A-Za-z0-9+/=]+)", page)]
+    for svg in found:
+        ElementTree.fromstring(svg)
+    return found
+
+
+@pytest.mark.parametrize("algorithm", [Algorithm.GAUSS_COV, Algorithm.DP_PCA])
+@pytest.mark.parametrize("k", [1, 2, 6])
+def test_it_is_one_whole_page(algorithm: Algorithm, k: int) -> None:
+    page = render(document(6, k, algorithm), public_key="ab" * 32)
+    checker = check(page)
+    found = pictures(page)
+    assert checker.tags["img"] == len(found) == (2 if k == 1 else 3)
+    assert all(value for name, value in checker.attributes if name == "alt")
+
+
+def test_it_says_what_it_must() -> None:
+    source = document(seed=None)
+    text = check(render(source, public_key="ab" * 32)).text
+    assert source["guarantee"]["words"] in text
+    assert "Does <it> work?" in text
+    assert source["plan_digest"] in text
+    assert f"eigenveil verify release.json --key {'ab' * 32}" in text
+    assert number(source["guarantee"]["epsilon"]) in text
+    assert number(source["guarantee"]["other_epsilon"]) in text
+    for site in ("site-a", "site-b"):
+        assert site in text
+    assert "dropped out" in text
+    for entry in source["rounds"]:
+        assert number(entry["micro_rho"]) in text
+    spent = sum(entry["micro_rho"] for entry in source["rounds"] if "site-b" in entry["present"])
+    assert number(spent) in text
+    for value in np.array(source["result"]["components"]).flat:
+        assert f"{value:+.3f}".replace("-", "−") in text
+    assert number(source["result"]["predicted_sin_angle"]) in text
+
+
+def test_a_simulation_is_marked_in_words() -> None:
+    text = check(render(document())).text
+    assert "NOT PRIVATE" in text
+    assert "nothing here is signed" in text
+    assert "eigenveil verify" not in text
+
+
+def test_column_names_are_escaped_everywhere() -> None:
+    page = render(document())
+    checker = check(page)
+    assert checker.tags["script"] == 0
+    assert NASTY[0] in checker.text
+    assert any("cost ($/$)" in svg for svg in pictures(page))
+    assert not any("<script" in svg for svg in pictures(page))
+
+
+def test_many_columns_and_components() -> None:
+    page = render(document(60, 7))
+    check(page)
+    assert "The picture shows the 48 strongest columns" in page
+    assert len(pictures(page)) == 3
+
+
+def test_public_records_may_be_shown() -> None:
+    points = np.random.default_rng(0).normal(size=(50, 2))
+    cloud = Projection(points=points, groups=("ill", "well") * 25, note="Public records.")
+    page = render(document(), projection=cloud, measured_sin_angle=0.123)
+    text = check(page).text
+    assert "Public records." in text
+    assert "0.123" in text
+    assert any(">ill<" in svg for svg in pictures(page))
+
+
+def test_without_records_it_says_that_they_stayed() -> None:
+    assert "they never left their sites" in check(render(document())).text
+
+
+def test_the_same_document_gives_the_same_page() -> None:
+    assert render(document()) == render(document())
+
+
+def test_a_study_without_prediction_has_a_report() -> None:
+    source = {**document(), "result": {**document()["result"], "predicted_sin_angle": None}}
+    assert "there is no prediction" in check(render(source)).text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (1.0, "1"),
+        (-0.25, "−0.25"),
+        (12345.6, "12\N{NARROW NO-BREAK SPACE}346"),
+        (1e-6, "1 × 10⁻⁶"),
+        (-2.5e-7, "−2.5 × 10⁻⁷"),
+        (float("inf"), "inf"),
+        (88151, "88\N{NARROW NO-BREAK SPACE}151"),
+    ],
+)
+def test_numbers_are_readable(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+def test_a_study_of_one_column() -> None:
+    study = Study(
+        name="one", columns=(Column(name="c", unit="", lower=0, upper=1),), epsilon=2.0, delta=1e-6,
+        components=1, federation=Federation(sites=("here",)),
+    )  # fmt: skip
+    flat = replace(study, purpose="")
+    page = render(simulate(flat, {"here": np.full((50, 1), 0.5)}, seed=0).document)
+    check(page)

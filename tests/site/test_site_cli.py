@@ -1,0 +1,274 @@
+"""eigenveil-site as people run it: every command with --json, and the daemon as a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from asyncio.subprocess import PIPE, Process
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from eigenveil.rehearsal import rehearse
+from eigenveil_client import site_cli
+from eigenveil_common import command
+from tests.site.support import (
+    FEDERATION,
+    FULL_DISK,
+    SITE,
+    Coordinator,
+    Stage,
+    a_plan,
+    store_identity,
+    until,
+    work,
+)
+
+STUDY = """\
+name = "a-study"
+purpose = "see whether it works"
+algorithm = "gauss-cov"
+components = 1
+[privacy]
+epsilon = 1.0
+delta = 1e-6
+[federation]
+sites = ["hospital-a", "hospital-b"]
+"""
+COLUMNS = "".join(f'[[columns]]\nname = "{n}"\nunit = "mmol/L"\nlower = 0\nupper = 10\n' for n in "abc")
+
+
+@dataclass(frozen=True)
+class Ran:
+    code: int
+    out: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def config(stage: Stage) -> Path:
+    """The site.toml of `stage`, and a study beside it."""
+    path = stage.folder / "site.toml"
+    path.write_text(f'name = "{SITE}"\nrecords = "records.csv"\nidentity = "identity"\nstate = "state.db"\n')
+    (stage.folder / "study.toml").write_text(STUDY + COLUMNS)
+    return path
+
+
+def site(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: object) -> Ran:
+    """Run the command line in this process."""
+    monkeypatch.setattr(sys, "argv", ["eigenveil-site", *map(str, words)])
+    capsys.readouterr()
+    code = site_cli.main()
+    return Ran(code=code, out=capsys.readouterr().out)
+
+
+def test_help_names_every_command_and_exit_code() -> None:
+    shown = CliRunner().invoke(site_cli.group, ["--help"]).output
+    for name in ("init", "enrol", "check", "explain", "serve", "ledger", "egress", "70 storage"):
+        assert name in shown
+
+
+def test_init_check_and_explain(
+    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = config.parent
+    made = site(
+        monkeypatch, capsys, "init", "--dir", folder / "new", "--name", "x",
+        "--records", folder / "records.csv", "--minimum-records", 5, "--json",
+    )  # fmt: skip
+    assert (made.code, made.json["name"]) == (0, "x")
+    again = site(
+        monkeypatch, capsys, "init", "--dir", folder / "new", "--name", "x", "--records", "r.csv", "--json"
+    )
+    assert (again.code, again.json["error"]) == (9, "conflict")
+    study = folder / "study.toml"
+    checked = site(monkeypatch, capsys, "check", "--config", config, "--study", study, "--json")
+    assert checked.code == 0
+    assert checked.json["ok"]
+    assert "40 usable records" in checked.json["findings"][-1]["text"]
+    told = site(monkeypatch, capsys, "explain", "--config", config, folder / "study.toml", "--json")
+    assert told.code == 0
+    assert all(rule["passed"] for rule in told.json["policy"])
+    assert told.json["bytes_per_site"] == sum(row["bytes"] for row in told.json["rounds"])
+    shown = site(monkeypatch, capsys, "explain", "--config", config, folder / "study.toml")
+    assert "the number of usable records" in " ".join(shown.out.split())
+    assert "passes" in shown.out
+
+
+def test_check_fails_with_the_code_of_what_it_finds(
+    config: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = stage.folder / "study.toml"
+    config.write_text(config.read_text() + 'columns = ["a", "b"]\n')
+    ran = site(monkeypatch, capsys, "check", "--config", config, "--study", study, "--json")
+    assert ran.code == 6
+    assert [f["about"] for f in ran.json["findings"] if not f["ok"]] == ["policy columns"]
+    stage.config.records.write_text("a,b,c\n" + "1,2,3\n" * 30)
+    ran = site(monkeypatch, capsys, "check", "--config", config, "--study", study)
+    assert "warning: all records agree in a, b, c" in ran.out
+    (stage.config.identity / "key.pem").chmod(0o644)
+    ran = site(monkeypatch, capsys, "check", "--config", config, "--json")
+    assert ran.code == 4
+    assert "chmod 600" in ran.json["findings"][0]["text"]
+
+
+def test_both_ledgers_are_shown(
+    config: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command.console, "_width", 160)
+    plan = a_plan()
+    queries = rehearse(plan)
+    store = stage.store()
+    worker = stage.worker(store)
+    for number, query in enumerate(queries):
+        worker.work(work(query, stage.signed(plan) if number == 0 else None))
+    store.close()
+    told = site(monkeypatch, capsys, "ledger", "--config", config, "--json").json
+    assert told["verified"]
+    assert told["spent"]["micro_rho"] == sum(query.micro_rho for query in queries)
+    amounts = [told["budget"], told["spent"], *told["reserved"].values(), told["left"]]
+    assert amounts[0]["micro_rho"] == sum(amount["micro_rho"] for amount in amounts[1:])
+    assert 0.9 < told["spent"]["epsilon"] <= 1.0
+    left = site(monkeypatch, capsys, "egress", "--config", config, "--json").json
+    assert left["messages"] == len(queries)
+    assert left["bytes"] == sum(8 * query.ask.length for query in queries)
+    one = site(monkeypatch, capsys, "egress", "--config", config, "--round", 1, "--json").json
+    assert [row["kind"] for row in one["rows"]] == ["row-norms"]
+    none = site(monkeypatch, capsys, "egress", "--config", config, "--study", "000000", "--json").json
+    assert none["messages"] == 0
+    assert "the chain is whole" in site(monkeypatch, capsys, "egress", "--config", config).out
+    assert "spent" in site(monkeypatch, capsys, "ledger", "--config", config).out
+    known = site(monkeypatch, capsys, "explain", "--config", config, plan.digest[:8], "--json")
+    assert known.json["plan_digest"] == plan.digest
+    unknown = site(monkeypatch, capsys, "explain", "--config", config, "0" * 8, "--json")
+    assert (unknown.code, unknown.json["error"]) == (8, "not-found")
+
+
+async def start(config: Path) -> Process:
+    """The daemon as a process; returns once it says that it serves."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "eigenveil_client.site_cli", "serve", "--config", str(config),
+        stdout=PIPE, stderr=PIPE, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert process.stdout is not None
+    said = json.loads(await process.stdout.readline())
+    assert said["event"] == "serving"
+    assert (said["site"], said["federation"]) == (SITE, FEDERATION)
+    return process
+
+
+def listening_sockets(pid: int) -> list[str]:
+    """Local addresses on which a process accepts connections (Linux)."""
+    held = set()
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            held.add(os.readlink(path))
+    rows = [
+        line.split()
+        for table in ("tcp", "tcp6")
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]
+    ]
+    return [row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in held]
+
+
+def test_listening_sockets_are_found() -> None:
+    with socket.create_server(("127.0.0.1", 0)):
+        assert len(listening_sockets(os.getpid())) == 1
+
+
+def test_the_process_survives_kill_9_and_stops_cleanly(config: Path, stage: Stage) -> None:
+    plan = a_plan()
+    queries = rehearse(plan)
+    coordinator = Coordinator(work=[work(queries[0], stage.signed(plan))])
+
+    async def scenario() -> bytes:
+        async with stage.serving(coordinator):
+            process = await start(config)
+            await until(lambda: len(coordinator.contributions) == 1, 20)
+            process.kill()
+            await process.wait()
+            coordinator.work = [work(query) for query in queries]
+            process = await start(config)
+            await until(lambda: len(coordinator.contributions) == 1 + len(queries), 20)
+            assert listening_sockets(process.pid) == []
+            process.send_signal(signal.SIGTERM)
+            _, log = await process.communicate()
+            assert process.returncode == 0
+            return log
+
+    log = asyncio.run(scenario())
+    assert coordinator.contributions[0] == coordinator.contributions[1]
+    for words in (b"started", b"connected", b"round-answered", b"stopped"):
+        assert words in log
+    store = stage.store()
+    assert store.ledger.ledger.spent.micro_rho == sum(query.micro_rho for query in queries)
+    assert len(store.egress.rows()) == 1 + len(queries)
+    store.close()
+
+
+def test_sigint_while_the_coordinator_is_away_is_a_clean_stop_too(config: Path, stage: Stage) -> None:
+    async def scenario() -> tuple[int | None, bytes]:
+        process = await start(config)
+        assert process.stderr is not None
+        lines = b""
+        while b"disconnected" not in lines:
+            lines += await asyncio.wait_for(process.stderr.readline(), 10)
+        process.send_signal(signal.SIGINT)
+        await process.wait()
+        return process.returncode, lines
+
+    code, lines = asyncio.run(scenario())
+    assert code == 0
+    assert b"unreachable" in lines
+
+
+def test_it_refuses_to_start_with_a_readable_key_or_beside_another(
+    config: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def scenario() -> None:
+        process = await start(config)
+        second = await asyncio.to_thread(site, monkeypatch, capsys, "serve", "--config", config, "--json")
+        assert (second.code, second.json["error"]) == (9, "conflict")
+        process.terminate()
+        await process.communicate()
+
+    asyncio.run(scenario())
+    (stage.config.identity / "key.pem").chmod(0o644)
+    ran = site(monkeypatch, capsys, "serve", "--config", config, "--json")
+    assert (ran.code, ran.json["error"]) == (4, "bad-config")
+    store_identity(
+        stage.authority, stage.config.identity, "127.0.0.1:1", uri=f"eigenveil://{FEDERATION}/site/other"
+    )
+    ran = site(monkeypatch, capsys, "serve", "--config", config, "--json")
+    assert "site.toml names the site" in ran.json["message"]
+
+
+def test_a_failed_disk_ends_the_process(config: Path, stage: Stage) -> None:
+    """The database refuses the egress row: nothing is sent and the exit code says storage."""
+    plan = a_plan()
+    store = stage.store()
+    with store.database.transaction() as change:
+        change.execute(FULL_DISK)
+    store.close()
+    coordinator = Coordinator(work=[work(rehearse(plan)[0], stage.signed(plan))])
+
+    async def scenario() -> None:
+        async with stage.serving(coordinator):
+            process = await start(config)
+            _, log = await asyncio.wait_for(process.communicate(), 20)
+            assert process.returncode == 70
+            assert b"error [storage]" in log
+
+    asyncio.run(scenario())
+    assert coordinator.contributions == []

@@ -1,0 +1,220 @@
+"""[P4] [P8] The ledger against a naive model, under every order of requests hypothesis can think of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from eigenveil.accounting import NOTHING, Cost
+from eigenveil.errors import Code, EigenveilError, InternalError
+from eigenveil.ledger import GENESIS, Entry, EntryKind, Ledger, replay
+from tests.support import refused
+
+BUDGET = Cost(micro_rho=100, atto_delta=10**18)
+
+costs = st.builds(Cost, micro_rho=st.integers(0, 60), atto_delta=st.sampled_from([0, 1, 10**17, 6 * 10**17]))
+names = st.sampled_from(["a" * 64, "b" * 64, "c" * 64])
+rounds = st.integers(0, 3)
+queries = st.sampled_from(["d" * 64, "e" * 64])
+
+
+class Model:
+    """What a ledger means, without chain, entries or reservations kept up to date."""
+
+    def __init__(self) -> None:
+        self.prices: dict[str, Cost] = {}
+        self.charges: dict[tuple[str, int], tuple[str, Cost]] = {}
+        self.ended: set[str] = set()
+
+    def spent(self, study: str | None = None) -> Cost:
+        """Every charge ever made (for one study)."""
+        found = [c for (name, _), (_, c) in self.charges.items() if study in (None, name)]
+        return sum(found, NOTHING)
+
+    def committed(self) -> Cost:
+        """The whole price of a running study, what was charged of an ended one."""
+        parts = [self.spent(s) if s in self.ended else p for s, p in self.prices.items()]
+        return sum(parts, NOTHING)
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """Each rule asks both; they must agree on the answer, and on the state ever after."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ledger, self.model = Ledger(budget=BUDGET), Model()
+        self.entries: list[Entry] = []
+        self.highest = NOTHING
+
+    def append(self, entry: Entry | None) -> None:
+        if entry is not None:
+            self.ledger.apply(entry)
+            self.entries.append(entry)
+
+    @rule(study=names, cost=costs)
+    def reserve(self, study: str, cost: Cost) -> None:
+        """Once a study, and only what is left."""
+        if study in self.model.prices:
+            with refused(Code.CONFLICT, "already"):
+                self.ledger.reserve(study, cost, at=1)
+        elif not (self.model.committed() + cost).fits(BUDGET):
+            with refused(Code.BUDGET, "nothing was charged"):
+                self.ledger.reserve(study, cost, at=1)
+        else:
+            self.append(self.ledger.reserve(study, cost, at=1))
+            self.model.prices[study] = cost
+
+    @rule(study=names, round=rounds, query=queries, cost=costs)
+    def charge(self, study: str, round: int, query: str, cost: Cost) -> None:
+        """Once a round; the same again is nothing, another query is refused."""
+        known = self.model.charges.get((study, round))
+        running = study in self.model.prices and study not in self.model.ended
+        if known is not None:
+            if known[0] == query:
+                assert self.ledger.charge(study, round, query, cost, at=2) is None
+            else:
+                with refused(Code.PROTOCOL, "another query"):
+                    self.ledger.charge(study, round, query, cost, at=2)
+        elif not running or not (self.model.spent(study) + cost).fits(self.model.prices[study]):
+            with refused(Code.BUDGET):
+                self.ledger.charge(study, round, query, cost, at=2)
+        else:
+            self.append(self.ledger.charge(study, round, query, cost, at=2))
+            self.model.charges[study, round] = query, cost
+
+    @rule(study=names)
+    def settle(self, study: str) -> None:
+        """Ends a running study; does nothing to another."""
+        running = study in self.model.prices and study not in self.model.ended
+        entry = self.ledger.settle(study, at=3)
+        assert (entry is not None) == running
+        self.append(entry)
+        if running:
+            self.model.ended.add(study)
+
+    @rule()
+    def restart(self) -> None:
+        """The stored entries say everything."""
+        again = replay(BUDGET, self.entries)
+        assert again == self.ledger
+        self.ledger = again
+
+    @invariant()
+    def the_states_agree(self) -> None:
+        """Spent, committed and per-study sums, and the head of the chain."""
+        assert self.ledger.spent == self.model.spent()
+        assert self.ledger.committed() == self.model.committed()
+        for study in self.model.prices:
+            assert self.ledger.spent_by_study[study] == self.model.spent(study)
+        assert self.ledger.size == len(self.entries)
+        assert self.ledger.head == (self.entries[-1].digest if self.entries else GENESIS)
+
+    @invariant()
+    def the_budget_holds_and_spending_never_shrinks(self) -> None:
+        """The two promises."""
+        assert self.ledger.spent.fits(self.ledger.committed())
+        assert self.ledger.committed().fits(BUDGET)
+        assert self.highest.fits(self.ledger.spent)
+        self.highest = self.ledger.spent
+
+
+LedgerMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=30)
+TestLedger = LedgerMachine.TestCase
+
+
+def chain() -> list[Entry]:
+    """Two studies, three charges, one settled."""
+    ledger = Ledger(budget=BUDGET)
+    entries: list[Entry] = []
+
+    def keep(entry: Entry | None) -> None:
+        assert entry is not None
+        ledger.apply(entry)
+        entries.append(entry)
+
+    keep(ledger.reserve("a" * 64, Cost(micro_rho=40, atto_delta=10**17), at=1))
+    keep(ledger.reserve("b" * 64, Cost(micro_rho=50), at=2))
+    keep(ledger.charge("a" * 64, 0, "d" * 64, Cost(micro_rho=30, atto_delta=10**17), at=3))
+    keep(ledger.charge("b" * 64, 0, "e" * 64, Cost(micro_rho=10), at=4))
+    keep(ledger.settle("a" * 64, at=5))
+    keep(ledger.charge("b" * 64, 1, "e" * 64, Cost(micro_rho=10), at=6))
+    return entries
+
+
+FORGED: dict[str, list[Any]] = {
+    "index": [0, 7],
+    "kind": [EntryKind.RESERVE, EntryKind.SETTLE],
+    "study": ["c" * 64, ""],
+    "round": [9, 2**60],
+    "query": ["0" * 64],
+    "micro_rho": [0, 1, 2**60],
+    "atto_delta": [5, 10**30],
+    "at": [0, 2**62],
+    "previous": ["0" * 64, "f" * 64],
+    "digest": ["0" * 64],
+}
+
+
+@pytest.mark.parametrize(("field", "value"), [(f, v) for f, values in FORGED.items() for v in values])
+@pytest.mark.parametrize("row", [2, 5])
+def test_a_changed_field_of_any_row_breaks_the_chain(row: int, field: str, value: object) -> None:
+    entries = chain()
+    entries[row] = replace(entries[row], **{field: value})
+    with refused(Code.STORAGE, "chain"):
+        replay(BUDGET, entries)
+
+
+@given(st.integers(0, 5), st.integers(0, 5))
+def test_rows_removed_or_moved_break_the_chain(row: int, other: int) -> None:
+    entries = chain()
+    if row < 5:
+        with refused(Code.STORAGE, "chain"):
+            replay(BUDGET, entries[:row] + entries[row + 1 :])
+    if row != other:
+        entries[row], entries[other] = entries[other], entries[row]
+        with refused(Code.STORAGE, "chain"):
+            replay(BUDGET, entries)
+
+
+def test_a_prefix_is_a_ledger_of_its_own() -> None:
+    """Which is why sites keep the head: truncation alone leaves a valid chain."""
+    entries = chain()
+    for size in range(len(entries) + 1):
+        assert replay(BUDGET, entries[:size]).size == size
+
+
+def test_a_refused_request_changes_nothing() -> None:
+    ledger = replay(BUDGET, chain())
+    before = replay(BUDGET, chain())
+    for request in (
+        lambda: ledger.reserve("c" * 64, Cost(micro_rho=21), at=9),
+        lambda: ledger.reserve("c" * 64, Cost(micro_rho=1, atto_delta=10**18), at=9),
+        lambda: ledger.reserve("a" * 64, NOTHING, at=9),
+        lambda: ledger.charge("b" * 64, 2, "d" * 64, Cost(micro_rho=31), at=9),
+        lambda: ledger.charge("b" * 64, 1, "d" * 64, NOTHING, at=9),
+        lambda: ledger.charge("a" * 64, 3, "d" * 64, NOTHING, at=9),
+    ):
+        with pytest.raises(EigenveilError):
+            request()
+        assert ledger == before
+
+
+def test_an_entry_that_was_not_applied_is_not_counted() -> None:
+    ledger = Ledger(budget=BUDGET)
+    ledger.reserve("a" * 64, Cost(micro_rho=100), at=0)
+    assert ledger.committed() == NOTHING
+
+
+def test_a_forged_chain_cannot_charge_one_round_twice() -> None:
+    """Even rows whose digests were computed anew."""
+    ledger = replay(BUDGET, chain())
+    del ledger.charged["b" * 64, 1]
+    second = ledger.charge("b" * 64, 1, "f" * 64, Cost(micro_rho=1), at=7)
+    assert second is not None
+    with pytest.raises(InternalError, match="twice"):
+        replay(BUDGET, [*chain(), second])

@@ -1,0 +1,189 @@
+"""Test vectors: what another implementation must compute, and what it must refuse.
+
+`python -m tests.vectors.make` writes the files anew; a change of any of them is a change of the
+protocol and belongs in the changelog. Integers are written as decimal text where JSON's numbers
+would not hold them.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eigenveil.accounting import Cost
+from eigenveil.aggregate import Contribution
+from eigenveil.grid import GridRows
+from eigenveil.ints import canonical, frozen, to_bytes
+from eigenveil.ledger import Entry, Ledger
+from eigenveil.plan import Plan, make_plan, plan_to_dict
+from eigenveil.query import Query
+from eigenveil.release import Release
+from eigenveil.site import Site
+from eigenveil.study import Algorithm, Federation, Missing, Neighbours, Study
+from eigenveil.wire import query_to_proto
+from tests.support import DIGEST, a_column, every_ask
+
+FOLDER = Path(__file__).resolve().parent
+
+# The records of every answer below: grid integers, written out so that no generator is needed.
+ROWS: GridRows = np.array(
+    [[4096, -4096, 4096, -4096], [0, 0, 0, 0], [1, -1, 2, -2], [2457, 3276, -5, 900], [-4096, 4096, 0, 77]],
+    dtype=np.int16,
+)
+
+
+def a_vector_plan() -> Plan:
+    """A plan in which no field has its default."""
+    study = Study(
+        name="vector",
+        purpose="test vector \u00e9\u4e2d",
+        columns=(a_column("age", 0.0, 120.0, fill=40.5), a_column("pulse \u03bc", -1e-3, 1e21, fill=0.0)),
+        epsilon=1.5,
+        delta=1e-7,
+        components=2,
+        algorithm=Algorithm.GAUSS_COV,
+        neighbours=Neighbours.REPLACE_ONE,
+        max_sites_per_person=2,
+        missing=Missing.FILL,
+        person_column="person",
+        centring=False,
+        radius=0.8,
+        max_records=100_000,
+        expected_records=5000,
+        federation=Federation(
+            sites=("north", "south"), required=("south",), quorum=1, deadline_seconds=90.5, minimum_cohort=30
+        ),
+    )
+    return make_plan(study, federation="vectors", submission="one")
+
+
+def plan_vector() -> dict[str, Any]:
+    """The plan's canonical bytes and digest."""
+    plan = a_vector_plan()
+    return {"plan_json": plan.to_json().decode(), "digest": plan.digest}
+
+
+def query_vectors() -> dict[str, Any]:
+    """Every kind: message bytes, digest, and the exact answer over ROWS."""
+    out: dict[str, Any] = {}
+    for round, (name, ask) in enumerate(every_ask().items()):
+        query = Query(plan_digest=DIGEST, round=round, ask=ask, micro_rho=1000 + round)
+        out[name] = {
+            "message": query_to_proto(query).SerializeToString(deterministic=True).hex(),
+            "digest": query.digest,
+            "answer": Site(ROWS).answer(ask).tolist(),
+        }
+    return {"rows": ROWS.tolist(), "queries": out}
+
+
+def contribution_vector() -> dict[str, Any]:
+    """One site's answer to one of the queries."""
+    ask = every_ask()["gradient"]
+    query = Query(plan_digest=DIGEST, round=2, ask=ask, micro_rho=7)
+    values = Site(ROWS).answer(ask)
+    sent = Contribution(plan_digest=DIGEST, round=2, query=query.digest, site="north", values=values)
+    return {
+        "plan": DIGEST, "round": 2, "query": query.digest, "site": "north",
+        "values": to_bytes(values).hex(), "digest": sent.digest,
+    }  # fmt: skip
+
+
+def release_vector() -> dict[str, Any]:
+    """A release with numbers at both ends of their range."""
+    values = frozen([-(2**63), 2**63 - 1, 0, -1])
+    made = Release(
+        round=5, query=DIGEST, values=values, sigma=12345.678, micro_rho=9, present=("north", "south")
+    )
+    return {
+        "round": 5, "query": DIGEST, "values": to_bytes(values).hex(), "sigma": 12345.678,
+        "micro_rho": 9, "present": ["north", "south"], "digest": made.digest,
+    }  # fmt: skip
+
+
+def ledger_chain() -> list[Entry]:
+    """Reserve, charge, settle; with an atto-delta beyond 53 bits."""
+    ledger = Ledger(budget=Cost(micro_rho=10**6, atto_delta=10**18))
+    out: list[Entry] = []
+    for make in (
+        lambda: ledger.reserve(DIGEST, Cost(micro_rho=500, atto_delta=10**17), at=1_700_000_000),
+        lambda: ledger.charge(DIGEST, 0, "cd" * 32, Cost(micro_rho=200, atto_delta=10**16), at=1_700_000_001),
+        lambda: ledger.charge(DIGEST, 1, "ef" * 32, Cost(micro_rho=300), at=1_700_000_002),
+        lambda: ledger.settle(DIGEST, at=1_700_000_003),
+    ):
+        entry = make()
+        assert entry is not None
+        ledger.apply(entry)
+        out.append(entry)
+    return out
+
+
+def ledger_vector() -> dict[str, Any]:
+    """The chain's rows; numbers as decimal text, as they are hashed."""
+    rows = [{f: str(getattr(e, f)) for f in Entry.__dataclass_fields__} for e in ledger_chain()]
+    for row, entry in zip(rows, ledger_chain(), strict=True):
+        row["kind"] = entry.kind.value
+    return {"rows": rows}
+
+
+def bad_vectors() -> dict[str, Any]:
+    """Plans and queries that must be refused, with the code of the refusal."""
+    good = plan_to_dict(a_vector_plan())
+    plans = {
+        "not canonical": (canonical(good) + b"\n", "protocol"),
+        "unknown key": (canonical(good | {"extra": 1}), "protocol"),
+        "unknown version": (canonical(good | {"version": 2}), "version"),
+        "price beyond the promise": (canonical(good | {"micro_rho": good["micro_rho"] + 1}), "bad-study"),
+        "fractional price": (canonical(good | {"micro_rho": 1.5}), "bad-study"),
+        "algorithm not chosen": (canonical(good | {"algorithm": "auto"}), "bad-study"),
+    }
+    gram = query_to_proto(Query(plan_digest=DIGEST, round=0, ask=every_ask()["gram"], micro_rho=1))
+    queries = {}
+    for name, code in (("free", "bad-study"), ("radius", "plan-overflow"), ("centre", "plan-overflow"),
+                       ("half an integer", "protocol"), ("digest", "protocol"), ("kind", "version")):  # fmt: skip
+        message = type(gram).FromString(gram.SerializeToString())
+        match name:
+            case "free":
+                message.micro_rho = 0
+            case "radius":
+                message.gram.radius = 2**40
+            case "centre":
+                message.gram.centre = bytes(7) + b"\x80" + bytes(24)
+            case "half an integer":
+                message.gram.centre = bytes(12)
+            case "digest":
+                message.plan_digest = bytes(31)
+            case "kind":
+                message.ClearField("gram")
+        queries[name] = (message.SerializeToString(deterministic=True), code)
+    return {
+        "plans": {n: {"plan_json": d.decode(), "code": c} for n, (d, c) in plans.items()},
+        "queries": {n: {"message": d.hex(), "code": c} for n, (d, c) in queries.items()},
+    }
+
+
+VECTORS = {
+    "plan": plan_vector,
+    "query": query_vectors,
+    "contribution": contribution_vector,
+    "release": release_vector,
+    "ledger": ledger_vector,
+    "bad": bad_vectors,
+}
+
+
+def text(name: str) -> str:
+    """The content of a vector's file."""
+    return json.dumps(VECTORS[name](), indent=1, sort_keys=True) + "\n"
+
+
+def main() -> None:
+    """Write every file anew."""
+    for name in VECTORS:
+        (FOLDER / f"{name}.json").write_text(text(name))
+
+
+if __name__ == "__main__":
+    main()

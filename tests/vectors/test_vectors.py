@@ -1,0 +1,84 @@
+"""The stored vectors: this code writes them, reads them, and refuses the bad ones.
+
+A failure here means that a digest, a message or an answer changed: other versions, stored ledgers
+and signed releases would no longer be understood. `python -m tests.vectors.make` writes new files.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from eigenveil.accounting import Cost
+from eigenveil.errors import Code
+from eigenveil.ints import from_bytes
+from eigenveil.ledger import Entry, EntryKind, replay
+from eigenveil.plan import plan_from_json
+from eigenveil.release import Release
+from eigenveil.wire import query_from_proto
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.core import reference
+from tests.support import every_ask, refused
+from tests.vectors.make import FOLDER, VECTORS, text
+
+
+def stored(name: str) -> Any:
+    return json.loads((FOLDER / f"{name}.json").read_text())
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_the_code_still_writes_the_stored_vector(name: str) -> None:
+    assert (FOLDER / f"{name}.json").read_text() == text(name)
+
+
+def test_every_file_has_its_vector() -> None:
+    assert {path.stem for path in FOLDER.glob("*.json")} == set(VECTORS)
+
+
+def test_the_plan_reads() -> None:
+    vector = stored("plan")
+    assert plan_from_json(vector["plan_json"].encode()).digest == vector["digest"]
+
+
+@pytest.mark.parametrize("name", every_ask())
+def test_a_query_reads_and_its_answer_follows_from_the_definition(name: str) -> None:
+    """By the reference in plain Python integers, not by the kernels that wrote the file."""
+    vector = stored("query")["queries"][name]
+    query = query_from_proto(pb.Query.FromString(bytes.fromhex(vector["message"])))
+    assert query.digest == vector["digest"]
+    assert reference.answer(stored("query")["rows"], query.ask) == vector["answer"]
+
+
+def test_the_release_reads() -> None:
+    vector = stored("release")
+    vector["values"] = from_bytes(bytes.fromhex(vector["values"]), (4,))
+    vector["present"] = tuple(vector["present"])
+    wanted = vector.pop("digest")
+    assert Release(**vector).digest == wanted
+
+
+def test_the_ledger_replays() -> None:
+    numbers = ("index", "round", "micro_rho", "atto_delta", "at")
+    rows = [
+        Entry(**{**row, **{n: int(row[n]) for n in numbers}, "kind": EntryKind(row["kind"])})
+        for row in stored("ledger")["rows"]
+    ]
+    ledger = replay(Cost(micro_rho=500, atto_delta=10**17), rows)
+    assert ledger.spent == Cost(micro_rho=500, atto_delta=10**16)
+    assert ledger.head == rows[-1].digest
+
+
+@pytest.mark.parametrize("name", stored("bad")["plans"])
+def test_a_bad_plan_is_refused(name: str) -> None:
+    vector = stored("bad")["plans"][name]
+    with refused(Code(vector["code"])):
+        plan_from_json(vector["plan_json"].encode())
+
+
+@pytest.mark.parametrize("name", stored("bad")["queries"])
+def test_a_bad_query_is_refused(name: str) -> None:
+    vector = stored("bad")["queries"][name]
+    with refused(Code(vector["code"])):
+        query_from_proto(pb.Query.FromString(bytes.fromhex(vector["message"])))
