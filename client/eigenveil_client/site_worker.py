@@ -7,19 +7,22 @@ row are durable before the caller holds anything it could send.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from threadpoolctl import threadpool_limits
 
 from eigenveil.aggregate import Contribution
 from eigenveil.errors import Code, EigenveilError, PeerError, error
 from eigenveil.explain import MEANINGS
 from eigenveil.grid import GridRows
 from eigenveil.identity import Identity
-from eigenveil.ints import to_bytes
+from eigenveil.ints import IntArray, to_bytes
 from eigenveil.plan import Plan, plan_from_json
 from eigenveil.query import NAMES, Ask, Count, Gradient, GradientNorms, Query, check_no_overflow
 from eigenveil.rehearsal import rehearse
@@ -89,6 +92,8 @@ class SiteWorker:
         self._plans: dict[str, Plan] = {}
         self._floors: dict[str, dict[str, int]] = {}
         self._sites: dict[str, Site] = {}
+        self._cores = os.cpu_count() or 1
+        self._threads = ThreadPoolExecutor(self._cores)
         self._known = [p.plan for p in store.plans() if p.standing is not StudyStanding.ENDED]
 
     def known_plans(self) -> list[str]:
@@ -162,12 +167,16 @@ class SiteWorker:
             round=query.round,
             query=query.digest,
             site=self._member.identity.name,
-            values=site.answer(query.ask),
+            values=self._compute(site, query.ask),
         )
         meaning = MEANINGS[NAMES[type(query.ask)]]
         self._store.answer(query, to_bytes(contribution.values), meaning)
         event("round-answered", study=query.plan_digest, round=query.round)
         return contribution
+
+    def _compute(self, site: Site, ask: Ask) -> IntArray:
+        with threadpool_limits(1):  # the parts are the threads; more inside them only get in the way
+            return site.answer(ask, self._threads.map)
 
     def _accepted(self, digest: str) -> Plan:
         if digest not in self._plans:
@@ -204,7 +213,7 @@ class SiteWorker:
         if plan.digest not in self._sites:
             while len(self._sites) >= MOST_LOADED:
                 self._sites.pop(next(iter(self._sites)))
-            site = Site(self._load(plan.study))
+            site = Site(self._load(plan.study), parts=self._cores)
             self._policy.require_enough(len(site), plan)
             self._store.keep_records(plan, site)
             self._sites[plan.digest] = site

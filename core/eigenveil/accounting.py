@@ -1,5 +1,6 @@
 """The budget's currency: zero-concentrated DP in integer micro-rho, and what it means as (epsilon, delta).
 
+Any order gives a valid conversion, so an imperfect minimum errs on the safe side [P5].
 Source: Bun & Steinke 2016 (composition); Canonne, Kamath & Steinke 2020, Proposition 12 (conversion).
 """
 

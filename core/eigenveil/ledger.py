@@ -1,6 +1,7 @@
 """The budget ledger as a pure value machine: reserve, charge, settle; hash-chained, append-only.
 
-Each side keeps one (the coordinator for the federation's data set, every site for its own). The
+Each side keeps one (the coordinator for the federation's data set, every site for its own), so that a
+coordinator restored from an old backup is refunded nothing [P8]. The
 caller stores the entries durably; the same entries replayed give the same state, or are refused.
 """
 

@@ -66,6 +66,7 @@ class Session:
         self.pending = self._query(priced)
 
     def _query(self, priced: Priced) -> Query:
+        """The next query, if the study can pay for it: checked before it is asked [P4]."""
         if not (self.spent + Cost(micro_rho=priced.micro_rho)).fits(self.plan.cost):
             raise RequestError(
                 Code.BUDGET,

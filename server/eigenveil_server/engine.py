@@ -108,7 +108,7 @@ class Engine:
     def _new_study(self, study: Study, analyst: str, submission: str) -> StoredStudy:
         plan = make_plan(study, federation=self._federation, submission=submission)
         rounds = _rehearsed(plan)
-        if plan.digest in {stored.digest for stored in self._resources.studies.all()}:
+        if self._resources.studies.state(plan.digest) is not None:
             raise RequestError(
                 Code.CONFLICT, "another analyst used this submission id for this study; choose another"
             )

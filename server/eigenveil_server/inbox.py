@@ -52,8 +52,8 @@ class Inbox:
         return not self._closed and awaited and site in self._federation.sites
 
     def holds(self, site: str) -> bool:
-        """Whether the values of `site` are here."""
-        return site in self._values
+        """Whether the contribution of `site` counts already."""
+        return site in self._confirmed
 
     def put(self, site: str, mac: bytes, values: IntArray) -> bool:
         """Take a validated contribution; whether the same one was here before.
@@ -64,10 +64,10 @@ class Inbox:
         """
         if self._macs.get(site, mac) != mac:
             raise DifferentAnswer(site, self.query.round)
-        if self._closed and site not in self._confirmed:
-            raise closed(site, self.query.round)
-        if site in self._values:
+        if site in self._confirmed:
             return True
+        if self._closed:
+            raise closed(site, self.query.round)
         if site in self._declined:
             raise RequestError(
                 Code.CONFLICT, f"site {site} declined round {self.query.round}; that cannot be taken back"
@@ -109,6 +109,10 @@ class Inbox:
         self._closed = True
         return {site: self._values[site] for site in sorted(self._confirmed)}
 
+    def forget(self) -> None:
+        """Drop the values: the sum is sealed, and nobody needs them any more."""
+        self._values.clear()
+
     def absent(self) -> dict[str, str]:
         """Invited sites whose records are not in, and why."""
         return {
@@ -124,7 +128,7 @@ class Inbox:
     def _status(self, site: str) -> str:
         if site in self._declined:
             return f"declined:{self._declined[site]}"
-        if site in self._values and (not self._closed or site in self._confirmed):
+        if site in self._confirmed or (site in self._values and not self._closed):
             return "answered"
         return "absent" if self._closed else "waiting"
 

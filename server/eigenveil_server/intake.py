@@ -53,13 +53,12 @@ class Intake:
                 return True
             inbox = self._inbox(run, site, round)
             await self._check(inbox.query, contribution, run.plan.study.max_records, claimed)
-            held = inbox.holds(site)
             mac = self._resources.keys.mac(claimed)
             repeated = inbox.put(site, mac, contribution.values)
         except DifferentAnswer as problem:
             await self._alarm(run, site, round)
             raise problem
-        if not held:
+        if not inbox.holds(site):
             await self._store(run, inbox, site, mac)
         return repeated
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from concurrent.futures import Executor, Future
 
 from eigenveil.errors import Code, InternalError
@@ -26,6 +27,11 @@ class NoiseAhead:
         """Start to draw; a vector prepared before and never handed out is thrown away."""
         self.discard()
         self._prepared = spec, self._threads.submit(self._source.draw, spec)
+
+    async def drawn(self) -> None:
+        """Wait for what was prepared, off every thread: a long draw keeps no other study waiting."""
+        if self._prepared is not None:
+            await asyncio.wrap_future(self._prepared[1])
 
     def draw(self, spec: NoiseSpec) -> IntArray:
         """The prepared vector. Shape: (spec.length,). Blocks until it is drawn.

@@ -85,7 +85,7 @@ class StudyRun:
         await self._end(StudyState.RELEASED, release=data)
 
     async def _fail_for_defect(self, problem: Exception) -> None:
-        log.logger.exception("study-stopped study=%s", self.digest[:12])
+        log.logger.error("study-stopped study=%s", self.digest[:12], exc_info=problem)
         detail = str(problem) if isinstance(problem, InternalError) else type(problem).__name__
         await self._end(
             StudyState.FAILED, f"a defect of the coordinator stopped the study: {detail}; tell its operator"
@@ -103,9 +103,11 @@ class StudyRun:
         if self._cancelled:
             raise Cancelled
         self._check_present(inbox, answers)
+        await self._noise.drawn()
         self._enter(RoundState.CLOSED)
         release = await self._resources.compute(self._seal, query, answers, self._journal(inbox, spent))
         self._enter(RoundState.SEALED)
+        inbox.forget()
         await _tick()
         self._enter(RoundState.RELEASED)
         self._resources.bell.ring()

@@ -95,6 +95,11 @@ class Studies:
             )
         return found[0]
 
+    def state(self, digest: str) -> StudyState | None:
+        """The state of a study; None if there is no such study."""
+        rows = self._reader.rows("SELECT state FROM studies WHERE digest = ?", (digest,))
+        return StudyState(rows[0]["state"]) if rows else None
+
     def by_submission(self, analyst: str, submission: str) -> StoredStudy | None:
         """The study that this submission made, if any."""
         found = self._select("(analyst, submission) = (?, ?)", (analyst, submission))

@@ -215,13 +215,15 @@ def whole(values: IntArray) -> bool:
 
 def test_float_noise_that_reached_a_release_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted fault: both guards gone, continuous noise gets out; the check sees it."""
-    released = Release(round=0, query="q", values=TOTAL, sigma=1.0, micro_rho=1, present=())
-    assert whole(released.values)
+
+    def made_of(values: Any) -> Release:
+        return Release(round=0, query="q", values=values, sigma=1.0, micro_rho=1, present=())
+
+    assert whole(made_of(TOTAL).values)
     with pytest.raises(TypeError):
-        Release(round=0, query="q", values=TOTAL + 0.5, sigma=1.0, micro_rho=1, present=())
+        made_of(TOTAL + 0.5)
     monkeypatch.setattr("eigenveil.release.frozen", np.asarray)
-    faulty = Release(round=0, query="q", values=TOTAL + 0.5, sigma=1.0, micro_rho=1, present=())
-    assert not whole(faulty.values)
+    assert not whole(made_of(TOTAL + 0.5).values)
 
 
 @pytest.mark.parametrize("name", every_ask())

@@ -7,6 +7,7 @@ limits: nothing wraps around, and no record exceeds its radius.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -70,6 +71,11 @@ def peak(d: int, k: int, sign: int) -> IntArray:
     return frozen(out)
 
 
+FAR = extreme_field(2, 1)
+FIELD: dict[str, Any] = {"centre": [0, 0], "directions": [[1], [0]], "pull": [[0], [0]], "shift": 0}
+EMPTY = np.zeros((2, 0), dtype=np.int64)
+
+
 @pytest.mark.parametrize("shift", [0, 20, 60])
 @pytest.mark.parametrize("radius", [1, 2**20, GRADIENT_LIMIT])
 @pytest.mark.parametrize(("d", "k"), [(1, 1), (2, 2), (64, 3), (MAX_COLUMNS, 1), (MAX_COLUMNS, 4)])
@@ -119,7 +125,7 @@ def test_norm_edges_up_to_their_limit_compare_exactly() -> None:
 
 def test_negative_zero_never_leaves_a_site() -> None:
     """Truncation makes -0.0; as an integer it is the zero whose bytes everyone agrees on."""
-    field = Field(centre=[0, 0], directions=[[1], [0]], pull=[[0], [0]], shift=30)
+    field = Field(**(FIELD | {"shift": 30}))
     said = Site(np.array([[-1, 1]], dtype=np.int16)).answer(Gradient(field=field, radius=5))
     assert said.tobytes() == bytes(16)
 
@@ -135,42 +141,41 @@ def test_one_column_and_as_many_directions_as_columns() -> None:
     assert Site(corner_rows(5)).answer(full).tolist() == reference.answer(corner_rows(5).tolist(), full)
 
 
-@pytest.mark.parametrize(
-    "build",
-    [
-        lambda: ClippedSum(centre=[INT64_MIN, 0], radius=1),
-        lambda: RowNorms(centre=[S + 1], edges=[1]),
-        lambda: Gram(centre=[0], radius=row_norm_limit(1) + 1),
-        lambda: Gram(centre=[0], radius=0),
-        lambda: Energy(centre=[], radius=1),
-        lambda: Energy(centre=[[0]], radius=1),
-        lambda: RowNorms(centre=[0], edges=[]),
-        lambda: RowNorms(centre=[0], edges=[0, 1]),
-        lambda: RowNorms(centre=[0], edges=[2, 2]),
-        lambda: RowNorms(centre=[0], edges=list(range(1, 1026))),
-        lambda: GradientNorms(field=extreme_field(2, 1), edges=[EDGE_LIMIT]),
-        lambda: GradientNorms(field=extreme_field(2, 1), edges=[INT64_MIN, 1]),
-        lambda: Field(centre=[0, 0], directions=[[INT64_MIN], [0]], pull=[[0], [0]], shift=0),
-        lambda: Field(centre=[0, 0], directions=[[DIRECTION_LIMIT + 1], [0]], pull=[[0], [0]], shift=0),
-        lambda: Field(centre=[0, 0], directions=[[1], [0]], pull=[[MOST_PULL], [1]], shift=0),
-        lambda: Field(centre=[0, 0], directions=[[1], [0]], pull=[[INT64_MIN], [0]], shift=0),
-        lambda: Field(centre=[0, 0], directions=[[1], [0]], pull=[[0, 0]], shift=0),
-        lambda: Field(centre=[0, 0], directions=[[1, 1, 1]] * 2, pull=[[0, 0, 0]] * 2, shift=0),
-        lambda: Field(centre=[0, 0], directions=np.zeros((2, 0), int), pull=np.zeros((2, 0), int), shift=0),
-        lambda: Field(centre=[0, 0], directions=[[1], [0]], pull=[[0], [0]], shift=61),
-        lambda: Field(centre=[0, 0], directions=[[1], [0]], pull=[[0], [0]], shift=-1),
-        lambda: Gradient(field=extreme_field(2, 1), radius=GRADIENT_LIMIT + 1),
-        lambda: Gradient(field=extreme_field(2, 1), radius=0),
-    ],
-)  # fmt: skip
-def test_a_question_outside_its_limits_cannot_be_built(build: object) -> None:
-    assert callable(build)
+OUTSIDE: list[tuple[type[Any], dict[str, Any]]] = [
+    (ClippedSum, {"centre": [INT64_MIN, 0], "radius": 1}),
+    (RowNorms, {"centre": [S + 1], "edges": [1]}),
+    (Gram, {"centre": [0], "radius": row_norm_limit(1) + 1}),
+    (Gram, {"centre": [0], "radius": 0}),
+    (Energy, {"centre": [], "radius": 1}),
+    (Energy, {"centre": [[0]], "radius": 1}),
+    (RowNorms, {"centre": [0], "edges": []}),
+    (RowNorms, {"centre": [0], "edges": [0, 1]}),
+    (RowNorms, {"centre": [0], "edges": [2, 2]}),
+    (RowNorms, {"centre": [0], "edges": list(range(1, 1026))}),
+    (GradientNorms, {"field": FAR, "edges": [EDGE_LIMIT]}),
+    (GradientNorms, {"field": FAR, "edges": [INT64_MIN, 1]}),
+    (Field, FIELD | {"directions": [[INT64_MIN], [0]]}),
+    (Field, FIELD | {"directions": [[DIRECTION_LIMIT + 1], [0]]}),
+    (Field, FIELD | {"pull": [[MOST_PULL], [1]]}),
+    (Field, FIELD | {"pull": [[INT64_MIN], [0]]}),
+    (Field, FIELD | {"pull": [[0, 0]]}),
+    (Field, FIELD | {"directions": [[1] * 3] * 2, "pull": [[0] * 3] * 2}),
+    (Field, FIELD | {"directions": EMPTY, "pull": EMPTY}),
+    (Field, FIELD | {"shift": 61}),
+    (Field, FIELD | {"shift": -1}),
+    (Gradient, {"field": FAR, "radius": GRADIENT_LIMIT + 1}),
+    (Gradient, {"field": FAR, "radius": 0}),
+]
+
+
+@pytest.mark.parametrize(("kind", "values"), OUTSIDE)
+def test_a_question_outside_its_limits_cannot_be_built(kind: type[Any], values: dict[str, Any]) -> None:
     with refused(Code.OVERFLOW):
-        build()
+        kind(**values)
 
 
 @pytest.mark.parametrize("bad", [[0.5], [float("nan")], ["1"], [True], [2**63], [2**70], [None]])
-def test_only_integers_of_64_bits_become_a_question(bad: list[object]) -> None:
+def test_only_integers_of_64_bits_become_a_question(bad: list[Any]) -> None:
     with pytest.raises((TypeError, OverflowError)):
         frozen(bad)
 
@@ -203,6 +208,6 @@ def test_shortening_keeps_nearly_all_of_the_radius() -> None:
         assert kept >= WEIGHT * min(norm, radius) - norm - 1
         diagonal = site.answer(Gram(centre=centre, radius=radius))[:6]
         assert math.sqrt(int(diagonal.sum())) >= min(norm, radius) - math.sqrt(6) - 1
-        whole = np.linalg.norm(row @ directions) * norm
+        whole = float(np.linalg.norm(row @ directions)) * norm
         slack = 2 * math.sqrt(2) * norm + 1
         assert np.linalg.norm(site.answer(gradient)) >= min(whole, 2**28) - slack

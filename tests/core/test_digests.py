@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from eigenveil.aggregate import Contribution
 from eigenveil.ints import digest, frozen
-from eigenveil.query import Ask, Query
+from eigenveil.query import Query
 from eigenveil.release import Release
 from tests.support import a_query, every_ask
 
@@ -49,7 +49,7 @@ def test_a_contribution(change: dict[str, Any]) -> None:
     assert replace(CONTRIBUTION).digest == CONTRIBUTION.digest
 
 
-def variants(ask: Ask) -> list[Ask]:
+def variants(ask: Any) -> list[Any]:
     """`ask` with each of its fields changed by one, arrays entry by entry."""
     out: list[Any] = []
     for name in ask.__dataclass_fields__:

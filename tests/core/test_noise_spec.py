@@ -72,7 +72,7 @@ def test_sigma_is_exact_from_above_and_not_wasteful(name: str, price: int, neigh
     for multiplicity in (1, 2, MAX_MULTIPLICITY):
         spec = noise_spec(ask, price, neighbours, multiplicity)
         needed = Fraction(ask.l2_squared(neighbours) * multiplicity**2 * MICRO, 2 * price)
-        for block, share in zip(spec.blocks, (1, Fraction(1, 2)), strict=False):
+        for block, share in zip(spec.blocks, (Fraction(1), Fraction(1, 2)), strict=False):
             square = Fraction(block.sigma) ** 2
             assert needed * share <= square <= needed * share * (1 + Fraction(1, 10**12))
 

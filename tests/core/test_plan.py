@@ -154,9 +154,9 @@ def changed_plans() -> list[Plan]:
         make_plan(study, federation="g", submission="s"),
         make_plan(study, federation="f", submission="t"),
         Plan(study=study, federation="f", submission="s", algorithm=first.algorithm, micro_rho=5),
-        Plan(study=study, federation="f", submission="s", algorithm=Algorithm.DP_PCA, micro_rho=first.micro_rho),
+        make_plan(a_study(algorithm=Algorithm.DP_PCA), federation="f", submission="s"),
         make_plan(a_study(purpose="another"), federation="f", submission="s"),
-    ]  # fmt: skip
+    ]
 
 
 def test_the_digest_changes_with_every_field() -> None:

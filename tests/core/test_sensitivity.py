@@ -10,6 +10,7 @@ small box.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
 
 import numpy as np
@@ -70,7 +71,7 @@ def histogram_cases() -> list[Case]:
 
 
 def field_of(d: int, k: int, pull: int, shift: int, where: str) -> Field:
-    """Directions along the first k axes at their limit (so that the adversarial pairs are known), pull alike."""
+    """Directions along the first k axes, at their limit: `hostile_rows` know the worst pairs. Pull alike."""
     directions, pulls = np.zeros((d, k), dtype=np.int64), np.zeros((d, k), dtype=np.int64)
     directions[np.arange(k), np.arange(k)] = 2**20
     pulls[0, 0] = pull
@@ -112,7 +113,7 @@ def count_cases() -> list[Case]:
     return [Case(ask=Count(), rows=hostile_rows(PAIRS, centre_of(2, "middle"), S, 1))]
 
 
-CASES = {
+CASES: dict[str, Callable[[], list[Case]]] = {
     "count": count_cases,
     "row-norms": histogram_cases,
     "clipped-sum": lambda: row_cases(ClippedSum),
@@ -160,7 +161,8 @@ def test_every_pair_of_a_small_box() -> None:
     """All 125 records of {-2..2}^3 against each other, at every radius of the box."""
     box = np.array(list(product(range(-2, 3), repeat=3)), dtype=np.int16)
     left, right = np.array(list(product(range(125), repeat=2))).T
-    for kind, radius in product((ClippedSum, Energy, Gram), range(1, 5)):
+    kinds: list[type[ClippedSum | Energy | Gram]] = [ClippedSum, Energy, Gram]
+    for kind, radius in product(kinds, range(1, 5)):
         ask = kind(centre=frozen([0, 0, 0]), radius=radius)
         each = contributions(Case(ask=ask, rows=box))
         assert squares(ask, each).max() <= ask.l2_squared(Neighbours.ADD_REMOVE)

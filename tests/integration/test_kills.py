@@ -10,8 +10,7 @@ import asyncio
 import json
 import random
 import sqlite3
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,50 +19,15 @@ import pytest
 from eigenveil.bundle import verify_bundle
 from eigenveil.errors import Code, EigenveilError
 from eigenveil.plan import Plan
-from eigenveil.study import Algorithm
 from eigenveil_client.analyst import Analyst
-from eigenveil_client.demo_federation import COORDINATOR, DemoFederation
-from eigenveil_client.demo_layout import Layout, demo_study, prepared, public_records, write_records
-from eigenveil_client.demo_processes import Processes
-from eigenveil_client.identity_store import StoredIdentity, load_identity
+from eigenveil_client.demo_federation import COORDINATOR
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.integration.stage import SITES, Stage
 
-SITES = ("hospital-1", "hospital-2")
 MOMENTS = 1.5  # seconds from the submission: the study takes about this long, kills included
 VICTIMS: tuple[tuple[str, ...], ...] = ((COORDINATOR,), (SITES[0],), (COORDINATOR, SITES[1]))
 RUNS = [(victims, seed) for seed in range(8) for victims in VICTIMS]  # 32 kills in 24 runs
 FEW = 3  # runs in the suite that everybody runs: 4 kills
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
-    """A running federation, and the study that is submitted again and again."""
-
-    layout: Layout
-    federation: DemoFederation
-    text: str
-
-    @property
-    def analyst(self) -> StoredIdentity:
-        """Who submits."""
-        return load_identity(self.layout.analyst)
-
-
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """The demonstration's federation with two sites; a small epsilon leaves budget for every run."""
-    study, text = demo_study(len(SITES), Algorithm.DP_PCA, 2, 0.3)
-    with prepared(tmp_path_factory.mktemp("kills") / "demo") as layout:
-        layout.study.write_text(text)
-        processes = Processes(layout.logs)
-        try:
-            federation = DemoFederation(layout, study.federation.sites, processes)
-            begun = federation.begin()
-            write_records(layout, study, public_records().values)
-            federation.set_up(begun)
-            yield Stage(layout=layout, federation=federation, text=text)
-        finally:
-            processes.stop()
 
 
 async def submit(analyst: Analyst, text: str, submission: str) -> Plan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -162,7 +163,7 @@ FORGED: dict[str, list[Any]] = {
 
 @pytest.mark.parametrize(("field", "value"), [(f, v) for f, values in FORGED.items() for v in values])
 @pytest.mark.parametrize("row", [2, 5])
-def test_a_changed_field_of_any_row_breaks_the_chain(row: int, field: str, value: object) -> None:
+def test_a_changed_field_of_any_row_breaks_the_chain(row: int, field: str, value: Any) -> None:
     entries = chain()
     entries[row] = replace(entries[row], **{field: value})
     with refused(Code.STORAGE, "chain"):
@@ -191,14 +192,15 @@ def test_a_prefix_is_a_ledger_of_its_own() -> None:
 def test_a_refused_request_changes_nothing() -> None:
     ledger = replay(BUDGET, chain())
     before = replay(BUDGET, chain())
-    for request in (
+    requests: list[Callable[[], Entry | None]] = [
         lambda: ledger.reserve("c" * 64, Cost(micro_rho=21), at=9),
         lambda: ledger.reserve("c" * 64, Cost(micro_rho=1, atto_delta=10**18), at=9),
         lambda: ledger.reserve("a" * 64, NOTHING, at=9),
         lambda: ledger.charge("b" * 64, 2, "d" * 64, Cost(micro_rho=31), at=9),
         lambda: ledger.charge("b" * 64, 1, "d" * 64, NOTHING, at=9),
         lambda: ledger.charge("a" * 64, 3, "d" * 64, NOTHING, at=9),
-    ):
+    ]
+    for request in requests:
         with pytest.raises(EigenveilError):
             request()
         assert ledger == before

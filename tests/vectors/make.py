@@ -8,6 +8,7 @@ would not hold them.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from eigenveil.release import Release
 from eigenveil.site import Site
 from eigenveil.study import Algorithm, Federation, Missing, Neighbours, Study
 from eigenveil.wire import query_to_proto
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.support import DIGEST, a_column, every_ask
 
 FOLDER = Path(__file__).resolve().parent
@@ -107,13 +109,14 @@ def ledger_chain() -> list[Entry]:
     """Reserve, charge, settle; with an atto-delta beyond 53 bits."""
     ledger = Ledger(budget=Cost(micro_rho=10**6, atto_delta=10**18))
     out: list[Entry] = []
-    for make in (
+    steps: list[Callable[[], Entry | None]] = [
         lambda: ledger.reserve(DIGEST, Cost(micro_rho=500, atto_delta=10**17), at=1_700_000_000),
         lambda: ledger.charge(DIGEST, 0, "cd" * 32, Cost(micro_rho=200, atto_delta=10**16), at=1_700_000_001),
         lambda: ledger.charge(DIGEST, 1, "ef" * 32, Cost(micro_rho=300), at=1_700_000_002),
         lambda: ledger.settle(DIGEST, at=1_700_000_003),
-    ):
-        entry = make()
+    ]
+    for step in steps:
+        entry = step()
         assert entry is not None
         ledger.apply(entry)
         out.append(entry)
@@ -128,6 +131,14 @@ def ledger_vector() -> dict[str, Any]:
     return {"rows": rows}
 
 
+def spoiled(change: Callable[[pb.Query], None]) -> bytes:
+    """A Gram query with one thing wrong."""
+    query = Query(plan_digest=DIGEST, round=0, ask=every_ask()["gram"], micro_rho=1)
+    message = query_to_proto(query)
+    change(message)
+    return message.SerializeToString(deterministic=True)
+
+
 def bad_vectors() -> dict[str, Any]:
     """Plans and queries that must be refused, with the code of the refusal."""
     good = plan_to_dict(a_vector_plan())
@@ -139,25 +150,17 @@ def bad_vectors() -> dict[str, Any]:
         "fractional price": (canonical(good | {"micro_rho": 1.5}), "bad-study"),
         "algorithm not chosen": (canonical(good | {"algorithm": "auto"}), "bad-study"),
     }
-    gram = query_to_proto(Query(plan_digest=DIGEST, round=0, ask=every_ask()["gram"], micro_rho=1))
-    queries = {}
-    for name, code in (("free", "bad-study"), ("radius", "plan-overflow"), ("centre", "plan-overflow"),
-                       ("half an integer", "protocol"), ("digest", "protocol"), ("kind", "version")):  # fmt: skip
-        message = type(gram).FromString(gram.SerializeToString())
-        match name:
-            case "free":
-                message.micro_rho = 0
-            case "radius":
-                message.gram.radius = 2**40
-            case "centre":
-                message.gram.centre = bytes(7) + b"\x80" + bytes(24)
-            case "half an integer":
-                message.gram.centre = bytes(12)
-            case "digest":
-                message.plan_digest = bytes(31)
-            case "kind":
-                message.ClearField("gram")
-        queries[name] = (message.SerializeToString(deterministic=True), code)
+    queries = {
+        "free": (spoiled(lambda m: setattr(m, "micro_rho", 0)), "bad-study"),
+        "radius": (spoiled(lambda m: setattr(m.gram, "radius", 2**40)), "plan-overflow"),
+        "centre": (
+            spoiled(lambda m: setattr(m.gram, "centre", bytes(7) + b"\x80" + bytes(24))),
+            "plan-overflow",
+        ),
+        "half an integer": (spoiled(lambda m: setattr(m.gram, "centre", bytes(12))), "protocol"),
+        "digest": (spoiled(lambda m: setattr(m, "plan_digest", bytes(31))), "protocol"),
+        "kind": (spoiled(lambda m: m.ClearField("gram")), "version"),
+    }
     return {
         "plans": {n: {"plan_json": d.decode(), "code": c} for n, (d, c) in plans.items()},
         "queries": {n: {"message": d.hex(), "code": c} for n, (d, c) in queries.items()},

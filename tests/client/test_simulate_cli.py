@@ -1,0 +1,162 @@
+"""`eigenveil simulate`: splits, drop-outs, repeats, the truth, and clear refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as papq
+import pytest
+
+from tests.client.commands import eigenveil
+
+STUDY = """
+name = "simulated"
+components = 2
+algorithm = "gauss-cov"
+[privacy]
+epsilon = 4.0
+delta = 1e-6
+[federation]
+sites = ["north", "south"]
+quorum = 1
+"""
+COLUMNS = ("a", "b", "c", "d")
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    """A study of four columns and two sites."""
+    path = tmp_path / "study.toml"
+    columns = [f'[[columns]]\nname = "{name}"\nunit = "mm"\nlower = -9\nupper = 9' for name in COLUMNS]
+    path.write_text("\n".join([STUDY, *columns]))
+    return path
+
+
+@pytest.fixture
+def table() -> pa.Table:
+    """600 records."""
+    values = np.random.default_rng(3).normal(size=(600, 4)) * [3.0, 2.0, 0.5, 0.3]
+    return pa.table({name: values[:, i] for i, name in enumerate(COLUMNS)})
+
+
+@pytest.fixture
+def data(tmp_path: Path, table: pa.Table) -> Path:
+    """The records as CSV."""
+    path = tmp_path / "records.csv"
+    pacsv.write_csv(table, path)
+    return path
+
+
+def told(capfd: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, Any]:
+    """Exit code and JSON answer of a simulation."""
+    code = eigenveil(["simulate", *map(str, arguments), "--json"])
+    return code, json.loads(capfd.readouterr().out.strip().splitlines()[-1])
+
+
+def test_a_run_with_truth(study: Path, data: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    code, value = told(capfd, study, "--data", data, "--truth", "--repeat", 3)
+    assert code == 0
+    assert (value["n_sites"], value["repeat"], value["private"]) == (2, 3, True)
+    assert len(value["sin_angles"]) == 3
+    assert value["sin_angle_median"] == sorted(value["sin_angles"])[1] < 0.2
+    assert value["guarantee"]["epsilon"] <= 4.0
+
+
+def test_parquet_and_csv_are_the_same_records(
+    study: Path, data: Path, table: pa.Table, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    parquet = tmp_path / "records.parquet"
+    papq.write_table(table, parquet)
+    results = [told(capfd, study, "--data", path, "--seed", 1)[1]["result"] for path in (data, parquet)]
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("split", ["even", "uneven", "5,1,2"])
+def test_how_records_are_divided_changes_nothing(
+    split: str, study: Path, data: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    one = told(capfd, study, "--data", data, "--seed", 1, "--sites", 1)[1]
+    many = told(capfd, study, "--data", data, "--seed", 1, "--sites", 3, "--split", split)[1]
+    assert (one["n_sites"], many["n_sites"]) == (1, 3)
+    assert one["result"] == many["result"]
+    assert one["private"] is False
+
+
+def test_a_site_may_drop_out(study: Path, data: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    whole = told(capfd, study, "--data", data, "--seed", 1)[1]["result"]["records"]
+    half = told(capfd, study, "--data", data, "--seed", 1, "--drop-out", "0:south")[1]["result"]["records"]
+    assert whole - half == 300
+
+
+def test_results_are_written(
+    study: Path, data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code, value = told(capfd, study, "--data", data, "--truth", "--out", tmp_path / "out")
+    assert code == 0
+    document = json.loads(Path(value["document"]).read_text())
+    assert document["result"] == value["result"]
+    assert "Measured against the exact answer" in Path(value["report"]).read_text()
+    assert eigenveil(["verify", value["document"]]) == 13
+
+
+def test_for_people(study: Path, data: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert eigenveil(["simulate", str(study), "--data", str(data), "--truth"]) == 0
+    out = capfd.readouterr().out
+    assert "component 2: variance" in out
+    assert "measured sine to the exact components" in out
+    assert "zCDP" in out
+
+
+@pytest.mark.parametrize(
+    ("extra", "code", "message"),
+    [
+        (["--split", "1,2,3"], 2, "write even, uneven, or 2 weights above 0"),
+        (["--split", "1,-2"], 2, "weights above 0"),
+        (["--split", "many"], 2, "write even, uneven"),
+        (["--drop-out", "0:east"], 2, "write ROUND:SITE, with a site of: north, south"),
+        (["--drop-out", "south"], 2, "write ROUND:SITE"),
+        (["--drop-out", "0:south", "--drop-out", "0:north"], 11, "nothing was charged for this round"),
+        (["--sites", "0"], 2, "0 is not in the range"),
+        (["--repeat", "0"], 2, "0 is not in the range"),
+    ],
+)
+def test_refusals(
+    extra: list[str], code: int, message: str, study: Path, data: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    got, value = told(capfd, study, "--data", data, *extra)
+    assert (got, message in value["message"]) == (code, True), value
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code", "message"),
+    [
+        ("epsilon = 4.0", "epsilon = 0", 2, "epsilon must be a finite number above 0"),
+        ("epsilon = 4.0", "epsilon = nan", 2, "epsilon must be a finite number above 0"),
+        ("delta = 1e-6", "delta = 0.0", 2, "delta must lie strictly between 0 and 1"),
+        ("components = 2", "components = 5", 2, "must lie between 1 and the 4 columns"),
+        ("lower = -9", "lower = 9", 2, "must be below upper bound"),
+        ("quorum = 1", "quorom = 1", 2, "unknown key in [federation]: quorom"),
+        ('name = "d"', 'name = "e"', 3, "no column 'e'"),
+        ("components = 2", "components = ", 2, "not valid TOML"),
+    ],
+)
+def test_a_bad_study_is_explained(
+    old: str, new: str, code: int, message: str, study: Path, data: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    study.write_text(study.read_text().replace(old, new, 1))
+    got, value = told(capfd, study, "--data", data)
+    assert (got, message in value["message"]) == (code, True), value
+
+
+def test_too_few_records_stop_the_study(
+    study: Path, table: pa.Table, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    few = tmp_path / "few.csv"
+    pacsv.write_csv(table.slice(0, 12), few)
+    code, value = told(capfd, study, "--data", few)
+    assert (code, value["error"]) == (11, "study-failed")

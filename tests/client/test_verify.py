@@ -1,0 +1,147 @@
+"""`eigenveil verify` and `eigenveil report`: intact passes, anything else does not."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from eigenveil import simulate
+from eigenveil.bundle import seal_bundle
+from eigenveil.ints import canonical
+from tests.client.commands import eigenveil
+from tests.support import a_study
+
+BAD_RELEASE = 13
+
+
+@cache
+def signing_key() -> Ed25519PrivateKey:
+    """One key for all tests."""
+    return Ed25519PrivateKey.generate()
+
+
+@cache
+def small_release() -> bytes:
+    """A signed release of a small study."""
+    parts = {name: np.random.default_rng(1).uniform(0, 100, (60, 3)) for name in ("north", "south")}
+    document = simulate(a_study(), parts, seed=1).document
+    public = signing_key().public_key().public_bytes_raw()
+    return seal_bundle(document, sign=signing_key().sign, public_key=public)
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Path:
+    """An intact release.json."""
+    path = tmp_path / "release.json"
+    path.write_bytes(small_release())
+    return path
+
+
+def key_hex() -> str:
+    """The public key."""
+    return signing_key().public_key().public_bytes_raw().hex()
+
+
+def told(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> tuple[int, Any]:
+    """Exit code and JSON answer."""
+    code = eigenveil([*arguments, "--json"])
+    return code, json.loads(capfd.readouterr().out.strip().splitlines()[-1])
+
+
+def test_an_intact_release_passes(release: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    code, value = told(["verify", str(release)], capfd)
+    assert (code, value["intact"], value["key_checked"], value["public_key"]) == (0, True, False, key_hex())
+    assert value["private"] is False
+
+
+def test_the_key_may_be_given_as_text_or_file(
+    release: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name, content in (("key.hex", key_hex().encode() + b"\n"), ("key.raw", bytes.fromhex(key_hex()))):
+        (tmp_path / name).write_bytes(content)
+    for key in (key_hex(), key_hex().upper(), str(tmp_path / "key.hex"), str(tmp_path / "key.raw")):
+        code, value = told(["verify", str(release), "--key", key], capfd)
+        assert (code, value["key_checked"]) == (0, True)
+
+
+def test_another_key_does_not_pass(release: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    code, value = told(["verify", str(release), "--key", "00" * 32], capfd)
+    assert (code, value["error"]) == (BAD_RELEASE, "bad-release")
+    assert "signed by another key" in value["message"]
+
+
+def test_a_useless_key_is_explained(release: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    code, value = told(["verify", str(release), "--key", "hospital"], capfd)
+    assert (code, value["error"]) == (2, "bad-argument")
+    assert "neither a key of 64 hexadecimal digits nor a file" in value["message"]
+
+
+def test_no_flipped_byte_passes(release: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    intact = small_release()
+    step = max(1, len(intact) // 300)
+    for place in {*range(0, len(intact), step), 0, len(intact) - 1}:
+        for flip in (0x01, 0x20, 0x80):
+            changed = bytearray(intact)
+            changed[place] ^= flip
+            release.write_bytes(changed)
+            assert eigenveil(["verify", str(release)]) == BAD_RELEASE, (place, flip)
+    capfd.readouterr()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b"null",
+        b"\xff\xfe",
+        b'{"document": 1, "signature": "00", "public_key": "00"}',
+        b"not json",
+    ],
+)
+def test_anything_else_is_no_release(
+    content: bytes, release: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    release.write_bytes(content)
+    code, value = told(["verify", str(release)], capfd)
+    assert (code, value["error"]) == (BAD_RELEASE, "bad-release")
+
+
+def test_another_spelling_of_the_same_is_refused(release: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    bundle = json.loads(small_release())
+    assert canonical(bundle) == small_release()
+    for spelled in (json.dumps(bundle).encode(), small_release() + b"\n"):
+        release.write_bytes(spelled)
+        assert told(["verify", str(release)], capfd)[0] == BAD_RELEASE
+
+
+def test_a_missing_file_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    code, value = told(["verify", str(tmp_path / "none.json")], capfd)
+    assert (code, value["error"]) == (4, "bad-config")
+    assert "none.json" in value["message"]
+
+
+def test_for_people_it_says_who_signed(release: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert eigenveil(["verify", str(release)]) == 0
+    out = " ".join(capfd.readouterr().out.split())
+    assert "Intact: tiny of federation simulation" in out
+    assert "pass --key" in out
+
+
+def test_the_report_is_written_from_an_intact_release_only(
+    release: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.html"
+    code, value = told(["report", str(release), "--out", str(page)], capfd)
+    assert (code, value) == (0, {"report": str(page)})
+    assert key_hex() in page.read_text()
+    release.write_bytes(small_release().replace(b"tiny", b"tinx"))
+    assert told(["report", str(release), "--out", str(tmp_path / "other.html")], capfd)[0] == BAD_RELEASE
+    assert not (tmp_path / "other.html").exists()

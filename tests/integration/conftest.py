@@ -1,0 +1,30 @@
+"""A running federation, shared by the tests of one worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from eigenveil.study import Algorithm
+from eigenveil_client.demo_federation import DemoFederation
+from eigenveil_client.demo_layout import demo_study, prepared, public_records, write_records
+from eigenveil_client.demo_processes import Processes
+from tests.integration.stage import SITES, Stage
+
+
+@pytest.fixture(scope="session")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """The demonstration's federation with two sites; a small epsilon leaves budget for many studies."""
+    study, text = demo_study(len(SITES), Algorithm.DP_PCA, 2, 0.3)
+    with prepared(tmp_path_factory.mktemp("stage") / "demo") as layout:
+        layout.study.write_text(text)
+        processes = Processes(layout.logs)
+        try:
+            federation = DemoFederation(layout, study.federation.sites, processes)
+            begun = federation.begin()
+            write_records(layout, study, public_records().values)
+            federation.set_up(begun)
+            yield Stage(layout=layout, federation=federation, text=text)
+        finally:
+            processes.stop()

@@ -1,0 +1,25 @@
+"""What a running federation offers to a test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eigenveil_client.demo_federation import DemoFederation
+from eigenveil_client.demo_layout import Layout
+from eigenveil_client.identity_store import StoredIdentity, load_identity
+
+SITES = ("hospital-1", "hospital-2")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A running federation, and the text of a study for it."""
+
+    layout: Layout
+    federation: DemoFederation
+    text: str
+
+    @property
+    def analyst(self) -> StoredIdentity:
+        """Who submits."""
+        return load_identity(self.layout.analyst)

@@ -1,0 +1,176 @@
+"""`eigenveil study` against a real federation: every command, every way to end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eigenveil_client.demo_processes import command_line
+from tests.client.commands import eigenveil
+from tests.integration.stage import SITES, Stage
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def _profile(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every command speaks as the stage's analyst."""
+    monkeypatch.setenv("EIGENVEIL_PROFILE", str(stage.layout.analyst))
+
+
+def study_file(stage: Stage, folder: Path, old: str = "", new: str = "") -> str:
+    """The stage's study as a file, with one change."""
+    assert old in stage.text
+    path = folder / "study.toml"
+    path.write_text(stage.text.replace(old, new, 1) if old else stage.text)
+    return str(path)
+
+
+def told(capfd: Capture, *arguments: str) -> tuple[int, Any]:
+    """Exit code and the last JSON object of `eigenveil study ...`."""
+    code = eigenveil(["study", *arguments, "--json"])
+    return code, json.loads(capfd.readouterr().out.strip().splitlines()[-1])
+
+
+def digests(capfd: Capture) -> list[str]:
+    """The studies there are."""
+    return [row["study"] for row in told(capfd, "list")[1]["studies"]]
+
+
+def test_submit_wait_and_everything_after(stage: Stage, tmp_path: Path, capfd: Capture) -> None:
+    name = 'name = "breast-cancer"'
+    file = study_file(stage, tmp_path, name, 'name = "commands"')
+    code, done = told(capfd, "submit", file, "--wait", "--out", str(tmp_path / "out"))
+    assert code == 0
+    assert done["guarantee"]["epsilon"] <= 0.3
+    assert "What is guaranteed" in Path(done["report"]).read_text()
+    key = stage.analyst.release_key.hex()
+    assert eigenveil(["verify", done["release"], "--key", key]) == 0
+    capfd.readouterr()
+
+    code, rows = told(capfd, "list")
+    assert done["study"] in [row["study"] for row in rows["studies"]]
+    for wanted in (done["study"], done["study"][:6], "commands"):
+        code, row = told(capfd, "show", wanted)
+        assert (code, row["study"], row["state"]) == (0, done["study"], "released")
+    code, last = told(capfd, "watch", "commands")
+    assert (code, last["state"]) == (0, "released")
+    assert set(last["sites"]) == set(SITES)
+
+    first = Path(done["release"]).read_bytes()
+    code, again = told(capfd, "result", done["study"][:8], "--out", str(tmp_path / "again"))
+    assert (code, Path(again["release"]).read_bytes()) == (0, first)
+    code, problem = told(capfd, "cancel", "commands")
+    assert (code, problem["error"]) == (9, "conflict")
+
+
+def test_the_tables_for_people(stage: Stage, tmp_path: Path, capfd: Capture) -> None:
+    file = study_file(stage, tmp_path, 'name = "breast-cancer"', 'name = "for-people"')
+    assert eigenveil(["study", "submit", file, "--wait", "--out", str(tmp_path)]) == 0
+    out = capfd.readouterr().out
+    assert "budget 100 %" in out
+    assert "hospital-1=answered" in out
+    assert eigenveil(["study", "list"]) == 0
+    assert "for-people" in capfd.readouterr().out
+    assert eigenveil(["study", "show", "for-people"]) == 0
+    assert "state: released" in capfd.readouterr().out
+
+
+def test_explain_charges_nothing(stage: Stage, tmp_path: Path, capfd: Capture) -> None:
+    before = digests(capfd)
+    code, value = told(capfd, "explain", study_file(stage, tmp_path))
+    assert (code, value["algorithm"]) == (0, "dp-pca")
+    assert eigenveil(["study", "explain", study_file(stage, tmp_path)]) == 0
+    assert "What each site is asked" in capfd.readouterr().out
+    assert digests(capfd) == before
+
+
+def test_one_submission_is_one_study(stage: Stage, tmp_path: Path, capfd: Capture) -> None:
+    file = study_file(stage, tmp_path)
+    one, two = (told(capfd, "submit", file, "--submission", "just-once")[1] for _ in range(2))
+    assert one == two
+    other = study_file(stage, tmp_path, "components = 2", "components = 1")
+    code, problem = told(capfd, "submit", other, "--submission", "just-once")
+    assert (code, problem["error"]) == (9, "conflict")
+
+
+def test_cancel_and_ctrl_c(stage: Stage, tmp_path: Path, capfd: Capture) -> None:
+    stage.federation.kill(SITES[0])  # the study waits for it, so there is time to interfere
+    try:
+        file = study_file(stage, tmp_path, 'name = "breast-cancer"', 'name = "to-cancel"')
+        digest = told(capfd, "submit", file)[1]["study"]
+        code, problem = told(capfd, "result", digest)
+        assert (code, problem["error"]) == (10, "not-ready")
+
+        watch = subprocess.Popen(
+            [*command_line("eigenveil"), "study", "watch", digest],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, "EIGENVEIL_PROFILE": str(stage.layout.analyst)},
+        )  # fmt: skip
+        assert watch.stdout is not None
+        assert "round 1" in watch.stdout.readline()
+        watch.send_signal(signal.SIGINT)
+        _, errors = watch.communicate(timeout=20)
+        assert (watch.returncode, "the study goes on" in errors) == (130, True), errors
+        assert told(capfd, "show", digest)[1]["state"] == "running"
+
+        cancelling = threading.Timer(0.5, lambda: eigenveil(["study", "cancel", digest, "--json"]))
+        cancelling.start()
+        code = eigenveil(["study", "watch", digest])
+        cancelling.join()
+        assert code == 12
+        assert told(capfd, "show", digest)[1]["state"] == "cancelled"
+    finally:
+        stage.federation.restart(SITES[0])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code", "message"),
+    [
+        ("lower = 5", "lower = 50", 2, "must be below upper bound"),
+        ("epsilon = 0.3", "epsilon = -1.0", 2, "epsilon must be a finite number above 0"),
+        ("epsilon = 0.3", "epsilon = 300.0", 5, "would exceed the budget"),
+        ('"hospital-2"', '"hospital-9"', 2, "not enrolled in demo: hospital-9"),
+        ("max_records = 100_000", "max_records = 2_000_000_000", 2, "lower max_records"),
+        ("components = 2", "components = 31", 2, "between 1 and the 30 columns"),
+        ("[records]", "[records]\nextra = 1", 2, "unknown key in [records]: extra"),
+    ],
+)
+def test_a_bad_study_is_refused_with_nothing_charged(
+    old: str, new: str, code: int, message: str, stage: Stage, tmp_path: Path, capfd: Capture
+) -> None:
+    before = digests(capfd)
+    got, problem = told(capfd, "submit", study_file(stage, tmp_path, old, new))
+    assert (got, message in problem["message"]) == (code, True), problem
+    assert digests(capfd) == before
+
+
+def test_a_study_over_a_sites_policy_fails_and_says_why(
+    stage: Stage, tmp_path: Path, capfd: Capture
+) -> None:
+    file = study_file(stage, tmp_path, "epsilon = 0.3", "epsilon = 6.0")
+    code, problem = told(capfd, "submit", file, "--wait", "--out", str(tmp_path))
+    assert (code, problem["error"]) == (11, "study-failed")
+    assert "policy" in problem["message"]
+
+
+def test_an_unknown_study_is_not_found(stage: Stage, capfd: Capture) -> None:
+    for wanted in ("nothing", "abcdef012345", "abc"):
+        code, problem = told(capfd, "show", wanted)
+        assert (code, problem["error"]) == (8, "not-found")
+
+
+def test_without_a_profile_it_says_how_to_enrol(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Capture
+) -> None:
+    monkeypatch.setenv("EIGENVEIL_PROFILE", str(tmp_path / "nobody"))
+    code, problem = told(capfd, "list")
+    assert (code, problem["error"]) == (4, "bad-config")
+    assert "enrol with a join file" in problem["message"]
