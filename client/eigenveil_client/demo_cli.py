@@ -77,10 +77,10 @@ def _print(shown: Demonstration) -> None:
     predicted = value["predicted_sin_angle"]
     forecast = "" if predicted is None else f" (predicted {predicted:.3f})"
     rounds = f"{value['rounds']} rounds of {value['round_ms_median']:.0f} ms (median)"
+    accuracy = f"sine of the largest angle to the exact components: {value['sin_angle']:.3f}{forecast}"
     lines = (
         f"algorithm   {value['algorithm']}, {rounds}",
-        f"accuracy    sine of the largest angle to the exact components: {value['sin_angle']:.3f}{forecast}; "
-        "measured because these records are public",
+        f"accuracy    {accuracy}; measured because these records are public",
         f"release     {value['release']} (signature verified)",
         f"report      {value['report']}",
         f"time        {value['seconds']:.1f} s; all processes stopped",
@@ -99,8 +99,8 @@ def _components(shown: Demonstration) -> Table:
         result["components"], result["explained_variance"], result["explained_variance_ratio"], strict=True
     )
     for i, (row, variance, ratio) in enumerate(rows, 1):
-        order = sorted(range(len(row)), key=lambda j, row=row: -abs(row[j]))[:STRONGEST]
-        words = ", ".join(f"{result['columns'][j]} ({row[j]:+.2f})" for j in order)
+        strongest = sorted(zip(result["columns"], row, strict=True), key=lambda pair: -abs(pair[1]))
+        words = ", ".join(f"{name} ({loading:+.2f})" for name, loading in strongest[:STRONGEST])
         table.add_row(str(i), f"{variance:.4g}", f"{100 * ratio:.1f} %", words)
     return table
 

@@ -178,10 +178,8 @@ def _watch(
         try:
             return _with(profile, work)
         except KeyboardInterrupt:
-            errors.print(
-                f"Stopped watching; the study goes on. Watch again: eigenveil study watch {digest.hex()[:12]}",
-                markup=False,
-            )
+            again = f"eigenveil study watch {digest.hex()[:12]}"
+            errors.print(f"Stopped watching; the study goes on. Watch again: {again}", markup=False)
             return None
 
 

@@ -61,10 +61,10 @@ def explanation_text(value: Mapping[str, Any]) -> str:
     kinds: dict[str, list[Mapping[str, Any]]] = {}
     for entry in value["rounds"]:
         kinds.setdefault(entry["kind"], []).append(entry)
+    size = f"{len(value['rounds'])} rounds, {value['bytes_per_site']} bytes from each site"
     lines = [
         f"{value['name']}: {value['purpose']}" if value["purpose"] else value["name"],
-        f"{value['components']} components by {value['algorithm']}, {len(value['rounds'])} rounds, "
-        f"{value['bytes_per_site']} bytes from each site",
+        f"{value['components']} components by {value['algorithm']}, {size}",
         value["guarantee"]["words"],
         "",
         "What each site is asked:",

@@ -10,8 +10,6 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from scipy.optimize import minimize_scalar
-
 from eigenveil.errors import Code, RequestError
 
 MICRO = 10**6
@@ -72,6 +70,8 @@ def delta_at(rho: float, epsilon: float) -> float:
     _need(math.isfinite(epsilon) and epsilon >= 0, f"epsilon must be finite and from 0, got {epsilon}")
     if rho == 0:
         return 0.0
+    # A third of a second to import, and half of the commands never convert a budget.
+    from scipy.optimize import minimize_scalar
 
     def log_delta(log_order: float) -> float:
         a = 1 + math.exp(log_order)

@@ -18,7 +18,7 @@ import numpy as np
 
 from eigenveil.accounting import Cost
 from eigenveil.errors import Code, RequestError
-from eigenveil.ints import IntArray, digest, frozen
+from eigenveil.ints import EXACT, IntArray, digest, frozen
 from eigenveil.study import Neighbours
 
 ROW_BITS = 12
@@ -58,9 +58,16 @@ def _check_centre(centre: IntArray) -> None:
     _need(_within(centre, S), f"the centre must lie in the row box, [-{S}, {S}]")
 
 
+def _check_whole(name: str, value: int, least: int, most: int) -> None:
+    """A Python integer within limits: a numpy integer would wrap around in `l2_squared`."""
+    _need(
+        type(value) is int and least <= value <= most,
+        f"{name} {value} must lie between {least} and {most}, as a whole number of type int",
+    )
+
+
 def _check_radius(radius: int, centre: IntArray) -> None:
-    limit = row_norm_limit(centre.size)
-    _need(1 <= radius <= limit, f"clip radius {radius} must lie between 1 and {limit}")
+    _check_whole("clip radius", radius, 1, row_norm_limit(centre.size))
 
 
 def _check_edges(edges: IntArray) -> None:
@@ -228,7 +235,7 @@ class Field:
             "directions must be a d-by-k matrix with 1 <= k <= d",
         )
         _need(self.pull.shape == self.directions.shape, "pull must have the shape of directions")
-        _need(0 <= self.shift <= 60, "shift must lie between 0 and 60")
+        _check_whole("shift", self.shift, 0, 60)
         _need(
             _within(self.directions, DIRECTION_LIMIT),
             f"directions must have entries of at most {DIRECTION_LIMIT}",
@@ -278,10 +285,7 @@ class Gradient:
     radius: int
 
     def __post_init__(self) -> None:
-        _need(
-            1 <= self.radius <= GRADIENT_LIMIT,
-            f"gradient radius {self.radius} must lie between 1 and {GRADIENT_LIMIT}",
-        )
+        _check_whole("gradient radius", self.radius, 1, GRADIENT_LIMIT)
 
     @property
     def length(self) -> int:
@@ -331,7 +335,7 @@ class Query:
     """A priced question at its place in a study: what a site is asked in one round.
 
     Raises:
-        RequestError: the round is negative, or the question is free.
+        RequestError: the round is negative, or the price is not a whole number from 1 to below 2**53.
     """
 
     plan_digest: str
@@ -340,11 +344,12 @@ class Query:
     micro_rho: int
 
     def __post_init__(self) -> None:
-        if self.round < 0 or self.micro_rho < 1:
+        whole = type(self.round) is int and type(self.micro_rho) is int
+        if not (whole and self.round >= 0 and 1 <= self.micro_rho < EXACT):
             raise RequestError(
                 Code.BAD_STUDY,
                 f"round {self.round} at {self.micro_rho} micro-rho: every question has a round from 0 "
-                "and a price of at least one micro-rho",
+                "and a whole price from one micro-rho to below 2**53",
             )
 
     @property

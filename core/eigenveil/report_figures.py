@@ -6,6 +6,7 @@ import io
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -24,7 +25,7 @@ MOST_VECTOR_POINTS = 4000  # beyond, the cloud is an image inside the SVG
 WIDTH = 8.6  # inches; the page scales it
 FONTS = "system-ui,-apple-system,'Segoe UI',Roboto,Helvetica,Arial,'DejaVu Sans',sans-serif"
 
-STYLE = {
+STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "eigenveil",
     "text.parse_math": False,  # a column may be called "cost ($)"
@@ -126,10 +127,10 @@ def scree(chosen: FloatArray, others: FloatArray, band: float, noise: float | No
 
 def loadings(components: FloatArray, columns: Sequence[str]) -> str:
     """Bars side by side for a few components, a heat map for many. Shape: components (k, d)."""
-    order = np.arange(len(columns))
+    order = list(range(len(columns)))
     if len(columns) > MOST_COLUMNS:
         strongest = np.argsort(-np.abs(components).max(axis=0), kind="stable")[:MOST_COLUMNS]
-        order = np.sort(strongest)
+        order = sorted(strongest.tolist())
     names = [label(columns[i]) for i in order]
     values = components[:, order]
     height = 0.9 + 0.205 * len(order)

@@ -55,7 +55,8 @@ def add_answer(change: sqlite3.Connection, study: str, round: int, site: str, ma
 def add_decline(change: sqlite3.Connection, study: str, round: int, site: str, reason: str) -> None:
     """Remember that a site will not answer, and why."""
     change.execute(
-        "INSERT OR IGNORE INTO answers (study, round, site, declined) VALUES (?, ?, ?, ?)",
+        "INSERT INTO answers (study, round, site, declined) VALUES (?, ?, ?, ?) "
+        "ON CONFLICT (study, round, site) DO UPDATE SET declined = excluded.declined",
         (study, round, site, reason),
     )
 

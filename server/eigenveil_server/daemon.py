@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import os
 from dataclasses import dataclass
@@ -20,7 +21,6 @@ from eigenveil_proto.v1.eigenveil_pb2_grpc import (
 from eigenveil_server import log
 from eigenveil_server.clock import Clock, unix_ms
 from eigenveil_server.config import Config
-from eigenveil_server.database import open_store
 from eigenveil_server.engine import Engine
 from eigenveil_server.enrolment import Enrolment
 from eigenveil_server.gate import Gate, Peers, anybody
@@ -29,6 +29,7 @@ from eigenveil_server.leaf import Leaf
 from eigenveil_server.registry import Registry
 from eigenveil_server.resources import Fatal, Resources
 from eigenveil_server.service import Service
+from eigenveil_server.setup import existing_store
 from eigenveil_server.uploads import Uploads
 
 STOP_SECONDS = 2.0
@@ -39,7 +40,6 @@ COMMON_OPTIONS = (
     ("grpc.so_reuseport", 0),  # two coordinators on one port would each get half the calls
     ("grpc.server_handshake_timeout_ms", 10_000),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
 )
 
 
@@ -75,10 +75,15 @@ class Daemon:
         fatal: Fatal = end_process,
     ) -> None:
         self.config = config
-        self._lock = _only_one(config)
-        keys = load_keys(config.files)
-        store = open_store(config.files.database)
-        self.resources = Resources.of(config, keys, store, clock=clock, noise=noise or OsNoise(), fatal=fatal)
+        with contextlib.ExitStack() as undo:
+            store = existing_store(config)
+            undo.callback(store.close)
+            self._lock = undo.enter_context(_only_one(config))
+            keys = load_keys(config.files)
+            self.resources = Resources.of(
+                config, keys, store, clock=clock, noise=noise or OsNoise(), fatal=fatal
+            )
+            undo.pop_all()
         self.registry = Registry(store, config.federation, clock)
         self.engine = Engine(self.resources, config.federation, Uploads(config.max_uploads))
         self._leaf = Leaf(config, keys, clock)
@@ -90,13 +95,13 @@ class Daemon:
         Raises:
             RequestError: a port is taken.
         """
-        await self.engine.start()
         self._main = self._main_server()
         self._enrol = self._enrol_server()
         ports = Ports(
             port=self._bind(self._main, self.config.port, client_certificates=True),
             enrol_port=self._bind(self._enrol, self.config.enrol_port, client_certificates=False),
         )
+        await self.engine.start()
         await self._main.start()
         await self._enrol.start()
         log.event("serving", federation=self.config.federation, port=ports.port)

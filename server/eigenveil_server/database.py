@@ -138,8 +138,10 @@ def open_store(path: Path) -> Store:
 
 
 def audit(change: sqlite3.Connection, at: int, kind: str, subject: str, detail: str = "") -> None:
-    """Append one line to the operator's record of who did what."""
+    """Append one line to the operator's record of who did what; the same thing again adds none, so
+    that nobody can fill the disk by repeating themselves."""
     change.execute(
-        "INSERT INTO audit (at, kind, subject, detail) VALUES (?, ?, ?, ?)",
-        (at, kind, subject, detail),
+        "INSERT INTO audit (at, kind, subject, detail) SELECT ?, ?, ?, ? WHERE NOT EXISTS "
+        "(SELECT 1 FROM audit WHERE (kind, subject, detail) = (?, ?, ?))",
+        (at, kind, subject, detail, kind, subject, detail),
     )

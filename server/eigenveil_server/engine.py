@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Collection
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.plan import Plan, make_plan
+from eigenveil.plan import Plan, make_plan, plan_from_json
 from eigenveil.rehearsal import rehearse
 from eigenveil.study import Study
 from eigenveil.study_toml import parse_study
@@ -47,7 +47,7 @@ class Engine:
         for stored in self._resources.studies.all():
             if stored.state is StudyState.RUNNING:
                 log.event("study-resumed", study=stored.digest)
-                self._launch(stored)
+                self._launch(stored, await self._resources.compute(plan_from_json, stored.plan_json))
             else:
                 self._ended[stored.digest] = stored.state
 
@@ -58,8 +58,8 @@ class Engine:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _launch(self, stored: StoredStudy) -> None:
-        run = StudyRun(stored, self._resources)
+    def _launch(self, stored: StoredStudy, plan: Plan) -> None:
+        run = StudyRun(stored, plan, self._resources)
         self._runs[stored.digest] = run
         self._tasks[stored.digest] = asyncio.create_task(self._drive(run))
 
@@ -85,14 +85,15 @@ class Engine:
                 Code.BAD_ARGUMENT,
                 "a submission id has 1 to 64 letters, digits, dots, hyphens or underscores",
             )
-        study = parse_study(study_toml)
         async with self._submitting:
+            study = await self._resources.compute(parse_study, study_toml)
             known = self._resources.studies.by_submission(analyst, submission)
             if known is not None:
-                return _same_study(known, study)
+                await self._resources.compute(_check_same, known, study)
+                return known
             self._check_sites(study, enrolled)
-            stored = await self._resources.compute(self._new_study, study, analyst, submission)
-            self._launch(stored)
+            plan, stored = await self._resources.compute(self._new_study, study, analyst, submission)
+            self._launch(stored, plan)
         log.event("study-submitted", study=stored.digest, analyst=analyst)
         return stored
 
@@ -105,7 +106,7 @@ class Engine:
                 f"(enrolled sites: {', '.join(sorted(enrolled)) or 'none'})",
             )
 
-    def _new_study(self, study: Study, analyst: str, submission: str) -> StoredStudy:
+    def _new_study(self, study: Study, analyst: str, submission: str) -> tuple[Plan, StoredStudy]:
         plan = make_plan(study, federation=self._federation, submission=submission)
         rounds = _rehearsed(plan)
         if self._resources.studies.state(plan.digest) is not None:
@@ -132,7 +133,7 @@ class Engine:
             audit(change, stored.submitted_at, "submitted", f"analyst/{analyst}", stored.digest)
 
         self._resources.books.reserve(stored.digest, plan.cost, insert)
-        return stored
+        return plan, stored
 
     async def cancel(self, digest: str, analyst: str) -> None:
         """Stop a study of this analyst; what it spent stays spent.
@@ -209,13 +210,12 @@ class Engine:
         return pb.NextWorkResponse(ended=ended) if ended else None
 
 
-def _same_study(known: StoredStudy, study: Study) -> StoredStudy:
+def _check_same(known: StoredStudy, study: Study) -> None:
     if known.plan.study != study:
         raise RequestError(
             Code.CONFLICT,
             f"submission {known.submission} made another study before; choose a new submission id",
         )
-    return known
 
 
 def _rehearsed(plan: Plan) -> int:

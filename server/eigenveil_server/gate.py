@@ -6,7 +6,9 @@ Deny by default: a method without a row in a role table cannot be served.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any, NoReturn, TypeVar
@@ -15,7 +17,7 @@ import grpc
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from eigenveil.errors import Code, EigenveilError, InternalError, PeerError
+from eigenveil.errors import Code, EigenveilError, InternalError, PeerError, RequestError
 from eigenveil.identity import Identity, Role, parse_identity
 from eigenveil_common.rpc import CODE_KEY, status_of
 from eigenveil_server import log
@@ -48,7 +50,8 @@ DETAIL_LENGTH = 2000  # metadata is limited
 Handler = Any  # grpc types its handlers by their four shapes; this module only wraps two of them
 Q = TypeVar("Q")
 A = TypeVar("A")
-Admit = Callable[[str, Context], None]
+Admit = Callable[[str, Context], str]
+MOST_CALLS_OF_ONE = 64  # in progress at a time, so that one caller cannot take all of them
 
 
 class Gate(grpc.aio.ServerInterceptor):
@@ -57,6 +60,7 @@ class Gate(grpc.aio.ServerInterceptor):
     def __init__(self, admit: Admit, fatal: Fatal) -> None:
         self._admit = admit
         self._fatal = fatal
+        self._calls: Counter[str] = Counter()
 
     async def intercept_service(
         self,
@@ -79,8 +83,8 @@ class Gate(grpc.aio.ServerInterceptor):
     def _unary(self, method: str, call: Callable[[Q, Context], Awaitable[A]]) -> Any:
         async def guarded(request: Q, context: Context) -> A:
             try:
-                self._admit(method, context)
-                return await call(request, context)
+                with self._place(self._admit(method, context)):
+                    return await call(request, context)
             except Exception as problem:  # noqa: BLE001 - each is logged and answered below
                 await self._refuse(method, context, problem)
 
@@ -89,13 +93,25 @@ class Gate(grpc.aio.ServerInterceptor):
     def _stream(self, method: str, call: Callable[[Q, Context], AsyncIterator[A]]) -> Any:
         async def guarded(request: Q, context: Context) -> AsyncIterator[A]:
             try:
-                self._admit(method, context)
-                async for answer in call(request, context):
-                    yield answer
+                with self._place(self._admit(method, context)):
+                    async for answer in call(request, context):
+                        yield answer
             except Exception as problem:  # noqa: BLE001 - each is logged and answered below
                 await self._refuse(method, context, problem)
 
         return guarded
+
+    @contextmanager
+    def _place(self, caller: str) -> Iterator[None]:
+        if self._calls[caller] >= MOST_CALLS_OF_ONE:
+            raise RequestError(
+                Code.NOT_READY, f"{MOST_CALLS_OF_ONE} calls of yours are in progress; try again later"
+            )
+        self._calls[caller] += 1
+        try:
+            yield
+        finally:
+            self._calls[caller] -= 1
 
     async def _refuse(self, method: str, context: Context, problem: Exception) -> NoReturn:
         if not isinstance(problem, EigenveilError):
@@ -123,8 +139,8 @@ class Peers:
         self._federation = federation
         self._clock = clock
 
-    def admit(self, method: str, context: Context) -> None:
-        """Set CALLER, or refuse.
+    def admit(self, method: str, context: Context) -> str:
+        """Set CALLER and return its URI, or refuse.
 
         Raises:
             PeerError: code `identity`.
@@ -134,6 +150,7 @@ class Peers:
         if identity.role not in ROLES.get(method, frozenset()):
             raise _refused(f"{method} is not for a certificate of role {identity.role.value}")
         CALLER.set(identity)
+        return identity.uri
 
     def _identify(self, connection: Mapping[str, Any]) -> tuple[Identity, str]:
         if list(connection.get("ssl_tls_version", ())) != [b"TLSv1.3"]:
@@ -170,7 +187,8 @@ def _refused(message: str) -> PeerError:
     return PeerError(Code.IDENTITY, message)
 
 
-def anybody(method: str, context: Context) -> None:
+def anybody(method: str, context: Context) -> str:
     """Admission to the enrolment listener: TLS 1.3, and no certificate."""
     if method != "Enrol" or list(context.auth_context().get("ssl_tls_version", ())) != [b"TLSv1.3"]:
         raise _refused("only Enrol over TLS 1.3 is served here")
+    return "anybody"

@@ -98,7 +98,7 @@ class Inbox:
             return False
         if self._closed:
             raise closed(site, self.query.round)
-        if site in self._values or site in self._macs:
+        if site in self._values or site in self._confirmed:
             raise RequestError(Code.CONFLICT, f"site {site} answered round {self.query.round} already")
         self._declined[site] = reason
         self._look()

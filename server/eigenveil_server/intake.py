@@ -55,9 +55,9 @@ class Intake:
             await self._check(inbox.query, contribution, run.plan.study.max_records, claimed)
             mac = self._resources.keys.mac(claimed)
             repeated = inbox.put(site, mac, contribution.values)
-        except DifferentAnswer as problem:
+        except DifferentAnswer:
             await self._alarm(run, site, round)
-            raise problem
+            raise
         if not inbox.holds(site):
             await self._store(run, inbox, site, mac)
         return repeated

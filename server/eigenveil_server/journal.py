@@ -22,6 +22,7 @@ class RoundJournal:
 
     study: str
     absent: Mapping[str, str]
+    closed_at: int
     sealed_event: pb.StudyEvent
     books: Books
     studies: Studies
@@ -34,10 +35,9 @@ class RoundJournal:
 
     def charge(self, query: Query) -> None:
         """Spend the price and freeze the set of sites, in one transaction."""
-        at = self.clock()
 
         def close(change: sqlite3.Connection) -> None:
-            changes.close_round(change, query, self.absent, at)
+            changes.close_round(change, query, self.absent, self.closed_at)
 
         self.books.charge(query, close)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import datetime, timedelta
 
 import grpc
@@ -9,6 +10,7 @@ from cryptography import x509
 
 from eigenveil.identity import Identity, Role
 from eigenveil_common.files import write_durably, write_secret
+from eigenveil_server import log
 from eigenveil_server.clock import Clock, as_datetime
 from eigenveil_server.config import Config
 from eigenveil_server.keys import Keys
@@ -25,6 +27,7 @@ class Leaf:
         self._config = config
         self._keys = keys
         self._clock = clock
+        self._lock = threading.Lock()  # gRPC asks from its own threads
         self._certificate = self._issue()
 
     def _issue(self) -> x509.Certificate:
@@ -47,9 +50,20 @@ class Leaf:
 
     def credentials(self, *, client_certificates: bool) -> grpc.ServerCredentials:
         """What one listener presents, and whether it demands a certificate of the federation."""
+        shown = self._certificate
+
+        def renewed() -> grpc.ServerCertificateConfiguration | None:
+            nonlocal shown
+            with self._lock:
+                self._renew()
+                if shown is self._certificate:
+                    return None
+                shown = self._certificate
+                return self._configuration(client_certificates)
+
         return grpc.dynamic_ssl_server_credentials(
             self._configuration(client_certificates),
-            lambda: self._renewed(client_certificates),
+            renewed,  # type: ignore[arg-type]  # None says "no change"; grpc's stubs leave that out
             client_certificates,
         )
 
@@ -57,10 +71,10 @@ class Leaf:
         roots = pem(self._keys.authority.certificate) if client_certificates else None
         return grpc.ssl_server_certificate_configuration([self._pair], roots)
 
-    def _renewed(self, client_certificates: bool) -> grpc.ServerCertificateConfiguration:
+    def _renew(self) -> None:
         if self._now() >= renewal(self._certificate):
             self._certificate = self._issue()
-        return self._configuration(client_certificates)
+            log.event("certificate-renewed", federation=self._config.federation)
 
 
 def renewal(certificate: x509.Certificate) -> datetime:

@@ -17,6 +17,7 @@ from eigenveil.bundle import build, seal_bundle
 from eigenveil.errors import Code, EigenveilError, InternalError, RequestError
 from eigenveil.ints import IntArray
 from eigenveil.noise import noise_spec
+from eigenveil.plan import Plan
 from eigenveil.query import NAMES, Query
 from eigenveil.release import Release
 from eigenveil.round import RoundState, move
@@ -41,9 +42,9 @@ class Cancelled(Exception):
 class StudyRun:
     """One study under way: `state` is RUNNING until `drive` returns, `inbox` holds the latest round."""
 
-    def __init__(self, stored: StoredStudy, resources: Resources) -> None:
+    def __init__(self, stored: StoredStudy, plan: Plan, resources: Resources) -> None:
         self.stored = stored
-        self.plan = stored.plan
+        self.plan = plan
         self.state = StudyState.RUNNING
         self._resources = resources
         self._noise = NoiseAhead(resources.noise, resources.draws)
@@ -99,13 +100,15 @@ class StudyRun:
         self._prepare_noise(query)  # only now: the question leaves first, then the sites compute
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(inbox.ready.wait(), self.plan.study.federation.deadline_seconds)
-        answers = inbox.close()
+        answers, closed_at = inbox.close(), self._resources.clock()
+        if not self._cancelled:
+            self._check_present(inbox, answers)
+            await self._noise.drawn()
         if self._cancelled:
             raise Cancelled
-        self._check_present(inbox, answers)
-        await self._noise.drawn()
         self._enter(RoundState.CLOSED)
-        release = await self._resources.compute(self._seal, query, answers, self._journal(inbox, spent))
+        journal = self._journal(inbox, closed_at, spent)
+        release = await self._resources.compute(self._seal, query, answers, journal)
         self._enter(RoundState.SEALED)
         inbox.forget()
         await _tick()
@@ -143,12 +146,13 @@ class StudyRun:
             why = "; ".join(f"{site}: {reason}" for site, reason in inbox.absent().items())
             raise RequestError(problem.code, f"round {inbox.query.round}: {problem} ({why})") from problem
 
-    def _journal(self, inbox: Inbox, spent: int) -> RoundJournal:
+    def _journal(self, inbox: Inbox, closed_at: int, spent: int) -> RoundJournal:
         resources = self._resources
         sealed = self._event(inbox, RoundState.SEALED, spent=spent + inbox.query.micro_rho)
         return RoundJournal(
             study=self.digest,
             absent=inbox.absent(),
+            closed_at=closed_at,
             sealed_event=sealed,
             books=resources.books,
             studies=resources.studies,
@@ -184,7 +188,9 @@ class StudyRun:
 
     async def _end(self, state: StudyState, failure: str = "", release: bytes | None = None) -> None:
         self._noise.discard()
-        if self._round not in (RoundState.SEALED, RoundState.RELEASED):
+        if state is StudyState.RELEASED:
+            self._round = RoundState.RELEASED  # also when every round was sealed by an earlier process
+        elif self._round not in (RoundState.SEALED, RoundState.RELEASED):
             self._round = move(self._round, RoundState.FAILED)
         event = self._event(self.inbox, state=state, failure=failure)
         at = self._resources.clock()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 
@@ -35,6 +36,7 @@ from eigenveil_server.uploads import Upload
 RELEASE_PART_BYTES = 3 * 2**20
 MOST_LISTED = 4096  # plans or rounds that one NextWork may name
 LARGEST_ROW = 2**63 - 1
+MOST_DRAFTS = 2  # explained at a time, so that threads are left for the rounds
 DRAFT = "draft"  # the submission of a plan that is only explained
 
 
@@ -49,6 +51,7 @@ class Service(CoordinatorServicer):
         self._intake = Intake(resources)
         self._uploads = engine.uploads
         self._watches = 0
+        self._drafts = asyncio.Semaphore(MOST_DRAFTS)
 
     async def Hello(self, request: pb.HelloRequest, context: Context) -> pb.HelloResponse:
         """Version, clock and limits [R3]."""
@@ -114,6 +117,8 @@ class Service(CoordinatorServicer):
     async def OpenUpload(self, request: pb.OpenUploadRequest, context: Context) -> pb.OpenUploadResponse:
         """Announce a larger answer; says which chunks are here already [R8]."""
         study, site = digest_from_bytes(request.plan_digest), CALLER.get().name
+        digest_from_bytes(request.query_digest)
+        digest_from_bytes(request.contribution_digest)
         query = self._intake.query(self._engine.run(study), site, request.round)
         self._uploads.drop_closed(self._is_open)
         upload = self._uploads.open(
@@ -165,16 +170,16 @@ class Service(CoordinatorServicer):
         return pb.SubmitStudyResponse(
             plan_digest=bytes.fromhex(stored.digest),
             plan=stored.signed_plan,
-            warnings=stored.plan.study.warnings(),
+            warnings=await self._resources.compute(_warnings, stored),
         )
 
     async def ExplainStudy(
         self, request: pb.ExplainStudyRequest, context: Context
     ) -> pb.ExplainStudyResponse:
         """What a study would ask, reveal and cost; charges nothing."""
-        return pb.ExplainStudyResponse(
-            explanation_json=await self._resources.compute(self._explain, request.study_toml)
-        )
+        async with self._drafts:
+            explained = await self._resources.compute(self._explain, request.study_toml)
+        return pb.ExplainStudyResponse(explanation_json=explained)
 
     def _explain(self, study_toml: str) -> str:
         plan = make_plan(parse_study(study_toml), federation=self._config.federation, submission=DRAFT)
@@ -214,14 +219,15 @@ class Service(CoordinatorServicer):
 
     async def _events(self, digest: str, after: int) -> AsyncIterator[pb.StudyEvent]:
         while True:
+            # The state first: the event that ends a study is stored together with its last state.
+            running = self._resources.studies.state(digest) is StudyState.RUNNING
             events = self._resources.studies.events(digest, after)
             for event in events:
                 yield event
                 after = event.sequence
             if events:
                 continue
-            # No event follows the one that ended the study, so an ended study has nothing more.
-            if self._resources.studies.get(digest).state is not StudyState.RUNNING or self._engine.closing:
+            if not running or self._engine.closing:
                 return
             await self._resources.bell.wait(self._config.long_poll_seconds)
 
@@ -251,3 +257,7 @@ def _no_release(stored: StoredStudy) -> RequestError:
             return RequestError(Code.CANCELLED, f"study {stored.digest[:12]} was {stored.failure}")
         case _:
             return RequestError(Code.NOT_READY, f"study {stored.digest[:12]} is still running; watch it")
+
+
+def _warnings(stored: StoredStudy) -> tuple[str, ...]:
+    return stored.plan.study.warnings()

@@ -44,7 +44,7 @@ def contributions(case: Case, answer: Answer = site_answer) -> Integers:
 
 
 def squares(ask: Ask, changes: Integers) -> Integers:
-    """Exact squared length of each change; in Frobenius norm for a Gram matrix. Shape: (m, length) -> (m,)."""
+    """Exact squared length of each change, Frobenius for a Gram matrix. Shape: (m, length) -> (m,)."""
     weights = np.ones(ask.length, dtype=object)
     if isinstance(ask, Gram):
         weights[ask.centre.size :] = 2

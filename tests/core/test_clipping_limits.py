@@ -37,7 +37,7 @@ from eigenveil.query import (
 from eigenveil.site import Site
 from eigenveil.study import MAX_COLUMNS, Neighbours
 from tests.core import reference
-from tests.support import random_rows, refused
+from tests.support import a_query, random_rows, refused
 
 INT64_MIN = -(2**63)
 MOST_PULL = GRADIENT_LIMIT // PULL
@@ -172,6 +172,26 @@ OUTSIDE: list[tuple[type[Any], dict[str, Any]]] = [
 def test_a_question_outside_its_limits_cannot_be_built(kind: type[Any], values: dict[str, Any]) -> None:
     with refused(Code.OVERFLOW):
         kind(**values)
+
+
+@pytest.mark.parametrize("bad", [np.int64(100), 100.0, np.float64(100), True, "100", None, math.nan])
+def test_a_radius_is_a_python_integer(bad: Any) -> None:
+    """Found by these tests: a numpy radius of 2**18 wrapped around to a sensitivity of 0."""
+    for kind in (ClippedSum, Energy, Gram):
+        with refused(Code.OVERFLOW, "whole number"):
+            kind(centre=frozen([0, 0]), radius=bad)
+    with refused(Code.OVERFLOW, "whole number"):
+        Gradient(field=FAR, radius=bad)
+    with refused(Code.OVERFLOW, "whole number"):
+        Field(**(FIELD | {"shift": bad}))
+
+
+@pytest.mark.parametrize("bad", [0, -1, 2**53, 1.5, True, np.int64(5), None])
+def test_a_price_is_a_whole_number_that_canonical_json_can_say(bad: Any) -> None:
+    with refused(Code.BAD_STUDY, "price"):
+        a_query(Count(), micro_rho=bad)
+    with refused(Code.BAD_STUDY, "round"):
+        a_query(Count(), round=-1 if bad in (0, 2**53) else bad)
 
 
 @pytest.mark.parametrize("bad", [[0.5], [float("nan")], ["1"], [True], [2**63], [2**70], [None]])

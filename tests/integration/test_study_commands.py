@@ -75,7 +75,7 @@ def test_the_tables_for_people(stage: Stage, tmp_path: Path, capfd: Capture) -> 
     file = study_file(stage, tmp_path, 'name = "breast-cancer"', 'name = "for-people"')
     assert eigenveil(["study", "submit", file, "--wait", "--out", str(tmp_path)]) == 0
     out = capfd.readouterr().out
-    assert "budget 100 %" in out
+    assert "released; budget" in out
     assert "hospital-1=answered" in out
     assert eigenveil(["study", "list"]) == 0
     assert "for-people" in capfd.readouterr().out
@@ -152,9 +152,7 @@ def test_a_bad_study_is_refused_with_nothing_charged(
     assert digests(capfd) == before
 
 
-def test_a_study_over_a_sites_policy_fails_and_says_why(
-    stage: Stage, tmp_path: Path, capfd: Capture
-) -> None:
+def test_a_study_over_a_sites_policy_fails_and_says_why(stage: Stage, tmp_path: Path, capfd: Capture) -> None:
     file = study_file(stage, tmp_path, "epsilon = 0.3", "epsilon = 6.0")
     code, problem = told(capfd, "submit", file, "--wait", "--out", str(tmp_path))
     assert (code, problem["error"]) == (11, "study-failed")

@@ -14,7 +14,9 @@ import pytest
 from eigenveil.errors import Code
 from eigenveil.identity import Role
 from eigenveil.ints import frozen
+from eigenveil.noise import NoiseSource
 from eigenveil.query import Query
+from eigenveil.seeded_noise import SeededNoise
 from eigenveil_common.rpc import CHUNK_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.server.rig import SITES, Client, Rig, made, refusal, serving, study_toml
@@ -24,10 +26,10 @@ FULL = frozen([60])  # an answer to the first round, which counts records
 
 @asynccontextmanager
 async def first_round(
-    folder: Path, toml: str | None = None
+    folder: Path, toml: str | None = None, noise: NoiseSource | None = None
 ) -> AsyncIterator[tuple[Rig, dict[str, Client], Client, Query]]:
     """A study whose first round is open: rig, sites, analyst, query."""
-    async with serving(made(folder)) as rig:
+    async with serving(made(folder), noise=noise) as rig:
         sites = dict(await rig.sites())
         analyst = await rig.client(Role.ANALYST, "ada")
         await analyst.submit(toml or study_toml())
@@ -158,14 +160,15 @@ def test_a_decline_needs_a_known_reason_and_excludes_an_answer(tmp_path: Path) -
     asyncio.run(scenario())
 
 
-WIDE = 600  # columns: a Gram matrix of 180,300 integers, more than one chunk
+WIDE = 512  # columns: a Gram matrix of 131,328 integers, just over one chunk
 
 
 @asynccontextmanager
 async def wide_round(folder: Path) -> AsyncIterator[tuple[Rig, dict[str, Client], Query]]:
     """A study at a round whose answers need an upload."""
     toml = study_toml(columns=WIDE, components=1)
-    async with first_round(folder, toml) as (rig, sites, _, query):
+    # Seeded noise is drawn at once; the exact sampler takes seconds for a vector of this length.
+    async with first_round(folder, toml, SeededNoise(1)) as (rig, sites, _, query):
         while 8 * query.ask.length <= CHUNK_BYTES:
             values = np.zeros(query.ask.length, dtype=np.int64)
             values[0] = 60

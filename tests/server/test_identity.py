@@ -11,6 +11,7 @@ import pytest
 from eigenveil.errors import Code
 from eigenveil.identity import Role
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server import gate
 from eigenveil_server.clock import as_datetime, unix_ms
 from eigenveil_server.gate import ROLES
 from eigenveil_server.pki import Authority
@@ -133,5 +134,39 @@ def test_the_deny_list_holds_from_the_next_call_on(tmp_path: Path) -> None:
             assert "anna" not in rig.daemon.registry.sites()
             again = await rig.client(Role.SITE, "anna")
             await again.stub.Hello(HELLO)
+
+    asyncio.run(scenario())
+
+
+def test_the_coordinator_renews_its_own_certificate_while_serving(tmp_path: Path) -> None:
+    behind = [6 * 24 * HOUR]
+
+    async def scenario() -> None:
+        config = made(tmp_path / "c")
+        async with serving(config, clock=lambda: unix_ms() - behind[0]) as rig:
+            held = await rig.credentials(Role.SITE, "anna")
+            await rig.connect(held).stub.Hello(HELLO)
+            first = config.files.server.read_bytes()
+            behind[0] = 0
+            await rig.connect(held).stub.Hello(HELLO)
+            assert config.files.server.read_bytes() != first
+
+    asyncio.run(scenario())
+
+
+def test_one_caller_cannot_take_every_call(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            anna = await rig.client(Role.SITE, "anna")
+            polls = [
+                asyncio.ensure_future(anna.stub.NextWork(pb.NextWorkRequest()))
+                for _ in range(gate.MOST_CALLS_OF_ONE + 1)
+            ]
+            done, waiting = await asyncio.wait(polls, return_when=asyncio.FIRST_COMPLETED)
+            assert (await refusal(done.pop())).code is Code.NOT_READY
+            bert = await rig.client(Role.SITE, "bert")
+            await bert.stub.Hello(HELLO)
+            for poll in waiting:
+                poll.cancel()
 
     asyncio.run(scenario())

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import signal
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from eigenveil.bundle import verify_bundle
+from eigenveil.errors import TABLE, Code, RequestError
 from eigenveil.identity import Role
 from eigenveil.ints import IntArray, frozen
 from eigenveil.ledger import replay
 from eigenveil.noise import NoiseSpec, OsNoise
 from eigenveil_common.ledger_store import LedgerStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server import changes
 from eigenveil_server.clock import unix_ms
 from eigenveil_server.config import Config
+from eigenveil_server.daemon import Daemon
 from eigenveil_server.database import open_store
 from tests.server.process import process
 from tests.server.rig import (
@@ -114,14 +119,9 @@ class Died(BaseException):
     """Stands for a process that ended here."""
 
 
-class DyingNoise:
-    """Dies at the draw of the first round, that is, between its charge and its seal."""
-
-    private = True
-
-    def draw(self, spec: NoiseSpec) -> IntArray:
-        """Never returns."""
-        raise Died
+def dying(*_: object) -> None:
+    """Stands where a release is sealed, that is, between charge and seal."""
+    raise Died
 
 
 class CountingNoise(OsNoise):
@@ -135,11 +135,13 @@ class CountingNoise(OsNoise):
         return super().draw(spec)
 
 
-def test_a_death_between_charge_and_seal_costs_nothing_more(tmp_path: Path) -> None:
+def test_a_death_between_charge_and_seal_costs_nothing_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = made(tmp_path / "c")
 
     async def dies() -> tuple[str, dict[str, Credentials]]:
-        async with serving(config, noise=DyingNoise()) as rig:
+        async with serving(config) as rig:
             held = {name: await rig.credentials(Role.SITE, name) for name in SITES}
             held["ada"] = await rig.credentials(Role.ANALYST, "ada")
             sites = {name: rig.connect(held[name]) for name in SITES}
@@ -165,11 +167,45 @@ def test_a_death_between_charge_and_seal_costs_nothing_more(tmp_path: Path) -> N
                 last = (await ada.events(digest))[-1]
             assert last.state == pb.STUDY_STATE_RELEASED
 
-    digest, held = asyncio.run(dies())
+    with monkeypatch.context() as patched:
+        patched.setattr(changes, "seal_round", dying)
+        digest, held = asyncio.run(dies())
     assert charges(config).keys() == {(digest, 0)}
     assert sealed(config.state) == {}
     asyncio.run(resumes(digest, held))
     assert sorted(charges(config)) == [(digest, round) for round in sorted(sealed(config.state))]
+
+
+def test_a_death_before_the_release_is_stored_changes_no_byte_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = made(tmp_path / "c")
+    built: list[bytes] = []
+
+    def dying_at_the_end(*_: object, release: bytes, **__: object) -> None:
+        built.append(release)
+        raise Died
+
+    async def dies() -> tuple[str, Credentials]:
+        async with serving(config) as rig:
+            held = await rig.credentials(Role.ANALYST, "ada")
+            async with answering(await rig.sites()):
+                digest = await rig.connect(held).submit(study_toml())
+                with pytest.raises(Died):
+                    await rig.daemon.engine._tasks[digest]
+        return digest, held
+
+    async def ends(digest: str, held: Credentials) -> None:
+        async with serving(config) as rig:
+            ada = rig.connect(held)
+            last = (await ada.events(digest))[-1]
+            assert (last.state, last.round_state) == (pb.STUDY_STATE_RELEASED, "released")
+            assert await ada.release(digest) == built[0]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(changes, "end_study", dying_at_the_end)
+        digest, held = asyncio.run(dies())
+    asyncio.run(ends(digest, held))
 
 
 def test_a_sealed_round_is_not_drawn_again(tmp_path: Path) -> None:
@@ -244,3 +280,40 @@ def test_sealed_releases_cannot_be_changed_in_the_database(tmp_path: Path) -> No
         with pytest.raises(sqlite3.IntegrityError, match="never"):
             connection.execute(statement)
     connection.close()
+
+
+def test_a_coordinator_whose_database_is_gone_does_not_start_anew(tmp_path: Path) -> None:
+    config = made(tmp_path / "c")
+    config.files.database.unlink()
+    with pytest.raises(RequestError, match="there is no federation"):
+        Daemon(config)
+
+
+def test_a_budget_below_what_is_reserved_is_refused_at_the_start(tmp_path: Path) -> None:
+    config = made(tmp_path / "c")
+
+    async def scenario() -> None:
+        async with serving(config) as rig:
+            await rig.sites()
+            await (await rig.client(Role.ANALYST, "ada")).submit(study_toml(epsilon=5.0))
+
+    asyncio.run(scenario())
+    with pytest.raises(RequestError, match="budget"):
+        Daemon(replace(config, budget_epsilon=2.0))
+
+
+def test_a_failing_disk_ends_the_process(tmp_path: Path) -> None:
+    config = made(tmp_path / "c")
+
+    async def scenario() -> None:
+        held = await enrolled(config)
+        async with process(config.state / "coordinator.toml") as coordinator:
+            ada = coordinator.connect(held["ada"])
+            # From here on, no file of the process may grow.
+            resource.prlimit(coordinator.process.pid, resource.RLIMIT_FSIZE, (0, 0))
+            await refusal(ada.submit(study_toml()))
+            assert await coordinator.process.wait() == TABLE[Code.STORAGE].exit_code
+        async with serving(config) as rig:
+            assert rig.daemon.resources.books.committed == 0
+
+    asyncio.run(scenario())

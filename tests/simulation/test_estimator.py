@@ -46,12 +46,12 @@ def test_with_a_huge_budget_it_is_pca(algorithm: str) -> None:
     x = records()
     private = PrivatePCA(2, epsilon=HUGE, bounds=BOUNDS, algorithm=algorithm).fit(x)
     exact = PCA(2).fit(x)
-    near = {"rtol": 2e-3, "atol": 1e-3} if algorithm == "gauss-cov" else {"rtol": 3e-2, "atol": 1e-2}
+    rtol, atol = (2e-3, 1e-3) if algorithm == "gauss-cov" else (3e-2, 1e-2)
     assert sin_angle(private.components_, exact.components_) < 0.01
     np.testing.assert_allclose(np.abs(np.sum(private.components_ * exact.components_, axis=1)), 1, atol=1e-3)
     np.testing.assert_allclose(private.mean_, exact.mean_, atol=0.05)
     for name in ("explained_variance_", "explained_variance_ratio_", "singular_values_"):
-        np.testing.assert_allclose(getattr(private, name), getattr(exact, name), **near)
+        np.testing.assert_allclose(getattr(private, name), getattr(exact, name), rtol=rtol, atol=atol)
     np.testing.assert_allclose(private.noise_variance_, exact.noise_variance_, rtol=0.05)
     assert private.n_samples_ == pytest.approx(len(x), abs=2)
 
@@ -112,8 +112,8 @@ def test_a_seed_is_a_simulation_and_says_so() -> None:
 
 def test_without_a_seed_two_fits_differ() -> None:
     x = records(500)
-    fits = [PrivatePCA(2, bounds=BOUNDS).fit(x).components_ for _ in range(2)]
-    assert not np.array_equal(*fits)
+    one, two = (PrivatePCA(2, bounds=BOUNDS).fit(x).components_ for _ in range(2))
+    assert not np.array_equal(one, two)
 
 
 def test_a_constant_column_is_no_problem() -> None:
@@ -129,8 +129,8 @@ def test_values_beyond_the_bounds_count_as_the_bound() -> None:
     far[0] = 1e12
     moved = x.copy()
     moved[0] = BOUNDS[1]
-    fits = [PrivatePCA(2, bounds=BOUNDS, random_state=0).fit(each).components_ for each in (far, moved)]
-    np.testing.assert_array_equal(*fits)
+    one, two = (PrivatePCA(2, bounds=BOUNDS, random_state=0).fit(each).components_ for each in (far, moved))
+    np.testing.assert_array_equal(one, two)
 
 
 def test_a_delta_near_one_over_n_is_warned_about() -> None:
@@ -180,7 +180,7 @@ def test_bad_input_is_refused(parameters: dict[str, Any], x: Any, message: str) 
 
 def test_daemons_do_not_import_scikit_learn() -> None:
     code = (
-        "import sys, eigenveil.site, eigenveil.session, eigenveil.bundle, eigenveil.explain\n"
+        "import sys, eigenveil.site, eigenveil.bundle, eigenveil.explain, eigenveil.barrier\n"
         "sys.exit('sklearn' in sys.modules or 'matplotlib' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,141 @@
+"""`eigenveil demo`: the whole main job, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eigenveil_client.demo_layout import MARKER
+from eigenveil_client.demo_processes import command_line
+from tests.client.commands import eigenveil
+from tests.integration.test_kills import charges
+
+KEYS = {
+    "release", "algorithm", "n_sites", "rounds", "epsilon", "delta", "neighbours", "rho", "sin_angle",
+    "seconds", "round_ms_median", "bytes_up_per_site",
+}  # fmt: skip
+
+
+def started(folder: Path) -> list[int]:
+    """Processes whose command line names `folder`."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                arguments = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue  # it ended while we looked
+            if str(folder).encode() in arguments:
+                found.append(int(entry.name))
+    return found
+
+
+def demo(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the demonstration to its end."""
+    return subprocess.run(
+        [*command_line("eigenveil"), "demo", "--out", str(folder), *arguments],
+        capture_output=True, text=True, check=False, timeout=110,
+    )  # fmt: skip
+
+
+def check(folder: Path, value: dict[str, Any]) -> None:
+    """What every demonstration must leave behind."""
+    assert set(value) >= KEYS
+    assert eigenveil(["verify", value["release"]]) == 0
+    document = json.loads(Path(value["release"]).read_text())["document"]
+    spent = sum(entry["micro_rho"] for entry in document["rounds"])
+    assert value["rho"] == pytest.approx(spent / 1e6)
+    for name, paid in value["micro_rho_per_site"].items():
+        assert sum(charges(folder / "sites" / name / "state.db", value["study"]).values()) == paid == spent
+        assert value["bytes_up_per_site"][name] > 0
+        assert (folder / "sites" / name / "identity" / "key.pem").stat().st_mode & 0o077 == 0
+        assert "differential privacy" in (folder / "logs" / f"{name}-explain.out").read_text()
+    page = (folder / "report.html").read_text()
+    assert "malignant" not in page or "data:image" in page
+    assert document["guarantee"]["words"].replace("'", "&#39;") in page
+    assert 0 <= value["sin_angle"] < 0.9
+    assert started(folder) == []
+
+
+def test_the_main_job(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    done = demo(folder, "--json")
+    assert done.returncode == 0, done.stderr
+    value = json.loads(done.stdout.strip().splitlines()[-1])
+    check(folder, value)
+    assert (value["algorithm"], value["n_sites"], value["neighbours"]) == ("gauss-cov", 3, "add-remove")
+    assert 1.9 < value["epsilon"] <= 2.0
+
+
+@pytest.mark.slow
+def test_a_second_demonstration_replaces_the_first_and_nothing_else(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    first = demo(folder)
+    assert first.returncode == 0, first.stderr
+    for words in ("Principal components", "What each site spent", "differential privacy", "verified"):
+        assert words in first.stdout
+    assert started(folder) == []
+    (folder / "mine.txt").write_text("kept")
+
+    second = demo(folder, "--algorithm", "dp-pca", "--sites", "2", "--epsilon", "3", "--json")
+    assert second.returncode == 0, second.stderr
+    value = json.loads(second.stdout.strip().splitlines()[-1])
+    check(folder, value)
+    assert (value["algorithm"], value["n_sites"]) == ("dp-pca", 2)
+    assert 2.9 < value["epsilon"] <= 3.0
+    assert sorted(path.name for path in (folder / "sites").iterdir() if path.is_dir()) == [
+        "hospital-1", "hospital-2",
+    ]  # fmt: skip
+    assert (folder / "mine.txt").read_text() == "kept"
+
+
+def test_a_foreign_folder_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "thesis.txt").write_text("do not touch")
+    assert eigenveil(["demo", "--out", str(tmp_path), "--json"]) == 9
+    message = json.loads(capfd.readouterr().out.strip().splitlines()[-1])["message"]
+    assert "was not made by a demonstration" in message
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGINT,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param(signal.SIGKILL, marks=pytest.mark.slow),
+    ],
+)
+def test_interrupted_it_leaves_nothing_running(number: signal.Signals, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    process = subprocess.Popen(
+        [*command_line("eigenveil"), "demo", "--out", str(folder)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    serving = folder / "logs" / "coordinator.out"
+    deadline = time.monotonic() + 60
+    while not (serving.exists() and serving.stat().st_size) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(number)
+    process.wait(30)
+    assert process.returncode == (-signal.SIGKILL if number is signal.SIGKILL else 130)
+    while started(folder) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert started(folder) == []
+
+
+@pytest.mark.slow
+def test_a_failing_part_names_its_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "out"
+    # Beyond what each site's policy allows a study to spend: the sites decline.
+    assert eigenveil(["demo", "--out", str(folder), "--epsilon", "9", "--json"]) == 11
+    message = json.loads(capfd.readouterr().out.strip().splitlines()[-1])["message"]
+    assert "policy" in message
+    assert started(folder) == []
+    assert (folder / MARKER).exists()
