@@ -45,7 +45,8 @@ def panel(event: pb.StudyEvent, title: str) -> RenderableType:
     grid.add_column()
     done = event.state == pb.STUDY_STATE_RELEASED
     total = max(event.expected_rounds, event.round + 1)
-    bar = ProgressBar(total=total, completed=total if done else event.round, width=WIDTH)
+    completed = total if done else event.round
+    bar = ProgressBar(total=total, completed=completed, width=WIDTH, complete_style="cyan")
     grid.add_row("rounds", bar, rounds_line(event))
     spent = ProgressBar(
         total=max(event.micro_rho, 1), completed=event.spent_micro_rho, width=WIDTH, complete_style="magenta"

@@ -37,8 +37,8 @@ class Plan:
     micro_rho: int
 
     def __post_init__(self) -> None:
-        texts = isinstance(self.federation, str) and isinstance(self.submission, str)
-        if not texts or type(self.micro_rho) is not int:
+        kinds = [type(value) for value in (self.federation, self.submission, self.micro_rho)]
+        if kinds != [str, str, int]:
             raise RequestError(
                 Code.BAD_STUDY, "federation and submission must be texts, micro_rho a whole number"
             )

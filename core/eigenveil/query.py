@@ -60,10 +60,8 @@ def _check_centre(centre: IntArray) -> None:
 
 def _check_whole(name: str, value: int, least: int, most: int) -> None:
     """A Python integer within limits: a numpy integer would wrap around in `l2_squared`."""
-    _need(
-        type(value) is int and least <= value <= most,
-        f"{name} {value} must lie between {least} and {most}, as a whole number of type int",
-    )
+    fits = type(value) is int and least <= value <= most
+    _need(fits, f"{name} {value} must lie between {least} and {most}, as a whole number of type int")
 
 
 def _check_radius(radius: int, centre: IntArray) -> None:
@@ -72,10 +70,9 @@ def _check_radius(radius: int, centre: IntArray) -> None:
 
 def _check_edges(edges: IntArray) -> None:
     _need(edges.ndim == 1 and 1 <= edges.size <= 1024, "a histogram has between 1 and 1024 edges")
-    _need(
-        bool((edges > 0).all()) and bool((edges < EDGE_LIMIT).all()) and bool((np.diff(edges) > 0).all()),
-        "histogram edges must be positive, increasing and below 2**62",
-    )
+    inside = bool(((edges > 0) & (edges < EDGE_LIMIT)).all())
+    rising = inside and bool((np.diff(edges) > 0).all())
+    _need(rising, "histogram edges must be positive, increasing and below 2**62")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -1,4 +1,4 @@
-"""Studies between TOML or plain mappings and values: unknown keys, wrong types and missing keys are refused."""
+"""Studies from TOML or plain mappings; unknown keys, wrong types and missing keys are refused."""
 
 from __future__ import annotations
 

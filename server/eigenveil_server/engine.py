@@ -67,6 +67,7 @@ class Engine:
         await run.drive()
         self._ended[run.digest] = run.state
         del self._runs[run.digest], self._tasks[run.digest]
+        self.uploads.drop_closed(lambda upload: self.is_open(upload.study, upload.round))
         self._resources.bell.ring()
 
     # ------------------------------------------------------------ analysts

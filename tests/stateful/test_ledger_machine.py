@@ -182,6 +182,18 @@ def test_rows_removed_or_moved_break_the_chain(row: int, other: int) -> None:
             replay(BUDGET, entries)
 
 
+@pytest.mark.parametrize("change", [{"previous": "0" * 64}, {"index": 6}, {"index": 4}])
+def test_a_row_with_a_digest_of_its_own_must_still_continue_the_chain(change: dict[str, Any]) -> None:
+    """An intruder who hashes the forged row anew."""
+    forger = replay(BUDGET, chain()[:5])
+    forger.head = change.get("previous", forger.head)
+    forger.size = change.get("index", forger.size)
+    forged = forger.charge("b" * 64, 1, "e" * 64, Cost(micro_rho=1), at=6)
+    assert forged is not None
+    with refused(Code.STORAGE, "chain"):
+        replay(BUDGET, [*chain()[:5], forged])
+
+
 def test_a_prefix_is_a_ledger_of_its_own() -> None:
     """Which is why sites keep the head: truncation alone leaves a valid chain."""
     entries = chain()

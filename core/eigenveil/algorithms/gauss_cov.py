@@ -19,6 +19,7 @@ from eigenveil.plan import Plan
 from eigenveil.query import Gram, Priced, S
 
 RADIUS_SHARE = 0.05
+CLIPPED = 0.9
 
 
 def gauss_cov(plan: Plan) -> Steps:
@@ -36,19 +37,46 @@ def gauss_cov(plan: Plan) -> Steps:
     rule = Balance(power=2, noise=8 * math.sqrt(d) / mu(price), quadratic=True)
     radius = row_radius(choose(norms, study.radius, rule), d)
     release = yield Priced(ask=Gram(centre=start.centre, radius=radius), micro_rho=price)
-    covariance = symmetric(release.values, d) / (S**2 * start.records)
-    scale = release.sigma / (S**2 * start.records)
+    kept = norms.kept(radius / S)
+    unit = S**2 * start.records * kept  # puts back, on average, what clipping cut off
+    covariance = symmetric(release.values, d) / unit
+    scale = release.sigma / unit
     values, vectors = eigenpairs(covariance)
     return Estimate(
         components=vectors[:, :k].T,
-        explained_variance=np.maximum(values[:k], 0.0),
+        explained_variance=deflated(values, scale)[:k],
         mean=start.mean,
         records=start.records,
         total_variance=max(float(np.trace(covariance)), 0.0),
         noise_scale=scale,
         sin_error=predicted_error(values, scale, k) if study.radius is None else None,
         covariance=covariance,
+        warnings=clip_warning(kept),
     )
+
+
+def deflated(values: FloatArray, scale: float) -> FloatArray:
+    """Eigenvalues without what noise adds to them. Shape: (d,), falling -> (d,).
+
+    A direction of variance b + t above a level b shows up at b + t + d s^2 / t under symmetric noise of
+    off-diagonal sd s = scale / sqrt 2 (Benaych-Georges & Nadakuditi 2011); this solves for t, with the
+    median as b. Inside the noise, where there is no solution, half of what shows is kept.
+    """
+    level = float(np.median(values))
+    above = np.maximum(values - level, 0.0)
+    hidden = np.sqrt(np.maximum(above**2 - 2 * len(values) * scale**2, 0.0))
+    return np.maximum(np.minimum(values, level + (above + hidden) / 2), 0.0)
+
+
+def clip_warning(kept: float) -> tuple[str, ...]:
+    """A sentence if clipping cut off much; variances are then extrapolated."""
+    if kept >= CLIPPED:
+        return ()
+    sentence = (
+        f"clipping kept about {kept:.0%} of the records' squared length, so variances are scaled up by "
+        "an average that may not hold for every direction; more records or a larger epsilon would help"
+    )
+    return (sentence,)
 
 
 def predicted_error(values: FloatArray, scale: float, k: int) -> float:

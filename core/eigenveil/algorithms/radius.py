@@ -51,10 +51,23 @@ class Histogram:
         first = int(filled[0]) if filled.size else 0
         return self.grid.top * math.exp2(-first / PER_OCTAVE)
 
+    def kept(self, radius: float) -> float:
+        """Estimated share of the records' squared norms that clipping to `radius` leaves, in (0, 1]."""
+        norms, counts = _fine(self)
+        total = float((counts * norms**2).sum())
+        return float((counts * np.minimum(norms, radius) ** 2).sum()) / total if total > 0 else 1.0
+
     @property
     def empty(self) -> bool:
         """Whether no bin rises above the noise."""
         return not self.counts.any()
+
+
+def _fine(histogram: Histogram) -> tuple[FloatArray, FloatArray]:
+    """Norms in the middle of FINE logarithmic steps a bin, and the counts spread evenly over them."""
+    halves = np.arange(BINS * FINE) + 0.5
+    norms: FloatArray = histogram.grid.top * 2.0 ** (-halves / (PER_OCTAVE * FINE))
+    return norms, np.repeat(histogram.counts / FINE, FINE)
 
 
 def read_histogram(release: Release, grid: Grid) -> Histogram:
@@ -114,9 +127,8 @@ def _balance(histogram: Histogram, balance: Balance) -> float:
     clipping everybody, which shrinks signal and noise alike."""
     steps = histogram.grid.top * 2.0 ** (-np.arange(BINS * FINE) / (PER_OCTAVE * FINE))
     cut = steps**balance.power
-    middle = cut * 2.0 ** (-balance.power / (2 * PER_OCTAVE * FINE))
-    counts = np.repeat(histogram.counts / FINE, FINE)
-    mass = counts * middle
+    norms, counts = _fine(histogram)
+    mass = counts * norms**balance.power
     above_counts, above_mass = np.cumsum(counts) - counts, np.cumsum(mass) - mass
     lost = above_mass - above_counts * cut
     kept = np.maximum(mass.sum() - lost, math.ulp(0.0))

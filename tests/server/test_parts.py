@@ -1,0 +1,220 @@
+"""The small parts on their own: noise ahead, group commit, inbox, gate, configuration."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from eigenveil.errors import Code, InternalError, PeerError, RequestError
+from eigenveil.ints import IntArray, frozen
+from eigenveil.noise import Block, NoiseSpec
+from eigenveil.query import Count, Query
+from eigenveil.study import Federation
+from eigenveil_common.sqlite import Database
+from eigenveil_server.clock import unix_ms
+from eigenveil_server.config import Config
+from eigenveil_server.database import open_store
+from eigenveil_server.gate import Peers, anybody
+from eigenveil_server.inbox import DifferentAnswer, Inbox
+from eigenveil_server.noise_ahead import NoiseAhead
+from eigenveil_server.registry import Registry
+from eigenveil_server.studies import Answers
+from eigenveil_server.writer import Writer
+
+SPEC = NoiseSpec(blocks=(Block(count=3, sigma=2.0),))
+OTHER = NoiseSpec(blocks=(Block(count=3, sigma=2.5),))
+
+
+class Ones:
+    """Counts draws of ones."""
+
+    private = False
+
+    def __init__(self) -> None:
+        self.draws = 0
+
+    def draw(self, spec: NoiseSpec) -> IntArray:
+        """Shape: (spec.length,)."""
+        self.draws += 1
+        return frozen([1] * spec.length)
+
+
+def test_prepared_noise_is_handed_out_once_and_only_as_specified() -> None:
+    source = Ones()
+    with ThreadPoolExecutor(1) as threads:
+        ahead = NoiseAhead(source, threads)
+        assert ahead.private is False
+        ahead.prepare(SPEC)
+        assert ahead.draw(SPEC).tolist() == [1, 1, 1]
+        for prepared, asked in ((None, SPEC), (SPEC, OTHER), (OTHER, SPEC)):
+            if prepared is not None:
+                ahead.prepare(prepared)
+            with pytest.raises(InternalError, match="not the noise that was prepared"):
+                ahead.draw(asked)
+            with pytest.raises(InternalError):
+                ahead.draw(asked)
+        ahead.prepare(SPEC)
+        ahead.discard()
+        with pytest.raises(InternalError):
+            ahead.draw(SPEC)
+    assert source.draws <= 4
+
+
+def test_changes_that_arrive_together_share_a_transaction(tmp_path: Path) -> None:
+    database = Database(tmp_path / "x.db", "CREATE TABLE t (i INTEGER) STRICT;", 1)
+    batches: list[int] = []
+
+    class Counting(Writer):
+        def _commit(self, changes: list[Any]) -> None:
+            batches.append(len(changes))
+            super()._commit(changes)
+
+    async def scenario() -> None:
+        writer = Counting(database)
+
+        def insert(i: int) -> Any:
+            return lambda change: change.execute("INSERT INTO t VALUES (?)", (i,))
+
+        await asyncio.gather(*(writer.write(insert(i)) for i in range(20)))
+        writer.close()
+
+    asyncio.run(scenario())
+    assert [row["i"] for row in database.rows("SELECT i FROM t ORDER BY i")] == list(range(20))
+    assert sum(batches) == 20
+    assert len(batches) <= 2
+    database.close()
+
+
+def test_a_failed_transaction_fails_everybody_in_it(tmp_path: Path) -> None:
+    database = Database(tmp_path / "x.db", "CREATE TABLE t (i INTEGER) STRICT;", 1)
+
+    def broken(change: sqlite3.Connection) -> None:
+        change.execute("INSERT INTO nothing VALUES (1)")
+
+    def fine(change: sqlite3.Connection) -> None:
+        change.execute("INSERT INTO t VALUES (1)")
+
+    async def scenario() -> list[BaseException | None]:
+        writer = Writer(database)
+        calls = (writer.write(fine), writer.write(broken))
+        found = await asyncio.gather(*calls, return_exceptions=True)
+        writer.close()
+        return list(found)
+
+    for problem in asyncio.run(scenario()):
+        assert isinstance(problem, InternalError)
+        assert problem.code is Code.STORAGE
+    assert database.rows("SELECT * FROM t") == []
+    database.close()
+
+
+def inbox(macs: dict[str, bytes] | None = None, **federation: Any) -> Inbox:
+    """The open first round of a study with the sites a, b and c."""
+    query = Query(plan_digest="0" * 64, round=0, ask=Count(), micro_rho=1)
+    return Inbox(
+        query,
+        Federation(sites=("a", "b", "c"), **federation),
+        Answers(macs=macs or {}, declined={}),
+    )
+
+
+def answer(box: Inbox, site: str) -> None:
+    """Answer and confirm."""
+    box.put(site, b"m", frozen([1]))
+    box.confirm(site)
+
+
+def test_a_round_is_ready_when_nobody_is_awaited() -> None:
+    box = inbox(quorum=2)
+    answer(box, "a")
+    answer(box, "b")
+    assert not box.ready.is_set()
+    box.decline("c", "policy")
+    assert box.ready.is_set()
+    assert list(box.close()) == ["a", "b"]
+    assert box.absent() == {"c": "declined: policy"}
+
+
+def test_a_round_is_ready_when_it_cannot_succeed() -> None:
+    box = inbox(quorum=1, required=("b",))
+    box.decline("a", "policy")
+    assert not box.ready.is_set()
+    box.decline("b", "budget")
+    assert box.ready.is_set()
+    few = inbox(quorum=2)
+    few.decline("a", "policy")
+    few.decline("b", "policy")
+    assert few.ready.is_set()
+
+
+def test_what_is_not_durable_by_the_close_is_not_in() -> None:
+    box = inbox()
+    answer(box, "a")
+    box.put("b", b"m", frozen([1]))
+    assert list(box.close()) == ["a"]
+    with pytest.raises(RequestError, match="was closed before site b"):
+        box.confirm("b")
+    assert box.statuses() == {"a": "answered", "b": "absent", "c": "absent"}
+    assert box.put("a", b"m", frozen([1]))
+    with pytest.raises(RequestError, match="was closed"):
+        box.put("c", b"m", frozen([1]))
+
+
+def test_after_a_restart_a_site_sends_the_same_or_declines() -> None:
+    box = inbox({"a": b"m", "b": b"m"})
+    assert box.wants("a")
+    with pytest.raises(DifferentAnswer):
+        box.put("a", b"x", frozen([1]))
+    assert box.put("a", b"m", frozen([1]))
+    assert box.decline("b", "data")
+    assert not box.wants("b")
+
+
+def test_the_gate_insists_on_tls_1_3_and_a_certificate(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "state.db")
+    peers = Peers(Registry(store, "fed", unix_ms), "fed", unix_ms)
+
+    def context(**properties: list[bytes]) -> Any:
+        return cast(Any, SimpleNamespace(auth_context=lambda: properties))
+
+    old = context(ssl_tls_version=[b"TLSv1.2"], x509_pem_cert=[b"irrelevant"])
+    with pytest.raises(PeerError, match=r"TLS 1\.3 is required"):
+        peers.admit("Hello", old)
+    with pytest.raises(PeerError, match="a client certificate is required"):
+        peers.admit("Hello", context(ssl_tls_version=[b"TLSv1.3"]))
+    with pytest.raises(PeerError, match="is required"):
+        peers.admit("Hello", context())
+    with pytest.raises(PeerError):
+        anybody("Enrol", old)
+    with pytest.raises(PeerError):
+        anybody("Hello", context(ssl_tls_version=[b"TLSv1.3"]))
+    store.close()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"federation": "Not A Name"},
+        {"host": "a b"},
+        {"port": 70_000},
+        {"port": 7444},
+        {"budget_epsilon": float("nan")},
+        {"budget_epsilon": 0.0},
+        {"budget_delta": 1.0},
+        {"certificate_days": -1.0},
+        {"long_poll_seconds": 51.0},
+        {"max_uploads": 0},
+    ],
+)
+def test_nonsense_in_the_configuration_is_refused(tmp_path: Path, changes: dict[str, Any]) -> None:
+    values: dict[str, Any] = {"federation": "fed", "state": tmp_path, **changes}
+    with pytest.raises(RequestError) as refused:
+        Config(**values)
+    assert refused.value.code is Code.BAD_CONFIG
+    assert next(iter(changes)) in str(refused.value)
