@@ -1,9 +1,15 @@
-"""Hypothesis for every test: the same examples on every run, and no deadline on a busy machine.
+"""For every test: hypothesis tries the same examples on every run, with no deadline on a busy machine.
 
 `pytest --hypothesis-profile=explore` looks for new examples.
 """
 
+import os
+
 from hypothesis import settings
+
+# Some tests start processes while gRPC runs in theirs. A fork handler of gRPC can abort the child
+# before it becomes the other program, so they are switched off before gRPC is loaded.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None, max_examples=2000)

@@ -18,10 +18,10 @@ import grpc
 
 from eigenveil.errors import Code, EigenveilError, PeerError
 from eigenveil_client.identity_store import StoredIdentity
-from eigenveil_client.site_log import event
 from eigenveil_client.site_sender import Limits, send
 from eigenveil_client.site_worker import Refusal, Reply, SiteWorker
 from eigenveil_client.transport import call, open_channel, pause
+from eigenveil_common.log import event
 from eigenveil_common.rpc import CHUNK_BYTES, INLINE_BYTES, VERSION_MAX, VERSION_MIN
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc

@@ -18,13 +18,14 @@ import click
 from eigenveil.errors import TABLE, Code, EigenveilError, InternalError, RequestError
 from eigenveil.identity import Role
 from eigenveil.plan import Plan
-from eigenveil_client import records, site_log
+from eigenveil_client import records
 from eigenveil_client.identity_store import StoredIdentity, load_identity
 from eigenveil_client.site_config import SiteConfig
 from eigenveil_client.site_daemon import SiteDaemon
 from eigenveil_client.site_store import SiteStore
 from eigenveil_client.site_worker import SiteWorker
 from eigenveil_client.tables import open_table
+from eigenveil_common import log
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +156,7 @@ def serve(config: SiteConfig) -> None:
     Raises:
         EigenveilError: it cannot start, or the disk failed.
     """
-    site_log.to_stderr()
+    log.to_stderr()
 
     def identity() -> StoredIdentity:
         return check_role(load_identity(config.identity), config.name)
@@ -171,9 +172,9 @@ def serve(config: SiteConfig) -> None:
             "coordinator": first.coordinator,
         }
         click.echo(json.dumps(about, sort_keys=True))
-        site_log.event("started", site=config.name)
+        log.event("started", site=config.name)
         asyncio.run(_until_stopped(SiteDaemon(worker, identity)))
-        site_log.event("stopped", site=config.name)
+        log.event("stopped", site=config.name)
 
 
 async def _until_stopped(daemon: SiteDaemon) -> None:

@@ -30,8 +30,8 @@ from eigenveil.site import Site
 from eigenveil.study import Study
 from eigenveil.wire import digest_from_bytes, query_from_proto
 from eigenveil_client.policy import Policy, reason_of
-from eigenveil_client.site_log import alarm, event
 from eigenveil_client.site_store import SiteStore, StudyStanding
+from eigenveil_common.log import alarm, event
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 STATES = {value: name.removeprefix("STUDY_STATE_").lower() for name, value in pb.StudyState.items()}

@@ -43,6 +43,8 @@ class Database:
         mode = self._connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
         self._connection.execute(f"PRAGMA synchronous={FULL}")
         self._connection.execute("PRAGMA foreign_keys=ON")
+        # Without it INSERT OR REPLACE deletes a row behind the back of the append-only triggers.
+        self._connection.execute("PRAGMA recursive_triggers=ON")
         self._connection.execute("PRAGMA busy_timeout=5000")
         level = self._connection.execute("PRAGMA synchronous").fetchone()[0]
         if (mode, level) != ("wal", FULL):

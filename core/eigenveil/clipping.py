@@ -34,7 +34,9 @@ def weights(norm2: IntArray, radius: int) -> IntArray:
     norm = np.sqrt(norm2.astype(np.float64))
     proposed = np.where(norm <= radius, 1.0, radius / np.maximum(norm, 1.0))
     t: IntArray = np.floor(WEIGHT * proposed).astype(np.int64)
-    t[t * t * norm2 > (WEIGHT * radius) ** 2] = 0
+    limit = (WEIGHT * radius) ** 2
+    t[t * t * norm2 > limit] -= 1  # the float quotient was rounded up to a whole number
+    t[t * t * norm2 > limit] = 0
     return t
 
 

@@ -106,7 +106,7 @@ class Ledger:
             case EntryKind.RESERVE:
                 if entry.study in self.spent_by_study:
                     raise RequestError(Code.CONFLICT, f"study {entry.study[:12]} was reserved already")
-                self._check_fits(self.committed() + entry.cost, self.budget, "the budget")
+                self.check_fits(self.committed() + entry.cost, self.budget, "the budget")
             case EntryKind.CHARGE:
                 left = self.reserved.get(entry.study)
                 if left is None:
@@ -116,12 +116,13 @@ class Ledger:
                         Code.STORAGE,
                         f"ledger row {entry.index} charges a round twice; restore the ledger",
                     )
-                self._check_fits(entry.cost, left, "the study's reservation")
+                self.check_fits(entry.cost, left, "the study's reservation")
             case EntryKind.SETTLE:
                 pass
 
     @staticmethod
-    def _check_fits(cost: Cost, budget: Cost, name: str) -> None:
+    def check_fits(cost: Cost, budget: Cost, name: str) -> None:
+        """Raise `budget-exhausted` if `cost` is beyond `budget`."""
         if not cost.fits(budget):
             raise RequestError(
                 Code.BUDGET,
@@ -169,7 +170,11 @@ def replay(budget: Cost, entries: Iterable[Entry]) -> Ledger:
         InternalError: the chain is broken.
         RequestError: code `budget-exhausted`, if the budget was lowered below what is committed.
     """
-    ledger = Ledger(budget=budget)
-    for entry in entries:
-        ledger.apply(entry)
+    rows = list(entries)
+    # What was settled long ago may have had a larger budget: only what is committed now must fit.
+    ledger = Ledger(budget=sum((row.cost for row in rows), budget))
+    for row in rows:
+        ledger.apply(row)
+    ledger.budget = budget
+    ledger.check_fits(ledger.committed(), budget, "the budget")
     return ledger

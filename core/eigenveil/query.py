@@ -11,7 +11,7 @@ R = clip radius, S = 2**ROW_BITS (a row entry lies in [-S, S]).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -82,7 +82,7 @@ class Count:
     Shape: answer (1,).
     """
 
-    length: int = 1
+    length: int = field(default=1, init=False)
 
     def l2_squared(self, neighbours: Neighbours) -> int:
         """Sensitivity: one record counts at most one; under replace-one with a rule that drops
@@ -162,7 +162,7 @@ class Energy:
 
     centre: IntArray
     radius: int
-    length: int = 1
+    length: int = field(default=1, init=False)
 
     def __post_init__(self) -> None:
         _freeze(self, "centre")

@@ -15,9 +15,9 @@ import click
 
 from eigenveil.errors import TABLE
 from eigenveil.identity import Role
+from eigenveil_common import log
 from eigenveil_common.command import INTERRUPTED, run, say
 from eigenveil_common.config import load
-from eigenveil_server import log
 from eigenveil_server.config import Config
 from eigenveil_server.setup import Layout, create, deny_identity, join_file
 from eigenveil_server.status import report, text

@@ -13,12 +13,12 @@ import grpc
 
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.noise import NoiseSource, OsNoise
+from eigenveil_common import log
 from eigenveil_common.rpc import OPTIONS
 from eigenveil_proto.v1.eigenveil_pb2_grpc import (
     add_CoordinatorServicer_to_server,
     add_EnrolmentServicer_to_server,
 )
-from eigenveil_server import log
 from eigenveil_server.clock import Clock, unix_ms
 from eigenveil_server.config import Config
 from eigenveil_server.engine import Engine

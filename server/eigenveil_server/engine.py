@@ -13,9 +13,10 @@ from eigenveil.rehearsal import rehearse
 from eigenveil.study import Study
 from eigenveil.study_toml import parse_study
 from eigenveil.wire import query_to_proto
+from eigenveil_common import log
 from eigenveil_common.rpc import MESSAGE_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server import changes, log
+from eigenveil_server import changes
 from eigenveil_server.database import audit
 from eigenveil_server.resources import Resources
 from eigenveil_server.run import StudyRun

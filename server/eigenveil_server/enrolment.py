@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+from eigenveil_common import log
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import EnrolmentServicer
-from eigenveil_server import log
 from eigenveil_server.config import Config
 from eigenveil_server.gate import Context
 from eigenveil_server.keys import Keys

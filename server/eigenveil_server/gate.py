@@ -19,8 +19,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from eigenveil.errors import Code, EigenveilError, InternalError, PeerError, RequestError
 from eigenveil.identity import Identity, Role, parse_identity
+from eigenveil_common import log
 from eigenveil_common.rpc import CODE_KEY, status_of
-from eigenveil_server import log
 from eigenveil_server.clock import Clock, as_datetime
 from eigenveil_server.pki import fingerprint
 from eigenveil_server.registry import Registry

@@ -9,7 +9,8 @@ from eigenveil.aggregate import Contribution, validate
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.plan import Plan
 from eigenveil.query import Query
-from eigenveil_server import changes, log
+from eigenveil_common import log
+from eigenveil_server import changes
 from eigenveil_server.database import audit
 from eigenveil_server.inbox import DifferentAnswer, Inbox, closed
 from eigenveil_server.resources import Resources

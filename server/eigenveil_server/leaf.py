@@ -9,8 +9,8 @@ import grpc
 from cryptography import x509
 
 from eigenveil.identity import Identity, Role
+from eigenveil_common import log
 from eigenveil_common.files import write_durably, write_secret
-from eigenveil_server import log
 from eigenveil_server.clock import Clock, as_datetime
 from eigenveil_server.config import Config
 from eigenveil_server.keys import Keys

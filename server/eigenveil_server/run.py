@@ -23,8 +23,9 @@ from eigenveil.release import Release
 from eigenveil.round import RoundState, move
 from eigenveil.session import Session
 from eigenveil.wire import query_to_proto
+from eigenveil_common import log
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server import changes, log
+from eigenveil_server import changes
 from eigenveil_server.inbox import Inbox
 from eigenveil_server.journal import RoundJournal
 from eigenveil_server.noise_ahead import NoiseAhead

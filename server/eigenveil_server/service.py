@@ -12,6 +12,7 @@ from eigenveil.explain import explain
 from eigenveil.identity import Role
 from eigenveil.ints import from_bytes
 from eigenveil.plan import make_plan
+from eigenveil.planner import doubts
 from eigenveil.study_toml import parse_study
 from eigenveil.wire import digest_from_bytes
 from eigenveil_common.rpc import (
@@ -260,4 +261,5 @@ def _no_release(stored: StoredStudy) -> RequestError:
 
 
 def _warnings(stored: StoredStudy) -> tuple[str, ...]:
-    return stored.plan.study.warnings()
+    study = stored.plan.study
+    return (*study.warnings(), *doubts(study))

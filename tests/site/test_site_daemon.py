@@ -84,7 +84,7 @@ def test_the_next_question_is_asked_before_the_answer_is_delivered(stage: Stage)
 def test_neither_the_log_nor_the_egress_ledger_holds_a_value(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG, "eigenveil.site")
+    caplog.set_level(logging.DEBUG, "eigenveil")
     write_records(stage.config.records, rows=4321)
     plan = a_plan()
     coordinator = Coordinator(work=script(stage, plan, queries(plan)))
@@ -103,7 +103,7 @@ def test_neither_the_log_nor_the_egress_ledger_holds_a_value(
 
 
 def test_another_protocol_version_is_waited_out(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "eigenveil.site")
+    caplog.set_level(logging.INFO, "eigenveil")
     coordinator = Coordinator(version=2)
 
     async def scenario() -> None:
@@ -120,7 +120,7 @@ def test_another_protocol_version_is_waited_out(stage: Stage, caplog: pytest.Log
 def test_a_wrong_clock_and_an_ending_certificate_are_warned_of_once(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "eigenveil.site")
+    caplog.set_level(logging.INFO, "eigenveil")
     coordinator = Coordinator(clock_lag_ms=3_600_000, lose=["NextWork"] * 3)
     coordinator.work = [pb.NextWorkResponse() for _ in range(3)]
 
@@ -152,7 +152,7 @@ def test_a_coordinator_that_repeats_itself_is_served_ever_more_slowly(stage: Sta
 def test_a_lost_connection_is_made_again_and_nothing_is_charged_twice(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "eigenveil.site")
+    caplog.set_level(logging.INFO, "eigenveil")
     plan = a_plan()
     first = queries(plan)[0]
     before, after = (
@@ -314,7 +314,7 @@ def test_what_an_honest_coordinator_never_asks_is_declined_and_alarmed(
 
     asyncio.run(scenario())
     assert [decline.reason for decline in coordinator.declines] == [PROTOCOL]
-    alarms = [r for r in caplog.records if r.levelno == logging.ERROR and r.name == "eigenveil.site"]
+    alarms = [r for r in caplog.records if r.levelno == logging.ERROR and r.name == "eigenveil"]
     assert len(alarms) == 1
     assert "declined" in alarms[0].message
 

@@ -6,7 +6,7 @@ import logging
 import sys
 import time
 
-logger = logging.getLogger("eigenveil.site")
+logger = logging.getLogger("eigenveil")
 
 
 def event(name: str, level: int = logging.INFO, **words: object) -> None:
@@ -15,7 +15,7 @@ def event(name: str, level: int = logging.INFO, **words: object) -> None:
 
 
 def alarm(name: str, **words: object) -> None:
-    """`event` for what an honest coordinator never does."""
+    """`event` for what an honest peer never does."""
     event(name, logging.ERROR, **words)
 
 
