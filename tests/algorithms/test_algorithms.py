@@ -1,4 +1,4 @@
-"""The algorithms as a whole, in the simulator: right on easy data, defined on degenerate data, within budget."""
+"""Whole algorithms in the simulator: right on easy data, defined on degenerate data, within budget."""
 
 from __future__ import annotations
 
@@ -104,9 +104,7 @@ def test_degenerate_data_give_a_defined_result(algorithm: Algorithm, name: str, 
     what = study(5, algorithm, components=k, federation=Federation(sites=("a",), minimum_cohort=1))
     if len(DEGENERATE[name]) < 1:
         what = replace(what, federation=Federation(sites=("a", "b"), minimum_cohort=1, quorum=1))
-    parts = {"a": DEGENERATE[name]} | (
-        {"b": DEGENERATE["one record"]} if len(what.federation.sites) > 1 else {}
-    )
+    parts = dict.fromkeys(what.federation.sites, DEGENERATE["one record"]) | {"a": DEGENERATE[name]}
     found = simulate(what, parts, seed=3).estimate
     assert np.isfinite(found.components).all()
     assert np.allclose(found.components @ found.components.T, np.eye(k), atol=1e-8)
