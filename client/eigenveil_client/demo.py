@@ -69,7 +69,7 @@ class Demonstration:
         """The demonstration as one JSON object."""
         guarantee = self.document["guarantee"]
         rounds = self.document["rounds"]
-        times = [entry["milliseconds"] for entry in rounds if entry["milliseconds"] is not None]
+        times = [entry["milliseconds"] for entry in rounds if entry.get("milliseconds") is not None]
         return {
             "release": str(self.release),
             "report": str(self.report),

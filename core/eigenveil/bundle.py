@@ -27,12 +27,14 @@ SIGNED = b"eigenveil/release-signature/v1\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundRecord:
-    """What else is known of a round: its question, who was absent and why, how long it took."""
+    """What else is published of a round: its question, who was absent and why.
+
+    Not how long it took: that tells how many records a site has.
+    """
 
     round: int
     kind: str
     absent: Mapping[str, str]
-    milliseconds: float | None = None
 
 
 def build(
@@ -103,7 +105,6 @@ def _round(release: Release, record: RoundRecord) -> dict[str, Any]:
         "sigma": release.sigma,
         "present": list(release.present),
         "absent": dict(record.absent),
-        "milliseconds": record.milliseconds,
     }
 
 

@@ -88,7 +88,7 @@ def simulate(
     absent = {name: "no records" for name in study.federation.sites if name not in sites}
     for name, site in tuple(sites.items()):
         if len(site) < study.federation.minimum_cohort:
-            absent[name] = f"fewer than {study.federation.minimum_cohort} records"
+            absent[name] = "declined"  # as in a federation: the reason is the site's own affair
             del sites[name]
     session, journal = Session(plan), MemoryJournal(plan)
     rounds: list[RoundRecord] = []

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
@@ -16,12 +17,14 @@ from eigenveil.errors import Code, RequestError
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 MAX_COLUMNS = 4096
+MAX_SITES = 1000
 MAX_RECORDS = 2**31
 MAX_MULTIPLICITY = 1000
 # Half the range of a column, relative to its bounds and absolute: the float64 steps of the grid are then
 # exact to a part in 2**11, so that a rounded entry never leaves [-S, S].
 RESOLUTION = 2.0**-30
 TINIEST = 2.0**-900
+WIDEST = 1e100  # its square, a variance, is still an ordinary number
 
 
 class Neighbours(Enum):
@@ -88,8 +91,8 @@ class Column:
             "a column that cannot vary has no principal component: leave it out",
         )
         _need(
-            math.isfinite(self.upper - self.lower),
-            f"{where}: the bounds are further apart than a 64-bit number can say",
+            self.half_range <= WIDEST,
+            f"{where}: the bounds lie further apart than {2 * WIDEST:g}; change the column's unit",
         )
         _need(
             self.half_range > max(RESOLUTION * max(abs(self.lower), abs(self.upper)), TINIEST),
@@ -128,15 +131,19 @@ class Federation:
     minimum_cohort: int = 20
 
     def __post_init__(self) -> None:
-        _need(len(self.sites) > 0, "a study invites at least one site")
+        _need(
+            1 <= len(self.sites) <= MAX_SITES,
+            f"a study invites at least one site and at most {MAX_SITES}",
+        )
         for name in self.sites:
             _need(
                 NAME.fullmatch(name) is not None,
                 f"site name {name!r}: use lower-case letters, digits and hyphens",
             )
         _need(len(set(self.sites)) == len(self.sites), "a site is invited twice")
+        invited = set(self.sites)
         for name in self.required:
-            _need(name in self.sites, f"required site {name!r} is not among the invited sites")
+            _need(name in invited, f"required site {name!r} is not among the invited sites")
         _need(
             1 <= self.least <= len(self.sites),
             f"quorum {self.quorum} must lie between 1 and the {len(self.sites)} invited sites",
@@ -239,7 +246,7 @@ class Study:
             f"a study has between 1 and {MAX_COLUMNS} columns, got {len(self.columns)}",
         )
         names = [column.name for column in self.columns]
-        twice = sorted({name for name in names if names.count(name) > 1})
+        twice = sorted(name for name, times in Counter(names).items() if times > 1)
         _need(not twice, f"columns named twice: {', '.join(twice)}")
         _need(
             self.person_column not in names,
