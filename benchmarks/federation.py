@@ -48,7 +48,7 @@ expected_records = {RECORDS * len(SITES)}
 
 
 def run() -> list[float]:
-    """Run the study in a temporary folder; how long each gradient round took, opening to next opening, in ms."""
+    """Run the study in a temporary folder; the milliseconds of each gradient round."""
     study = parse_study(STUDY)
     with tempfile.TemporaryDirectory() as folder, prepared(Path(folder) / "bench") as layout:
         layout.study.write_text(STUDY)
@@ -68,7 +68,7 @@ def run() -> list[float]:
 
 
 def periods(layout: Layout) -> list[float]:
-    """The whole of each gradient round: sites, network, both ledgers, noise, seal, tick and the next question."""
+    """Whole gradient rounds: sites, network, both ledgers, noise, seal, tick and the next question."""
     with closing(sqlite3.connect(layout.coordinator / "state.db")) as database:
         rows = database.execute("SELECT kind, opened_at FROM rounds ORDER BY round").fetchall()
     return [after[1] - row[1] for row, after in pairwise(rows) if row[0] == "gradient"]
