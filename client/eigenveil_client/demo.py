@@ -19,7 +19,7 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.grid import to_grid
 from eigenveil.study import Algorithm, Study
 from eigenveil_client.analyst import Analyst
-from eigenveil_client.demo_federation import DemoFederation
+from eigenveil_client.demo_federation import Books, DemoFederation
 from eigenveil_client.demo_layout import (
     Layout,
     PublicRecords,
@@ -54,14 +54,17 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demonstration:
-    """What a demonstration gave. `books` are each site's own ledgers (see `DemoFederation`)."""
+    """What a demonstration gave.
+
+    The times of rounds come from the coordinator's operator: a release holds none.
+    """
 
     release: Path
     report: Path
     document: Mapping[str, Any]
     study: str
     records: Mapping[str, int]
-    books: Mapping[str, Mapping[str, Any]]
+    books: Books
     sin_angle: float
     seconds: float
 
@@ -69,7 +72,6 @@ class Demonstration:
         """The demonstration as one JSON object."""
         guarantee = self.document["guarantee"]
         rounds = self.document["rounds"]
-        times = [entry["milliseconds"] for entry in rounds if entry.get("milliseconds") is not None]
         return {
             "release": str(self.release),
             "report": str(self.report),
@@ -84,19 +86,22 @@ class Demonstration:
             "sin_angle": self.sin_angle,
             "predicted_sin_angle": self.document["result"]["predicted_sin_angle"],
             "seconds": round(self.seconds, 2),
-            "round_ms_median": statistics.median(times) if times else None,
+            "round_ms_median": statistics.median(self._round_ms()),
             "bytes_up_per_site": {name: self.sent(name) for name in self.records},
             "micro_rho_per_site": {name: self.spent(name) for name in self.records},
         }
 
+    def _round_ms(self) -> list[int]:
+        return next(row["round_ms"] for row in self.books.status["studies"] if row["study"] == self.study)
+
     def sent(self, site: str) -> int:
         """Bytes that the site's egress ledger says have left it for this study."""
-        rows = self.books[site]["egress"]["rows"]
+        rows = self.books.sites[site]["egress"]["rows"]
         return sum(row["bytes"] for row in rows if row["study"] == self.study)
 
     def spent(self, site: str) -> int:
         """Micro-rho that the site's own ledger has charged for this study."""
-        entries = self.books[site]["ledger"]["entries"]
+        entries = self.books.sites[site]["ledger"]["entries"]
         return sum(e["micro_rho"] for e in entries if e["kind"] == "charge" and e["study"] == self.study)
 
 

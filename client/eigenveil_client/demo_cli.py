@@ -111,7 +111,7 @@ def _sites(shown: Demonstration) -> Table:
     for heading in ("records", "micro-rho", "epsilon left", "answers", "bytes sent"):
         table.add_column(heading, justify="right")
     for name, records in shown.records.items():
-        books = shown.books[name]
+        books = shown.books.sites[name]
         answers = [row for row in books["egress"]["rows"] if row["kind"] in MEANINGS]
         table.add_row(
             name, str(records), str(shown.spent(name)), f"{books['ledger']['left']['epsilon']:.2f}",

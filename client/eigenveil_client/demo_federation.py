@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from eigenveil_client.demo_layout import Layout
@@ -12,6 +13,14 @@ from eigenveil_client.demo_processes import Job, Processes
 NAME = "demo"
 ANALYST = "ada"
 COORDINATOR = "coordinator"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Books:
+    """The coordinator's status, and for each site its `ledger` and its `egress` ledger."""
+
+    status: dict[str, Any]
+    sites: dict[str, dict[str, Any]]
 
 
 class DemoFederation:
@@ -112,21 +121,25 @@ class DemoFederation:
         self._processes.ready([job])
 
     def start_books(self) -> list[Job]:
-        """Start reading every site's own two ledgers."""
-        return [
+        """Start reading the coordinator's status, and every site's own two ledgers."""
+        status = self._processes.start(
+            "status", "eigenveil-coordinator", "status", "--config", self._layout.coordinator_config, "--json"
+        )
+        books = (
             self._processes.start(
                 f"{name}-{book}", "eigenveil-site", book, "--config", self._layout.site_config(name), "--json"
             )
             for name in self._sites
             for book in ("ledger", "egress")
-        ]
+        )
+        return [status, *books]
 
-    def finish_books(self, jobs: Sequence[Job]) -> dict[str, dict[str, Any]]:
-        """For every site, what its ledger and its egress ledger say."""
-        told = self._processes.finish(jobs)
-        return {
-            name: {"ledger": told[2 * i], "egress": told[2 * i + 1]} for i, name in enumerate(self._sites)
-        }
+    def finish_books(self, jobs: Sequence[Job]) -> Books:
+        """What all of them say."""
+        status, *told = self._processes.finish(jobs)
+        pairs = zip(self._sites, told[::2], told[1::2], strict=True)
+        sites = {name: {"ledger": ledger, "egress": egress} for name, ledger, egress in pairs}
+        return Books(status=status, sites=sites)
 
 
 def free_ports() -> tuple[int, int]:

@@ -60,6 +60,7 @@ def _studies(store: Store, books: Books) -> list[dict[str, Any]]:
             "micro_rho": one.micro_rho,
             "spent_micro_rho": books.spent(one.digest),
             "rounds": studies.rounds(one.digest),
+            "round_ms": studies.round_ms(one.digest),
             "submitted": _time(one.submitted_at),
         }
         for one in studies.all()

@@ -151,12 +151,9 @@ class Studies:
         )
 
     def records(self, digest: str) -> list[RoundRecord]:
-        """What the release says of each round besides its numbers.
-
-        The time is the sites' alone, from open to close: how long a draw took is nobody's business.
-        """
+        """What the release says of each round besides its numbers."""
         rows = self._reader.rows(
-            "SELECT round, kind, absent, opened_at, closed_at FROM rounds WHERE study = ? ORDER BY round",
+            "SELECT round, kind, absent FROM rounds WHERE study = ? ORDER BY round",
             (digest,),
         )
         return [
@@ -164,10 +161,18 @@ class Studies:
                 round=row["round"],
                 kind=row["kind"],
                 absent=json.loads(row["absent"]),
-                milliseconds=float(max(0, row["closed_at"] - row["opened_at"])),
             )
             for row in rows
         ]
+
+    def round_ms(self, digest: str) -> list[int]:
+        """Milliseconds from open to close of every closed round: for the operator, never released."""
+        rows = self._reader.rows(
+            "SELECT closed_at - opened_at FROM rounds WHERE study = ? AND closed_at IS NOT NULL "
+            "ORDER BY round",
+            (digest,),
+        )
+        return [max(0, row[0]) for row in rows]
 
     def rounds(self, digest: str) -> int:
         """How many rounds were opened."""
