@@ -1,6 +1,8 @@
 """What a site agrees to, decided before any study: frozen rules that a plan passes or fails.
 
-Every rule is about the plan, never about the records, so a refusal says nothing about a patient.
+Every rule compares the plan with site.toml alone, so its verdict says nothing about a patient. The
+number of records is compared with the site's own two numbers and with nothing that a study chose:
+otherwise a series of studies could search for it, and learn it exactly at no cost.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from dataclasses import dataclass
 from eigenveil.accounting import Cost, micro_rho_for
 from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil.plan import Plan
-from eigenveil.study import Algorithm
+from eigenveil.study import MAX_MULTIPLICITY, MAX_RECORDS, Algorithm, Study
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 ANY = "*"
@@ -29,7 +31,9 @@ class Verdict:
 class Policy:
     """The rules of one site. `columns` are the names that may be used, or ("*",) for all.
 
-    `minimum_records` binds beside the study's own minimum cohort; the larger holds.
+    `minimum_records` and `maximum_records` bound the usable records that the site answers with; a study
+    must be content with both. `person_column` names the person a row is about ("": every row is another
+    person) and `sites_per_person` how many sites may hold records of one; a study must say the same.
 
     Raises:
         RequestError: code `bad-config`, a value that cannot be meant.
@@ -40,6 +44,9 @@ class Policy:
     max_epsilon_per_study: float
     max_delta: float
     minimum_records: int
+    maximum_records: int
+    person_column: str
+    sites_per_person: int
     budget_epsilon: float
     budget_delta: float
 
@@ -54,18 +61,25 @@ class Policy:
         for name in ("max_delta", "budget_delta"):
             _need(0 < getattr(self, name) < 1, f"{name} must lie strictly between 0 and 1")
         _need(self.minimum_records >= 1, "minimum_records must be at least 1")
+        _need(
+            self.minimum_records <= self.maximum_records <= MAX_RECORDS,
+            f"maximum_records must lie between minimum_records and {MAX_RECORDS}",
+        )
+        _need(
+            1 <= self.sites_per_person <= MAX_MULTIPLICITY,
+            f"sites_per_person must lie between 1 and {MAX_MULTIPLICITY}",
+        )
 
     @property
     def budget(self) -> Cost:
         """All that studies may ever spend on this site's records."""
         return Cost(micro_rho=micro_rho_for(self.budget_epsilon, self.budget_delta))
 
-    def minimum(self, plan: Plan) -> int:
-        """The least number of records this site answers with."""
-        return max(self.minimum_records, plan.study.federation.minimum_cohort)
-
     def verdicts(self, plan: Plan) -> tuple[Verdict, ...]:
-        """Every rule, applied to `plan`."""
+        """Every rule, applied to `plan`; no record is looked at."""
+        return (*self._about_use(plan), *self._about_people(plan.study), *self._about_size(plan.study))
+
+    def _about_use(self, plan: Plan) -> tuple[Verdict, ...]:
         study = plan.study
         outside = [] if ANY in self.columns else sorted(
             {column.name for column in study.columns} - set(self.columns)
@@ -93,6 +107,45 @@ class Policy:
             ),
         )
 
+    def _about_people(self, study: Study) -> tuple[Verdict, ...]:
+        """Who a person is, and where else one may be, is the site's to say: the guarantee is about people."""
+        stated, sites = study.person_column or "", study.max_sites_per_person
+        same, enough = stated == self.person_column, sites >= self.sites_per_person
+        return (
+            Verdict(
+                rule="person_column",
+                passed=same,
+                text=_person(stated)
+                if same
+                else f"the study says {_person(stated)}, the site {_person(self.person_column)}; "
+                "both must say the same",
+            ),
+            Verdict(
+                rule="sites_per_person",
+                passed=enough,
+                text=f"the study's max_sites_per_person {sites}; at least {self.sites_per_person}"
+                + ("" if enough else ": raise it in the study"),
+            ),
+        )
+
+    def _about_size(self, study: Study) -> tuple[Verdict, ...]:
+        cohort, most = study.federation.minimum_cohort, study.max_records
+        content, room = cohort <= self.minimum_records, most >= self.maximum_records
+        return (
+            Verdict(
+                rule="minimum_records",
+                passed=content,
+                text=f"the study's minimum_cohort {cohort}; at most {self.minimum_records}"
+                + ("" if content else ": lower it in the study, or raise the site's minimum_records"),
+            ),
+            Verdict(
+                rule="maximum_records",
+                passed=room,
+                text=f"the study's max_records {most}; at least {self.maximum_records}"
+                + ("" if room else ": raise it in the study, or lower the site's maximum_records"),
+            ),
+        )
+
     def require(self, plan: Plan) -> None:
         """Insist that `plan` passes every rule.
 
@@ -104,21 +157,22 @@ class Policy:
             text = "; ".join(f"{verdict.rule}: {verdict.text}" for verdict in failed)
             raise RequestError(Code.POLICY, f"the site's policy forbids this study ({text})")
 
-    def require_enough(self, records: int, plan: Plan) -> None:
-        """Insist on the minimum cohort and on the study's public maximum.
+    def require_enough(self, records: int) -> None:
+        """Insist on the site's own minimum and maximum of usable records.
 
         Raises:
-            RequestError: code `too-few-records` or `bad-data`; the number is not in the message.
+            RequestError: code `too-few-records` or `site-policy`; the number is not in the message.
         """
-        if records < self.minimum(plan):
+        if records < self.minimum_records:
             raise RequestError(
                 Code.TOO_FEW_RECORDS,
-                f"fewer than the {self.minimum(plan)} usable records that this study and this site require",
+                f"fewer usable records than the site's minimum_records = {self.minimum_records}",
             )
-        if records > plan.study.max_records:
+        if records > self.maximum_records:
             raise RequestError(
-                Code.BAD_DATA,
-                f"more than the study's max_records = {plan.study.max_records}; the analyst must raise it",
+                Code.POLICY,
+                f"more usable records than the site's maximum_records = {self.maximum_records}; "
+                "raise it in site.toml",
             )
 
 
@@ -140,6 +194,10 @@ REASONS: dict[Code, pb.DeclineReason.ValueType] = {
 def reason_of(problem: EigenveilError) -> pb.DeclineReason.ValueType:
     """What the coordinator is told; the sentence stays with the site's operator."""
     return REASONS.get(problem.code, pb.DECLINE_REASON_FAILURE)
+
+
+def _person(column: str) -> str:
+    return f"a person is a value of column {column!r}" if column else "every row is another person"
 
 
 def _need(condition: bool, message: str) -> None:

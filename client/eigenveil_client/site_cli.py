@@ -41,7 +41,18 @@ def group() -> None:
 @click.option("--dir", "folder", type=click.Path(path_type=Path), required=True, help="Folder to set up.")
 @click.option("--name", required=True, help="The site's name in the federation.")
 @click.option("--records", type=click.Path(path_type=Path), required=True, help="CSV or Parquet file.")
-@click.option("--minimum-records", type=int, default=20, show_default=True)
+@click.option(
+    "--minimum-records", type=int, default=20, show_default=True, help="Fewer usable ones: no answer."
+)
+@click.option(
+    "--maximum-records", type=int, default=100_000, show_default=True, help="There will never be more."
+)
+@click.option(
+    "--person-column", default="", help="The column that names the person; left out, every row is another."
+)
+@click.option(
+    "--sites-per-person", type=int, default=1, show_default=True, help="Sites that may know one person."
+)
 @click.option("--budget-epsilon", type=float, default=10.0, show_default=True)
 @click.option("--budget-delta", type=float, default=1e-6, show_default=True)
 @click.option("--max-epsilon-per-study", type=float, default=5.0, show_default=True)
@@ -147,6 +158,21 @@ def egress(config_file: Path, round_number: int | None, prefix: str | None, as_j
         say(told, True, "")
     else:
         site_views.show_egress(told)
+
+
+@group.command()
+@CONFIG
+@click.argument("study")
+@JSON
+def settle(config_file: Path, study: str, as_json: bool) -> None:
+    """End STUDY (the digest of a plan seen here) for good, and free what it had set aside.
+
+    For a study that its coordinator will never end. What it has spent stays spent, and this site
+    answers it no more. Stop the daemon first.
+    """
+    config = site_config.load(config_file)
+    told = site_views.settled(site_service.settle(config, study), config)
+    say(told, as_json, site_views.settled_words(told))
 
 
 def _plan_of(config: SiteConfig, path: Path) -> Plan:

@@ -27,6 +27,9 @@ class SiteConfig:
     max_epsilon_per_study: float = 5.0
     max_delta: float = 1e-5
     minimum_records: int = 20
+    maximum_records: int = 100_000
+    person_column: str = ""
+    sites_per_person: int = 1
     budget_epsilon: float = 10.0
     budget_delta: float = 1e-6
 
@@ -46,6 +49,9 @@ class SiteConfig:
             max_epsilon_per_study=self.max_epsilon_per_study,
             max_delta=self.max_delta,
             minimum_records=self.minimum_records,
+            maximum_records=self.maximum_records,
+            person_column=self.person_column,
+            sites_per_person=self.sites_per_person,
             budget_epsilon=self.budget_epsilon,
             budget_delta=self.budget_delta,
         )
@@ -75,6 +81,9 @@ algorithms = [{algorithms}]
 max_epsilon_per_study = {max_epsilon}
 max_delta = 1e-5
 minimum_records = {minimum_records}
+maximum_records = {maximum_records}
+person_column = {person_column}
+sites_per_person = {sites_per_person}
 budget_epsilon = {budget_epsilon}
 budget_delta = {budget_delta}
 """
@@ -86,6 +95,9 @@ def create(
     name: str,
     records: Path,
     minimum_records: int,
+    maximum_records: int,
+    person_column: str,
+    sites_per_person: int,
     budget_epsilon: float,
     budget_delta: float,
     max_epsilon_per_study: float,
@@ -105,6 +117,9 @@ def create(
         algorithms=", ".join(map(_quoted, ALGORITHMS)),
         max_epsilon=max_epsilon_per_study,
         minimum_records=minimum_records,
+        maximum_records=maximum_records,
+        person_column=_quoted(person_column),
+        sites_per_person=sites_per_person,
         budget_epsilon=budget_epsilon,
         budget_delta=budget_delta,
     )

@@ -32,6 +32,7 @@ STABLE_SECONDS = 5.0  # a connection that held so long is tried again at once wh
 QUICK_SECONDS = 1.0  # a long-poll that ends sooner with nothing is answered by a pause
 SESSION_SECONDS = 6 * 3600.0  # then a new connection, which finds a renewed certificate on either side
 MOST_ANSWERED = 256
+STRANGE = (pb.DECLINE_REASON_PROTOCOL, pb.DECLINE_REASON_FAILURE)
 EXPIRY_WARNING = timedelta(days=2)
 CLOCK_WARNING_MS = 60_000
 
@@ -137,8 +138,10 @@ class _Session:
         try:
             while time.monotonic() - began < SESSION_SECONDS:
                 response = await pending
+                known = self._worker.known_plans()
                 reply = await asyncio.to_thread(self._worker.work, response)
-                await self._slow_down(response, reply)
+                idle = response.ByteSize() == 0 or self._worker.known_plans() != known
+                await self._slow_down(reply, idle)
                 pending = self._ask()
                 if reply is not None:
                     await self._deliver(reply)
@@ -163,15 +166,17 @@ class _Session:
             await asyncio.sleep(QUICK_SECONDS)
         return response
 
-    async def _slow_down(self, response: pb.NextWorkResponse, reply: Reply | None) -> None:
+    async def _slow_down(self, reply: Reply | None, idle: bool) -> None:
         """Remember the reply. Work that no honest coordinator hands out is taken ever more slowly: what is
-        named as answered already, what had to be refused as a breach, what could not be read."""
+        named as answered already, what had to be refused as a breach or a bug, what led to nothing.
+
+        `idle`: there was no work, or the plans in hand have changed.
+        """
         if reply is None:
-            odd = response.ByteSize() > 0 and not response.ended
+            odd = not idle
         else:
             place = (reply.plan_digest, reply.round)
-            breach = isinstance(reply, Refusal) and reply.reason == pb.DECLINE_REASON_PROTOCOL
-            odd = breach or place in self._answered
+            odd = (isinstance(reply, Refusal) and reply.reason in STRANGE) or place in self._answered
             self._answered = [*(one for one in self._answered if one != place), place][-MOST_ANSWERED:]
         self._odd = self._odd + 1 if odd else 0
         if self._odd > 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import json
+import logging
 import os
 import signal
 from collections.abc import Iterator
@@ -15,14 +16,17 @@ from pathlib import Path
 
 import click
 
+from eigenveil.accounting import Cost
 from eigenveil.errors import TABLE, Code, EigenveilError, InternalError, RequestError
+from eigenveil.grid import GridRows
 from eigenveil.identity import Role
 from eigenveil.plan import Plan
+from eigenveil.study import Study
 from eigenveil_client import records
 from eigenveil_client.identity_store import StoredIdentity, load_identity
 from eigenveil_client.site_config import SiteConfig
 from eigenveil_client.site_daemon import SiteDaemon
-from eigenveil_client.site_store import SiteStore
+from eigenveil_client.site_store import SiteStore, StudyStanding
 from eigenveil_client.site_worker import SiteWorker
 from eigenveil_client.tables import open_table
 from eigenveil_common import log
@@ -49,6 +53,15 @@ class Finding:
     def line(self) -> str:
         """One line for a person."""
         return f"{'ok  ' if self.ok else 'FAIL'} {self.about}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """A study that was ended here. `standing` is what it was before."""
+
+    study: str
+    standing: StudyStanding
+    freed: Cost
 
 
 def check(config: SiteConfig, plan: Plan | None) -> list[Finding]:
@@ -90,12 +103,14 @@ def _check_state(config: SiteConfig) -> str:
 
 def _check_file(config: SiteConfig) -> str:
     table = open_table(config.records)
+    if config.person_column:
+        records.find_column(table.headers, config.person_column)
     return f"{config.records} has {len(table.headers)} columns: {', '.join(table.headers)}"
 
 
 def _check_study(config: SiteConfig, plan: Plan) -> str:
     rows = records.load(config.records, plan.study)
-    config.policy.require_enough(len(rows), plan)
+    config.policy.require_enough(len(rows))
     constant = records.constant_columns(rows, plan.study)
     note = f"; warning: all records agree in {', '.join(constant)}" if constant else ""
     return f"{len(rows)} usable records{note} (this stays here)"
@@ -113,6 +128,18 @@ def check_role(stored: StoredIdentity, name: str) -> StoredIdentity:
             f"the identity is {stored.identity.uri}, but site.toml names the site {name!r}; mend one",
         )
     return stored
+
+
+def settle(config: SiteConfig, prefix: str) -> Settled:
+    """End a study by the operator's word, for good; only while no daemon serves this state.
+
+    Raises:
+        RequestError: code `not-found`, or `conflict`: the daemon runs.
+    """
+    with alone(config.state), opened(config) as store:
+        seen = store.find(prefix)
+        freed = store.end(seen.plan)
+    return Settled(study=seen.plan, standing=seen.standing, freed=freed)
 
 
 @contextmanager
@@ -150,6 +177,27 @@ def alone(state: Path) -> Iterator[None]:
         os.close(handle)
 
 
+class Reader:
+    """Reads a site's records for its daemon: a cell that is no number is a missing value of its record.
+
+    One such cell must not show itself to the coordinator as a refusal; the operator is warned of its
+    column, once, and finds the line with `eigenveil-site check`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._warned: set[str] = set()
+
+    def __call__(self, study: Study) -> GridRows:
+        """The records on the study's grid. Raises as `records.load`."""
+        found: set[str] = set()
+        rows = records.load(self._path, study, unreadable=found.add)
+        if found - self._warned:
+            log.event("cells-unreadable", logging.WARNING, columns=", ".join(sorted(found - self._warned)))
+            self._warned |= found
+        return rows
+
+
 def serve(config: SiteConfig) -> None:
     """Serve until SIGTERM or SIGINT.
 
@@ -164,7 +212,7 @@ def serve(config: SiteConfig) -> None:
     first = identity()
     open_table(config.records)  # a file that is not there should stop the start, not the first study
     with alone(config.state), opened(config) as store:
-        worker = SiteWorker(first, config.policy, store, partial(records.load, config.records))
+        worker = SiteWorker(first, config.policy, store, Reader(config.records))
         about = {
             "event": "serving",
             "site": config.name,

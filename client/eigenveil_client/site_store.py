@@ -18,13 +18,14 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
-from eigenveil.accounting import Cost
+from eigenveil.accounting import NOTHING, Cost
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.plan import Plan
 from eigenveil.query import NAMES, Query
 from eigenveil.site import Site
 from eigenveil_client import egress
 from eigenveil_client.egress import Sent
+from eigenveil_client.tables import BadRecords
 from eigenveil_common import ledger_store
 from eigenveil_common.files import read_secret, write_secret
 from eigenveil_common.ledger_store import LedgerStore
@@ -128,50 +129,59 @@ class SiteStore:
         with self.database.transaction() as change:
             _insert(row, change)
 
-    def end(self, digest: str) -> None:
-        """Settle a study: what was not charged is free again."""
+    def end(self, digest: str) -> Cost:
+        """Settle a study; what was set aside for it and not charged is free again, and returned."""
 
         def also(change: sqlite3.Connection) -> None:
             change.execute("UPDATE studies SET state = ? WHERE plan = ?", (StudyStanding.ENDED.value, digest))
 
+        freed = self.ledger.ledger.reserved.get(digest, NOTHING)
         self.ledger.settle(digest, also=also)
+        return freed
 
     def keep_records(self, plan: Plan, site: Site) -> None:
         """Hold a study to the records it began with.
 
         Raises:
-            RequestError: code `bad-data`, the records have changed since.
+            BadRecords: the records have changed since.
         """
         digest = self._keyed(site.rows.tobytes())
         seen = self.plan(plan.digest)
         if seen is None or seen.records == digest:
             return
         if seen.records:
-            raise RequestError(
-                Code.BAD_DATA,
+            raise BadRecords(
                 "the records have changed since this study began; a study runs over one set of records",
+                about="changed",
             )
         with self.database.transaction() as change:
             change.execute("UPDATE studies SET records = ? WHERE plan = ?", (digest, plan.digest))
 
     def check_order(self, query: Query, may_miss: bool) -> None:
-        """Insist that a query is an answered one again, or a later one.
+        """Insist that a query is the last answered one again, or a later one.
+
+        Only the last: a coordinator put back to an earlier round would draw new noise for each round
+        that it asks again, and publish several noisy answers to one query for one charge.
 
         `may_miss`: the study can go on without this site, so rounds it missed may be passed over.
 
         Raises:
             PeerError: another query for an answered round, a step back, or a skipped round.
         """
+        due = self._due.get(query.plan_digest, 0)
         known = self.ledger.ledger.charged.get((query.plan_digest, query.round))
-        if known == query.digest:
+        if known == query.digest and query.round == due - 1:
             return
-        if known is not None:
+        if known not in (None, query.digest):
             raise PeerError(
                 Code.PROTOCOL, f"round {query.round} was answered for another query; this one is refused"
             )
-        due = self._due.get(query.plan_digest, 0)
         if query.round < due or (query.round > due and not may_miss):
-            raise PeerError(Code.PROTOCOL, f"round {query.round} was asked when round {due} was due")
+            raise PeerError(
+                Code.PROTOCOL,
+                f"round {query.round} was asked when round {due} was due; "
+                "was the coordinator restored from an old copy?",
+            )
 
     def check_price(self, query: Query) -> None:
         """Insist that the study's reservation covers a query, unless it is charged already.

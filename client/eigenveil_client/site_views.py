@@ -11,6 +11,7 @@ from rich.table import Table
 
 from eigenveil.accounting import MICRO, Cost, epsilon_at
 from eigenveil_client.site_config import SiteConfig
+from eigenveil_client.site_service import Settled
 from eigenveil_client.site_store import SiteStore
 from eigenveil_common.command import console
 
@@ -52,6 +53,25 @@ def egress(store: SiteStore, round_number: int | None, prefix: str | None) -> di
         "bytes": sum(row.bytes for row in rows),
         "rows": [asdict(row) for row in rows],
     }
+
+
+def settled(done: Settled, config: SiteConfig) -> dict[str, Any]:
+    """A study that the operator ended, and what that freed."""
+    return {
+        "study": done.study,
+        "was": done.standing.value,
+        "freed": _amount(done.freed, config),
+        "delta": config.budget_delta,
+    }
+
+
+def settled_words(told: dict[str, Any]) -> str:
+    """`settled` for a person."""
+    freed = told["freed"]
+    return (
+        f"study {told['study'][:12]} is over here (it was {told['was']}); {freed['micro_rho']} micro-rho "
+        f"are free again (epsilon {freed['epsilon']:g} at delta {told['delta']:g})"
+    )
 
 
 def show_ledger(told: dict[str, Any]) -> None:

@@ -8,9 +8,11 @@ row are durable before the caller holds anything it could send.
 from __future__ import annotations
 
 import os
+import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from cryptography.exceptions import InvalidSignature
@@ -18,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from threadpoolctl import threadpool_limits
 
 from eigenveil.aggregate import Contribution
-from eigenveil.errors import Code, EigenveilError, PeerError, error
+from eigenveil.errors import Code, EigenveilError, InternalError, PeerError, error
 from eigenveil.explain import MEANINGS
 from eigenveil.grid import GridRows
 from eigenveil.identity import Identity
@@ -31,14 +33,22 @@ from eigenveil.study import Study
 from eigenveil.wire import digest_from_bytes, query_from_proto
 from eigenveil_client.policy import Policy, reason_of
 from eigenveil_client.site_store import SiteStore, StudyStanding
+from eigenveil_client.tables import BadRecords
 from eigenveil_common.log import alarm, event
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
-STATES = {value: name.removeprefix("STUDY_STATE_").lower() for name, value in pb.StudyState.items()}
+UNKNOWN = "unknown"  # to the coordinator: a study that it never had, or forgot in a restore
+STATES = {value: name.removeprefix("STUDY_STATE_").lower() for name, value in pb.StudyState.items()} | {
+    pb.STUDY_STATE_UNSPECIFIED: UNKNOWN
+}
 SIGNATURE_DOMAIN = b"eigenveil/plan-signature/v1\n"
 # The noised record count decides the mean's share (5 or 15 %) and the number of rounds (40 or 100), so a
 # price may differ from the foreseen one by a factor of 3; a factor of 4 is refused.
 PRICE_SLACK = 4
+# Their sentences are made before a record is read; all others are logged as their code alone.
+TELLABLE = frozenset(
+    {Code.POLICY, Code.PROTOCOL, Code.IDENTITY, Code.VERSION, Code.OVERFLOW, Code.BAD_STUDY}
+)
 MOST_LOADED = 4  # studies whose rows stay in memory; a fifth one makes the oldest load again
 
 
@@ -103,7 +113,8 @@ class SiteWorker:
     def work(self, response: pb.NextWorkResponse) -> Reply | None:
         """Settle what ended, then answer or refuse what is asked; None if nothing is.
 
-        On return everything that must survive a crash is durable, and the reply may be sent.
+        On return everything that must survive a crash is durable, and the reply may be sent. An error
+        that nobody foresaw is a refusal too: it would end the process at every start again.
 
         Raises:
             InternalError: code `storage`; the process must end and nothing may be sent.
@@ -122,6 +133,9 @@ class SiteWorker:
             if problem.code is Code.STORAGE:
                 raise
             return self._refuse(response, problem)
+        except Exception as surprise:
+            alarm("bug", type=type(surprise).__qualname__, at=_places(surprise))
+            return self._refuse(response, InternalError(Code.BUG, "see the line above"))
 
     def _end(self, digest: str, state: pb.StudyState.ValueType) -> None:
         seen = self._store.plan(digest)
@@ -130,7 +144,7 @@ class SiteWorker:
         if seen is not None and seen.standing is not StudyStanding.ENDED:
             self._store.end(digest)
             self._known.remove(digest)
-            event("study-ended", study=digest, state=STATES.get(state, "unknown"))
+            event("study-ended", study=digest, state=STATES.get(state, UNKNOWN))
 
     def _admit(self, signed: pb.SignedPlan) -> str:
         """Decide about a plan, once; the digest of the plan. Raises the reason of a refusal."""
@@ -188,6 +202,7 @@ class SiteWorker:
             if seen.standing is StudyStanding.ENDED:
                 raise PeerError(Code.PROTOCOL, "a query came for a study that has ended")
             plan = plan_from_json(seen.plan_json)
+            self._policy.require(plan)  # again: site.toml may have changed since the plan was accepted
             self._floors[digest] = price_floors(plan)
             self._plans[digest] = plan
         return self._plans[digest]
@@ -214,7 +229,7 @@ class SiteWorker:
             while len(self._sites) >= MOST_LOADED:
                 self._sites.pop(next(iter(self._sites)))
             site = Site(self._load(plan.study), parts=self._cores)
-            self._policy.require_enough(len(site), plan)
+            self._policy.require_enough(len(site))
             self._store.keep_records(plan, site)
             self._sites[plan.digest] = site
         return self._sites[plan.digest]
@@ -225,11 +240,11 @@ class SiteWorker:
         try:
             digest = digest_from_bytes(response.query.plan_digest)
         except PeerError:
-            alarm("work-unreadable", code=problem.code.value, detail=problem)
+            alarm("work-unreadable", code=problem.code.value, **_told(problem))
             return None
         reason = reason_of(problem)
         tell = alarm if reason == pb.DECLINE_REASON_PROTOCOL else event
-        tell("declined", study=digest, round=round, code=problem.code.value, detail=problem)
+        tell("declined", study=digest, round=round, code=problem.code.value, **_told(problem))
         self._store.refuse(digest, round, problem.code.value)
         return Refusal(plan_digest=digest, round=round, reason=reason)
 
@@ -244,6 +259,19 @@ def price_floors(plan: Plan) -> dict[str, int]:
         kind = NAMES[type(query.ask)]
         floors[kind] = min(floors.get(kind, query.micro_rho), query.micro_rho)
     return {kind: max(1, price // PRICE_SLACK) for kind, price in floors.items()}
+
+
+def _told(problem: EigenveilError) -> dict[str, str]:
+    """What a log line says of a refusal: sentences only about plans, queries and site.toml."""
+    if isinstance(problem, BadRecords):
+        return {"about": problem.about}
+    return {"detail": str(problem)} if problem.code in TELLABLE else {}
+
+
+def _places(surprise: Exception) -> str:
+    """Where an exception came from. Its text stays untold: it may quote a cell."""
+    frames = traceback.walk_tb(surprise.__traceback__)
+    return " ".join(f"{Path(frame.f_code.co_filename).name}:{line}" for frame, line in frames)
 
 
 def columns_of(ask: Ask) -> int | None:
