@@ -1,13 +1,16 @@
 """A site's records, from a CSV or Parquet file onto a study's grid.
 
-Columns are found by name. Messages name columns and lines, never a value: they go to logs, and
-values do not. With a person column, the rows of one person are one record: the first row in the
+Columns are found by name. Messages name columns and lines, for the operator's eyes, and never a
+value. With a person column, the rows of one person are one record: the first row in the
 file stands for the person (also when it has a missing value and the study drops it). Which row that
 is depends on that person's rows alone, so a person more or less changes one record.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,32 +18,36 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from eigenveil.errors import Code, RequestError
 from eigenveil.grid import GridRows, to_grid
 from eigenveil.ints import FloatArray
 from eigenveil.study import Study
-from eigenveil_client.tables import Table, open_table
+from eigenveil_client.tables import UNREADABLE, BadRecords, Table, open_table
 
 MISSING = ("", "na", "n/a", "nan", "null")
+TEXT = (pa.types.is_string, pa.types.is_large_string)
 NUMERIC = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
 
 
-def load(path: Path, study: Study) -> GridRows:
+def load(path: Path, study: Study, *, unreadable: Callable[[str], None] | None = None) -> GridRows:
     """The records of `path` on the study's grid. Shape: (n, d), d in the study's order.
 
     A cell that is empty, NA, N/A, NaN or null (in any case) is missing.
 
+    A cell that is no finite number is an error; but where `unreadable` is given, it is told the column
+    and the cell is missing, and a row that names no person is left out. Either way what becomes of a
+    record depends on that record alone.
+
     Raises:
-        RequestError: code `bad-data`, naming the column and the line, or the file.
+        BadRecords: naming the column and the line, or the file.
     """
-    table = open_table(path)
-    headers = match_columns(table.headers, study)
-    first = _first_rows(table, study.person_column)
+    source = _Source(table=open_table(path), unreadable=unreadable)
+    headers = match_columns(source.table.headers, study)
+    first = _first_rows(source, study.person_column)
     parts: list[GridRows] = []
     start = 0
-    for batch in table.batches(headers):
+    for batch in source.table.batches(headers):
         values = np.column_stack(
-            [_numbers(table, header, batch.column(i), start) for i, header in enumerate(headers)]
+            [_numbers(source, header, batch.column(i), start) for i, header in enumerate(headers)]
         )
         stop = start + len(values)
         parts.append(to_grid(values if first is None else values[first[start:stop]], study))
@@ -48,6 +55,23 @@ def load(path: Path, study: Study) -> GridRows:
     rows = np.concatenate(parts) if parts else np.empty((0, study.dimension), dtype=np.int16)
     rows.setflags(write=False)
     return rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Source:
+    """A table, and what is done about its bad cells."""
+
+    table: Table
+    unreadable: Callable[[str], None] | None
+
+    def fault(self, header: str, bad: NDArray[np.bool_], start: int, what: str) -> None:
+        """Refuse or tell if there are `bad` cells in a batch that begins at row `start` of the file."""
+        if not bad.any():
+            return
+        if self.unreadable is None:
+            place = self.table.place(start + int(np.argmax(bad)))
+            raise BadRecords(f"column {header!r}, {place}: {what}", about=header)
+        self.unreadable(header)
 
 
 def constant_columns(rows: GridRows, study: Study) -> list[str]:
@@ -62,11 +86,11 @@ def match_columns(headers: tuple[str, ...], study: Study) -> list[str]:
     """The file's header for each column of the study, in the study's order.
 
     Raises:
-        RequestError: a column is missing or there twice, or its unit in brackets is another one.
+        BadRecords: a column is missing or there twice, or its unit in brackets is another one.
     """
-    found = [_header(headers, column.name, column.unit) for column in study.columns]
+    found = [find_column(headers, column.name, column.unit) for column in study.columns]
     if study.person_column is not None:
-        _header(headers, study.person_column, None)
+        find_column(headers, study.person_column)
     return found
 
 
@@ -78,84 +102,97 @@ def name_and_unit(header: str) -> tuple[str, str | None]:
     return name.strip(), unit[:-1].strip()
 
 
-def _header(headers: tuple[str, ...], name: str, unit: str | None) -> str:
+def find_column(headers: tuple[str, ...], name: str, unit: str | None = None) -> str:
+    """The file's header for the column `name`, in `unit` if that is given.
+
+    Raises:
+        BadRecords: as `match_columns`.
+    """
     fits = [h for h in headers if h.strip() == name or name_and_unit(h)[0] == name]
     if not fits:
         hint = " (is the file separated by commas?)" if len(headers) == 1 else ""
-        raise RequestError(
-            Code.BAD_DATA, f"the records have no column {name!r}{hint}; add it, or decline the study"
-        )
+        raise BadRecords(f"the records have no column {name!r}{hint}; add it", about=name)
     if len(fits) > 1:
-        raise RequestError(Code.BAD_DATA, f"the records have {len(fits)} columns {name!r}; keep one")
+        raise BadRecords(f"the records have {len(fits)} columns {name!r}; keep one", about=name)
     stated = None if fits[0].strip() == name else name_and_unit(fits[0])[1]
     if unit is not None and stated is not None and stated != unit:
-        raise RequestError(
-            Code.BAD_DATA,
+        raise BadRecords(
             f"column {name!r} is in {stated!r} in the records and in {unit!r} in the study; convert it",
+            about=name,
         )
     return fits[0]
 
 
-def _first_rows(table: Table, person: str | None) -> NDArray[np.bool_] | None:
+def _first_rows(source: _Source, person: str | None) -> NDArray[np.bool_] | None:
     """Which rows are the first of their person; None when every row is a person of its own."""
     if person is None:
         return None
-    header = _header(table.headers, person, None)
-    chunks = [_text(batch.column(0)) for batch in table.batches([header])]
+    header = find_column(source.table.headers, person)
+    chunks = [_text(header, batch.column(0)) for batch in source.table.batches([header])]
     people = pa.chunked_array(chunks, type=pa.string()).combine_chunks()
-    nobody = pc.fill_null(pc.is_in(people, pa.array(["", None], pa.string())), True)
-    if pc.any(nobody).as_py():
-        row = int(np.argmax(nobody.to_numpy(zero_copy_only=False)))
-        raise RequestError(
-            Code.BAD_DATA,
-            f"column {person!r}, {table.place(row)}: no person is named; every row needs one",
-        )
-    codes = pc.dictionary_encode(people).indices.to_numpy(zero_copy_only=False)
+    named = pc.fill_null(pc.not_equal(people, ""), False).to_numpy(zero_copy_only=False)
+    source.fault(header, ~named, 0, "no person is named; every row needs one")
+    codes = pc.dictionary_encode(people, null_encoding="encode").indices.to_numpy(zero_copy_only=False)
     mask = np.zeros(len(codes), dtype=np.bool_)
     mask[np.unique(codes, return_index=True)[1]] = True
+    mask &= named
     return mask
 
 
-def _text(column: pa.Array) -> pa.Array:
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    return pc.utf8_trim_whitespace(pc.cast(column, pa.string()))
+def _plain(column: pa.Array) -> pa.Array:
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
-def _numbers(table: Table, header: str, column: pa.Array, start: int) -> FloatArray:
+def _text(header: str, column: pa.Array) -> pa.Array:
+    with _about(header):
+        return pc.utf8_trim_whitespace(pc.cast(_plain(column), pa.string()))
+
+
+@contextmanager
+def _about(header: str) -> Iterator[None]:
+    """Name the column that Arrow can make nothing of, and not what is in it."""
+    try:
+        yield
+    except UNREADABLE:
+        raise BadRecords(
+            f"column {header!r} cannot be read as numbers or UTF-8 text; convert it", about=header
+        ) from None
+
+
+def _numbers(source: _Source, header: str, column: pa.Array, start: int) -> FloatArray:
     """One column of a batch as float64, missing as NaN. `start` is the batch's first row in the file."""
+    with _about(header):
+        column = _plain(column)
     kind = column.type
-    if pa.types.is_dictionary(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        column = _parse(table, header, _text(column), start)
+    if any(test(kind) for test in TEXT):
+        column = _parse(source, header, _text(header, column), start)
     elif not any(test(kind) for test in NUMERIC):
-        raise RequestError(
-            Code.BAD_DATA, f"column {header!r} holds {kind}, where numbers are due; convert it"
-        )
-    values: FloatArray = pc.cast(column, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        raise BadRecords(f"column {header!r} holds {kind}, where numbers are due; convert it", about=header)
+    with _about(header):
+        values: FloatArray = pc.cast(column, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     infinite = np.isinf(values)
-    if infinite.any():
-        raise RequestError(
-            Code.BAD_DATA,
-            f"column {header!r}, {table.place(start + int(np.argmax(infinite)))}: an infinite number; "
-            "mark it as missing or mend it",
-        )
-    return values
+    source.fault(header, infinite, start, "an infinite number; mark it as missing or mend it")
+    return np.where(infinite, np.nan, values)
 
 
-def _parse(table: Table, header: str, text: pa.Array, start: int) -> pa.Array:
+def _parse(source: _Source, header: str, text: pa.Array, start: int) -> pa.Array:
     missing = pc.is_in(pc.utf8_lower(text), pa.array(MISSING))
     text = pc.if_else(missing, pa.scalar(None, pa.string()), text)
-    try:
+    with suppress(pa.ArrowInvalid):
         return pc.cast(text, pa.float64())
-    except pa.ArrowInvalid:
-        row = start + next(i for i, cell in enumerate(text) if not _is_number(cell))
-    # Outside the `except`, so that Arrow's message, which quotes the cell, is not chained to ours.
-    raise RequestError(Code.BAD_DATA, f"column {header!r}, {table.place(row)}: text where a number is due")
+    words = text.dictionary_encode()  # a word that is no number is often there many times
+    numbers = _readable(words.dictionary).take(words.indices)
+    bad = pc.and_(pc.is_null(numbers), pc.is_valid(text)).to_numpy(zero_copy_only=False)
+    source.fault(header, bad, start, "text where a number is due")
+    return numbers
 
 
-def _is_number(cell: pa.Scalar) -> bool:
+def _readable(words: pa.Array) -> pa.Array:
+    """Text as numbers, by the same cast as where all are readable; what is none becomes null."""
     try:
-        pc.cast(cell, pa.float64())
+        return pc.cast(words, pa.float64())
     except pa.ArrowInvalid:
-        return False
-    return True
+        if len(words) == 1:
+            return pa.nulls(1, pa.float64())
+    half = len(words) // 2
+    return pa.concat_arrays([_readable(words[:half]), _readable(words[half:])])

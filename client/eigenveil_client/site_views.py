@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
+from rich.markup import escape
 from rich.table import Table
 
 from eigenveil.accounting import MICRO, Cost, epsilon_at
@@ -112,7 +113,8 @@ def show_explanation(told: dict[str, Any]) -> None:
     console.print(told["purpose"] or "(no purpose stated)", markup=False)
     columns = _table("column", "unit", "lower", "upper", title="Columns and their public bounds")
     for column in told["study"]["columns"]:
-        columns.add_row(column["name"], column["unit"], f"{column['lower']:g}", f"{column['upper']:g}")
+        bounds = (f"{column['lower']:g}", f"{column['upper']:g}")
+        columns.add_row(*_plain(column["name"], column["unit"]), *bounds)
     console.print(columns)
     rounds = _table("round", "question", "bytes", "micro-rho", "what it reveals", title="Rounds")
     for row in told["rounds"]:
@@ -124,7 +126,7 @@ def show_explanation(told: dict[str, Any]) -> None:
     console.print(told["guarantee"]["words"], markup=False)
     policy = _table("rule", "verdict", "why", title="This site's policy")
     for verdict in told["policy"]:
-        policy.add_row(verdict["rule"], "passes" if verdict["passed"] else "FAILS", verdict["text"])
+        policy.add_row(verdict["rule"], "passes" if verdict["passed"] else "FAILS", *_plain(verdict["text"]))
     console.print(policy)
     for warning in told["warnings"]:
         console.print(f"warning: {warning}", markup=False)
@@ -137,6 +139,11 @@ def _table(*headings: str, title: str | None = None) -> Table:
         words = heading in ("what it reveals", "why")
         table.add_column(heading, justify="right" if numeric else "left", no_wrap=not words)
     return table
+
+
+def _plain(*texts: str) -> tuple[str, ...]:
+    """What others wrote, shown as it is: brackets in it are no markup."""
+    return tuple(map(escape, texts))
 
 
 def _time(at: int) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -46,9 +46,7 @@ SIGNATURE_DOMAIN = b"eigenveil/plan-signature/v1\n"
 # price may differ from the foreseen one by a factor of 3; a factor of 4 is refused.
 PRICE_SLACK = 4
 # Their sentences are made before a record is read; all others are logged as their code alone.
-TELLABLE = frozenset(
-    {Code.POLICY, Code.PROTOCOL, Code.IDENTITY, Code.VERSION, Code.OVERFLOW, Code.BAD_STUDY}
-)
+TELLABLE = frozenset({Code.POLICY, Code.PROTOCOL, Code.IDENTITY, Code.VERSION, Code.OVERFLOW, Code.BAD_STUDY})
 MOST_LOADED = 4  # studies whose rows stay in memory; a fifth one makes the oldest load again
 
 
@@ -133,7 +131,7 @@ class SiteWorker:
             if problem.code is Code.STORAGE:
                 raise
             return self._refuse(response, problem)
-        except Exception as surprise:
+        except Exception as surprise:  # noqa: BLE001 - whatever it is, it is logged and refused
             alarm("bug", type=type(surprise).__qualname__, at=_places(surprise))
             return self._refuse(response, InternalError(Code.BUG, "see the line above"))
 
@@ -261,7 +259,7 @@ def price_floors(plan: Plan) -> dict[str, int]:
     return {kind: max(1, price // PRICE_SLACK) for kind, price in floors.items()}
 
 
-def _told(problem: EigenveilError) -> dict[str, str]:
+def _told(problem: EigenveilError) -> dict[str, Any]:
     """What a log line says of a refusal: sentences only about plans, queries and site.toml."""
     if isinstance(problem, BadRecords):
         return {"about": problem.about}

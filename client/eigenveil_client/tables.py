@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -15,8 +16,20 @@ import pyarrow.parquet as parquet
 
 from eigenveil.errors import Code, RequestError
 
+UNREADABLE = (pa.ArrowException, OSError, UnicodeError, LookupError)
 BLOCK_BYTES = 4 * 2**20
 BATCH_ROWS = 65_536
+
+
+class BadRecords(RequestError):
+    """Records that do not do, code `bad-data`.
+
+    `about` is a column or one fixed word: the message may name lines, a daemon's log may not.
+    """
+
+    def __init__(self, message: str, *, about: str = "file") -> None:
+        super().__init__(Code.BAD_DATA, message)
+        self.about = about
 
 
 class Table(Protocol):
@@ -37,7 +50,7 @@ def open_table(path: Path) -> Table:
     """The table in `path`; its ending says which kind it is.
 
     Raises:
-        RequestError: code `bad-data`, an unknown ending or an unreadable file.
+        BadRecords: an unknown ending or an unreadable file.
     """
     match path.suffix.lower():
         case ".csv":
@@ -45,9 +58,7 @@ def open_table(path: Path) -> Table:
         case ".parquet" | ".pq":
             return ParquetTable(path=path, headers=_parquet_headers(path))
         case other:
-            raise RequestError(
-                Code.BAD_DATA, f"{path}: records are read from .csv or .parquet files, not {other!r}"
-            )
+            raise BadRecords(f"{path}: records are read from .csv or .parquet files, not {other!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +72,7 @@ class CsvTable:
         """See `Table.batches`."""
         try:
             yield from self._reader(headers)
-        except (pa.ArrowInvalid, OSError):
+        except UNREADABLE:
             problem = self._ragged()
         else:
             return
@@ -81,30 +92,31 @@ class CsvTable:
         with reader:
             yield from reader
 
-    def _ragged(self) -> RequestError:
+    def _ragged(self) -> BadRecords:
         """What is wrong with a file that cannot be parsed, said without its content."""
         try:
             with self.path.open(newline="", encoding="utf-8-sig") as file:
                 rows = csv.reader(file)
                 for cells in rows:
                     if cells and len(cells) != len(self.headers):
-                        return RequestError(
-                            Code.BAD_DATA,
+                        return BadRecords(
                             f"{self.path}, line {rows.line_num}: {len(cells)} cells under "
-                            f"{len(self.headers)} headers; mend the line",
+                            f"{len(self.headers)} headers; mend the line"
                         )
         except UnicodeDecodeError:
-            return RequestError(Code.BAD_DATA, f"{self.path} is not UTF-8 text; save it as UTF-8")
+            return BadRecords(f"{self.path} is not UTF-8 text; save it as UTF-8")
         except (csv.Error, OSError):
             pass  # the sentence below covers it
-        return RequestError(Code.BAD_DATA, f"{self.path} cannot be read as comma-separated text")
+        return BadRecords(f"{self.path} cannot be read as comma-separated text")
 
     def place(self, row: int) -> str:
         """See `Table.place`; a quoted cell may span lines, so lines are counted as a CSV reader does."""
-        with self.path.open(newline="", encoding="utf-8-sig") as file:
+        with self.path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
             rows = csv.reader(file)
             filled = (rows.line_num for cells in rows if cells)
-            return f"line {next(islice(filled, row + 1, None))}"
+            with suppress(csv.Error, StopIteration):  # it and Arrow disagree about the lines before
+                return f"line {next(islice(filled, row + 1, None))}"
+        return f"record {row + 1}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +132,7 @@ class ParquetTable:
             with parquet.ParquetFile(self.path) as file:
                 for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=headers):
                     yield batch.select(headers)
-        except (pa.ArrowException, OSError):
+        except UNREADABLE:
             problem = _unreadable(self.path)
         else:
             return
@@ -136,20 +148,20 @@ def _csv_headers(path: Path) -> tuple[str, ...]:
         with path.open(newline="", encoding="utf-8-sig") as file:
             headers = next((cells for cells in csv.reader(file) if cells), [])
     except UnicodeDecodeError:
-        raise RequestError(Code.BAD_DATA, f"{path} is not UTF-8 text; save it as UTF-8") from None
+        raise BadRecords(f"{path} is not UTF-8 text; save it as UTF-8") from None
     except (csv.Error, OSError):
         raise _unreadable(path) from None
     if not headers:
-        raise RequestError(Code.BAD_DATA, f"{path} is empty; its first line must name the columns")
+        raise BadRecords(f"{path} is empty; its first line must name the columns")
     return tuple(headers)
 
 
 def _parquet_headers(path: Path) -> tuple[str, ...]:
     try:
         return tuple(parquet.read_schema(path).names)
-    except (pa.ArrowException, OSError):
+    except UNREADABLE:
         raise _unreadable(path) from None
 
 
-def _unreadable(path: Path) -> RequestError:
-    return RequestError(Code.BAD_DATA, f"{path} cannot be read; check that it exists, is whole and readable")
+def _unreadable(path: Path) -> BadRecords:
+    return BadRecords(f"{path} cannot be read; check that it exists, is whole and readable")

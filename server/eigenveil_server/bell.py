@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 
 class Bell:
@@ -11,14 +10,26 @@ class Bell:
     both happen without giving up the event loop in between."""
 
     def __init__(self) -> None:
-        self._event = asyncio.Event()
+        self._waiting: set[asyncio.Future[None]] = set()
 
     def ring(self) -> None:
         """Wake everybody who waits now."""
-        self._event.set()
-        self._event = asyncio.Event()
+        for waiter in self._waiting:
+            _wake(waiter)
 
-    async def wait(self, seconds: float | None) -> None:
+    async def wait(self, seconds: float) -> None:
         """Return at the next ring, or after `seconds`."""
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._event.wait(), seconds)
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        timer = loop.call_later(seconds, _wake, waiter)
+        self._waiting.add(waiter)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+            self._waiting.discard(waiter)
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

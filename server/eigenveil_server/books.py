@@ -27,7 +27,7 @@ class Books:
         with self._lock:
             self._store.reserve(study, cost, also)
 
-    def charge(self, query: Query, also: Change) -> None:
+    def charge(self, query: Query, also: Change | None = None) -> None:
         """Spend a query's price, once."""
         with self._lock:
             self._store.charge(query.plan_digest, query.round, query.digest, query.cost, also)

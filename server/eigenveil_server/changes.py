@@ -10,7 +10,6 @@ from eigenveil.ints import to_bytes
 from eigenveil.query import NAMES, Query
 from eigenveil.release import Release
 from eigenveil.round import RoundState
-from eigenveil.wire import query_to_proto
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.states import StudyState
 
@@ -23,12 +22,23 @@ def add_event(change: sqlite3.Connection, study: str, event: pb.StudyEvent) -> N
     )
 
 
-def open_round(change: sqlite3.Connection, query: Query, at: int) -> None:
-    """Store a round's query and open it, or open it again; earlier rounds are out."""
+def release_sealed(change: sqlite3.Connection, study: str, at: int) -> None:
+    """What is sealed is out now: watchers may read its event."""
+    where = (study, RoundState.SEALED.value)
     change.execute(
-        "UPDATE rounds SET state = ?, released_at = ? WHERE study = ? AND state = ?",
-        (RoundState.RELEASED.value, at, query.plan_digest, RoundState.SEALED.value),
+        "INSERT INTO events SELECT r.study, (SELECT COALESCE(MAX(sequence), 0) + 1 FROM events e "
+        "WHERE e.study = r.study), r.sealed_event FROM rounds r WHERE (r.study, r.state) = (?, ?)",
+        where,
     )
+    change.execute(
+        "UPDATE rounds SET state = ?, released_at = ? WHERE (study, state) = (?, ?)",
+        (RoundState.RELEASED.value, at, *where),
+    )
+
+
+def open_round(change: sqlite3.Connection, query: Query, message: bytes, at: int) -> None:
+    """Store a round's query (`message` says it) and open it, or open it again; the last one is out."""
+    release_sealed(change, query.plan_digest, at)
     change.execute(
         "INSERT INTO rounds (study, round, kind, state, query, query_digest, opened_at) "
         "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (study, round) DO UPDATE SET state = excluded.state",
@@ -37,7 +47,7 @@ def open_round(change: sqlite3.Connection, query: Query, at: int) -> None:
             query.round,
             NAMES[type(query.ask)],
             RoundState.OPEN.value,
-            query_to_proto(query).SerializeToString(),
+            message,
             query.digest,
             at,
         ),
@@ -75,8 +85,10 @@ def close_round(change: sqlite3.Connection, query: Query, absent: Mapping[str, s
     )
 
 
-def seal_round(change: sqlite3.Connection, study: str, release: Release, at: int) -> None:
-    """Store a release for ever."""
+def seal_round(
+    change: sqlite3.Connection, study: str, release: Release, at: int, event: pb.StudyEvent
+) -> None:
+    """Store a release for ever, and what watchers shall see of it once it is out."""
     change.execute(
         'INSERT INTO releases (study, round, query, "values", sigma, micro_rho, present, digest) '
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -92,8 +104,8 @@ def seal_round(change: sqlite3.Connection, study: str, release: Release, at: int
         ),
     )
     change.execute(
-        "UPDATE rounds SET state = ?, sealed_at = ? WHERE (study, round) = (?, ?)",
-        (RoundState.SEALED.value, at, study, release.round),
+        "UPDATE rounds SET state = ?, sealed_at = ?, sealed_event = ? WHERE (study, round) = (?, ?)",
+        (RoundState.SEALED.value, at, event.SerializeToString(), study, release.round),
     )
 
 
@@ -111,10 +123,7 @@ def end_study(
         "UPDATE studies SET state = ?, failure = ?, release = ?, ended_at = ? WHERE digest = ?",
         (state.value, failure, release, at, study),
     )
-    change.execute(
-        "UPDATE rounds SET state = ?, released_at = ? WHERE study = ? AND state = ?",
-        (RoundState.RELEASED.value, at, study, RoundState.SEALED.value),
-    )
+    release_sealed(change, study, at)
     change.execute(
         "UPDATE rounds SET state = ? WHERE study = ? AND state != ?",
         (RoundState.FAILED.value, study, RoundState.RELEASED.value),

@@ -58,6 +58,7 @@ def group() -> None:
 @click.option("--enrol-port", default=7444, show_default=True)
 @click.option("--budget-epsilon", default=10.0, show_default=True, help="All that may ever be spent.")
 @click.option("--budget-delta", default=1e-6, show_default=True)
+@click.option("--max-epsilon-per-study", default=5.0, show_default=True, help="All that one study may reserve.")
 @json_option
 def init(folder: Path, as_json: bool, **values: str | int | float) -> None:
     """Make a new federation: keys, certificate authority, empty ledger, coordinator.toml."""
@@ -112,12 +113,21 @@ def _leave() -> NoReturn:
 @click.option("--name", required=True, help="The name in the certificate.")
 @click.option("--valid-hours", default=24.0, show_default=True, type=click.FloatRange(0.0, 720.0))
 @click.option("--out", type=click.Path(path_type=Path), help="Write the join file here, mode 0600.")
+@click.option("--lift-denial", is_flag=True, help="Let a name in again that was denied.")
 @json_option
 def token(
-    config_path: Path, role: str, name: str, valid_hours: float, out: Path | None, as_json: bool
+    config_path: Path,
+    role: str,
+    name: str,
+    valid_hours: float,
+    out: Path | None,
+    lift_denial: bool,
+    as_json: bool,
 ) -> None:
-    """Make a one-time join file for a site or an analyst."""
-    join = join_file(load(config_path, Config), Role(role), name, int(valid_hours * 3_600_000), out)
+    """Make a one-time join file for a site or an analyst. Earlier ones for it, if unused, are void."""
+    valid_ms = int(valid_hours * 3_600_000)
+    config = load(config_path, Config)
+    join = join_file(config, Role(role), name, valid_ms, out, lift_denial=lift_denial)
     if out is None:
         click.echo(json.dumps(join, sort_keys=True))
     else:
@@ -130,7 +140,10 @@ def token(
 @click.option("--name", required=True)
 @json_option
 def deny(config_path: Path, role: str, name: str, as_json: bool) -> None:
-    """Refuse every further call of a site or an analyst, at once; a new token lets it in again."""
+    """Refuse a site or an analyst from now on, and void its unused join files.
+
+    Only a token made with --lift-denial lets it in again.
+    """
     deny_identity(load(config_path, Config), Role(role), name)
     say({"denied": f"{role}/{name}"}, as_json, f"{role} {name} is refused from now on.")
 

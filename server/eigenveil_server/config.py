@@ -38,6 +38,7 @@ class Config:
     state: Path
     budget_epsilon: float = 10.0
     budget_delta: float = 1e-6
+    max_epsilon_per_study: float = 5.0
     certificate_days: float = 7.0
     long_poll_seconds: float = 30.0
     max_calls: int = 1000
@@ -59,7 +60,7 @@ class Config:
         for key in ("port", "enrol_port"):
             _need(0 <= getattr(self, key) < 65536, f"{key} must lie between 0 and 65535")
         _need(self.port != self.enrol_port or self.port == 0, "port and enrol_port must differ")
-        for key in ("budget_epsilon", "certificate_days", "long_poll_seconds"):
+        for key in ("budget_epsilon", "max_epsilon_per_study", "certificate_days", "long_poll_seconds"):
             value = getattr(self, key)
             _need(math.isfinite(value) and value > 0, f"{key} must be a number above 0")
         _need(0 < self.budget_delta < 1, "budget_delta must lie strictly between 0 and 1")
@@ -77,6 +78,11 @@ class Config:
     def budget(self) -> Cost:
         """All that the federation's data may ever spend."""
         return Cost(micro_rho=micro_rho_for(self.budget_epsilon, self.budget_delta))
+
+    @property
+    def largest_study(self) -> Cost:
+        """The most that one study may reserve: max_epsilon_per_study, at the budget's own delta."""
+        return Cost(micro_rho=micro_rho_for(self.max_epsilon_per_study, self.budget_delta))
 
     @property
     def files(self) -> Files:

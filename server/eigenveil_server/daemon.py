@@ -85,7 +85,7 @@ class Daemon:
             )
             undo.pop_all()
         self.registry = Registry(store, config.federation, clock)
-        self.engine = Engine(self.resources, config.federation, Uploads(config.max_uploads))
+        self.engine = Engine(self.resources, config, Uploads(config.max_uploads))
         self._leaf = Leaf(config, keys, clock)
         self._peers = Peers(self.registry, config.federation, clock)
 
@@ -145,9 +145,11 @@ class Daemon:
     async def stop(self) -> None:
         """Answer the long polls, close the listeners, stop the studies where they are."""
         self.engine.closing = True
-        self.resources.bell.ring()
+        self.resources.work.ring()
+        self.resources.news.ring()
         await self._main.stop(STOP_SECONDS)
         await self._enrol.stop(STOP_SECONDS)
+        await self.resources.finished()
         await self.engine.stop()
         await asyncio.to_thread(self.resources.close)
         self._lock.close()

@@ -68,6 +68,7 @@ CREATE TABLE rounds (
   opened_at INTEGER NOT NULL,
   closed_at INTEGER,
   sealed_at INTEGER,
+  sealed_event BLOB,
   released_at INTEGER,
   absent TEXT NOT NULL DEFAULT '{}',
   PRIMARY KEY (study, round)

@@ -1,31 +1,24 @@
-"""All studies of one coordinator: submit, run, resume, cancel, and what sites find to do."""
+"""All studies of one coordinator: take up, run, resume, cancel, and what sites find to do."""
 
 from __future__ import annotations
 
 import asyncio
-import re
 import sqlite3
-from collections.abc import Collection
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.plan import Plan, make_plan, plan_from_json
-from eigenveil.rehearsal import rehearse
-from eigenveil.study import Study
-from eigenveil.study_toml import parse_study
-from eigenveil.wire import query_to_proto
+from eigenveil.plan import Plan, plan_from_json
 from eigenveil_common import log
-from eigenveil_common.rpc import MESSAGE_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server import changes
+from eigenveil_server.config import Config
 from eigenveil_server.database import audit
 from eigenveil_server.resources import Resources
 from eigenveil_server.run import StudyRun
 from eigenveil_server.states import StudyState
 from eigenveil_server.studies import StoredStudy
+from eigenveil_server.submissions import Submission, first_event, prepare, used
 from eigenveil_server.uploads import Uploads
 
-SUBMISSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-ENVELOPE_BYTES = 64 * 1024  # what a message holds besides the plan and the query
 Place = tuple[str, int]  # a study's digest and a round
 OFFER_AGAIN = 1.0  # seconds after which a round is offered to a site that says it answered it [R5]
 
@@ -33,24 +26,23 @@ OFFER_AGAIN = 1.0  # seconds after which a round is offered to a site that says 
 class Engine:
     """The running studies. `closing` makes every long poll answer at once."""
 
-    def __init__(self, resources: Resources, federation: str, uploads: Uploads) -> None:
+    def __init__(self, resources: Resources, config: Config, uploads: Uploads) -> None:
         self._resources = resources
+        self._config = config
         self.uploads = uploads
-        self._federation = federation
-        self._submitting = asyncio.Lock()
+        self._taking = asyncio.Lock()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._runs: dict[str, StudyRun] = {}
-        self._ended: dict[str, StudyState] = {}
+        self._states: dict[str, StudyState] = {}  # of every study there is
         self.closing = False
 
     async def start(self) -> None:
         """Take up every study where the last process left it."""
         for stored in self._resources.studies.all():
+            self._states[stored.digest] = stored.state
             if stored.state is StudyState.RUNNING:
                 log.event("study-resumed", study=stored.digest)
                 self._launch(stored, await self._resources.compute(plan_from_json, stored.plan_json))
-            else:
-                self._ended[stored.digest] = stored.state
 
     async def stop(self) -> None:
         """Stop driving; every study resumes at the next start."""
@@ -60,82 +52,60 @@ class Engine:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _launch(self, stored: StoredStudy, plan: Plan) -> None:
+        """Drive a running study, unless it is driven already."""
+        digest = stored.digest
+        if digest in self._runs or self._resources.studies.state(digest) is not StudyState.RUNNING:
+            return
         run = StudyRun(stored, plan, self._resources)
-        self._runs[stored.digest] = run
-        self._tasks[stored.digest] = asyncio.create_task(self._drive(run))
+        self._states[digest] = StudyState.RUNNING
+        self._runs[digest] = run
+        self._tasks[digest] = asyncio.create_task(self._drive(run))
 
     async def _drive(self, run: StudyRun) -> None:
-        await run.drive()
-        self._ended[run.digest] = run.state
-        del self._runs[run.digest], self._tasks[run.digest]
+        try:
+            await run.drive()
+        finally:
+            self._states[run.digest] = run.state
+            del self._runs[run.digest], self._tasks[run.digest]
         self.uploads.drop_closed(lambda upload: self.is_open(upload.study, upload.round))
-        self._resources.bell.ring()
+        self._resources.work.ring()
 
     # ------------------------------------------------------------ analysts
 
-    async def submit(
-        self, analyst: str, study_toml: str, submission: str, enrolled: Collection[str]
-    ) -> StoredStudy:
+    async def submit(self, submission: Submission) -> StoredStudy:
         """The study of this submission: a new one, charged for and started, or the one made before.
+
+        Planning changes nothing and may be abandoned; from the lock on, the work is done to its end.
 
         Raises:
             RequestError: the study is refused, does not fit the budget, or the submission was used
                 for another study.
         """
-        if SUBMISSION.fullmatch(submission) is None:
-            raise RequestError(
-                Code.BAD_ARGUMENT,
-                "a submission id has 1 to 64 letters, digits, dots, hyphens or underscores",
-            )
-        async with self._submitting:
-            study = await self._resources.compute(parse_study, study_toml)
-            known = self._resources.studies.by_submission(analyst, submission)
-            if known is not None:
-                await self._resources.compute(_check_same, known, study)
-                return known
-            self._check_sites(study, enrolled)
-            plan, stored = await self._resources.compute(self._new_study, study, analyst, submission)
-            self._launch(stored, plan)
-        log.event("study-submitted", study=stored.digest, analyst=analyst)
-        return stored
+        stored, plan = await self._resources.draft(prepare, submission, self._resources, self._config)
+        return await self._resources.finish(self._take(stored, plan))
 
-    def _check_sites(self, study: Study, enrolled: Collection[str]) -> None:
-        strange = sorted(set(study.federation.sites) - set(enrolled))
-        if strange:
-            raise RequestError(
-                Code.BAD_STUDY,
-                f"not enrolled in {self._federation}: {', '.join(strange)} "
-                f"(enrolled sites: {', '.join(sorted(enrolled)) or 'none'})",
-            )
+    async def _take(self, wanted: StoredStudy, plan: Plan) -> StoredStudy:
+        async with self._taking:
+            known = self._resources.studies.by_submission(wanted.analyst, wanted.submission)
+            if known is not None and known.digest != wanted.digest:
+                raise used(known)
+            if known is None and self._resources.studies.state(wanted.digest) is not None:
+                raise RequestError(
+                    Code.CONFLICT, "another analyst used this submission id for this study; choose another"
+                )
+            if known is None:
+                await self._resources.compute(self._reserve, wanted, plan)
+                log.event("study-submitted", study=wanted.digest, analyst=wanted.analyst)
+            self._launch(known or wanted, plan)
+        return known or wanted
 
-    def _new_study(self, study: Study, analyst: str, submission: str) -> tuple[Plan, StoredStudy]:
-        plan = make_plan(study, federation=self._federation, submission=submission)
-        rounds = _rehearsed(plan)
-        if self._resources.studies.state(plan.digest) is not None:
-            raise RequestError(
-                Code.CONFLICT, "another analyst used this submission id for this study; choose another"
-            )
-        stored = StoredStudy(
-            digest=plan.digest,
-            name=study.name,
-            analyst=analyst,
-            submission=submission,
-            plan_json=plan.to_json(),
-            signature=self._resources.keys.sign_plan(plan.to_json()),
-            micro_rho=plan.micro_rho,
-            expected_rounds=rounds,
-            state=StudyState.RUNNING,
-            failure="",
-            submitted_at=self._resources.clock(),
-        )
-
+    def _reserve(self, stored: StoredStudy, plan: Plan) -> None:
         def insert(change: sqlite3.Connection) -> None:
             stored.insert(change)
-            changes.add_event(change, stored.digest, _first_event(stored))
-            audit(change, stored.submitted_at, "submitted", f"analyst/{analyst}", stored.digest)
+            changes.add_event(change, stored.digest, first_event(stored))
+            audit(change, stored.submitted_at, "submitted", f"analyst/{stored.analyst}", stored.digest)
 
         self._resources.books.reserve(stored.digest, plan.cost, insert)
-        return plan, stored
 
     async def cancel(self, digest: str, analyst: str) -> None:
         """Stop a study of this analyst; what it spent stays spent.
@@ -146,6 +116,8 @@ class Engine:
         stored = self._resources.studies.get(digest)
         if stored.analyst != analyst:
             raise RequestError(Code.NOT_FOUND, f"study {digest[:12]} is not yours to cancel")
+        if stored.state is StudyState.RUNNING and digest not in self._runs:
+            self._launch(stored, await self._resources.draft(plan_from_json, stored.plan_json))
         run, task = self._runs.get(digest), self._tasks.get(digest)
         if run is not None and task is not None:
             run.cancel()
@@ -186,7 +158,7 @@ class Engine:
             if found is not None or waited >= seconds or self.closing:
                 return found or pb.NextWorkResponse()
             left = seconds - waited
-            await self._resources.bell.wait(min(left, OFFER_AGAIN) if answered else left)
+            await self._resources.work.wait(min(left, OFFER_AGAIN) if answered else left)
 
     def _moving(self, site: str, answered: frozenset[Place]) -> frozenset[Place]:
         return frozenset(place for place in answered if self.uploads.moving((*place, site)))
@@ -195,9 +167,9 @@ class Engine:
         self, site: str, known: frozenset[str], answered: frozenset[Place]
     ) -> pb.NextWorkResponse | None:
         ended = [
-            pb.StudyEnd(plan_digest=bytes.fromhex(digest), state=self._ended[digest].proto)
+            pb.StudyEnd(plan_digest=bytes.fromhex(digest), state=self._end_of(digest))
             for digest in sorted(known)
-            if digest in self._ended
+            if self._states.get(digest) is not StudyState.RUNNING
         ]
         for run in self._runs.values():
             offer = run.offer(site, answered)
@@ -211,32 +183,7 @@ class Engine:
                 )
         return pb.NextWorkResponse(ended=ended) if ended else None
 
-
-def _check_same(known: StoredStudy, study: Study) -> None:
-    if known.plan.study != study:
-        raise RequestError(
-            Code.CONFLICT,
-            f"submission {known.submission} made another study before; choose a new submission id",
-        )
-
-
-def _rehearsed(plan: Plan) -> int:
-    """How many rounds the plan expects to ask; refuses one whose questions do not fit a message."""
-    queries = rehearse(plan)
-    largest = max(query_to_proto(query).ByteSize() for query in queries)
-    if largest + len(plan.to_json()) + ENVELOPE_BYTES > MESSAGE_BYTES:
-        raise RequestError(
-            Code.OVERFLOW,
-            f"a question of this study has {largest} bytes, and a message holds {MESSAGE_BYTES} with "
-            "the plan; ask for fewer components or columns",
-        )
-    return len(queries)
-
-
-def _first_event(stored: StoredStudy) -> pb.StudyEvent:
-    return pb.StudyEvent(
-        state=pb.STUDY_STATE_RUNNING,
-        round_state="planned",
-        micro_rho=stored.micro_rho,
-        expected_rounds=stored.expected_rounds,
-    )
+    def _end_of(self, digest: str) -> pb.StudyState.ValueType:
+        """UNSPECIFIED for a study that this coordinator has never heard of, or has forgotten [R5]."""
+        state = self._states.get(digest)
+        return pb.STUDY_STATE_UNSPECIFIED if state is None else state.proto

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NoReturn, TypeVar
 
 import grpc
@@ -44,6 +44,7 @@ ROLES: Mapping[str, frozenset[Role]] = {
     "GetRelease": SITE | ANALYST,
 }
 CALLER: ContextVar[Identity] = ContextVar("caller")
+_ADMISSION: ContextVar[Callable[[], object]] = ContextVar("admission")
 
 Context = grpc.aio.ServicerContext[Any, Any]
 DETAIL_LENGTH = 2000  # metadata is limited
@@ -52,6 +53,15 @@ Q = TypeVar("Q")
 A = TypeVar("A")
 Admit = Callable[[str, Context], str]
 MOST_CALLS_OF_ONE = 64  # in progress at a time, so that one caller cannot take all of them
+
+
+def still_admitted() -> None:
+    """Refuse a caller who was shut out after this call began; for calls that wait before they tell.
+
+    Raises:
+        PeerError: code `identity`.
+    """
+    _ADMISSION.get()()
 
 
 class Gate(grpc.aio.ServerInterceptor):
@@ -83,7 +93,7 @@ class Gate(grpc.aio.ServerInterceptor):
     def _unary(self, method: str, call: Callable[[Q, Context], Awaitable[A]]) -> Any:
         async def guarded(request: Q, context: Context) -> A:
             try:
-                with self._place(self._admit(method, context)):
+                with self._admitted(method, context):
                     return await call(request, context)
             except Exception as problem:  # noqa: BLE001 - each is logged and answered below
                 await self._refuse(method, context, problem)
@@ -93,7 +103,7 @@ class Gate(grpc.aio.ServerInterceptor):
     def _stream(self, method: str, call: Callable[[Q, Context], AsyncIterator[A]]) -> Any:
         async def guarded(request: Q, context: Context) -> AsyncIterator[A]:
             try:
-                with self._place(self._admit(method, context)):
+                with self._admitted(method, context):
                     async for answer in call(request, context):
                         yield answer
             except Exception as problem:  # noqa: BLE001 - each is logged and answered below
@@ -102,7 +112,9 @@ class Gate(grpc.aio.ServerInterceptor):
         return guarded
 
     @contextmanager
-    def _place(self, caller: str) -> Iterator[None]:
+    def _admitted(self, method: str, context: Context) -> Iterator[None]:
+        _ADMISSION.set(partial(self._admit, method, context))
+        caller = self._admit(method, context)
         if self._calls[caller] >= MOST_CALLS_OF_ONE:
             raise RequestError(
                 Code.NOT_READY, f"{MOST_CALLS_OF_ONE} calls of yours are in progress; try again later"

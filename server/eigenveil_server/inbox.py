@@ -12,6 +12,7 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.ints import IntArray
 from eigenveil.query import Query
 from eigenveil.study import Federation
+from eigenveil_server.states import shown
 from eigenveil_server.studies import Answers
 
 LATE = "no answer by the deadline"
@@ -31,8 +32,9 @@ class DifferentAnswer(RequestError):
 class Inbox:
     """What sites sent for `query`. `earlier` is what they sent before this process started.
 
-    A contribution counts once it is `confirmed`, that is, once its HMAC is durable. `ready` is set
-    when nobody is awaited any more, or when the round cannot succeed whoever still answers.
+    Whoever's values are here at the close is in: the close stores the HMACs that are not stored yet.
+    `ready` is set when nobody is awaited any more, or when the round cannot succeed whoever still
+    answers.
     """
 
     def __init__(self, query: Query, federation: Federation, earlier: Answers) -> None:
@@ -42,18 +44,20 @@ class Inbox:
         self._macs = dict(earlier.macs)
         self._declined = dict(earlier.declined)
         self._values: dict[str, IntArray] = {}
-        self._confirmed: set[str] = set()
+        self._answered: set[str] = set()
+        self._stored = set(earlier.declined)
         self._closed = False
+        self._settled = asyncio.Event()
         self._look()
 
     def wants(self, site: str) -> bool:
         """Whether `site` is invited and has neither answered nor declined."""
-        awaited = site not in self._values and site not in self._declined
+        awaited = site not in self._answered and site not in self._declined
         return not self._closed and awaited and site in self._federation.sites
 
     def holds(self, site: str) -> bool:
-        """Whether the contribution of `site` counts already."""
-        return site in self._confirmed
+        """Whether what `site` said is durably known."""
+        return site in self._stored
 
     def put(self, site: str, mac: bytes, values: IntArray) -> bool:
         """Take a validated contribution; whether the same one was here before.
@@ -64,7 +68,7 @@ class Inbox:
         """
         if self._macs.get(site, mac) != mac:
             raise DifferentAnswer(site, self.query.round)
-        if site in self._confirmed:
+        if site in self._answered:
             return True
         if self._closed:
             raise closed(site, self.query.round)
@@ -75,50 +79,64 @@ class Inbox:
         repeated = site in self._macs
         self._macs[site] = mac
         self._values[site] = values
+        self._answered.add(site)
+        self._look()
         return repeated
 
-    def confirm(self, site: str) -> None:
-        """The contribution of `site` is durably known.
+    def stored(self, site: str) -> None:
+        """What `site` said is durably known."""
+        self._stored.add(site)
+
+    async def stored_by_close(self, site: str) -> None:
+        """Wait for the close, which stores what is here.
 
         Raises:
-            RequestError: code `conflict`: the round was closed meanwhile.
+            RequestError: code `conflict`: the round ended without one.
         """
-        if self._closed:
+        await self._settled.wait()
+        if site not in self._stored:
             raise closed(site, self.query.round)
-        self._confirmed.add(site)
-        self._look()
 
-    def decline(self, site: str, reason: str) -> bool:
-        """Note that `site` will not answer; False if it had said so before.
+    def decline(self, site: str, reason: str) -> None:
+        """Note that `site` will not answer.
 
         Raises:
             RequestError: code `conflict`: it answered already, or the round is closed.
         """
         if site in self._declined:
-            return False
+            return
         if self._closed:
             raise closed(site, self.query.round)
-        if site in self._values or site in self._confirmed:
+        if site in self._answered:
             raise RequestError(Code.CONFLICT, f"site {site} answered round {self.query.round} already")
         self._declined[site] = reason
         self._look()
-        return True
 
     def close(self) -> Mapping[str, IntArray]:
         """Freeze the set of sites; the values of those whose records are in."""
         self._closed = True
-        return {site: self._values[site] for site in sorted(self._confirmed)}
+        return {site: self._values[site] for site in sorted(self._values)}
+
+    def macs(self) -> dict[str, bytes]:
+        """HMACs of the contributions that are in."""
+        return {site: self._macs[site] for site in sorted(self._answered)}
+
+    def settle(self, *, durable: bool) -> None:
+        """The close is over; `durable` says whether it stored what is here."""
+        if durable:
+            self._stored |= self._answered
+        self._settled.set()
 
     def forget(self) -> None:
         """Drop the values: the sum is sealed, and nobody needs them any more."""
         self._values.clear()
 
     def absent(self) -> dict[str, str]:
-        """Invited sites whose records are not in, and why."""
+        """Invited sites whose records are not in, and what analysts are told of it."""
         return {
-            site: f"declined: {self._declined[site]}" if site in self._declined else LATE
+            site: ": ".join(shown(self._declined[site])) if site in self._declined else LATE
             for site in self._federation.sites
-            if site not in self._confirmed
+            if site not in self._answered
         }
 
     def statuses(self) -> dict[str, str]:
@@ -127,8 +145,8 @@ class Inbox:
 
     def _status(self, site: str) -> str:
         if site in self._declined:
-            return f"declined:{self._declined[site]}"
-        if site in self._confirmed or (site in self._values and not self._closed):
+            return ":".join(shown(self._declined[site]))
+        if site in self._answered:
             return "answered"
         return "absent" if self._closed else "waiting"
 
@@ -136,7 +154,7 @@ class Inbox:
         federation = self._federation
         left = [site for site in federation.sites if site not in self._declined]
         hopeless = len(left) < federation.least or any(s in self._declined for s in federation.required)
-        if hopeless or all(site in self._confirmed for site in left):
+        if hopeless or all(site in self._answered for site in left):
             self.ready.set()
 
 

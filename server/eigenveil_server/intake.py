@@ -60,7 +60,7 @@ class Intake:
             await self._alarm(run, site, round)
             raise
         if not inbox.holds(site):
-            await self._store(run, inbox, site, mac)
+            await self._resources.finish(self._store(run, inbox, site, mac))
         return repeated
 
     async def _check(self, query: Query, contribution: Contribution, max_records: int, claimed: str) -> None:
@@ -88,10 +88,13 @@ class Intake:
             changes.add_answer(connection, study, round, site, mac)
             changes.add_event(connection, study, event)
 
-        await self._resources.writer.write(change)
-        inbox.confirm(site)
         log.event("answered", study=study, round=round, site=site)
-        self._resources.bell.ring()
+        if inbox.ready.is_set():  # nobody is awaited any more: one transaction stores this and closes
+            await inbox.stored_by_close(site)
+            return
+        await self._resources.writer.write(change)
+        inbox.stored(site)
+        self._resources.news.ring()
 
     async def _alarm(self, run: StudyRun, site: str, round: int) -> None:
         log.event("different-second-answer", logging.ERROR, study=run.digest, round=round, site=site)
@@ -107,17 +110,23 @@ class Intake:
             RequestError: the round is not open, or the site answered it.
         """
         inbox = self._inbox(run, site, round)
-        if not inbox.decline(site, reason):
-            return
-        study, event = run.digest, run.answered_event()
+        inbox.decline(site, reason)
+        if not inbox.holds(site):
+            await self._resources.finish(self._store_decline(run, inbox, site, reason))
+
+    async def _store_decline(self, run: StudyRun, inbox: Inbox, site: str, reason: str) -> None:
+        study, round = run.digest, inbox.query.round
+        event, at = run.answered_event(), self._resources.clock()
 
         def change(connection: sqlite3.Connection) -> None:
             changes.add_decline(connection, study, round, site, reason)
             changes.add_event(connection, study, event)
+            audit(connection, at, "declined", f"site/{site}", f"study {study} round {round}: {reason}")
 
         await self._resources.writer.write(change)
+        inbox.stored(site)
         log.event("declined", study=study, round=round, site=site, reason=reason)
-        self._resources.bell.ring()
+        self._resources.news.ring()
 
 
 def invited(plan: Plan, site: str) -> None:

@@ -1,4 +1,4 @@
-"""The barrier's durable memory of one round: charge with the close, seal with its event."""
+"""The barrier's durable memory of one round: charge with the close, then the seal."""
 
 from __future__ import annotations
 
@@ -18,31 +18,44 @@ from eigenveil_server.studies import Studies
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundJournal:
-    """`eigenveil.barrier.Journal` of one round; two transactions, each durable on return."""
+    """`eigenveil.barrier.Journal` of one round; two transactions, each durable on return.
+
+    `macs` are the HMACs of the contributions that are in. `sealed` is for watchers, but only once the
+    round is released: when a seal was done tells how long the noise took.
+    """
 
     study: str
+    macs: Mapping[str, bytes]
     absent: Mapping[str, str]
     closed_at: int
+    closed_event: pb.StudyEvent
     sealed_event: pb.StudyEvent
     books: Books
     studies: Studies
     database: Database
     clock: Clock
 
+    def close(self, query: Query) -> None:
+        """Freeze the set of sites and spend the price, in one transaction. An answer that arrived last
+        is stored here, too."""
+
+        def close(change: sqlite3.Connection) -> None:
+            for site, mac in self.macs.items():
+                changes.add_answer(change, self.study, query.round, site, mac)
+            changes.close_round(change, query, self.absent, self.closed_at)
+            changes.add_event(change, self.study, self.closed_event)
+
+        self.books.charge(query, close)
+
     def sealed(self, round: int) -> Release | None:
         """The stored release of a round, if any."""
         return self.studies.sealed(self.study, round)
 
     def charge(self, query: Query) -> None:
-        """Spend the price and freeze the set of sites, in one transaction."""
-
-        def close(change: sqlite3.Connection) -> None:
-            changes.close_round(change, query, self.absent, self.closed_at)
-
-        self.books.charge(query, close)
+        """No effect after `close`, which charged the same."""
+        self.books.charge(query)
 
     def seal(self, release: Release) -> None:
         """Store the release; it can never change afterwards."""
         with self.database.transaction() as change:
-            changes.seal_round(change, self.study, release, self.clock())
-            changes.add_event(change, self.study, self.sealed_event)
+            changes.seal_round(change, self.study, release, self.clock(), self.sealed_event)

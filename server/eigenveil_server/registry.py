@@ -36,36 +36,46 @@ class Registry:
         self._federation = federation
         self._clock = clock
 
-    def new_token(self, role: Role, name: str, valid_ms: int) -> str:
-        """A one-time token; only its hash is kept.
+    def new_token(self, role: Role, name: str, valid_ms: int, *, lift_denial: bool = False) -> str:
+        """A one-time token; only its hash is kept. Unused ones of the same identity stop working.
 
         Raises:
             PeerError: `name` is not a name.
+            RequestError: it is on the deny-list; only `lift_denial` takes it off.
         """
         Identity(federation=self._federation, role=role, name=name)
         token = secrets.token_urlsafe(TOKEN_BYTES)
-        now = self._clock()
+        now, who = self._clock(), (role.value, name)
         with self._store.writer.transaction() as change:
+            if _denied(change, who) and not lift_denial:
+                raise RequestError(
+                    Code.CONFLICT,
+                    f"{'/'.join(who)} is on the deny-list; to let it in again, add --lift-denial",
+                )
+            _void_tokens(change, who)
             change.execute(
                 "INSERT INTO tokens (hash, role, name, expires_at) VALUES (?, ?, ?, ?)",
-                (_hash(token.encode()), role.value, name, now + valid_ms),
+                (_hash(token.encode()), *who, now + valid_ms),
             )
-            change.execute("DELETE FROM denied WHERE (role, name) = (?, ?)", (role.value, name))
-            audit(change, now, "token", f"{role.value}/{name}")
+            change.execute("DELETE FROM denied WHERE (role, name) = (?, ?)", who)
+            audit(change, now, "token", "/".join(who))
         return token
 
     def enrol(self, token: str, csr_der: bytes, authority: Authority, days: float) -> bytes:
         """The certificate (PEM) that the token is good for; the same request again gets the same one.
 
         Raises:
-            PeerError: code `identity`: the token is unknown, expired, or was used with another key.
+            PeerError: code `identity`: the token is unknown, expired, or was used with another key, or
+                its name is on the deny-list.
             RequestError: the certificate request is refused.
         """
         key = requested_key(csr_der)
         with self._store.writer.transaction() as change:
             row = change.execute("SELECT * FROM tokens WHERE hash = ?", (_hash(token.encode()),)).fetchone()
             if row is None:
-                raise _refused("the token is unknown; ask the operator for a join file")
+                raise _refused("the token is unknown or was replaced; ask the operator for a join file")
+            if _denied(change, (row["role"], row["name"])):
+                raise _refused(f"{row['role']}/{row['name']} is on the deny-list; speak to the operator")
             if row["csr_hash"] is not None:
                 return _again(row, csr_der)
             if self._clock() >= row["expires_at"]:
@@ -92,15 +102,16 @@ class Registry:
         audit(change, self._clock(), "enrolled", "/".join(who), fingerprint(issued))
 
     def deny(self, role: Role, name: str) -> None:
-        """Refuse every further call of this identity, from now on, until it gets a new token.
+        """Refuse every further message of this identity, from now on, and void its unused tokens.
 
         Raises:
-            RequestError: nobody of that name has enrolled.
+            RequestError: nobody of that name has enrolled or was invited.
         """
         who = (role.value, name)
         with self._store.writer.transaction() as change:
-            if not change.execute("SELECT 1 FROM certificates WHERE (role, name) = (?, ?)", who).fetchall():
-                raise RequestError(Code.NOT_FOUND, f"no {role.value} named {name} has enrolled")
+            if not _known(change, who):
+                raise RequestError(Code.NOT_FOUND, f"no {role.value} named {name} has enrolled or was invited")
+            _void_tokens(change, who)
             change.execute("INSERT OR REPLACE INTO denied VALUES (?, ?, ?)", (*who, self._clock()))
             change.execute("UPDATE certificates SET superseded = 1 WHERE (role, name) = (?, ?)", who)
             audit(change, self._clock(), "denied", "/".join(who))
@@ -141,6 +152,21 @@ class Registry:
             Enrolled(role=r["role"], name=r["name"], expires_at=r["expires_at"], denied=bool(r["denied"]))
             for r in rows
         ]
+
+
+def _denied(change: sqlite3.Connection, who: tuple[str, str]) -> bool:
+    return bool(change.execute("SELECT 1 FROM denied WHERE (role, name) = (?, ?)", who).fetchall())
+
+
+def _known(change: sqlite3.Connection, who: tuple[str, str]) -> bool:
+    tables = ("certificates", "tokens")
+    found = (change.execute(f"SELECT 1 FROM {table} WHERE (role, name) = (?, ?)", who) for table in tables)
+    return any(rows.fetchall() for rows in found)
+
+
+def _void_tokens(change: sqlite3.Connection, who: tuple[str, str]) -> None:
+    """An unused token may have leaked; a used one is kept, to answer its own request again."""
+    change.execute("DELETE FROM tokens WHERE (role, name) = (?, ?) AND csr_hash IS NULL", who)
 
 
 def _hash(data: bytes) -> bytes:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import NoReturn, ParamSpec, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
-from eigenveil.errors import InternalError
+from eigenveil.errors import Code, InternalError
 from eigenveil.noise import NoiseSource
 from eigenveil_server.bell import Bell
 from eigenveil_server.books import Books
@@ -29,19 +29,23 @@ NOISE_THREADS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """Storage, secrets, threads and the bell. `fatal` ends the process when the disk fails."""
+    """Storage, secrets, threads and two bells: `work` rings for sites, `news` for whoever watches.
+    `fatal` ends the process when the disk fails."""
 
     keys: Keys
     store: Store
     studies: Studies
     books: Books
     writer: Writer
-    bell: Bell
+    work: Bell
+    news: Bell
     clock: Clock
     noise: NoiseSource
     arithmetic: ThreadPoolExecutor
     draws: ThreadPoolExecutor
+    drafts: ThreadPoolExecutor
     fatal: Fatal
+    _unfinished: set[asyncio.Task[Any]] = field(default_factory=set)
 
     @classmethod
     def of(
@@ -59,11 +63,13 @@ class Resources:
             studies=Studies(store.reader),
             books=Books(store.writer, config.budget, clock),
             writer=Writer(store.writer),
-            bell=Bell(),
+            work=Bell(),
+            news=Bell(),
             clock=clock,
             noise=noise,
             arithmetic=ThreadPoolExecutor(ARITHMETIC_THREADS, thread_name_prefix="arithmetic"),
             draws=ThreadPoolExecutor(NOISE_THREADS, thread_name_prefix="noise"),
+            drafts=ThreadPoolExecutor(1, thread_name_prefix="drafts"),
             fatal=fatal,
         )
 
@@ -72,8 +78,34 @@ class Resources:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.arithmetic, lambda: work(*args, **kwargs))
 
+    async def draft(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Read or plan what an analyst wrote: one wish at a time, on a thread that no round needs."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self.drafts, lambda: work(*args, **kwargs))
+
+    async def finish(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do `work` to its end, even when the call that asked for it is cancelled: a change that is on
+        its way to the disk must not be forgotten here. A storage error ends the process."""
+        task = asyncio.create_task(self._whole(work))
+        self._unfinished.add(task)
+        task.add_done_callback(self._unfinished.discard)
+        return await asyncio.shield(task)
+
+    async def _whole(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            return await work
+        except InternalError as problem:
+            if problem.code is Code.STORAGE:
+                self.fatal(problem)
+            raise
+
+    async def finished(self) -> None:
+        """Wait for every `finish` under way, also those that nobody waits for any more."""
+        await asyncio.gather(*self._unfinished, return_exceptions=True)
+
     def close(self) -> None:
         """Wait for what is under way, then close the database."""
+        self.drafts.shutdown(cancel_futures=True)
         self.arithmetic.shutdown()
         self.draws.shutdown(cancel_futures=True)
         self.writer.close()

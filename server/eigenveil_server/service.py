@@ -26,18 +26,18 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorServicer
 from eigenveil_server.config import Config
 from eigenveil_server.engine import Engine
-from eigenveil_server.gate import CALLER, Context
+from eigenveil_server.gate import CALLER, Context, still_admitted
 from eigenveil_server.intake import Intake, invited
 from eigenveil_server.registry import Registry
 from eigenveil_server.resources import Resources
 from eigenveil_server.states import StudyState, decline_word
 from eigenveil_server.studies import StoredStudy
+from eigenveil_server.submissions import Submission
 from eigenveil_server.uploads import Upload
 
 RELEASE_PART_BYTES = 3 * 2**20
 MOST_LISTED = 4096  # plans or rounds that one NextWork may name
 LARGEST_ROW = 2**63 - 1
-MOST_DRAFTS = 2  # explained at a time, so that threads are left for the rounds
 DRAFT = "draft"  # the submission of a plan that is only explained
 
 
@@ -52,7 +52,6 @@ class Service(CoordinatorServicer):
         self._intake = Intake(resources)
         self._uploads = engine.uploads
         self._watches = 0
-        self._drafts = asyncio.Semaphore(MOST_DRAFTS)
 
     async def Hello(self, request: pb.HelloRequest, context: Context) -> pb.HelloResponse:
         """Version, clock and limits [R3]."""
@@ -82,12 +81,14 @@ class Service(CoordinatorServicer):
         """The next open round for this site, at once or when it opens [R5]."""
         if max(len(request.known_plans), len(request.answered)) > MOST_LISTED:
             raise PeerError(Code.PROTOCOL, f"at most {MOST_LISTED} plans or rounds may be named")
-        return await self._engine.next_work(
+        found = await self._engine.next_work(
             CALLER.get().name,
             frozenset(digest_from_bytes(digest) for digest in request.known_plans),
             frozenset((digest_from_bytes(one.plan_digest), one.round) for one in request.answered),
             self._config.long_poll_seconds,
         )
+        still_admitted()
+        return found
 
     async def Contribute(self, request: pb.ContributeRequest, context: Context) -> pb.ContributeResponse:
         """An answer of up to 1 MiB [R7]."""
@@ -165,21 +166,24 @@ class Service(CoordinatorServicer):
 
     async def SubmitStudy(self, request: pb.SubmitStudyRequest, context: Context) -> pb.SubmitStudyResponse:
         """Start a study, once for each submission [R10]."""
-        stored = await self._engine.submit(
-            CALLER.get().name, request.study_toml, request.submission, self._registry.sites()
+        submission = Submission(
+            analyst=CALLER.get().name,
+            id=request.submission,
+            study_toml=request.study_toml,
+            enrolled=self._registry.sites(),
         )
+        stored = await self._engine.submit(submission)
         return pb.SubmitStudyResponse(
             plan_digest=bytes.fromhex(stored.digest),
             plan=stored.signed_plan,
-            warnings=await self._resources.compute(_warnings, stored),
+            warnings=await self._resources.draft(_warnings, stored),
         )
 
     async def ExplainStudy(
         self, request: pb.ExplainStudyRequest, context: Context
     ) -> pb.ExplainStudyResponse:
         """What a study would ask, reveal and cost; charges nothing."""
-        async with self._drafts:
-            explained = await self._resources.compute(self._explain, request.study_toml)
+        explained = await self._resources.draft(self._explain, request.study_toml)
         return pb.ExplainStudyResponse(explanation_json=explained)
 
     def _explain(self, study_toml: str) -> str:
@@ -224,13 +228,15 @@ class Service(CoordinatorServicer):
             running = self._resources.studies.state(digest) is StudyState.RUNNING
             events = self._resources.studies.events(digest, after)
             for event in events:
+                still_admitted()
                 yield event
                 after = event.sequence
             if events:
                 continue
             if not running or self._engine.closing:
                 return
-            await self._resources.bell.wait(self._config.long_poll_seconds)
+            await self._resources.news.wait(self._config.long_poll_seconds)
+            still_admitted()
 
     async def CancelStudy(self, request: pb.CancelStudyRequest, context: Context) -> pb.CancelStudyResponse:
         """Stop a study; what it spent stays spent."""
@@ -242,7 +248,7 @@ class Service(CoordinatorServicer):
         digest = digest_from_bytes(request.plan_digest)
         stored = self._resources.studies.get(digest)
         if CALLER.get().role is Role.SITE:
-            invited(stored.plan, CALLER.get().name)
+            invited(await self._resources.compute(lambda: stored.plan), CALLER.get().name)
         data = self._resources.studies.release_json(digest)
         if data is None:
             raise _no_release(stored)

@@ -32,6 +32,7 @@ class Layout:
     enrol_port: int
     budget_epsilon: float
     budget_delta: float
+    max_epsilon_per_study: float = 5.0
 
     @property
     def toml(self) -> bytes:
@@ -45,6 +46,7 @@ class Layout:
             'state = "."',
             f"budget_epsilon = {self.budget_epsilon!r}",
             f"budget_delta = {self.budget_delta!r}",
+            f"max_epsilon_per_study = {self.max_epsilon_per_study!r}",
         ]
         return ("\n".join(lines) + "\n").encode()
 
@@ -60,6 +62,7 @@ class Layout:
             state=self.folder.resolve(),
             budget_epsilon=self.budget_epsilon,
             budget_delta=self.budget_delta,
+            max_epsilon_per_study=self.max_epsilon_per_study,
         )
 
 
@@ -103,18 +106,23 @@ def existing_store(config: Config) -> Store:
     return open_store(config.files.database)
 
 
-def join_file(config: Config, role: Role, name: str, valid_ms: int, out: Path | None) -> dict[str, Any]:
+def join_file(
+    config: Config, role: Role, name: str, valid_ms: int, out: Path | None, *, lift_denial: bool = False
+) -> dict[str, Any]:
     """Make a one-time token and all that its holder needs to enrol; also written to `out`, if given.
 
     Raises:
         PeerError: `name` is not a name.
-        RequestError: `out` exists already.
+        RequestError: `out` exists already, or `name` is on the deny-list and is to stay there.
     """
     if out is not None and out.exists():
         raise RequestError(Code.CONFLICT, f"{out} exists already; name another file")
     store = existing_store(config)
-    token = Registry(store, config.federation, unix_ms).new_token(role, name, valid_ms)
-    store.close()
+    try:
+        registry = Registry(store, config.federation, unix_ms)
+        token = registry.new_token(role, name, valid_ms, lift_denial=lift_denial)
+    finally:
+        store.close()
     host = f"[{config.host}]" if ":" in config.host else config.host
     join = {
         "token": token,
@@ -131,10 +139,10 @@ def join_file(config: Config, role: Role, name: str, valid_ms: int, out: Path | 
 
 
 def deny_identity(config: Config, role: Role, name: str) -> None:
-    """Put an identity on the deny-list; a serving coordinator heeds it from the next call on.
+    """Put an identity on the deny-list; a serving coordinator heeds it from the next message on.
 
     Raises:
-        RequestError: nobody of that name has enrolled.
+        RequestError: nobody of that name has enrolled or was invited.
     """
     store = existing_store(config)
     try:

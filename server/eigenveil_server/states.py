@@ -39,6 +39,10 @@ DECLINES: dict[int, str] = {
 }
 
 
+# Whether any other reason holds can depend on records, so nobody beyond the operator is told which.
+SHOWN = frozenset({"policy", "budget", "protocol"})
+
+
 def decline_word(reason: int) -> str:
     """The word for an enumerated reason.
 
@@ -48,3 +52,8 @@ def decline_word(reason: int) -> str:
     if reason not in DECLINES:
         raise PeerError(Code.PROTOCOL, f"decline reason {reason} is unknown here; send a known one")
     return DECLINES[reason]
+
+
+def shown(declined: str) -> tuple[str, ...]:
+    """What analysts are told of a site that declined: nothing of a reason that its records may decide."""
+    return ("declined", declined) if declined in SHOWN else ("declined",)

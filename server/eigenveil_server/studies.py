@@ -45,7 +45,16 @@ class StoredStudy:
         return pb.SignedPlan(plan_json=self.plan_json, signature=self.signature)
 
     def insert(self, change: sqlite3.Connection) -> None:
-        """Store it."""
+        """Store it.
+
+        Raises:
+            RequestError: code `conflict`: this analyst used the submission before.
+        """
+        taken = "SELECT 1 FROM studies WHERE (analyst, submission) = (?, ?)"
+        if change.execute(taken, (self.analyst, self.submission)).fetchall():
+            raise RequestError(
+                Code.CONFLICT, f"submission {self.submission} was used before; choose a new submission id"
+            )
         change.execute(
             "INSERT INTO studies (digest, name, analyst, submission, plan, signature, micro_rho, "
             "expected_rounds, state, submitted_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -32,10 +31,10 @@ from eigenveil.plan import Plan, make_plan
 from eigenveil.query import Query
 from eigenveil.study import Algorithm, Column, Federation, Study
 from eigenveil.wire import query_to_proto
-from eigenveil_client import records
 from eigenveil_client.identity_store import load_identity
 from eigenveil_client.site_config import SiteConfig
 from eigenveil_client.site_daemon import SiteDaemon
+from eigenveil_client.site_service import Reader
 from eigenveil_client.site_store import SiteStore
 from eigenveil_client.site_worker import SIGNATURE_DOMAIN, SiteWorker
 from eigenveil_common.files import write_secret
@@ -136,7 +135,7 @@ def a_study(**changes: object) -> Study:
     )
     values: dict[str, object] = {
         "name": "a-study", "epsilon": 1.0, "delta": 1e-6, "components": 1,
-        "algorithm": Algorithm.GAUSS_COV, "max_records": 10_000,
+        "algorithm": Algorithm.GAUSS_COV, "max_records": 100_000,
     }  # fmt: skip
     return Study(columns=columns, federation=federation, **(values | changes))  # type: ignore[arg-type]
 
@@ -270,7 +269,7 @@ class Stage:
 
     def worker(self, store: SiteStore) -> SiteWorker:
         identity = load_identity(self.config.identity)
-        return SiteWorker(identity, self.config.policy, store, partial(records.load, self.config.records))
+        return SiteWorker(identity, self.config.policy, store, Reader(self.config.records))
 
     def signed(self, plan: Plan) -> pb.SignedPlan:
         return self.authority.sign(plan.to_json())

@@ -15,7 +15,8 @@ from tests.site.support import SITE, a_plan, a_study
 def a_policy(**changes: object) -> Policy:
     values: dict[str, object] = {
         "columns": ("*",), "algorithms": ("gauss-cov", "dp-pca"), "max_epsilon_per_study": 2.0,
-        "max_delta": 1e-5, "minimum_records": 30, "budget_epsilon": 10.0, "budget_delta": 1e-6,
+        "max_delta": 1e-5, "minimum_records": 30, "maximum_records": 50_000, "person_column": "",
+        "sites_per_person": 1, "budget_epsilon": 10.0, "budget_delta": 1e-6,
     }  # fmt: skip
     return Policy(**(values | changes))  # type: ignore[arg-type]
 
@@ -33,6 +34,37 @@ def test_a_plan_within_the_rules_passes_all_of_them() -> None:
         ("algorithms", {"algorithms": ("dp-pca",)}, {}, "gauss-cov; allowed: dp-pca"),
         ("max_epsilon_per_study", {}, {"epsilon": 2.5}, "epsilon 2.5; at most 2"),
         ("max_delta", {}, {"delta": 1e-4}, "delta 0.0001; at most 1e-05"),
+        (
+            "minimum_records",
+            {},
+            {"federation": Federation(sites=(SITE,), minimum_cohort=31)},
+            "minimum_cohort 31; at most 30: lower it in the study, or raise the site's minimum_records",
+        ),
+        (
+            "maximum_records",
+            {},
+            {"max_records": 49_999},
+            "max_records 49999; at least 50000: raise it in the study",
+        ),
+        (
+            "person_column",
+            {},
+            {"person_column": "diagnosis"},
+            "the study says a person is a value of column 'diagnosis', the site every row is another person",
+        ),
+        (
+            "person_column",
+            {"person_column": "patient"},
+            {},
+            "the study says every row is another person, the site a person is a value of column 'patient'",
+        ),
+        (
+            "person_column",
+            {"person_column": "patient", "columns": ("a", "b", "c")},
+            {"person_column": "Patient"},
+            "both must say the same",
+        ),
+        ("sites_per_person", {"sites_per_person": 3}, {"max_sites_per_person": 2}, "2; at least 3: raise it"),
     ],
 )
 def test_each_rule_refuses(
@@ -48,19 +80,23 @@ def test_each_rule_refuses(
     assert words in str(caught.value)
 
 
-def test_the_larger_minimum_holds_and_the_number_is_not_told() -> None:
-    policy = a_policy(minimum_records=30)
-    strict = a_plan(a_study(federation=Federation(sites=(SITE,), minimum_cohort=100)))
-    assert policy.minimum(a_plan()) == 30
-    assert policy.minimum(strict) == 100
-    policy.require_enough(30, a_plan())
-    with pytest.raises(RequestError) as caught:
-        policy.require_enough(97, strict)
-    assert caught.value.code is Code.TOO_FEW_RECORDS
-    assert "97" not in str(caught.value)
-    with pytest.raises(RequestError, match="max_records") as caught:
-        policy.require_enough(10_001, a_plan())
-    assert "10001" not in str(caught.value)
+def test_the_limits_of_the_site_and_of_the_study_may_be_equal() -> None:
+    federation = Federation(sites=(SITE,), minimum_cohort=30)
+    study = a_study(
+        federation=federation, max_records=50_000, person_column="patient", max_sites_per_person=2
+    )
+    a_policy(person_column="patient", sites_per_person=2).require(a_plan(study))
+
+
+def test_the_site_counts_against_its_own_numbers_and_tells_no_count() -> None:
+    policy = a_policy(minimum_records=30, maximum_records=10_000)
+    policy.require_enough(30)
+    policy.require_enough(10_000)
+    for records, code in [(29, Code.TOO_FEW_RECORDS), (10_001, Code.POLICY)]:
+        with pytest.raises(RequestError) as caught:
+            policy.require_enough(records)
+        assert caught.value.code is code
+        assert str(records) not in str(caught.value)
 
 
 def test_the_budget_is_the_rho_that_the_pair_allows() -> None:
@@ -73,7 +109,8 @@ def test_the_budget_is_the_rho_that_the_pair_allows() -> None:
         {"columns": ()}, {"algorithms": ()}, {"algorithms": ("oja",)}, {"minimum_records": 0},
         {"max_delta": 0.0}, {"max_delta": 1.0}, {"budget_delta": float("nan")},
         {"max_epsilon_per_study": float("inf")}, {"max_epsilon_per_study": float("nan")},
-        {"budget_epsilon": -1.0},
+        {"budget_epsilon": -1.0}, {"maximum_records": 29}, {"maximum_records": 2**31 + 1},
+        {"sites_per_person": 0}, {"sites_per_person": 1001},
     ],
 )  # fmt: skip
 def test_values_that_cannot_be_meant_are_refused(changes: dict[str, object]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -165,6 +166,91 @@ def test_every_row_needs_a_person(tmp_path: Path) -> None:
     path = csv(tmp_path, "person,a,b,c\nx,1,2,3\n ,1,2,3\n")
     with pytest.raises(RequestError, match="column 'person', line 3: no person is named"):
         records.load(path, a_study(person_column="person"))
+
+
+@pytest.mark.parametrize("cell", ["n.a.", ">500", "inf", "-Infinity", "1e999", "0x10", "1,5", "7 8", "½"])
+@pytest.mark.parametrize("rule", list(Missing))
+def test_a_cell_that_is_no_number_is_missing_where_the_caller_says_so(
+    tmp_path: Path, cell: str, rule: Missing
+) -> None:
+    columns = tuple(Column(name=n, unit="mmol/L", lower=0, upper=10, fill=7) for n in "abc")
+    study = a_study(columns=columns, missing=rule)
+    lines = [f"{number % 10},{number % 7},3" for number in range(50)]
+    told: list[str] = []
+
+    def load(line: str) -> list[list[int]]:
+        path = csv(tmp_path, "\n".join(["a,b,c", *lines[:20], line, *lines[20:]]) + "\n")
+        return records.load(path, study, unreadable=told.append).tolist()
+
+    unreadable = load(f'1,"{cell}",3')
+    assert told == ["b"]
+    assert unreadable == load("1,NA,3")
+    assert told == ["b"]
+
+
+def test_every_other_cell_is_read_as_if_the_bad_ones_were_not_there(tmp_path: Path) -> None:
+    """[P1]: one record's bad cell must not change how another record's cell is read."""
+    good = ["1", " +2", "-3e0 ", "4.", ".5", "6E-1", "7.000000000000000001", "8_0", "NA", "nan"]
+    bad = ["x", "x", "y", "<1", "inf", "x", "x", "y", "<1", "inf"]
+    path = tmp_path / "records.csv"
+    alone = []
+    for cell in good:
+        path.write_text(f"a,b,c\n{cell},1,1\n")
+        alone += records.load(path, STUDY, unreadable=lambda _: None).tolist()
+    mixed = [cell for pair in zip(good, bad, strict=True) for cell in pair]
+    path.write_text("a,b,c\n" + "".join(f"{cell},1,1\n" for cell in mixed))
+    assert records.load(path, STUDY, unreadable=lambda _: None).tolist() == alone
+    assert len(alone) == 7
+
+
+def test_a_row_without_a_person_is_left_out_where_the_caller_says_so(tmp_path: Path) -> None:
+    lines = ["x,1,1,1", ",2,2,2", "y,3,3,3", " ,4,4,4", "x,5,5,5"]
+    path = csv(tmp_path, "\n".join(["person,a,b,c", *lines]) + "\n")
+    told: list[str] = []
+    rows = records.load(path, a_study(person_column="person"), unreadable=told.append)
+    assert rows.tolist() == grid([[1, 1, 1], [3, 3, 3]])
+    assert told == ["person"]
+
+
+STRANGE = {
+    "list": pa.array([[1, 2]] * 3),
+    "struct": pa.array([{"x": 1}] * 3),
+    "map": pa.array([[("k", 1)]] * 3, pa.map_(pa.string(), pa.int64())),
+    "binary": pa.array([b"\xff\xfe"] * 3),
+    "binary-words": pa.array([b"8.7654321\xff"] * 3).dictionary_encode(),
+    "text-that-is-no-text": pa.array([b"8.7654321\xff"] * 3).view(pa.string()),
+    "words-that-are-no-text": pa.array([b"8.7654321\xff"] * 3).view(pa.string()).dictionary_encode(),
+    "time": pa.array([1] * 3, pa.time32("s")),
+}
+
+
+@pytest.mark.parametrize("kind", list(STRANGE))
+@pytest.mark.parametrize("unreadable", [None, lambda _: None])
+def test_a_column_of_a_strange_kind_is_refused_by_name(
+    tmp_path: Path, kind: str, unreadable: Callable[[str], None] | None
+) -> None:
+    path = tmp_path / "records.parquet"
+    numbers = pa.array([1.0, 2.0, 3.0])
+    parquet.write_table(pa.table({"b": STRANGE[kind], "a": numbers, "c": numbers, "x": numbers}), path)
+    renamed = tuple(Column(name=n, unit="mmol/L", lower=0, upper=10) for n in "acx")
+    studies = [STUDY] + ([] if kind == "time" else [a_study(columns=renamed, person_column="b")])
+    for study in studies:
+        with pytest.raises(tables.BadRecords, match="column 'b'") as caught:
+            records.load(path, study, unreadable=unreadable)
+        assert caught.value.about == "b"
+        assert SECRET not in str(caught.value)
+        assert caught.value.__cause__ is None
+        assert caught.value.__context__ is None or caught.value.__suppress_context__
+
+
+def test_a_line_is_named_although_another_column_is_no_utf_8(tmp_path: Path) -> None:
+    text = "note,a,b,c\n" + "x,1,2,3\n" * 5000 + "\xff,1,2,3\ny,1,?,3\n"
+    path = csv(tmp_path, text.encode("latin-1"))
+    with pytest.raises(RequestError, match="column 'b', line 5003: text"):
+        records.load(path, STUDY)
+    path = csv(tmp_path, f"note,a,b,c\n{'x' * 200_000},1,?,3\n")
+    with pytest.raises(RequestError, match="column 'b', record 1: text"):
+        records.load(path, STUDY)
 
 
 def test_constant_columns_are_noticed(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ import pytest
 from click.testing import CliRunner
 
 from eigenveil.rehearsal import rehearse
-from eigenveil_client import site_cli
+from eigenveil_client import site_cli, site_config, site_service
+from eigenveil_client.site_worker import Refusal
 from eigenveil_common import command
 from tests.site.support import (
     FEDERATION,
@@ -75,7 +76,7 @@ def site(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *w
 
 def test_help_names_every_command_and_exit_code() -> None:
     shown = CliRunner().invoke(site_cli.group, ["--help"]).output
-    for name in ("init", "enrol", "check", "explain", "serve", "ledger", "egress", "70 storage"):
+    for name in ("init", "enrol", "check", "explain", "serve", "ledger", "egress", "settle", "70 storage"):
         assert name in shown
 
 
@@ -85,9 +86,13 @@ def test_init_check_and_explain(
     folder = config.parent
     made = site(
         monkeypatch, capsys, "init", "--dir", folder / "new", "--name", "x",
-        "--records", folder / "records.csv", "--minimum-records", 5, "--json",
+        "--records", folder / "records.csv", "--minimum-records", 5, "--maximum-records", 700,
+        "--person-column", "patient", "--sites-per-person", 2, "--json",
     )  # fmt: skip
     assert (made.code, made.json["name"]) == (0, "x")
+    written = site_config.load(folder / "new" / "site.toml")
+    assert (written.minimum_records, written.maximum_records) == (5, 700)
+    assert (written.person_column, written.sites_per_person) == ("patient", 2)
     again = site(
         monkeypatch, capsys, "init", "--dir", folder / "new", "--name", "x", "--records", "r.csv", "--json"
     )
@@ -121,6 +126,72 @@ def test_check_fails_with_the_code_of_what_it_finds(
     ran = site(monkeypatch, capsys, "check", "--config", config, "--json")
     assert ran.code == 4
     assert "chmod 600" in ran.json["findings"][0]["text"]
+
+
+def test_check_names_the_line_of_a_cell_that_the_daemon_only_warns_of(
+    config: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = stage.folder / "study.toml"
+    with stage.config.records.open("a") as file:
+        file.write("1,>5,3\n")
+    ran = site(monkeypatch, capsys, "check", "--config", config, "--study", study)
+    assert ran.code == 3
+    assert "column 'b', line 42: text where a number is due" in " ".join(ran.out.split())
+
+
+def test_check_and_explain_show_the_rules_about_people_and_numbers(
+    config: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = stage.folder / "study.toml"
+    base = config.read_text()
+    rules = {"person_column", "sites_per_person", "minimum_records", "maximum_records"}
+    config.write_text(base + 'person_column = "patient"\nsites_per_person = 2\nminimum_records = 19\n')
+    ran = site(monkeypatch, capsys, "check", "--config", config, "--study", study, "--json")
+    bad = {f["about"]: f["text"] for f in ran.json["findings"] if not f["ok"]}
+    assert ran.code == 3
+    assert "no column 'patient'" in bad["records"]
+    assert {f"policy {rule}" for rule in rules - {"maximum_records"}} <= set(bad)
+    told = site(monkeypatch, capsys, "explain", "--config", config, study, "--json").json["policy"]
+    assert {rule["rule"] for rule in told if not rule["passed"]} == rules - {"maximum_records"}
+    config.write_text(base + "maximum_records = 39\n")
+    ran = site(monkeypatch, capsys, "check", "--config", config, "--study", study, "--json")
+    assert ran.code == 6
+    assert "more usable records than the site's maximum_records = 39" in ran.json["findings"][-1]["text"]
+
+
+def test_brackets_in_a_study_are_shown_as_they_are(
+    config: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = stage.folder / "study.toml"
+    study.write_text(study.read_text().replace('"a"', '"a [/b]"') + '[records]\nperson_column = "[/red]"\n')
+    shown = site(monkeypatch, capsys, "explain", "--config", config, study)
+    assert shown.code == 0
+    assert "[/b]" in shown.out
+
+
+def test_a_study_is_settled_by_hand_and_never_beside_the_daemon(
+    config: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = a_plan()
+    first = rehearse(plan)[0]
+    store = stage.store()
+    stage.worker(store).work(work(first, stage.signed(plan)))
+    store.close()
+    with site_service.alone(stage.config.state):
+        busy = site(monkeypatch, capsys, "settle", "--config", config, plan.digest[:8], "--json")
+    assert (busy.code, busy.json["error"]) == (9, "conflict")
+    unknown = site(monkeypatch, capsys, "settle", "--config", config, "0" * 8, "--json")
+    assert (unknown.code, unknown.json["error"]) == (8, "not-found")
+    done = site(monkeypatch, capsys, "settle", "--config", config, plan.digest[:8], "--json")
+    assert (done.code, done.json["study"], done.json["was"]) == (0, plan.digest, "accepted")
+    assert done.json["freed"]["micro_rho"] == plan.micro_rho - first.micro_rho
+    again = site(monkeypatch, capsys, "settle", "--config", config, plan.digest[:8])
+    assert "(it was ended); 0 micro-rho are free again" in " ".join(again.out.split())
+    store = stage.store()
+    assert store.ledger.ledger.committed().micro_rho == first.micro_rho
+    refusal = stage.worker(store).work(work(rehearse(plan)[1]))
+    assert isinstance(refusal, Refusal)
+    store.close()
 
 
 def test_both_ledgers_are_shown(

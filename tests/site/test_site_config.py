@@ -9,12 +9,16 @@ from pathlib import Path
 import pytest
 
 from eigenveil.errors import Code, RequestError
+from eigenveil.plan import make_plan
+from eigenveil.study_toml import parse_study
 from eigenveil_client import site_config
 from eigenveil_client.site_config import SiteConfig
 
+NOT_THE_DEFAULT = {"person_column": "patient"}  # as in study.example.toml; its comment says the default
 EXAMPLE = Path(__file__).parents[2] / "deploy" / "config" / "site.example.toml"
 LIMITS = {
     "minimum_records": 20, "budget_epsilon": 10.0, "budget_delta": 1e-6, "max_epsilon_per_study": 5.0,
+    "maximum_records": 100_000, "person_column": "patient", "sites_per_person": 1,
 }  # fmt: skip
 
 
@@ -24,8 +28,13 @@ def test_the_example_shows_every_key_and_its_default() -> None:
     loaded = site_config.load(EXAMPLE)
     for f in fields(SiteConfig):
         if f.default is not MISSING:
-            assert getattr(loaded, f.name) == f.default
+            assert getattr(loaded, f.name) == NOT_THE_DEFAULT.get(f.name, f.default)
     assert loaded.records == EXAMPLE.parent / "records.csv"
+
+
+def test_the_example_site_agrees_to_the_example_study() -> None:
+    study = parse_study(EXAMPLE.with_name("study.example.toml").read_text())
+    site_config.load(EXAMPLE).policy.require(make_plan(study, federation="f", submission="s"))
 
 
 def test_what_init_writes_says_the_same_as_the_example(tmp_path: Path) -> None:
@@ -56,6 +65,9 @@ def test_init_refuses_to_overwrite_and_leaves_nothing_bad_behind(tmp_path: Path)
     [
         ("colums = []", "unknown key colums"),
         ("minimum_records = 0", "minimum_records must be at least 1"),
+        ("maximum_records = 19", "maximum_records must lie between minimum_records and"),
+        ("sites_per_person = 0", "sites_per_person must lie between"),
+        ("person_column = 7", "must be of type"),
         ("max_delta = 2.0", "max_delta"),
         ('algorithms = ["auto"]', "auto unknown"),
         ("columns = 3", "must be of type"),

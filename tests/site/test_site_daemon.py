@@ -183,9 +183,7 @@ def test_a_lost_connection_is_made_again_and_nothing_is_charged_twice(
 def test_an_answer_over_one_mebibyte_goes_in_chunks_that_may_get_lost(stage: Stage) -> None:
     names = tuple(f"c{number}" for number in range(520))
     write_records(stage.config.records, columns=names)
-    study = a_study(
-        columns=tuple(Column(name=name, unit="u", lower=0, upper=10) for name in names), max_records=100
-    )
+    study = a_study(columns=tuple(Column(name=name, unit="u", lower=0, upper=10) for name in names))
     plan = a_plan(study)
     asked = queries(plan)
     gram = asked[-1]
@@ -251,6 +249,12 @@ def a_skipped_round(stage: Stage, plan: Plan) -> list[pb.NextWorkResponse]:
     return [work(queries(plan)[1], stage.signed(plan))]
 
 
+def a_round_before_the_last(stage: Stage, plan: Plan) -> list[pb.NextWorkResponse]:
+    """What a coordinator restored from an old copy asks: nothing new, and yet never again."""
+    first, second, *_ = queries(plan)
+    return [*script(stage, plan, [first, second]), work(first)]
+
+
 def too_cheap(stage: Stage, plan: Plan) -> list[pb.NextWorkResponse]:
     return [work(replace(queries(plan)[0], micro_rho=1), stage.signed(plan))]
 
@@ -267,7 +271,7 @@ def another_dimension(stage: Stage, plan: Plan) -> list[pb.NextWorkResponse]:
 
 def overflowing(stage: Stage, plan: Plan) -> list[pb.NextWorkResponse]:
     """No valid plan overflows: it is refused when it is read."""
-    text = plan.to_json().replace(b'"max_records":10000', b'"max_records":2147483648')
+    text = plan.to_json().replace(b'"max_records":100000', b'"max_records":2147483648')
     text = text.replace(b'"sites":["hospital-a"', b'"sites":["x0","hospital-a"')
     names = ",".join(f'"s{number}"' for number in range(64)).encode()
     text = text.replace(b'"sites":["x0"', b'"sites":[' + names)
@@ -286,6 +290,7 @@ PROTOCOL = pb.DECLINE_REASON_PROTOCOL
     ("attack", "answers"),
     [
         (another_query_for_an_answered_round, 1),
+        (a_round_before_the_last, 2),
         (a_wrong_signature, 0),
         (a_plan_changed_after_signing, 0),
         (a_foreign_federation, 0),
@@ -310,7 +315,7 @@ def test_what_an_honest_coordinator_never_asks_is_declined_and_alarmed(
             await until(lambda: coordinator.declines)
             assert len(coordinator.contributions) == answers
             kinds = [row.kind for row in store.egress.rows()]
-            assert kinds == ["count"] * answers + ["decline"]
+            assert kinds == [*["count", "row-norms"][:answers], "decline"]
 
     asyncio.run(scenario())
     assert [decline.reason for decline in coordinator.declines] == [PROTOCOL]

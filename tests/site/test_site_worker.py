@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,6 +17,7 @@ from eigenveil.plan import Plan
 from eigenveil.query import Query
 from eigenveil.rehearsal import rehearse
 from eigenveil.study import Federation
+from eigenveil_client import records
 from eigenveil_client.site_store import SiteStore, StudyStanding
 from eigenveil_client.site_worker import Refusal, SiteWorker
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -82,6 +84,26 @@ def test_after_a_step_back_nothing_is_answered(stage: Stage) -> None:
         assert isinstance(worker.work(work(first)), Refusal)
 
 
+def test_only_the_last_answered_round_is_answered_again(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """[P6]: a coordinator put back would draw another noise for a round that it has published."""
+    with process(stage) as (_, worker):
+        before = [ask(stage, worker), worker.work(work(SECOND))]
+        assert isinstance(before[0], Contribution)
+    with process(stage) as (store, worker):
+        again = worker.work(work(SECOND))
+        assert isinstance(again, Contribution)
+        assert isinstance(before[1], Contribution)
+        assert again.digest == before[1].digest
+        refusal = worker.work(work(FIRST))
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason == pb.DECLINE_REASON_PROTOCOL
+        assert [row.kind for row in store.egress.rows()] == ["count", "row-norms", "row-norms", "decline"]
+    assert caplog.records[-1].levelno == logging.ERROR
+    assert "round 0 was asked when round 2 was due" in caplog.records[-1].getMessage()
+
+
 def test_the_charge_and_the_egress_row_are_written_together_or_not_at_all(stage: Stage) -> None:
     with process(stage) as (store, worker):
         ask(stage, worker)
@@ -136,7 +158,8 @@ def test_a_policy_refusal_names_its_reason_and_charges_nothing(tmp_path: Path) -
     [
         ("a,b,c\n" + "1,2,3\n" * 19, pb.DECLINE_REASON_TOO_FEW_RECORDS),
         ("a,b\n" + "1,2\n" * 40, pb.DECLINE_REASON_DATA),
-        ("a,b,c\n" + "1,2,x\n" * 40, pb.DECLINE_REASON_DATA),
+        ("a,b,c\n" + "1,2,x\n" * 40, pb.DECLINE_REASON_TOO_FEW_RECORDS),
+        ("a,b,c\n" + "1,2,3\n" * 40 + "1,2\n", pb.DECLINE_REASON_DATA),
     ],
 )
 def test_records_that_do_not_do_are_declined(
@@ -148,6 +171,102 @@ def test_records_that_do_not_do_are_declined(
         assert isinstance(refusal, Refusal)
         assert refusal.reason == reason
         assert store.ledger.ledger.spent.micro_rho == 0
+
+
+def test_the_answer_does_not_hang_on_a_number_that_the_study_chose(stage: Stage) -> None:
+    """A search over studies for the number of records finds the site's own numbers, and no record."""
+    write_records(stage.config.records, rows=37)
+    with process(stage) as (store, worker):
+        for cohort in range(18, 45):
+            federation = Federation(sites=(SITE,), minimum_cohort=cohort)
+            plan = a_plan(a_study(epsilon=0.5, federation=federation), submission=str(cohort))
+            answer = ask(stage, worker, rehearse(plan)[0], plan)
+            assert isinstance(answer, Contribution) == (cohort <= 20)
+            worker.work(ended(plan))
+        for most in (36, 37, 38, 99_999, 100_000):
+            plan = a_plan(a_study(epsilon=0.5, max_records=most), submission=str(most))
+            answer = ask(stage, worker, rehearse(plan)[0], plan)
+            assert isinstance(answer, Contribution) == (most == 100_000)
+            worker.work(ended(plan))
+        refused = {seen.reason for seen in store.plans() if seen.reason}
+        assert refused == {Code.POLICY.value}
+
+
+def test_more_records_than_the_site_says_are_its_own_mistake(tmp_path: Path) -> None:
+    stage = a_stage(tmp_path, maximum_records=39)
+    with process(stage) as (_, worker):
+        refusal = ask(stage, worker)
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason == pb.DECLINE_REASON_POLICY
+
+
+def test_a_changed_policy_holds_for_a_study_that_was_accepted_before(stage: Stage) -> None:
+    with process(stage) as (_, worker):
+        assert isinstance(ask(stage, worker), Contribution)
+    stage.config = replace(stage.config, person_column="person")
+    with process(stage) as (store, worker):
+        refusal = worker.work(work(SECOND))
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason == pb.DECLINE_REASON_POLICY
+        assert store.ledger.ledger.spent.micro_rho == FIRST.micro_rho
+
+
+@pytest.mark.parametrize("cell", ["n.a.", ">500", "inf", "1e999"])
+def test_one_bad_cell_is_one_missing_value_and_no_refusal(
+    stage: Stage, cell: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with stage.config.records.open("a") as file:
+        file.write(f"1,{cell},{cell}\n1,{cell},3\n")
+    with process(stage) as (_, worker):
+        for number in range(2):
+            plan = a_plan(submission=str(number))
+            answer = ask(stage, worker, rehearse(plan)[0], plan)
+            assert isinstance(answer, Contribution)
+            assert answer.values.tolist() == [40]
+    warned = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert [record.getMessage() for record in warned] == ["cells-unreadable columns='b, c'"]
+
+
+SECRET = "8.7654321"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f"a,b,c\n{SECRET},2\n" + "1,2,3\n" * 40, "code=bad-data about=file"),
+        (f"a,b\n{SECRET},2\n", "code=bad-data about=c"),
+        (f"a,b,c\n{SECRET},2,x\n" + "1,2,3\n" * 18, "code=too-few-records"),
+        (f"a,b,c [g/{SECRET}]\n1,2,3\n", "code=bad-data about=c"),
+    ],
+)
+def test_a_refusal_is_logged_without_anything_read_off_the_records(
+    stage: Stage, text: str, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage.config.records.write_text(text)
+    with process(stage) as (_, worker):
+        assert isinstance(ask(stage, worker), Refusal)
+    assert caplog.messages[-1] == f"declined study={PLAN.digest[:12]} round=0 {words}"
+    assert SECRET not in caplog.text
+
+
+def test_an_unforeseen_error_is_a_refusal_and_its_text_is_not_logged(
+    stage: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(*_: object, **__: object) -> None:
+        raise ValueError(f"could not convert string to float: {SECRET}")
+
+    with monkeypatch.context() as broken, process(stage) as (store, worker):
+        broken.setattr(records, "load", load)
+        refusal = ask(stage, worker)
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason == pb.DECLINE_REASON_FAILURE
+        assert [row.kind for row in store.egress.rows()] == ["decline"]
+        assert store.ledger.ledger.spent.micro_rho == 0
+    assert "bug type=ValueError at='site_worker.py:" in caplog.text
+    assert "test_site_worker.py:" in caplog.text
+    assert SECRET not in caplog.text
+    with process(stage) as (_, worker):
+        assert isinstance(ask(stage, worker), Contribution)
 
 
 def test_a_study_runs_over_one_set_of_records(stage: Stage) -> None:
