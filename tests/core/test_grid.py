@@ -14,7 +14,7 @@ from eigenveil.errors import Code, EigenveilError
 from eigenveil.grid import midpoint, offsets, steps, to_grid
 from eigenveil.ints import FloatArray
 from eigenveil.query import S
-from eigenveil.study import Column, Missing, Scaling, Study
+from eigenveil.study import WIDEST, Column, Missing, Scaling, Study
 from tests.support import a_column, a_study, refused
 
 NAN, INF, MOST = math.nan, math.inf, sys.float_info.max
@@ -28,8 +28,8 @@ wild = st.one_of(
 @st.composite
 def columns(draw: st.DrawFn, name: str) -> Column:
     """Any bounds that a study accepts, the near and the far ones included."""
-    low = draw(st.floats(allow_nan=False, allow_infinity=False))
-    width = draw(st.one_of(st.floats(0, 1e308), st.floats(-300, 300).map(lambda x: 10.0**x)))
+    low = draw(st.one_of(st.floats(-WIDEST, WIDEST), st.floats(-1e9, 1e9), st.just(0.0)))
+    width = draw(st.one_of(st.floats(0, WIDEST), st.floats(-200, 100).map(lambda x: 10.0**x)))
     fill = draw(st.floats(0, 1))
     try:
         plain = a_column(name, low, low + width)

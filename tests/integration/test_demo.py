@@ -131,11 +131,12 @@ def test_interrupted_it_leaves_nothing_running(number: signal.Signals, tmp_path:
 
 
 @pytest.mark.slow
-def test_a_failing_part_names_its_log(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_refused_study_says_why_and_leaves_nothing_running(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     folder = tmp_path / "out"
-    # Beyond what each site's policy allows a study to spend: the sites decline.
-    assert eigenveil(["demo", "--out", str(folder), "--epsilon", "9", "--json"]) == 11
+    assert eigenveil(["demo", "--out", str(folder), "--epsilon", "9", "--json"]) == 5
     message = json.loads(capfd.readouterr().out.strip().splitlines()[-1])["message"]
-    assert "policy" in message
+    assert "max_epsilon_per_study" in message
     assert started(folder) == []
     assert (folder / MARKER).exists()

@@ -33,7 +33,7 @@ class _DeclineReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Decline
     DECLINE_REASON_BUDGET: _DeclineReason.ValueType  # 2
     """the site's own ledger cannot pay for it"""
     DECLINE_REASON_TOO_FEW_RECORDS: _DeclineReason.ValueType  # 3
-    """below the study's minimum cohort"""
+    """fewer records than the site's own minimum"""
     DECLINE_REASON_DATA: _DeclineReason.ValueType  # 4
     """the records do not fit the study"""
     DECLINE_REASON_PROTOCOL: _DeclineReason.ValueType  # 5
@@ -49,7 +49,7 @@ DECLINE_REASON_POLICY: DeclineReason.ValueType  # 1
 DECLINE_REASON_BUDGET: DeclineReason.ValueType  # 2
 """the site's own ledger cannot pay for it"""
 DECLINE_REASON_TOO_FEW_RECORDS: DeclineReason.ValueType  # 3
-"""below the study's minimum cohort"""
+"""fewer records than the site's own minimum"""
 DECLINE_REASON_DATA: DeclineReason.ValueType  # 4
 """the records do not fit the study"""
 DECLINE_REASON_PROTOCOL: DeclineReason.ValueType  # 5
