@@ -22,6 +22,13 @@ def add_event(change: sqlite3.Connection, study: str, event: pb.StudyEvent) -> N
     )
 
 
+def add_news(change: sqlite3.Connection, study: str, round: int, event: pb.StudyEvent) -> None:
+    """Append an event of an open round, unless it was closed meanwhile: watchers see things in order."""
+    where = (study, round, RoundState.OPEN.value)
+    if change.execute("SELECT 1 FROM rounds WHERE (study, round, state) = (?, ?, ?)", where).fetchall():
+        add_event(change, study, event)
+
+
 def release_sealed(change: sqlite3.Connection, study: str, at: int) -> None:
     """What is sealed is out now: watchers may read its event."""
     where = (study, RoundState.SEALED.value)

@@ -58,7 +58,7 @@ def group() -> None:
 @click.option("--enrol-port", default=7444, show_default=True)
 @click.option("--budget-epsilon", default=10.0, show_default=True, help="All that may ever be spent.")
 @click.option("--budget-delta", default=1e-6, show_default=True)
-@click.option("--max-epsilon-per-study", default=5.0, show_default=True, help="All that one study may reserve.")
+@click.option("--max-epsilon-per-study", default=5.0, show_default=True, help="All that one may reserve.")
 @json_option
 def init(folder: Path, as_json: bool, **values: str | int | float) -> None:
     """Make a new federation: keys, certificate authority, empty ledger, coordinator.toml."""

@@ -84,8 +84,9 @@ class Inbox:
         return repeated
 
     def stored(self, site: str) -> None:
-        """What `site` said is durably known."""
+        """What `site` said is durably known; a decline counts from here on."""
         self._stored.add(site)
+        self._look()
 
     async def stored_by_close(self, site: str) -> None:
         """Wait for the close, which stores what is here.
@@ -110,7 +111,6 @@ class Inbox:
         if site in self._answered:
             raise RequestError(Code.CONFLICT, f"site {site} answered round {self.query.round} already")
         self._declined[site] = reason
-        self._look()
 
     def close(self) -> Mapping[str, IntArray]:
         """Freeze the set of sites; the values of those whose records are in."""
@@ -122,7 +122,7 @@ class Inbox:
         return {site: self._macs[site] for site in sorted(self._answered)}
 
     def settle(self, *, durable: bool) -> None:
-        """The close is over; `durable` says whether it stored what is here."""
+        """The round's close is over, or will never be; `durable`: it stored what is here."""
         if durable:
             self._stored |= self._answered
         self._settled.set()
@@ -152,8 +152,9 @@ class Inbox:
 
     def _look(self) -> None:
         federation = self._federation
-        left = [site for site in federation.sites if site not in self._declined]
-        hopeless = len(left) < federation.least or any(s in self._declined for s in federation.required)
+        declined = self._declined.keys() & self._stored
+        left = [site for site in federation.sites if site not in declined]
+        hopeless = len(left) < federation.least or any(site in declined for site in federation.required)
         if hopeless or all(site in self._answered for site in left):
             self.ready.set()
 

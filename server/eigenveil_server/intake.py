@@ -86,7 +86,7 @@ class Intake:
 
         def change(connection: sqlite3.Connection) -> None:
             changes.add_answer(connection, study, round, site, mac)
-            changes.add_event(connection, study, event)
+            changes.add_news(connection, study, round, event)
 
         log.event("answered", study=study, round=round, site=site)
         if inbox.ready.is_set():  # nobody is awaited any more: one transaction stores this and closes
@@ -120,7 +120,7 @@ class Intake:
 
         def change(connection: sqlite3.Connection) -> None:
             changes.add_decline(connection, study, round, site, reason)
-            changes.add_event(connection, study, event)
+            changes.add_news(connection, study, round, event)
             audit(connection, at, "declined", f"site/{site}", f"study {study} round {round}: {reason}")
 
         await self._resources.writer.write(change)

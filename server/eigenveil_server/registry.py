@@ -110,7 +110,7 @@ class Registry:
         who = (role.value, name)
         with self._store.writer.transaction() as change:
             if not _known(change, who):
-                raise RequestError(Code.NOT_FOUND, f"no {role.value} named {name} has enrolled or was invited")
+                raise RequestError(Code.NOT_FOUND, f"no {role.value} {name} has enrolled or was invited")
             _void_tokens(change, who)
             change.execute("INSERT OR REPLACE INTO denied VALUES (?, ?, ?)", (*who, self._clock()))
             change.execute("UPDATE certificates SET superseded = 1 WHERE (role, name) = (?, ?)", who)

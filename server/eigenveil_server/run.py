@@ -78,11 +78,9 @@ class StudyRun:
         compute = self._resources.compute
         sealed = await compute(self._resources.studies.releases, self.digest)
         session = await compute(Session.replay, self.plan, sealed)
-        while (query := session.pending) is not None:
-            release = await self._one_round(query, session.spent.micro_rho)
-            await compute(session.feed, release)
-        if self._cancelled:
-            raise Cancelled
+        release: Release | None = None
+        while (inbox := await self._next(session, release)) is not None:
+            release = await self._one_round(inbox, session.spent.micro_rho + inbox.query.micro_rho)
         data = await compute(self._bundle, session)
         await self._end(StudyState.RELEASED, release=data)
 
@@ -93,52 +91,79 @@ class StudyRun:
             StudyState.FAILED, f"a defect of the coordinator stopped the study: {detail}; tell its operator"
         )
 
-    async def _one_round(self, query: Query, spent: int) -> Release:
+    async def _next(self, session: Session, release: Release | None) -> Inbox | None:
+        """Feed the last release and offer what the study asks then; None if it asks nothing more."""
+        self._stop_if_cancelled()
+        opened = await self._resources.compute(self._open, session, release)
+        self._stop_if_cancelled()
+        if opened is None:
+            return None
+        self.inbox, self._offer = opened
+        self._round = RoundState.PLANNED
+        self._enter(RoundState.RESERVED)
+        self._enter(RoundState.OPEN)
+        self._resources.work.ring()
+        self._resources.news.ring()
+        query = self.inbox.query
+        log.event("round-open", study=self.digest, round=query.round, kind=NAMES[type(query.ask)])
+        return self.inbox
+
+    def _stop_if_cancelled(self) -> None:
         if self._cancelled:
             raise Cancelled
-        self._round = RoundState.PLANNED
-        inbox = await self._open(query)
-        self._prepare_noise(query)  # only now: the question leaves first, then the sites compute
+
+    def _open(self, session: Session, release: Release | None) -> tuple[Inbox, pb.NextWorkResponse] | None:
+        """Off the event loop in one go, because every site waits for it."""
+        if release is not None:
+            session.feed(release)
+        query, studies = session.pending, self._resources.studies
+        if query is None:
+            return None
+        if studies.query_digest(self.digest, query.round) not in (None, query.digest):
+            raise InternalError(Code.BUG, f"round {query.round} was opened with another query before")
+        inbox = Inbox(query, self.plan.study.federation, studies.answers(self.digest, query.round))
+        message, now = query_to_proto(query), self._resources.clock()
+        event = self._event(inbox, RoundState.OPEN)
+        with self._resources.store.writer.transaction() as change:
+            changes.open_round(change, query, message.SerializeToString(), now)
+            changes.add_event(change, self.digest, event)
+        deadline = now + int(1000 * self.plan.study.federation.deadline_seconds)
+        return inbox, pb.NextWorkResponse(query=message, deadline_unix_ms=deadline)
+
+    async def _one_round(self, inbox: Inbox, spent: int) -> Release:
+        """From the question to its release; `spent` is what the study has spent by then."""
+        self._prepare_noise(inbox.query)  # only now: the question leaves first, then the sites compute
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(inbox.ready.wait(), self.plan.study.federation.deadline_seconds)
-        answers, closed_at = inbox.close(), self._resources.clock()
-        if not self._cancelled:
-            self._check_present(inbox, answers)
-            await self._noise.drawn()
-        if self._cancelled:
-            raise Cancelled
-        self._enter(RoundState.CLOSED)
-        journal = self._journal(inbox, closed_at, spent)
-        release = await self._resources.compute(self._seal, query, answers, journal)
+        answers, journal = await self._close(inbox, spent)
+        await self._noise.drawn()
+        release = await self._resources.compute(self._seal, inbox.query, answers, journal)
         self._enter(RoundState.SEALED)
         inbox.forget()
         await _tick()
         self._enter(RoundState.RELEASED)
-        self._resources.bell.ring()
         return release
+
+    async def _close(self, inbox: Inbox, spent: int) -> tuple[Mapping[str, IntArray], RoundJournal]:
+        """Freeze the set of sites and charge, while the noise may still be under way."""
+        durable = False
+        try:
+            answers, closed_at = inbox.close(), self._resources.clock()
+            self._stop_if_cancelled()
+            self._check_present(inbox, answers)
+            self._enter(RoundState.CLOSED)
+            journal = self._journal(inbox, closed_at, spent)
+            await self._resources.compute(journal.close, inbox.query)
+            durable = True
+        finally:
+            inbox.settle(durable=durable)
+        self._resources.news.ring()
+        return answers, journal
 
     def _prepare_noise(self, query: Query) -> None:
         study = self.plan.study
         spec = noise_spec(query.ask, query.micro_rho, study.neighbours, study.max_sites_per_person)
         self._noise.prepare(spec)
-
-    async def _open(self, query: Query) -> Inbox:
-        stored = self._resources.studies.query_digest(self.digest, query.round)
-        if stored not in (None, query.digest):
-            raise InternalError(Code.BUG, f"round {query.round} was opened with another query before")
-        self._enter(RoundState.RESERVED)
-        earlier = self._resources.studies.answers(self.digest, query.round)
-        inbox = Inbox(query, self.plan.study.federation, earlier)
-        now = self._resources.clock()
-        deadline = now + int(1000 * self.plan.study.federation.deadline_seconds)
-        self._enter(RoundState.OPEN)
-        event = self._event(inbox)
-        await self._resources.writer.write(lambda change: _open(change, query, now, event))
-        self._offer = pb.NextWorkResponse(query=query_to_proto(query), deadline_unix_ms=deadline)
-        self.inbox = inbox
-        log.event("round-open", study=self.digest, round=query.round, kind=NAMES[type(query.ask)])
-        self._resources.bell.ring()
-        return inbox
 
     def _check_present(self, inbox: Inbox, answers: Mapping[str, IntArray]) -> None:
         try:
@@ -149,12 +174,13 @@ class StudyRun:
 
     def _journal(self, inbox: Inbox, closed_at: int, spent: int) -> RoundJournal:
         resources = self._resources
-        sealed = self._event(inbox, RoundState.SEALED, spent=spent + inbox.query.micro_rho)
         return RoundJournal(
             study=self.digest,
+            macs=inbox.macs(),
             absent=inbox.absent(),
             closed_at=closed_at,
-            sealed_event=sealed,
+            closed_event=self._event(inbox, RoundState.CLOSED, spent=spent),
+            sealed_event=self._event(inbox, RoundState.SEALED, spent=spent),
             books=resources.books,
             studies=resources.studies,
             database=resources.store.writer,
@@ -189,6 +215,8 @@ class StudyRun:
 
     async def _end(self, state: StudyState, failure: str = "", release: bytes | None = None) -> None:
         self._noise.discard()
+        if self.inbox is not None:
+            self.inbox.settle(durable=False)
         if state is StudyState.RELEASED:
             self._round = RoundState.RELEASED  # also when every round was sealed by an earlier process
         elif self._round not in (RoundState.SEALED, RoundState.RELEASED):
@@ -206,7 +234,7 @@ class StudyRun:
             self._resources.fatal(problem)
         self.state, self.inbox = state, None
         log.event(f"study-{state.value}", study=self.digest)
-        self._resources.bell.ring()
+        self._resources.news.ring()
 
     def _event(
         self,
@@ -246,11 +274,6 @@ class StudyRun:
     def answered_event(self) -> pb.StudyEvent:
         """The state of the open round, for whoever watches."""
         return self._event(self.inbox)
-
-
-def _open(change: sqlite3.Connection, query: Query, at: int, event: pb.StudyEvent) -> None:
-    changes.open_round(change, query, at)
-    changes.add_event(change, query.plan_digest, event)
 
 
 async def _tick() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import Any
 
 from eigenveil.accounting import MICRO, epsilon_at
@@ -11,7 +12,7 @@ from eigenveil_server.config import Config
 from eigenveil_server.database import Store
 from eigenveil_server.registry import Registry
 from eigenveil_server.setup import existing_store
-from eigenveil_server.studies import Studies
+from eigenveil_server.studies import StoredStudy, Studies
 
 
 def report(config: Config) -> dict[str, Any]:
@@ -50,21 +51,24 @@ def _budget(config: Config, books: Books) -> dict[str, Any]:
 
 def _studies(store: Store, books: Books) -> list[dict[str, Any]]:
     studies = Studies(store.reader)
-    return [
-        {
-            "study": one.digest,
-            "name": one.name,
-            "analyst": one.analyst,
-            "state": one.state.value,
-            "failure": one.failure,
-            "micro_rho": one.micro_rho,
-            "spent_micro_rho": books.spent(one.digest),
-            "rounds": studies.rounds(one.digest),
-            "round_ms": studies.round_ms(one.digest),
-            "submitted": _time(one.submitted_at),
-        }
-        for one in studies.all()
-    ]
+    return [_study(one, studies, books) for one in studies.all()]
+
+
+def _study(one: StoredStudy, studies: Studies, books: Books) -> dict[str, Any]:
+    times = studies.round_ms(one.digest)
+    return {
+        "study": one.digest,
+        "name": one.name,
+        "analyst": one.analyst,
+        "state": one.state.value,
+        "failure": one.failure,
+        "micro_rho": one.micro_rho,
+        "spent_micro_rho": books.spent(one.digest),
+        "rounds": studies.rounds(one.digest),
+        "round_ms": times,
+        "round_ms_median": float(median(times)) if times else None,
+        "submitted": _time(one.submitted_at),
+    }
 
 
 def _identities(store: Store, config: Config) -> list[dict[str, Any]]:
@@ -97,7 +101,7 @@ def text(found: dict[str, Any]) -> str:
         f"Studies    {len(found['studies'])}",
     ]
     lines += [
-        f"  {s['study'][:12]}  {s['state']:<9}  {s['name']}  by {s['analyst']}, {s['rounds']} rounds, "
+        f"  {s['study'][:12]}  {s['state']:<9}  {s['name']}  by {s['analyst']}, {_rounds(s)}, "
         f"{s['spent_micro_rho']} of {s['micro_rho']} micro-rho  {s['failure']}".rstrip()
         for s in found["studies"]
     ]
@@ -108,3 +112,8 @@ def text(found: dict[str, Any]) -> str:
         for i in found["identities"]
     ]
     return "\n".join(lines)
+
+
+def _rounds(study: dict[str, Any]) -> str:
+    time = study["round_ms_median"]
+    return f"{study['rounds']} rounds" + ("" if time is None else f" of {time:g} ms (median)")

@@ -175,9 +175,9 @@ class Studies:
         ]
 
     def round_ms(self, digest: str) -> list[int]:
-        """Milliseconds from open to close of every closed round: for the operator, never released."""
+        """Milliseconds from the opening of each round to its release: for the operator, never published."""
         rows = self._reader.rows(
-            "SELECT closed_at - opened_at FROM rounds WHERE study = ? AND closed_at IS NOT NULL "
+            "SELECT released_at - opened_at FROM rounds WHERE study = ? AND released_at IS NOT NULL "
             "ORDER BY round",
             (digest,),
         )

@@ -216,9 +216,9 @@ class Rig:
         """The federation's CA certificate."""
         return self.config.files.ca.read_bytes()
 
-    def token(self, role: Role, name: str, valid_ms: int = HOUR) -> str:
+    def token(self, role: Role, name: str, valid_ms: int = HOUR, **options: bool) -> str:
         """A one-time token."""
-        return self.daemon.registry.new_token(role, name, valid_ms)
+        return self.daemon.registry.new_token(role, name, valid_ms, **options)
 
     async def enrol(self, token: str, csr: bytes) -> pb.EnrolResponse:
         """One Enrol call."""
@@ -228,10 +228,10 @@ class Rig:
         ) as channel:
             return await EnrolmentStub(channel).Enrol(pb.EnrolRequest(token=token, csr_der=csr))
 
-    async def credentials(self, role: Role, name: str) -> Credentials:
+    async def credentials(self, role: Role, name: str, **options: bool) -> Credentials:
         """A fresh certificate through the front door."""
         key = new_key()
-        answer = await self.enrol(self.token(role, name), request_for(key))
+        answer = await self.enrol(self.token(role, name, **options), request_for(key))
         return Credentials(
             name=name, key=key_to_pem(key), certificate=answer.certificate_pem, ca=answer.ca_pem
         )
@@ -248,9 +248,9 @@ class Rig:
         self.clients.append(client)
         return client
 
-    async def client(self, role: Role, name: str) -> Client:
+    async def client(self, role: Role, name: str, **options: bool) -> Client:
         """Enrol and connect."""
-        return self.connect(await self.credentials(role, name))
+        return self.connect(await self.credentials(role, name, **options))
 
     async def sites(self) -> Mapping[str, Client]:
         """All the sites."""

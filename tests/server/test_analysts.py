@@ -15,7 +15,7 @@ from eigenveil.identity import Role
 from eigenveil.ints import frozen
 from eigenveil.plan import plan_from_json
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server import engine, service
+from eigenveil_server import service, submissions
 from tests.server.rig import Client, answering, made, parsed, refusal, serving, study_toml
 
 
@@ -73,6 +73,22 @@ def test_a_study_beyond_the_budget_is_refused_and_leaves_nothing(tmp_path: Path)
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize(("epsilon", "delta"), [(2.1, 1e-6), (2.0, 1e-4)])
+def test_one_study_cannot_reserve_what_all_share(tmp_path: Path, epsilon: float, delta: float) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c", max_epsilon_per_study=2.0)) as rig:
+            await rig.sites()
+            ada = await rig.client(Role.ANALYST, "ada")
+            toml = study_toml(epsilon=epsilon).replace("delta = 1e-6", f"delta = {delta}")
+            refused = await refusal(ada.submit(toml))
+            assert refused.code is Code.BUDGET
+            assert "allows one study 2 (max_epsilon_per_study)" in str(refused)
+            assert rig.daemon.resources.books.committed == 0
+            await ada.submit(study_toml(epsilon=2.0))
+
+    asyncio.run(scenario())
+
+
 def test_a_study_of_unknown_sites_of_nonsense_or_beyond_a_message_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,7 +99,7 @@ def test_a_study_of_unknown_sites_of_nonsense_or_beyond_a_message_is_refused(
             unknown = await refusal(ada.submit(study_toml(sites=("anna", "zoe"))))
             assert (unknown.code, "zoe" in str(unknown)) == (Code.BAD_STUDY, True)
             assert (await refusal(ada.submit("not = [toml"))).code is Code.BAD_STUDY
-            monkeypatch.setattr(engine, "MESSAGE_BYTES", engine.ENVELOPE_BYTES + 2000)
+            monkeypatch.setattr(submissions, "MESSAGE_BYTES", submissions.ENVELOPE_BYTES + 2000)
             wide = await refusal(ada.submit(study_toml(columns=60, algorithm="dp-pca")))
             assert (wide.code, "a message holds" in str(wide)) == (Code.OVERFLOW, True)
 
@@ -117,7 +133,7 @@ def test_watching_resumes_from_a_sequence_number(tmp_path: Path) -> None:
             assert await ada.events(digest, after=2**64 - 1) == []
             states = [event.round_state for event in live if event.round == 0]
             assert states[0] == "planned"
-            assert list(dict.fromkeys(states))[:3] == ["planned", "open", "sealed"]
+            assert list(dict.fromkeys(states))[:4] == ["planned", "open", "closed", "sealed"]
             spending = [event.spent_micro_rho for event in live]
             assert spending == sorted(spending)
             assert spending[-1] <= live[-1].micro_rho

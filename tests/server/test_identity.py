@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from eigenveil.errors import Code
+from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Role
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server import gate
@@ -132,7 +132,9 @@ def test_the_deny_list_holds_from_the_next_call_on(tmp_path: Path) -> None:
             assert refused.code is Code.IDENTITY
             assert "deny-list" in str(refused)
             assert "anna" not in rig.daemon.registry.sites()
-            again = await rig.client(Role.SITE, "anna")
+            with pytest.raises(RequestError, match="--lift-denial"):
+                rig.token(Role.SITE, "anna")
+            again = await rig.client(Role.SITE, "anna", lift_denial=True)
             await again.stub.Hello(HELLO)
 
     asyncio.run(scenario())

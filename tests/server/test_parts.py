@@ -24,6 +24,7 @@ from eigenveil_server.gate import Peers, anybody
 from eigenveil_server.inbox import DifferentAnswer, Inbox
 from eigenveil_server.noise_ahead import NoiseAhead
 from eigenveil_server.registry import Registry
+from eigenveil_server.states import DECLINES
 from eigenveil_server.studies import Answers
 from eigenveil_server.writer import Writer
 
@@ -124,18 +125,20 @@ def inbox(macs: dict[str, bytes] | None = None, **federation: Any) -> Inbox:
     )
 
 
-def answer(box: Inbox, site: str) -> None:
-    """Answer and confirm."""
-    box.put(site, b"m", frozen([1]))
-    box.confirm(site)
+def declines(box: Inbox, site: str, reason: str) -> None:
+    """Decline, durably."""
+    box.decline(site, reason)
+    box.stored(site)
 
 
 def test_a_round_is_ready_when_nobody_is_awaited() -> None:
     box = inbox(quorum=2)
-    answer(box, "a")
-    answer(box, "b")
+    box.put("a", b"m", frozen([1]))
+    box.put("b", b"m", frozen([1]))
     assert not box.ready.is_set()
     box.decline("c", "policy")
+    assert not box.ready.is_set()  # a decline counts once it is stored
+    box.stored("c")
     assert box.ready.is_set()
     assert list(box.close()) == ["a", "b"]
     assert box.absent() == {"c": "declined: policy"}
@@ -143,27 +146,46 @@ def test_a_round_is_ready_when_nobody_is_awaited() -> None:
 
 def test_a_round_is_ready_when_it_cannot_succeed() -> None:
     box = inbox(quorum=1, required=("b",))
-    box.decline("a", "policy")
+    declines(box, "a", "policy")
     assert not box.ready.is_set()
-    box.decline("b", "budget")
+    declines(box, "b", "budget")
     assert box.ready.is_set()
     few = inbox(quorum=2)
-    few.decline("a", "policy")
-    few.decline("b", "policy")
+    declines(few, "a", "policy")
+    declines(few, "b", "policy")
     assert few.ready.is_set()
 
 
-def test_what_is_not_durable_by_the_close_is_not_in() -> None:
-    box = inbox()
-    answer(box, "a")
-    box.put("b", b"m", frozen([1]))
-    assert list(box.close()) == ["a"]
-    with pytest.raises(RequestError, match="was closed before site b"):
-        box.confirm("b")
-    assert box.statuses() == {"a": "answered", "b": "absent", "c": "absent"}
-    assert box.put("a", b"m", frozen([1]))
-    with pytest.raises(RequestError, match="was closed"):
-        box.put("c", b"m", frozen([1]))
+def test_what_is_here_at_the_close_is_in_and_stored_by_it() -> None:
+    async def scenario() -> None:
+        box = inbox()
+        box.put("a", b"m", frozen([1]))
+        box.put("b", b"n", frozen([1]))
+        assert list(box.close()) == ["a", "b"]
+        assert box.macs() == {"a": b"m", "b": b"n"}
+        assert box.statuses() == {"a": "answered", "b": "answered", "c": "absent"}
+        waiting = asyncio.create_task(box.stored_by_close("b"))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        box.settle(durable=True)
+        await waiting
+        assert box.put("a", b"m", frozen([1]))
+        with pytest.raises(RequestError, match="was closed"):
+            box.put("c", b"m", frozen([1]))
+
+    asyncio.run(scenario())
+
+
+def test_what_a_failed_close_did_not_store_is_refused() -> None:
+    async def scenario() -> None:
+        box = inbox()
+        box.put("a", b"m", frozen([1]))
+        box.close()
+        box.settle(durable=False)
+        with pytest.raises(RequestError, match="was closed before site a"):
+            await box.stored_by_close("a")
+
+    asyncio.run(scenario())
 
 
 def test_after_a_restart_a_site_sends_the_same_or_declines() -> None:
@@ -172,8 +194,18 @@ def test_after_a_restart_a_site_sends_the_same_or_declines() -> None:
     with pytest.raises(DifferentAnswer):
         box.put("a", b"x", frozen([1]))
     assert box.put("a", b"m", frozen([1]))
-    assert box.decline("b", "data")
+    box.decline("b", "data")
     assert not box.wants("b")
+
+
+@pytest.mark.parametrize("reason", sorted(DECLINES.values()))
+def test_what_analysts_see_of_a_decline_does_not_depend_on_records(reason: str) -> None:
+    box = inbox(quorum=2)
+    declines(box, "a", reason)
+    told = {"policy", "budget", "protocol"} & {reason}
+    assert box.statuses()["a"] == ":".join(["declined", *told])
+    box.close()
+    assert box.absent()["a"] == ": ".join(["declined", *told])
 
 
 def test_the_gate_insists_on_tls_1_3_and_a_certificate(tmp_path: Path) -> None:
@@ -207,6 +239,7 @@ def test_the_gate_insists_on_tls_1_3_and_a_certificate(tmp_path: Path) -> None:
         {"budget_epsilon": float("nan")},
         {"budget_epsilon": 0.0},
         {"budget_delta": 1.0},
+        {"max_epsilon_per_study": 0.0},
         {"certificate_days": -1.0},
         {"long_poll_seconds": 51.0},
         {"max_uploads": 0},

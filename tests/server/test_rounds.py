@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from eigenveil.bundle import verify_bundle
 from eigenveil.errors import Code
 from eigenveil.identity import Role
 from eigenveil.ints import frozen
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server import run
 from tests.server.rig import (
     SITES,
     Client,
@@ -39,9 +42,9 @@ async def declining(client: Client, reason: pb.DeclineReason.ValueType) -> None:
         )
 
 
-async def ends(analyst: Client, toml: str) -> pb.StudyEvent:
+async def ends(analyst: Client, toml: str, submission: str = "one") -> pb.StudyEvent:
     """Submit and watch to the end; the last event."""
-    digest = await analyst.submit(toml)
+    digest = await analyst.submit(toml, submission)
     return (await analyst.events(digest))[-1]
 
 
@@ -139,6 +142,75 @@ def test_when_every_site_is_gone_the_study_fails_and_keeps_only_what_it_spent(tm
             assert last.failure.startswith("round 1: 0 of the 1 sites needed answered")
             assert last.spent_micro_rho == query.micro_rho
             assert spent(rig) == (query.micro_rho, query.micro_rho)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("reason", ["TOO_FEW_RECORDS", "DATA", "FAILURE"])
+def test_a_refusal_that_records_may_decide_is_told_to_the_operator_alone(tmp_path: Path, reason: str) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            sites = dict(await rig.sites())
+            ada = await rig.client(Role.ANALYST, "ada")
+            task = asyncio.create_task(
+                declining(sites.pop("carl"), pb.DeclineReason.Value(f"DECLINE_REASON_{reason}"))
+            )
+            async with answering(sites):
+                digest = await ada.submit(study_toml(quorum=2, deadline_seconds=60.0))
+                events = await ada.events(digest)
+                needed = await ends(ada, study_toml(name="all", deadline_seconds=60.0), "two")
+            task.cancel()
+            absent = verify_bundle(await ada.release(digest))["document"]["rounds"][0]["absent"]
+            assert absent == {"carl": "declined"}
+            said = {one.status for event in events for one in event.sites if one.site == "carl"}
+            assert said == {"waiting", "declined"}
+            assert needed.failure.endswith("(carl: declined)")
+            rows = (await ada.stub.ListStudies(pb.ListStudiesRequest())).studies
+            assert {row.failure for row in rows} == {"", needed.failure}
+            word = reason.lower().replace("_", "-")
+            audited = rig.daemon.resources.store.reader.rows(
+                "SELECT subject, detail FROM audit WHERE kind = 'declined' ORDER BY id LIMIT 1"
+            )
+            assert tuple(audited[0]) == ("site/carl", f"study {digest} round 0: {word}")
+
+    asyncio.run(scenario())
+
+
+def test_a_sealed_round_is_not_seen_before_its_tick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tick = asyncio.Event()
+
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            sites = await rig.sites()
+            ada = await rig.client(Role.ANALYST, "ada")
+            monkeypatch.setattr(run, "_tick", tick.wait)
+            digest = await ada.submit(study_toml())
+            for site in sites.values():
+                await site.contribute(await site.query(), frozen([60]))
+            studies = rig.daemon.resources.studies
+            while studies.sealed(digest, 0) is None:
+                await asyncio.sleep(0.01)
+            seen = [event.round_state for event in studies.events(digest, 0)]
+            assert seen[-1] == "closed"
+            assert "sealed" not in seen
+            tick.set()
+            assert (await sites["anna"].query()).round == 1
+            states = [(event.round, event.round_state) for event in studies.events(digest, 0)]
+            assert states[len(seen) :][:2] == [(0, "sealed"), (1, "open")]
+            assert studies.round_ms(digest)[0] >= 0
+
+    asyncio.run(scenario())
+
+
+def test_sites_are_told_of_studies_that_nobody_here_knows(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            sites = await rig.sites()
+            ada = await rig.client(Role.ANALYST, "ada")
+            running, lost = bytes.fromhex(await ada.submit(study_toml())), b"\x07" * 32
+            told = await sites["anna"].stub.NextWork(pb.NextWorkRequest(known_plans=[running, lost]))
+            ended = [(one.plan_digest, one.state) for one in told.ended]
+            assert ended == [(lost, pb.STUDY_STATE_UNSPECIFIED)]
 
     asyncio.run(scenario())
 

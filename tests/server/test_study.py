@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from statistics import median
 
 from eigenveil.bundle import verify_bundle
 from eigenveil.identity import Role
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.status import report, text
 from tests.server.rig import answering, made, serving, study_toml
 
 
@@ -23,6 +25,12 @@ def test_a_study_runs_to_its_release(tmp_path: Path) -> None:
                 bundle = verify_bundle(
                     await analyst.release(digest), rig.daemon.resources.keys.release_public
                 )
+            status = report(rig.config)
+        (row,) = status["studies"]
+        assert len(row["round_ms"]) == row["rounds"] == len(bundle["document"]["rounds"])
+        assert row["round_ms_median"] == median(row["round_ms"])
+        assert f"{row['rounds']} rounds of {row['round_ms_median']:g} ms (median)" in text(status)
+        assert not any("ms" in key or "milli" in key for key in bundle["document"]["rounds"][0])
         assert bundle["document"]["plan_digest"] == digest
         assert bundle["document"]["private"] is True
 

@@ -1,0 +1,235 @@
+"""A caller may vanish at any moment: what it began is then done to its end, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from eigenveil.accounting import micro_rho_for
+from eigenveil.errors import Code, RequestError
+from eigenveil.identity import Role
+from eigenveil.ints import frozen
+from eigenveil.query import Query
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server import service
+from eigenveil_server.books import Books
+from eigenveil_server.studies import StoredStudy
+from eigenveil_server.writer import Writer
+from tests.server.rig import SITES, Client, Rig, answering, made, refusal, serving, study_toml
+
+SLOW = 0.6  # seconds that a disk takes in these tests
+GONE = 0.3  # seconds after which a caller gives up
+
+
+def slowly(work: Callable[..., Any]) -> Callable[..., Any]:
+    """The same on a slow disk, off the event loop."""
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        time.sleep(SLOW)
+        return work(*args, **kwargs)
+
+    return slow
+
+
+async def gives_up(call: Any) -> None:
+    """The caller's deadline passes."""
+    with pytest.raises(grpc.aio.AioRpcError) as ended:
+        await call
+    assert ended.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+def submission(toml: str, id: str = "one") -> pb.SubmitStudyRequest:
+    return pb.SubmitStudyRequest(study_toml=toml, submission=id)
+
+
+def test_a_submission_whose_caller_vanished_is_one_study_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            sites = await rig.sites()
+            ada = await rig.client(Role.ANALYST, "ada")
+            await ada.stub.ListStudies(pb.ListStudiesRequest())
+            monkeypatch.setattr(Books, "reserve", slowly(Books.reserve))
+            await gives_up(ada.stub.SubmitStudy(submission(study_toml()), timeout=GONE))
+            other = await refusal(ada.submit(study_toml(name="other"), "one"))
+            assert (other.code, "another study before" in str(other)) == (Code.CONFLICT, True)
+            async with answering(sites):
+                digest = await ada.submit(study_toml())
+                assert (await ada.events(digest))[-1].state == pb.STUDY_STATE_RELEASED
+            assert len((await ada.stub.ListStudies(pb.ListStudiesRequest())).studies) == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_vanished_submission_can_be_cancelled_and_frees_its_reservation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            await rig.sites()
+            ada = await rig.client(Role.ANALYST, "ada")
+            await ada.stub.ListStudies(pb.ListStudiesRequest())
+            monkeypatch.setattr(Books, "reserve", slowly(Books.reserve))
+            await gives_up(ada.stub.SubmitStudy(submission(study_toml()), timeout=GONE))
+            await asyncio.sleep(2 * SLOW)
+            (row,) = (await ada.stub.ListStudies(pb.ListStudiesRequest())).studies
+            await ada.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=row.plan_digest))
+            assert rig.daemon.resources.books.committed == 0
+
+    asyncio.run(scenario())
+
+
+async def undriven(rig: Rig, ada: Client) -> str:
+    """A study that runs by the books, and that nobody drives."""
+    digest = await ada.submit(study_toml())
+    task = rig.daemon.engine._tasks[digest]
+    task.cancel()
+    await asyncio.wait({task})
+    return digest
+
+
+def test_a_study_that_nobody_drives_is_taken_up_by_its_submission(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            sites = await rig.sites()
+            ada = await rig.client(Role.ANALYST, "ada")
+            digest = await undriven(rig, ada)
+            async with answering(sites):
+                assert await ada.submit(study_toml()) == digest
+                assert (await ada.events(digest))[-1].state == pb.STUDY_STATE_RELEASED
+
+    asyncio.run(scenario())
+
+
+def test_a_study_that_nobody_drives_can_be_cancelled(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            await rig.sites()
+            ada = await rig.client(Role.ANALYST, "ada")
+            digest = await undriven(rig, ada)
+            assert rig.daemon.resources.books.committed == micro_rho_for(1.0, 1e-6)
+            await ada.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=bytes.fromhex(digest)))
+            assert rig.daemon.resources.books.committed == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_submission_that_is_stored_already_is_a_conflict_not_a_failing_disk(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            await rig.sites()
+            ada = await rig.client(Role.ANALYST, "ada")
+            stored = rig.daemon.resources.studies.get(await ada.submit(study_toml()))
+            fields = {name: getattr(stored, name) for name in StoredStudy.__dataclass_fields__}
+            twin = StoredStudy(**{**fields, "digest": "0" * 64})
+            with pytest.raises(RequestError) as refused, rig.daemon.resources.store.writer.transaction() as c:
+                twin.insert(c)
+            assert refused.value.code is Code.CONFLICT
+
+    asyncio.run(scenario())
+
+
+def slow_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on, group commits are slow."""
+    monkeypatch.setattr(Writer, "_commit", slowly(Writer._commit))
+
+
+async def first_query(rig: Rig) -> tuple[str, dict[str, Client], Query]:
+    """An open first round."""
+    sites = dict(await rig.sites())
+    ada = await rig.client(Role.ANALYST, "ada")
+    digest = await ada.submit(study_toml(quorum=2))
+    return digest, sites, (await asyncio.gather(*(site.query() for site in sites.values())))[0]
+
+
+def test_an_answer_whose_sender_vanished_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            digest, sites, query = await first_query(rig)
+            slow_writes(monkeypatch)
+            message = sites["anna"].contribution(query, frozen([60]))
+            await gives_up(sites["anna"].stub.Contribute(message, timeout=GONE))
+            for name in SITES[1:]:
+                await sites[name].contribute(query, frozen([60]))
+            while (await sites["anna"].query()).round == 0:
+                pass
+            assert rig.daemon.resources.studies.releases(digest)[0].present == SITES
+            assert (await sites["anna"].stub.Contribute(message)).repeated
+
+    asyncio.run(scenario())
+
+
+def test_an_answer_alone_in_its_round_is_in_although_its_sender_vanished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            anna = await rig.client(Role.SITE, "anna")
+            ada = await rig.client(Role.ANALYST, "ada")
+            await ada.submit(study_toml(sites=("anna",)))
+            query = await anna.query()
+            slow_writes(monkeypatch)
+            monkeypatch.setattr(Books, "charge", slowly(Books.charge))
+            message = anna.contribution(query, frozen([60]))
+            await gives_up(anna.stub.Contribute(message, timeout=GONE))
+            assert (await asyncio.wait_for(anna.query(), 10)).round == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_decline_whose_sender_vanished_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            digest, sites, query = await first_query(rig)
+            slow_writes(monkeypatch)
+            refuse = pb.DeclineRequest(
+                plan_digest=bytes.fromhex(digest), round=0, reason=pb.DECLINE_REASON_BUDGET
+            )
+            await gives_up(sites["anna"].stub.Decline(refuse, timeout=GONE))
+            await sites["anna"].stub.Decline(refuse)
+            studies = rig.daemon.resources.studies
+            assert studies.answers(digest, 0).declined == {"anna": "budget"}
+            for name in SITES[1:]:
+                await sites[name].contribute(query, frozen([60]))
+            assert (await sites["bert"].query()).round == 1
+
+    asyncio.run(scenario())
+
+
+def test_explaining_does_not_take_the_threads_of_the_rounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+
+    def endless(*_: object) -> dict[str, object]:
+        go_on.wait(60)
+        return {}
+
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            sites = await rig.sites()
+            ada = await rig.client(Role.ANALYST, "ada")
+            digest = await ada.submit(study_toml())
+            monkeypatch.setattr(service, "explain", endless)
+            try:
+                for _ in range(8):
+                    await gives_up(
+                        ada.stub.ExplainStudy(
+                            pb.ExplainStudyRequest(study_toml=study_toml()), timeout=GONE / 2
+                        )
+                    )
+                async with answering(sites):
+                    events = await asyncio.wait_for(ada.events(digest), 20)
+            finally:
+                go_on.set()
+            assert events[-1].state == pb.STUDY_STATE_RELEASED
+
+    asyncio.run(scenario())
