@@ -8,6 +8,7 @@ import time
 import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -17,23 +18,29 @@ from eigenveil.noise import Block, NoiseSpec, OsNoise
 from eigenveil.query import Ask, Field, Gradient, Gram, S
 from eigenveil.site import Site
 
-RECORDS, COLUMNS, REPEATS = 200_000, 100, 9
+RECORDS, COLUMNS = 200_000, 100
+BLOCKS, RUNS = 5, 9
 WORKERS = os.cpu_count() or 1
 
 
 def ratio(ours: Callable[[], object], reference: Callable[[], object]) -> tuple[float, float]:
-    """Median over pairs run in turn of ours / reference, and ours in milliseconds."""
-    ours(), reference()
-    ratios, times = [], []
-    for _ in range(REPEATS):
+    """Median over blocks of ours / reference, and ours in milliseconds.
+
+    Runs go in blocks, the first of each left out: BLAS threads spin for a while after their last product,
+    and would slow down whatever runs next.
+    """
+    pairs = [(block(ours), block(reference)) for _ in range(BLOCKS)]
+    return statistics.median(a / b for a, b in pairs), statistics.median(a for a, _ in pairs)
+
+
+def block(work: Callable[[], object]) -> float:
+    """Median milliseconds of RUNS runs in a row after the first."""
+    times = []
+    for _ in range(RUNS + 1):
         begin = time.perf_counter()
-        ours()
-        middle = time.perf_counter()
-        reference()
-        end = time.perf_counter()
-        ratios.append((middle - begin) / (end - middle))
-        times.append(1e3 * (middle - begin))
-    return statistics.median(ratios), statistics.median(times)
+        work()
+        times.append(1e3 * (time.perf_counter() - begin))
+    return statistics.median(times[1:])
 
 
 def records() -> Site:
@@ -70,19 +77,20 @@ def main() -> None:
         with threadpool_limits(1):  # the parts are the threads, as in a site's daemon
             return site.answer(ask, pool.map)
 
-    x: FloatArray = site.rows.astype(np.float64)
+    x: FloatArray = site.about(np.zeros(COLUMNS, dtype=np.int64)).z  # the very array that the site works on
     w = gradient_ask(False).field.directions.astype(np.float64)
     print(f"records {RECORDS:,} x {COLUMNS}, {x.nbytes / 2**20:.0f} MiB as float64")
     for name, pull in (("gradient", False), ("gradient with pull", True)):
         ask = gradient_ask(pull)
-        value, ms = ratio(lambda ask=ask: answer(ask), lambda: x.T @ (x @ w))
-        peak = peak_megabytes(lambda ask=ask: answer(ask))
+        work = partial(answer, ask)
+        value, ms = ratio(work, lambda: x.T @ (x @ w))
+        peak = peak_megabytes(work)
         print(f"{name}: {value:.2f} x numpy X.T @ (X @ w) ({ms:.0f} ms), allocates {peak:.1f} MiB")
     whole = Gram(centre=np.zeros(COLUMNS, dtype=np.int64), radius=2**13)
-    value, ms = ratio(lambda: answer(whole), lambda: x.T @ x)
+    value, ms = ratio(partial(answer, whole), lambda: x.T @ x)
     print(f"gram: {value:.2f} x numpy X.T @ X ({ms:.0f} ms)")
     tight = Gram(centre=np.zeros(COLUMNS, dtype=np.int64), radius=2600)
-    value, ms = ratio(lambda: answer(tight), lambda: x.T @ x)
+    value, ms = ratio(partial(answer, tight), lambda: x.T @ x)
     print(f"gram, {clipped_share(site, tight.radius):.0%} of rows clipped: {value:.2f} x ({ms:.0f} ms)")
     draw_rate()
 

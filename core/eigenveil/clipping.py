@@ -68,9 +68,12 @@ def gradient_norms(a: FloatArray, pulled: FloatArray | None, norm: FloatArray, p
     square = row_dot(a, a)
     square *= norm
     square *= norm
-    square -= (2.0 * PULL) * row_dot(a, pulled)
+    cross = row_dot(a, pulled)
+    cross *= 2.0 * PULL
+    square -= cross
     square += (float(PULL) * PULL) * pull2
-    return np.sqrt(np.maximum(square, 0.0))
+    np.maximum(square, 0.0, out=square)
+    return np.sqrt(square, out=square)
 
 
 def gradient_coefficients(
@@ -122,7 +125,11 @@ def _fits(
     square *= norm2
     if u is not None and pulled is not None:
         u64 = u.astype(np.int64)
-        square += u64 * u64 * int(pull2) - 2 * u64 * row_dot(b64, pulled.astype(np.int64))
+        cross = row_dot(b64, pulled.astype(np.int64))
+        cross *= -2
+        cross += u64 * int(pull2)
+        cross *= u64
+        square += cross
     return safe & (square <= radius * radius)
 
 

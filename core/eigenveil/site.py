@@ -30,9 +30,9 @@ from eigenveil.query import (
     S,
 )
 
-Apply = Callable[[Callable[["_Part"], IntArray], list["_Part"]], Iterable[IntArray]]
+Apply = Callable[[Callable[["CentredRows"], IntArray], Iterator["CentredRows"]], Iterable[IntArray]]
 
-CHUNK = 2048  # rows a product: they stay in the cache, and 2048 * 2**30 < 2**53 keeps it exact
+CHUNK = 4096  # rows a product: they stay in the cache, and 4096 * 2**30 < 2**53 keeps it exact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -46,16 +46,26 @@ class CentredRows:
     norm2: IntArray
     norm: FloatArray
 
+    def pieces(self, size: int) -> Iterator[CentredRows]:
+        """Consecutive pieces of at most `size` rows, as views."""
+        for start in range(0, len(self.norm2), size):
+            part = slice(start, start + size)
+            yield CentredRows(z=self.z[part], norm2=self.norm2[part], norm=self.norm[part])
+
 
 class Site:
-    """One site's records, in `parts` that can be worked on side by side.
+    """One site's records, worked on in `parts` that may run side by side. Keeps the rows about the
+    last centre it was asked for.
 
     Shape: rows (n, d) int16 on the study's grid.
     """
 
     def __init__(self, rows: GridRows, *, chunk: int = CHUNK, parts: int = 1) -> None:
         self.rows = rows
-        self._parts = [_Part(part, chunk) for part in np.array_split(rows, parts)]
+        self._chunk = chunk
+        self._part = max(1, -(-len(rows) // parts))
+        self._centre = b""
+        self._centred: CentredRows | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -71,44 +81,23 @@ class Site:
         Raises:
             RequestError: the question is about another number of columns.
         """
+        if isinstance(ask, Count):
+            return frozen([len(self.rows)])
+        rows = self.about(ask.field.centre if isinstance(ask, Gradient | GradientNorms) else ask.centre)
         total = np.zeros(ask.length, dtype=np.int64)
-        for part in apply(lambda part: part.answer(ask), self._parts):
+        for part in apply(lambda piece: _answer(piece, ask, self._chunk), rows.pieces(self._part)):
             total += part
         return frozen(total)
 
+    def about(self, centre: IntArray) -> CentredRows:
+        """The rows about a public centre; the last one asked for is kept.
 
-class _Part:
-    """Some rows. Keeps them about the last centre it was asked for."""
-
-    def __init__(self, rows: GridRows, chunk: int) -> None:
-        self.rows = rows
-        self.chunk = chunk
-        self._centre = b""
-        self._centred: CentredRows | None = None
-
-    def answer(self, ask: Ask) -> IntArray:
-        """The exact sum over these rows."""
-        match ask:
-            case Count():
-                return frozen([len(self.rows)])
-            case RowNorms():
-                return row_norms(self._about(ask.centre), ask)
-            case ClippedSum():
-                return clipped_sum(self._about(ask.centre), ask, self.chunk)
-            case Energy():
-                return energy(self._about(ask.centre), ask)
-            case Gram():
-                return gram(self._about(ask.centre), ask, self.chunk)
-            case GradientNorms():
-                return gradient_norms(self._about(ask.field.centre), ask, self.chunk)
-            case Gradient():
-                return gradient(self._about(ask.field.centre), ask, self.chunk)
-
-    def _about(self, centre: IntArray) -> CentredRows:
+        Raises:
+            RequestError: another number of columns.
+        """
         if centre.size != self.rows.shape[1]:
             raise RequestError(
-                Code.BAD_DATA,
-                f"asked about {centre.size} columns, the records have {self.rows.shape[1]}",
+                Code.BAD_DATA, f"asked about {centre.size} columns, the records have {self.rows.shape[1]}"
             )
         if self._centred is None or self._centre != centre.tobytes():
             self._centred = None  # free the old copy before making the new one
@@ -119,10 +108,24 @@ class _Part:
         return self._centred
 
 
-def _chunks(rows: CentredRows, size: int) -> Iterator[CentredRows]:
-    for start in range(0, len(rows.norm2), size):
-        part = slice(start, start + size)
-        yield CentredRows(z=rows.z[part], norm2=rows.norm2[part], norm=rows.norm[part])
+def _answer(
+    rows: CentredRows,
+    ask: RowNorms | ClippedSum | Energy | Gram | GradientNorms | Gradient,
+    chunk: int,
+) -> IntArray:
+    match ask:
+        case RowNorms():
+            return row_norms(rows, ask)
+        case ClippedSum():
+            return clipped_sum(rows, ask, chunk)
+        case Energy():
+            return energy(rows, ask)
+        case Gram():
+            return gram(rows, ask, chunk)
+        case GradientNorms():
+            return gradient_norms(rows, ask, chunk)
+        case Gradient():
+            return gradient(rows, ask, chunk)
 
 
 def _exact(bound: float) -> None:
@@ -145,7 +148,7 @@ def clipped_sum(rows: CentredRows, ask: ClippedSum, chunk: int) -> IntArray:
     """Sum of t z (see `clipping.weights`)."""
     _exact(chunk * float(ask.bound()))
     total = np.zeros(ask.length, dtype=np.int64)
-    for part in _chunks(rows, chunk):
+    for part in rows.pieces(chunk):
         total += (weights(part.norm2, ask.radius).astype(np.float64) @ part.z).astype(np.int64)
     return frozen(total)
 
@@ -156,7 +159,7 @@ def gram(rows: CentredRows, ask: Gram, chunk: int) -> IntArray:
     size = max(1, min(chunk, (EXACT - 1) // ask.radius**2))
     _exact(size * float(ask.radius) ** 2)
     total = np.zeros((d, d), dtype=np.int64)
-    for part in _chunks(rows, size):
+    for part in rows.pieces(size):
         short = shorten(part.z, part.norm2, ask.radius)
         total += (short.T @ short).astype(np.int64)
     return frozen(np.concatenate([np.diagonal(total), total[np.triu_indices(d, 1)]]))
@@ -197,7 +200,7 @@ def gradient_norms(rows: CentredRows, ask: GradientNorms, chunk: int) -> IntArra
     """Counts of records by 2**shift times the norm of their pulled gradient."""
     side, edges = _side(ask.field), ask.edges.astype(np.float64)
     counts = np.zeros(ask.length, dtype=np.int64)
-    for part in _chunks(rows, chunk):
+    for part in rows.pieces(chunk):
         a, pulled = side.project(part.z)
         norm = clipping.gradient_norms(a, pulled, part.norm, side.pull2) / side.scale
         counts += np.bincount(np.searchsorted(edges, norm, side="right"), minlength=ask.length)
@@ -214,7 +217,7 @@ def gradient(rows: CentredRows, ask: Gradient, chunk: int) -> IntArray:
     side = _side(ask.field)
     total = np.zeros(ask.field.directions.shape, dtype=np.int64)
     pulls = 0
-    for part in _chunks(rows, chunk):
+    for part in rows.pieces(chunk):
         a, pulled = side.project(part.z)
         b, u = gradient_coefficients(a, pulled, part.norm, part.norm2, side.pull2, ask.radius)
         total += (part.z.T @ b).astype(np.int64)

@@ -242,6 +242,7 @@ SECRET = "8.7654321"
 def test_a_refusal_is_logged_without_anything_read_off_the_records(
     stage: Stage, text: str, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, "eigenveil")
     stage.config.records.write_text(text)
     with process(stage) as (_, worker):
         assert isinstance(ask(stage, worker), Refusal)
