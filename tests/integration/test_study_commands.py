@@ -136,7 +136,7 @@ def test_cancel_and_ctrl_c(stage: Stage, tmp_path: Path, capfd: Capture) -> None
     [
         ("lower = 5", "lower = 50", 2, "must be below upper bound"),
         ("epsilon = 0.3", "epsilon = -1.0", 2, "epsilon must be a finite number above 0"),
-        ("epsilon = 0.3", "epsilon = 300.0", 5, "would exceed the budget"),
+        ("epsilon = 0.3", "epsilon = 300.0", 5, "max_epsilon_per_study"),
         ('"hospital-2"', '"hospital-9"', 2, "not enrolled in demo: hospital-9"),
         ("max_records = 100_000", "max_records = 2_000_000_000", 2, "lower max_records"),
         ("components = 2", "components = 31", 2, "between 1 and the 30 columns"),
@@ -153,7 +153,7 @@ def test_a_bad_study_is_refused_with_nothing_charged(
 
 
 def test_a_study_over_a_sites_policy_fails_and_says_why(stage: Stage, tmp_path: Path, capfd: Capture) -> None:
-    file = study_file(stage, tmp_path, "epsilon = 0.3", "epsilon = 6.0")
+    file = study_file(stage, tmp_path, "minimum_cohort = 20", "minimum_cohort = 21")
     code, problem = told(capfd, "submit", file, "--wait", "--out", str(tmp_path))
     assert (code, problem["error"]) == (11, "study-failed")
     assert "policy" in problem["message"]
