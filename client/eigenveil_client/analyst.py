@@ -9,13 +9,12 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 import grpc
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from eigenveil import __version__
 from eigenveil.bundle import verify_bundle
 from eigenveil.errors import Code, EigenveilError, PeerError, RequestError
-from eigenveil.plan import Plan, plan_from_json
+from eigenveil.plan import Plan
+from eigenveil.signed_plan import check_plan
 from eigenveil.study import Study
 from eigenveil.study_toml import parse_study
 from eigenveil_client.identity_store import StoredIdentity
@@ -24,7 +23,6 @@ from eigenveil_common.rpc import VERSION_MAX, VERSION_MIN, error_from
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 
-PLAN_SIGNED = b"eigenveil/plan-signature/v1\n"
 SHORTEST_PREFIX = 6
 ATTEMPTS = 8  # about as long as a coordinator takes to restart, and longer
 PATIENCE_SECONDS = 600.0  # how long a watch outlives an unreachable coordinator
@@ -103,7 +101,7 @@ class Analyst:
         study = parse_study(text)
         request = pb.SubmitStudyRequest(study_toml=text, submission=submission)
         answer = await self._call(lambda stub: stub.SubmitStudy, request)
-        plan = check_plan(answer.plan, self._identity.release_key)
+        plan = check_plan(answer.plan.plan_json, answer.plan.signature, self._identity.release_key)
         if plan.digest != answer.plan_digest.hex() or not same_study(plan, study, submission):
             raise PeerError(
                 Code.PROTOCOL,
@@ -194,22 +192,6 @@ class Analyst:
                 await self._disconnect()
             await asyncio.sleep(pause(attempt))
             attempt += 1
-
-
-def check_plan(signed: pb.SignedPlan, release_key: bytes) -> Plan:
-    """The plan, if the federation's release key signed it.
-
-    Raises:
-        PeerError: code `identity`, signed by another key or changed; `protocol`, not canonical.
-    """
-    try:
-        verifier = Ed25519PublicKey.from_public_bytes(release_key)
-        verifier.verify(signed.signature, PLAN_SIGNED + signed.plan_json)
-    except (InvalidSignature, ValueError) as problem:
-        raise PeerError(
-            Code.IDENTITY, "the plan is not signed by the federation's key; nothing was believed"
-        ) from problem
-    return plan_from_json(signed.plan_json)
 
 
 def same_study(plan: Plan, study: Study, submission: str) -> bool:

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from threadpoolctl import threadpool_limits
 
 from eigenveil.aggregate import Contribution
@@ -28,6 +26,7 @@ from eigenveil.ints import IntArray, to_bytes
 from eigenveil.plan import Plan, plan_from_json
 from eigenveil.query import NAMES, Ask, Count, Gradient, GradientNorms, Query, check_no_overflow
 from eigenveil.rehearsal import rehearse
+from eigenveil.signed_plan import check_plan
 from eigenveil.site import Site
 from eigenveil.study import Study
 from eigenveil.wire import digest_from_bytes, query_from_proto
@@ -41,7 +40,6 @@ UNKNOWN = "unknown"  # to the coordinator: a study that it never had, or forgot 
 STATES = {value: name.removeprefix("STUDY_STATE_").lower() for name, value in pb.StudyState.items()} | {
     pb.STUDY_STATE_UNSPECIFIED: UNKNOWN
 }
-SIGNATURE_DOMAIN = b"eigenveil/plan-signature/v1\n"
 # The noised record count decides the mean's share (5 or 15 %) and the number of rounds (40 or 100), so a
 # price may differ from the foreseen one by a factor of 3; a factor of 4 is refused.
 PRICE_SLACK = 4
@@ -72,19 +70,6 @@ class Member(Protocol):
     @property
     def release_key(self) -> bytes:
         """Raw Ed25519 public key."""
-
-
-def verify_signature(plan: pb.SignedPlan, release_key: bytes) -> None:
-    """Insist that the federation signed these very bytes. [R4]
-
-    Raises:
-        PeerError: code `identity`.
-    """
-    try:
-        key = Ed25519PublicKey.from_public_bytes(release_key)
-        key.verify(plan.signature, SIGNATURE_DOMAIN + plan.plan_json)
-    except (InvalidSignature, ValueError) as problem:
-        raise PeerError(Code.IDENTITY, "the plan is not signed by this federation") from problem
 
 
 class SiteWorker:
@@ -146,8 +131,7 @@ class SiteWorker:
 
     def _admit(self, signed: pb.SignedPlan) -> str:
         """Decide about a plan, once; the digest of the plan. Raises the reason of a refusal."""
-        verify_signature(signed, self._member.release_key)
-        plan = plan_from_json(signed.plan_json)
+        plan = check_plan(signed.plan_json, signed.signature, self._member.release_key)
         if self._store.plan(plan.digest) is not None:
             return plan.digest
         try:

@@ -10,11 +10,10 @@ from datetime import datetime
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from eigenveil.errors import Code, RequestError
+from eigenveil.signed_plan import PLAN_SIGNED
 from eigenveil_common.files import read, read_secret, write_durably, write_secret
 from eigenveil_server.config import Files
 from eigenveil_server.pki import Authority, key_to_pem, pem
-
-PLAN_SIGNED = b"eigenveil/plan-signature/v1\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from eigenveil.plan import Plan, make_plan
 from eigenveil.query import Query
+from eigenveil.signed_plan import PLAN_SIGNED
 from eigenveil.study import Algorithm, Column, Federation, Study
 from eigenveil.wire import query_to_proto
 from eigenveil_client.identity_store import load_identity
@@ -36,7 +37,7 @@ from eigenveil_client.site_config import SiteConfig
 from eigenveil_client.site_daemon import SiteDaemon
 from eigenveil_client.site_service import Reader
 from eigenveil_client.site_store import SiteStore
-from eigenveil_client.site_worker import SIGNATURE_DOMAIN, SiteWorker
+from eigenveil_client.site_worker import SiteWorker
 from eigenveil_common.files import write_secret
 from eigenveil_common.rpc import CODE_KEY
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -110,7 +111,7 @@ class Authority:
         return self.leaf(f"eigenveil://{FEDERATION}/coordinator/main", server=True)
 
     def sign(self, plan_json: bytes) -> pb.SignedPlan:
-        signature = self.release_key.sign(SIGNATURE_DOMAIN + plan_json)
+        signature = self.release_key.sign(PLAN_SIGNED + plan_json)
         return pb.SignedPlan(plan_json=plan_json, signature=signature)
 
 
