@@ -11,6 +11,7 @@ import json
 import random
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ async def fetch(stage: Stage, digest: str) -> bytes:
 
 def select(database: Path, statement: str, *values: str) -> list[tuple[Any, ...]]:
     """Rows of a database that its daemon holds open."""
-    with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
         return connection.execute(statement, values).fetchall()
 
 
