@@ -15,7 +15,7 @@ from eigenveil.study import Federation
 from eigenveil_server.states import shown
 from eigenveil_server.studies import Answers
 
-LATE = "no answer by the deadline"
+LATE = "did not answer"
 
 
 class DifferentAnswer(RequestError):

