@@ -98,9 +98,12 @@ def gradient_coefficients(
     np.maximum(room, 0.0, out=room)
     lengths = gradient_norms(a, pulled, norm, pull2)
     # room / max(length, room) is exactly 1 for a record that needs no clipping.
-    scale = room / np.maximum(np.maximum(lengths, room), TINY)
-    b = np.trunc(a * scale[:, None])
-    u = None if pulled is None else np.floor(PULL * scale)
+    np.maximum(lengths, room, out=lengths)
+    np.maximum(lengths, TINY, out=lengths)
+    scale = np.divide(room, lengths, out=lengths)
+    b = a * scale[:, None]
+    np.trunc(b, out=b)
+    u = None if pulled is None else np.floor(np.multiply(scale, PULL, out=scale), out=scale)
     keep = _fits(b, u, pulled, norm2, pull2, radius)
     if not keep.all():
         b *= keep[:, None]
