@@ -19,9 +19,9 @@ from pathlib import Path
 
 import numpy as np
 
+from eigenveil.asks import Field, Gradient
 from eigenveil.grid import to_grid
 from eigenveil.ints import FloatArray
-from eigenveil.query import Field, Gradient
 from eigenveil.site import Site
 from eigenveil.study import Study
 from eigenveil.study_toml import parse_study

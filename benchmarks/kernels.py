@@ -13,9 +13,9 @@ from functools import partial
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from eigenveil.asks import Ask, Field, Gradient, Gram, S
 from eigenveil.ints import FloatArray, IntArray
 from eigenveil.noise import Block, NoiseSpec, OsNoise
-from eigenveil.query import Ask, Field, Gradient, Gram, S
 from eigenveil.site import Site
 
 RECORDS, COLUMNS = 200_000, 100
@@ -102,7 +102,7 @@ def clipped_share(site: Site, radius: int) -> float:
 
 def draw_rate() -> None:
     """Exact discrete Gaussian draws per second."""
-    spec = NoiseSpec(blocks=(Block(count=20_000, sigma=2.0**30),))
+    spec = NoiseSpec(blocks=(Block(count=20_000, scale=2.0**30),))
     begin = time.perf_counter()
     OsNoise().draw(spec)
     print(f"noise: {spec.length / (time.perf_counter() - begin):,.0f} draws a second on one core")

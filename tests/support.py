@@ -9,11 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eigenveil.errors import Code, EigenveilError
-from eigenveil.ints import IntArray
-from eigenveil.noise import NoiseSpec
-from eigenveil.plan import Plan, make_plan
-from eigenveil.query import (
+from eigenveil.asks import (
+    Additive,
     Ask,
     ClippedSum,
     Count,
@@ -22,10 +19,14 @@ from eigenveil.query import (
     Gradient,
     GradientNorms,
     Gram,
-    Query,
     RowNorms,
     S,
 )
+from eigenveil.errors import Code, EigenveilError
+from eigenveil.ints import IntArray
+from eigenveil.noise import NoiseSpec, OsNoise
+from eigenveil.plan import Plan, make_plan
+from eigenveil.query import Query
 from eigenveil.release import Release
 from eigenveil.study import Algorithm, Column, Federation, Study
 
@@ -72,7 +73,7 @@ def a_field(d: int, k: int, *, pulls: bool = True) -> Field:
     )
 
 
-def every_ask(d: int = 4, k: int = 2) -> dict[str, Ask]:
+def every_ask(d: int = 4, k: int = 2) -> dict[str, Additive]:
     """One question of every kind about `d` columns; gradients with and without pull, k = 1 and k."""
     centre = (np.arange(d) * 211) % 997 - 400
     edges = [1, S // 2, S, 2 * S]
@@ -97,7 +98,7 @@ def random_rows(n: int, d: int, seed: int = 1) -> np.ndarray[Any, np.dtype[np.in
     return np.random.default_rng(seed).integers(-S, S, (n, d), dtype=np.int16, endpoint=True)
 
 
-class FixedNoise:
+class FixedNoise(OsNoise):
     """A test's noise source: the same integer for every entry, each draw another one."""
 
     private = False

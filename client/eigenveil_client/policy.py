@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eigenveil.accounting import Cost, micro_rho_for
+from eigenveil.accounting import ATTO, Cost, micro_rho_for
 from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil.plan import Plan
 from eigenveil.study import MAX_MULTIPLICITY, MAX_RECORDS, Algorithm, Study
@@ -49,6 +49,7 @@ class Policy:
     sites_per_person: int
     budget_epsilon: float
     budget_delta: float
+    budget_own_delta: float
 
     def __post_init__(self) -> None:
         known = [a.value for a in Algorithm if a is not Algorithm.AUTO]
@@ -60,6 +61,7 @@ class Policy:
             _need(0 < getattr(self, name) < 1e6, f"{name} must be a number above 0")
         for name in ("max_delta", "budget_delta"):
             _need(0 < getattr(self, name) < 1, f"{name} must lie strictly between 0 and 1")
+        _need(0 <= self.budget_own_delta < 1, "budget_own_delta must lie between 0 and 1")
         _need(self.minimum_records >= 1, "minimum_records must be at least 1")
         _need(
             self.minimum_records <= self.maximum_records <= MAX_RECORDS,
@@ -73,7 +75,10 @@ class Policy:
     @property
     def budget(self) -> Cost:
         """All that studies may ever spend on this site's records."""
-        return Cost(micro_rho=micro_rho_for(self.budget_epsilon, self.budget_delta))
+        return Cost(
+            micro_rho=micro_rho_for(self.budget_epsilon, self.budget_delta),
+            atto_delta=int(self.budget_own_delta * ATTO),
+        )
 
     def verdicts(self, plan: Plan) -> tuple[Verdict, ...]:
         """Every rule, applied to `plan`; no record is looked at."""

@@ -32,6 +32,7 @@ class SiteConfig:
     sites_per_person: int = 1
     budget_epsilon: float = 10.0
     budget_delta: float = 1e-6
+    budget_own_delta: float = 1e-5
 
     def __post_init__(self) -> None:
         if NAME.fullmatch(self.name) is None:
@@ -54,6 +55,7 @@ class SiteConfig:
             sites_per_person=self.sites_per_person,
             budget_epsilon=self.budget_epsilon,
             budget_delta=self.budget_delta,
+            budget_own_delta=self.budget_own_delta,
         )
 
 

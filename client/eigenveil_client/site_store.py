@@ -19,9 +19,10 @@ from hashlib import sha256
 from pathlib import Path
 
 from eigenveil.accounting import NOTHING, Cost
+from eigenveil.asks import NAMES
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.plan import Plan
-from eigenveil.query import NAMES, Query
+from eigenveil.query import Query
 from eigenveil.site import Site
 from eigenveil_client import egress
 from eigenveil_client.egress import Sent
@@ -183,14 +184,17 @@ class SiteStore:
                 "was the coordinator restored from an old copy?",
             )
 
+    def paid(self, plan_digest: str, round: int) -> Cost:
+        """What was charged for a round; nothing if the round was not answered."""
+        return self.ledger.ledger.paid.get((plan_digest, round), NOTHING)
+
     def check_price(self, query: Query) -> None:
         """Insist that the study's reservation covers a query, unless it is charged already.
 
         Raises:
             EigenveilError: as `Ledger.charge`; nothing was changed.
         """
-        price = Cost(micro_rho=query.micro_rho)
-        self.ledger.ledger.charge(query.plan_digest, query.round, query.digest, price, at=0)
+        self.ledger.ledger.charge(query.plan_digest, query.round, query.digest, query.cost, at=0)
 
     def answer(self, query: Query, values: bytes, meaning: str) -> None:
         """Charge a round and write down what is about to leave: one transaction, durable on return.
@@ -210,7 +214,7 @@ class SiteStore:
             query.plan_digest,
             query.round,
             query.digest,
-            Cost(micro_rho=query.micro_rho),
+            query.cost,
             also=partial(self.egress.append, sent),
         )
         self._passed(query.plan_digest, query.round)

@@ -18,13 +18,15 @@ from typing import Any, Protocol
 from threadpoolctl import threadpool_limits
 
 from eigenveil.aggregate import Contribution
+from eigenveil.asks import NAMES, Ask, Count, Gradient, GradientNorms, part_of
 from eigenveil.errors import Code, EigenveilError, InternalError, PeerError, error
 from eigenveil.explain import MEANINGS
 from eigenveil.grid import GridRows
 from eigenveil.identity import Identity
 from eigenveil.ints import IntArray, to_bytes
 from eigenveil.plan import Plan, plan_from_json
-from eigenveil.query import NAMES, Ask, Count, Gradient, GradientNorms, Query, check_no_overflow
+from eigenveil.pricing import check_part
+from eigenveil.query import Query, check_no_overflow
 from eigenveil.rehearsal import rehearse
 from eigenveil.signed_plan import check_plan
 from eigenveil.site import Site
@@ -204,6 +206,10 @@ class SiteWorker:
         if columns_of(query.ask) not in (None, plan.study.dimension):
             raise PeerError(Code.PROTOCOL, "the query is about another number of columns than the plan")
         check_no_overflow(query.ask, plan.most_records)
+        part = part_of(query.ask)
+        if part is not None:
+            paid = query.cost if part.index == 0 else self._store.paid(plan.digest, part.first)
+            check_part(plan, query.price, part, paid)
         self._store.check_price(query)
 
     def _site(self, plan: Plan) -> Site:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from eigenveil.asks import S
 from eigenveil.grid import GridRows
 from eigenveil.ints import FloatArray
 from eigenveil.linalg import eigenpairs, sin_angle
-from eigenveil.query import S
 from eigenveil.study import Study
 
 

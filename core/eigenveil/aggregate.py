@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from eigenveil.asks import Count, Energy, GradientNorms, RowNorms
 from eigenveil.errors import Code, PeerError
 from eigenveil.ints import IntArray, digest, frozen
-from eigenveil.query import Count, Energy, GradientNorms, Query, RowNorms
+from eigenveil.query import Query
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from eigenveil.asks import released
 from eigenveil.errors import Code, InternalError
 from eigenveil.ints import IntArray
-from eigenveil.noise import NoiseSource, noise_spec
+from eigenveil.mechanism import publishable
+from eigenveil.noise import NoiseSource
 from eigenveil.plan import Plan
 from eigenveil.query import Query
 from eigenveil.release import Release
@@ -40,11 +42,11 @@ def release(
 ) -> Release:
     """Turn the exact sum of one round into its release.
 
-    Shape: total (query.ask.length,).
+    Shape: total as `aggregate` makes it.
     Neighbours: as the plan's study says.
-    Sensitivity: query.ask.l2_squared, times max_sites_per_person squared.
+    Sensitivity: of one person's records, at up to max_sites_per_person sites, as the question states it.
     Privacy: [P2], [P6]; charged before anything is drawn, sealed before anything is returned.
-    Cost: query.micro_rho.
+    Cost: query.cost.
     """
     if query.plan_digest != plan.digest:
         raise InternalError(Code.BUG, "a query reached the barrier of another plan")
@@ -53,18 +55,17 @@ def release(
     done = journal.sealed(query.round)
     if done is not None:
         return _same(done, query)
-    study = plan.study
-    spec = noise_spec(query.ask, query.micro_rho, study.neighbours, study.max_sites_per_person)
     journal.charge(query)
-    drawn = noise.draw(spec)
-    if drawn.shape != total.shape or drawn.dtype.kind != "i":
-        raise InternalError(Code.BUG, "the noise source drew another number or kind of values than asked")
+    outcome = publishable(query, total, plan.study, noise)
+    if outcome.values.shape != (released(query.ask),):
+        raise InternalError(Code.BUG, f"the release of round {query.round} has the wrong shape")
     sealed = Release(
         round=query.round,
         query=query.digest,
-        values=total + drawn,
-        sigma=spec.sigma,
-        micro_rho=query.micro_rho,
+        values=outcome.values,
+        sigma=outcome.sigma,
+        micro_rho=query.cost.micro_rho,
+        atto_delta=query.cost.atto_delta,
         present=present,
     )
     journal.seal(sealed)

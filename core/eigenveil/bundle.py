@@ -11,13 +11,14 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from eigenveil import __version__
+from eigenveil.accounting import NOTHING
 from eigenveil.algorithms import Estimate
+from eigenveil.asks import S
 from eigenveil.errors import Code, RequestError
 from eigenveil.explain import guarantee
 from eigenveil.grid import offsets, steps
 from eigenveil.ints import FloatArray, canonical
 from eigenveil.plan import Plan, plan_to_dict
-from eigenveil.query import S
 from eigenveil.release import Release
 from eigenveil.study import Scaling
 
@@ -46,7 +47,7 @@ def build(
     private: bool,
 ) -> dict[str, Any]:
     """The document that is signed: result, guarantee, rounds, plan; a function of stored values only."""
-    spent = sum(release.micro_rho for release in releases)
+    spent = sum((release.cost for release in releases), NOTHING)
     return {
         "format": FORMAT,
         "software": {"eigenveil": __version__},
@@ -92,6 +93,7 @@ def _result(plan: Plan, estimate: Estimate) -> dict[str, Any]:
         "predicted_sin_angle": estimate.sin_error,
         "covariance": None if covariance is None else (covariance * square).tolist(),
         "warnings": list(estimate.warnings),
+        "declined": estimate.declined,
     }
 
 
@@ -102,6 +104,7 @@ def _round(release: Release, record: RoundRecord) -> dict[str, Any]:
         "query": release.query,
         "release": release.digest,
         "micro_rho": release.micro_rho,
+        "atto_delta": str(release.atto_delta),
         "sigma": release.sigma,
         "present": list(release.present),
         "absent": dict(record.absent),

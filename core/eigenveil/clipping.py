@@ -14,8 +14,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from eigenveil.asks.limits import PULL, WEIGHT
 from eigenveil.ints import FloatArray, IntArray
-from eigenveil.query import PULL, WEIGHT
 
 # Float products below this hold no int64 overflow whatever their last bits are.
 SAFE = 2.0**60

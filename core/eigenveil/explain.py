@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from eigenveil.accounting import MICRO, epsilon_at
+from eigenveil.accounting import ATTO, MICRO, Cost, epsilon_at
+from eigenveil.asks import NAMES
 from eigenveil.plan import Plan
 from eigenveil.planner import doubts
-from eigenveil.query import NAMES, Query
+from eigenveil.pricing import Composition
+from eigenveil.query import Query
 from eigenveil.rehearsal import rehearse
 from eigenveil.study import Neighbours
 from eigenveil.study_toml import study_to_dict
+from eigenveil.traits import TRAITS
 
-# A record replaced is a record removed and one added: mu doubles, so rho quadruples.
-REPLACED = 4
+REPLACED = 2  # a record replaced is a record removed and one added
+CENTRAL = "the coordinator sees each site's sums; the questions could also be served by secure aggregation"
+TRUSTED = "a mechanism works on the exact sums: this cannot run without trusting the coordinator with them"
 
 MEANINGS = {
     "count": "the number of usable records",
@@ -22,6 +27,7 @@ MEANINGS = {
     "energy": "the sum of squared distances from the public centre, each cut off at a public radius",
     "gram": "the sum of products of column pairs over the records, each shortened to a public radius",
     "gradient-norms": "how many records pull how hard on the current directions (a histogram)",
+    "spectrum": "the sum of products of column pairs, of which only the noised eigenvalues are released",
     "gradient": "the sum of the records' pulls on the current directions, each shortened to a public radius",
 }
 
@@ -36,11 +42,12 @@ def explain(plan: Plan) -> dict[str, Any]:
         "purpose": study.purpose,
         "algorithm": plan.algorithm.value,
         "components": study.components,
-        "guarantee": guarantee(plan, plan.micro_rho),
+        "guarantee": guarantee(plan, plan.cost),
         "study": study_to_dict(study),
         "rounds": [_round(query) for query in queries],
         "bytes_per_site": sum(8 * query.ask.length for query in queries),
         "micro_rho": plan.micro_rho,
+        "trust": TRUSTED if TRAITS[plan.algorithm].trusted else CENTRAL,
         "warnings": [*study.warnings(), *doubts(study)],
     }
 
@@ -53,32 +60,52 @@ def _round(query: Query) -> dict[str, Any]:
         "meaning": MEANINGS[kind],
         "numbers": query.ask.length,
         "bytes": 8 * query.ask.length,
-        "micro_rho": query.micro_rho,
+        "micro_rho": query.cost.micro_rho,
     }
 
 
-def guarantee(plan: Plan, spent_micro_rho: int) -> dict[str, Any]:
+def guarantee(plan: Plan, spent: Cost) -> dict[str, Any]:
     """The statement that a release makes, for the stated neighbours and for the other ones."""
     study = plan.study
-    rho = spent_micro_rho / MICRO
     adds = study.neighbours is Neighbours.ADD_REMOVE
-    other_rho = REPLACED * rho if adds else rho
-    other = Neighbours.REPLACE_ONE if adds else Neighbours.ADD_REMOVE
+    epsilon, delta = _promise(plan, spent, 1)
+    other_epsilon, other_delta = _promise(plan, spent, REPLACED) if adds else (epsilon, delta)
     return {
         "unit": "person",
         "neighbours": study.neighbours.value,
         "max_sites_per_person": study.max_sites_per_person,
-        "rho": rho,
-        "micro_rho": spent_micro_rho,
-        "epsilon": epsilon_at(rho, study.delta),
-        "delta": study.delta,
-        "other_neighbours": other.value,
-        "other_epsilon": epsilon_at(other_rho, study.delta),
-        "words": _words(plan, rho),
+        "composition": plan.composition.value,
+        "rho": spent.micro_rho / MICRO,
+        "micro_rho": spent.micro_rho,
+        "atto_delta": str(spent.atto_delta),
+        "epsilon": epsilon,
+        "delta": delta,
+        "other_neighbours": (Neighbours.REPLACE_ONE if adds else Neighbours.ADD_REMOVE).value,
+        "other_epsilon": other_epsilon,
+        "other_delta": other_delta,
+        "words": _words(plan, spent.micro_rho / MICRO, epsilon, delta),
     }
 
 
-def _words(plan: Plan, rho: float) -> str:
+def _promise(plan: Plan, spent: Cost, changes: int) -> tuple[float, float]:
+    """(epsilon, delta) for a chain of `changes` neighbours.
+
+    zCDP: rho grows with the square of the chain. Basic: epsilon grows with it, and delta by the factor
+    1 + e^epsilon for a chain of two; so do deltas of single mechanisms.
+    """
+    study, own = plan.study, spent.atto_delta / ATTO
+    if plan.composition is Composition.BASIC:
+        grown = own if changes == 1 else min(1.0, own * (1 + math.exp(min(study.epsilon, 700.0))))
+        return changes * study.epsilon, grown
+    rho = changes**2 * spent.micro_rho / MICRO
+    epsilon = epsilon_at(rho, study.delta - own)
+    if changes == 1 or own == 0:
+        return epsilon, study.delta
+    once = epsilon_at(spent.micro_rho / MICRO, study.delta - own)
+    return changes * once, min(1.0, study.delta * (1 + math.exp(min(once, 700.0))))
+
+
+def _words(plan: Plan, rho: float, epsilon: float, delta: float) -> str:
     study = plan.study
     change = (
         "adding or removing one person's record anywhere in the federation"
@@ -87,9 +114,9 @@ def _words(plan: Plan, rho: float) -> str:
     )
     sites = study.max_sites_per_person
     where = "" if sites == 1 else f" (who may be at up to {sites} sites)"
-    epsilon, delta = f"{epsilon_at(rho, study.delta):.4g}", f"{study.delta:.3g}"
+    zcdp = "" if plan.composition is Composition.BASIC else f"{rho:.6f}-zCDP, hence "
+    except_for = f", except with probability {delta:.3g}" if delta > 0 else ""
     return (
-        f"{rho:.6f}-zCDP, hence ({epsilon}, {delta})-differential privacy: {change}{where} changes the "
-        f"probability of any set of released results by a factor of at most e^{epsilon}, "
-        f"except with probability {delta}."
+        f"{zcdp}({epsilon:.4g}, {delta:.3g})-differential privacy: {change}{where} changes the "
+        f"probability of any set of released results by a factor of at most e^{epsilon:.4g}{except_for}."
     )

@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from eigenveil.asks import S
 from eigenveil.errors import Code, RequestError
 from eigenveil.ints import FloatArray, IntArray, frozen
-from eigenveil.query import S
 from eigenveil.study import Missing, Scaling, Study
 
 GridRows = NDArray[np.int16]

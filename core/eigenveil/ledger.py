@@ -64,6 +64,7 @@ class Ledger:
     spent: Cost = NOTHING
     reserved: dict[str, Cost] = field(default_factory=dict)
     charged: dict[tuple[str, int], str] = field(default_factory=dict)
+    paid: dict[tuple[str, int], Cost] = field(default_factory=dict)
     spent_by_study: dict[str, Cost] = field(default_factory=dict)
 
     def committed(self) -> Cost:
@@ -154,6 +155,7 @@ class Ledger:
                 self.spent = self.spent + entry.cost
                 self.spent_by_study[entry.study] = self.spent_by_study[entry.study] + entry.cost
                 self.charged[entry.study, entry.round] = entry.query
+                self.paid[entry.study, entry.round] = entry.cost
             case EntryKind.SETTLE:
                 self.reserved.pop(entry.study, None)
 

@@ -27,6 +27,12 @@ def eigenpairs(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
     return values[::-1].copy(), fix_signs(vectors[:, ::-1])
 
 
+def eigenvalues(matrix: FloatArray) -> FloatArray:
+    """Eigenvalues of a symmetric matrix, falling. Shape: (d, d) -> (d,)."""
+    with threadpool_limits(1):
+        return np.asarray(np.linalg.eigvalsh(matrix)[::-1], dtype=np.float64)
+
+
 def orthonormal(matrix: FloatArray) -> FloatArray:
     """An orthonormal basis of the columns, by QR. Shape: (d, k) -> (d, k)."""
     with threadpool_limits(1):

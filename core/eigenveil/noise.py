@@ -1,25 +1,27 @@
 """The one gateway: the only place where noise is drawn, and the only importer of the sampler.
 
-Noise is exact and discrete (OpenDP's discrete Gaussian on integers), from the operating system's
+Noise is exact and discrete (OpenDP's discrete Gaussian and Laplace on integers), from the operating system's
 CSPRNG, at a standard deviation computed from the question's own sensitivity and its price.
 """
 
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
 
 import numpy as np
 from opendp.domains import atom_domain, vector_domain
-from opendp.measurements import make_gaussian
-from opendp.metrics import l2_distance
+from opendp.measurements import make_gaussian, make_laplace
+from opendp.metrics import l1_distance, l2_distance
 from opendp.mod import enable_features
 
 from eigenveil.accounting import MICRO
-from eigenveil.ints import IntArray, frozen
-from eigenveil.query import Ask, Gram
+from eigenveil.asks import Additive, Gram
+from eigenveil.ints import FloatArray, IntArray, frozen
+from eigenveil.query import Law
 from eigenveil.study import Neighbours
 
 # Not `opendp.prelude`: where scikit-learn is installed, that imports all of it, a second a process.
@@ -28,10 +30,17 @@ enable_features("contrib")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """`count` consecutive integers that get independent noise of standard deviation `sigma`."""
+    """`count` consecutive integers that get independent noise of scale `scale`: the standard deviation of
+    the discrete Gaussian, b of the discrete Laplace exp(-|x| / b)."""
 
     count: int
-    sigma: float
+    scale: float
+    law: Law = Law.GAUSSIAN
+
+    @property
+    def sigma(self) -> float:
+        """Its standard deviation (that of the continuous law)."""
+        return self.scale if self.law is Law.GAUSSIAN else math.sqrt(2) * self.scale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +70,9 @@ class NoiseSource(Protocol):
     def draw(self, spec: NoiseSpec) -> IntArray:
         """Independent integers as `spec` says. Shape: (spec.length,)."""
 
+    def uniform(self, count: int) -> FloatArray:
+        """Independent floats, uniform in (0, 1) on a grid of 2^-53. Shape: (count,)."""
+
 
 class OsNoise:
     """Production noise: OpenDP's exact sampler; it accepts no seed."""
@@ -69,38 +81,56 @@ class OsNoise:
 
     def draw(self, spec: NoiseSpec) -> IntArray:
         """Shape: (spec.length,), int64."""
-        return frozen(np.concatenate([_gaussian(block) for block in spec.blocks]))
+        return frozen(np.concatenate([_exact(block) for block in spec.blocks]))
+
+    def uniform(self, count: int) -> FloatArray:
+        """Shape: (count,)."""
+        bits = np.frombuffer(os.urandom(8 * count), dtype="<u8") >> np.uint64(12)
+        return (bits.astype(np.float64) + 0.5) * 2.0**-52
 
 
-def _gaussian(block: Block) -> IntArray:
+def _exact(block: Block) -> IntArray:
     if block.count == 0:
         return np.zeros(0, dtype=np.int64)
-    space = vector_domain(atom_domain(T="i64")), l2_distance(T="f64")
-    mechanism = make_gaussian(*space, scale=block.sigma)
+    domain = vector_domain(atom_domain(T="i64"))
+    if block.law is Law.GAUSSIAN:
+        mechanism = make_gaussian(domain, l2_distance(T="f64"), scale=block.scale)
+    else:
+        mechanism = make_laplace(domain, l1_distance(T="i64"), scale=block.scale)
     return np.asarray(mechanism([0] * block.count), dtype=np.int64)
 
 
-def noise_spec(ask: Ask, micro_rho: int, neighbours: Neighbours, multiplicity: int = 1) -> NoiseSpec:
+def noise_spec(
+    ask: Additive,
+    micro_rho: int,
+    neighbours: Neighbours,
+    multiplicity: int = 1,
+    law: Law = Law.GAUSSIAN,
+) -> NoiseSpec:
     """The noise that makes `ask` cost at most `micro_rho`.
 
     Privacy: [P2] rho = sum_j D_j^2 / (2 sigma_j^2) for independent discrete Gaussians. With one
     sigma that is ||D||^2 / (2 sigma^2). For a Gram matrix, sigma on the diagonal and sigma / sqrt 2
     above it give ||D||_F^2 / (2 sigma^2), because every off-diagonal entry counts twice in the
-    Frobenius norm [P3]. A person at `multiplicity` sites moves the sum by that many vectors.
+    Frobenius norm [P3]. Laplace noise of scale b = l1 / epsilon is epsilon-DP, and epsilon = sqrt(2 rho)
+    makes b^2 = l1^2 / (2 rho): the same formula with the other norm. A person at `multiplicity` sites moves
+    the sum by that many vectors.
     Cost: `micro_rho`.
     """
-    variance = Fraction(ask.l2_squared(neighbours) * multiplicity**2 * MICRO, 2 * micro_rho)
-    if isinstance(ask, Gram):
+    gaussian = law is Law.GAUSSIAN
+    sensitivity2 = ask.l2_squared(neighbours) if gaussian else ask.l1(neighbours) ** 2
+    square = Fraction(sensitivity2 * multiplicity**2 * MICRO, 2 * micro_rho)
+    if isinstance(ask, Gram) and gaussian and not ask.flat:
         d = ask.centre.size
-        diagonal = Block(count=d, sigma=_root_up(variance))
-        above = Block(count=ask.length - d, sigma=_root_up(variance / 2))
+        diagonal = Block(count=d, scale=root_of(square))
+        above = Block(count=ask.length - d, scale=root_of(square / 2))
         return NoiseSpec(blocks=(diagonal, above))
-    return NoiseSpec(blocks=(Block(count=ask.length, sigma=_root_up(variance)),))
+    return NoiseSpec(blocks=(Block(count=ask.length, scale=root_of(square), law=law),))
 
 
-def _root_up(variance: Fraction) -> float:
-    """The least float found whose exact square is at least `variance`."""
-    sigma = math.sqrt(variance)
-    while Fraction(sigma) ** 2 < variance:
-        sigma = math.nextafter(sigma, math.inf)
-    return sigma
+def root_of(square: Fraction) -> float:
+    """The least float found whose exact square is at least `square`."""
+    root = math.sqrt(square)
+    while Fraction(root) ** 2 < square:
+        root = math.nextafter(root, math.inf)
+    return root

@@ -11,13 +11,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from eigenveil.accounting import Cost, micro_rho_for
+from eigenveil.accounting import Cost
+from eigenveil.asks import Gram
+from eigenveil.asks.limits import ROW_BITS, row_norm_limit
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.ints import canonical, digest
 from eigenveil.planner import choose
-from eigenveil.query import ROW_BITS, Gram, check_no_overflow, row_norm_limit
-from eigenveil.study import Algorithm, Study
+from eigenveil.pricing import Composition, affordable, composition
+from eigenveil.query import Law, check_no_overflow
+from eigenveil.study import Algorithm, Study, Trust
 from eigenveil.study_toml import study_from_dict, study_to_dict
+from eigenveil.traits import TRAITS
 
 PLAN_VERSION = 1
 
@@ -35,23 +39,40 @@ class Plan:
     submission: str
     algorithm: Algorithm
     micro_rho: int
+    atto_delta: int = 0
 
     def __post_init__(self) -> None:
-        kinds = [type(value) for value in (self.federation, self.submission, self.micro_rho)]
-        if kinds != [str, str, int]:
+        values = (self.federation, self.submission, self.micro_rho, self.atto_delta)
+        if [type(value) for value in values] != [str, str, int, int]:
             raise RequestError(
-                Code.BAD_STUDY, "federation and submission must be texts, micro_rho a whole number"
+                Code.BAD_STUDY,
+                "federation and submission must be texts, the prices whole numbers",
             )
         if self.algorithm is Algorithm.AUTO:
             raise RequestError(Code.BAD_STUDY, "a plan names its algorithm; `auto` is for studies")
-        wanted = micro_rho_for(self.study.epsilon, self.study.delta)
-        if not 1 <= self.micro_rho <= wanted:
+        wanted = affordable(self.study, self.algorithm)
+        if not (self.micro_rho >= 1 and self.cost.fits(wanted)):
             raise RequestError(
                 Code.BAD_STUDY,
-                f"a plan for epsilon = {self.study.epsilon:g} may spend 1 to {wanted} micro-rho, "
-                f"not {self.micro_rho}",
+                f"a plan for epsilon = {self.study.epsilon:g} may spend 1 to {wanted.micro_rho} micro-rho, "
+                f"0 to {wanted.atto_delta} atto-delta, not {self.micro_rho} and {self.atto_delta}",
             )
+        self._check_algorithm()
         self._check_sums()
+
+    def _check_algorithm(self) -> None:
+        traits, name = TRAITS[self.algorithm], self.algorithm.value
+        if not traits.private:
+            raise RequestError(
+                Code.BAD_STUDY, f"{name} is not private: it is a reference for `eigenveil compare` only"
+            )
+        if traits.one_site and len(self.study.federation.sites) > 1:
+            raise RequestError(Code.BAD_STUDY, f"{name} runs at one site only; choose another algorithm")
+        if self.study.trust is Trust.SECURE_AGGREGATION:
+            never = f"; {name} needs exact sums at the coordinator and never can" if traits.trusted else ""
+            raise RequestError(
+                Code.BAD_STUDY, f'trust = "secure-aggregation" is not available yet{never}; use "central"'
+            )
 
     def _check_sums(self) -> None:
         d = self.study.dimension
@@ -66,7 +87,25 @@ class Plan:
     @property
     def cost(self) -> Cost:
         """All that the study may ever spend."""
-        return Cost(micro_rho=self.micro_rho)
+        return Cost(micro_rho=self.micro_rho, atto_delta=self.atto_delta)
+
+    @property
+    def composition(self) -> Composition:
+        """How the prices of its questions add up."""
+        return composition(self.study, self.algorithm)
+
+    @property
+    def law(self) -> Law:
+        """The noise of its additive questions: Laplace where the study promises delta = 0."""
+        return Law.LAPLACE if self.study.delta == 0 else Law.GAUSSIAN
+
+    @property
+    def parts(self) -> int:
+        """Into how many disjoint parts a pass deals the records; 1 unless the algorithm works by parts."""
+        if not TRAITS[self.algorithm].parts:
+            return 1
+        # A part of a few hundred records, and enough steps for the slowest spectrum.
+        return self.study.batches or min(max(self.study.expected_records // 256, 8), 128)
 
     @cached_property
     def digest(self) -> str:
@@ -84,12 +123,15 @@ def make_plan(study: Study, *, federation: str, submission: str) -> Plan:
     Raises:
         RequestError: see `Plan`.
     """
+    algorithm = choose(study)
+    cost = affordable(study, algorithm)
     return Plan(
         study=study,
         federation=federation,
         submission=submission,
-        algorithm=choose(study),
-        micro_rho=micro_rho_for(study.epsilon, study.delta),
+        algorithm=algorithm,
+        micro_rho=cost.micro_rho,
+        atto_delta=cost.atto_delta,
     )
 
 
@@ -102,6 +144,7 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
         "algorithm": plan.algorithm.value,
         "row_bits": ROW_BITS,
         "micro_rho": plan.micro_rho,
+        "atto_delta": str(plan.atto_delta),  # canonical JSON has no integers beyond 2**53
         "study": study_to_dict(plan.study),
     }
 
@@ -136,4 +179,5 @@ def _plan_from_dict(raw: dict[str, Any]) -> Plan:
         submission=raw["submission"],
         algorithm=Algorithm(raw["algorithm"]),
         micro_rho=raw["micro_rho"],
+        atto_delta=int(raw["atto_delta"]),
     )

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from eigenveil.asks import Ask, Count, Energy, GradientNorms, Gram, RowNorms, Spectrum
 from eigenveil.ints import IntArray, frozen
 from eigenveil.plan import Plan
-from eigenveil.query import Ask, Count, Energy, GradientNorms, Gram, Query, RowNorms
+from eigenveil.query import Query
 from eigenveil.release import Release
 from eigenveil.session import Session
 
@@ -31,7 +32,8 @@ def _imagined(query: Query, plan: Plan) -> Release:
         query=query.digest,
         values=_values(query.ask, plan.study.expected_records),
         sigma=1.0,
-        micro_rho=query.micro_rho,
+        micro_rho=query.cost.micro_rho,
+        atto_delta=query.cost.atto_delta,
         present=plan.study.federation.sites,
     )
 
@@ -48,5 +50,7 @@ def _values(ask: Ask, n: int) -> IntArray:
             d = ask.centre.size
             diagonal = n * ask.radius**2 // (4 * d) // (1 + np.arange(d))
             return frozen(np.concatenate([diagonal, np.zeros(ask.length - d, dtype=np.int64)]))
+        case Spectrum():
+            return frozen(n * ask.radius**2 // (4 * ask.released) // (1 + np.arange(ask.released)))
         case _:
             return frozen((n * ask.bound() // 8 // (1 + np.arange(ask.length))).astype(np.int64))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from eigenveil.accounting import Cost
 from eigenveil.ints import IntArray, digest, frozen
 
 
@@ -11,8 +12,9 @@ from eigenveil.ints import IntArray, digest, frozen
 class Release:
     """One noised, charged answer: all that the public side ever sees of a round.
 
-    Shape: values (query.ask.length,). `sigma` is the largest noise standard deviation, in the
-    integer units of the values; `present` are the sites whose records are in the sum.
+    Shape: values (asks.released(query.ask),). `micro_rho` and `atto_delta` are what was charged; `sigma` is
+    the largest noise standard deviation, in the integer units of the values (0 where there is none to state);
+    `present` are the sites whose records are in the sum.
     """
 
     round: int
@@ -20,10 +22,16 @@ class Release:
     values: IntArray
     sigma: float
     micro_rho: int
+    atto_delta: int
     present: tuple[str, ...]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", frozen(self.values))
+
+    @property
+    def cost(self) -> Cost:
+        """What was charged."""
+        return Cost(micro_rho=self.micro_rho, atto_delta=self.atto_delta)
 
     @property
     def digest(self) -> str:
@@ -33,6 +41,7 @@ class Release:
             "query": self.query,
             "sigma": self.sigma,
             "micro_rho": self.micro_rho,
+            "atto_delta": str(self.atto_delta),
             "present": list(self.present),
         }
         return digest("release", header, (self.values,))

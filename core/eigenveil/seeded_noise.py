@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from eigenveil.ints import IntArray, frozen
-from eigenveil.noise import NoiseSpec
+from eigenveil.ints import FloatArray, IntArray, frozen
+from eigenveil.noise import Block, NoiseSpec
+from eigenveil.query import Law
 
 
 class SeededNoise:
-    """Rounded Gaussian noise from a seed: for simulations only."""
+    """Rounded Gaussian and Laplace noise from a seed: for simulations only."""
 
     private = False
 
@@ -18,5 +19,13 @@ class SeededNoise:
 
     def draw(self, spec: NoiseSpec) -> IntArray:
         """Shape: (spec.length,), int64."""
-        parts = [self._generator.normal(0.0, block.sigma, block.count) for block in spec.blocks]
+        parts = [self._block(block) for block in spec.blocks]
         return frozen(np.rint(np.concatenate(parts)).astype(np.int64))
+
+    def _block(self, block: Block) -> FloatArray:
+        law = self._generator.normal if block.law is Law.GAUSSIAN else self._generator.laplace
+        return law(0.0, block.scale, block.count)
+
+    def uniform(self, count: int) -> FloatArray:
+        """Shape: (count,)."""
+        return self._generator.uniform(2.0**-53, 1.0, count)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from eigenveil.accounting import Cost
+from eigenveil.accounting import NOTHING
 from eigenveil.algorithms import ALGORITHMS, Estimate
+from eigenveil.asks import released
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.plan import Plan
+from eigenveil.pricing import check_affordable, pico_epsilon
 from eigenveil.query import Priced, Query, check_no_overflow
 from eigenveil.release import Release
 
@@ -22,7 +24,9 @@ class Session:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.releases: list[Release] = []
-        self.spent = Cost(micro_rho=0)
+        self._asked: list[Query] = []
+        self._pico = 0
+        self.spent = NOTHING
         self.pending: Query | None = None
         self._result: Estimate | None = None
         self._algorithm = ALGORITHMS[plan.algorithm](plan)
@@ -45,16 +49,16 @@ class Session:
         query = self.pending
         if query is None:
             raise InternalError(Code.BUG, "a release was fed to a session that asked nothing")
-        answers = (release.round, release.query, release.micro_rho) == (
-            query.round, query.digest, query.micro_rho,
-        )  # fmt: skip
-        if not answers or release.values.shape != (query.ask.length,):
+        answers = (release.round, release.query, release.cost) == (query.round, query.digest, query.cost)
+        if not answers or release.values.shape != (released(query.ask),):
             raise InternalError(
                 Code.BUG,
                 f"the release of round {release.round} does not answer what round {query.round} asks",
             )
-        self.spent = self.spent + Cost(micro_rho=release.micro_rho)
+        self.spent = self.spent + release.cost
         self.releases.append(release)
+        self._pico += pico_epsilon(release.micro_rho)
+        self._asked.append(query)
         self._advance(release)
 
     def _advance(self, release: Release | None) -> None:
@@ -67,18 +71,17 @@ class Session:
 
     def _query(self, priced: Priced) -> Query:
         """The next query, if the study can pay for it: checked before it is asked [P4]."""
-        if not (self.spent + Cost(micro_rho=priced.micro_rho)).fits(self.plan.cost):
-            raise RequestError(
-                Code.BUDGET,
-                f"round {len(self.releases)} would exceed the study's {self.plan.micro_rho} micro-rho",
-            )
-        check_no_overflow(priced.ask, self.plan.most_records)
-        return Query(
+        query = Query(
             plan_digest=self.plan.digest,
             round=len(self.releases),
             ask=priced.ask,
             micro_rho=priced.micro_rho,
+            atto_delta=priced.atto_delta,
+            law=priced.law,
         )
+        check_affordable(self.plan, query, self._asked, self.spent, self._pico)
+        check_no_overflow(priced.ask, self.plan.most_records)
+        return query
 
     @property
     def result(self) -> Estimate:

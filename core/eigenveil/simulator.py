@@ -11,6 +11,7 @@ import numpy as np
 from eigenveil import barrier
 from eigenveil.aggregate import Contribution, aggregate, validate
 from eigenveil.algorithms import Estimate
+from eigenveil.asks import NAMES
 from eigenveil.bundle import RoundRecord, build
 from eigenveil.errors import Code, RequestError
 from eigenveil.grid import to_grid
@@ -18,7 +19,7 @@ from eigenveil.ints import FloatArray, IntArray
 from eigenveil.ledger import Ledger
 from eigenveil.noise import NoiseSource, OsNoise
 from eigenveil.plan import Plan, make_plan
-from eigenveil.query import NAMES, Query
+from eigenveil.query import Query
 from eigenveil.release import Release
 from eigenveil.seeded_noise import SeededNoise
 from eigenveil.session import Session

@@ -12,12 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from eigenveil import clipping
-from eigenveil.clipping import gradient_coefficients, shorten, weights
-from eigenveil.errors import Code, InternalError, RequestError
-from eigenveil.grid import GridRows
-from eigenveil.ints import EXACT, FloatArray, IntArray, frozen
-from eigenveil.query import (
-    GRADIENT_LIMIT,
+from eigenveil.asks import (
     Ask,
     ClippedSum,
     Count,
@@ -26,9 +21,18 @@ from eigenveil.query import (
     Gradient,
     GradientNorms,
     Gram,
+    Part,
     RowNorms,
     S,
+    Spectrum,
+    part_of,
 )
+from eigenveil.asks.limits import GRADIENT_LIMIT
+from eigenveil.clipping import gradient_coefficients, shorten, weights
+from eigenveil.deal import deal
+from eigenveil.errors import Code, InternalError, RequestError
+from eigenveil.grid import GridRows
+from eigenveil.ints import EXACT, FloatArray, IntArray, frozen
 
 Apply = Callable[[Callable[["CentredRows"], IntArray], Iterator["CentredRows"]], Iterable[IntArray]]
 
@@ -45,6 +49,10 @@ class CentredRows:
     z: FloatArray
     norm2: IntArray
     norm: FloatArray
+
+    def only(self, positions: IntArray) -> CentredRows:
+        """The records at `positions`, as a copy."""
+        return CentredRows(z=self.z[positions], norm2=self.norm2[positions], norm=self.norm[positions])
 
     def pieces(self, size: int) -> Iterator[CentredRows]:
         """Consecutive pieces of at most `size` rows, as views."""
@@ -66,6 +74,8 @@ class Site:
         self._part = max(1, -(-len(rows) // parts))
         self._centre = b""
         self._centred: CentredRows | None = None
+        self._pass: tuple[int, bytes] | None = None
+        self._parts: IntArray = np.zeros(0, dtype=np.int64)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -84,10 +94,20 @@ class Site:
         if isinstance(ask, Count):
             return frozen([len(self.rows)])
         rows = self.about(ask.field.centre if isinstance(ask, Gradient | GradientNorms) else ask.centre)
+        part = part_of(ask)
+        if part is not None:
+            rows = rows.only(self._dealt(part))
         total = np.zeros(ask.length, dtype=np.int64)
-        for part in apply(lambda piece: _answer(piece, ask, self._chunk), rows.pieces(self._part)):
-            total += part
+        for answered in apply(lambda piece: _answer(piece, ask, self._chunk), rows.pieces(self._part)):
+            total += answered
         return frozen(total)
+
+    def _dealt(self, part: Part) -> IntArray:
+        """The positions of the records in a part; the dealing of a pass is kept while it lasts."""
+        name = (part.parts, part.key.tobytes())
+        if name != self._pass:
+            self._pass, self._parts = name, deal(self.rows, part.parts, part.key)
+        return np.flatnonzero(self._parts == part.index)
 
     def about(self, centre: IntArray) -> CentredRows:
         """The rows about a public centre; the last one asked for is kept.
@@ -110,7 +130,7 @@ class Site:
 
 def _answer(
     rows: CentredRows,
-    ask: RowNorms | ClippedSum | Energy | Gram | GradientNorms | Gradient,
+    ask: RowNorms | ClippedSum | Energy | Gram | Spectrum | GradientNorms | Gradient,
     chunk: int,
 ) -> IntArray:
     match ask:
@@ -120,7 +140,7 @@ def _answer(
             return clipped_sum(rows, ask, chunk)
         case Energy():
             return energy(rows, ask)
-        case Gram():
+        case Gram() | Spectrum():
             return gram(rows, ask, chunk)
         case GradientNorms():
             return gradient_norms(rows, ask, chunk)
@@ -153,7 +173,7 @@ def clipped_sum(rows: CentredRows, ask: ClippedSum, chunk: int) -> IntArray:
     return frozen(total)
 
 
-def gram(rows: CentredRows, ask: Gram, chunk: int) -> IntArray:
+def gram(rows: CentredRows, ask: Gram | Spectrum, chunk: int) -> IntArray:
     """Sum of z z^T over shortened rows: diagonal, then the strict upper triangle row by row."""
     d = ask.centre.size
     size = max(1, min(chunk, (EXACT - 1) // ask.radius**2))

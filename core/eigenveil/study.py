@@ -20,6 +20,7 @@ MAX_COLUMNS = 4096
 MAX_SITES = 1000
 MAX_RECORDS = 2**31
 MAX_MULTIPLICITY = 1000
+MAX_BATCHES = 2**20
 # Half the range of a column, relative to its bounds and absolute: the float64 steps of the grid are then
 # exact to a part in 2**11, so that a rounded entry never leaves [-S, S].
 RESOLUTION = 2.0**-30
@@ -39,7 +40,40 @@ class Algorithm(Enum):
 
     AUTO = "auto"
     GAUSS_COV = "gauss-cov"
+    ANALYZE_GAUSS = "analyze-gauss"
+    SEPARATE_COV = "separate-cov"
+    ADAPTIVE_COV = "adaptive-cov"
+    EM_COV = "em-cov"
+    ZERO = "zero"
     DP_PCA = "dp-pca"
+    DP_PCA_SINGLE_PASS = "dp-pca-single-pass"
+    OJA = "oja"
+    PRIVATE_OJA = "private-oja"
+    PRIVATE_OJA_SHUFFLED = "private-oja-shuffled"
+    NOISY_POWER = "noisy-power"
+    SUBSPACE_EXACT = "subspace-exact"
+    SUBSPACE_EXACT_RANK = "subspace-exact-rank"
+    SUBSPACE_REFERENCE = "subspace-reference"
+    SUBSPACE_APPROX = "subspace-approx"
+    SUBSPACE_APPROX_RANK = "subspace-approx-rank"
+    SMOOTH_GAUSSIAN = "smooth-gaussian"
+    SMOOTH_CAUCHY = "smooth-cauchy"
+    PROPOSE_TEST_RELEASE = "propose-test-release"
+
+
+class Rank(Enum):
+    """How several components are found where there is a choice: `block` all at once, with QR between the
+    rounds; `deflation` one after the other."""
+
+    BLOCK = "block"
+    DEFLATION = "deflation"
+
+
+class Trust(Enum):
+    """Who may see the sum of a round: the coordinator, or (not available yet) nobody."""
+
+    CENTRAL = "central"
+    SECURE_AGGREGATION = "secure-aggregation"
 
 
 class Missing(Enum):
@@ -186,7 +220,9 @@ class Federation:
 class Study:
     """What is asked of the federation; see deploy/config/study.example.toml for every key.
 
-    `radius` is "balance" or a quantile such as 0.8 (the share of records left unclipped).
+    `radius` is "balance" (None), a quantile such as 0.8 (the share of records left unclipped) or "none" (1.0:
+    the public bounds alone limit a record). `batches` is the number of disjoint parts for the algorithms that
+    work through the records once.
     `max_records` is a public upper bound on one site's records: exact sums are proven not to
     overflow below it. `expected_records` is a public guess of the whole federation's records; it
     steers only the planner and may be wrong without harm to privacy.
@@ -209,6 +245,9 @@ class Study:
     radius: float | None = field(default=None)
     max_records: int = 2**24
     expected_records: int = 10_000
+    rank: Rank = Rank.BLOCK
+    batches: int | None = None
+    trust: Trust = Trust.CENTRAL
 
     def __post_init__(self) -> None:
         self._check_names()
@@ -218,8 +257,12 @@ class Study:
             f"components = {self.components} must lie between 1 and the {len(self.columns)} columns",
         )
         _need(
-            self.radius is None or (math.isfinite(self.radius) and 0 < self.radius < 1),
-            f'radius must be "balance" or a quantile strictly between 0 and 1, got {self.radius}',
+            self.radius is None or (math.isfinite(self.radius) and 0 < self.radius <= 1),
+            f'radius must be "balance", "none" or a quantile strictly between 0 and 1, got {self.radius}',
+        )
+        _need(
+            self.batches is None or 1 <= self.batches <= MAX_BATCHES,
+            f"batches must lie between 1 and {MAX_BATCHES}, got {self.batches}",
         )
         _need(
             1 <= self.max_records <= MAX_RECORDS,
@@ -259,8 +302,8 @@ class Study:
             f"epsilon must be a finite number above 0 and at most {MAX_EPSILON:g}, got {self.epsilon}",
         )
         _need(
-            math.isfinite(self.delta) and 0 < self.delta < 1,
-            f"delta must lie strictly between 0 and 1 (Gaussian noise needs it), got {self.delta}",
+            math.isfinite(self.delta) and 0 <= self.delta < 1,
+            f"delta must be 0 (pure differential privacy) or lie below 1, got {self.delta}",
         )
         _need(
             1 <= self.max_sites_per_person <= MAX_MULTIPLICITY,

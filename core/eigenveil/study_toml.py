@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.study import Algorithm, Column, Federation, Missing, Neighbours, Scaling, Study
+from eigenveil.study import Algorithm, Column, Federation, Missing, Neighbours, Rank, Scaling, Study, Trust
 
 
 def _refuse(message: str) -> RequestError:
@@ -34,8 +34,8 @@ def parse_study(text: str) -> Study:
 
 
 SECTIONS: dict[str, tuple[str, ...]] = {
-    "": ("name", "purpose", "algorithm", "components"),
-    "privacy": ("epsilon", "delta", "neighbours", "max_sites_per_person", "radius"),
+    "": ("name", "purpose", "algorithm", "components", "rank", "batches"),
+    "privacy": ("epsilon", "delta", "neighbours", "max_sites_per_person", "radius", "trust"),
     "records": (
         "missing", "person_column", "centring", "scaling", "max_records", "expected_records",
     ),
@@ -46,9 +46,11 @@ ENUMS: dict[str, type[Enum]] = {
     "neighbours": Neighbours,
     "missing": Missing,
     "scaling": Scaling,
+    "rank": Rank,
+    "trust": Trust,
 }
 TYPES: dict[str, tuple[type, ...]] = {
-    "name": (str,), "purpose": (str,), "components": (int,),
+    "name": (str,), "purpose": (str,), "components": (int,), "batches": (int, type(None)),
     "epsilon": (float, int), "delta": (float, int), "max_sites_per_person": (int,),
     "person_column": (str, type(None)), "centring": (bool,), "max_records": (int,),
     "expected_records": (int,), "unit": (str,), "lower": (float, int), "upper": (float, int),
@@ -94,7 +96,7 @@ def _plain(key: str, value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     if key == "radius":
-        return "balance" if value is None else value
+        return "balance" if value is None else "none" if value == 1 else value
     return list(value) if isinstance(value, tuple) else value
 
 
@@ -140,8 +142,11 @@ def _float(key: str, value: int | float) -> float:
 def _radius(value: Any) -> float | None:
     if value == "balance":
         return None
+    if value == "none":
+        return 1.0
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _refuse(f'radius must be "balance" or a quantile between 0 and 1, got {value!r}')
+        raise _refuse(f'radius must be "balance", "none" or a quantile between 0 and 1, got {value!r}')
+    _need(0 < value < 1, f'radius = {value} must lie strictly between 0 and 1, or be "none"')
     return _float("radius", value)
 
 

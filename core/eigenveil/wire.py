@@ -1,64 +1,92 @@
-"""Queries between values and protocol messages. Decoding ends in the validating constructors."""
+"""Queries between values and protocol messages. Decoding ends in the validating constructors.
+
+A question's message has its name and its fields: integers and flags as they are, vectors as bytes, matrices
+as `Matrix`, inner values as messages of their own. So a new kind needs its message and nothing here.
+"""
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import fields
+from typing import Any
 
+import numpy as np
+from google.protobuf.message import Message
+
+from eigenveil.asks import KINDS, NAMES, Field, Part
 from eigenveil.errors import Code, PeerError
 from eigenveil.ints import IntArray, from_bytes, to_bytes
-from eigenveil.query import (
-    Ask,
-    ClippedSum,
-    Count,
-    Energy,
-    Field,
-    Gradient,
-    GradientNorms,
-    Gram,
-    Query,
-    RowNorms,
-)
+from eigenveil.query import Law, Query
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+
+INNER: dict[str, type[Any]] = {"Field": Field, "Part": Part}
 
 
 def query_to_proto(query: Query) -> pb.Query:
     """The message that says exactly this query."""
     message = pb.Query(
-        plan_digest=bytes.fromhex(query.plan_digest), round=query.round, micro_rho=query.micro_rho
+        plan_digest=bytes.fromhex(query.plan_digest),
+        round=query.round,
+        micro_rho=query.micro_rho,
+        atto_delta=query.atto_delta,
+        law=query.law.value,
     )
-    match query.ask:
-        case Count():
-            message.count.SetInParent()
-        case RowNorms(centre=centre, edges=edges):
-            message.row_norms.CopyFrom(pb.RowNorms(centre=to_bytes(centre), edges=to_bytes(edges)))
-        case ClippedSum(centre=centre, radius=radius):
-            message.clipped_sum.CopyFrom(pb.ClippedSum(centre=to_bytes(centre), radius=radius))
-        case Energy(centre=centre, radius=radius):
-            message.energy.CopyFrom(pb.Energy(centre=to_bytes(centre), radius=radius))
-        case Gram(centre=centre, radius=radius):
-            message.gram.CopyFrom(pb.Gram(centre=to_bytes(centre), radius=radius))
-        case GradientNorms(field=field, edges=edges):
-            message.gradient_norms.CopyFrom(
-                pb.GradientNorms(field=_field_to_proto(field), edges=to_bytes(edges))
-            )
-        case Gradient(field=field, radius=radius):
-            message.gradient.CopyFrom(pb.Gradient(field=_field_to_proto(field), radius=radius))
+    _fill(getattr(message, NAMES[type(query.ask)].replace("-", "_")), query.ask)
     return message
+
+
+def _fill(message: Message, value: Any) -> None:
+    message.SetInParent()
+    for name in (f.name for f in fields(value) if f.init):
+        part = getattr(value, name)
+        if isinstance(part, np.ndarray):
+            if part.ndim == 1:
+                setattr(message, name, to_bytes(part))
+            else:
+                matrix = pb.Matrix(values=to_bytes(part), rows=part.shape[0], columns=part.shape[1])
+                getattr(message, name).CopyFrom(matrix)
+        elif type(part) in INNER.values():
+            _fill(getattr(message, name), part)
+        elif part is not None:
+            setattr(message, name, part)
 
 
 def query_from_proto(message: pb.Query) -> Query:
     """The query that a message says.
 
     Raises:
-        PeerError: a malformed array or an unknown kind.
+        PeerError: a malformed array, an unknown kind or law.
         RequestError: a value outside the vocabulary's limits.
     """
+    field = message.WhichOneof("ask")
+    if field is None:
+        raise PeerError(Code.VERSION, "the query's kind is unknown here")
+    if message.law not in [law.value for law in Law]:
+        raise PeerError(Code.VERSION, f"the query's law is unknown here: {message.law!r}")
     return Query(
         plan_digest=digest_from_bytes(message.plan_digest),
         round=message.round,
-        ask=_ask(message),
+        ask=_value(KINDS[field.replace("_", "-")], getattr(message, field)),
         micro_rho=message.micro_rho,
+        atto_delta=message.atto_delta,
+        law=Law(message.law),
     )
+
+
+def _value(kind: type[Any], message: Message) -> Any:
+    return kind(**{f.name: _part(message, f.name) for f in fields(kind) if f.init})
+
+
+def _part(message: Message, name: str) -> Any:
+    part = getattr(message, name)
+    if isinstance(part, bytes):
+        return _vector(part)
+    if not isinstance(part, Message):
+        return part
+    if not message.HasField(name):
+        return None
+    if isinstance(part, pb.Matrix):
+        return from_bytes(part.values, (part.rows, part.columns))
+    return _value(INNER[type(part).__name__], part)
 
 
 def digest_from_bytes(data: bytes) -> str:
@@ -70,50 +98,6 @@ def digest_from_bytes(data: bytes) -> str:
     if len(data) != 32:
         raise PeerError(Code.PROTOCOL, f"a digest has 32 bytes, got {len(data)}")
     return data.hex()
-
-
-def _ask(message: pb.Query) -> Ask:
-    match message.WhichOneof("ask"):
-        case "count":
-            return Count()
-        case "row_norms":
-            rows = message.row_norms
-            return RowNorms(centre=_vector(rows.centre), edges=_vector(rows.edges))
-        case "clipped_sum":
-            part = message.clipped_sum
-            return ClippedSum(centre=_vector(part.centre), radius=part.radius)
-        case "energy":
-            return Energy(centre=_vector(message.energy.centre), radius=message.energy.radius)
-        case "gram":
-            return Gram(centre=_vector(message.gram.centre), radius=message.gram.radius)
-        case "gradient_norms":
-            norms = message.gradient_norms
-            return GradientNorms(field=_field(norms.field), edges=_vector(norms.edges))
-        case "gradient":
-            return Gradient(field=_field(message.gradient.field), radius=message.gradient.radius)
-        case unknown:
-            raise PeerError(Code.VERSION, f"the query's kind is unknown here: {unknown}")
-
-
-def _field_to_proto(field: Field) -> pb.Field:
-    return pb.Field(
-        centre=to_bytes(field.centre),
-        directions=to_bytes(field.directions),
-        pull=to_bytes(field.pull),
-        components=field.directions.shape[1],
-        shift=field.shift,
-    )
-
-
-def _field(message: pb.Field) -> Field:
-    centre = _vector(message.centre)
-    shape = (centre.size, message.components)
-    return Field(
-        centre=centre,
-        directions=from_bytes(message.directions, shape),
-        pull=from_bytes(message.pull, shape),
-        shift=message.shift,
-    )
 
 
 def _vector(data: bytes) -> IntArray:

@@ -6,8 +6,9 @@ import json
 import sqlite3
 from collections.abc import Mapping
 
+from eigenveil.asks import NAMES
 from eigenveil.ints import to_bytes
-from eigenveil.query import NAMES, Query
+from eigenveil.query import Query
 from eigenveil.release import Release
 from eigenveil.round import RoundState
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -97,8 +98,8 @@ def seal_round(
 ) -> None:
     """Store a release for ever, and what watchers shall see of it once it is out."""
     change.execute(
-        'INSERT INTO releases (study, round, query, "values", sigma, micro_rho, present, digest) '
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        'INSERT INTO releases (study, round, query, "values", sigma, micro_rho, atto_delta, present, digest) '
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             study,
             release.round,
@@ -106,6 +107,7 @@ def seal_round(
             to_bytes(release.values),
             release.sigma,
             release.micro_rho,
+            str(release.atto_delta),  # may exceed 63 bits
             json.dumps(release.present),
             release.digest,
         ),

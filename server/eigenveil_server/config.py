@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from eigenveil.accounting import Cost, micro_rho_for
+from eigenveil.accounting import ATTO, Cost, micro_rho_for
 from eigenveil.errors import Code, RequestError
 from eigenveil.study import NAME
 
@@ -38,6 +38,7 @@ class Config:
     state: Path
     budget_epsilon: float = 10.0
     budget_delta: float = 1e-6
+    budget_own_delta: float = 1e-5
     max_epsilon_per_study: float = 5.0
     certificate_days: float = 7.0
     long_poll_seconds: float = 30.0
@@ -64,6 +65,7 @@ class Config:
             value = getattr(self, key)
             _need(math.isfinite(value) and value > 0, f"{key} must be a number above 0")
         _need(0 < self.budget_delta < 1, "budget_delta must lie strictly between 0 and 1")
+        _need(0 <= self.budget_own_delta < 1, "budget_own_delta must lie between 0 and 1")
         _need(self.long_poll_seconds <= 50, "long_poll_seconds must be at most 50")
         self.budget  # noqa: B018 - refuses a budget that leaves nothing to spend
         for key in ("max_calls", "max_streams", "max_uploads", "max_watches"):
@@ -77,12 +79,15 @@ class Config:
     @property
     def budget(self) -> Cost:
         """All that the federation's data may ever spend."""
-        return Cost(micro_rho=micro_rho_for(self.budget_epsilon, self.budget_delta))
+        return Cost(
+            micro_rho=micro_rho_for(self.budget_epsilon, self.budget_delta),
+            atto_delta=int(self.budget_own_delta * ATTO),
+        )
 
     @property
-    def largest_study(self) -> Cost:
-        """The most that one study may reserve: max_epsilon_per_study, at the budget's own delta."""
-        return Cost(micro_rho=micro_rho_for(self.max_epsilon_per_study, self.budget_delta))
+    def largest_study(self) -> int:
+        """The most micro-rho that one study may reserve: max_epsilon_per_study, at the budget's delta."""
+        return micro_rho_for(self.max_epsilon_per_study, self.budget_delta)
 
     @property
     def files(self) -> Files:

@@ -13,7 +13,7 @@ from pathlib import Path
 from eigenveil_common import ledger_store
 from eigenveil_common.sqlite import Database
 
-VERSION = 1
+VERSION = 2
 Change = Callable[[sqlite3.Connection], None]
 
 SCHEMA = (
@@ -89,6 +89,7 @@ CREATE TABLE releases (
   "values" BLOB NOT NULL,
   sigma REAL NOT NULL,
   micro_rho INTEGER NOT NULL,
+  atto_delta TEXT NOT NULL,
   present TEXT NOT NULL,
   digest TEXT NOT NULL,
   PRIMARY KEY (study, round),

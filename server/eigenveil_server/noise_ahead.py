@@ -6,7 +6,7 @@ import asyncio
 from concurrent.futures import Executor, Future
 
 from eigenveil.errors import Code, InternalError
-from eigenveil.ints import IntArray
+from eigenveil.ints import FloatArray, IntArray
 from eigenveil.noise import NoiseSource, NoiseSpec
 
 
@@ -43,6 +43,10 @@ class NoiseAhead:
         if prepared is None or prepared[0] != spec:
             raise InternalError(Code.BUG, "the noise asked for is not the noise that was prepared")
         return prepared[1].result()
+
+    def uniform(self, count: int) -> FloatArray:
+        """Drawn by the source when asked: what a trusted mechanism needs depends on its data."""
+        return self._source.uniform(count)
 
     def discard(self) -> None:
         """Throw away what was prepared."""

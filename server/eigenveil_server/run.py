@@ -13,12 +13,13 @@ from collections.abc import Mapping
 
 from eigenveil import barrier
 from eigenveil.aggregate import aggregate
+from eigenveil.asks import NAMES
 from eigenveil.bundle import build, seal_bundle
 from eigenveil.errors import Code, EigenveilError, InternalError, RequestError
 from eigenveil.ints import IntArray
-from eigenveil.noise import noise_spec
+from eigenveil.mechanism import noise_ahead
 from eigenveil.plan import Plan
-from eigenveil.query import NAMES, Query
+from eigenveil.query import Query
 from eigenveil.release import Release
 from eigenveil.round import RoundState, move
 from eigenveil.session import Session
@@ -80,7 +81,7 @@ class StudyRun:
         session = await compute(Session.replay, self.plan, sealed)
         release: Release | None = None
         while (inbox := await self._next(session, release)) is not None:
-            release = await self._one_round(inbox, session.spent.micro_rho + inbox.query.micro_rho)
+            release = await self._one_round(inbox, session.spent.micro_rho + inbox.query.cost.micro_rho)
         data = await compute(self._bundle, session)
         await self._end(StudyState.RELEASED, release=data)
 
@@ -161,9 +162,9 @@ class StudyRun:
         return answers, journal
 
     def _prepare_noise(self, query: Query) -> None:
-        study = self.plan.study
-        spec = noise_spec(query.ask, query.micro_rho, study.neighbours, study.max_sites_per_person)
-        self._noise.prepare(spec)
+        spec = noise_ahead(query, self.plan.study)
+        if spec is not None:
+            self._noise.prepare(spec)
 
     def _check_present(self, inbox: Inbox, answers: Mapping[str, IntArray]) -> None:
         try:
@@ -194,7 +195,7 @@ class StudyRun:
             tuple(answers),
             plan=self.plan,
             journal=journal,
-            noise=self._noise,
+            noise=self._noise if noise_ahead(query, self.plan.study) else self._resources.noise,
         )
 
     def _enter(self, state: RoundState) -> None:

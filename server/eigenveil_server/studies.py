@@ -211,6 +211,7 @@ def _release(row: sqlite3.Row) -> Release:
         values=from_bytes(data, (len(data) // 8,)),
         sigma=row["sigma"],
         micro_rho=row["micro_rho"],
+        atto_delta=int(row["atto_delta"]),
         present=tuple(json.loads(row["present"])),
     )
     if release.digest != row["digest"]:

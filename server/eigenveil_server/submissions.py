@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from eigenveil.accounting import MICRO, epsilon_at
 from eigenveil.errors import Code, RequestError
 from eigenveil.plan import Plan, make_plan
+from eigenveil.pricing import Composition
 from eigenveil.rehearsal import rehearse
 from eigenveil.study import Study
 from eigenveil.study_toml import parse_study
@@ -99,12 +100,15 @@ def _check_sites(study: Study, enrolled: Collection[str], federation: str) -> No
 
 def _check_price(plan: Plan, config: Config) -> None:
     """One study must not reserve what all of them share, whatever delta it trades for epsilon."""
-    if not plan.cost.fits(config.largest_study):
-        delta = config.budget_delta
+    basic = plan.composition is Composition.BASIC
+    delta = config.budget_delta
+    epsilon = plan.study.epsilon if basic else epsilon_at(plan.micro_rho / MICRO, delta)
+    allowed = config.max_epsilon_per_study
+    if epsilon > allowed if basic else plan.micro_rho > config.largest_study:
         raise RequestError(
             Code.BUDGET,
-            f"this study costs epsilon {epsilon_at(plan.micro_rho / MICRO, delta):.4g} at delta {delta:g}, "
-            f"and the operator allows one study {config.max_epsilon_per_study:g} "
+            f"this study costs epsilon {epsilon:.4g} at delta {delta:g}, "
+            f"and the operator allows one study {allowed:g} "
             "(max_epsilon_per_study); nothing was reserved: ask for a smaller epsilon",
         )
 

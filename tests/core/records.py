@@ -13,18 +13,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from eigenveil.asks import Additive, Gram, S
 from eigenveil.grid import GridRows, to_grid
 from eigenveil.ints import IntArray
-from eigenveil.query import Ask, Gram, S
 from eigenveil.site import Site
 from eigenveil.study import Neighbours
 from tests.support import a_column, a_study
 
-Answer = Callable[[GridRows, Ask], IntArray]
+Answer = Callable[[GridRows, Additive], IntArray]
 Integers = NDArray[Any]
 
 
-def site_answer(rows: GridRows, ask: Ask) -> IntArray:
+def site_answer(rows: GridRows, ask: Additive) -> IntArray:
     """What a real site says."""
     return Site(rows).answer(ask)
 
@@ -33,7 +33,7 @@ def site_answer(rows: GridRows, ask: Ask) -> IntArray:
 class Case:
     """A question and records to try on it; records 2 i and 2 i + 1 are meant for each other."""
 
-    ask: Ask
+    ask: Additive
     rows: GridRows
 
 
@@ -43,7 +43,7 @@ def contributions(case: Case, answer: Answer = site_answer) -> Integers:
     return np.array(single).astype(object)
 
 
-def squares(ask: Ask, changes: Integers) -> Integers:
+def squares(ask: Additive, changes: Integers) -> Integers:
     """Exact squared length of each change, Frobenius for a Gram matrix. Shape: (m, length) -> (m,)."""
     weights = np.ones(ask.length, dtype=object)
     if isinstance(ask, Gram):
@@ -76,7 +76,7 @@ def verdict(
     cases: Sequence[Case],
     neighbours: Neighbours,
     answer: Answer = site_answer,
-    declared: Callable[[Ask], int] | None = None,
+    declared: Callable[[Additive], int] | None = None,
 ) -> Verdict:
     """Try every case; `declared` replaces the question's own claim in tests of this checker."""
     pairs, worst = 0, Fraction(0)

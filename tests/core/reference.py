@@ -10,9 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from eigenveil.query import (
-    PULL,
-    WEIGHT,
+from eigenveil.asks import (
     Ask,
     ClippedSum,
     Count,
@@ -22,7 +20,9 @@ from eigenveil.query import (
     GradientNorms,
     Gram,
     RowNorms,
+    Spectrum,
 )
+from eigenveil.asks.limits import PULL, WEIGHT
 
 
 def answer(rows: Iterable[Sequence[int]], ask: Ask) -> list[int]:
@@ -47,7 +47,7 @@ def contribution(row: Sequence[int], ask: Ask) -> list[int]:
             return [t * value for value in z]
         case Energy():
             return [min(_square(_centred(row, ask.centre.tolist())), ask.radius**2)]
-        case Gram():
+        case Gram() | Spectrum():
             return _gram(_shortened(_centred(row, ask.centre.tolist()), ask.radius))
         case GradientNorms():
             norm = _Projected(row, ask.field).norm() * 2.0**ask.field.shift

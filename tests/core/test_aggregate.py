@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenveil.aggregate import Contribution, aggregate, validate
+from eigenveil.asks import Ask
 from eigenveil.errors import Code
 from eigenveil.ints import IntArray, frozen
-from eigenveil.query import Ask
 from eigenveil.site import Site
 from tests.support import a_query, every_ask, random_rows, refused
 

@@ -11,10 +11,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from eigenveil import barrier
+from eigenveil.asks import ClippedSum, S
 from eigenveil.errors import Code
-from eigenveil.ints import IntArray, frozen
+from eigenveil.ints import FloatArray, IntArray, frozen
 from eigenveil.noise import NoiseSource, NoiseSpec, OsNoise, noise_spec
-from eigenveil.query import ClippedSum, Query, S
+from eigenveil.query import Query
 from eigenveil.release import Release
 from tests.support import FixedNoise, MemoryStore, a_plan, a_query, every_ask, refused
 
@@ -68,6 +69,10 @@ class Process:
         drawn = self.noise.draw(spec)
         self._reach("after draw")
         return drawn
+
+    def uniform(self, count: int) -> FloatArray:
+        """As the noise."""
+        return self.noise.uniform(count)
 
 
 def honest(process: Process, publish: Publish) -> None:
@@ -128,7 +133,13 @@ def spec() -> NoiseSpec:
 
 def made(process: Process) -> Release:
     return Release(
-        round=0, query=QUERY.digest, values=TOTAL + process.draw(spec()), sigma=1.0, micro_rho=1, present=()
+        round=0,
+        query=QUERY.digest,
+        values=TOTAL + process.draw(spec()),
+        sigma=1.0,
+        micro_rho=1,
+        atto_delta=0,
+        present=(),
     )
 
 
@@ -183,7 +194,7 @@ def test_the_second_draw_alone_shows_as_two_answers() -> None:
     assert len(answers) == 2
 
 
-class Source:
+class Source(OsNoise):
     """A noise source that returns whatever it is told to."""
 
     private = False
@@ -217,7 +228,7 @@ def test_float_noise_that_reached_a_release_is_caught(monkeypatch: pytest.Monkey
     """Planted fault: both guards gone, continuous noise gets out; the check sees it."""
 
     def made_of(values: Any) -> Release:
-        return Release(round=0, query="q", values=values, sigma=1.0, micro_rho=1, present=())
+        return Release(round=0, query="q", values=values, sigma=1.0, micro_rho=1, atto_delta=0, present=())
 
     assert whole(made_of(TOTAL).values)
     with pytest.raises(TypeError):

@@ -15,8 +15,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from eigenveil import clipping
+from eigenveil.asks import ClippedSum, Gradient, Gram, S
+from eigenveil.asks.limits import GRADIENT_LIMIT, PULL, WEIGHT
 from eigenveil.ints import IntArray, frozen
-from eigenveil.query import GRADIENT_LIMIT, PULL, WEIGHT, ClippedSum, Gradient, Gram, S
 from eigenveil.site import Site
 from eigenveil.study import Neighbours
 from tests.core.records import Case, verdict

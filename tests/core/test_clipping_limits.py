@@ -12,28 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from eigenveil.asks import Ask, ClippedSum, Count, Energy, Field, Gradient, GradientNorms, Gram, RowNorms, S
+from eigenveil.asks.limits import DIRECTION_LIMIT, EDGE_LIMIT, GRADIENT_LIMIT, PULL, WEIGHT, row_norm_limit
 from eigenveil.errors import Code
 from eigenveil.grid import GridRows
 from eigenveil.ints import IntArray, frozen
-from eigenveil.query import (
-    DIRECTION_LIMIT,
-    EDGE_LIMIT,
-    GRADIENT_LIMIT,
-    PULL,
-    WEIGHT,
-    Ask,
-    ClippedSum,
-    Count,
-    Energy,
-    Field,
-    Gradient,
-    GradientNorms,
-    Gram,
-    RowNorms,
-    S,
-    check_no_overflow,
-    row_norm_limit,
-)
+from eigenveil.query import check_no_overflow
 from eigenveil.site import Site
 from eigenveil.study import MAX_COLUMNS, Neighbours
 from tests.core import reference

@@ -17,7 +17,13 @@ from eigenveil.release import Release
 from tests.support import a_query, every_ask
 
 RELEASE = Release(
-    round=3, query="ab" * 32, values=frozen([1, -2, 3]), sigma=2.5, micro_rho=9, present=("a", "b")
+    round=3,
+    query="ab" * 32,
+    values=frozen([1, -2, 3]),
+    sigma=2.5,
+    micro_rho=9,
+    atto_delta=0,
+    present=("a", "b"),
 )
 CONTRIBUTION = Contribution(
     plan_digest="ab" * 32, round=3, query="cd" * 32, site="north", values=frozen([1, -2, 3])

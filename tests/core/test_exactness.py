@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
 from eigenveil.aggregate import aggregate
+from eigenveil.asks import Ask, ClippedSum, Energy, Field, Gradient, GradientNorms, Gram, RowNorms, S
 from eigenveil.errors import Code
 from eigenveil.grid import GridRows
 from eigenveil.ints import IntArray, frozen
-from eigenveil.query import Ask, ClippedSum, Energy, Field, Gradient, GradientNorms, Gram, RowNorms, S
 from eigenveil.site import Site
 from tests.core import reference
 from tests.core.records import hostile_rows

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from eigenveil.asks import S
 from eigenveil.errors import Code, EigenveilError
 from eigenveil.grid import midpoint, offsets, steps, to_grid
 from eigenveil.ints import FloatArray
-from eigenveil.query import S
 from eigenveil.study import WIDEST, Column, Missing, Scaling, Study
 from tests.support import a_column, a_study, refused
 

@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenveil.accounting import MICRO
+from eigenveil.asks import Additive, ClippedSum, Count, Energy, Gram, S
+from eigenveil.asks.limits import row_norm_limit
 from eigenveil.ints import IntArray, frozen
 from eigenveil.noise import Block, NoiseSpec, OsNoise, noise_spec
-from eigenveil.query import Ask, ClippedSum, Count, Energy, Gram, S, row_norm_limit
 from eigenveil.study import MAX_MULTIPLICITY, Neighbours
 from tests.core.records import Case, Integers, changes, contributions, hostile_rows
 from tests.support import every_ask
@@ -36,7 +37,7 @@ def cost(spec: NoiseSpec, change: Integers) -> Fraction:
     return total
 
 
-def dearest(ask: Ask, spec: NoiseSpec, neighbours: Neighbours, multiplicity: int = 1) -> Fraction:
+def dearest(ask: Additive, spec: NoiseSpec, neighbours: Neighbours, multiplicity: int = 1) -> Fraction:
     """The largest cost of any change that hostile records make, at one site or at several alike."""
     centre = frozen(np.zeros(4, dtype=np.int64))
     rows = hostile_rows(300, centre, S, seed=11)
@@ -44,12 +45,14 @@ def dearest(ask: Ask, spec: NoiseSpec, neighbours: Neighbours, multiplicity: int
     return max(cost(spec, change) for change in tried)
 
 
-def tight(kind: type[ClippedSum | Energy | Gram]) -> Ask:
+def tight(kind: type[ClippedSum | Energy | Gram]) -> Additive:
     """A question whose sensitivity `hostile_rows` reach exactly."""
     return kind(centre=frozen(np.zeros(4, dtype=np.int64)), radius=S)
 
 
-ASKS: dict[str, Ask] = every_ask() | {f"tight {k.__name__}": tight(k) for k in (ClippedSum, Energy, Gram)}
+ASKS: dict[str, Additive] = every_ask() | {
+    f"tight {k.__name__}": tight(k) for k in (ClippedSum, Energy, Gram)
+}
 
 
 @pytest.mark.parametrize("neighbours", Neighbours)
@@ -115,7 +118,7 @@ def test_replacing_is_never_cheaper_than_adding() -> None:
 def spec_with(spec: NoiseSpec, *factors: float) -> NoiseSpec:
     return NoiseSpec(
         blocks=tuple(
-            Block(count=b.count, sigma=b.sigma * f) for b, f in zip(spec.blocks, factors, strict=True)
+            Block(count=b.count, scale=b.sigma * f) for b, f in zip(spec.blocks, factors, strict=True)
         )
     )
 
@@ -163,7 +166,7 @@ def test_a_person_at_two_sites_with_noise_for_one_is_caught() -> None:
     assert dear > Fraction(1000, MICRO)
 
 
-def drawn(ask: Ask) -> IntArray:
+def drawn(ask: Additive) -> IntArray:
     return OsNoise().draw(noise_spec(ask, 10**9, Neighbours.ADD_REMOVE))
 
 

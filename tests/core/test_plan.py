@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from eigenveil.accounting import MICRO, delta_at
+from eigenveil.asks import S
+from eigenveil.asks.limits import ROW_BITS
 from eigenveil.errors import Code, EigenveilError, PeerError
 from eigenveil.ints import canonical
 from eigenveil.plan import PLAN_VERSION, Plan, make_plan, plan_from_json, plan_to_dict
-from eigenveil.query import ROW_BITS, S
 from eigenveil.study import Algorithm
 from tests.support import a_plan, a_study, refused
 

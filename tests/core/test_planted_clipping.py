@@ -11,19 +11,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from eigenveil.asks import Additive, ClippedSum, Energy, Gradient, Gram, S
+from eigenveil.asks.limits import GRADIENT_LIMIT, PULL, WEIGHT
 from eigenveil.grid import GridRows
 from eigenveil.ints import FloatArray, IntArray, frozen
-from eigenveil.query import (
-    GRADIENT_LIMIT,
-    PULL,
-    WEIGHT,
-    Ask,
-    ClippedSum,
-    Energy,
-    Gradient,
-    Gram,
-    S,
-)
 from eigenveil.study import Neighbours
 from tests.core.records import Answer, Case, hostile_rows, site_answer, verdict
 from tests.core.test_sensitivity import gradient_cases, row_cases
@@ -46,7 +37,7 @@ def triangle(rows: FloatArray) -> FloatArray:
 def kernel(clip: Callable[[FloatArray, float], FloatArray]) -> Answer:
     """One record's answer, with `clip(vector, radius)` in place of the honest clipping."""
 
-    def answer(rows: GridRows, ask: Ask) -> IntArray:
+    def answer(rows: GridRows, ask: Additive) -> IntArray:
         match ask:
             case ClippedSum():
                 out = WEIGHT * clip(rows - ask.centre.astype(float), ask.radius)

@@ -16,21 +16,9 @@ from itertools import product
 import numpy as np
 import pytest
 
+from eigenveil.asks import ClippedSum, Count, Energy, Field, Gradient, GradientNorms, Gram, RowNorms, S
+from eigenveil.asks.limits import GRADIENT_LIMIT, PULL, row_norm_limit
 from eigenveil.ints import IntArray, frozen
-from eigenveil.query import (
-    GRADIENT_LIMIT,
-    PULL,
-    ClippedSum,
-    Count,
-    Energy,
-    Field,
-    Gradient,
-    GradientNorms,
-    Gram,
-    RowNorms,
-    S,
-    row_norm_limit,
-)
 from eigenveil.site import Site
 from eigenveil.study import Neighbours
 from tests.core.records import Case, contributions, hostile_rows, site_answer, squares, verdict

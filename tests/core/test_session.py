@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from eigenveil import barrier
 from eigenveil.aggregate import aggregate
 from eigenveil.algorithms import ALGORITHMS, Estimate
+from eigenveil.asks import ClippedSum, Count, Gram, S
+from eigenveil.asks.limits import row_norm_limit
 from eigenveil.errors import Code, EigenveilError
 from eigenveil.ints import frozen
 from eigenveil.plan import Plan
-from eigenveil.query import ClippedSum, Count, Gram, Priced, S, row_norm_limit
+from eigenveil.query import Priced
 from eigenveil.release import Release
 from eigenveil.seeded_noise import SeededNoise
 from eigenveil.session import Session
@@ -140,6 +142,7 @@ def drain(plan: Plan) -> None:
                 values=frozen([0]),
                 sigma=1.0,
                 micro_rho=query.micro_rho,
+                atto_delta=0,
                 present=(),
             )
         )

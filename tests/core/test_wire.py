@@ -11,22 +11,11 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eigenveil.asks import NAMES, ClippedSum, Count, Energy, Field, Gradient, GradientNorms, Gram, RowNorms, S
+from eigenveil.asks.limits import row_norm_limit
 from eigenveil.errors import Code, EigenveilError
 from eigenveil.ints import from_bytes, to_bytes
-from eigenveil.query import (
-    NAMES,
-    ClippedSum,
-    Count,
-    Energy,
-    Field,
-    Gradient,
-    GradientNorms,
-    Gram,
-    Query,
-    RowNorms,
-    S,
-    row_norm_limit,
-)
+from eigenveil.query import Query
 from eigenveil.wire import query_from_proto, query_to_proto
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.support import a_query, every_ask, refused
@@ -126,10 +115,10 @@ def test_a_truncated_or_garbled_array_is_refused(
     assert caught.value.code in (Code.PROTOCOL, Code.BAD_CONTRIBUTION, Code.OVERFLOW)
 
 
-@pytest.mark.parametrize("components", [0, 1, 3, 2**32 - 1])
-def test_a_wrong_number_of_components_is_refused(components: int) -> None:
+@pytest.mark.parametrize("columns", [0, 1, 3, 2**32 - 1])
+def test_a_wrong_number_of_columns_is_refused(columns: int) -> None:
     sent = message("gradient")
-    sent.gradient.field.components = components
+    sent.gradient.field.directions.columns = columns
     with pytest.raises(EigenveilError):
         query_from_proto(sent)
 

@@ -11,10 +11,11 @@ from typing import Any, cast
 
 import pytest
 
+from eigenveil.asks import Count
 from eigenveil.errors import Code, InternalError, PeerError, RequestError
 from eigenveil.ints import IntArray, frozen
-from eigenveil.noise import Block, NoiseSpec
-from eigenveil.query import Count, Query
+from eigenveil.noise import Block, NoiseSpec, OsNoise
+from eigenveil.query import Query
 from eigenveil.study import Federation
 from eigenveil_common.sqlite import Database
 from eigenveil_server.clock import unix_ms
@@ -28,11 +29,11 @@ from eigenveil_server.states import DECLINES
 from eigenveil_server.studies import Answers
 from eigenveil_server.writer import Writer
 
-SPEC = NoiseSpec(blocks=(Block(count=3, sigma=2.0),))
-OTHER = NoiseSpec(blocks=(Block(count=3, sigma=2.5),))
+SPEC = NoiseSpec(blocks=(Block(count=3, scale=2.0),))
+OTHER = NoiseSpec(blocks=(Block(count=3, scale=2.5),))
 
 
-class Ones:
+class Ones(OsNoise):
     """Counts draws of ones."""
 
     private = False

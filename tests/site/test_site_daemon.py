@@ -10,9 +10,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from eigenveil.asks import Count, Energy, Gram
 from eigenveil.ints import from_bytes
 from eigenveil.plan import Plan
-from eigenveil.query import Count, Energy, Gram, Query
+from eigenveil.query import Query
 from eigenveil.rehearsal import rehearse
 from eigenveil.site import Site
 from eigenveil.study import Column, Federation

@@ -16,11 +16,12 @@ import pytest
 
 from eigenveil import barrier
 from eigenveil.accounting import MICRO
+from eigenveil.asks import Additive, ClippedSum, Energy, Gram, S
 from eigenveil.grid import GridRows
 from eigenveil.ints import FloatArray, IntArray, frozen
 from eigenveil.noise import Block, NoiseSource, NoiseSpec, OsNoise, noise_spec
 from eigenveil.plan import Plan
-from eigenveil.query import Ask, ClippedSum, Energy, Gram, Query, S
+from eigenveil.query import Query
 from eigenveil.site import Site
 from eigenveil.study import Neighbours
 from tests.statistical.checks import mu_at_least
@@ -31,7 +32,7 @@ MU = 3.0  # where an audit by one threshold sees best; rho = mu^2 / 2
 PRICE = int(MU**2 / 2 * MICRO)
 ZERO = frozen([0, 0])
 
-Pair = tuple[Ask, Neighbours, GridRows, GridRows]
+Pair = tuple[Additive, Neighbours, GridRows, GridRows]
 
 
 def rows(*records: list[int]) -> GridRows:
@@ -55,14 +56,14 @@ PAIRS: dict[str, Pair] = {
 }  # fmt: skip
 
 
-class Quieter:
+class Quieter(OsNoise):
     """Planted fault: 10 % less noise than was asked for."""
 
     private = False
 
     def draw(self, spec: NoiseSpec) -> IntArray:
         """Shape: (spec.length,)."""
-        quiet = [Block(count=b.count, sigma=0.9 * b.sigma) for b in spec.blocks]
+        quiet = [Block(count=b.count, scale=0.9 * b.sigma) for b in spec.blocks]
         return OsNoise().draw(NoiseSpec(blocks=tuple(quiet)))
 
 
@@ -70,7 +71,7 @@ def scales(spec: NoiseSpec) -> FloatArray:
     return np.concatenate([np.full(block.count, block.sigma) for block in spec.blocks])
 
 
-def published(plan: Plan, ask: Ask, data: GridRows, noise: NoiseSource, n: int) -> IntArray:
+def published(plan: Plan, ask: Additive, data: GridRows, noise: NoiseSource, n: int) -> IntArray:
     """n independent releases of one data set. Shape: (n, ask.length)."""
     query = Query(plan_digest=plan.digest, round=0, ask=ask, micro_rho=PRICE)
     total = Site(data).answer(ask)

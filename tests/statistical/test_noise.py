@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from eigenveil.accounting import MICRO
+from eigenveil.asks import ClippedSum, Count, Gram, S
 from eigenveil.ints import IntArray, frozen
 from eigenveil.noise import Block, NoiseSpec, OsNoise, noise_spec
-from eigenveil.query import ClippedSum, Count, Gram, S
 from eigenveil.study import Neighbours
 from tests.statistical.checks import independent, mean_fits, shape_fits, variance_fits
 
@@ -24,7 +24,7 @@ OFF = [0.9, 1.1]
 
 
 def draw(sigma: float, count: int = 40_000) -> IntArray:
-    return OsNoise().draw(NoiseSpec(blocks=(Block(count=count, sigma=sigma),)))
+    return OsNoise().draw(NoiseSpec(blocks=(Block(count=count, scale=sigma),)))
 
 
 @pytest.mark.parametrize("sigma", SCALES)

@@ -97,11 +97,17 @@ def release_vector() -> dict[str, Any]:
     """A release with numbers at both ends of their range."""
     values = frozen([-(2**63), 2**63 - 1, 0, -1])
     made = Release(
-        round=5, query=DIGEST, values=values, sigma=12345.678, micro_rho=9, present=("north", "south")
+        round=5,
+        query=DIGEST,
+        values=values,
+        sigma=12345.678,
+        micro_rho=9,
+        atto_delta=0,
+        present=("north", "south"),
     )
     return {
         "round": 5, "query": DIGEST, "values": to_bytes(values).hex(), "sigma": 12345.678,
-        "micro_rho": 9, "present": ["north", "south"], "digest": made.digest,
+        "micro_rho": 9, "atto_delta": "0", "present": ["north", "south"], "digest": made.digest,
     }  # fmt: skip
 
 

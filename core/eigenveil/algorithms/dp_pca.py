@@ -18,10 +18,11 @@ from eigenveil.algorithms.estimate import Estimate, Steps
 from eigenveil.algorithms.gradients import Slope
 from eigenveil.algorithms.parts import COUNT_SHARE, Centred, locate, mu, part, row_radius
 from eigenveil.algorithms.radius import Balance, Grid, choose, read_histogram
+from eigenveil.asks import Energy, S
 from eigenveil.ints import FloatArray
 from eigenveil.linalg import eigenpairs, fix_signs, orthonormal, sin_angle
 from eigenveil.plan import Plan
-from eigenveil.query import Energy, Priced, S
+from eigenveil.query import Priced
 from eigenveil.release import Release
 
 RADIUS_SHARE, VARIANCE_SHARE = 0.08, 0.04

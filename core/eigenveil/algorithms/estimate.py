@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass
 
+import numpy as np
+
 from eigenveil.ints import FloatArray
 from eigenveil.query import Priced
 from eigenveil.release import Release
@@ -25,6 +27,8 @@ class Estimate:
     sine of the largest principal angle to the data's own components (1.0 means "this is noise"; None
     where the radius rule does not allow to say). `noise_scale` is the standard deviation that noise
     gives one entry of the covariance (gauss-cov) or of the gradient the variances are read from (dp-pca).
+    `declined` says why nothing is released; there are then no components (0, d). Algorithms that choose the
+    dimension may return fewer components than the study allows.
     """
 
     components: FloatArray
@@ -36,3 +40,19 @@ class Estimate:
     sin_error: float | None
     covariance: FloatArray | None = None
     warnings: tuple[str, ...] = ()
+    declined: str | None = None
+
+
+def no_release(d: int, records: float, why: str) -> Estimate:
+    """The defined outcome "nothing is released": charged as declared, and no components. `why` may rest on
+    releases only, as everything here does."""
+    return Estimate(
+        components=np.zeros((0, d)),
+        explained_variance=np.zeros(0),
+        mean=np.zeros(d),
+        records=records,
+        total_variance=0.0,
+        noise_scale=0.0,
+        sin_error=1.0,
+        declined=why,
+    )

@@ -13,10 +13,11 @@ import numpy as np
 from eigenveil.algorithms.estimate import Estimate, Steps
 from eigenveil.algorithms.parts import COUNT_SHARE, locate, mu, part, row_norms, row_radius
 from eigenveil.algorithms.radius import Balance, choose
+from eigenveil.asks import Gram, S
 from eigenveil.ints import FloatArray
 from eigenveil.linalg import eigenpairs, symmetric
 from eigenveil.plan import Plan
-from eigenveil.query import Gram, Priced, S
+from eigenveil.query import Priced
 
 RADIUS_SHARE = 0.05
 CLIPPED = 0.9

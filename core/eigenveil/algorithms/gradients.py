@@ -8,16 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from eigenveil.algorithms.radius import Grid
+from eigenveil.asks import Field, Gradient, GradientNorms, S
+from eigenveil.asks.limits import DIRECTION_LIMIT, GRADIENT_LIMIT, PULL
 from eigenveil.ints import FloatArray, IntArray, frozen
-from eigenveil.query import (
-    DIRECTION_LIMIT,
-    GRADIENT_LIMIT,
-    PULL,
-    Field,
-    Gradient,
-    GradientNorms,
-    S,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -10,10 +10,12 @@ import numpy as np
 
 from eigenveil.accounting import MICRO
 from eigenveil.algorithms.radius import Balance, Grid, Histogram, choose, read_histogram
+from eigenveil.asks import ClippedSum, Count, RowNorms, S
+from eigenveil.asks.limits import WEIGHT, row_norm_limit
 from eigenveil.grid import midpoint
 from eigenveil.ints import FloatArray, IntArray, frozen
 from eigenveil.plan import Plan
-from eigenveil.query import WEIGHT, ClippedSum, Count, Priced, RowNorms, S, row_norm_limit
+from eigenveil.query import Priced
 from eigenveil.release import Release
 
 COUNT_SHARE = 0.01

@@ -220,7 +220,8 @@ Global___Limits: _TypeAlias = Limits  # noqa: Y015
 class Query(_message.Message):
     """---------------------------------------------------------------- queries
 
-    The closed vocabulary of core/eigenveil/query.py. Integer arrays are little-endian int64.
+    The closed vocabulary of core/eigenveil/asks. Integer arrays are little-endian int64. A message has
+    the fields of the question's value, under their names.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -235,10 +236,17 @@ class Query(_message.Message):
     GRAM_FIELD_NUMBER: _builtins.int
     GRADIENT_NORMS_FIELD_NUMBER: _builtins.int
     GRADIENT_FIELD_NUMBER: _builtins.int
+    SPECTRUM_FIELD_NUMBER: _builtins.int
+    ATTO_DELTA_FIELD_NUMBER: _builtins.int
+    LAW_FIELD_NUMBER: _builtins.int
     plan_digest: _builtins.bytes
     """32 bytes"""
     round: _builtins.int
     micro_rho: _builtins.int
+    atto_delta: _builtins.int
+    """delta of its own, where its mechanism has one"""
+    law: _builtins.str
+    """gaussian | laplace | stability"""
     @_builtins.property
     def count(self) -> Global___Count: ...
     @_builtins.property
@@ -253,6 +261,8 @@ class Query(_message.Message):
     def gradient_norms(self) -> Global___GradientNorms: ...
     @_builtins.property
     def gradient(self) -> Global___Gradient: ...
+    @_builtins.property
+    def spectrum(self) -> Global___Spectrum: ...
     def __init__(
         self,
         *,
@@ -266,16 +276,45 @@ class Query(_message.Message):
         gram: Global___Gram | None = ...,
         gradient_norms: Global___GradientNorms | None = ...,
         gradient: Global___Gradient | None = ...,
+        spectrum: Global___Spectrum | None = ...,
+        atto_delta: _builtins.int = ...,
+        law: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "clipped_sum", b"clipped_sum", "count", b"count", "energy", b"energy", "gradient", b"gradient", "gradient_norms", b"gradient_norms", "gram", b"gram", "row_norms", b"row_norms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "clipped_sum", b"clipped_sum", "count", b"count", "energy", b"energy", "gradient", b"gradient", "gradient_norms", b"gradient_norms", "gram", b"gram", "row_norms", b"row_norms", "spectrum", b"spectrum"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "clipped_sum", b"clipped_sum", "count", b"count", "energy", b"energy", "gradient", b"gradient", "gradient_norms", b"gradient_norms", "gram", b"gram", "micro_rho", b"micro_rho", "plan_digest", b"plan_digest", "round", b"round", "row_norms", b"row_norms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "atto_delta", b"atto_delta", "clipped_sum", b"clipped_sum", "count", b"count", "energy", b"energy", "gradient", b"gradient", "gradient_norms", b"gradient_norms", "gram", b"gram", "law", b"law", "micro_rho", b"micro_rho", "plan_digest", b"plan_digest", "round", b"round", "row_norms", b"row_norms", "spectrum", b"spectrum"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_ask: _TypeAlias = _typing.Literal["count", "row_norms", "clipped_sum", "energy", "gram", "gradient_norms", "gradient"]  # noqa: Y015
+    _WhichOneofReturnType_ask: _TypeAlias = _typing.Literal["count", "row_norms", "clipped_sum", "energy", "gram", "gradient_norms", "gradient", "spectrum"]  # noqa: Y015
     _WhichOneofArgType_ask: _TypeAlias = _typing.Literal["ask", b"ask"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_ask) -> _WhichOneofReturnType_ask | None: ...
 
 Global___Query: _TypeAlias = Query  # noqa: Y015
+
+@_typing.final
+class Matrix(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VALUES_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    values: _builtins.bytes
+    """row by row"""
+    rows: _builtins.int
+    columns: _builtins.int
+    def __init__(
+        self,
+        *,
+        values: _builtins.bytes = ...,
+        rows: _builtins.int = ...,
+        columns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "rows", b"rows", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Matrix: _TypeAlias = Matrix  # noqa: Y015
 
 @_typing.final
 class Count(_message.Message):
@@ -364,21 +403,51 @@ class Gram(_message.Message):
 
     CENTRE_FIELD_NUMBER: _builtins.int
     RADIUS_FIELD_NUMBER: _builtins.int
+    FLAT_FIELD_NUMBER: _builtins.int
     centre: _builtins.bytes
     radius: _builtins.int
+    flat: _builtins.bool
+    """the same noise on every entry"""
     def __init__(
         self,
         *,
         centre: _builtins.bytes = ...,
         radius: _builtins.int = ...,
+        flat: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["centre", b"centre", "radius", b"radius"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["centre", b"centre", "flat", b"flat", "radius", b"radius"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Gram: _TypeAlias = Gram  # noqa: Y015
+
+@_typing.final
+class Spectrum(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CENTRE_FIELD_NUMBER: _builtins.int
+    RADIUS_FIELD_NUMBER: _builtins.int
+    RECORDS_FIELD_NUMBER: _builtins.int
+    centre: _builtins.bytes
+    radius: _builtins.int
+    records: _builtins.int
+    """public upper bound on the records in the sum"""
+    def __init__(
+        self,
+        *,
+        centre: _builtins.bytes = ...,
+        radius: _builtins.int = ...,
+        records: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["centre", b"centre", "radius", b"radius", "records", b"records"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Spectrum: _TypeAlias = Spectrum  # noqa: Y015
 
 @_typing.final
 class Field(_message.Message):
@@ -387,32 +456,64 @@ class Field(_message.Message):
     CENTRE_FIELD_NUMBER: _builtins.int
     DIRECTIONS_FIELD_NUMBER: _builtins.int
     PULL_FIELD_NUMBER: _builtins.int
-    COMPONENTS_FIELD_NUMBER: _builtins.int
     SHIFT_FIELD_NUMBER: _builtins.int
     centre: _builtins.bytes
-    directions: _builtins.bytes
-    """d * k, row by row"""
-    pull: _builtins.bytes
-    """d * k"""
-    components: _builtins.int
-    """k"""
     shift: _builtins.int
+    @_builtins.property
+    def directions(self) -> Global___Matrix:
+        """d by k"""
+
+    @_builtins.property
+    def pull(self) -> Global___Matrix:
+        """d by k"""
+
     def __init__(
         self,
         *,
         centre: _builtins.bytes = ...,
-        directions: _builtins.bytes = ...,
-        pull: _builtins.bytes = ...,
-        components: _builtins.int = ...,
+        directions: Global___Matrix | None = ...,
+        pull: Global___Matrix | None = ...,
         shift: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["directions", b"directions", "pull", b"pull"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["centre", b"centre", "components", b"components", "directions", b"directions", "pull", b"pull", "shift", b"shift"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["centre", b"centre", "directions", b"directions", "pull", b"pull", "shift", b"shift"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Field: _TypeAlias = Field  # noqa: Y015
+
+@_typing.final
+class Part(_message.Message):
+    """One of `parts` disjoint parts of the records, dealt by a keyed hash of each record [R13]."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIRST_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    first: _builtins.int
+    """the round in which the pass began"""
+    index: _builtins.int
+    parts: _builtins.int
+    key: _builtins.bytes
+    """four integers"""
+    def __init__(
+        self,
+        *,
+        first: _builtins.int = ...,
+        index: _builtins.int = ...,
+        parts: _builtins.int = ...,
+        key: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "index", b"index", "key", b"key", "parts", b"parts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Part: _TypeAlias = Part  # noqa: Y015
 
 @_typing.final
 class GradientNorms(_message.Message):
@@ -443,18 +544,24 @@ class Gradient(_message.Message):
 
     FIELD_FIELD_NUMBER: _builtins.int
     RADIUS_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
     radius: _builtins.int
     @_builtins.property
     def field(self) -> Global___Field: ...
+    @_builtins.property
+    def part(self) -> Global___Part:
+        """absent: all records"""
+
     def __init__(
         self,
         *,
         field: Global___Field | None = ...,
         radius: _builtins.int = ...,
+        part: Global___Part | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["field", b"field"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["field", b"field", "part", b"part"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["field", b"field", "radius", b"radius"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["field", b"field", "part", b"part", "radius", b"radius"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,121 @@
+"""Questions about gradients: how long they are, and their clipped sum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eigenveil.asks.limits import (
+    DIRECTION_LIMIT,
+    GRADIENT_LIMIT,
+    PULL,
+    check_centre,
+    check_edges,
+    check_whole,
+    freeze,
+    need,
+    root_up,
+    within,
+)
+from eigenveil.asks.parts import Part
+from eigenveil.ints import IntArray
+from eigenveil.study import Neighbours
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Field:
+    """The per-record gradient g(z) = z (z . W) / 2**shift, and PULL pull, which is subtracted from it.
+
+    Shape: centre (d,), directions W (d, k), pull (d, k).
+    """
+
+    centre: IntArray
+    directions: IntArray
+    pull: IntArray
+    shift: int
+
+    def __post_init__(self) -> None:
+        freeze(self, "centre", "directions", "pull")
+        check_centre(self.centre)
+        d = self.centre.size
+        need(
+            self.directions.ndim == 2
+            and self.directions.shape[0] == d
+            and 1 <= self.directions.shape[1] <= d,
+            "directions must be a d-by-k matrix with 1 <= k <= d",
+        )
+        need(self.pull.shape == self.directions.shape, "pull must have the shape of directions")
+        check_whole("shift", self.shift, 0, 60)
+        need(
+            within(self.directions, DIRECTION_LIMIT),
+            f"directions must have entries of at most {DIRECTION_LIMIT}",
+        )
+        need(
+            sum(int(v) ** 2 for v in self.pull.flat) * PULL**2 <= GRADIENT_LIMIT**2,
+            f"the pull must have norm of at most {GRADIENT_LIMIT} / {PULL}",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GradientNorms:
+    """Histogram of 2**shift ||g(z) - PULL pull||_F, bins as in `RowNorms`.
+
+    Shape: edges (b,); answer (b + 1,).
+    """
+
+    field: Field
+    edges: IntArray
+
+    def __post_init__(self) -> None:
+        freeze(self, "edges")
+        check_edges(self.edges)
+
+    @property
+    def length(self) -> int:
+        """Number of bins."""
+        return self.edges.size + 1
+
+    def l1(self, neighbours: Neighbours) -> int:
+        """Sensitivity in L1: one count, or two when a record is replaced."""
+        return 1 if neighbours is Neighbours.ADD_REMOVE else 2
+
+    def l2_squared(self, neighbours: Neighbours) -> int:
+        """Sensitivity: a record sits in one bin; replacing it moves one count: 1^2 + 1^2."""
+        return 1 if neighbours is Neighbours.ADD_REMOVE else 2
+
+    def bound(self) -> int:
+        """Largest magnitude one record adds to an entry."""
+        return 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Gradient:
+    """Sum of clip_R(g(z) - PULL pull), each record as z b^T - u pull with integers b, u.
+
+    With `part`, over that part of the records alone.
+
+    Shape: answer (d k,), the d-by-k matrix row by row.
+    """
+
+    field: Field
+    radius: int
+    part: Part | None = None
+
+    def __post_init__(self) -> None:
+        check_whole("gradient radius", self.radius, 1, GRADIENT_LIMIT)
+
+    @property
+    def length(self) -> int:
+        """d k."""
+        return self.field.directions.size
+
+    def l1(self, neighbours: Neighbours) -> int:
+        """Sensitivity in L1: sqrt(d k) times the one in L2."""
+        return root_up(self.length * self.l2_squared(neighbours))
+
+    def l2_squared(self, neighbours: Neighbours) -> int:
+        """Sensitivity: a record adds a matrix of Frobenius norm <= R; two such differ by 2 R."""
+        return self.radius**2 * (1 if neighbours is Neighbours.ADD_REMOVE else 4)
+
+    def bound(self) -> int:
+        """Largest magnitude one record adds to an entry."""
+        return self.radius

@@ -1,0 +1,45 @@
+"""Questions answered from the exact Gram matrix, which only a trusted coordinator may hold.
+
+Sites send the sum of products as for `Gram`; what is done to it behind the barrier is in
+eigenveil.trusted. No secure aggregation can serve them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eigenveil.asks.limits import check_centre, check_radius, check_whole, freeze
+from eigenveil.ints import IntArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Spectrum:
+    """All eigenvalues of the sum of z z^T over rows shortened to ||z|| <= R, falling, with noise.
+
+    Shape: centre (d,); answer (d (d + 1) / 2,) as `Gram`; release (d,) in the units of the Gram matrix.
+    `records` bounds how many records the sum can hold; the float error of the eigenvalues rests on it.
+    """
+
+    centre: IntArray
+    radius: int
+    records: int
+
+    def __post_init__(self) -> None:
+        freeze(self, "centre")
+        check_centre(self.centre)
+        check_radius(self.radius, self.centre)
+        check_whole("records", self.records, 1, 2**41)
+
+    @property
+    def length(self) -> int:
+        """Entries of the upper triangle with diagonal."""
+        return self.centre.size * (self.centre.size + 1) // 2
+
+    @property
+    def released(self) -> int:
+        """d."""
+        return self.centre.size
+
+    def bound(self) -> int:
+        """Largest magnitude one record adds to an entry."""
+        return int(self.radius**2)

@@ -1,0 +1,52 @@
+"""What each algorithm needs, and how its prices add up: one row an algorithm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eigenveil.study import Algorithm
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """Properties of an algorithm that plans, prices and sites rest on.
+
+    `basic`: its epsilons (and deltas) are added up as they are; otherwise prices add up as zCDP, which is
+    better for many small questions and worse for one. `pure`: it can run at delta = 0, with Laplace noise
+    where it adds noise. `delta`: some of its mechanisms carry a delta of their own. `trusted`: it needs the
+    exact sum at the coordinator, so no secure aggregation could ever serve it. `one_site`: it cannot run
+    over several sites. `parts`: it works through disjoint parts of the records. `private`: False for a
+    reference that only a simulation may run.
+    """
+
+    basic: bool = False
+    pure: bool = False
+    delta: bool = False
+    trusted: bool = False
+    one_site: bool = False
+    parts: bool = False
+    private: bool = True
+
+
+TRAITS: dict[Algorithm, Traits] = {
+    Algorithm.GAUSS_COV: Traits(pure=True),
+    Algorithm.ANALYZE_GAUSS: Traits(),
+    Algorithm.SEPARATE_COV: Traits(pure=True, trusted=True),
+    Algorithm.ADAPTIVE_COV: Traits(pure=True, trusted=True),
+    Algorithm.EM_COV: Traits(basic=True, pure=True, trusted=True),
+    Algorithm.ZERO: Traits(pure=True),
+    Algorithm.DP_PCA: Traits(),
+    Algorithm.DP_PCA_SINGLE_PASS: Traits(delta=True, parts=True),
+    Algorithm.OJA: Traits(private=False),
+    Algorithm.PRIVATE_OJA: Traits(parts=True),
+    Algorithm.PRIVATE_OJA_SHUFFLED: Traits(basic=True, delta=True, one_site=True),
+    Algorithm.NOISY_POWER: Traits(),
+    Algorithm.SUBSPACE_EXACT: Traits(basic=True, delta=True, trusted=True),
+    Algorithm.SUBSPACE_EXACT_RANK: Traits(basic=True, delta=True, trusted=True),
+    Algorithm.SUBSPACE_REFERENCE: Traits(basic=True, delta=True, trusted=True, one_site=True),
+    Algorithm.SUBSPACE_APPROX: Traits(basic=True, delta=True, trusted=True),
+    Algorithm.SUBSPACE_APPROX_RANK: Traits(basic=True, delta=True, trusted=True),
+    Algorithm.SMOOTH_GAUSSIAN: Traits(basic=True, delta=True, trusted=True),
+    Algorithm.SMOOTH_CAUCHY: Traits(basic=True, pure=True, trusted=True),
+    Algorithm.PROPOSE_TEST_RELEASE: Traits(basic=True, delta=True, trusted=True),
+}

@@ -1,0 +1,63 @@
+"""Noised eigenvalues of a Gram matrix."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+
+from eigenveil.accounting import MICRO
+from eigenveil.asks import Spectrum
+from eigenveil.asks.limits import root_up
+from eigenveil.ints import IntArray, frozen
+from eigenveil.linalg import eigenvalues, symmetric
+from eigenveil.noise import Block, NoiseSource, NoiseSpec, root_of
+from eigenveil.query import Law, Query
+from eigenveil.study import Neighbours, Study
+from eigenveil.trusted.outcome import Outcome
+
+SLACK = 2.0**-48  # relative error of LAPACK's symmetric eigenvalues, per dimension, with room to spare
+
+
+def statistic(ask: Spectrum, total: IntArray) -> IntArray:
+    """The eigenvalues rounded to integers, falling. Shape: (ask.length,) -> (d,)."""
+    return frozen(np.rint(eigenvalues(symmetric(total, ask.centre.size))).astype(np.int64))
+
+
+def l2_bound(ask: Spectrum, neighbours: Neighbours, multiplicity: int) -> int:
+    """How far one person moves the statistic in L2, rounded up.
+
+    Sensitivity: sum_i (l_i(A) - l_i(B))^2 <= ||A - B||_F^2 (Hoffman & Wielandt), as for `Gram`; plus what
+    floats and rounding add on both sides, sqrt(d) (1 + 2 d 2^-48 max trace).
+    """
+    d, square = ask.centre.size, ask.radius**2
+    moved = root_up(square**2 * (1 if neighbours is Neighbours.ADD_REMOVE else 2))
+    blur = 1 + 2 * d * SLACK * float(ask.records * square)
+    return multiplicity * moved + int(np.ceil(np.sqrt(d) * blur)) + 1
+
+
+def l1_bound(ask: Spectrum, neighbours: Neighbours, multiplicity: int) -> int:
+    """As `l2_bound`, in L1.
+
+    Sensitivity: a record raises every eigenvalue, by ||z||^2 <= R^2 in all (Weyl); replacing one is one down
+    and one up.
+    """
+    d, square = ask.centre.size, ask.radius**2
+    blur = 1 + 2 * d * SLACK * float(ask.records * square)
+    moved = square * (1 if neighbours is Neighbours.ADD_REMOVE else 2)
+    return multiplicity * moved + int(np.ceil(d * blur)) + 1
+
+
+def release(query: Query, ask: Spectrum, total: IntArray, study: Study, noise: NoiseSource) -> Outcome:
+    """Eigenvalues plus independent noise.
+
+    Neighbours: as the study says.
+    Sensitivity: `l2_bound` (Gaussian) or `l1_bound` (Laplace).
+    Privacy: [P10].
+    Cost: query.micro_rho.
+    """
+    gaussian = query.law is Law.GAUSSIAN
+    bound = (l2_bound if gaussian else l1_bound)(ask, study.neighbours, study.max_sites_per_person)
+    scale = root_of(Fraction(bound**2 * MICRO, 2 * query.micro_rho))
+    spec = NoiseSpec(blocks=(Block(count=ask.released, scale=scale, law=query.law),))
+    return Outcome(values=statistic(ask, total) + noise.draw(spec), sigma=spec.sigma)
