@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from eigenveil.accounting import ATTO, Cost, micro_rho_for
 from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil.plan import Plan
-from eigenveil.study import MAX_MULTIPLICITY, MAX_RECORDS, Algorithm, Study
+from eigenveil.study import MAX_MULTIPLICITY, MAX_RECORDS, Study
+from eigenveil.traits import TRAITS
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 ANY = "*"
@@ -52,7 +53,7 @@ class Policy:
     budget_own_delta: float
 
     def __post_init__(self) -> None:
-        known = [a.value for a in Algorithm if a is not Algorithm.AUTO]
+        known = [algorithm.value for algorithm, traits in TRAITS.items() if traits.private]
         strange = sorted(set(self.algorithms) - set(known))
         _need(not strange, f"algorithms: {', '.join(strange)} unknown (known: {', '.join(known)})")
         _need(len(self.columns) > 0, 'columns: name what may be used, or write ["*"] for every column')

@@ -11,7 +11,8 @@ from eigenveil_client.policy import ANY, Policy
 from eigenveil_common import config
 from eigenveil_common.files import write_durably
 
-ALGORITHMS = tuple(a.value for a in Algorithm if a is not Algorithm.AUTO)
+# What `auto` chooses from; a site that wants to allow more says so by name.
+ALGORITHMS = (Algorithm.GAUSS_COV.value, Algorithm.DP_PCA.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +89,7 @@ person_column = {person_column}
 sites_per_person = {sites_per_person}
 budget_epsilon = {budget_epsilon}
 budget_delta = {budget_delta}
+budget_own_delta = 1e-5
 """
 
 

@@ -46,7 +46,7 @@ class Plan:
         if [type(value) for value in values] != [str, str, int, int]:
             raise RequestError(
                 Code.BAD_STUDY,
-                "federation and submission must be texts, the prices whole numbers",
+                "federation and submission must be texts, micro_rho and atto_delta whole",
             )
         if self.algorithm is Algorithm.AUTO:
             raise RequestError(Code.BAD_STUDY, "a plan names its algorithm; `auto` is for studies")

@@ -11,11 +11,12 @@ from eigenveil.study import Algorithm, Study
 # the safer choice for every n; between them it wins only where the data barely rise above the noise.
 WIDE, NARROW = 1000, 64
 WEAK, HOPELESS = 100.0, 20.0
+PURE = 1e-12  # the delta at which a pure study is compared with others
 
 
 def signal(study: Study) -> float:
     """mu n / sqrt(d k): how far the expected records stand above the noise."""
-    mu = math.sqrt(2 * micro_rho_for(study.epsilon, study.delta) / MICRO)
+    mu = math.sqrt(2 * micro_rho_for(study.epsilon, study.delta or PURE) / MICRO)
     return mu * study.expected_records / math.sqrt(study.dimension * study.components)
 
 
@@ -23,6 +24,8 @@ def choose(study: Study) -> Algorithm:
     """The study's algorithm, or for `auto` the better of the two for its public shape."""
     if study.algorithm is not Algorithm.AUTO:
         return study.algorithm
+    if study.delta == 0:
+        return Algorithm.GAUSS_COV  # the one of the two that can be pure
     if study.dimension > WIDE:
         return Algorithm.DP_PCA
     weak = signal(study) < WEAK

@@ -146,8 +146,11 @@ def _radius(value: Any) -> float | None:
         return 1.0
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _refuse(f'radius must be "balance", "none" or a quantile between 0 and 1, got {value!r}')
-    _need(0 < value < 1, f'radius = {value} must lie strictly between 0 and 1, or be "none"')
-    return _float("radius", value)
+    share = _float("radius", value)
+    _need(
+        0 < share < 1, f'radius must be "balance", "none" or a quantile strictly inside (0, 1), got {share}'
+    )
+    return share
 
 
 def _columns(data: dict[str, Any]) -> tuple[Column, ...]:

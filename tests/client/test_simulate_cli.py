@@ -137,7 +137,7 @@ def test_refusals(
     [
         ("epsilon = 4.0", "epsilon = 0", 2, "epsilon must be a finite number above 0"),
         ("epsilon = 4.0", "epsilon = nan", 2, "epsilon must be a finite number above 0"),
-        ("delta = 1e-6", "delta = 0.0", 2, "delta must lie strictly between 0 and 1"),
+        ("delta = 1e-6", "delta = 1.0", 2, "delta must be 0 (pure differential privacy) or lie below 1"),
         ("components = 2", "components = 5", 2, "must lie between 1 and the 4 columns"),
         ("lower = -9", "lower = 9", 2, "must be below upper bound"),
         ("quorum = 1", "quorom = 1", 2, "unknown key in [federation]: quorom"),

@@ -67,6 +67,10 @@ def variants(ask: Any) -> list[Any]:
                 changed = value.copy()
                 changed.flat[i] += 1
                 out.append(replace(ask, **{name: changed}))
+        elif value is None:
+            continue
+        elif isinstance(value, bool):
+            out.append(replace(ask, **{name: not value}))
         elif isinstance(value, int):
             out.append(replace(ask, **{name: value + 1}))
         else:

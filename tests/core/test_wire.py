@@ -93,11 +93,11 @@ ARRAYS: list[tuple[str, Callable[[pb.Query], tuple[Any, str]]]] = [
     ("clipped-sum", lambda m: (m.clipped_sum, "centre")),
     ("energy", lambda m: (m.energy, "centre")),
     ("gram", lambda m: (m.gram, "centre")),
-    ("gradient-norms", lambda m: (m.gradient_norms.field, "directions")),
+    ("gradient-norms", lambda m: (m.gradient_norms.field.directions, "values")),
     ("gradient-norms", lambda m: (m.gradient_norms, "edges")),
     ("gradient", lambda m: (m.gradient.field, "centre")),
-    ("gradient", lambda m: (m.gradient.field, "directions")),
-    ("gradient", lambda m: (m.gradient.field, "pull")),
+    ("gradient", lambda m: (m.gradient.field.directions, "values")),
+    ("gradient", lambda m: (m.gradient.field.pull, "values")),
 ]
 
 

@@ -162,9 +162,9 @@ REFUSED: list[tuple[str, dict[str, Any], Any, str]] = [
     ("epsilon NaN", {"epsilon": float("nan")}, X, "epsilon must be a finite number above 0"),
     ("epsilon infinite", {"epsilon": float("inf")}, X, "epsilon must be a finite number above 0"),
     ("epsilon text", {"epsilon": "1"}, X, "epsilon must be a finite number above 0"),
-    ("delta zero", {"delta": 0.0}, X, "delta must lie strictly between 0 and 1"),
-    ("delta one", {"delta": 1.0}, X, "delta must lie strictly between 0 and 1"),
-    ("unknown algorithm", {"algorithm": "pca"}, X, "choose one of: auto, gauss-cov, dp-pca"),
+    ("delta zero", {"delta": 0.0, "algorithm": "dp-pca"}, X, "cannot promise delta = 0"),
+    ("delta one", {"delta": 1.0}, X, "delta must be 0"),
+    ("unknown algorithm", {"algorithm": "pca"}, X, "choose one of: auto, gauss-cov, "),
     ("unknown neighbours", {"neighbours": "add"}, X, "choose one of: add-remove, replace-one"),
     ("one record", {}, X[:1], "minimum of 2 is required"),
 ]  # fmt: skip

@@ -16,7 +16,7 @@ def a_policy(**changes: object) -> Policy:
     values: dict[str, object] = {
         "columns": ("*",), "algorithms": ("gauss-cov", "dp-pca"), "max_epsilon_per_study": 2.0,
         "max_delta": 1e-5, "minimum_records": 30, "maximum_records": 50_000, "person_column": "",
-        "sites_per_person": 1, "budget_epsilon": 10.0, "budget_delta": 1e-6,
+        "sites_per_person": 1, "budget_epsilon": 10.0, "budget_delta": 1e-6, "budget_own_delta": 1e-5,
     }  # fmt: skip
     return Policy(**(values | changes))  # type: ignore[arg-type]
 
