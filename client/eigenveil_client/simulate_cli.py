@@ -194,7 +194,9 @@ def text(runs: Runs, value: dict[str, Any]) -> str:
         f"component {i}: variance {variance:.4g}, {100 * ratio:.1f} % of the total"
         for i, (variance, ratio) in enumerate(shares, 1)
     ]
-    if result["predicted_sin_angle"] is not None:
+    if result["declined"]:
+        lines.append(f"no release: {result['declined']}")
+    elif result["predicted_sin_angle"] is not None:
         lines.append(f"predicted sine to the records' own components: {result['predicted_sin_angle']:.3g}")
     if "sin_angles" in value:
         median, angles = value["sin_angle_median"], value["sin_angles"]

@@ -217,11 +217,13 @@ def _finish(ended: pb.StudyEvent, digest: bytes, profile: Path | None, out: Path
 def _fetch(digest: bytes, profile: Path | None, out: Path, as_json: bool) -> None:
     data = _with(profile, lambda analyst: analyst.release(digest))
     written = write_result(data, out)
-    words = written.document["guarantee"]["words"]
+    words, declined = written.document["guarantee"]["words"], written.document["result"]["declined"]
     value = {
         "study": digest.hex(),
         "release": str(written.release),
         "report": str(written.report),
         "guarantee": written.document["guarantee"],
+        "declined": declined,
     }
-    say(value, as_json, f"{written.release}\n{written.report}\n{words}")
+    outcome = f"\nno release: {declined}" if declined else ""
+    say(value, as_json, f"{written.release}\n{written.report}\n{words}{outcome}")

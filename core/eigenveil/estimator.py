@@ -136,8 +136,11 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         document = simulation.document
         result = document["result"]
         self.release_ = document
-        self.components_ = np.array(result["components"])
-        self.n_components_, d = self.components_.shape
+        d = len(result["columns"])
+        self.components_ = np.array(result["components"]).reshape(-1, d)
+        self.n_components_ = len(self.components_)
+        if result["declined"]:
+            warnings.warn(f"no release: {result['declined']}", stacklevel=4)
         self.n_samples_ = float(result["records"])
         # A release divides by n; scikit-learn by n - 1.
         unbiased = max(self.n_samples_, 2.0) / (max(self.n_samples_, 2.0) - 1)

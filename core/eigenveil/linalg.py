@@ -47,7 +47,12 @@ def fix_signs(columns: FloatArray) -> FloatArray:
 
 
 def sin_angle(left: FloatArray, right: FloatArray) -> float:
-    """Sine of the largest principal angle between the row spaces of two (k, d) orthonormal matrices."""
+    """Sine of the largest principal angle between the row spaces of two (k, d) orthonormal matrices.
+
+    1 if `right` is empty; with fewer rows than `left`, how far it sticks out of the space of `left`.
+    """
+    if not right.size:
+        return 1.0
     with threadpool_limits(1):
         residual = right - (right @ left.T) @ left
         return min(1.0, float(np.linalg.norm(residual, 2)))

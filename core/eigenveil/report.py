@@ -35,14 +35,14 @@ def render(
     demonstrations on public records: they are functions of the records and carry no guarantee.
     """
     result = document["result"]
-    components = np.array(result["components"])
+    components = np.array(result["components"]).reshape(-1, len(result["columns"]))
     return _template().render(
         document=document,
         result=result,
         study=document["plan"]["study"],
         guarantee=document["guarantee"],
         public_key=public_key,
-        figures=_figures(document, components, projection),
+        figures=_figures(document, components, projection) if components.size else {},
         projection_note=projection.note if projection is not None else "",
         components=_components(result, components),
         loadings=_loadings(document, components),

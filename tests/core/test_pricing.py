@@ -1,0 +1,135 @@
+"""[P4] [P9] What a study may spend, in integers: two ways to add up, deltas of their own, free parts."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eigenveil.accounting import ATTO, MICRO, NOTHING, Cost, delta_at
+from eigenveil.asks import Count, Part
+from eigenveil.asks.parts import pass_key
+from eigenveil.errors import Code
+from eigenveil.explain import guarantee
+from eigenveil.plan import Plan
+from eigenveil.pricing import (
+    PICO,
+    Composition,
+    affordable,
+    check_affordable,
+    check_part,
+    micro_rho_of,
+    pico_epsilon,
+)
+from eigenveil.query import Law, Query
+from eigenveil.study import Algorithm, Trust
+from eigenveil.traits import TRAITS
+from tests.support import a_plan, a_study, refused
+
+ONE = ("north",)
+
+
+def a_plan_of(algorithm: Algorithm, **changes: object) -> Plan:
+    return a_plan(sites=ONE, algorithm=algorithm, **changes)
+
+
+def a_count(plan: Plan, micro_rho: int, law: Law = Law.LAPLACE, atto_delta: int = 0) -> Query:
+    return Query(
+        plan_digest=plan.digest, round=0, ask=Count(), micro_rho=micro_rho, law=law, atto_delta=atto_delta
+    )
+
+
+def test_every_algorithm_has_its_traits() -> None:
+    assert set(TRAITS) == set(Algorithm) - {Algorithm.AUTO}
+
+
+@given(st.integers(1, 10**15))
+def test_an_epsilon_is_rounded_up_and_by_less_than_a_step(micro_rho: int) -> None:
+    epsilon = pico_epsilon(micro_rho)
+    exact_square = Fraction(2 * micro_rho, MICRO) * PICO**2
+    assert (epsilon - 1) ** 2 < exact_square <= epsilon**2
+
+
+@given(st.floats(1e-2, 100))
+def test_a_price_pays_for_no_more_than_its_epsilon(epsilon: float) -> None:
+    assert pico_epsilon(micro_rho_of(epsilon)) <= math.ceil(epsilon * PICO)
+
+
+@pytest.mark.parametrize("algorithm", [a for a in TRAITS if TRAITS[a].private])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
+def test_what_a_study_may_spend_keeps_its_promise(algorithm: Algorithm, epsilon: float) -> None:
+    study = a_study(sites=ONE, algorithm=algorithm, epsilon=epsilon, delta=1e-6)
+    cost = affordable(study, algorithm)
+    own = cost.atto_delta / ATTO
+    if TRAITS[algorithm].basic:
+        assert pico_epsilon(cost.micro_rho) <= math.floor(Fraction(epsilon) * PICO)
+        assert own <= 1e-6
+    else:
+        assert delta_at(cost.micro_rho / MICRO, epsilon) + own <= 1e-6 * (1 + 1e-12)
+    assert (own > 0) is TRAITS[algorithm].delta
+
+
+def test_no_delta_means_pure_mechanisms_only() -> None:
+    with refused(Code.BAD_STUDY, "dp-pca", "delta = 0"):
+        a_plan_of(Algorithm.DP_PCA, delta=0.0)
+    plan = a_plan_of(Algorithm.GAUSS_COV, delta=0.0)
+    assert (plan.composition, plan.law) == (Composition.BASIC, Law.LAPLACE)
+    with refused(Code.BUDGET, "epsilon"):
+        check_affordable(plan, a_count(plan, 1, Law.GAUSSIAN), (), NOTHING, 0)
+
+
+def test_epsilons_add_up_as_they_are() -> None:
+    """Two halves of epsilon cost a quarter of rho each; a third half is refused although rho would do."""
+    plan = a_plan_of(Algorithm.GAUSS_COV, delta=0.0)
+    half = a_count(plan, micro_rho_of(0.5))
+    check_affordable(plan, half, (), half.cost, pico_epsilon(half.micro_rho))
+    assert (half.cost + half.cost + half.cost).fits(plan.cost)
+    with refused(Code.BUDGET, "epsilon"):
+        check_affordable(plan, half, (), half.cost + half.cost, 2 * pico_epsilon(half.micro_rho))
+
+
+def test_own_deltas_add_up() -> None:
+    plan = a_plan_of(Algorithm.SUBSPACE_EXACT, delta=1e-6)
+    query = a_count(plan, 1, atto_delta=plan.atto_delta)
+    check_affordable(plan, query, (), NOTHING, 0)
+    with refused(Code.BUDGET):
+        check_affordable(plan, query, (), Cost(micro_rho=0, atto_delta=1), 0)
+
+
+def test_a_part_rests_on_what_its_pass_paid() -> None:
+    plan = a_plan_of(Algorithm.PRIVATE_OJA, batches=4)
+    part = Part(first=2, index=1, parts=4, key=pass_key(plan.digest, 2, 4))
+    price = Cost(micro_rho=100)
+    check_part(plan, price, part, price)
+    with refused(Code.BUDGET, "paid"):
+        check_part(plan, price, part, Cost(micro_rho=99))
+    with refused(Code.BUDGET, "paid"):
+        check_part(plan, price, part, NOTHING)
+    other = Part(first=2, index=1, parts=5, key=pass_key(plan.digest, 2, 5))
+    with refused(Code.BAD_STUDY, "4 parts"):
+        check_part(plan, price, other, price)
+
+
+def test_a_guarantee_says_how_it_was_added_up() -> None:
+    plan = a_plan_of(Algorithm.SMOOTH_GAUSSIAN, delta=1e-6)
+    said = guarantee(plan, plan.cost)
+    assert (said["epsilon"], said["delta"], said["composition"]) == (1.0, pytest.approx(1e-6), "basic")
+    assert (said["other_epsilon"], said["other_delta"]) == (2.0, pytest.approx(1e-6 * (1 + math.e)))
+    pure = guarantee(a_plan_of(Algorithm.EM_COV, delta=0.0), Cost(micro_rho=500_000))
+    assert (pure["epsilon"], pure["delta"]) == (1.0, 0.0)
+    assert "except" not in pure["words"]
+
+
+def test_a_reference_without_privacy_makes_no_plan() -> None:
+    with refused(Code.BAD_STUDY, "not private"):
+        a_plan_of(Algorithm.OJA)
+
+
+def test_secure_aggregation_is_refused_until_it_exists() -> None:
+    with refused(Code.BAD_STUDY, "not available yet"):
+        a_plan_of(Algorithm.GAUSS_COV, trust=Trust.SECURE_AGGREGATION)
+    with refused(Code.BAD_STUDY, "never can"):
+        a_plan_of(Algorithm.EM_COV, trust=Trust.SECURE_AGGREGATION)

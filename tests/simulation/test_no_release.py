@@ -1,0 +1,34 @@
+"""The outcome "no release" is a result like any other: written, rendered, paid for."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from eigenveil.algorithms.estimate import no_release
+from eigenveil.bundle import build
+from eigenveil.ints import canonical
+from eigenveil.linalg import sin_angle
+from eigenveil.report import render
+from tests.support import a_plan
+
+WHY = "no direction stood out"
+
+
+def test_it_has_no_components_and_says_why() -> None:
+    document = build(a_plan(), no_release(3, 100.0, WHY), [], rounds=[], private=True)
+    result = json.loads(canonical(document))["result"]
+    assert result["declined"] == WHY
+    assert result["components"] == result["explained_variance"] == []
+
+
+def test_its_report_has_no_pictures_and_says_why() -> None:
+    page = render(build(a_plan(), no_release(3, 100.0, WHY), [], rounds=[], private=True))
+    assert WHY in page
+    assert "<img" not in page
+    assert "No release" in page
+
+
+def test_it_is_as_wrong_as_can_be() -> None:
+    assert sin_angle(np.eye(2, 3), np.zeros((0, 3))) == 1.0
