@@ -8,23 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 import numpy as np
 
-from eigenveil import clipping
+from eigenveil import batches, clipping
 from eigenveil.asks import (
     Ask,
+    Boxed,
     ClippedSum,
+    Coordinates,
     Count,
     Energy,
     Field,
     Gradient,
     GradientNorms,
     Gram,
+    OnField,
     Part,
     RowNorms,
     S,
     Spectrum,
+    Votes,
     part_of,
 )
 from eigenveil.asks.limits import GRADIENT_LIMIT
@@ -34,9 +39,20 @@ from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.grid import GridRows
 from eigenveil.ints import EXACT, FloatArray, IntArray, frozen
 
-Apply = Callable[[Callable[["CentredRows"], IntArray], Iterator["CentredRows"]], Iterable[IntArray]]
+Piece = TypeVar("Piece")
 
 CHUNK = 4096  # rows a product: they stay in the cache, and 4096 * 2**30 < 2**53 keeps it exact
+CACHED = 2**20  # entries of a chunk that is centred on the fly
+
+
+class Apply(Protocol):
+    """`map`, or what an executor has instead."""
+
+    def __call__(self, work: Callable[[Piece], IntArray], pieces: Iterable[Piece], /) -> Iterable[IntArray]:
+        """The answers to the pieces, in any order."""
+
+
+Once = RowNorms | ClippedSum | Energy | Gram | Spectrum  # asked about rows, once about a centre
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -59,6 +75,19 @@ class CentredRows:
         for start in range(0, len(self.norm2), size):
             part = slice(start, start + size)
             yield CentredRows(z=self.z[part], norm2=self.norm2[part], norm=self.norm[part])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GridPart:
+    """Rows asked about once: centred piece by piece, in the cache. Shape: rows (n, d), centre (d,)."""
+
+    rows: GridRows
+    centre: IntArray
+
+    def pieces(self, size: int) -> Iterator[CentredRows]:
+        """Consecutive pieces of at most `size` rows."""
+        fits = max(1, CACHED // self.centre.size)
+        return (centred(rows, self.centre) for rows in spans(self.rows, min(size, fits)))
 
 
 class Site:
@@ -93,14 +122,23 @@ class Site:
         """
         if isinstance(ask, Count):
             return frozen([len(self.rows)])
-        rows = self.about(ask.field.centre if isinstance(ask, Gradient | GradientNorms) else ask.centre)
-        part = part_of(ask)
+        if isinstance(ask, OnField):
+            answers = self._kept(ask, apply)
+        else:
+            self._check(ask.centre)
+            parts = (GridPart(rows=rows, centre=ask.centre) for rows in spans(self.rows, self._part))
+            answers = apply(lambda part: _answer(part, ask, self._chunk), parts)
+        return frozen(sum(answers, np.zeros(ask.length, dtype=np.int64)))
+
+    def _kept(self, ask: OnField, apply: Apply) -> Iterable[IntArray]:
+        """Gradients are asked for round after round about one centre: the centred rows are worth keeping."""
+        rows, part = self.about(ask.field.centre), part_of(ask)
+        mine = slice(None) if part is None else self._dealt(part)
         if part is not None:
             rows = rows.only(self._dealt(part))
-        total = np.zeros(ask.length, dtype=np.int64)
-        for answered in apply(lambda piece: _answer(piece, ask, self._chunk), rows.pieces(self._part)):
-            total += answered
-        return frozen(total)
+        if isinstance(ask, Votes):  # a subset's records may lie anywhere: no pieces
+            return [batches.votes(rows, self.rows[mine], ask)]
+        return apply(lambda piece: _answer(piece, ask, self._chunk), rows.pieces(self._part))
 
     def _dealt(self, part: Part) -> IntArray:
         """The positions of the records in a part; the dealing of a pass is kept while it lasts."""
@@ -115,37 +153,49 @@ class Site:
         Raises:
             RequestError: another number of columns.
         """
+        self._check(centre)
+        if self._centred is None or self._centre != centre.tobytes():
+            self._centred = None  # free the old copy before making the new one
+            self._centred, self._centre = centred(self.rows, centre), centre.tobytes()
+        return self._centred
+
+    def _check(self, centre: IntArray) -> None:
         if centre.size != self.rows.shape[1]:
             raise RequestError(
                 Code.BAD_DATA, f"asked about {centre.size} columns, the records have {self.rows.shape[1]}"
             )
-        if self._centred is None or self._centre != centre.tobytes():
-            self._centred = None  # free the old copy before making the new one
-            z = np.subtract(self.rows, centre.astype(np.float64), dtype=np.float64)
-            norm2 = np.einsum("ij,ij->i", z, z)
-            self._centred = CentredRows(z=z, norm2=norm2.astype(np.int64), norm=np.sqrt(norm2))
-            self._centre = centre.tobytes()
-        return self._centred
 
 
-def _answer(
-    rows: CentredRows,
-    ask: RowNorms | ClippedSum | Energy | Gram | Spectrum | GradientNorms | Gradient,
-    chunk: int,
-) -> IntArray:
+def centred(rows: GridRows, centre: IntArray) -> CentredRows:
+    """Rows minus a centre, exact. Shape: rows (m, d), centre (d,)."""
+    z = np.subtract(rows, centre.astype(np.float64), dtype=np.float64)
+    norm2 = np.einsum("ij,ij->i", z, z)
+    return CentredRows(z=z, norm2=norm2.astype(np.int64), norm=np.sqrt(norm2))
+
+
+def spans(rows: GridRows, size: int) -> Iterator[GridRows]:
+    """Consecutive spans of at most `size` rows, as views."""
+    return (rows[start : start + size] for start in range(0, len(rows), size))
+
+
+def _answer(rows: CentredRows | GridPart, ask: Once | Gradient | GradientNorms, chunk: int) -> IntArray:
     match ask:
         case RowNorms():
-            return row_norms(rows, ask)
+            return row_norms(rows, ask, chunk)
         case ClippedSum():
             return clipped_sum(rows, ask, chunk)
         case Energy():
-            return energy(rows, ask)
+            return energy(rows, ask, chunk)
         case Gram() | Spectrum():
             return gram(rows, ask, chunk)
         case GradientNorms():
             return gradient_norms(rows, ask, chunk)
         case Gradient():
             return gradient(rows, ask, chunk)
+        case Coordinates():
+            return batches.coordinates(rows, ask, chunk)
+        case Boxed():
+            return batches.boxed(rows, ask, chunk)
 
 
 def _exact(bound: float) -> None:
@@ -153,18 +203,20 @@ def _exact(bound: float) -> None:
         raise InternalError(Code.BUG, f"a product could reach {bound:.3g}, beyond exact float64 integers")
 
 
-def row_norms(rows: CentredRows, ask: RowNorms) -> IntArray:
+def row_norms(rows: CentredRows | GridPart, ask: RowNorms, chunk: int) -> IntArray:
     """Counts of records by norm; the comparison is ||z||^2 against edge^2 in integers."""
-    bins = np.searchsorted(ask.edges**2, rows.norm2, side="right")
-    return frozen(np.bincount(bins, minlength=ask.length))
+    squares, counts = ask.edges**2, np.zeros(ask.length, dtype=np.int64)
+    for part in rows.pieces(chunk):
+        counts += np.bincount(np.searchsorted(squares, part.norm2, side="right"), minlength=ask.length)
+    return frozen(counts)
 
 
-def energy(rows: CentredRows, ask: Energy) -> IntArray:
+def energy(rows: CentredRows | GridPart, ask: Energy, chunk: int) -> IntArray:
     """Sum of min(||z||^2, R^2)."""
-    return frozen([int(np.minimum(rows.norm2, ask.radius**2).sum())])
+    return frozen([sum(int(np.minimum(part.norm2, ask.radius**2).sum()) for part in rows.pieces(chunk))])
 
 
-def clipped_sum(rows: CentredRows, ask: ClippedSum, chunk: int) -> IntArray:
+def clipped_sum(rows: CentredRows | GridPart, ask: ClippedSum, chunk: int) -> IntArray:
     """Sum of t z (see `clipping.weights`)."""
     _exact(chunk * float(ask.bound()))
     total = np.zeros(ask.length, dtype=np.int64)
@@ -173,7 +225,7 @@ def clipped_sum(rows: CentredRows, ask: ClippedSum, chunk: int) -> IntArray:
     return frozen(total)
 
 
-def gram(rows: CentredRows, ask: Gram | Spectrum, chunk: int) -> IntArray:
+def gram(rows: CentredRows | GridPart, ask: Gram | Spectrum, chunk: int) -> IntArray:
     """Sum of z z^T over shortened rows: diagonal, then the strict upper triangle row by row."""
     d = ask.centre.size
     size = max(1, min(chunk, (EXACT - 1) // ask.radius**2))
@@ -216,7 +268,7 @@ def _side(field: Field) -> _Side:
     )
 
 
-def gradient_norms(rows: CentredRows, ask: GradientNorms, chunk: int) -> IntArray:
+def gradient_norms(rows: CentredRows | GridPart, ask: GradientNorms, chunk: int) -> IntArray:
     """Counts of records by 2**shift times the norm of their pulled gradient."""
     side, edges = _side(ask.field), ask.edges.astype(np.float64)
     counts = np.zeros(ask.length, dtype=np.int64)
@@ -227,7 +279,7 @@ def gradient_norms(rows: CentredRows, ask: GradientNorms, chunk: int) -> IntArra
     return frozen(counts)
 
 
-def gradient(rows: CentredRows, ask: Gradient, chunk: int) -> IntArray:
+def gradient(rows: CentredRows | GridPart, ask: Gradient, chunk: int) -> IntArray:
     """Sum of z b^T - u pull (see `clipping.gradient_coefficients`), the d-by-k matrix row by row.
 
     Exactness: ||z b^T||_F <= R + PULL ||pull||_F <= 2 GRADIENT_LIMIT for every kept record, so a chunk's
