@@ -14,6 +14,7 @@ from eigenveil.ints import FloatArray, IntArray, frozen
 from eigenveil.study import Missing, Scaling, Study
 
 GridRows = NDArray[np.int16]
+CACHED = 2**16  # entries worked on at a time
 
 
 def to_grid(values: FloatArray, study: Study) -> GridRows:
@@ -39,9 +40,12 @@ def to_grid(values: FloatArray, study: Study) -> GridRows:
     upper = np.array([column.upper for column in study.columns])
     middle, step = offsets(study), steps(study)
     rows = np.empty(values.shape, dtype=np.int16)
-    for start in range(0, len(values), 8192):
-        part = slice(start, start + 8192)
-        rows[part] = np.rint((np.clip(values[part], lower, upper) - middle) / step)
+    size = max(1, CACHED // study.dimension)
+    for start in range(0, len(values), size):
+        part = np.clip(values[start : start + size], lower, upper)
+        part -= middle
+        part /= step
+        rows[start : start + size] = np.rint(part, out=part)
     rows.setflags(write=False)
     return rows
 
