@@ -176,9 +176,10 @@ def wide() -> None:
     x = records(WIDE_RECORDS, WIDE_COLUMNS)
     reference = seconds(lambda: np.linalg.eigh(x.T @ x))
     whole, _, noise = measured(Algorithm.GAUSS_COV, x)
+    alone, together = (whole - noise) / reference, whole / reference
     print(
-        f"gauss-cov, {WIDE_RECORDS:,} x {WIDE_COLUMNS}: {(whole - noise) / reference:.2f} x numpy Gram and eigh "
-        f"without its noise, {whole / reference:.2f} x with it ({1e3 * reference:.0f} ms)"
+        f"gauss-cov, {WIDE_RECORDS:,} x {WIDE_COLUMNS}, against numpy's Gram and eigh ({1e3 * reference:.0f} ms): "
+        f"{alone:.2f} x without its noise, {together:.2f} x with it"
     )
 
 
