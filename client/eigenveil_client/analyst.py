@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
@@ -172,22 +173,25 @@ class Analyst:
         """The study's events up to its end, each once, through restarts of the coordinator.
 
         Raises:
-            PeerError: code `unreachable`, after `PATIENCE_SECONDS` without a word.
+            PeerError: code `unreachable`, after `PATIENCE_SECONDS` of failed attempts. A long round without
+                events is no failure.
         """
-        after, attempt, heard = 0, 0, time.monotonic()
+        after, attempt, failing = 0, 0, math.inf
         while True:
             try:
                 if self._channel is None:
                     await self._connect()
+                    failing = math.inf
                 request = pb.WatchStudyRequest(plan_digest=plan_digest, after_sequence=after)
                 async for event in self._stub.WatchStudy(request):
-                    after, attempt, heard = event.sequence, 0, time.monotonic()
+                    after, attempt, failing = event.sequence, 0, math.inf
                     yield event
                     if event.state != pb.STUDY_STATE_RUNNING:
                         return
             except (grpc.aio.AioRpcError, EigenveilError) as problem:
                 failure = error_from(problem) if isinstance(problem, grpc.aio.AioRpcError) else problem
-                if failure.code is not Code.UNREACHABLE or time.monotonic() - heard > PATIENCE_SECONDS:
+                failing = min(failing, time.monotonic())
+                if failure.code is not Code.UNREACHABLE or time.monotonic() - failing > PATIENCE_SECONDS:
                     raise failure from problem
                 await self._disconnect()
             await asyncio.sleep(pause(attempt))

@@ -167,7 +167,7 @@ class Policy:
         """Insist on the site's own minimum and maximum of usable records.
 
         Raises:
-            RequestError: code `too-few-records` or `site-policy`; the number is not in the message.
+            RequestError: code `too-few-records` or `too-many-records`; the number is not in the message.
         """
         if records < self.minimum_records:
             raise RequestError(
@@ -176,7 +176,7 @@ class Policy:
             )
         if records > self.maximum_records:
             raise RequestError(
-                Code.POLICY,
+                Code.TOO_MANY_RECORDS,
                 f"more usable records than the site's maximum_records = {self.maximum_records}; "
                 "raise it in site.toml",
             )
@@ -186,6 +186,7 @@ REASONS: dict[Code, pb.DeclineReason.ValueType] = {
     Code.POLICY: pb.DECLINE_REASON_POLICY,
     Code.BUDGET: pb.DECLINE_REASON_BUDGET,
     Code.TOO_FEW_RECORDS: pb.DECLINE_REASON_TOO_FEW_RECORDS,
+    Code.TOO_MANY_RECORDS: pb.DECLINE_REASON_DATA,  # depends on records: analysts are not told
     Code.BAD_DATA: pb.DECLINE_REASON_DATA,
     Code.PROTOCOL: pb.DECLINE_REASON_PROTOCOL,
     Code.IDENTITY: pb.DECLINE_REASON_PROTOCOL,

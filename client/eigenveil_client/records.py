@@ -130,7 +130,9 @@ def _first_rows(source: _Source, person: str | None) -> NDArray[np.bool_] | None
     header = find_column(source.table.headers, person)
     chunks = [_text(header, batch.column(0)) for batch in source.table.batches([header])]
     people = pa.chunked_array(chunks, type=pa.string()).combine_chunks()
-    named = pc.fill_null(pc.not_equal(people, ""), False).to_numpy(zero_copy_only=False)
+    # Whatever says "missing" in a measurement names nobody here: else its rows were one person's.
+    nobody = pc.is_in(pc.utf8_lower(people), value_set=pa.array((*MISSING, "-nan")))
+    named = ~pc.fill_null(nobody, True).to_numpy(zero_copy_only=False)
     source.fault(header, ~named, 0, "no person is named; every row needs one")
     codes = pc.dictionary_encode(people, null_encoding="encode").indices.to_numpy(zero_copy_only=False)
     mask = np.zeros(len(codes), dtype=np.bool_)

@@ -63,20 +63,43 @@ def open_table(path: Path) -> Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CsvTable:
-    """Comma-separated UTF-8 text with one header line; every cell is text here."""
+    """Comma-separated UTF-8 text with one header line and one record a line; every cell is text here.
+
+    A cell must not span lines: an opened quote would swallow the records behind it, so that one record
+    decided about others. Such a file is refused.
+    """
 
     path: Path
     headers: tuple[str, ...]
 
     def batches(self, headers: list[str]) -> Iterator[pa.RecordBatch]:
         """See `Table.batches`."""
+        rows = 0
         try:
-            yield from self._reader(headers)
+            for batch in self._reader(headers):
+                rows += batch.num_rows
+                yield batch
+            if rows == self._lines() - 1:
+                return
+            problem = BadRecords(
+                f"{self.path}: a quoted cell spans lines{self._odd_quote()}; every record must be one line",
+                about="quotes",
+            )
         except UNREADABLE:
             problem = self._ragged()
-        else:
-            return
         raise problem  # not chained: Arrow's message quotes the line
+
+    def _lines(self) -> int:
+        """Lines that hold anything, the header among them."""
+        with self.path.open(encoding="latin-1") as file:
+            return sum(line != "\n" for line in file)
+
+    def _odd_quote(self) -> str:
+        """Where a quote is opened and not closed: " (line 7)"."""
+        with self.path.open(encoding="latin-1") as file:
+            odd = (number for number, line in enumerate(file, 1) if line.count('"') % 2)
+            first = next(odd, None)
+        return "" if first is None else f" (line {first})"
 
     def _reader(self, headers: list[str]) -> Iterator[pa.RecordBatch]:
         reader = arrow_csv.open_csv(

@@ -40,6 +40,7 @@ class Config:
     budget_delta: float = 1e-6
     budget_own_delta: float = 1e-5
     max_epsilon_per_study: float = 5.0
+    max_delta_per_study: float = 1e-6
     certificate_days: float = 7.0
     long_poll_seconds: float = 30.0
     max_calls: int = 1000
@@ -65,6 +66,7 @@ class Config:
             value = getattr(self, key)
             _need(math.isfinite(value) and value > 0, f"{key} must be a number above 0")
         _need(0 < self.budget_delta < 1, "budget_delta must lie strictly between 0 and 1")
+        _need(0 <= self.max_delta_per_study < 1, "max_delta_per_study must lie between 0 and 1")
         _need(0 <= self.budget_own_delta < 1, "budget_own_delta must lie between 0 and 1")
         _need(self.long_poll_seconds <= 50, "long_poll_seconds must be at most 50")
         self.budget  # noqa: B018 - refuses a budget that leaves nothing to spend

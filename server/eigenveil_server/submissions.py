@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from eigenveil.accounting import MICRO, epsilon_at
+from eigenveil.accounting import ATTO, MICRO, epsilon_at
 from eigenveil.errors import Code, RequestError
 from eigenveil.plan import Plan, make_plan
 from eigenveil.pricing import Composition
@@ -100,6 +100,13 @@ def _check_sites(study: Study, enrolled: Collection[str], federation: str) -> No
 
 def _check_price(plan: Plan, config: Config) -> None:
     """One study must not reserve what all of them share, whatever delta it trades for epsilon."""
+    own, most = plan.atto_delta / ATTO, config.max_delta_per_study
+    if own > most:
+        raise RequestError(
+            Code.BUDGET,
+            f"this study may fail with probability {own:.3g} of its own, and the operator allows one study "
+            f"{most:.3g} (max_delta_per_study); nothing was reserved: ask for a smaller delta",
+        )
     basic = plan.composition is Composition.BASIC
     delta = config.budget_delta
     epsilon = plan.study.epsilon if basic else epsilon_at(plan.micro_rho / MICRO, delta)

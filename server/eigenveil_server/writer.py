@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
-from eigenveil.errors import EigenveilError
+from eigenveil.errors import Code, EigenveilError, InternalError
 from eigenveil_common.sqlite import Database
 from eigenveil_server.database import Change
 
@@ -39,6 +39,8 @@ class Writer:
                 await loop.run_in_executor(self._thread, self._commit, [change for change, _ in batch])
             except EigenveilError as problem:
                 self._settle(batch, problem)
+            except Exception as surprise:  # noqa: BLE001 - told to whoever waits; the next change may do
+                self._settle(batch, InternalError(Code.BUG, f"a change failed: {type(surprise).__name__}"))
             else:
                 self._settle(batch, None)
         self._busy = None

@@ -273,7 +273,7 @@ def test_sealed_releases_cannot_be_changed_in_the_database(tmp_path: Path) -> No
             "INSERT INTO rounds (study, round, kind, state, query, query_digest, opened_at) "
             "VALUES ('s', 0, 'count', 'open', x'', '', 0)"
         )
-        change.execute("INSERT INTO releases VALUES ('s', 0, '', x'00', 1.0, 1, '[]', 'd')")
+        change.execute("INSERT INTO releases VALUES ('s', 0, '', x'00', 1.0, 1, '0', '[]', 'd')")
     store.close()
     connection = sqlite3.connect(tmp_path / "state.db")
     for statement in ("UPDATE releases SET sigma = 2", "DELETE FROM releases"):

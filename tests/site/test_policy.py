@@ -92,7 +92,7 @@ def test_the_site_counts_against_its_own_numbers_and_tells_no_count() -> None:
     policy = a_policy(minimum_records=30, maximum_records=10_000)
     policy.require_enough(30)
     policy.require_enough(10_000)
-    for records, code in [(29, Code.TOO_FEW_RECORDS), (10_001, Code.POLICY)]:
+    for records, code in [(29, Code.TOO_FEW_RECORDS), (10_001, Code.TOO_MANY_RECORDS)]:
         with pytest.raises(RequestError) as caught:
             policy.require_enough(records)
         assert caught.value.code is code

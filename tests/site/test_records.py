@@ -37,7 +37,7 @@ def grid(rows: list[list[float]], study: Study = STUDY) -> list[list[int]]:
         "c,x,a,b\n3,,1,2\n6,text,4,5\n",
         "\ufeffa,b,c\r\n1,2,3\r\n4,5,6",
         "a, b [mmol/L],c [mmol/L] \n 1 ,+2,3e0\n\n4.0,5,6\n",
-        'a,b,c,note\n1,2,3,"two\nlines"\n"4",5,6,\n',
+        'a,b,c,note\n1,2,3,"two, one"\n"4",5,6,5" pipe\n',
     ],
 )
 def test_columns_are_found_by_name_and_put_in_the_studys_order(tmp_path: Path, text: str) -> None:
@@ -166,6 +166,32 @@ def test_every_row_needs_a_person(tmp_path: Path) -> None:
     path = csv(tmp_path, "person,a,b,c\nx,1,2,3\n ,1,2,3\n")
     with pytest.raises(RequestError, match="column 'person', line 3: no person is named"):
         records.load(path, a_study(person_column="person"))
+
+
+@pytest.mark.parametrize("word", ["", "NA", "nan", "-NaN", "null", "N/A"])
+def test_whoever_is_not_named_is_not_one_person(tmp_path: Path, word: str) -> None:
+    """Taken for one person, all the unnamed would hang on the first of them."""
+    path = csv(tmp_path, f"person,a,b,c\n{word},1,2,3\n{word},4,5,6\nx,7,8,9\n")
+    told: list[str] = []
+    rows = records.load(path, a_study(person_column="person"), unreadable=told.append)
+    assert rows.tolist() == grid([[7, 8, 9]])
+    assert told
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ['1,2,3,"5 inch', "4,5,6,x"],
+        ["1,2,3,x", '4,5,6,"y', "7,8,9,z"],
+        ['1,2,3,"x', '4,5,6,y"', "7,8,9,z"],
+        ['"1', '",2,3,x', "4,5,6,y"],
+    ],
+)
+def test_a_quote_that_would_swallow_other_records_is_refused(tmp_path: Path, lines: list[str]) -> None:
+    """Found in review: one open quote took 199,999 records with it, without a word."""
+    path = csv(tmp_path, "\n".join(["a,b,c,note", *lines]) + "\n")
+    with pytest.raises(RequestError, match=r"spans lines|cells under"):
+        records.load(path, STUDY)
 
 
 @pytest.mark.parametrize("cell", ["n.a.", ">500", "inf", "-Infinity", "1e999", "0x10", "1,5", "7 8", "½"])
