@@ -77,6 +77,10 @@ test-full: lint ## The gates, then every test
 bench: $(STAMP) ## Run the benchmarks
 	$(BIN)/python benchmarks/run.py
 
+.PHONY: paper-figures
+paper-figures: $(STAMP) ## Measure and draw docs/figures anew where they are not up to date (ARGS=--quick: into build/)
+	$(ONE_THREAD) $(BIN)/python -m benchmarks.paper_figures --jobs $(JOBS) $(ARGS)
+
 .PHONY: format
 format: $(STAMP) ## Format the code and repair what ruff can repair
 	$(BIN)/python -m ruff check --fix .

@@ -178,7 +178,7 @@ def wide() -> None:
     whole, _, noise = measured(Algorithm.GAUSS_COV, x)
     alone, together = (whole - noise) / reference, whole / reference
     print(
-        f"gauss-cov, {WIDE_RECORDS:,} x {WIDE_COLUMNS}, against numpy's Gram and eigh ({1e3 * reference:.0f} ms): "
+        f"gauss-cov, {WIDE_RECORDS:,} x {WIDE_COLUMNS}, against numpy Gram and eigh ({reference:.3f} s): "
         f"{alone:.2f} x without its noise, {together:.2f} x with it"
     )
 

@@ -12,15 +12,20 @@ import pytest
 from eigenveil.asks import (
     Additive,
     Ask,
+    Boxed,
     ClippedSum,
+    Coordinates,
     Count,
+    Eigenvectors,
     Energy,
     Field,
     Gradient,
     GradientNorms,
     Gram,
+    RadiusSearch,
     RowNorms,
     S,
+    Spectrum,
 )
 from eigenveil.errors import Code, EigenveilError
 from eigenveil.ints import IntArray
@@ -90,6 +95,19 @@ def every_ask(d: int = 4, k: int = 2) -> dict[str, Additive]:
         "gradient, k = 1, no pull": Gradient(field=one, radius=2**26),
         "gradient, k, no pull": Gradient(field=a_field(d, k, pulls=False), radius=2**26),
         "gradient, k = 1": Gradient(field=a_field(d, 1), radius=2**27),
+        "coordinates": Coordinates(field=one, width=2**12, half=6),
+        "boxed": Boxed(field=one, middles=np.arange(d) * 999 - 1500, halves=np.arange(d) * 2**14),
+    }
+
+
+def covariance_asks(d: int = 4) -> dict[str, Spectrum | Eigenvectors | RadiusSearch]:
+    """One question of every kind that a mechanism of the covariance family answers, about `d` columns."""
+    centre = (np.arange(d) * 211) % 997 - 400
+    edges = np.array([1, S // 2, S, 2 * S])
+    return {
+        "spectrum": Spectrum(centre=centre, radius=S, records=1000),
+        "eigenvectors": Eigenvectors(centre=centre, radius=S, records=1000, count=min(2, d)),
+        "radius-search": RadiusSearch(centre=centre, edges=edges, limits=edges * 0 + 5),
     }
 
 

@@ -11,8 +11,10 @@ from eigenveil import __version__
 from eigenveil_common.command import run
 
 COMMANDS = {
+    "compare": "eigenveil_client.compare_cli:compare",
     "demo": "eigenveil_client.demo_cli:demo",
     "enrol": "eigenveil_client.analyst_cli:enrol",
+    "plan": "eigenveil_client.plan_cli:plan",
     "report": "eigenveil_client.verify_cli:report",
     "simulate": "eigenveil_client.simulate_cli:simulate",
     "study": "eigenveil_client.study_cli:study",

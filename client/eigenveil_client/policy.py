@@ -13,7 +13,7 @@ from eigenveil.accounting import ATTO, Cost, micro_rho_for
 from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil.plan import Plan
 from eigenveil.study import MAX_MULTIPLICITY, MAX_RECORDS, Study
-from eigenveil.traits import TRAITS
+from eigenveil.traits import TRAITS, Traits
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 ANY = "*"
@@ -53,7 +53,7 @@ class Policy:
     budget_own_delta: float
 
     def __post_init__(self) -> None:
-        known = [algorithm.value for algorithm, traits in TRAITS.items() if traits.private]
+        known = [algorithm.value for algorithm, traits in TRAITS.items() if runs(traits)]
         strange = sorted(set(self.algorithms) - set(known))
         _need(not strange, f"algorithms: {', '.join(strange)} unknown (known: {', '.join(known)})")
         _need(len(self.columns) > 0, 'columns: name what may be used, or write ["*"] for every column')
@@ -205,6 +205,11 @@ def reason_of(problem: EigenveilError) -> pb.DeclineReason.ValueType:
 
 def _person(column: str) -> str:
     return f"a person is a value of column {column!r}" if column else "every row is another person"
+
+
+def runs(traits: Traits) -> bool:
+    """Whether a site ever answers for such an algorithm: a sum over one record would be that record."""
+    return traits.private and not traits.single_records
 
 
 def _need(condition: bool, message: str) -> None:

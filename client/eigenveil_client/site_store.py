@@ -19,9 +19,10 @@ from hashlib import sha256
 from pathlib import Path
 
 from eigenveil.accounting import NOTHING, Cost
-from eigenveil.asks import NAMES
+from eigenveil.asks import NAMES, part_of
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.plan import Plan
+from eigenveil.pricing import check_epsilon, check_part
 from eigenveil.query import Query
 from eigenveil.site import Site
 from eigenveil_client import egress
@@ -32,7 +33,7 @@ from eigenveil_common.files import read_secret, write_secret
 from eigenveil_common.ledger_store import LedgerStore
 from eigenveil_common.sqlite import Database
 
-VERSION = 1
+VERSION = 2
 SCHEMA = (
     ledger_store.SCHEMA
     + egress.SCHEMA
@@ -45,6 +46,12 @@ CREATE TABLE studies (
   reason TEXT NOT NULL,
   records TEXT NOT NULL,
   at INTEGER NOT NULL
+) STRICT;
+CREATE TABLE passes (
+  plan TEXT NOT NULL,
+  first INTEGER NOT NULL,
+  round INTEGER NOT NULL,
+  PRIMARY KEY (plan, first)
 ) STRICT;
 """
 )
@@ -184,19 +191,32 @@ class SiteStore:
                 "was the coordinator restored from an old copy?",
             )
 
-    def paid(self, plan_digest: str, round: int) -> Cost:
-        """What was charged for a round; nothing if the round was not answered."""
-        return self.ledger.ledger.paid.get((plan_digest, round), NOTHING)
+    def _cost(self, plan: Plan, query: Query) -> Cost:
+        """What a query costs here: a pass is paid with the first of its parts that this site answers.
 
-    def check_price(self, query: Query) -> None:
-        """Insist that the study's reservation covers a query, unless it is charged already.
+        Any other question of that round has paid for itself alone, and for no part.
+        """
+        part = part_of(query.ask)
+        if part is None:
+            return query.price
+        began = self.database.rows(
+            "SELECT round FROM passes WHERE (plan, first) = (?, ?)", (plan.digest, part.first)
+        )
+        paid = self.ledger.ledger.paid[plan.digest, began[0]["round"]] if began else query.price
+        check_part(plan, query.price, part, paid)
+        return NOTHING if began and began[0]["round"] != query.round else query.price
+
+    def check_price(self, plan: Plan, query: Query) -> None:
+        """Insist that the study's reservation and guarantee cover a query, unless it is charged already.
 
         Raises:
-            EigenveilError: as `Ledger.charge`; nothing was changed.
+            EigenveilError: as `Ledger.charge` and `pricing.check_epsilon`; nothing was changed.
         """
-        self.ledger.ledger.charge(query.plan_digest, query.round, query.digest, query.cost, at=0)
+        ledger, cost = self.ledger.ledger, self._cost(plan, query)
+        if ledger.charge(query.plan_digest, query.round, query.digest, cost, at=0) is not None:
+            check_epsilon(plan, query, cost, ledger.pico_by_study[query.plan_digest])
 
-    def answer(self, query: Query, values: bytes, meaning: str) -> None:
+    def answer(self, plan: Plan, query: Query, values: bytes, meaning: str) -> None:
         """Charge a round and write down what is about to leave: one transaction, durable on return.
 
         Raises:
@@ -214,10 +234,17 @@ class SiteStore:
             query.plan_digest,
             query.round,
             query.digest,
-            query.cost,
-            also=partial(self.egress.append, sent),
+            self._cost(plan, query),
+            also=partial(self._write, query, sent),
         )
         self._passed(query.plan_digest, query.round)
+
+    def _write(self, query: Query, sent: Sent, change: sqlite3.Connection) -> None:
+        self.egress.append(sent, change)
+        part = part_of(query.ask)
+        if part is not None:
+            row = (query.plan_digest, part.first, query.round)
+            change.execute("INSERT OR IGNORE INTO passes VALUES (?, ?, ?)", row)
 
     def _passed(self, study: str, round: int) -> None:
         self._due[study] = max(self._due.get(study, 0), round + 1)

@@ -18,14 +18,13 @@ from typing import Any, Protocol
 from threadpoolctl import threadpool_limits
 
 from eigenveil.aggregate import Contribution
-from eigenveil.asks import NAMES, Ask, Count, Gradient, GradientNorms, part_of
+from eigenveil.asks import NAMES, Ask, Count, OnField
 from eigenveil.errors import Code, EigenveilError, InternalError, PeerError, error
 from eigenveil.explain import MEANINGS
 from eigenveil.grid import GridRows
 from eigenveil.identity import Identity
 from eigenveil.ints import IntArray, to_bytes
 from eigenveil.plan import Plan, plan_from_json
-from eigenveil.pricing import check_part
 from eigenveil.query import Query, check_no_overflow
 from eigenveil.rehearsal import rehearse
 from eigenveil.signed_plan import check_plan
@@ -168,7 +167,7 @@ class SiteWorker:
             values=self._compute(site, query.ask),
         )
         meaning = MEANINGS[NAMES[type(query.ask)]]
-        self._store.answer(query, to_bytes(contribution.values), meaning)
+        self._store.answer(plan, query, to_bytes(contribution.values), meaning)
         event("round-answered", study=query.plan_digest, round=query.round)
         return contribution
 
@@ -206,11 +205,7 @@ class SiteWorker:
         if columns_of(query.ask) not in (None, plan.study.dimension):
             raise PeerError(Code.PROTOCOL, "the query is about another number of columns than the plan")
         check_no_overflow(query.ask, plan.most_records)
-        part = part_of(query.ask)
-        if part is not None:
-            paid = query.cost if part.index == 0 else self._store.paid(plan.digest, part.first)
-            check_part(plan, query.price, part, paid)
-        self._store.check_price(query)
+        self._store.check_price(plan, query)
 
     def _site(self, plan: Plan) -> Site:
         if plan.digest not in self._sites:
@@ -264,10 +259,6 @@ def _places(surprise: Exception) -> str:
 
 def columns_of(ask: Ask) -> int | None:
     """How many columns a question is about; None if it does not say."""
-    match ask:
-        case Count():
-            return None
-        case Gradient() | GradientNorms():
-            return ask.field.centre.size
-        case _:
-            return ask.centre.size
+    if isinstance(ask, Count):
+        return None
+    return (ask.field if isinstance(ask, OnField) else ask).centre.size

@@ -9,16 +9,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from eigenveil.covariance_estimator import PrivateCovariance
     from eigenveil.estimator import PrivatePCA
     from eigenveil.simulator import simulate
     from eigenveil.study import Study
     from eigenveil.study_toml import parse_study
 
 __version__ = "0.1.0"
-__all__ = ["PrivatePCA", "Study", "parse_study", "simulate"]
+__all__ = ["PrivateCovariance", "PrivatePCA", "Study", "parse_study", "simulate"]
 
 # Resolved on first use, so that a site daemon never pays for importing scikit-learn.
 _HOMES = {
+    "PrivateCovariance": "eigenveil.covariance_estimator",
     "PrivatePCA": "eigenveil.estimator",
     "Study": "eigenveil.study",
     "parse_study": "eigenveil.study_toml",

@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 from eigenveil.errors import Code, RequestError
 
 MICRO = 10**6
 ATTO = 10**18
+PICO = 10**12
 MAX_EPSILON = 1e6  # a plan of it still has fewer micro-rho than canonical JSON has exact integers
 
 
@@ -64,6 +66,11 @@ def micro(rho: float) -> int:
     return math.ceil(Fraction(rho) * MICRO)
 
 
+def pico_epsilon(micro_rho: int) -> int:
+    """epsilon = sqrt(2 rho) of a pure mechanism, in 1e-12, rounded up."""
+    return math.isqrt(2 * micro_rho * PICO**2 // MICRO - 1) + 1 if micro_rho else 0
+
+
 def delta_at(rho: float, epsilon: float) -> float:
     """The delta of rho-zCDP at `epsilon`: min over a > 1 of exp((a-1)(a rho - eps)) / (a-1) (1 - 1/a)^a."""
     _check_rho(rho)
@@ -99,6 +106,7 @@ def epsilon_at(rho: float, delta: float) -> float:
     return high
 
 
+@lru_cache(maxsize=256)  # 3 ms, and asked for by every plan of a study
 def micro_rho_for(epsilon: float, delta: float) -> int:
     """The largest budget in micro-rho that still gives (epsilon, delta), rounded down.
 

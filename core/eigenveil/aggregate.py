@@ -1,4 +1,5 @@
-"""From the sites' contributions to one exact sum: validation first, then integer addition.
+"""From the sites' contributions to one exact sum: validation first, then integer addition. (Votes for
+fingerprints are not added up: they stand one after the other, in the order of the sites' names.)
 
 Integer addition is exact and order-free, so no arrangement of sites can be told from the total.
 """
@@ -10,7 +11,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eigenveil.asks import Count, Energy, GradientNorms, RowNorms
+from eigenveil.asks import (
+    Ask,
+    Coordinates,
+    Count,
+    Energy,
+    GradientNorms,
+    Listed,
+    OnSubspaces,
+    RadiusSearch,
+    RowNorms,
+    Votes,
+)
 from eigenveil.errors import Code, PeerError
 from eigenveil.ints import IntArray, digest, frozen
 from eigenveil.query import Query
@@ -53,18 +65,25 @@ def validate(query: Query, contribution: Contribution, max_records: int) -> None
             Code.BAD_CONTRIBUTION,
             f"site {contribution.site} answered round {query.round} with {wrong}; nothing was added",
         )
-    limit = query.ask.bound() * max_records
-    counts = isinstance(query.ask, Count | RowNorms | GradientNorms)
-    low = 0 if counts or isinstance(query.ask, Energy) else -limit
-    values = contribution.values
-    in_range = bool((values >= low).all() and (values <= limit).all())
-    counts_fit = not counts or sum(map(int, values)) <= max_records
-    if not (in_range and counts_fit):
+    if not _possible(query.ask, contribution.values, max_records):
         raise PeerError(
             Code.BAD_CONTRIBUTION,
             f"site {contribution.site} answered round {query.round} with values outside what "
             f"{max_records} clipped records can add up to; nothing was added",
         )
+
+
+def _possible(ask: Ask, values: IntArray, max_records: int) -> bool:
+    """Whether `max_records` records can add up to these values."""
+    if isinstance(ask, OnSubspaces):
+        return ask.possible(values, max_records)
+    limit = ask.bound() * max_records
+    counts = isinstance(ask, Count | RowNorms | RadiusSearch | GradientNorms | Votes | Coordinates)
+    low = 0 if counts or isinstance(ask, Energy) else -limit
+    in_range = bool((values >= low).all() and (values <= limit).all())
+    histograms = ask.histograms if isinstance(ask, Coordinates) else 1
+    counts_fit = not counts or sum(map(int, values)) <= histograms * max_records
+    return in_range and counts_fit
 
 
 def _mismatch(query: Query, contribution: Contribution) -> str:
@@ -80,7 +99,13 @@ def _mismatch(query: Query, contribution: Contribution) -> str:
 
 
 def aggregate(query: Query, contributions: Mapping[str, IntArray]) -> IntArray:
-    """The exact sum over sites. Shape: (query.ask.length,); zeros if nobody answered."""
+    """The exact sum over sites, or their votes one after the other.
+
+    Shape: (asks.together(query.ask, sites),); zeros if nobody answered.
+    """
+    if isinstance(query.ask, Listed):
+        nothing = np.zeros(0, dtype=np.int64)
+        return frozen(np.concatenate([nothing, *(contributions[site] for site in sorted(contributions))]))
     total = np.zeros(query.ask.length, dtype=np.int64)
     for site in sorted(contributions):
         total += contributions[site]

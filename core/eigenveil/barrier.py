@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from eigenveil.asks import released
+from eigenveil.asks import released, together
 from eigenveil.errors import Code, InternalError
 from eigenveil.ints import IntArray
 from eigenveil.mechanism import publishable
@@ -50,13 +50,13 @@ def release(
     """
     if query.plan_digest != plan.digest:
         raise InternalError(Code.BUG, "a query reached the barrier of another plan")
-    if total.shape != (query.ask.length,) or total.dtype.kind != "i":
+    if total.shape != (together(query.ask, len(present)),) or total.dtype.kind != "i":
         raise InternalError(Code.BUG, f"the sum of round {query.round} has the wrong shape or type")
     done = journal.sealed(query.round)
     if done is not None:
         return _same(done, query)
     journal.charge(query)
-    outcome = publishable(query, total, plan.study, noise)
+    outcome = publishable(query, total, plan.study, noise, present)
     if outcome.values.shape != (released(query.ask),):
         raise InternalError(Code.BUG, f"the release of round {query.round} has the wrong shape")
     sealed = Release(

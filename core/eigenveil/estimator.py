@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import math
-import warnings
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from eigenveil.errors import RequestError
+from eigenveil.fitting import records_of, run, study_of
 from eigenveil.ints import FloatArray
-from eigenveil.simulator import Simulation, simulate
-from eigenveil.study import Algorithm, Column, Federation, Neighbours, Scaling, Study
-
-SITE = "here"
-SEEDS = 2**31 - 1
-MAX_RECORDS = 2**24
-FEW = 0.1  # delta times records above this is worth a warning
+from eigenveil.simulator import Simulation
 
 
 class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -94,43 +85,10 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             ValueError: bounds are missing or reversed, X holds anything but finite numbers, or a
                 parameter is refused; nothing was spent.
         """
-        records = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
-        if len(records) > MAX_RECORDS:
-            raise ValueError(f"{len(records)} records; one fit takes at most {MAX_RECORDS}")
-        try:
-            simulation = simulate(self._study(records.shape[1]), {SITE: records}, seed=self._seed())
-        except RequestError as problem:
-            raise ValueError(str(problem)) from problem
-        if self.delta * len(records) >= FEW:
-            warnings.warn(
-                f"delta = {self.delta:g} is not far below 1/n for {len(records)} records; choose it smaller",
-                stacklevel=2,
-            )
-        return self._take(simulation)
-
-    def _seed(self) -> int | None:
-        if self.random_state is None:
-            return None
-        return int(check_random_state(self.random_state).randint(SEEDS))
-
-    def _study(self, d: int) -> Study:
-        lower, upper = _bounds(self.bounds, d)
-        names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(d)])
-        return Study(
-            name="private-pca",
-            columns=tuple(
-                Column(name=str(name), unit="", lower=low, upper=high)
-                for name, low, high in zip(names, lower, upper, strict=True)
-            ),
-            epsilon=_number("epsilon", self.epsilon),
-            delta=_number("delta", self.delta),
-            components=_components(self.n_components, d),
-            federation=Federation(sites=(SITE,), minimum_cohort=1),
-            algorithm=_member(Algorithm, "algorithm", self.algorithm),
-            neighbours=_member(Neighbours, "neighbours", self.neighbours),
-            scaling=Scaling.NONE,
-            max_records=MAX_RECORDS,
-        )
+        records = records_of(self, X)
+        d = records.shape[1]
+        study = study_of(self, d, components=_components(self.n_components, d))
+        return self._take(run(self, study, records))
 
     def _take(self, simulation: Simulation) -> Self:
         document = simulation.document
@@ -139,8 +97,6 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         d = len(result["columns"])
         self.components_ = np.array(result["components"]).reshape(-1, d)
         self.n_components_ = len(self.components_)
-        if result["declined"]:
-            warnings.warn(f"no release: {result['declined']}", stacklevel=4)
         self.n_samples_ = float(result["records"])
         # A release divides by n; scikit-learn by n - 1.
         unbiased = max(self.n_samples_, 2.0) / (max(self.n_samples_, 2.0) - 1)
@@ -170,35 +126,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return int(self.n_components_)
 
 
-def _bounds(bounds: Any, d: int) -> tuple[list[float], list[float]]:
-    if bounds is None:
-        raise ValueError(
-            "bounds=(lower, upper) is required: state public bounds of the columns, from what is known "
-            "about the measurements; bounds read off the records would tell about them"
-        )
-    try:
-        lower, upper = (np.broadcast_to(np.asarray(side, dtype=np.float64), (d,)) for side in bounds)
-    except (TypeError, ValueError) as problem:
-        raise ValueError(
-            f"bounds must be (lower, upper), each a number or {d} numbers, one for each column"
-        ) from problem
-    return lower.tolist(), upper.tolist()
-
-
 def _components(value: Any, d: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= d:
         raise ValueError(f"n_components={value!r} must be an integer between 1 and n_features={d}")
     return int(value)
-
-
-def _number(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or math.isnan(value):
-        raise ValueError(f"{name} must be a finite number above 0, got {value!r}")
-    return float(value)
-
-
-def _member(kind: Any, name: str, value: Any) -> Any:
-    known = [member.value for member in kind]
-    if value not in known:
-        raise ValueError(f"{name}={value!r} is unknown; choose one of: {', '.join(known)}")
-    return kind(value)

@@ -28,7 +28,22 @@ MEANINGS = {
     "gram": "the sum of products of column pairs over the records, each shortened to a public radius",
     "gradient-norms": "how many records pull how hard on the current directions (a histogram)",
     "spectrum": "the sum of products of column pairs, of which only the noised eigenvalues are released",
+    "eigenvectors": "the sum of products of column pairs, of which only random directions are released",
+    "block-ranks": "how many small groups of records span a subspace of which dimension (counts)",
+    "span-votes": "a fingerprint of the subspace that each small group of records spans; at most one is released",
+    "cell-votes": "a fingerprint of each small group's leading directions, rounded; at most one is released",
+    "rank-votes": "such fingerprints for several dimensions, of which at most one is released",
+    "span-gap": "in how many records the most common subspace leads, and its fingerprint, released if it leads far",
+    "preimage": "the subspace that the released fingerprint stands for",
+    "radius-search": "how many records lie how far from the public centre, of which one radius is released",
     "gradient": "the sum of the records' pulls on the current directions, each shortened to a public radius",
+    "votes": "how many small groups of records pull how unevenly on the current direction (a histogram)",
+    "coordinates": "where the records' pulls on the current direction lie, column by column (histograms)",
+    "slot": (
+        "one single record's pull on the current directions, shortened to a public radius: the coordinator "
+        "sees it without noise, but not which record it is"
+    ),
+    "boxed": "the sum of the records' pulls on the current direction, each cut off at a public box",
 }
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 
-from eigenveil.accounting import NOTHING, Cost
+from eigenveil.accounting import NOTHING, Cost, pico_epsilon
 from eigenveil.errors import Code, InternalError, PeerError, RequestError
 from eigenveil.ints import digest
 
@@ -50,7 +50,8 @@ class Entry:
 
 @dataclass(slots=True)
 class Ledger:
-    """The state that entries add up to. `spent` never decreases.
+    """The state that entries add up to. `spent` never decreases; `pico_by_study` adds a study's charges up as
+    epsilons, in 1e-12.
 
     Raises on append:
         RequestError: code `budget-exhausted`, or a study reserved twice.
@@ -66,6 +67,7 @@ class Ledger:
     charged: dict[tuple[str, int], str] = field(default_factory=dict)
     paid: dict[tuple[str, int], Cost] = field(default_factory=dict)
     spent_by_study: dict[str, Cost] = field(default_factory=dict)
+    pico_by_study: dict[str, int] = field(default_factory=dict)
 
     def committed(self) -> Cost:
         """What is spent or set aside."""
@@ -125,9 +127,11 @@ class Ledger:
     def check_fits(cost: Cost, budget: Cost, name: str) -> None:
         """Raise `budget-exhausted` if `cost` is beyond `budget`."""
         if not cost.fits(budget):
+            column, much, most = ("micro-rho", cost.micro_rho, budget.micro_rho)
+            if much <= most:
+                column, much, most = ("atto-delta", cost.atto_delta, budget.atto_delta)
             raise RequestError(
-                Code.BUDGET,
-                f"{cost.micro_rho} micro-rho would exceed {name} of {budget.micro_rho}; nothing was charged",
+                Code.BUDGET, f"{much} {column} would exceed {name} of {most}; nothing was charged"
             )
 
     def apply(self, entry: Entry) -> None:
@@ -145,7 +149,7 @@ class Ledger:
         match entry.kind:
             case EntryKind.RESERVE:
                 self.reserved[entry.study] = entry.cost
-                self.spent_by_study[entry.study] = NOTHING
+                self.spent_by_study[entry.study], self.pico_by_study[entry.study] = NOTHING, 0
             case EntryKind.CHARGE:
                 left = self.reserved[entry.study]
                 self.reserved[entry.study] = Cost(
@@ -154,6 +158,7 @@ class Ledger:
                 )
                 self.spent = self.spent + entry.cost
                 self.spent_by_study[entry.study] = self.spent_by_study[entry.study] + entry.cost
+                self.pico_by_study[entry.study] += pico_epsilon(entry.micro_rho)
                 self.charged[entry.study, entry.round] = entry.query
                 self.paid[entry.study, entry.round] = entry.cost
             case EntryKind.SETTLE:

@@ -3,40 +3,77 @@
 from __future__ import annotations
 
 from eigenveil import stability
-from eigenveil.asks import Additive, Spectrum
+from eigenveil.asks import (
+    Additive,
+    CellVotes,
+    Eigenvectors,
+    Preimage,
+    RadiusSearch,
+    RankVotes,
+    Slot,
+    SpanGap,
+    SpanVotes,
+    Spectrum,
+)
 from eigenveil.errors import Code, InternalError
 from eigenveil.ints import IntArray
 from eigenveil.noise import NoiseSource, NoiseSpec, noise_spec
 from eigenveil.query import Law, Query
 from eigenveil.study import Study
-from eigenveil.trusted import spectrum
+from eigenveil.trusted import eigenvectors, preimage, rank, score_gap, slots, sparse_vector, spectrum, votes
 from eigenveil.trusted.outcome import Outcome
 
 
 def noise_ahead(query: Query, study: Study) -> NoiseSpec | None:
     """The noise of an answer that can be drawn before the sum is known; None if it depends on more."""
-    if not isinstance(query.ask, Additive) or query.law is Law.STABILITY:
-        return None
-    multiplicity = study.max_sites_per_person
-    return noise_spec(query.ask, query.micro_rho, study.neighbours, multiplicity, query.law)
+    if query.law is Law.STABILITY:
+        return stability.noise_of(query, study)[0]
+    if isinstance(query.ask, Spectrum):
+        return spectrum.noise_of(query, query.ask, study)
+    if isinstance(query.ask, RadiusSearch):
+        return sparse_vector.noise_of(query.ask, query.micro_rho, study)
+    if isinstance(query.ask, Additive):
+        multiplicity = study.max_sites_per_person
+        return noise_spec(query.ask, query.micro_rho, study.neighbours, multiplicity, query.law)
+    return None
 
 
-def publishable(query: Query, total: IntArray, study: Study, noise: NoiseSource) -> Outcome:
-    """What is released of `total`.
+def publishable(
+    query: Query, total: IntArray, study: Study, noise: NoiseSource, present: tuple[str, ...] = ()
+) -> Outcome:
+    """What is released of `total`, from the sites that are `present`.
 
     Shape: total as the question's answers add up to; values (asks.released(query.ask),).
     Neighbours: as the study says.
     Privacy: [P2] for added noise; the claim of its own mechanism otherwise.
     Cost: query.price.
     """
-    spec = noise_ahead(query, study)
-    if spec is not None:
-        drawn = noise.draw(spec)
-        if drawn.shape != total.shape or drawn.dtype.kind != "i":
-            raise InternalError(Code.BUG, "the noise source drew another number or kind of values than asked")
-        return Outcome(values=total + drawn, sigma=spec.sigma)
     match query.ask:
         case Spectrum() as ask:
             return spectrum.release(query, ask, total, study, noise)
-        case _:
+        case Eigenvectors() as ask:
+            return eigenvectors.release(query, ask, total, study, noise)
+        case Slot() as ask:
+            return slots.release(query, ask, total, study, noise)
+        case RadiusSearch() as ask:
+            return sparse_vector.release(query, ask, total, study, noise)
+        case SpanVotes() | CellVotes() as ask:
+            return votes.release(query, ask, total, study, noise)
+        case RankVotes() as ask:
+            return rank.release(query, ask, total, study, noise)
+        case SpanGap() as ask:
+            return score_gap.release(query, ask, total, study, noise)
+        case Preimage() as ask:
+            return preimage.release(ask, total, study, present)
+        case _ if query.law is Law.STABILITY:
             return stability.release(query, total, study, noise)
+        case _:
+            return _added(query, query.ask, total, study, noise)
+
+
+def _added(query: Query, ask: Additive, total: IntArray, study: Study, noise: NoiseSource) -> Outcome:
+    spec = noise_spec(ask, query.micro_rho, study.neighbours, study.max_sites_per_person, query.law)
+    drawn = noise.draw(spec)
+    if drawn.shape != total.shape or drawn.dtype.kind != "i":
+        raise InternalError(Code.BUG, "the noise source drew another number or kind of values than asked")
+    return Outcome(values=total + drawn, sigma=spec.sigma)

@@ -16,10 +16,9 @@ from eigenveil.asks import Gram
 from eigenveil.asks.limits import ROW_BITS, row_norm_limit
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.ints import canonical, digest
-from eigenveil.planner import choose
 from eigenveil.pricing import Composition, affordable, composition
 from eigenveil.query import Law, check_no_overflow
-from eigenveil.study import Algorithm, Study, Trust
+from eigenveil.study import Algorithm, Rank, Study, Trust
 from eigenveil.study_toml import study_from_dict, study_to_dict
 from eigenveil.traits import TRAITS
 
@@ -68,6 +67,10 @@ class Plan:
             )
         if traits.one_site and len(self.study.federation.sites) > 1:
             raise RequestError(Code.BAD_STUDY, f"{name} runs at one site only; choose another algorithm")
+        if self.study.rank is Rank.DEFLATION and not traits.deflation:
+            raise RequestError(
+                Code.BAD_STUDY, f'{name} finds its components together; leave out rank = "deflation"'
+            )
         if self.study.trust is Trust.SECURE_AGGREGATION:
             never = f"; {name} needs exact sums at the coordinator and never can" if traits.trusted else ""
             raise RequestError(
@@ -104,8 +107,13 @@ class Plan:
         """Into how many disjoint parts a pass deals the records; 1 unless the algorithm works by parts."""
         if not TRAITS[self.algorithm].parts:
             return 1
-        # A part of a few hundred records, and enough steps for the slowest spectrum.
-        return self.study.batches or min(max(self.study.expected_records // 256, 8), 128)
+        if self.algorithm is Algorithm.PRIVATE_OJA_SHUFFLED:
+            return self.study.expected_records  # a slot for each
+        # Measured: more steps cost more noise than they turn the directions; and a step of the single
+        # pass spends three parts, each of which must be large enough for its histogram to speak.
+        single = self.algorithm is Algorithm.DP_PCA_SINGLE_PASS
+        size, least, most = (6000, 15, 60) if single else (256, 8, 48)
+        return self.study.batches or min(max(self.study.expected_records // size, least), most)
 
     @cached_property
     def digest(self) -> str:
@@ -123,6 +131,8 @@ def make_plan(study: Study, *, federation: str, submission: str) -> Plan:
     Raises:
         RequestError: see `Plan`.
     """
+    from eigenveil.planner import choose  # the planner compares plans, so it is imported after them
+
     algorithm = choose(study)
     cost = affordable(study, algorithm)
     return Plan(

@@ -8,17 +8,16 @@ from enum import Enum
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from eigenveil.accounting import ATTO, MICRO, Cost, micro_rho_for
-from eigenveil.asks import Part, part_of
+from eigenveil.accounting import ATTO, MICRO, NOTHING, PICO, Cost, micro_rho_for, pico_epsilon
+from eigenveil.asks import Additive, Coordinates, Part, Spectrum, part_of
 from eigenveil.errors import Code, RequestError
+from eigenveil.ints import EXACT
 from eigenveil.query import Law, Query
 from eigenveil.study import Algorithm, Study
 from eigenveil.traits import TRAITS
 
 if TYPE_CHECKING:
     from eigenveil.plan import Plan
-
-PICO = 10**12
 
 
 class Composition(Enum):
@@ -53,17 +52,13 @@ def affordable(study: Study, algorithm: Algorithm) -> Cost:
         own = math.floor(Fraction(study.delta) * ATTO * (1 if traits.basic else Fraction(1, 2)))
     if composition(study, algorithm) is Composition.ZCDP:
         return Cost(micro_rho=micro_rho_for(study.epsilon, study.delta - own / ATTO), atto_delta=own)
-    rho = math.floor(Fraction(study.epsilon) ** 2 * MICRO / 2)
+    # More than canonical JSON can write is not spent.
+    rho = min(math.floor(Fraction(study.epsilon) ** 2 * MICRO / 2), EXACT - 1)
     if rho < 1:
         raise RequestError(
             Code.BAD_STUDY, f"epsilon = {study.epsilon:g} leaves less than one micro-rho; raise epsilon"
         )
     return Cost(micro_rho=rho, atto_delta=own)
-
-
-def pico_epsilon(micro_rho: int) -> int:
-    """epsilon = sqrt(2 rho) of a pure mechanism, in 1e-12, rounded up."""
-    return math.isqrt(2 * micro_rho * PICO**2 // MICRO - 1) + 1 if micro_rho else 0
 
 
 def micro_rho_of(epsilon: float) -> int:
@@ -81,14 +76,36 @@ def check_affordable(plan: Plan, query: Query, asked: Sequence[Query], spent: Co
         raise RequestError(
             Code.BUDGET, f"round {query.round} would exceed the study's {plan.micro_rho} micro-rho"
         )
-    if plan.composition is Composition.BASIC:
-        pure = plan.study.delta > 0 or query.law is Law.LAPLACE
-        total = pico + pico_epsilon(query.cost.micro_rho)
-        if not pure or total > math.floor(Fraction(plan.study.epsilon) * PICO):
-            raise RequestError(Code.BUDGET, f"round {query.round} would exceed the study's epsilon")
+    check_epsilon(plan, query, query.cost, pico)
     part = part_of(query.ask)
     if part is not None:
-        check_part(plan, query.price, part, query.cost if part.index == 0 else asked[part.first].cost)
+        check_part(plan, query.price, part, query.cost if part.index == 0 else _paid(asked, part))
+
+
+def check_epsilon(plan: Plan, query: Query, cost: Cost, pico: int) -> None:
+    """Insist that a study of basic composition stays within its epsilon, with mechanisms that have one.
+
+    `pico` is what was spent before, added up as epsilons in 1e-12. The session and every site check it [P4].
+
+    Raises:
+        RequestError: code `budget-exhausted`.
+    """
+    if plan.composition is not Composition.BASIC:
+        return
+    # Gaussian noise has no epsilon of its own to add up; several histograms at once are priced as zCDP.
+    loud = isinstance(query.ask, Additive | Spectrum) and query.law is Law.GAUSSIAN
+    pure = query.law is Law.LAPLACE or (plan.study.delta > 0 and not loud)
+    if not pure or isinstance(query.ask, Coordinates):
+        raise RequestError(Code.BUDGET, f"round {query.round} asks for noise that has no epsilon to add up")
+    if pico + pico_epsilon(cost.micro_rho) > math.floor(Fraction(plan.study.epsilon) * PICO):
+        raise RequestError(Code.BUDGET, f"round {query.round} would exceed the study's epsilon")
+
+
+def _paid(asked: Sequence[Query], part: Part) -> Cost:
+    """What the pass of `part` paid with its first part; nothing if that round asked anything else."""
+    began = part_of(asked[part.first].ask)
+    same = began is not None and (began.first, began.index, began.parts) == (part.first, 0, part.parts)
+    return asked[part.first].cost if same else NOTHING
 
 
 def check_part(plan: Plan, price: Cost, part: Part, paid: Cost) -> None:

@@ -8,7 +8,26 @@ from __future__ import annotations
 
 import numpy as np
 
-from eigenveil.asks import Ask, Count, Energy, GradientNorms, Gram, RowNorms, Spectrum
+from eigenveil.asks import (
+    VECTOR,
+    Ask,
+    BlockRanks,
+    CellVotes,
+    Coordinates,
+    Count,
+    Eigenvectors,
+    Energy,
+    GradientNorms,
+    Gram,
+    Preimage,
+    RadiusSearch,
+    RankVotes,
+    RowNorms,
+    SpanGap,
+    SpanVotes,
+    Spectrum,
+    Votes,
+)
 from eigenveil.ints import IntArray, frozen
 from eigenveil.plan import Plan
 from eigenveil.query import Query
@@ -44,12 +63,29 @@ def _values(ask: Ask, n: int) -> IntArray:
             return frozen([n])
         case RowNorms() | GradientNorms():
             return frozen(n * (np.arange(ask.length) == ask.length // 2))
+        case Votes():
+            return frozen(ask.subsets * (np.arange(ask.length) == ask.length // 2))
+        case Coordinates():
+            inside = np.arange(ask.length) % (2 * ask.half) == ask.half
+            return frozen(n // (1 if ask.part is None else ask.part.parts) * inside)
         case Energy():
-            return frozen([n * ask.radius**2 // 4])
+            return frozen([0])  # with it adaptive-cov asks every kind of question that it ever asks
         case Gram():
             d = ask.centre.size
             diagonal = n * ask.radius**2 // (4 * d) // (1 + np.arange(d))
             return frozen(np.concatenate([diagonal, np.zeros(ask.length - d, dtype=np.int64)]))
+        case BlockRanks():
+            return frozen(ask.blocks.blocks * (np.arange(ask.length) == ask.length - 1))
+        case SpanVotes() | CellVotes() | SpanGap():
+            return frozen(np.ones(ask.released, dtype=np.int64))
+        case RankVotes():
+            return frozen([ask.cells.rank, *np.ones(ask.released - 1, dtype=np.int64)])
+        case Preimage():
+            return frozen(np.zeros(ask.released, dtype=np.int64))
+        case RadiusSearch():
+            return frozen([ask.edges.size // 2])
+        case Eigenvectors():
+            return frozen(VECTOR * np.eye(ask.count, ask.centre.size, dtype=np.int64).reshape(-1))
         case Spectrum():
             return frozen(n * ask.radius**2 // (4 * ask.released) // (1 + np.arange(ask.released)))
         case _:

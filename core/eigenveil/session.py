@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from eigenveil.accounting import NOTHING
+from eigenveil.accounting import NOTHING, pico_epsilon
 from eigenveil.algorithms import ALGORITHMS, Estimate
 from eigenveil.asks import released
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.plan import Plan
-from eigenveil.pricing import check_affordable, pico_epsilon
+from eigenveil.pricing import check_affordable
 from eigenveil.query import Priced, Query, check_no_overflow
 from eigenveil.release import Release
 

@@ -15,7 +15,7 @@ from eigenveil.asks import NAMES
 from eigenveil.bundle import RoundRecord, build
 from eigenveil.errors import Code, RequestError
 from eigenveil.grid import to_grid
-from eigenveil.ints import FloatArray, IntArray
+from eigenveil.ints import FloatArray, IntArray, digest
 from eigenveil.ledger import Ledger
 from eigenveil.noise import NoiseSource, OsNoise
 from eigenveil.plan import Plan, make_plan
@@ -85,7 +85,8 @@ def simulate(
     strange = sorted(set(parts) - set(study.federation.sites))
     if strange:
         raise RequestError(Code.BAD_ARGUMENT, f"records for uninvited sites: {', '.join(strange)}")
-    sites = {name: Site(to_grid(values, study)) for name, values in sorted(parts.items())}
+    secret = None if seed is None else bytes.fromhex(digest("simulated-order", seed))
+    sites = {name: Site(to_grid(values, study), secret=secret) for name, values in sorted(parts.items())}
     absent = {name: "no records" for name in study.federation.sites if name not in sites}
     for name, site in tuple(sites.items()):
         if len(site) < study.federation.minimum_cohort:

@@ -15,8 +15,9 @@ class Traits:
     better for many small questions and worse for one. `pure`: it can run at delta = 0, with Laplace noise
     where it adds noise. `delta`: some of its mechanisms carry a delta of their own. `trusted`: it needs the
     exact sum at the coordinator, so no secure aggregation could ever serve it. `one_site`: it cannot run
-    over several sites. `parts`: it works through disjoint parts of the records. `private`: False for a
-    reference that only a simulation may run.
+    over several sites. `parts`: it works through disjoint parts of the records. `deflation`: it can find its
+    components one after the other. `single_records`: a sum would be one
+    record, so it runs where all records are on one machine and in no federation. `private`: False for a reference that only a simulation may run.
     """
 
     basic: bool = False
@@ -25,6 +26,8 @@ class Traits:
     trusted: bool = False
     one_site: bool = False
     parts: bool = False
+    deflation: bool = False
+    single_records: bool = False
     private: bool = True
 
 
@@ -36,10 +39,12 @@ TRAITS: dict[Algorithm, Traits] = {
     Algorithm.EM_COV: Traits(basic=True, pure=True, trusted=True),
     Algorithm.ZERO: Traits(pure=True),
     Algorithm.DP_PCA: Traits(),
-    Algorithm.DP_PCA_SINGLE_PASS: Traits(delta=True, parts=True),
-    Algorithm.OJA: Traits(private=False),
-    Algorithm.PRIVATE_OJA: Traits(parts=True),
-    Algorithm.PRIVATE_OJA_SHUFFLED: Traits(basic=True, delta=True, one_site=True),
+    Algorithm.DP_PCA_SINGLE_PASS: Traits(delta=True, parts=True, deflation=True),
+    Algorithm.OJA: Traits(deflation=True, private=False),
+    Algorithm.PRIVATE_OJA: Traits(parts=True, deflation=True),
+    Algorithm.PRIVATE_OJA_SHUFFLED: Traits(
+        basic=True, delta=True, trusted=True, one_site=True, parts=True, single_records=True
+    ),
     Algorithm.NOISY_POWER: Traits(),
     Algorithm.SUBSPACE_EXACT: Traits(basic=True, delta=True, trusted=True),
     Algorithm.SUBSPACE_EXACT_RANK: Traits(basic=True, delta=True, trusted=True),

@@ -13,12 +13,13 @@ import numpy as np
 from google.protobuf.message import Message
 
 from eigenveil.asks import KINDS, NAMES, Field, Part
+from eigenveil.asks.subspaces import Blocks, Cells, Pool
 from eigenveil.errors import Code, PeerError
 from eigenveil.ints import IntArray, from_bytes, to_bytes
 from eigenveil.query import Law, Query
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
-INNER: dict[str, type[Any]] = {"Field": Field, "Part": Part}
+INNER: dict[str, type[Any]] = {"Field": Field, "Part": Part, "Blocks": Blocks, "Cells": Cells, "Pool": Pool}
 
 
 def query_to_proto(query: Query) -> pb.Query:

@@ -13,6 +13,7 @@ from eigenveil.pricing import Composition
 from eigenveil.rehearsal import rehearse
 from eigenveil.study import Study
 from eigenveil.study_toml import parse_study
+from eigenveil.traits import TRAITS
 from eigenveil.wire import query_to_proto
 from eigenveil_common.rpc import MESSAGE_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -62,6 +63,7 @@ def prepare(submission: Submission, resources: Resources, config: Config) -> tup
         return known, plan
     _check_sites(study, submission.enrolled, config.federation)
     plan = make_plan(study, federation=config.federation, submission=submission.id)
+    _check_sums(plan)
     _check_price(plan, config)
     plan_json = plan.to_json()
     stored = StoredStudy(
@@ -98,6 +100,14 @@ def _check_sites(study: Study, enrolled: Collection[str], federation: str) -> No
         )
 
 
+def _check_sums(plan: Plan) -> None:
+    if TRAITS[plan.algorithm].single_records:
+        raise RequestError(
+            Code.BAD_STUDY,
+            f"{plan.algorithm.value} would show the coordinator single records; it runs in simulations only",
+        )
+
+
 def _check_price(plan: Plan, config: Config) -> None:
     """One study must not reserve what all of them share, whatever delta it trades for epsilon."""
     own, most = plan.atto_delta / ATTO, config.max_delta_per_study
@@ -123,7 +133,7 @@ def _check_price(plan: Plan, config: Config) -> None:
 def _rehearsed(plan: Plan, plan_json: bytes) -> int:
     """How many rounds the plan expects to ask; refuses one whose questions do not fit a message."""
     queries = rehearse(plan)
-    largest = max(query_to_proto(query).ByteSize() for query in queries)
+    largest = max((query_to_proto(query).ByteSize() for query in queries), default=0)
     if largest + len(plan_json) + ENVELOPE_BYTES > MESSAGE_BYTES:
         raise RequestError(
             Code.OVERFLOW,

@@ -12,13 +12,17 @@ from collections.abc import Iterable, Sequence
 
 from eigenveil.asks import (
     Ask,
+    Boxed,
     ClippedSum,
+    Coordinates,
     Count,
+    Eigenvectors,
     Energy,
     Field,
     Gradient,
     GradientNorms,
     Gram,
+    RadiusSearch,
     RowNorms,
     Spectrum,
 )
@@ -38,7 +42,7 @@ def contribution(row: Sequence[int], ask: Ask) -> list[int]:
     match ask:
         case Count():
             return [1]
-        case RowNorms():
+        case RowNorms() | RadiusSearch():
             square = _square(_centred(row, ask.centre.tolist()))
             return _one_hot(sum(edge * edge <= square for edge in ask.edges.tolist()), ask.length)
         case ClippedSum():
@@ -47,11 +51,18 @@ def contribution(row: Sequence[int], ask: Ask) -> list[int]:
             return [t * value for value in z]
         case Energy():
             return [min(_square(_centred(row, ask.centre.tolist())), ask.radius**2)]
-        case Gram() | Spectrum():
+        case Gram() | Spectrum() | Eigenvectors():
             return _gram(_shortened(_centred(row, ask.centre.tolist()), ask.radius))
         case GradientNorms():
             norm = _Projected(row, ask.field).norm() * 2.0**ask.field.shift
             return _one_hot(sum(edge <= norm for edge in ask.edges.tolist()), ask.length)
+        case Coordinates():
+            bins = [value // ask.width + ask.half for value in _whole(row, ask.field)]
+            last = 2 * ask.half - 1
+            return [v for b in bins for v in _one_hot(min(max(b, 0), last), last + 1)]
+        case Boxed():
+            off = [g - m for g, m in zip(_whole(row, ask.field), ask.middles.tolist(), strict=True)]
+            return [max(-h, min(h, v)) for v, h in zip(off, ask.halves.tolist(), strict=True)]
         case Gradient():
             return _gradient(_Projected(row, ask.field), ask.radius)
 
@@ -90,6 +101,13 @@ def _gram(z: list[int]) -> list[int]:
 
 def _columns_times(z: list[int], matrix: list[list[int]]) -> list[int]:
     return [sum(v * line[j] for v, line in zip(z, matrix, strict=True)) for j in range(len(matrix[0]))]
+
+
+def _whole(row: Sequence[int], field: Field) -> list[int]:
+    """floor(z (z . w) / 2**shift) for the field's one direction."""
+    z = _centred(row, field.centre.tolist())
+    along = sum(v * w for v, (w,) in zip(z, field.directions.tolist(), strict=True))
+    return [v * along >> field.shift for v in z]
 
 
 class _Projected:

@@ -9,20 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil.accounting import ATTO, MICRO, NOTHING, Cost, delta_at
+from eigenveil.accounting import ATTO, MICRO, NOTHING, PICO, Cost, delta_at, pico_epsilon
 from eigenveil.asks import Count, Part
 from eigenveil.asks.parts import pass_key
 from eigenveil.errors import Code
 from eigenveil.explain import guarantee
 from eigenveil.plan import Plan
 from eigenveil.pricing import (
-    PICO,
     Composition,
     affordable,
     check_affordable,
     check_part,
     micro_rho_of,
-    pico_epsilon,
 )
 from eigenveil.query import Law, Query
 from eigenveil.study import Algorithm, Trust
@@ -77,7 +75,7 @@ def test_no_delta_means_pure_mechanisms_only() -> None:
         a_plan_of(Algorithm.DP_PCA, delta=0.0)
     plan = a_plan_of(Algorithm.GAUSS_COV, delta=0.0)
     assert (plan.composition, plan.law) == (Composition.BASIC, Law.LAPLACE)
-    with refused(Code.BUDGET, "epsilon"):
+    with refused(Code.BUDGET, "no epsilon"):
         check_affordable(plan, a_count(plan, 1, Law.GAUSSIAN), (), NOTHING, 0)
 
 

@@ -11,7 +11,24 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil.asks import NAMES, ClippedSum, Count, Energy, Field, Gradient, GradientNorms, Gram, RowNorms, S
+from eigenveil.asks import (
+    NAMES,
+    Boxed,
+    ClippedSum,
+    Coordinates,
+    Count,
+    Eigenvectors,
+    Energy,
+    Field,
+    Gradient,
+    GradientNorms,
+    Gram,
+    RadiusSearch,
+    RowNorms,
+    S,
+    Spectrum,
+    Votes,
+)
 from eigenveil.asks.limits import row_norm_limit
 from eigenveil.errors import Code, EigenveilError
 from eigenveil.ints import from_bytes, to_bytes
@@ -20,7 +37,8 @@ from eigenveil.wire import query_from_proto, query_to_proto
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.support import a_query, every_ask, refused
 
-KINDS = [Count, RowNorms, ClippedSum, Energy, Gram, GradientNorms, Gradient]
+KINDS = [Count, RowNorms, ClippedSum, Energy, Gram, GradientNorms, Gradient, Votes, Coordinates, Boxed]
+KINDS += [Spectrum, Eigenvectors, RadiusSearch]
 
 
 def array(draw: st.DrawFn, low: int, high: int, *shape: int) -> Any:
@@ -34,20 +52,29 @@ def array(draw: st.DrawFn, low: int, high: int, *shape: int) -> Any:
 def queries(draw: st.DrawFn, kind: type[Any]) -> Query:
     """Any query of one kind."""
     d = draw(st.integers(1, 6))
-    k = draw(st.integers(1, d))
+    alone = kind in (Votes, Coordinates, Boxed)  # these know one direction and no pull
+    k = 1 if alone else draw(st.integers(1, d))
     centre = array(draw, -S, S, d)
     field = Field(
         centre=centre,
         directions=array(draw, -(2**20), 2**20, d, k),
-        pull=array(draw, -(2**14), 2**14, d, k),
+        pull=array(draw, 0, 0, d, k) if alone else array(draw, -(2**14), 2**14, d, k),
         shift=draw(st.integers(0, 60)),
     )
-    top = 2**31 - 1 if kind is RowNorms else 2**62 - 1
+    top = 2**31 - 1 if kind in (RowNorms, RadiusSearch) else 2**62 - 1
     edges = np.array(sorted(draw(st.sets(st.integers(1, top), min_size=1, max_size=20))))
     parts = {
         "centre": centre,
         "field": field,
         "edges": edges,
+        "limits": array(draw, 0, 2**41, len(edges)),
+        "records": draw(st.integers(1, 2**41)),
+        "count": draw(st.integers(1, d)),
+        "subsets": draw(st.integers(1, 2**20)),
+        "width": draw(st.integers(1, 2**52)),
+        "half": draw(st.integers(1, 128)),
+        "middles": array(draw, -(2**60), 2**60, d),
+        "halves": array(draw, 1, 2**29, d),
         "radius": draw(st.integers(1, 2**29 if kind is Gradient else row_norm_limit(d))),
     }
     wanted = {name: part for name, part in parts.items() if name in kind.__dataclass_fields__}

@@ -97,6 +97,9 @@ def test_a_study_of_unknown_sites_of_nonsense_or_beyond_a_message_is_refused(
             await rig.sites()
             ada = await rig.client(Role.ANALYST, "ada")
             unknown = await refusal(ada.submit(study_toml(sites=("anna", "zoe"))))
+            one = study_toml(sites=("anna",), algorithm="private-oja-shuffled")
+            single = await refusal(ada.submit(one.replace("delta", 'neighbours = "replace-one"\ndelta', 1)))
+            assert "single records" in str(single)
             assert (unknown.code, "zoe" in str(unknown)) == (Code.BAD_STUDY, True)
             assert (await refusal(ada.submit("not = [toml"))).code is Code.BAD_STUDY
             monkeypatch.setattr(submissions, "MESSAGE_BYTES", submissions.ENVELOPE_BYTES + 2000)

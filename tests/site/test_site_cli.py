@@ -155,7 +155,7 @@ def test_check_and_explain_show_the_rules_about_people_and_numbers(
     assert {rule["rule"] for rule in told if not rule["passed"]} == rules - {"maximum_records"}
     config.write_text(base + "maximum_records = 39\n")
     ran = site(monkeypatch, capsys, "check", "--config", config, "--study", study, "--json")
-    assert ran.code == 6
+    assert ran.code == 7
     assert "more usable records than the site's maximum_records = 39" in ran.json["findings"][-1]["text"]
 
 

@@ -73,7 +73,7 @@ def test_another_query_for_an_answered_round_is_refused_even_after_a_restart(sta
         assert store.ledger.ledger.spent.micro_rho == FIRST.micro_rho
         assert [row.kind for row in store.egress.rows()] == ["count", "decline"]
         with pytest.raises(EigenveilError, match="already charged for another"):
-            store.answer(other, b"", "")
+            store.answer(PLAN, other, b"", "")
 
 
 def test_after_a_step_back_nothing_is_answered(stage: Stage) -> None:
@@ -197,7 +197,7 @@ def test_more_records_than_the_site_says_are_its_own_mistake(tmp_path: Path) -> 
     with process(stage) as (_, worker):
         refusal = ask(stage, worker)
         assert isinstance(refusal, Refusal)
-        assert refusal.reason == pb.DECLINE_REASON_POLICY
+        assert refusal.reason == pb.DECLINE_REASON_DATA  # analysts are not told: it depends on records
 
 
 def test_a_changed_policy_holds_for_a_study_that_was_accepted_before(stage: Stage) -> None:

@@ -85,7 +85,7 @@ def dp_pca(plan: Plan) -> Steps:
     times = schedule(plan, start)
     tail = yield from _iterate(plan, start, times)
     components = tail.components(study.components)
-    variances, total, scale = yield from _variances(plan, start, components)
+    variances, total, scale = yield from read_variances(plan, start, components)
     weak = 2.0 if times.signal < WEAK else 1.0
     return Estimate(
         components=components.T,
@@ -134,7 +134,7 @@ def _iterate(plan: Plan, start: Centred, times: Schedule) -> Generator[Priced, R
         pull = v * np.sqrt(scales) if t >= times.tail else np.zeros_like(v)
         slope = Slope(centre=start.centre, directions=v / np.sqrt(scales), pull=pull)
         if t in times.refreshes:
-            radius = yield from _radius(plan, start, times, slope, radius)
+            radius = yield from gradient_radius(plan, start, times, slope, radius)
         assert radius is not None  # round 0 refreshes
         gradient = yield from _gradient(slope, radius * slope.reach, times.round_price, start.records)
         gradient = gradient * np.sqrt(scales)
@@ -154,7 +154,7 @@ def _next(gradient: FloatArray) -> tuple[FloatArray, FloatArray]:
     return orthonormal(gradient), scales
 
 
-def _radius(
+def gradient_radius(
     plan: Plan, start: Centred, times: Schedule, slope: Slope, before: float | None
 ) -> Generator[Priced, Release, float]:
     """A new clip radius, for directions of length 1."""
@@ -178,7 +178,7 @@ def _gradient(
     return slope.exact_pull(ask.field) + mean
 
 
-def _variances(
+def read_variances(
     plan: Plan, start: Centred, components: FloatArray
 ) -> Generator[Priced, Release, tuple[FloatArray, float, float]]:
     """Variance along each component, in total, and the noise on one entry of the averaged gradient.

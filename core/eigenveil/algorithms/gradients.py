@@ -30,14 +30,15 @@ class Slope:
         return max(float(np.linalg.norm(self.directions, axis=0).max()), 1e-300)
 
     @property
-    def _fine(self) -> float:
+    def fine(self) -> float:
+        """How many integers a direction of norm 1 is."""
         # Half the limit a column norm: edges of the norm histogram then stay below 2**62 for d <= 4096.
         return DIRECTION_LIMIT / 2 / self.reach
 
     def norms(self, grid: Grid) -> GradientNorms:
         """The question how long the gradients are."""
         field = self._field(0, np.zeros(self.pull.shape)) if not self.pull.any() else self._pulled(grid.top)
-        return GradientNorms(field=field, edges=grid.edges(S**2 * self._fine))
+        return GradientNorms(field=field, edges=grid.edges(S**2 * self.fine))
 
     def ask(self, radius: float) -> tuple[Gradient, float]:
         """The question for the sum of gradients clipped to `radius`, and how many integers a norm of 1 is."""
@@ -52,17 +53,17 @@ class Slope:
 
     def _pulled(self, radius: float) -> Field:
         longest = max(radius, 1.01 * float(np.linalg.norm(self.pull)), 1e-300)
-        shift = max(0, math.ceil(math.log2(S**2 * self._fine * longest / GRADIENT_LIMIT)))
+        shift = max(0, math.ceil(math.log2(S**2 * self.fine * longest / GRADIENT_LIMIT)))
         return self._field(shift, self.pull)
 
     def _field(self, shift: int, pull: FloatArray) -> Field:
         return Field(
             centre=self.centre,
-            directions=frozen(np.rint(self.directions * self._fine).astype(np.int64)),
+            directions=frozen(np.rint(self.directions * self.fine).astype(np.int64)),
             # Towards zero, so that rounding cannot carry the pull over its limit.
             pull=frozen(np.trunc(pull * (self._unit(shift) / PULL)).astype(np.int64)),
             shift=shift,
         )
 
     def _unit(self, shift: int) -> float:
-        return S**2 * self._fine / 2.0**shift
+        return S**2 * self.fine / 2.0**shift

@@ -10,14 +10,33 @@ from __future__ import annotations
 
 from typing import Any
 
+from eigenveil.asks.batches import Boxed, Coordinates, Votes
 from eigenveil.asks.gradients import Field, Gradient, GradientNorms
 from eigenveil.asks.limits import S
 from eigenveil.asks.parts import Part
+from eigenveil.asks.radii import RadiusSearch
 from eigenveil.asks.rows import ClippedSum, Count, Energy, Gram, RowNorms
-from eigenveil.asks.spectra import Spectrum
+from eigenveil.asks.slots import Slot
+from eigenveil.asks.spectra import VECTOR, Eigenvectors, Spectrum
+from eigenveil.asks.subspaces import BlockRanks, CellVotes, Preimage, RankVotes, SpanGap, SpanVotes
 
-Additive = Count | RowNorms | ClippedSum | Energy | Gram | GradientNorms | Gradient
-Trusted = Spectrum
+OnField = Gradient | GradientNorms | Votes | Coordinates | Boxed | Slot  # about gradients, maybe of a part
+Additive = (
+    Count
+    | RowNorms
+    | ClippedSum
+    | Energy
+    | Gram
+    | Gradient
+    | GradientNorms
+    | Votes
+    | Coordinates
+    | Boxed
+    | BlockRanks
+)
+Listed = SpanVotes | CellVotes | RankVotes | SpanGap | Preimage  # put side by side, site by site, not added up
+OnSubspaces = BlockRanks | Listed
+Trusted = Spectrum | Eigenvectors | RadiusSearch | Slot | Listed
 Ask = Additive | Trusted
 
 KINDS: dict[str, type[Any]] = {
@@ -28,7 +47,19 @@ KINDS: dict[str, type[Any]] = {
     "gram": Gram,
     "gradient-norms": GradientNorms,
     "gradient": Gradient,
+    "votes": Votes,
+    "coordinates": Coordinates,
+    "boxed": Boxed,
+    "slot": Slot,
     "spectrum": Spectrum,
+    "eigenvectors": Eigenvectors,
+    "radius-search": RadiusSearch,
+    "block-ranks": BlockRanks,
+    "span-votes": SpanVotes,
+    "cell-votes": CellVotes,
+    "rank-votes": RankVotes,
+    "span-gap": SpanGap,
+    "preimage": Preimage,
 }
 NAMES = {kind: name for name, kind in KINDS.items()}
 
@@ -38,28 +69,50 @@ def released(ask: Ask) -> int:
     return ask.length if isinstance(ask, Additive) else ask.released
 
 
+def together(ask: Ask, sites: int) -> int:
+    """How many integers the answers of `sites` sites make together."""
+    return ask.length * sites if isinstance(ask, Listed) else ask.length
+
+
 def part_of(ask: Ask) -> Part | None:
     """The part of the records that `ask` is about; None if it is about all of them."""
-    return ask.part if isinstance(ask, Gradient) else None
+    return ask.part if isinstance(ask, OnField) else None
 
 
 __all__ = [
     "KINDS",
     "NAMES",
+    "VECTOR",
     "Additive",
     "Ask",
+    "BlockRanks",
+    "Boxed",
+    "CellVotes",
     "ClippedSum",
+    "Coordinates",
     "Count",
+    "Eigenvectors",
     "Energy",
     "Field",
     "Gradient",
     "GradientNorms",
     "Gram",
+    "Listed",
+    "OnField",
+    "OnSubspaces",
     "Part",
+    "Preimage",
+    "RadiusSearch",
+    "RankVotes",
     "RowNorms",
     "S",
+    "Slot",
+    "SpanGap",
+    "SpanVotes",
     "Spectrum",
     "Trusted",
+    "Votes",
     "part_of",
     "released",
+    "together",
 ]

@@ -59,11 +59,14 @@ class Field:
 class GradientNorms:
     """Histogram of 2**shift ||g(z) - PULL pull||_F, bins as in `RowNorms`.
 
+    With `part`, over that part of the records alone.
+
     Shape: edges (b,); answer (b + 1,).
     """
 
     field: Field
     edges: IntArray
+    part: Part | None = None
 
     def __post_init__(self) -> None:
         freeze(self, "edges")

@@ -48,6 +48,15 @@ def l1_bound(ask: Spectrum, neighbours: Neighbours, multiplicity: int) -> int:
     return multiplicity * moved + int(np.ceil(d * blur)) + 1
 
 
+def noise_of(query: Query, ask: Spectrum, study: Study) -> NoiseSpec:
+    """The noise of the eigenvalues: public, and so drawn ahead."""
+    bound = (l2_bound if query.law is Law.GAUSSIAN else l1_bound)(
+        ask, study.neighbours, study.max_sites_per_person
+    )
+    scale = root_of(Fraction(bound**2 * MICRO, 2 * query.micro_rho))
+    return NoiseSpec(blocks=(Block(count=ask.released, scale=scale, law=query.law),))
+
+
 def release(query: Query, ask: Spectrum, total: IntArray, study: Study, noise: NoiseSource) -> Outcome:
     """Eigenvalues plus independent noise.
 
@@ -56,8 +65,5 @@ def release(query: Query, ask: Spectrum, total: IntArray, study: Study, noise: N
     Privacy: [P10].
     Cost: query.micro_rho.
     """
-    gaussian = query.law is Law.GAUSSIAN
-    bound = (l2_bound if gaussian else l1_bound)(ask, study.neighbours, study.max_sites_per_person)
-    scale = root_of(Fraction(bound**2 * MICRO, 2 * query.micro_rho))
-    spec = NoiseSpec(blocks=(Block(count=ask.released, scale=scale, law=query.law),))
+    spec = noise_of(query, ask, study)
     return Outcome(values=statistic(ask, total) + noise.draw(spec), sigma=spec.sigma)

@@ -236,7 +236,19 @@ class Query(_message.Message):
     GRAM_FIELD_NUMBER: _builtins.int
     GRADIENT_NORMS_FIELD_NUMBER: _builtins.int
     GRADIENT_FIELD_NUMBER: _builtins.int
+    VOTES_FIELD_NUMBER: _builtins.int
+    COORDINATES_FIELD_NUMBER: _builtins.int
+    BOXED_FIELD_NUMBER: _builtins.int
+    SLOT_FIELD_NUMBER: _builtins.int
     SPECTRUM_FIELD_NUMBER: _builtins.int
+    EIGENVECTORS_FIELD_NUMBER: _builtins.int
+    RADIUS_SEARCH_FIELD_NUMBER: _builtins.int
+    BLOCK_RANKS_FIELD_NUMBER: _builtins.int
+    SPAN_VOTES_FIELD_NUMBER: _builtins.int
+    CELL_VOTES_FIELD_NUMBER: _builtins.int
+    RANK_VOTES_FIELD_NUMBER: _builtins.int
+    SPAN_GAP_FIELD_NUMBER: _builtins.int
+    PREIMAGE_FIELD_NUMBER: _builtins.int
     ATTO_DELTA_FIELD_NUMBER: _builtins.int
     LAW_FIELD_NUMBER: _builtins.int
     plan_digest: _builtins.bytes
@@ -262,7 +274,31 @@ class Query(_message.Message):
     @_builtins.property
     def gradient(self) -> Global___Gradient: ...
     @_builtins.property
+    def votes(self) -> Global___Votes: ...
+    @_builtins.property
+    def coordinates(self) -> Global___Coordinates: ...
+    @_builtins.property
+    def boxed(self) -> Global___Boxed: ...
+    @_builtins.property
+    def slot(self) -> Global___Slot: ...
+    @_builtins.property
     def spectrum(self) -> Global___Spectrum: ...
+    @_builtins.property
+    def eigenvectors(self) -> Global___Eigenvectors: ...
+    @_builtins.property
+    def radius_search(self) -> Global___RadiusSearch: ...
+    @_builtins.property
+    def block_ranks(self) -> Global___BlockRanks: ...
+    @_builtins.property
+    def span_votes(self) -> Global___SpanVotes: ...
+    @_builtins.property
+    def cell_votes(self) -> Global___CellVotes: ...
+    @_builtins.property
+    def rank_votes(self) -> Global___RankVotes: ...
+    @_builtins.property
+    def span_gap(self) -> Global___SpanGap: ...
+    @_builtins.property
+    def preimage(self) -> Global___Preimage: ...
     def __init__(
         self,
         *,
@@ -276,15 +312,27 @@ class Query(_message.Message):
         gram: Global___Gram | None = ...,
         gradient_norms: Global___GradientNorms | None = ...,
         gradient: Global___Gradient | None = ...,
+        votes: Global___Votes | None = ...,
+        coordinates: Global___Coordinates | None = ...,
+        boxed: Global___Boxed | None = ...,
+        slot: Global___Slot | None = ...,
         spectrum: Global___Spectrum | None = ...,
+        eigenvectors: Global___Eigenvectors | None = ...,
+        radius_search: Global___RadiusSearch | None = ...,
+        block_ranks: Global___BlockRanks | None = ...,
+        span_votes: Global___SpanVotes | None = ...,
+        cell_votes: Global___CellVotes | None = ...,
+        rank_votes: Global___RankVotes | None = ...,
+        span_gap: Global___SpanGap | None = ...,
+        preimage: Global___Preimage | None = ...,
         atto_delta: _builtins.int = ...,
         law: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "clipped_sum", b"clipped_sum", "count", b"count", "energy", b"energy", "gradient", b"gradient", "gradient_norms", b"gradient_norms", "gram", b"gram", "row_norms", b"row_norms", "spectrum", b"spectrum"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "block_ranks", b"block_ranks", "boxed", b"boxed", "cell_votes", b"cell_votes", "clipped_sum", b"clipped_sum", "coordinates", b"coordinates", "count", b"count", "eigenvectors", b"eigenvectors", "energy", b"energy", "gradient", b"gradient", "gradient_norms", b"gradient_norms", "gram", b"gram", "preimage", b"preimage", "radius_search", b"radius_search", "rank_votes", b"rank_votes", "row_norms", b"row_norms", "slot", b"slot", "span_gap", b"span_gap", "span_votes", b"span_votes", "spectrum", b"spectrum", "votes", b"votes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "atto_delta", b"atto_delta", "clipped_sum", b"clipped_sum", "count", b"count", "energy", b"energy", "gradient", b"gradient", "gradient_norms", b"gradient_norms", "gram", b"gram", "law", b"law", "micro_rho", b"micro_rho", "plan_digest", b"plan_digest", "round", b"round", "row_norms", b"row_norms", "spectrum", b"spectrum"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "atto_delta", b"atto_delta", "block_ranks", b"block_ranks", "boxed", b"boxed", "cell_votes", b"cell_votes", "clipped_sum", b"clipped_sum", "coordinates", b"coordinates", "count", b"count", "eigenvectors", b"eigenvectors", "energy", b"energy", "gradient", b"gradient", "gradient_norms", b"gradient_norms", "gram", b"gram", "law", b"law", "micro_rho", b"micro_rho", "plan_digest", b"plan_digest", "preimage", b"preimage", "radius_search", b"radius_search", "rank_votes", b"rank_votes", "round", b"round", "row_norms", b"row_norms", "slot", b"slot", "span_gap", b"span_gap", "span_votes", b"span_votes", "spectrum", b"spectrum", "votes", b"votes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_ask: _TypeAlias = _typing.Literal["count", "row_norms", "clipped_sum", "energy", "gram", "gradient_norms", "gradient", "spectrum"]  # noqa: Y015
+    _WhichOneofReturnType_ask: _TypeAlias = _typing.Literal["count", "row_norms", "clipped_sum", "energy", "gram", "gradient_norms", "gradient", "votes", "coordinates", "boxed", "slot", "spectrum", "eigenvectors", "radius_search", "block_ranks", "span_votes", "cell_votes", "rank_votes", "span_gap", "preimage"]  # noqa: Y015
     _WhichOneofArgType_ask: _TypeAlias = _typing.Literal["ask", b"ask"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_ask) -> _WhichOneofReturnType_ask | None: ...
 
@@ -450,6 +498,62 @@ class Spectrum(_message.Message):
 Global___Spectrum: _TypeAlias = Spectrum  # noqa: Y015
 
 @_typing.final
+class Eigenvectors(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CENTRE_FIELD_NUMBER: _builtins.int
+    RADIUS_FIELD_NUMBER: _builtins.int
+    RECORDS_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    centre: _builtins.bytes
+    radius: _builtins.int
+    records: _builtins.int
+    """public upper bound on the records in the sum"""
+    count: _builtins.int
+    """how many vectors are released"""
+    def __init__(
+        self,
+        *,
+        centre: _builtins.bytes = ...,
+        radius: _builtins.int = ...,
+        records: _builtins.int = ...,
+        count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["centre", b"centre", "count", b"count", "radius", b"radius", "records", b"records"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Eigenvectors: _TypeAlias = Eigenvectors  # noqa: Y015
+
+@_typing.final
+class RadiusSearch(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CENTRE_FIELD_NUMBER: _builtins.int
+    EDGES_FIELD_NUMBER: _builtins.int
+    LIMITS_FIELD_NUMBER: _builtins.int
+    centre: _builtins.bytes
+    edges: _builtins.bytes
+    limits: _builtins.bytes
+    """for each edge, how many records beyond it are few"""
+    def __init__(
+        self,
+        *,
+        centre: _builtins.bytes = ...,
+        edges: _builtins.bytes = ...,
+        limits: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["centre", b"centre", "edges", b"edges", "limits", b"limits"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RadiusSearch: _TypeAlias = RadiusSearch  # noqa: Y015
+
+@_typing.final
 class Field(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -521,18 +625,24 @@ class GradientNorms(_message.Message):
 
     FIELD_FIELD_NUMBER: _builtins.int
     EDGES_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
     edges: _builtins.bytes
     @_builtins.property
     def field(self) -> Global___Field: ...
+    @_builtins.property
+    def part(self) -> Global___Part:
+        """absent: all records"""
+
     def __init__(
         self,
         *,
         field: Global___Field | None = ...,
         edges: _builtins.bytes = ...,
+        part: Global___Part | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["field", b"field"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["field", b"field", "part", b"part"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["edges", b"edges", "field", b"field"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["edges", b"edges", "field", b"field", "part", b"part"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -566,6 +676,365 @@ class Gradient(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Gradient: _TypeAlias = Gradient  # noqa: Y015
+
+@_typing.final
+class Votes(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIELD_FIELD_NUMBER: _builtins.int
+    EDGES_FIELD_NUMBER: _builtins.int
+    SUBSETS_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
+    edges: _builtins.bytes
+    subsets: _builtins.int
+    """at each site"""
+    @_builtins.property
+    def field(self) -> Global___Field: ...
+    @_builtins.property
+    def part(self) -> Global___Part: ...
+    def __init__(
+        self,
+        *,
+        field: Global___Field | None = ...,
+        edges: _builtins.bytes = ...,
+        subsets: _builtins.int = ...,
+        part: Global___Part | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["field", b"field", "part", b"part"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["edges", b"edges", "field", b"field", "part", b"part", "subsets", b"subsets"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Votes: _TypeAlias = Votes  # noqa: Y015
+
+@_typing.final
+class Coordinates(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIELD_FIELD_NUMBER: _builtins.int
+    WIDTH_FIELD_NUMBER: _builtins.int
+    HALF_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
+    width: _builtins.int
+    half: _builtins.int
+    """bins on either side of 0"""
+    @_builtins.property
+    def field(self) -> Global___Field: ...
+    @_builtins.property
+    def part(self) -> Global___Part: ...
+    def __init__(
+        self,
+        *,
+        field: Global___Field | None = ...,
+        width: _builtins.int = ...,
+        half: _builtins.int = ...,
+        part: Global___Part | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["field", b"field", "part", b"part"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["field", b"field", "half", b"half", "part", b"part", "width", b"width"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Coordinates: _TypeAlias = Coordinates  # noqa: Y015
+
+@_typing.final
+class Slot(_message.Message):
+    """The record in one slot of a secret order; what a site sends is about that record alone [R14]."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIELD_FIELD_NUMBER: _builtins.int
+    RADIUS_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
+    radius: _builtins.int
+    @_builtins.property
+    def field(self) -> Global___Field: ...
+    @_builtins.property
+    def part(self) -> Global___Part: ...
+    def __init__(
+        self,
+        *,
+        field: Global___Field | None = ...,
+        radius: _builtins.int = ...,
+        part: Global___Part | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["field", b"field", "part", b"part"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["field", b"field", "part", b"part", "radius", b"radius"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Slot: _TypeAlias = Slot  # noqa: Y015
+
+@_typing.final
+class Boxed(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIELD_FIELD_NUMBER: _builtins.int
+    MIDDLES_FIELD_NUMBER: _builtins.int
+    HALVES_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
+    middles: _builtins.bytes
+    halves: _builtins.bytes
+    @_builtins.property
+    def field(self) -> Global___Field: ...
+    @_builtins.property
+    def part(self) -> Global___Part: ...
+    def __init__(
+        self,
+        *,
+        field: Global___Field | None = ...,
+        middles: _builtins.bytes = ...,
+        halves: _builtins.bytes = ...,
+        part: Global___Part | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["field", b"field", "part", b"part"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["field", b"field", "halves", b"halves", "middles", b"middles", "part", b"part"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Boxed: _TypeAlias = Boxed  # noqa: Y015
+
+@_typing.final
+class Blocks(_message.Message):
+    """How a site deals its records into blocks, and the dimension of their spans modulo 2^61 - 1."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CENTRE_FIELD_NUMBER: _builtins.int
+    RANK_FIELD_NUMBER: _builtins.int
+    BLOCKS_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    centre: _builtins.bytes
+    rank: _builtins.int
+    blocks: _builtins.int
+    """at each site"""
+    key: _builtins.bytes
+    """four integers"""
+    def __init__(
+        self,
+        *,
+        centre: _builtins.bytes = ...,
+        rank: _builtins.int = ...,
+        blocks: _builtins.int = ...,
+        key: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "centre", b"centre", "key", b"key", "rank", b"rank"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Blocks: _TypeAlias = Blocks  # noqa: Y015
+
+@_typing.final
+class Cells(_message.Message):
+    """How a site deals its records into subsamples, and the grid that their leading directions fall on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CENTRE_FIELD_NUMBER: _builtins.int
+    RANK_FIELD_NUMBER: _builtins.int
+    BLOCKS_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    POINTS_FIELD_NUMBER: _builtins.int
+    WIDTH_FIELD_NUMBER: _builtins.int
+    centre: _builtins.bytes
+    rank: _builtins.int
+    blocks: _builtins.int
+    """at each site"""
+    key: _builtins.bytes
+    """four integers"""
+    points: _builtins.int
+    """public points that projectors move"""
+    width: _builtins.int
+    """of a cell, in 2^-32"""
+    def __init__(
+        self,
+        *,
+        centre: _builtins.bytes = ...,
+        rank: _builtins.int = ...,
+        blocks: _builtins.int = ...,
+        key: _builtins.bytes = ...,
+        points: _builtins.int = ...,
+        width: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "centre", b"centre", "key", b"key", "points", b"points", "rank", b"rank", "width", b"width"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Cells: _TypeAlias = Cells  # noqa: Y015
+
+@_typing.final
+class Pool(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CENTRE_FIELD_NUMBER: _builtins.int
+    RANK_FIELD_NUMBER: _builtins.int
+    centre: _builtins.bytes
+    rank: _builtins.int
+    def __init__(
+        self,
+        *,
+        centre: _builtins.bytes = ...,
+        rank: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["centre", b"centre", "rank", b"rank"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Pool: _TypeAlias = Pool  # noqa: Y015
+
+@_typing.final
+class BlockRanks(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BLOCKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def blocks(self) -> Global___Blocks: ...
+    def __init__(
+        self,
+        *,
+        blocks: Global___Blocks | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BlockRanks: _TypeAlias = BlockRanks  # noqa: Y015
+
+@_typing.final
+class SpanVotes(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BLOCKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def blocks(self) -> Global___Blocks: ...
+    def __init__(
+        self,
+        *,
+        blocks: Global___Blocks | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SpanVotes: _TypeAlias = SpanVotes  # noqa: Y015
+
+@_typing.final
+class CellVotes(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CELLS_FIELD_NUMBER: _builtins.int
+    LEAST_FIELD_NUMBER: _builtins.int
+    least: _builtins.int
+    """votes that the winner needs, noise included"""
+    @_builtins.property
+    def cells(self) -> Global___Cells: ...
+    def __init__(
+        self,
+        *,
+        cells: Global___Cells | None = ...,
+        least: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "least", b"least"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CellVotes: _TypeAlias = CellVotes  # noqa: Y015
+
+@_typing.final
+class RankVotes(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CELLS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def cells(self) -> Global___Cells:
+        """its rank is the largest dimension considered"""
+
+    def __init__(
+        self,
+        *,
+        cells: Global___Cells | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RankVotes: _TypeAlias = RankVotes  # noqa: Y015
+
+@_typing.final
+class SpanGap(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POOL_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def pool(self) -> Global___Pool: ...
+    def __init__(
+        self,
+        *,
+        pool: Global___Pool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["pool", b"pool"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pool", b"pool"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SpanGap: _TypeAlias = SpanGap  # noqa: Y015
+
+@_typing.final
+class Preimage(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FINGERPRINT_FIELD_NUMBER: _builtins.int
+    HOLDERS_FIELD_NUMBER: _builtins.int
+    BLOCKS_FIELD_NUMBER: _builtins.int
+    CELLS_FIELD_NUMBER: _builtins.int
+    POOL_FIELD_NUMBER: _builtins.int
+    fingerprint: _builtins.bytes
+    """four integers"""
+    holders: _builtins.bytes
+    """places of sites"""
+    @_builtins.property
+    def blocks(self) -> Global___Blocks:
+        """one of these three"""
+
+    @_builtins.property
+    def cells(self) -> Global___Cells: ...
+    @_builtins.property
+    def pool(self) -> Global___Pool: ...
+    def __init__(
+        self,
+        *,
+        fingerprint: _builtins.bytes = ...,
+        holders: _builtins.bytes = ...,
+        blocks: Global___Blocks | None = ...,
+        cells: Global___Cells | None = ...,
+        pool: Global___Pool | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "cells", b"cells", "pool", b"pool"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "cells", b"cells", "fingerprint", b"fingerprint", "holders", b"holders", "pool", b"pool"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Preimage: _TypeAlias = Preimage  # noqa: Y015
 
 @_typing.final
 class NextWorkRequest(_message.Message):

@@ -1,0 +1,212 @@
+"""The planner against simulation: does it choose well, and is the error what it predicted?
+
+Thirty studies are drawn at random by a fixed seed: n, d, k, epsilon, a kind of spectrum and of records. The
+planner is given the spectrum, or a public sample of other records of the kind. Every algorithm that could be the
+best by its prediction then runs a few times, each time on fresh records along fresh axes, with fresh noise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from benchmarks.families import box
+from eigenveil.ints import FloatArray
+from eigenveil.laws import clear
+from eigenveil.laws.guess import Guess, sample_guess, stated_guess
+from eigenveil.linalg import eigenpairs, sin_angle
+from eigenveil.planner import CANDIDATES
+from eigenveil.prediction import Prediction, predict_all
+from eigenveil.recommendation import recommend
+from eigenveil.simulator import simulate
+from eigenveil.study import Algorithm, Federation, Study
+
+STUDIES, WELL_CHOSEN, BY_CHANCE = 30, 27, 1.3
+FACTOR, PREDICTED_BELOW = 1.5, 0.35
+RIVAL = 2.5  # an algorithm predicted worse than this times the best is not run
+SAMPLE = 5000
+SIZES = 6.0  # bounds, in standard deviations of a wide column
+
+Draw = Callable[[np.random.Generator, int], FloatArray]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One random study, how to draw its records, and what the planner is told."""
+
+    study: Study
+    draw: Draw
+    guess: Guess
+    label: str
+
+
+def spectrum(generator: np.random.Generator, d: int, k: int) -> tuple[str, FloatArray]:
+    """A falling spectrum of one of four kinds. Shape: (d,)."""
+    kind = str(generator.choice(["power", "spike", "decay", "steps"]))
+    i = np.arange(d)
+    match kind:
+        case "power":
+            values = (1.0 + i) ** -generator.uniform(0.4, 2.0)
+        case "spike":
+            values = 1.0 + (i < k) * generator.uniform(0.6, 8.0) * (1 + (k - i) / k)
+        case "decay":
+            values = np.exp(-i * generator.uniform(0.1, 0.8)) + 0.02
+        case _:
+            values = 0.1 ** np.floor(i / (k + generator.integers(0, 4))) + 0.01 + 0.05 / (1 + i)
+    return kind, np.sort(values)[::-1]
+
+
+def records(kind: str, values: FloatArray) -> Draw:
+    """Records of that spectrum along random axes. Shape: values (d,) -> draws of (n, d)."""
+
+    def draw(generator: np.random.Generator, n: int) -> FloatArray:
+        shape = (n, len(values))
+        basis = np.linalg.qr(generator.standard_normal((len(values), len(values))))[0]
+        match kind:
+            case "normal":
+                scores = generator.standard_normal(shape)
+            case "heavy":
+                scores = generator.standard_t(5, shape) * math.sqrt(3 / 5)
+            case "even":
+                scores = generator.uniform(-math.sqrt(3), math.sqrt(3), shape)
+            case _:  # two groups along the first component
+                scores = generator.standard_normal(shape)
+                scores[:, 0] = generator.choice([-1.0, 1.0], n)
+        return (scores * np.sqrt(values)) @ basis.T
+
+    return draw
+
+
+def case(generator: np.random.Generator) -> Case:
+    """The next random study."""
+    d = round(math.exp(generator.uniform(math.log(8), math.log(100))))
+    k = min(int(generator.choice([1, 1, 2, 3, 5])), d // 3)
+    n = round(math.exp(generator.uniform(math.log(1500), math.log(20_000))))
+    epsilon = float(generator.choice([0.5, 1.0, 2.0, 4.0]))
+    shape, values = spectrum(generator, d, k)
+    kind = str(generator.choice(["normal", "heavy", "even", "groups"]))
+    draw = records(kind, values)
+    half = SIZES * math.sqrt(min(values[0], 9 * values.mean()))
+    study = Study(
+        name="planned",
+        columns=box(d, half),
+        epsilon=epsilon,
+        delta=1e-6,
+        components=k,
+        federation=Federation(sites=("all",)),
+        max_records=2**20,
+        expected_records=n,
+    )
+    told = kind != "normal"  # the spectrum says all of normal records, and not enough of others
+    sample = draw(generator, SAMPLE) / half if told else None
+    return Case(
+        study=study,
+        draw=draw,
+        guess=stated_guess(values.tolist(), d, k) if sample is None else sample_guess(sample, k),
+        label=f"n={n:<6}d={d:<4}k={k} eps={epsilon:<4}{shape:6}{kind:7}{'sample' if told else 'list'}",
+    )
+
+
+def measure(case: Case, algorithms: list[Algorithm], repeats: int, seed: int) -> dict[Algorithm, float]:
+    """Median sine to the records' own components, over repeats with fresh records and fresh noise."""
+    sines: dict[Algorithm, list[float]] = {algorithm: [] for algorithm in algorithms}
+    k, n = case.study.components, case.study.expected_records
+    for repeat in range(repeats):
+        rows = case.draw(np.random.default_rng([seed, repeat]), n)
+        half = case.study.columns[0].half_range
+        seen = np.clip(rows, -half, half)
+        truth = eigenpairs(np.cov(seen.T))[1][:, :k].T
+        for algorithm in algorithms:
+            run = simulate(replace(case.study, algorithm=algorithm), {"all": rows}, seed=seed + repeat)
+            sines[algorithm].append(sin_angle(truth, run.estimate.components))
+    return {algorithm: statistics.median(found) for algorithm, found in sines.items()}
+
+
+def rivals(predictions: tuple[Prediction, ...]) -> list[Algorithm]:
+    """What `auto` chooses from, and every private algorithm that could be better by its prediction."""
+    least = min(one.raw for one in predictions)
+    return [
+        one.algorithm
+        for one in predictions
+        if one.refused is None and (one.algorithm in CANDIDATES or one.raw <= RIVAL * least)
+    ]
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was seen so far."""
+
+    chosen: int = 0
+    predicted: int = 0
+    close: int = 0
+    rough: int = 0
+    rough_close: int = 0
+
+    def add(
+        self, predictions: dict[Algorithm, Prediction], found: dict[Algorithm, float], sure: bool
+    ) -> list[str]:
+        """Compare predictions below the limit that the planner stands by; a word on each algorithm."""
+        words = []
+        for algorithm, sine in found.items():
+            error = predictions[algorithm].error
+            assert error is not None
+            verdict = ""
+            if error.raw < PREDICTED_BELOW:
+                ratio = sine / error.raw
+                close = 1 / FACTOR <= ratio <= FACTOR
+                self.predicted += sure
+                self.close += sure and close
+                self.rough += not sure
+                self.rough_close += not sure and close
+                verdict = f"({ratio:.2f}{'' if close else ' OFF' if sure else ' off, unclear'})"
+            words.append(f"{algorithm.value} {error.raw:.3g}->{sine:.3g}{verdict}")
+        return words
+
+
+def check(seed: int, repeats: int) -> int:
+    """Run all studies; 0 if the planner chose and predicted well."""
+    generator, tally, begin = np.random.default_rng(seed), Tally(), time.perf_counter()
+    for number in range(STUDIES):
+        one = case(generator)
+        predictions = predict_all(one.study, one.guess)
+        chosen = recommend(one.study, one.guess, predictions).algorithm
+        assert chosen is not None
+        running = rivals(predictions)
+        found = measure(one, running if chosen in running else [chosen, *running], repeats, 1000 * number)
+        best = min(found, key=lambda algorithm: found[algorithm])
+        good = found[chosen] <= BY_CHANCE * found[best]
+        tally.chosen += good
+        words = tally.add({each.algorithm: each for each in predictions}, found, clear(one.study, one.guess))
+        verdict = "ok" if good else f"CHOSE {chosen.value}, {best.value} is better"
+        spent = time.perf_counter() - begin
+        print(f"{number + 1:2} {spent:4.0f}s {one.label:50} {verdict}: {'; '.join(words)}", flush=True)
+    well = tally.chosen >= WELL_CHOSEN
+    close = tally.close == tally.predicted
+    print(
+        f"chosen within {BY_CHANCE} of the best: {tally.chosen} of {STUDIES} (at least {WELL_CHOSEN}): "
+        f"{'ok' if well else 'MISSED'}\n"
+        f"predicted below {PREDICTED_BELOW} within a factor {FACTOR}: {tally.close} of {tally.predicted}: "
+        f"{'ok' if close else 'MISSED'}\n"
+        f"where the planner says that the gap is unclear: {tally.rough_close} of {tally.rough}"
+    )
+    return 0 if well and close else 1
+
+
+def main() -> int:
+    """Print a line a study, then the verdicts; exit 1 if the planner missed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--seed", type=int, default=2026)
+    parser.add_argument("--repeats", type=int, default=15)
+    arguments = parser.parse_args()
+    return check(arguments.seed, arguments.repeats)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

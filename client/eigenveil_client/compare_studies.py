@@ -1,0 +1,105 @@
+"""Which algorithms a comparison runs, as studies of their own, and what all of them cost together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from eigenveil.accounting import ATTO, MICRO, NOTHING, Cost, epsilon_at
+from eigenveil.algorithms import ALGORITHMS
+from eigenveil.errors import Code, RequestError
+from eigenveil.laws.guess import default_guess
+from eigenveil.prediction import Prediction, predict
+from eigenveil.pricing import affordable
+from eigenveil.study import Algorithm, Study
+from eigenveil.study_toml import study_to_dict
+
+LONGEST = 63  # of a study's name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What applies, what does not and why, and whether the reference without privacy is compared as well."""
+
+    able: tuple[Prediction, ...]
+    refused: tuple[Prediction, ...]
+    oja: bool
+
+
+def wanted(study: Study, names: str | None, *, private: bool = False) -> Wanted:
+    """The algorithms named, separated by commas, or all; those that do not apply to the study apart.
+
+    `private`: only what may run on records that one must not look at.
+
+    Raises:
+        RequestError: an unknown name, or nothing is left to run.
+    """
+    references = () if private else (Algorithm.OJA,)
+    known = {algorithm.value: algorithm for algorithm in (*ALGORITHMS, *references)}
+    asked = list(known) if names is None else [name.strip() for name in names.split(",")]
+    for name in asked:
+        if name not in known:
+            raise RequestError(
+                Code.BAD_ARGUMENT, f"--algorithms: {name!r} is unknown; there are: {', '.join(known)}"
+            )
+    guess = default_guess(study.dimension, study.components)
+    several = [known[name] for name in dict.fromkeys(asked) if known[name] is not Algorithm.OJA]
+    predictions = [predict(study, algorithm, guess) for algorithm in several]
+    able = tuple(one for one in predictions if one.refused is None)
+    if not able and Algorithm.OJA.value not in asked:
+        why = "; ".join(f"{one.algorithm.value}: {one.refused}" for one in predictions)
+        raise RequestError(Code.BAD_STUDY, f"none of these algorithms can run this study: {why}")
+    return Wanted(
+        able=able,
+        refused=tuple(one for one in predictions if one.refused is not None),
+        oja=Algorithm.OJA.value in asked,
+    )
+
+
+def total_cost(study: Study, algorithms: Sequence[Algorithm]) -> Cost:
+    """What running all of them may spend of every budget."""
+    return sum((affordable(study, algorithm) for algorithm in algorithms), NOTHING)
+
+
+def cost_words(study: Study, algorithms: Sequence[Algorithm]) -> str:
+    """That sum as a sentence."""
+    cost = total_cost(study, algorithms)
+    rho, own = cost.micro_rho / MICRO, cost.atto_delta / ATTO
+    if study.delta > 0:
+        delta = study.delta + own
+        meaning = f"together ({epsilon_at(rho, study.delta):.3g}, {delta:.2g})-differential privacy"
+    else:
+        meaning = f"together an epsilon of {study.epsilon * len(algorithms):.3g}"
+    number = "1 study" if len(algorithms) == 1 else f"{len(algorithms)} studies"
+    return f"{number}, up to {cost.micro_rho} micro-rho of every budget, {meaning}"
+
+
+def one_study(study: Study, algorithm: Algorithm) -> Study:
+    """The study with that algorithm, under a name of its own."""
+    ending = f"-{algorithm.value}"
+    return replace(study, algorithm=algorithm, name=study.name[: LONGEST - len(ending)] + ending)
+
+
+def toml_text(study: Study) -> str:
+    """A study file that says the same."""
+    tables: list[str] = []
+    data = study_to_dict(study)
+    columns = data.pop("columns")
+    sections = {name: data.pop(name) for name in ("privacy", "records", "federation")}
+    tables += _lines(data)
+    for name, section in sections.items():
+        tables += [f"[{name}]", *_lines(section)]
+    for column in columns:
+        tables += ["[[columns]]", *_lines(column)]
+    return "\n".join(tables) + "\n"
+
+
+def _lines(values: Mapping[str, Any]) -> list[str]:
+    return [f"{key} = {_toml(value)}" for key, value in values.items() if value is not None]
+
+
+def _toml(value: Any) -> str:
+    """JSON's numbers, texts and lists are TOML's, but for one control character."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).replace("\x7f", "\\u007f")

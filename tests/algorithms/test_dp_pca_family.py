@@ -1,0 +1,226 @@
+"""The algorithms of [DPPCA] beside `dp-pca`, in the simulator: [P7] [P9] right, defined, and within budget.
+
+False alarms: noise is seeded; nothing here is random from run to run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from eigenveil.accounting import ATTO
+from eigenveil.algorithms.rates import Rates, best, spectrum_rates
+from eigenveil.algorithms.single_pass import OCTAVES, bins_for, box_for, read_spread, records_needed
+from eigenveil.asks import Boxed, Field, Votes, part_of
+from eigenveil.explain import explain
+from eigenveil.ints import FloatArray, IntArray, frozen
+from eigenveil.linalg import eigenpairs, sin_angle
+from eigenveil.plan import make_plan
+from eigenveil.reference import oja
+from eigenveil.rehearsal import rehearse
+from eigenveil.release import Release
+from eigenveil.simulator import Simulation, simulate
+from eigenveil.study import Algorithm, Column, Federation, Neighbours, Rank, Study
+
+OJA, SINGLE = Algorithm.PRIVATE_OJA, Algorithm.DP_PCA_SINGLE_PASS
+FAMILY = [OJA, SINGLE]
+
+
+def study(d: int, algorithm: Algorithm, **changes: object) -> Study:
+    base = Study(
+        name="test",
+        columns=tuple(Column(name=f"x{i}", unit="1", lower=-6.0, upper=6.0) for i in range(d)),
+        epsilon=8.0,
+        delta=1e-6,
+        components=1,
+        algorithm=algorithm,
+        federation=Federation(sites=("a", "b"), minimum_cohort=1),
+        expected_records=20_000,
+        centring=False,
+        max_records=2**20,
+    )
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def run(what: Study, rows: FloatArray, seed: int = 1) -> Simulation:
+    half = len(rows) // 2
+    return simulate(what, {"a": rows[:half], "b": rows[half:]}, seed=seed)
+
+
+def spread(n: int, variances: list[float], seed: int = 0) -> FloatArray:
+    return np.random.default_rng(seed).normal(size=(n, len(variances))) * np.sqrt(variances)
+
+
+def signal(n: int, d: int, sigma: float, seed: int = 0) -> tuple[FloatArray, FloatArray]:
+    """The signal-plus-noise model of the paper: +-v + sigma N(0, I). Shape: (n, d), (1, d)."""
+    rng = np.random.default_rng(seed)
+    v = rng.normal(size=d)
+    v /= np.linalg.norm(v)
+    return rng.choice([-1.0, 1.0], n)[:, None] * v + sigma * rng.normal(size=(n, d)), v[None]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "rank"), [(OJA, Rank.BLOCK), (OJA, Rank.DEFLATION), (SINGLE, Rank.DEFLATION)]
+)
+def test_finds_the_leading_subspace_with_its_variances(algorithm: Algorithm, rank: Rank) -> None:
+    rows = spread(20_000, [3.0, 1.5] + [0.05] * 6)
+    found = run(study(8, algorithm, components=2, rank=rank), rows).estimate
+    assert sin_angle(found.components, eigenpairs(np.cov(rows.T))[1][:, :2].T) < 0.2
+    assert np.allclose(found.components @ found.components.T, np.eye(2), atol=1e-9)
+    assert np.allclose(found.explained_variance, np.array([3.0, 1.5]) / 36, rtol=0.1)
+
+
+@pytest.mark.parametrize("algorithm", FAMILY)
+def test_a_private_mean_is_taken_off(algorithm: Algorithm) -> None:
+    rows = spread(20_000, [2.0] + [0.05] * 5) + np.array([0.0, 3.0, 0.0, 0.0, 0.0, 0.0])
+    found = run(study(6, algorithm, centring=True), rows).estimate
+    assert abs(found.components[0, 0]) > 0.99
+    assert np.allclose(found.mean * 6, [0, 3, 0, 0, 0, 0], atol=0.2)
+
+
+@pytest.mark.parametrize("algorithm", FAMILY)
+@pytest.mark.parametrize("neighbours", Neighbours)
+def test_a_pass_spends_its_price_once_and_the_study_no_more_than_it_has(
+    algorithm: Algorithm, neighbours: Neighbours
+) -> None:
+    result = run(study(4, algorithm, neighbours=neighbours, components=2), spread(3000, [2.0, 1.0, 0.1, 0.1]))
+    spent = sum(release.micro_rho for release in result.releases)
+    assert 0.98 * result.plan.micro_rho <= spent <= result.plan.micro_rho
+    assert sum(release.atto_delta for release in result.releases) <= result.plan.atto_delta
+    asked = rehearse(result.plan)
+    later = [q for q in asked if (part := part_of(q.ask)) is not None and part.index > 0]
+    assert len(later) >= 6
+    assert all(q.cost.micro_rho == 0 == q.cost.atto_delta for q in later)
+
+
+def test_the_single_pass_uses_half_of_delta_for_its_histograms() -> None:
+    plan = make_plan(study(4, SINGLE), federation="f", submission="s")
+    assert plan.atto_delta == pytest.approx(0.5e-6 * ATTO)
+    votes = [q for q in rehearse(plan) if isinstance(q.ask, Votes)]
+    assert votes[0].cost.atto_delta == plan.atto_delta
+
+
+@pytest.mark.parametrize("algorithm", FAMILY)
+@pytest.mark.parametrize("rank", Rank)
+def test_rehearsal_foresees_the_rounds(algorithm: Algorithm, rank: Rank) -> None:
+    result = run(study(4, algorithm, components=2, rank=rank, batches=15), spread(3000, [2.0, 1.0, 0.1, 0.1]))
+    assert len(rehearse(result.plan)) == len(result.releases)
+    assert explain(result.plan)["trust"].startswith("the coordinator sees")
+
+
+DEGENERATE: dict[str, FloatArray] = {
+    "all equal": np.full((300, 4), 2.0),
+    "all at zero": np.zeros((300, 4)),
+    "rank one": np.outer(np.linspace(-1, 1, 300), [1.0, 2.0, 0.0, -1.0]),
+    "at the bounds": np.where(np.arange(1200).reshape(300, 4) % 2 == 0, 6.0, -6.0),
+    "repeated": np.repeat(spread(3, [1.0] * 4), 100, axis=0),
+    "no gap": spread(300, [1.0] * 4),
+    "two records": np.array([[1.0, 2.0, 3.0, 4.0], [1.0, 0.0, 0.0, 0.0]]),
+    "no record": np.empty((0, 4)),
+}
+
+
+@pytest.mark.parametrize("algorithm", FAMILY)
+@pytest.mark.parametrize("name", DEGENERATE)
+@pytest.mark.parametrize("k", [1, 4])
+def test_degenerate_data_give_a_defined_result_charged_as_declared(
+    algorithm: Algorithm, name: str, k: int
+) -> None:
+    sites = Federation(sites=("a", "b"), minimum_cohort=1, quorum=1)
+    what = study(4, algorithm, components=k, federation=sites, batches=9)
+    parts = {"a": DEGENERATE[name], "b": DEGENERATE["two records"][:1]}  # an empty site; one of a record
+    result = simulate(what, parts, seed=3)
+    found = result.estimate
+    assert np.isfinite(found.components).all()
+    assert (found.explained_variance >= 0).all()
+    if found.declined is None:
+        assert np.allclose(found.components @ found.components.T, np.eye(k), atol=1e-8)
+    else:
+        assert found.components.shape == (0, 4)
+    assert len(result.releases) == len(rehearse(result.plan))
+
+
+def test_too_few_records_are_no_release_and_the_needed_n_is_named() -> None:
+    what = study(4, SINGLE, epsilon=0.5)
+    result = run(what, spread(2000, [2.0, 0.1, 0.1, 0.1]))
+    needed = records_needed(result.plan)
+    assert needed > 20_000
+    assert result.estimate.declined is not None
+    assert str(needed) in result.estimate.declined
+    enough = run(replace(what, epsilon=8.0), spread(20_000, [2.0, 0.1, 0.1, 0.1]))
+    assert str(records_needed(enough.plan)) in enough.estimate.warnings[0]
+
+
+def test_private_oja_keeps_an_error_that_the_single_pass_loses() -> None:
+    """[DPPCA]'s claim: the error of Oja's rule does not vanish with sigma, that of DP-PCA does."""
+    error = {}
+    for algorithm in FAMILY:
+        for sigma in (0.3, 0.003):
+            rows, v = signal(40_000, 8, sigma)
+            found = run(study(8, algorithm, expected_records=40_000, batches=30, epsilon=4.0), rows).estimate
+            error[algorithm, sigma] = sin_angle(v, found.components)
+    assert error[SINGLE, 0.003] < error[SINGLE, 0.3] / 20
+    assert error[OJA, 0.003] > error[OJA, 0.3] / 10
+    assert error[SINGLE, 0.003] < error[OJA, 0.003] / 2
+
+
+# --- the pieces
+
+
+def a_release(values: IntArray) -> Release:
+    return Release(round=0, query="0" * 64, values=values, sigma=1.0, micro_rho=0, atto_delta=0, present=())
+
+
+def test_no_bin_is_a_defined_outcome() -> None:
+    empty = np.zeros(len(OCTAVES) + 1, dtype=np.int64)
+    assert read_spread(a_release(frozen(empty))) == 0.0
+    empty[0] = 5
+    assert 0 < read_spread(a_release(frozen(empty))) < 4
+    field = Field(centre=frozen([0, 0]), directions=frozen([[1], [1]]), pull=frozen([[0], [0]]), shift=0)
+    bins = bins_for(field, 0.0)
+    silent = box_for(bins, a_release(frozen(np.zeros(bins.length, dtype=np.int64))), 0.0)
+    assert isinstance(silent, Boxed)
+    assert silent.halves.tolist() == [1, 1]
+    counts = np.zeros(bins.length, dtype=np.int64)
+    counts[0] = 9
+    one = box_for(bins, a_release(frozen(counts)), 100.0)
+    assert one.halves[0] > 1
+    assert one.halves[1] == 0
+
+
+def test_the_best_candidate_has_the_largest_quotients() -> None:
+    assert best(np.array([1.0, 2.0, 2.5, 1.0, 0.0, 2.0]), 2) == 1
+    assert best(np.array([1.0, 2.0, 0.5]), 1) == 1
+
+
+def test_steps_shrink_and_survive_a_strength_of_nothing() -> None:
+    rates = Rates(gain=8.0, offset=1.0)
+    assert rates.step(0, 2.0) == 4.0
+    assert rates.step(3, 2.0) == 1.0
+    assert np.isfinite(rates.step(0, -1.0))
+
+
+@pytest.mark.parametrize("rank", Rank)
+def test_oja_finds_the_components_without_noise(rank: Rank) -> None:
+    rows = spread(6000, [3.0, 1.5] + [0.05] * 4)
+    found = oja(rows, 2, rank=rank)
+    assert found.shape == (2, 6)
+    assert np.allclose(found @ found.T, np.eye(2), atol=1e-9)
+    assert sin_angle(found, eigenpairs(rows.T @ rows)[1][:, :2].T) < 0.1
+
+
+@pytest.mark.parametrize(
+    "rows", [np.empty((0, 3)), np.zeros((5, 3)), np.ones((50, 3))], ids=["none", "zero", "equal"]
+)
+def test_oja_is_defined_on_degenerate_rows(rows: FloatArray) -> None:
+    for k in (1, 3):
+        found = oja(rows, k)
+        assert np.allclose(found @ found.T, np.eye(k), atol=1e-9)
+
+
+def test_the_rates_of_a_known_spectrum_begin_below_the_longest_record() -> None:
+    rates = spectrum_rates(np.array([2.0, 1.0, 0.5]), 1, longest=30.0)
+    assert rates.step(0, 1.0) == pytest.approx(1 / 30)
+    assert spectrum_rates(np.zeros(3), 3, 0.0).step(0, 1.0) > 0

@@ -1,0 +1,182 @@
+"""[P13] [P14] Directions by rejection: the right law, quickly, on a grid, at right angles.
+
+False-alarm rates: 1e-6 for each comparison of a mean with quadrature (`ALARM`, by the central limit).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from eigenveil.asks import VECTOR, Eigenvectors, S
+from eigenveil.ints import FloatArray, frozen
+from eigenveil.linalg import symmetric
+from eigenveil.mechanism import publishable
+from eigenveil.noise import OsNoise
+from eigenveil.pricing import micro_rho_of
+from eigenveil.query import Query
+from eigenveil.seeded_noise import SeededNoise
+from eigenveil.site import Site
+from eigenveil.study import Neighbours
+from eigenveil.trusted import bingham, eigenvectors
+from tests.support import DIGEST, a_study, random_rows
+
+ALARM = 1e-6
+N = 8000
+EXPONENTS = np.array([20.0, 5.0, 0.0]) / 4  # C = diag(20, 5, 0), epsilon = 1, epsilon / 4 in the exponent
+
+
+def sphere(steps: int = 200) -> tuple[FloatArray, FloatArray]:
+    """Midpoints of a product grid on the sphere, and their areas. Shape: (m, 3), (m,)."""
+    z = (np.arange(steps) + 0.5) / steps * 2 - 1
+    angle = (np.arange(2 * steps) + 0.5) / steps * math.pi
+    z, angle = (part.ravel() for part in np.meshgrid(z, angle))
+    flat = np.sqrt(1 - z**2)
+    return np.stack([flat * np.cos(angle), flat * np.sin(angle), z], axis=1), np.full(z.size, 1 / z.size)
+
+
+POINTS, AREAS = sphere()
+
+
+def density(matrix: FloatArray) -> FloatArray:
+    """exp(u' M u), normalised, at POINTS."""
+    weight = np.exp(((POINTS @ matrix) * POINTS).sum(axis=1)) * AREAS
+    return weight / weight.sum()
+
+
+def sample(exponents: FloatArray, n: int = N) -> FloatArray:
+    noise = OsNoise()
+    return np.array([bingham.bingham(exponents, noise) for _ in range(n)])
+
+
+def fits(found: FloatArray, exponents: FloatArray) -> bool:
+    """Whether the means of u_i^2 and u_i^4 are those of the law."""
+    p = density(np.diag(exponents))
+    for power in (2, 4):
+        expected, got = p @ POINTS**power, (found**power).mean(axis=0)
+        error = (found**power).std(axis=0) / math.sqrt(len(found))
+        if (np.abs(got - expected) > stats.norm.isf(ALARM / 12) * error).any():
+            return False
+    return True
+
+
+def test_the_published_figure_and_quadrature_agree() -> None:
+    assert density(np.diag(EXPONENTS)) @ POINTS[:, 0] ** 2 == pytest.approx(0.724, abs=5e-4)
+
+
+@pytest.mark.parametrize("exponents", [EXPONENTS, np.zeros(3), np.array([0.0, 30.0, 30.0])])
+def test_directions_have_the_bingham_law(exponents: FloatArray) -> None:
+    found = sample(exponents, N if exponents is EXPONENTS else 3000)
+    assert np.allclose((found**2).sum(axis=1), 1)
+    assert fits(found, exponents)
+
+
+def test_the_inverted_power_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted fault: (u' Omega u)^(-m/2), as two released libraries have it; at m = 3 it still ends."""
+    monkeypatch.setattr(bingham, "log_accept", lambda x, b, m: -x - m / 2 * np.log1p(2 * x / b) - 0.0)
+    assert not fits(sample(EXPONENTS, 4000), EXPONENTS)
+
+
+class Counting(SeededNoise):
+    """Counts what is drawn."""
+
+    drawn = 0
+
+    def uniform(self, count: int) -> FloatArray:
+        """Shape: (count,)."""
+        self.drawn += count
+        return super().uniform(count)
+
+
+def spectra(m: int) -> Iterator[FloatArray]:
+    yield np.zeros(m)
+    yield np.array([1e6] + [0.0] * (m - 1))
+    yield 1e4 * 0.9 ** np.arange(float(m))
+    yield np.array([m / 2] + [0.0] * (m - 1))
+    yield np.linspace(-100, 100, m)
+
+
+@pytest.mark.parametrize("m", [2, 12, 50, 200])
+def test_it_ends_after_few_proposals(m: int) -> None:
+    for exponents in spectra(m):
+        noise = Counting(m)
+        for _ in range(20):
+            bingham.bingham(exponents, noise)
+        proposals = noise.drawn / (m + 1) / 20
+        assert proposals <= 4 * bingham.PROPOSALS
+
+
+@pytest.mark.parametrize("m", [2, 3, 12, 200])
+def test_the_envelope_lies_above_the_density(m: int) -> None:
+    for exponents in spectra(m):
+        a = exponents.max() - exponents
+        b = bingham.envelope(a)
+        assert 1 <= b <= m
+        assert (1 / (b + 2 * a)).sum() == pytest.approx(1, rel=1e-9)
+        x = np.concatenate([np.linspace(0, 2 * m, 1000), [(m - b) / 2]])
+        kept = bingham.log_accept(x, b, m)
+        assert -1e-9 <= kept.max() <= 1e-9
+
+
+def log_ratio(steepness: float, z: FloatArray, gram: FloatArray) -> float:
+    """Largest change of log density when the record z joins, by quadrature at d = 3."""
+    with_it, without = density(steepness * (gram + np.outer(z, z))), density(steepness * gram)
+    return float(np.abs(np.log(with_it / without)).max())
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0])
+def test_density_changes_by_at_most_epsilon_where_a_record_joins(epsilon: float) -> None:
+    ask = Eigenvectors(centre=frozen([0, 0, 0]), radius=1000, records=10, count=1)
+    steep = epsilon / eigenvectors.score_range(ask, Neighbours.ADD_REMOVE, 1)
+    worst = []
+    for gram in (np.zeros((3, 3)), 1e6 * np.diag([8.0, 0.5, 0.0]), 1e8 * np.diag([0.0, 0.1, 0.1])):
+        worst += [
+            log_ratio(steep, np.array(z), gram) for z in ([1000.0, 0, 0], [0, 1000.0, 0], [600.0, 0, 800])
+        ]
+    assert max(worst) <= epsilon
+    assert max(worst) >= 0.7 * epsilon
+    assert log_ratio(2 * steep, np.array([1000.0, 0, 0]), np.diag([0.0, 1e8, 1e8])) > epsilon  # planted
+
+
+def eigenvector_query(d: int, count: int, epsilon: float) -> Query:
+    ask = Eigenvectors(centre=frozen(np.zeros(d, dtype=np.int64)), radius=S, records=1000, count=count)
+    return Query(plan_digest=DIGEST, round=0, ask=ask, micro_rho=micro_rho_of(epsilon))
+
+
+@pytest.mark.parametrize(("d", "count"), [(1, 1), (2, 2), (5, 1), (5, 5), (12, 3)])
+def test_directions_leave_as_integers_at_right_angles(d: int, count: int) -> None:
+    query = eigenvector_query(d, count, 1.0)
+    total = Site(random_rows(100, d)).answer(query.ask)
+    outcome = publishable(query, total, a_study(d=d), OsNoise())
+    vectors = outcome.values.reshape(count, d) / VECTOR
+    assert outcome.values.dtype == np.int64
+    assert np.abs(vectors @ vectors.T - np.eye(count)).max() <= d * 2.0**-23
+
+
+@pytest.mark.parametrize("epsilon", [1e4, 1e-2])
+def test_a_large_budget_finds_the_eigenvectors_and_a_small_one_none(epsilon: float) -> None:
+    rows = (np.random.default_rng(1).normal(size=(500, 4)) * [1200, 900, 500, 200]).astype(np.int16)
+    query = eigenvector_query(4, 4, epsilon)
+    total = Site(rows).answer(query.ask)
+    found = publishable(query, total, a_study(d=4), SeededNoise(1)).values.reshape(4, 4) / VECTOR
+    exact = np.linalg.eigh(symmetric(total, 4))[1][:, ::-1]
+    along = np.abs((found * exact.T).sum(axis=1))
+    assert (along > 0.98).all() if epsilon > 1 else (along < 0.98).any()
+
+
+def test_two_hundred_columns_take_no_time() -> None:
+    query = eigenvector_query(200, 20, 5.0)
+    total = Site(random_rows(300, 200)).answer(query.ask)
+    vectors = publishable(query, total, a_study(d=200), OsNoise()).values.reshape(20, 200) / VECTOR
+    assert np.abs(vectors @ vectors.T - np.eye(20)).max() < 1e-4
+
+
+def test_a_sum_of_nothing_gives_directions_without_preference() -> None:
+    query = eigenvector_query(3, 1, 1.0)
+    zero = np.zeros(query.ask.length, dtype=np.int64)
+    drawn = [publishable(query, zero, a_study(d=3), SeededNoise(i)).values[:3] / VECTOR for i in range(600)]
+    assert fits(np.array(drawn), np.zeros(3))

@@ -1,0 +1,124 @@
+"""[P9] A part is free only when its own pass has paid: what the session refuses to ask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from eigenveil.algorithms import ALGORITHMS, Steps
+from eigenveil.asks import Coordinates, Count, Field, Gradient, Part
+from eigenveil.asks.parts import pass_key
+from eigenveil.errors import Code
+from eigenveil.ints import frozen
+from eigenveil.plan import Plan
+from eigenveil.query import Law, Priced
+from eigenveil.release import Release
+from eigenveil.session import Session
+from eigenveil.study import Algorithm, Rank
+from tests.support import a_plan, refused
+
+PARTS, PRICE = 4, 100
+Script = list[Callable[[Plan], Priced]]
+
+
+def a_plan_by_parts() -> Plan:
+    return a_plan(d=2, algorithm=Algorithm.PRIVATE_OJA, batches=PARTS)
+
+
+def gradient(part: Part | None = None) -> Gradient:
+    one, zero = np.ones((2, 1), dtype=np.int64), np.zeros((2, 1), dtype=np.int64)
+    field = Field(centre=frozen([0, 0]), directions=one, pull=zero, shift=0)
+    return Gradient(field=field, radius=5, part=part)
+
+
+def about(first: int, index: int, price: int = PRICE, parts: int = PARTS) -> Callable[[Plan], Priced]:
+    """Part `index` of the pass that began in round `first`."""
+
+    def priced(plan: Plan) -> Priced:
+        part = Part(first=first, index=index, parts=parts, key=pass_key(plan.digest, first, parts))
+        return Priced(ask=gradient(part), micro_rho=price)
+
+    return priced
+
+
+def whole(price: int = PRICE) -> Callable[[Plan], Priced]:
+    return lambda plan: Priced(ask=gradient(), micro_rho=price)
+
+
+def play(script: Script, monkeypatch: pytest.MonkeyPatch) -> int:
+    """What the session is charged for a script of questions."""
+
+    def steps(plan: Plan) -> Steps:
+        for question in script:
+            yield question(plan)
+        yield Priced(ask=Count(), micro_rho=1)
+        raise AssertionError
+
+    plan = a_plan_by_parts()
+    monkeypatch.setitem(ALGORITHMS, plan.algorithm, steps)
+    session = Session(plan)
+    for _ in script:
+        query = session.pending
+        assert query is not None
+        session.feed(
+            Release(
+                round=query.round,
+                query=query.digest,
+                values=frozen(np.zeros(query.ask.length, dtype=np.int64)),
+                sigma=1.0,
+                micro_rho=query.cost.micro_rho,
+                atto_delta=query.cost.atto_delta,
+                present=(),
+            )
+        )
+    return session.spent.micro_rho
+
+
+def test_a_pass_is_charged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert play([about(0, i) for i in range(PARTS)], monkeypatch) == PRICE
+    assert play([whole(), about(1, 0), about(1, 1, 40), about(3, 0), about(3, 1)], monkeypatch) == 3 * PRICE
+
+
+BROKEN: dict[str, tuple[Script, Code]] = {
+    "its pass never began": ([whole(), about(0, 1)], Code.BUDGET),
+    "it costs more than was paid": ([about(0, 0), about(0, 1, PRICE + 1)], Code.BUDGET),
+    "another number of parts": ([about(0, 0, parts=PARTS + 1)], Code.BAD_STUDY),
+    "the wrong round": ([about(0, 0), about(0, 2)], Code.OVERFLOW),
+    "a pass in the middle of which it says it began": ([about(0, 0), about(0, 1), about(1, 1)], Code.BUDGET),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_part_that_was_not_paid_for_is_not_asked(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first was found here: any dear question in the first round passed for a payment."""
+    script, code = BROKEN[name]
+    with refused(code):
+        play(script, monkeypatch)
+
+
+def test_loud_laws_are_refused_where_epsilons_are_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gaussian noise has no epsilon of its own, and histograms side by side are priced as zCDP."""
+    plan = a_plan(d=2, algorithm=Algorithm.SUBSPACE_EXACT)
+    coordinates = Coordinates(field=gradient().field, width=5, half=2)
+    for priced in (
+        Priced(ask=Count(), micro_rho=1),
+        Priced(ask=coordinates, micro_rho=1, atto_delta=1, law=Law.STABILITY),
+    ):
+
+        def steps(plan: Plan, priced: Priced = priced) -> Steps:
+            yield priced
+            raise AssertionError
+
+        monkeypatch.setitem(ALGORITHMS, plan.algorithm, steps)
+        with refused(Code.BUDGET, "epsilon"):
+            Session(plan)
+
+
+def test_deflation_is_refused_where_there_is_no_choice() -> None:
+    for algorithm in (Algorithm.DP_PCA, Algorithm.GAUSS_COV):
+        with refused(Code.BAD_STUDY, algorithm.value, "together"):
+            a_plan(d=3, components=2, algorithm=algorithm, rank=Rank.DEFLATION)
+    for algorithm in (Algorithm.PRIVATE_OJA, Algorithm.DP_PCA_SINGLE_PASS):
+        assert a_plan(d=3, components=2, algorithm=algorithm, rank=Rank.DEFLATION).parts > 1

@@ -1,0 +1,221 @@
+"""[P24] One record at a time in a secret order: the bound, the order, and the noise of one answer.
+
+False alarms: the order's uniformity is tested with secrets that are counted up, so nothing is random.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from eigenveil.accounting import ATTO, MICRO, delta_at
+from eigenveil.amplification import CLONES, amplified, local_micro_rho, most_local
+from eigenveil.asks import Gradient, Part, S, Slot
+from eigenveil.asks.parts import pass_key
+from eigenveil.deal import shuffled
+from eigenveil.errors import Code
+from eigenveil.ints import FloatArray, frozen
+from eigenveil.pricing import micro_rho_of
+from eigenveil.query import Query
+from eigenveil.rehearsal import rehearse
+from eigenveil.session import Session
+from eigenveil.simulator import simulate
+from eigenveil.site import Site
+from eigenveil.study import Algorithm, Federation, Neighbours, Study
+from eigenveil.trusted import slots
+from eigenveil.wire import query_from_proto, query_to_proto
+from tests.core.records import Case, hostile_rows, site_answer, verdict
+from tests.support import DIGEST, FixedNoise, a_field, a_plan, a_study, random_rows, refused
+
+KEY = pass_key(DIGEST, 0, 8)
+SECRET = bytes(range(32))
+
+
+# --- the bound
+
+
+def shuffled_bits(local: float, n: int, ones: int) -> FloatArray:
+    """The law of how many of n randomised bits are 1, `ones` of them truly. Shape: (n + 1,)."""
+    kept = math.exp(local) / (1 + math.exp(local))
+    left = stats.binom.pmf(np.arange(n - ones + 1), n - ones, 1 - kept)
+    return np.convolve(left, stats.binom.pmf(np.arange(ones + 1), ones, kept))
+
+
+def exact_delta(local: float, n: int, epsilon: float) -> float:
+    """The exact delta of n shuffled randomised bits at `epsilon`: one bit changed among zeros."""
+    one, other = shuffled_bits(local, n, 0), shuffled_bits(local, n, 1)
+    excess = [np.maximum(p - math.exp(epsilon) * q, 0).sum() for p, q in ((one, other), (other, one))]
+    return float(max(excess))
+
+
+@pytest.mark.parametrize("n", [500, 3000])
+@pytest.mark.parametrize("share", [0.2, 0.6, 1.0])
+def test_the_closed_form_covers_shuffled_bits_exactly(n: int, share: float) -> None:
+    delta = 1e-4
+    local = share * most_local(delta, n)
+    claim = amplified(local, delta, n)
+    assert exact_delta(local, n, claim) <= delta
+    assert exact_delta(local, n, claim / 12) > delta  # it is no empty claim
+
+
+def test_a_claim_of_ten_times_as_many_records_is_caught() -> None:
+    """Planted fault: n / 10 slots, amplified as if they were n."""
+    local = 1.2
+    assert exact_delta(local, 300, amplified(local, 1e-4, 30_000)) > 1e-4
+
+
+def test_more_records_amplify_more() -> None:
+    bounds = [amplified(1.0, 1e-6, n) for n in (2000, 10_000, 10**6)]
+    assert bounds == sorted(bounds, reverse=True)
+    assert bounds[-1] < 0.05
+
+
+def test_outside_its_range_the_theorem_says_nothing() -> None:
+    with refused(Code.BAD_STUDY, "n = 5"):
+        amplified(0.5, 1e-6, 5)
+    with refused(Code.BAD_STUDY, "n = 1000"):
+        amplified(8.0, 1e-6, 1000)
+    with refused(Code.BAD_STUDY, "n = 300", "records would"):
+        local_micro_rho(1.0, 1e-6, 300)
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0])
+@pytest.mark.parametrize("n", [5000, 10**5])
+def test_the_local_price_adds_up_to_the_promise(epsilon: float, n: int) -> None:
+    """Worked backwards: some epsilon0 within the range covers the price, and the deltas add up."""
+    delta = 1e-6
+    rho = local_micro_rho(epsilon, delta, n) / MICRO
+    for local in np.linspace(epsilon, most_local(CLONES * delta, n), 4000):
+        own = delta_at(rho, local)
+        total = CLONES * delta + (math.exp(epsilon) + 1) * (1 + math.exp(-local) / 2) * n * own
+        if amplified(float(local), CLONES * delta, n) <= epsilon and total <= delta * 1.01:
+            return
+    raise AssertionError("no local epsilon keeps the promise")
+
+
+# --- the order
+
+
+def test_the_order_is_a_permutation_that_only_the_secret_tells() -> None:
+    order = shuffled(50, 50, KEY, SECRET)
+    assert sorted(order.tolist()) == list(range(50))
+    assert order.tolist() == shuffled(50, 50, KEY, SECRET).tolist()
+    assert order.tolist() != shuffled(50, 50, KEY, bytes(32)).tolist()
+    assert order.tolist() != shuffled(50, 50, pass_key(DIGEST, 1, 8), SECRET).tolist()
+
+
+def test_every_record_is_as_likely_in_every_slot() -> None:
+    """Chi-square over 4,000 secrets, 25 cells of 5 x 5: 16 degrees of freedom, limit at one in a million."""
+    orders = [shuffled(5, 5, KEY, i.to_bytes(32, "little")) for i in range(4000)]
+    counts = np.array([np.bincount(slot, minlength=5) for slot in np.array(orders).T])
+    assert ((counts - 800) ** 2 / 800).sum() < stats.chi2.isf(1e-6, 16)
+
+
+@pytest.mark.parametrize(("records", "slots"), [(3, 8), (8, 8), (20, 8), (0, 8)])
+def test_slots_are_filled_once_and_the_rest_is_empty(records: int, slots: int) -> None:
+    rows = random_rows(records, 4)
+    site = Site(rows, secret=SECRET)
+    answers = [site.answer(a_slot(i, slots)).tolist() for i in range(slots)]
+    each = [Site(rows[i : i + 1]).answer(plain(a_slot(0, slots))).tolist() for i in range(records)]
+    held = [answer for answer in answers if any(answer)]
+    assert len(held) == min(records, slots)
+    assert all(answer in each for answer in held)
+
+
+def a_slot(index: int = 0, slots: int = 8, radius: int = 2**24) -> Slot:
+    part = Part(first=0, index=index, parts=slots, key=pass_key(DIGEST, 0, slots))
+    return Slot(field=a_field(4, 2, pulls=False), radius=radius, part=part)
+
+
+def plain(ask: Slot) -> Gradient:
+    return Gradient(field=ask.field, radius=ask.radius)
+
+
+def test_a_question_for_a_slot_survives_the_trip() -> None:
+    query = Query(plan_digest=DIGEST, round=3, ask=a_slot(3), micro_rho=7, atto_delta=9)
+    received = query_from_proto(query_to_proto(query))
+    assert received.digest == query.digest
+    assert (query.cost.micro_rho, query.cost.atto_delta) == (0, 0)
+
+
+# --- the noise
+
+
+def test_no_two_records_are_further_apart_than_declared() -> None:
+    cases = []
+    for seed, radius in enumerate((7, 2**13, 2**24, 2**29)):
+        ask = a_slot(0, 1, radius)
+        rows = hostile_rows(3400, ask.field.centre, S, seed)
+        cases.append(Case(ask=cast("Any", ask), rows=rows))  # the checker asks for no more than a length
+
+    def declared(ask: Any) -> int:
+        return int(ask.diameter_squared())
+
+    found = verdict(cases, Neighbours.REPLACE_ONE, site_answer, declared)
+    assert found.pairs >= 10_000
+    assert 0.9**2 <= found.worst <= 1
+
+
+def test_the_noise_is_that_of_one_local_randomiser() -> None:
+    study = a_study(neighbours=Neighbours.REPLACE_ONE)
+    price, delta, n = micro_rho_of(1.0), ATTO // 10**6, 8192
+    query = Query(plan_digest=DIGEST, round=0, ask=a_slot(0, n), micro_rho=price, atto_delta=delta)
+    local = local_micro_rho(math.sqrt(2 * price / MICRO), delta / ATTO, n)
+    (block,) = slots.spec(query, a_slot(0, n), study).blocks
+    needed = Fraction(4 * a_slot().radius ** 2 * MICRO, 2 * local)
+    assert needed <= Fraction(block.scale) ** 2 <= needed * (1 + Fraction(1, 10**12))
+    ask = a_slot(0, n)
+    outcome = slots.release(query, ask, frozen([5] * ask.length), study, FixedNoise(start=6))
+    assert outcome.values.tolist() == [12] * ask.length
+    with refused(Code.BAD_STUDY, "replace-one"):
+        slots.spec(query, ask, replace(study, neighbours=Neighbours.ADD_REMOVE))
+
+
+# --- the algorithm
+
+
+def a_shuffled_study(**changes: object) -> Study:
+    values: dict[str, object] = {
+        "algorithm": Algorithm.PRIVATE_OJA_SHUFFLED, "federation": Federation(sites=("a",)), "epsilon": 1.0,
+        "neighbours": Neighbours.REPLACE_ONE, "expected_records": 900, "centring": False, "delta": 1e-3,
+    }  # fmt: skip
+    return a_study(3, **(values | changes))  # type: ignore[arg-type]
+
+
+def test_a_study_in_a_secret_order_is_charged_once() -> None:
+    rng = np.random.default_rng(1)
+    rows = 50 + rng.choice([-1, 1], 900)[:, None] * np.array([45.0, 0.0, 0.0]) + rng.normal(size=(900, 3))
+    result = simulate(a_shuffled_study(), {"a": rows}, seed=2)
+    assert abs(result.estimate.components[0, 0]) > 0.8
+    asked = rehearse(result.plan)
+    assert sum(isinstance(query.ask, Slot) for query in asked) == 900
+    charged = [release for release in result.releases if release.micro_rho]
+    assert len(charged) == len(result.releases) - 899
+    assert sum(math.sqrt(2 * r.micro_rho / MICRO) for r in charged) <= 1.0
+    assert sum(r.atto_delta for r in charged) <= result.plan.atto_delta
+    again = simulate(a_shuffled_study(), {"a": rows}, seed=2)
+    assert again.estimate.components.tolist() == result.estimate.components.tolist()
+
+
+@pytest.mark.parametrize("rows", [np.full((300, 3), 2.0), np.zeros((21, 3))], ids=["equal", "few"])
+def test_degenerate_records_give_a_defined_result(rows: FloatArray) -> None:
+    found = simulate(a_shuffled_study(components=3), {"a": rows}, seed=1).estimate
+    assert np.allclose(found.components @ found.components.T, np.eye(3), atol=1e-8)
+    assert (found.explained_variance >= 0).all()
+
+
+def test_what_cannot_run_in_a_secret_order_is_refused_before_anything_is_asked() -> None:
+    for changes, words in (
+        ({"neighbours": Neighbours.ADD_REMOVE}, ("replace-one",)),
+        ({"expected_records": 100, "delta": 1e-6}, ("n = 100",)),
+    ):
+        with refused(Code.BAD_STUDY, *words):
+            Session(a_plan(a_shuffled_study(**changes)))
+    with refused(Code.BAD_STUDY, "one site"):
+        a_plan(a_shuffled_study(federation=Federation(sites=("a", "b"))))

@@ -1,0 +1,167 @@
+"""The questions about subspaces as messages and as contributions: nothing malformed gets through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eigenveil import barrier
+from eigenveil.aggregate import Contribution, aggregate, validate
+from eigenveil.asks import (
+    NAMES,
+    BlockRanks,
+    CellVotes,
+    OnSubspaces,
+    Preimage,
+    RankVotes,
+    SpanGap,
+    SpanVotes,
+    released,
+    together,
+)
+from eigenveil.asks.subspaces import Blocks, Cells, Pool, fingerprint
+from eigenveil.errors import Code
+from eigenveil.explain import MEANINGS
+from eigenveil.ints import IntArray, frozen
+from eigenveil.query import Query
+from eigenveil.site import Site
+from eigenveil.study import Algorithm
+from eigenveil.wire import query_from_proto, query_to_proto
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.support import DIGEST, MemoryStore, a_plan, a_query, refused
+from tests.support import FixedNoise as Fixed
+
+CENTRE, KEY = np.array([3, -2, 0, 1]), np.arange(4) - 2**62
+BLOCKS = Blocks(centre=CENTRE, rank=2, blocks=6, key=KEY)
+CELLS = Cells(centre=CENTRE, rank=2, blocks=6, key=KEY, points=5, width=2**30)
+POOL = Pool(centre=CENTRE, rank=2)
+PLACES = frozen([0, 1])
+ASKS: dict[str, OnSubspaces] = {
+    "block-ranks": BlockRanks(blocks=BLOCKS),
+    "span-votes": SpanVotes(blocks=BLOCKS),
+    "cell-votes": CellVotes(cells=CELLS, least=7),
+    "rank-votes": RankVotes(cells=CELLS),
+    "span-gap": SpanGap(pool=POOL),
+    "preimage of a span": Preimage(fingerprint=KEY, holders=PLACES, blocks=BLOCKS),
+    "preimage of a cell": Preimage(fingerprint=KEY, holders=PLACES, cells=CELLS),
+    "preimage of the best span": Preimage(fingerprint=KEY, holders=PLACES, pool=POOL),
+}
+
+
+def rows(n: int, seed: int = 1) -> Any:
+    rng = np.random.default_rng(seed)
+    return (rng.integers(-4, 5, (n, 2)) @ rng.integers(-4, 5, (2, 4)) + CENTRE).astype(np.int16)
+
+
+@pytest.mark.parametrize("name", ASKS)
+def test_a_question_survives_the_trip_and_is_explained(name: str) -> None:
+    query = a_query(ASKS[name])
+    received = query_from_proto(pb.Query.FromString(query_to_proto(query).SerializeToString()))
+    assert type(received.ask) is type(query.ask)
+    assert received.digest == query.digest
+    assert NAMES[type(query.ask)] in MEANINGS
+
+
+@pytest.mark.parametrize("name", ASKS)
+@pytest.mark.parametrize("n", [0, 1, 3, 40])
+def test_an_answer_has_its_length_is_accepted_and_does_not_depend_on_order(name: str, n: int) -> None:
+    ask, data = ASKS[name], rows(n)
+    answer = Site(data).answer(ask)
+    assert answer.shape == (ask.length,)
+    assert (Site(data[::-1].copy()).answer(ask) == answer).all()
+    validate(a_query(ask), said(ask, answer), 100)
+
+
+def said(ask: OnSubspaces, values: IntArray, site: str = "anna") -> Contribution:
+    query = a_query(ask)
+    return Contribution(plan_digest=DIGEST, round=0, query=query.digest, site=site, values=values)
+
+
+@pytest.mark.parametrize("name", ASKS)
+def test_sites_stand_side_by_side_unless_they_are_counts(name: str) -> None:
+    ask = ASKS[name]
+    answers = {"bert": frozen(np.arange(ask.length)), "anna": frozen(-np.arange(ask.length))}
+    total = aggregate(a_query(ask), answers)
+    assert total.shape == (together(ask, 2),)
+    if isinstance(ask, BlockRanks):
+        assert not total.any()
+    else:
+        assert (total == np.concatenate([answers["anna"], answers["bert"]])).all()
+        assert aggregate(a_query(ask), {}).size == 0
+
+
+REFUSED: list[tuple[str, Callable[[int], list[int]]]] = [
+    ("block-ranks", lambda m: [2, 1, 3]),
+    ("block-ranks", lambda m: [-1, 1, 3]),
+    ("block-ranks", lambda m: [1, 2, 7]),
+    ("span-gap", lambda m: [3, 4, 0, 0, 0, 0]),
+    ("span-gap", lambda m: [101, 4, 0, 0, 0, 0]),
+    ("span-gap", lambda m: [3, -4, 0, 0, 0, 0]),
+    ("preimage of a span", lambda m: [1] * m),
+    ("preimage of a cell", lambda m: [0] * (m - 1) + [1]),
+    ("preimage of the best span", lambda m: [2] + [0] * (m - 1)),
+    ("span-votes", lambda m: [0] * (m - 1)),
+]
+
+
+@pytest.mark.parametrize(("name", "values"), REFUSED)
+def test_what_no_honest_site_sends_is_refused(name: str, values: Callable[[int], list[int]]) -> None:
+    ask = ASKS[name]
+    with refused(Code.BAD_CONTRIBUTION, "anna"):
+        validate(a_query(ask), said(ask, frozen(values(ask.length))), 100)
+
+
+MALFORMED: list[Callable[[], object]] = [
+    lambda: replace(BLOCKS, rank=5),
+    lambda: replace(BLOCKS, rank=0),
+    lambda: replace(BLOCKS, blocks=0),
+    lambda: replace(BLOCKS, blocks=2**16 + 1),
+    lambda: replace(BLOCKS, key=np.arange(3)),
+    lambda: replace(BLOCKS, centre=np.full(4, 5000)),
+    lambda: replace(CELLS, points=0),
+    lambda: replace(CELLS, width=0),
+    lambda: replace(CELLS, width=2**41),
+    lambda: replace(POOL, rank=5),
+    lambda: CellVotes(cells=CELLS, least=0),
+    lambda: RankVotes(cells=replace(CELLS, blocks=5)),
+    lambda: Preimage(fingerprint=KEY, holders=PLACES),
+    lambda: Preimage(fingerprint=KEY, holders=PLACES, blocks=BLOCKS, pool=POOL),
+    lambda: Preimage(fingerprint=KEY[:3], holders=PLACES, blocks=BLOCKS),
+    lambda: Preimage(fingerprint=KEY, holders=frozen([1, 1]), blocks=BLOCKS),
+    lambda: Preimage(fingerprint=KEY, holders=frozen([-1]), blocks=BLOCKS),
+    lambda: Preimage(fingerprint=KEY, holders=frozen([1000]), blocks=BLOCKS),
+]
+
+
+@pytest.mark.parametrize("malformed", MALFORMED)
+def test_a_malformed_question_is_refused(malformed: Callable[[], object]) -> None:
+    with refused(Code.OVERFLOW):
+        malformed()
+
+
+def test_another_number_of_columns_is_refused() -> None:
+    with refused(Code.BAD_DATA, "4 columns"):
+        Site(np.zeros((3, 5), dtype=np.int16)).answer(ASKS["span-votes"])
+
+
+def test_votes_pass_the_barrier_only_with_one_part_for_each_site() -> None:
+    plan = a_plan(algorithm=Algorithm.SUBSPACE_EXACT, d=4, components=2)
+    query = Query(plan_digest=plan.digest, round=0, ask=ASKS["span-votes"], micro_rho=1000, atto_delta=10**11)
+    answers = {name: Site(rows(30, seed)).answer(query.ask) for seed, name in enumerate(("anna", "bert"))}
+    total = aggregate(query, answers)
+    store = MemoryStore()
+    done = barrier.release(query, total, ("anna", "bert"), plan=plan, journal=store, noise=Fixed(10**6))
+    assert done.values.shape == (released(query.ask),)
+    assert (done.micro_rho, done.atto_delta) == (1000, 10**11)
+    with refused(Code.BUG, "shape"):
+        barrier.release(query, total, ("anna",), plan=plan, journal=MemoryStore(), noise=Fixed())
+
+
+def test_a_fingerprint_tells_vectors_apart_by_length_and_value() -> None:
+    marks = [fingerprint(frozen(v)).tolist() for v in ([], [0], [0, 0], [1], [-1], [1, 0])]
+    assert len({tuple(mark) for mark in marks}) == len(marks)
+    assert all(len(mark) == 4 and any(mark) for mark in marks)

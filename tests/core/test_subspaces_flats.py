@@ -1,0 +1,145 @@
+"""[P16] Scores of spans of records: exact, and moved by 0 or 1 by one record; and what the printed algorithm
+does.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from eigenveil.asks import SpanGap
+from eigenveil.asks.subspaces import Pool
+from eigenveil.flats import best_two, flats
+from eigenveil.grid import GridRows
+from eigenveil.ints import IntArray, frozen
+from eigenveil.mechanism import publishable
+from eigenveil.noise import OsNoise
+from eigenveil.query import Query
+from eigenveil.study import Neighbours
+from eigenveil.trusted.score_gap import reach, truncated
+from tests.support import DIGEST, a_study
+
+
+def pool(rows: GridRows, k: int) -> Pool:
+    return Pool(centre=np.zeros(rows.shape[1], dtype=np.int64), rank=k)
+
+
+def rank(rows: GridRows) -> int:
+    return int(np.linalg.matrix_rank(rows)) if len(rows) else 0
+
+
+def held(rows: GridRows, basis: GridRows) -> frozenset[int]:
+    size = rank(basis)
+    return frozenset(i for i, row in enumerate(rows) if rank(np.vstack([basis, row])) == size)
+
+
+def by_hand(rows: GridRows, k: int) -> dict[frozenset[int], int]:
+    """u of every span of k records, over every choice of records, by real elimination."""
+    spans: list[set[frozenset[int]]] = []
+    for size in range(k + 1):
+        chosen = (rows[list(c)].reshape(size, rows.shape[1]) for c in combinations(range(len(rows)), size))
+        spans.append({held(rows, basis) for basis in chosen if rank(basis) == size})
+    smaller = set().union(*spans[:k])
+    return {s: len(s) - max((len(t) for t in smaller if t <= s), default=0) for s in spans[k]}
+
+
+def some_rows(rng: np.random.Generator, most: int = 7) -> tuple[GridRows, int]:
+    d = int(rng.integers(1, 4))
+    rows = rng.integers(-1, 2, (int(rng.integers(0, most)), d)).astype(np.int16)
+    return rows, int(rng.integers(1, d + 1))
+
+
+def test_every_span_and_its_score_are_found() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(120):
+        rows, k = some_rows(rng)
+        found = {frozenset(np.flatnonzero(f.held).tolist()): f.score for f in flats(rows, pool(rows, k))}
+        assert found == by_hand(rows, k)
+
+
+def lead_moves(neighbours: Neighbours, pairs: int) -> int:
+    """The most that max(0, u1 - u2 - D) moves; whoever is named on both sides must be the same."""
+    rng, worst, seen = np.random.default_rng(2), 0, 0
+    changed = 1 if neighbours is Neighbours.ADD_REMOVE else 2
+    while seen < pairs:
+        rows, k = some_rows(rng, 9)
+        if not len(rows):
+            continue
+        left = best_two(rows, pool(rows, k))
+        lead = max(0, int(left[0] - left[1]) - changed)
+        for out in range(len(rows)):
+            other = np.delete(rows, out, axis=0)
+            if neighbours is Neighbours.REPLACE_ONE:
+                other = np.vstack([rng.integers(-1, 2, (1, rows.shape[1])).astype(np.int16), other])
+            right = best_two(other, pool(rows, k))
+            moved = max(0, int(right[0] - right[1]) - changed)
+            worst = max(worst, abs(moved - lead))
+            assert not (lead and moved) or (left[2:] == right[2:]).all()
+            assert (left[2:] == right[2:]).all() or lead == moved == 0
+            seen += 1
+    return worst
+
+
+@pytest.mark.parametrize(("neighbours", "changed"), [(Neighbours.ADD_REMOVE, 1), (Neighbours.REPLACE_ONE, 2)])
+def test_a_record_moves_the_lead_by_no_more_than_declared(neighbours: Neighbours, changed: int) -> None:
+    assert lead_moves(neighbours, 2000) == changed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("neighbours", "changed"), [(Neighbours.ADD_REMOVE, 1), (Neighbours.REPLACE_ONE, 2)])
+def test_a_record_moves_the_lead_by_no_more_than_declared_in_many_pairs(
+    neighbours: Neighbours, changed: int
+) -> None:
+    assert lead_moves(neighbours, 10_000) == changed
+
+
+def printed(rows: GridRows, k: int, epsilon: float, delta: float) -> IntArray | None:
+    """Planted fault: Algorithm 1 as printed: line 11 adds noise to every span and names the best."""
+    best, best_score = None, -np.inf
+    ranked = sorted(flats(rows, pool(rows, k)), key=lambda flat: -flat.score)
+    second = ranked[1].score if len(ranked) > 1 else 0
+    for place, flat in enumerate(ranked):
+        lead = max(0, ranked[0].score - second - 1) if place == 0 else 0
+        noise = truncated(1 / epsilon, reach(1 / epsilon, 1, delta), OsNoise()) or 0
+        if lead + noise > best_score:
+            best, best_score = flat.form, lead + noise
+    return best
+
+
+def repaired(rows: GridRows, k: int) -> IntArray:
+    ask = SpanGap(pool=pool(rows, k))
+    asked = Query(plan_digest=DIGEST, round=0, ask=ask, micro_rho=500_000, atto_delta=10**12)
+    return publishable(asked, frozen(best_two(rows, ask.pool)), a_study(), OsNoise()).values
+
+
+def test_the_printed_algorithm_names_a_records_span_and_the_repaired_one_nothing() -> None:
+    """Two neighbours told apart with probability 1: one record, and none. With more records and no lead, the
+    span of one of them always comes out; of a neighbour without it, never."""
+    alone = np.array([[3, 1, 4]], dtype=np.int16)
+    apart = np.array([[3, 1, 4], [1, 5, 9], [2, 6, 5]], dtype=np.int16)
+    spans = [flat.form.tolist() for flat in flats(apart, pool(apart, 1))]
+    for _ in range(50):
+        assert printed(alone, 1, 1.0, 1e-6) is not None
+        assert printed(alone[:0], 1, 1.0, 1e-6) is None
+        found = printed(apart, 1, 1.0, 1e-6)
+        assert found is not None
+        assert found.tolist() in spans
+        for rows in (alone, alone[:0], apart):
+            assert not repaired(rows, 1).any()
+
+
+def test_a_wide_lead_is_named() -> None:
+    rng = np.random.default_rng(3)
+    rows = (rng.integers(-9, 10, (60, 2)) @ rng.integers(-9, 10, (2, 5))).astype(np.int16)
+    (flat,) = (f for f in flats(rows, pool(rows, 2)))
+    assert flat.score >= 50
+    assert repaired(rows, 2).any()
+
+
+def test_degenerate_records_score_nothing() -> None:
+    for rows in (np.zeros((0, 3)), np.zeros((8, 3)), np.ones((8, 3))):
+        assert not best_two(rows.astype(np.int16), pool(rows.astype(np.int16), 2)).any()
+    square = np.vstack([np.eye(2), [[1, 1], [2, 1]]]).astype(np.int16)
+    assert best_two(square, pool(square, 2))[:2].tolist() == [3, 0]  # k = d: all records, less one in a line

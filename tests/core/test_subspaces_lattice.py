@@ -1,0 +1,108 @@
+"""From a span modulo p to the real subspace: right whenever it answers, and silent where it cannot tell."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eigenveil import cells as geometry
+from eigenveil.asks import S
+from eigenveil.asks.subspaces import Cells
+from eigenveil.errors import Code
+from eigenveil.lattice import real_basis
+from eigenveil.linalg import orthonormal, sin_angle
+from eigenveil.spans import reduced
+from eigenveil.study import Scaling
+from eigenveil.whole import inexact_columns, whole_bounds
+from tests.support import a_column, a_study, refused
+
+
+@pytest.mark.parametrize(
+    ("k", "d", "largest"),
+    [
+        (1, 1, S),
+        (1, 2, S),
+        (1, 50, S),
+        (2, 3, S),
+        (3, 20, S),
+        (5, 12, S),
+        (8, 40, S),
+        (10, 200, 9),
+        (4, 4, S),
+        (7, 8, 2),
+    ],
+)
+def test_the_real_subspace_is_found_to_the_last_bits(k: int, d: int, largest: int) -> None:
+    rng = np.random.default_rng(k * d)
+    for _ in range(5):
+        rows = rng.integers(-largest, largest + 1, (k, d))
+        found = real_basis(reduced(rows))
+        assert found is not None
+        assert np.allclose(found @ found.T, np.eye(k), atol=1e-12)
+        assert sin_angle(orthonormal(rows.T.astype(float)).T, found) < 1e-9
+
+
+def test_columns_that_are_zero_or_repeated_do_no_harm() -> None:
+    rng = np.random.default_rng(1)
+    base = rng.integers(-S, S + 1, (3, 6))
+    rows = np.hstack([np.zeros((3, 9), dtype=np.int64), base, base, np.zeros((3, 30), dtype=np.int64)])
+    found = real_basis(reduced(rows))
+    assert found is not None
+    assert sin_angle(orthonormal(rows.T.astype(float)).T, found) < 1e-9
+
+
+def test_what_cannot_be_told_is_not_guessed() -> None:
+    """Ten directions of eleven large columns: many real hyperplanes have this form."""
+    rng = np.random.default_rng(2)
+    for _ in range(5):
+        rows = rng.integers(-S, S + 1, (10, 11))
+        assert real_basis(reduced(rows)) is None
+
+
+def test_whole_bounds_keep_whole_numbers_whole() -> None:
+    for largest in (1, 2, 3, 100, 1000, 4096):
+        lower, upper = whole_bounds(largest)
+        assert -lower == upper >= largest
+        assert inexact_columns(a_study(columns=(a_column("x", lower, upper),))) == ()
+    with refused(Code.BAD_ARGUMENT, "4096"):
+        whole_bounds(4097)
+    odd: list[Any] = [a_column("a", 0.0, 100.0), a_column("b", -4.0, 4.0), a_column("c", -3.5, 4.5)]
+    assert inexact_columns(a_study(columns=tuple(odd))) == ("a", "c")
+    wide = (a_column("b", -4.0, 4.0), a_column("d", -3.0, 3.0))
+    assert inexact_columns(a_study(columns=wide, scaling=Scaling.NONE)) == ()
+
+
+def test_a_cell_is_narrow_enough_for_the_error_it_states() -> None:
+    """The middle of the exact projector's cell turns the subspace by about the stated sine."""
+    rng = np.random.default_rng(4)
+    sines = []
+    for d, k, seed in [(8, 1, 0), (8, 3, 1), (40, 2, 2), (100, 5, 3), (3, 3, 4), (40, 2, 5), (100, 1, 6)]:
+        points = 2 * k + 2
+        cells = Cells(
+            centre=np.zeros(d, dtype=np.int64), rank=k, blocks=2, key=np.arange(4) + seed, points=points,
+            width=geometry.width_for(0.1, d, k, points),
+        )  # fmt: skip
+        basis = orthonormal(rng.normal(size=(d, k)))
+        moved = geometry.points(cells) @ basis @ basis.T
+        middle = geometry.middle_of(geometry.cell_of(moved, cells), cells)
+        assert np.abs(middle - moved).max() <= geometry.width(cells) / 2 * (1 + 1e-9)
+        sines.append(sin_angle(basis.T, geometry.leading(middle, k)))
+    assert max(sines) < 0.25
+    assert np.median(sines) < 0.1
+
+
+def test_points_and_offsets_follow_from_the_key_alone() -> None:
+    one, other = (SimpleNamespace(key=np.arange(4) + i) for i in (0, 1))
+    made = [
+        Cells(centre=np.zeros(5, dtype=np.int64), rank=1, blocks=2, key=which.key, points=4, width=2**30)
+        for which in (one, one, other)
+    ]
+    assert (geometry.points(made[0]) == geometry.points(made[1])).all()
+    assert (geometry.points(made[0]) != geometry.points(made[2])).any()
+    assert (geometry.offsets(made[0]) != geometry.offsets(made[2])).any()
+    inside = geometry.offsets(made[0]) / geometry.width(made[0])
+    assert inside.min() > 0
+    assert inside.max() < 1

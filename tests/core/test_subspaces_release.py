@@ -1,0 +1,358 @@
+"""[P15] [P16] [P17] [P18] What is released of votes, computed from the discrete laws themselves, not from
+their derivations.
+
+The smallest delta at which two laws are (epsilon, delta)-indistinguishable is sum max(0, p - e^epsilon q). It
+is computed here for every release, over pairs of counts that a person can turn into each other, and must not
+exceed what is charged; and it must come near, so that the release is not needlessly silent. The same
+computation catches each planted fault.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from eigenveil.accounting import ATTO, MICRO
+from eigenveil.asks import CellVotes, Preimage, RankVotes, SpanGap, SpanVotes
+from eigenveil.asks.subspaces import WORDS, Blocks, Cells, Pool, fingerprint
+from eigenveil.errors import Code
+from eigenveil.ints import FloatArray, IntArray, frozen
+from eigenveil.mechanism import publishable
+from eigenveil.noise import NoiseSpec, OsNoise
+from eigenveil.query import Law, Query
+from eigenveil.study import Neighbours
+from eigenveil.trusted import preimage, rank, score_gap, votes
+from tests.support import DIGEST, a_study, refused
+
+ONE, REPLACED = Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE
+KEY = np.arange(4)
+BLOCKS = Blocks(centre=np.zeros(3, dtype=np.int64), rank=2, blocks=40, key=KEY)
+CELLS = Cells(centre=np.zeros(3, dtype=np.int64), rank=2, blocks=40, key=KEY, points=2, width=2**30)
+ASKS: dict[str, SpanVotes | CellVotes] = {
+    "span": SpanVotes(blocks=BLOCKS),
+    "cell": CellVotes(cells=CELLS, least=1),
+}
+Asked = SpanVotes | CellVotes | SpanGap | RankVotes | Preimage
+EPSILONS = (0.3, 1.0, 2.5)
+DELTA = 1e-6
+
+
+class Given(OsNoise):
+    """Noise that a test hands out."""
+
+    private = False
+
+    def __init__(self, *values: int) -> None:
+        self.values = values
+        self.specs: list[NoiseSpec] = []
+
+    def draw(self, spec: NoiseSpec) -> IntArray:
+        """Shape: (spec.length,)."""
+        self.specs.append(spec)
+        return frozen([*self.values, *[0] * spec.length][: spec.length])
+
+
+def query(ask: Asked, epsilon: float, delta: float = DELTA) -> Query:
+    return Query(
+        plan_digest=DIGEST, round=0, ask=ask, micro_rho=int(Fraction(epsilon) ** 2 * MICRO / 2),
+        atto_delta=int(Fraction(delta) * ATTO), law=Law.GAUSSIAN,
+    )  # fmt: skip
+
+
+def law(scale: float, reach: int) -> FloatArray:
+    """The discrete Laplace law on -reach..reach."""
+    x = np.abs(np.arange(-reach, reach + 1))
+    return np.asarray(np.exp(-x / scale) * math.tanh(1 / (2 * scale)))
+
+
+def winners(counts: tuple[int, ...], scale: float, least: int) -> FloatArray:
+    """The probability that each bin is named, and that none is. Shape: (bins + 1,)."""
+    reach = int(60 * scale) + 10
+    top = max((*counts, least)) + reach
+    values = np.arange(least, top + 1)
+    below = np.ones((len(counts), len(values)))  # P(noised count < v)
+    at = np.zeros_like(below)
+    for i, m in enumerate(counts):
+        if m == 0:
+            continue
+        pmf = law(scale, top + reach)
+        cdf = np.cumsum(pmf)
+        place = values - m + top + reach
+        at[i], below[i] = pmf[place], cdf[place - 1]
+    named = np.zeros(len(counts) + 1)
+    for i in range(len(counts)):
+        others = np.ones(len(values))
+        for j in range(len(counts)):  # of equal counts the first wins
+            if j != i:
+                others *= below[j] + (at[j] if j > i else 0)
+        named[i] = float((at[i] * others).sum())
+    named[-1] = 1 - named[:-1].sum()
+    return named
+
+
+def smallest_delta(p: FloatArray, q: FloatArray, epsilon: float) -> float:
+    return max(float(np.maximum(a - math.exp(epsilon) * b, 0).sum()) for a, b in ((p, q), (q, p)))
+
+
+Pair = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def pairs(kind: str, neighbours: Neighbours, least: int) -> list[Pair]:
+    """Counts that one person can turn into each other; a bin of 0 has no votes."""
+    single = neighbours is ONE
+    out: list[Pair] = []
+    for m in [0, 1, 2, 3, least // 2, least - 2, least - 1, least, least + 1, 2 * least]:
+        appears: list[Pair] = [((m, 0, 0), (m, 1, 0)), ((m, 0, 0), (m + 1, 0, 0))]
+        moved: list[Pair] = [((m + 1, 0, 0), (m, 1, 0)), ((m + 1, m, 0), (m, m + 1, 0))]
+        twice: list[Pair] = [((m, 0, 0), (m, 2, 0)), ((m, 0, 0), (m, 1, 1)), ((m, 0, 0), (m + 2, 0, 0))]
+        both: list[Pair] = [
+            ((m + 2, 0, 0), (m, 2, 0)),
+            ((m + 2, 0, 0), (m, 1, 1)),
+            ((m + 2, m, 0), (m, m + 2, 0)),
+        ]
+        out += appears if single else appears + twice + moved
+        if kind == "cell":
+            out += moved if single else both
+    return out
+
+
+def worst_delta(kind: str, neighbours: Neighbours, epsilon: float, scale: float, least: int) -> float:
+    return max(
+        smallest_delta(winners(a, scale, least), winners(b, scale, least), epsilon)
+        for a, b in pairs(kind, neighbours, least)
+    )
+
+
+def setting(kind: str, neighbours: Neighbours, epsilon: float) -> tuple[float, int, int]:
+    study = a_study(neighbours=neighbours)
+    appearing = votes.changed_votes(study)
+    scale = votes.scale_of(ASKS[kind].l1(neighbours), query(ASKS[kind], epsilon).micro_rho)
+    return scale, appearing, votes.threshold(scale, appearing, DELTA)
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("neighbours", Neighbours)
+@pytest.mark.parametrize("kind", ASKS)
+def test_the_winner_is_private_at_the_epsilon_and_delta_charged(
+    kind: str, neighbours: Neighbours, epsilon: float
+) -> None:
+    scale, _, least = setting(kind, neighbours, epsilon)
+    found = worst_delta(kind, neighbours, epsilon, scale, least)
+    assert found <= DELTA * (1 + 1e-6)
+    assert worst_delta(kind, neighbours, epsilon, scale, least - 2) > DELTA
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0])
+@pytest.mark.parametrize("kind", ASKS)
+def test_a_threshold_for_one_appearing_vote_is_caught_where_two_appear(kind: str, epsilon: float) -> None:
+    scale, _, _ = setting(kind, REPLACED, epsilon)
+    assert worst_delta(kind, REPLACED, epsilon, scale, votes.threshold(scale, 1, DELTA)) > DELTA
+
+
+def test_noise_for_one_changed_vote_is_caught_where_two_change() -> None:
+    """Epsilon itself is then too small: the loss at the charged epsilon is no longer about delta."""
+    scale, _, least = setting("span", ONE, 1.0)
+    assert worst_delta("span", REPLACED, 1.0, scale, least) > 0.01
+    assert worst_delta("cell", ONE, 1.0, scale, least) > 0.01
+
+
+@pytest.mark.parametrize("delta", [0.9, 0.3, 1e-12])
+def test_thresholds_hold_at_extreme_deltas(delta: float) -> None:
+    scale = votes.scale_of(1, query(ASKS["span"], 0.5).micro_rho)
+    least = votes.threshold(scale, 1, delta)
+    assert least >= 2
+    assert worst_delta("span", ONE, 0.5, scale, least) <= delta * (1 + 1e-3)
+
+
+def slots(*named: tuple[int, int]) -> IntArray:
+    """`m` slots of a fingerprint, for each (fingerprint, m), and one empty one."""
+    rows = [[mark] * WORDS for mark, m in named for _ in range(m)]
+    return frozen(np.array([*rows, [0] * WORDS]).reshape(-1))
+
+
+def test_the_release_uses_that_noise_and_that_threshold() -> None:
+    for kind, ask in ASKS.items():
+        for neighbours in Neighbours:
+            scale, _, least = setting(kind, neighbours, 1.0)
+            for short, named in ((1, 0), (0, 7)):
+                noise = Given(least - 5 - short, -3)
+                found = publishable(
+                    query(ask, 1.0), slots((7, 5), (9, 8)), a_study(neighbours=neighbours), noise
+                )
+                assert noise.specs[0].blocks[0].scale == scale
+                assert noise.specs[0].length == 14  # a draw for every slot, used or not
+                assert found.values.tolist() == [named] * WORDS
+
+
+def test_a_person_at_several_sites_and_the_majority_count() -> None:
+    once, thrice = Given(10**6), Given(10**6)
+    for noise, sites in ((once, 1), (thrice, 3)):
+        publishable(query(ASKS["cell"], 1.0), slots((7, 5)), a_study(max_sites_per_person=sites), noise)
+    assert thrice.specs[0].blocks[0].scale == pytest.approx(3 * once.specs[0].blocks[0].scale)
+    wide = CellVotes(cells=CELLS, least=500)
+    for noise, named in ((Given(494), 0), (Given(495), 7)):
+        assert (
+            publishable(query(wide, 1.0), slots((7, 5)), a_study(), noise).values.tolist() == [named] * WORDS
+        )
+
+
+def test_no_votes_name_nothing_and_no_delta_is_refused() -> None:
+    for total in (slots(), frozen([])):
+        assert not publishable(query(ASKS["span"], 1.0), total, a_study(), OsNoise()).values.any()
+    asks: list[Asked] = [ASKS["span"], SpanGap(pool=Pool(centre=KEY, rank=1)), RankVotes(cells=CELLS)]
+    for ask in asks:
+        with refused(Code.BAD_STUDY, "delta"):
+            publishable(query(ask, 1.0, 0.0), frozen([0] * ask.length), a_study(), OsNoise())
+
+
+# ---------------------------------------------------------------- a lead with truncated Laplace noise
+
+
+def named(margin: int, scale: float, bound: int) -> FloatArray:
+    """P(nothing), P(named) at f = max(0, margin). Shape: (2,)."""
+    x = np.arange(-bound, bound + 1)
+    weights = np.exp(-np.abs(x) / scale)
+    chance = float(weights[x > bound - max(0, margin)].sum() / weights.sum())
+    return np.array([1 - chance, chance])
+
+
+def gap_delta(changed: int, epsilon: float, scale: float, bound: int) -> float:
+    return max(
+        smallest_delta(named(f, scale, bound), named(f + step, scale, bound), epsilon)
+        for f in range(3 * bound)
+        for step in range(1, changed + 1)
+    )
+
+
+@pytest.mark.parametrize("delta", [1e-6, 1e-3, 0.2])
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("changed", [1, 2, 3])
+def test_a_lead_is_private_and_its_noise_reaches_no_further_than_it_must(
+    changed: int, epsilon: float, delta: float
+) -> None:
+    scale = changed / epsilon
+    bound = score_gap.reach(scale, changed, delta)
+    assert gap_delta(changed, epsilon, scale, bound) <= delta * (1 + 1e-9)
+    if bound > changed:
+        assert gap_delta(changed, epsilon, scale, bound - 1) > delta
+    continuous = changed / epsilon * math.log(1 + math.expm1(epsilon) / (2 * delta))
+    assert continuous - changed - 1 <= bound <= continuous + changed + 1
+
+
+def test_truncated_noise_is_the_first_draw_within_and_silence_if_there_is_none() -> None:
+    assert score_gap.truncated(2.0, 5, Given(9, -6, -5, 1)) == -5
+    assert score_gap.truncated(2.0, 5, Given(*[6] * 8)) is None
+    assert not score_gap.clears(100, 2.0, 5, Given(*[6] * 8))
+    assert not any(score_gap.clears(margin, 2.0, 5, Given(5)) for margin in (-3, 0))
+    assert score_gap.clears(1, 2.0, 5, Given(5))
+
+
+def test_the_gap_is_released_at_its_own_noise() -> None:
+    ask = SpanGap(pool=Pool(centre=np.zeros(3, dtype=np.int64), rank=1))
+    for neighbours, changed in ((ONE, 1), (REPLACED, 2)):
+        noise = Given(0)
+        bound = score_gap.reach(votes.scale_of(changed, 500_000), changed, DELTA)
+        for lead, said in ((bound + changed, False), (bound + changed + 1, True)):
+            total = frozen([40 + lead, 40, 7, 7, 7, 7])
+            found = publishable(query(ask, 1.0), total, a_study(neighbours=neighbours), noise)
+            assert bool(found.values.any()) is said
+    assert not publishable(query(ask, 1.0), frozen([]), a_study(), OsNoise()).values.any()
+
+
+# ---------------------------------------------------------------- the best of many trials
+
+
+def best_of_trials(trial: FloatArray, stop: float) -> FloatArray:
+    """The law of the best of a geometric number of trials, by its generating function."""
+    better = 1 - np.cumsum(trial)  # outputs in rising order
+    at_most = 1 - better
+
+    def generating(y: FloatArray) -> FloatArray:
+        return np.asarray(stop * y / (1 - (1 - stop) * y))
+
+    return np.asarray(np.diff(generating(np.concatenate([[0.0], at_most]))))
+
+
+def trial_law(rule: rank.Trial, candidates: list[tuple[int, int]], half: int) -> FloatArray:
+    """The law of one trial: nothing, then (dimension, noised votes) in rising order."""
+    reach = int(45 * rule.scale)
+    out = []
+    for proposed, agreed in candidates:
+        clear = named(proposed - half // 2 - rule.changed, rule.scale, rule.bound)[1]
+        scores = np.arange(-reach, reach + 1) + agreed
+        chance = np.zeros(2 * reach + 200)
+        wanted = scores > half // 2
+        chance[scores[wanted] - half // 2] = clear * law(rule.scale, reach)[wanted]
+        out.append(chance / len(candidates))
+    flat = np.concatenate(out)
+    return np.concatenate([[1 - flat.sum()], flat])
+
+
+@pytest.mark.parametrize("neighbours", Neighbours)
+def test_the_best_of_many_trials_costs_three_times_one(neighbours: Neighbours) -> None:
+    """Exactly, over what a person can do to two dimensions' votes; a trial at the whole epsilon is caught."""
+    changed, epsilon, stop, half = votes.changed_votes(a_study(neighbours=neighbours)), 1.0, 0.05, 40
+    for share, fine in ((3, True), (1, False)):
+        scale = votes.scale_of(share * changed, 500_000)
+        rule = rank.Trial(scale=scale, changed=changed, bound=score_gap.reach(scale, changed, DELTA * stop))
+        worst = 0.0
+        for low in (half, half - changed, half // 2 + changed + 3, half // 2 + changed):
+            for agreed in (half, half // 2):
+                base = trial_law(rule, [(low, agreed), (low, agreed)], half)
+                moves = [((low - m, agreed - changed + m),) * 2 for m in range(changed + 1)]
+                moves += [((low - changed, agreed), (low, agreed)), ((low, agreed), (low, agreed - changed))]
+                for move in moves:
+                    other = trial_law(rule, list(move), half)
+                    p, q = best_of_trials(base, stop), best_of_trials(other, stop)
+                    worst = max(worst, smallest_delta(p, q, epsilon))
+        assert (worst <= DELTA) is fine
+
+
+def test_a_trial_takes_both_majorities_and_the_largest_dimension_wins() -> None:
+    cells = Cells(centre=np.zeros(5, dtype=np.int64), rank=3, blocks=2000, key=KEY, points=2, width=2**30)
+    ask = RankVotes(cells=cells)
+    total = np.zeros((3, 2, 1000, WORDS), dtype=np.int64)
+    total[0] = 5  # all for one cell
+    total[1, 0] = 6  # proposed, and not agreed on
+    total[2, :, ::2] = 7  # half of them
+    drawn = [
+        publishable(query(ask, 1.0), frozen(total.reshape(-1)), a_study(), OsNoise()).values.tolist()
+        for _ in range(20)
+    ]
+    assert sum(found == [1, 5, 5, 5, 5] for found in drawn) >= 15  # dimension 1 is tried but in 1 run of 20
+    assert all(found in ([1, 5, 5, 5, 5], [0] * 5) for found in drawn)
+    total[2] = 7
+    again = [
+        publishable(query(ask, 1.0), frozen(total.reshape(-1)), a_study(), OsNoise()).values[0]
+        for _ in range(20)
+    ]
+    assert sum(int(found) == 3 for found in again) >= 15
+
+
+# ---------------------------------------------------------------- fetching
+
+
+def test_a_preimage_is_released_only_if_every_holder_answered() -> None:
+    values = frozen([1, 2, 3, 4, 5, 6])
+    ask = Preimage(fingerprint=fingerprint(values), holders=[0, 2], blocks=BLOCKS)  # type: ignore[arg-type]
+    study = a_study(sites=("anna", "bert", "carl"))
+    full = frozen([0] * 7 + [1, *values])
+    for present, said in (
+        (("anna", "carl"), True),
+        (("anna", "bert", "carl"), True),
+        (("carl", "bert"), False),
+    ):
+        assert bool(preimage.release(ask, full, study, present).values.any()) is said
+    assert not preimage.release(ask, frozen([0] * 14), study, ("anna", "carl")).values.any()
+
+
+def test_a_site_can_send_nothing_but_the_preimage() -> None:
+    values = frozen([1, 2, 3, 4, 5, 6])
+    ask = Preimage(fingerprint=fingerprint(values), holders=[0], blocks=BLOCKS)  # type: ignore[arg-type]
+    assert ask.possible(frozen([1, *values]), 10)
+    assert ask.possible(frozen([0] * 7), 10)
+    for wrong in ([1, 1, 2, 3, 4, 5, 7], [0, *values], [2, *values], [1] + [0] * 6):
+        assert not ask.possible(frozen(wrong), 10)

@@ -1,0 +1,213 @@
+"""[P15] [P17] What one record can change among the votes of blocks, by record and replay.
+
+For each kind at least 10,000 pairs: data sets of 0 to 14 small whole-numbered records with repeats and zeros,
+1 to 4 columns, dimensions up to the number of columns, 1 to 6 blocks, and every record of each taken out, the
+rest in another order. What is found must not exceed what the question declares, and must reach it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_limits
+
+from eigenveil import projectors, spans
+from eigenveil.asks import BlockRanks, CellVotes, RankVotes, SpanVotes
+from eigenveil.asks.subspaces import PRIME, Blocks, Cells, fingerprint
+from eigenveil.grid import GridRows
+from eigenveil.ints import IntArray
+from eigenveil.site import Site
+from eigenveil.study import Neighbours
+
+PAIRS = 10_000
+ONE = Neighbours.ADD_REMOVE
+
+
+def sets(seed: int, widest: int = 4) -> Iterator[tuple[GridRows, int, int, IntArray]]:
+    """Records, a dimension, a number of blocks and a key, without end."""
+    rng = np.random.default_rng(seed)
+    while True:
+        d = int(rng.integers(1, widest + 1))
+        basis = rng.integers(-2, 3, (int(rng.integers(1, d + 1)), d))
+        rows = rng.integers(-2, 3, (int(rng.integers(0, 15)), len(basis))) @ basis
+        strange = rng.random(len(rows)) < 0.2
+        rows[strange] = rng.integers(-3, 4, (int(strange.sum()), d))
+        k, parts = int(rng.integers(1, d + 1)), int(rng.integers(1, 7))
+        yield rows.astype(np.int16), k, parts, rng.integers(0, 2**60, 4)
+
+
+def blocks(rows: GridRows, k: int, parts: int, key: IntArray) -> Blocks:
+    return Blocks(centre=np.zeros(rows.shape[1], dtype=np.int64), rank=k, blocks=parts, key=key)
+
+
+def cells(rows: GridRows, k: int, parts: int, key: IntArray) -> Cells:
+    centre = np.zeros(rows.shape[1], dtype=np.int64)
+    return Cells(centre=centre, rank=k, blocks=2 * parts, key=key, points=2, width=2**31)
+
+
+def span_votes(rows: GridRows, k: int, parts: int, key: IntArray) -> IntArray:
+    return Site(rows).answer(SpanVotes(blocks=blocks(rows, k, parts, key))).reshape(-1, 4)
+
+
+def cell_votes(rows: GridRows, k: int, parts: int, key: IntArray) -> IntArray:
+    return Site(rows).answer(CellVotes(cells=cells(rows, k, parts, key), least=1)).reshape(-1, 4)
+
+
+def rank_votes(rows: GridRows, k: int, parts: int, key: IntArray) -> IntArray:
+    """All the votes of a subsample, whatever the dimension, in one row."""
+    answer = Site(rows).answer(RankVotes(cells=cells(rows, k, parts, key)))
+    return answer.reshape(k, 2 * parts, 4).transpose(1, 0, 2).reshape(2 * parts, -1)
+
+
+def positional(rows: GridRows, k: int, parts: int, key: IntArray) -> IntArray:
+    """Planted fault: blocks by position."""
+    cuts = np.linspace(0, len(rows), parts + 1).astype(int)
+    found = (spans.span(rows[a:b].astype(np.int64), k) for a, b in pairwise(cuts))
+    return np.array([fingerprint(f) if f is not None and len(f) == k else [0] * 4 for f in found])
+
+
+def truncated(rows: GridRows, k: int, parts: int, key: IntArray) -> IntArray:
+    """Planted fault: a block votes for the span of its first k records."""
+    z, ask = rows.astype(np.int64), blocks(rows, k, parts, key)
+    found = (spans.reduced(z[mine][:k]) for mine in spans.blocks_of(rows, parts, ask.key))
+    return np.array([fingerprint(f) if len(f) == k else [0] * 4 for f in found])
+
+
+Voting = Callable[[GridRows, int, int, IntArray], IntArray]
+
+
+def tally(slots: IntArray) -> Counter[bytes]:
+    return Counter(slot.tobytes() for slot in slots if slot.any())
+
+
+def replayed(votes: Voting, pairs: int, seed: int) -> tuple[int, int]:
+    """The most votes changed, and the most that their counts changed in L1, over `pairs` pairs."""
+    rng, seen, slots_changed, l1 = np.random.default_rng(seed), 0, 0, 0
+    for rows, k, parts, key in sets(seed):
+        whole = votes(rows, k, parts, key)
+        assert (votes(rng.permutation(rows), k, parts, key) == whole).all() or votes in (
+            positional,
+            truncated,
+        )
+        for out in range(len(rows)):
+            less = votes(np.delete(rows, out, axis=0), k, parts, key)
+            slots_changed = max(slots_changed, int((less != whole).any(axis=1).sum()))
+            left, right = tally(whole), tally(less)
+            l1 = max(l1, sum(((left - right) + (right - left)).values()))
+        seen += len(rows)
+        if seen >= pairs:
+            return slots_changed, l1
+    raise AssertionError
+
+
+def test_a_record_more_changes_one_span_vote_and_never_into_another() -> None:
+    key = np.arange(4)
+    ask = SpanVotes(blocks=Blocks(centre=np.zeros(3, dtype=np.int64), rank=2, blocks=3, key=key))
+    assert replayed(span_votes, PAIRS, 1) == (1, ask.l1(ONE)) == (1, 1)
+
+
+def test_a_record_more_changes_one_subsample_for_all_dimensions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(projectors, "threadpool_limits", lambda _: nullcontext())  # once is enough
+    with threadpool_limits(1):
+        assert replayed(rank_votes, PAIRS, 3)[0] == 1
+        assert replayed(cell_votes, 1000, 2) == (1, 2)
+    ask = CellVotes(cells=cells(np.zeros((0, 3), dtype=np.int16), 2, 3, np.arange(4)), least=1)
+    assert ask.l1(ONE) == 2
+
+
+def test_a_cell_vote_is_the_vote_for_its_dimension() -> None:
+    for (rows, k, parts, key), _ in zip(sets(2), range(20), strict=False):
+        every = rank_votes(rows, k, parts, key).reshape(2 * parts, k, 4)
+        assert (every[:, k - 1] == cell_votes(rows, k, parts, key)).all()
+
+
+def test_the_replay_catches_blocks_by_position() -> None:
+    assert replayed(positional, 2000, 4)[0] > 1
+
+
+def test_the_replay_catches_blocks_cut_off_after_k_records() -> None:
+    assert replayed(truncated, 2000, 5)[1] > 1
+
+
+def test_a_record_more_takes_one_from_one_count_of_ranks() -> None:
+    seen, worst = 0, 0
+    for rows, k, parts, key in sets(6):
+        ask = BlockRanks(blocks=blocks(rows, k, parts, key))
+        whole = Site(rows).answer(ask)
+        for out in range(len(rows)):
+            change = Site(np.delete(rows, out, axis=0)).answer(ask) - whole
+            assert (change >= 0).all()
+            worst = max(worst, int(change.sum()))
+        seen += len(rows)
+        if seen >= PAIRS:
+            break
+    assert worst == ask.l1(ONE) == 1
+
+
+def test_replacing_a_record_moves_two_votes_and_no_more() -> None:
+    worst, seen = 0, 0
+    rng = np.random.default_rng(7)
+    for rows, k, parts, key in sets(7):
+        if len(rows) < 2:
+            continue
+        other = rows.copy()
+        other[0] = rng.integers(-3, 4, rows.shape[1])
+        left, right = tally(span_votes(rows, k, parts, key)), tally(span_votes(other, k, parts, key))
+        worst = max(worst, sum(((left - right) + (right - left)).values()))
+        seen += 1
+        if seen == 2000:
+            break
+    assert worst == 2
+
+
+def test_degenerate_sites_have_no_vote() -> None:
+    key = np.arange(4)
+    for rows in (np.zeros((0, 3), dtype=np.int16), np.zeros((9, 3), dtype=np.int16)):
+        assert not span_votes(rows, 2, 5, key).any()
+        assert not cell_votes(rows, 2, 5, key).any()
+    alike = np.tile(np.array([[3, -1, 2]], dtype=np.int16), (9, 1))
+    assert not span_votes(alike, 2, 2, key).any()
+    assert len(tally(span_votes(alike, 1, 2, key))) == 1
+    assert len(tally(span_votes(np.eye(3, dtype=np.int16), 3, 1, key))) == 1
+
+
+def test_a_span_is_the_same_in_any_order_and_its_records_lie_in_it() -> None:
+    rng = np.random.default_rng(8)
+    for _ in range(200):
+        d = int(rng.integers(1, 8))
+        k = int(rng.integers(1, d + 1))
+        z = rng.integers(-4, 5, (12, k)) @ rng.integers(-300, 301, (k, d))
+        form = spans.span(z, d)
+        again = spans.span(rng.permutation(z) * 3, d)
+        assert form is not None
+        assert again is not None
+        assert (form == again).all()
+        assert len(form) == np.linalg.matrix_rank(z)
+        assert spans.inside(z, form).all()
+        assert not spans.inside(z + np.eye(12, d, dtype=np.int64), form).all() or len(form) == d
+        assert spans.span(z, len(form) - 1) is None
+
+
+def test_the_check_of_membership_is_exact() -> None:
+    """Against whole numbers without bound, at the largest entries there are."""
+    rng = np.random.default_rng(9)
+    for k in (1, 3, 40):
+        d = k + 5
+        base = rng.integers(-(2**12), 2**12 + 1, (k, d))
+        form = spans.reduced(base)
+        pivots = spans.pivots(form)
+        near = np.vstack([base, base + (np.arange(d) == d - 1), -base])
+        wanted = [
+            all(
+                (sum(int(c) * int(f) for c, f in zip(row[pivots], column, strict=True)) - int(v)) % PRIME == 0
+                for column, v in zip(form.T, row, strict=True)
+            )
+            for row in near
+        ]  # fmt: skip
+        assert spans.inside(near, form).tolist() == wanted
+        assert sum(wanted) == 2 * k

@@ -1,0 +1,159 @@
+"""Every algorithm has a page that says what it guarantees, costs and returns, and says what the code says."""
+
+from __future__ import annotations
+
+import csv
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from eigenveil.algorithms import ALGORITHMS
+from eigenveil.asks import Ask
+from eigenveil.plan import make_plan
+from eigenveil.rehearsal import rehearse
+from eigenveil.study import Algorithm, Column, Federation, Neighbours, Study
+from eigenveil.traits import TRAITS
+from tests.repo.test_privacy_claims import cited, claims
+from tests.repo.tree import ROOT
+
+PAGES = ROOT / "docs" / "algorithms"
+FIGURES = ROOT / "docs" / "figures"
+LARGEST = 150_000  # bytes of a picture
+NAMED = sorted(set(Algorithm) - {Algorithm.AUTO}, key=lambda algorithm: algorithm.value)
+HEADINGS = (
+    "Guarantee",
+    "The paper, and what holds here",
+    "When to use it",
+    "Cost",
+    "Returns",
+    "Picture",
+    "Source",
+)
+LINK = re.compile(r"\]\(([^)#\s]+)\)")
+EXAMPLE = re.compile(r"At d = 20, k = 3, n = ([\d,]+): ([\d,]+) rounds, ([\d,]+) bytes from a site\.")
+MEDIAN = re.compile(
+    r"Median at n = ([\d,]+)(?: and ε = (\d+))?: `([a-z-]+)` ([\d.e-]+), `?([A-Za-z -]+)`? ([\d.e-]+)\."
+)
+
+
+@cache
+def page(algorithm: Algorithm) -> str:
+    """The text of an algorithm's page, on one line a paragraph."""
+    return (PAGES / f"{algorithm.value}.md").read_text()
+
+
+def flowing(text: str) -> str:
+    """The text without line breaks inside its paragraphs."""
+    return re.sub(r"(?<!\n)\n(?!\n)\s*", " ", text)
+
+
+def stated(text: str) -> dict[str, str]:
+    """The rows of the table of traits."""
+    return dict(re.findall(r"^\| ([^|]+?) \| ([^|]+?) \|$", text, re.MULTILINE))
+
+
+def expected(algorithm: Algorithm) -> dict[str, str]:
+    """The rows that the code's traits ask for."""
+    traits = TRAITS[algorithm]
+    answers = {
+        "pure (delta = 0) possible": traits.pure,
+        "delta of its own": traits.delta,
+        "needs exact sums at the coordinator": traits.trusted,
+        "works through disjoint parts": traits.parts,
+        "components one after the other possible": traits.deflation,
+        "private": traits.private,
+    }
+    return {
+        "prices add up as": "epsilons" if traits.basic else "zCDP",
+        "sites": "one" if traits.one_site else "any number",
+        **{name: "yes" if answer else "no" for name, answer in answers.items()},
+    }
+
+
+def questions(algorithm: Algorithm, n: int) -> list[Ask]:
+    """What the example of the pages asks: 20 columns, 3 components, n expected records, one site."""
+    shuffled = algorithm is Algorithm.PRIVATE_OJA_SHUFFLED
+    study = Study(
+        name="example",
+        columns=tuple(Column(name=f"c{i}", unit="1", lower=-1.0, upper=1.0) for i in range(20)),
+        epsilon=1.0,
+        delta=1e-6,
+        components=3,
+        algorithm=algorithm,
+        neighbours=Neighbours.REPLACE_ONE if shuffled else Neighbours.ADD_REMOVE,
+        federation=Federation(sites=("here",)),
+        expected_records=n,
+        max_records=n if algorithm is Algorithm.SUBSPACE_REFERENCE else 2**24,
+    )
+    return [query.ask for query in rehearse(make_plan(study, federation="pages", submission="pages"))]
+
+
+def linked(path: Path) -> list[Path]:
+    """The files that a page links to."""
+    found = LINK.findall(path.read_text())
+    return [path.parent / target for target in found if "://" not in target]
+
+
+@pytest.mark.parametrize("algorithm", NAMED, ids=str)
+def test_the_page_has_every_heading_in_order(algorithm: Algorithm) -> None:
+    assert tuple(re.findall(r"^## (.+)$", page(algorithm), re.MULTILINE)) == HEADINGS
+    assert page(algorithm).startswith(f"# {algorithm.value}\n")
+
+
+@pytest.mark.parametrize("algorithm", NAMED, ids=str)
+def test_the_page_states_the_traits_of_the_code(algorithm: Algorithm) -> None:
+    assert stated(page(algorithm)) == expected(algorithm)
+
+
+@pytest.mark.parametrize("algorithm", NAMED, ids=str)
+def test_the_page_cites_claims_that_exist(algorithm: Algorithm) -> None:
+    ids = cited(page(algorithm))
+    assert ids - claims() == set()
+    assert bool(ids) is TRAITS[algorithm].private
+
+
+@pytest.mark.parametrize("path", sorted(PAGES.glob("*.md")), ids=lambda path: path.stem)
+def test_what_a_page_links_to_exists(path: Path) -> None:
+    assert [target.name for target in linked(path) if not target.exists()] == []
+
+
+@pytest.mark.parametrize("algorithm", NAMED, ids=str)
+def test_the_page_shows_its_own_picture(algorithm: Algorithm) -> None:
+    picture = FIGURES / f"page-{algorithm.value}.png"
+    assert f"](../figures/{picture.name})" in page(algorithm)
+    assert picture.stat().st_size < LARGEST
+
+
+@pytest.mark.parametrize("algorithm", [algorithm for algorithm in NAMED if algorithm in ALGORITHMS])
+def test_the_example_costs_what_the_page_says(algorithm: Algorithm) -> None:
+    found = EXAMPLE.search(flowing(page(algorithm)))
+    assert found, 'the page lacks its line "At d = 20, k = 3, ..."'
+    n, rounds, size = (int(number.replace(",", "")) for number in found.groups())
+    asked = questions(algorithm, n)
+    assert (len(asked), sum(8 * ask.length for ask in asked)) == (rounds, size)
+
+
+@pytest.mark.parametrize("algorithm", NAMED, ids=str)
+def test_the_page_quotes_the_numbers_of_its_table(algorithm: Algorithm) -> None:
+    found = MEDIAN.search(flowing(page(algorithm)))
+    assert found, 'the page lacks its line "Median at n = ..."'
+    n, epsilon, name, median, other, reference = found.groups()
+    panel, x = ("n", float(n.replace(",", ""))) if epsilon is None else ("epsilon", float(epsilon))
+    with (FIGURES / f"page-{algorithm.value}.csv").open(newline="") as handle:
+        rows = [row for row in csv.DictReader(handle) if row["panel"] == panel and float(row["x"]) == x]
+    medians = {row["series"]: row["median"] for row in rows}
+    assert {name: median, other.strip("` "): reference} == medians
+    assert name == algorithm.value
+
+
+def test_the_index_lists_every_page() -> None:
+    listed = set(re.findall(r"\(([a-z-]+)\.md\)", (PAGES / "README.md").read_text()))
+    assert listed == {algorithm.value for algorithm in NAMED}
+
+
+def test_pictures_and_tables_belong_together() -> None:
+    pictures, tables = ({path.stem for path in FIGURES.glob(f"*.{kind}")} for kind in ("png", "csv"))
+    assert pictures == tables
+    assert all(path.stat().st_size < LARGEST for path in FIGURES.iterdir())

@@ -1,0 +1,70 @@
+"""[P8] [P9] A site answers a part for nothing only if its own ledger paid for the pass, across restarts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from eigenveil.aggregate import Contribution
+from eigenveil.asks import Gradient, Part, part_of
+from eigenveil.asks.parts import pass_key
+from eigenveil.plan import Plan
+from eigenveil.query import Query
+from eigenveil.rehearsal import rehearse
+from eigenveil.study import Algorithm
+from eigenveil_client.site_worker import Refusal, SiteWorker
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.site.support import Stage, a_plan, a_stage, a_study, work
+
+PLAN = a_plan(a_study(algorithm=Algorithm.PRIVATE_OJA, centring=False, batches=4))
+QUERIES = rehearse(PLAN)
+BEGAN = next(query.round for query in QUERIES if part_of(query.ask) is not None)
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    """A site that allows the algorithm: it is not among those that sites allow by themselves."""
+    return a_stage(tmp_path, algorithms=("private-oja",))
+
+
+def answered(stage: Stage, worker: SiteWorker, query: Query, plan: Plan = PLAN) -> bool:
+    reply = worker.work(work(query, stage.signed(plan)))
+    if isinstance(reply, Refusal):
+        assert reply.reason in (pb.DECLINE_REASON_PROTOCOL, pb.DECLINE_REASON_BUDGET)
+    return isinstance(reply, Contribution)
+
+
+def test_a_pass_is_charged_once_and_goes_on_after_a_restart(stage: Stage) -> None:
+    for life in (QUERIES[: BEGAN + 2], QUERIES[BEGAN + 2 : BEGAN + 4]):
+        store = stage.store()
+        worker = stage.worker(store)
+        assert all(answered(stage, worker, query) for query in life)
+        spent = store.ledger.ledger.spent.micro_rho
+        store.close()
+    assert spent == sum(query.micro_rho for query in QUERIES[: BEGAN + 1])
+
+
+def test_a_dear_question_is_no_payment_for_a_pass(stage: Stage) -> None:
+    """Found here: any answer of the round in which a pass claims to have begun passed for its payment."""
+    whole = next(q.ask for q in QUERIES if isinstance(q.ask, Gradient) and q.ask.part is not None)
+    dear = replace(QUERIES[BEGAN], ask=replace(whole, part=None))
+    part = Part(first=BEGAN, index=1, parts=4, key=pass_key(PLAN.digest, BEGAN, 4))
+    free = replace(dear, round=BEGAN + 1, ask=replace(whole, part=part))
+    store = stage.store()
+    worker = stage.worker(store)
+    assert all(answered(stage, worker, query) for query in (*QUERIES[:BEGAN], dear))
+    assert not answered(stage, worker, free)
+    store.close()
+
+
+@pytest.mark.parametrize("more", [1, 1000])
+def test_a_part_dearer_than_its_pass_is_refused(stage: Stage, more: int) -> None:
+    first, second = QUERIES[BEGAN : BEGAN + 2]
+    store = stage.store()
+    worker = stage.worker(store)
+    assert all(answered(stage, worker, query) for query in (*QUERIES[:BEGAN], first))
+    assert not answered(stage, worker, replace(second, micro_rho=first.micro_rho + more))
+    assert answered(stage, worker, second)
+    store.close()

@@ -1,0 +1,111 @@
+"""[P4] [P8] [P9] What a site charges itself, whatever the coordinator does: passes, and added epsilons."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from eigenveil.aggregate import Contribution
+from eigenveil.asks import part_of
+from eigenveil.plan import Plan
+from eigenveil.pricing import micro_rho_of
+from eigenveil.query import Law, Query
+from eigenveil.rehearsal import rehearse
+from eigenveil.study import Algorithm, Federation
+from eigenveil_client.site_store import SiteStore
+from eigenveil_client.site_worker import Refusal, SiteWorker
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.site.support import SITE, Stage, a_plan, a_stage, a_study, work
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return a_stage(tmp_path, algorithms=("gauss-cov", "private-oja"))
+
+
+def ask(stage: Stage, worker: SiteWorker, query: Query, plan: Plan) -> object:
+    return worker.work(work(query, stage.signed(plan)))
+
+
+def oja_plan() -> Plan:
+    """Four parts; the study can go on without this site."""
+    federation = Federation(sites=(SITE, "b"), quorum=1)
+    return a_plan(a_study(algorithm=Algorithm.PRIVATE_OJA, batches=4, federation=federation))
+
+
+def spent(store: SiteStore) -> int:
+    return store.ledger.ledger.spent.micro_rho
+
+
+def passes(plan: Plan) -> tuple[list[Query], list[Query]]:
+    """What comes before the first pass, and the parts of that pass."""
+    queries = rehearse(plan)
+    parts = [query for query in queries if part_of(query.ask) is not None]
+    first = parts[0].round
+    return [query for query in queries if query.round < first], [
+        query for query in parts if query.round < first + plan.parts
+    ]
+
+
+def test_a_pass_is_paid_once(stage: Stage) -> None:
+    plan, store = oja_plan(), stage.store()
+    worker = stage.worker(store)
+    before, parts = passes(plan)
+    for query in (*before, *parts):
+        assert isinstance(ask(stage, worker, query, plan), Contribution)
+    assert spent(store) == sum(query.micro_rho for query in before) + parts[0].micro_rho
+    store.close()
+
+
+def test_a_site_that_missed_the_first_part_pays_with_the_next(stage: Stage) -> None:
+    """Found in review: it declined every later part as unpaid, and so dropped out of the study."""
+    plan, store = oja_plan(), stage.store()
+    worker = stage.worker(store)
+    before, parts = passes(plan)
+    for query in (*before, *parts[1:]):
+        assert isinstance(ask(stage, worker, query, plan), Contribution)
+    assert spent(store) == sum(query.micro_rho for query in before) + parts[1].micro_rho
+    assert isinstance(ask(stage, worker, parts[-1], plan), Contribution)  # again, as after a lost reply
+    assert spent(store) == sum(query.micro_rho for query in before) + parts[1].micro_rho
+    store.close()
+
+
+def test_a_later_part_may_not_cost_more_than_the_pass_has_paid(stage: Stage) -> None:
+    plan, store = oja_plan(), stage.store()
+    worker = stage.worker(store)
+    before, parts = passes(plan)
+    for query in (*before, parts[0]):
+        ask(stage, worker, query, plan)
+    dearer = replace(parts[1], micro_rho=parts[1].micro_rho + 1)
+    refusal = ask(stage, worker, dearer, plan)
+    assert isinstance(refusal, Refusal)
+    assert refusal.reason == pb.DECLINE_REASON_BUDGET
+    store.close()
+
+
+def pure_plan() -> Plan:
+    return a_plan(a_study(algorithm=Algorithm.GAUSS_COV, delta=0.0))
+
+
+def test_epsilons_add_up_at_the_site_too(stage: Stage) -> None:
+    """Found in review: rho alone would let thousands of questions through at a hundred times the epsilon."""
+    plan, store = pure_plan(), stage.store()
+    worker = stage.worker(store)
+    count = rehearse(plan)[0]
+    half = micro_rho_of(0.5 * plan.study.epsilon)
+    answers = [ask(stage, worker, replace(count, round=round, micro_rho=half), plan) for round in range(3)]
+    assert [type(answer) for answer in answers] == [Contribution, Contribution, Refusal]
+    assert spent(store) == 2 * half < 3 * half < plan.micro_rho
+    store.close()
+
+
+def test_a_pure_study_gets_pure_noise_or_no_answer(stage: Stage) -> None:
+    plan, store = pure_plan(), stage.store()
+    worker = stage.worker(store)
+    loud = replace(rehearse(plan)[0], law=Law.GAUSSIAN)
+    refusal = ask(stage, worker, loud, plan)
+    assert isinstance(refusal, Refusal)
+    assert spent(store) == 0
+    store.close()
