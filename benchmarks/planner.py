@@ -1,8 +1,9 @@
 """The planner against simulation: does it choose well, and is the error what it predicted?
 
 Thirty studies are drawn at random by a fixed seed: n, d, k, epsilon, a kind of spectrum and of records. The
-planner is given the spectrum, or a public sample of other records of the kind. Every algorithm that could be the
-best by its prediction then runs a few times, each time on fresh records along fresh axes, with fresh noise.
+planner is given the spectrum, or a public sample of other records of the kind. Every algorithm that could be
+the best by its prediction then runs a few times, each time on fresh records along fresh axes, with fresh
+noise.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from benchmarks import planner_times
 from benchmarks.families import box
 from eigenveil.ints import FloatArray
 from eigenveil.laws import clear
@@ -79,7 +81,7 @@ def records(kind: str, values: FloatArray) -> Draw:
             case _:  # two groups along the first component
                 scores = generator.standard_normal(shape)
                 scores[:, 0] = generator.choice([-1.0, 1.0], n)
-        return (scores * np.sqrt(values)) @ basis.T
+        return np.asarray((scores * np.sqrt(values)) @ basis.T)
 
     return draw
 
@@ -202,9 +204,13 @@ def check(seed: int, repeats: int) -> int:
 def main() -> int:
     """Print a line a study, then the verdicts; exit 1 if the planner missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--times", action="store_true", help="measure the constants of times instead")
     parser.add_argument("--seed", type=int, default=2026)
     parser.add_argument("--repeats", type=int, default=15)
     arguments = parser.parse_args()
+    if arguments.times:
+        planner_times.main()
+        return 0
     return check(arguments.seed, arguments.repeats)
 
 

@@ -26,7 +26,9 @@ from eigenveil.asks import (
     RowNorms,
     S,
     Spectrum,
+    Subspace,
 )
+from eigenveil.asks.turned import CAUCHY
 from eigenveil.errors import Code, EigenveilError
 from eigenveil.ints import IntArray
 from eigenveil.noise import NoiseSpec, OsNoise
@@ -100,12 +102,13 @@ def every_ask(d: int = 4, k: int = 2) -> dict[str, Additive]:
     }
 
 
-def covariance_asks(d: int = 4) -> dict[str, Spectrum | Eigenvectors | RadiusSearch]:
+def covariance_asks(d: int = 4) -> dict[str, Spectrum | Eigenvectors | Subspace | RadiusSearch]:
     """One question of every kind that a mechanism of the covariance family answers, about `d` columns."""
     centre = (np.arange(d) * 211) % 997 - 400
     edges = np.array([1, S // 2, S, 2 * S])
     return {
         "spectrum": Spectrum(centre=centre, radius=S, records=1000),
+        "subspace": Subspace(centre=centre, radius=S, records=1000, count=min(2, d), mechanism=CAUCHY),
         "eigenvectors": Eigenvectors(centre=centre, radius=S, records=1000, count=min(2, d)),
         "radius-search": RadiusSearch(centre=centre, edges=edges, limits=edges * 0 + 5),
     }

@@ -18,6 +18,7 @@ from threadpoolctl import threadpool_limits
 from benchmarks.paper_figures import covariance, dp_pca, pages, smooth, subspaces
 from benchmarks.paper_figures.cells import Cell, Point, Table, read_table, work
 from benchmarks.paper_figures.figure import Figure
+from eigenveil.errors import EigenveilError
 
 ROOT = Path(__file__).resolve().parents[2]
 FULL, QUICK = ROOT / "docs" / "figures", ROOT / "build" / "paper-figures"
@@ -35,7 +36,11 @@ def figures(quick: bool) -> Iterator[Figure]:
 def timed(point: Point, names: tuple[str, ...]) -> tuple[list[Cell], float]:
     """The cells of a point, and the seconds they took."""
     begin = time.perf_counter()
-    return work(point, names), time.perf_counter() - begin
+    try:
+        return work(point, names), time.perf_counter() - begin
+    except EigenveilError as problem:
+        # As it is it would not survive the way back from the process.
+        raise RuntimeError(f"{point.panel} at {point.x:g}, one of {', '.join(names)}: {problem}") from None
 
 
 def submit(pool: ProcessPoolExecutor, chosen: list[Figure], tables: dict[str, Table]) -> Waiting:

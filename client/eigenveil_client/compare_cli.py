@@ -28,8 +28,8 @@ from eigenveil_common.files import write_durably
 MEANING = (
     "error: sine of the largest angle to the records' exact components, 0 is exact, 1 is noise (median of "
     "repeats). matrix: relative Frobenius error of the covariance matrix. stated: the error that the release "
-    "itself states. apart: sine to the release of the algorithm that `auto` means. bytes: from each site. trust: "
-    "whether the coordinator works on sums only, or must be trusted with exact ones."
+    "itself states. apart: sine to the release of the algorithm that `auto` means. bytes: from each site. "
+    "trust: whether the coordinator works on sums only, or must be trusted with exact ones."
 )
 
 
@@ -105,8 +105,8 @@ def _simulated(
 def _warn(study: Study, chosen: Wanted) -> None:
     algorithms = [one.algorithm for one in chosen.able]
     errors.print(
-        "This looks at the records and compares with the exact answer: NOT PRIVATE, for you only. In a federation "
-        f"these would be {cost_words(study, algorithms)}.",
+        "This looks at the records and compares with the exact answer: NOT PRIVATE, for you only. In a "
+        f"federation these would be {cost_words(study, algorithms)}.",
         style="yellow",
         markup=False,
     )

@@ -62,7 +62,12 @@ def steps(asking: Asking, chosen: Wanted) -> list[tuple[str, Callable[[], Row]]]
 def ask(asking: Asking, prediction: Prediction) -> Row:
     """Submit one study, watch it to its end and fetch its release; a refusal is a row as well."""
     study = one_study(asking.study, prediction.algorithm)
-    blank = Row(algorithm=prediction.algorithm.value, trusted=prediction.trusted, study=study.name)
+    blank = Row(
+        algorithm=prediction.algorithm.value,
+        trusted=prediction.trusted,
+        bytes_per_site=prediction.bytes_per_site,
+        study=study.name,
+    )
     try:
         return asyncio.run(_ask(asking, study, blank))
     except RequestError as problem:

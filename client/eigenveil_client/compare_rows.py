@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 
 from rich import box
@@ -19,9 +19,9 @@ class Row:
     """How one algorithm did. None: not known, or it does not apply.
 
     `sin_angle` is the median sine to the records' exact components over the repeats that released something,
-    from `sin_least` to `sin_most`; `frobenius` the median of ||C' - C|| / ||C|| for those that give a covariance
-    C'. `predicted` is the error that the release itself states, and `apart` the sine to the release of
-    `beside`. `outcome` says what kept it from running or releasing.
+    from `sin_least` to `sin_most`; `frobenius` the median of ||C' - C|| / ||C|| for those that give a
+    covariance C'. `predicted` is the error that the release itself states, and `apart` the sine to the
+    release of `beside`. `outcome` says what kept it from running or releasing.
     """
 
     algorithm: str
@@ -97,7 +97,8 @@ def _sine(value: float | None) -> str:
     return "" if value is None else sine_text(value)
 
 
-CELLS = (
+Cell = Callable[[Row], str]
+CELLS: tuple[tuple[str, Cell], ...] = (
     ("algorithm", lambda row: row.algorithm if row.private else f"{row.algorithm} (NOT PRIVATE)"),
     ("error", lambda row: _sine(row.sin_angle)),
     ("matrix", lambda row: "" if row.frobenius is None else f"{row.frobenius:.2g}"),

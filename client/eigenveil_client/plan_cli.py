@@ -30,9 +30,9 @@ UNCLEAR = (
     "these predictions can be off by a factor of several; ask for fewer or for more components"
 )
 MEANING = (
-    "error: sine of the largest angle to the records' own components, median and where 8 in 10 runs should lie; "
-    "0 is exact, 1 is noise. bytes: from each site. trust: whether the coordinator works on sums only, or must "
-    "be trusted with exact ones. Errors and times are estimates."
+    "error: sine of the largest angle to the records' own components, median and where 8 in 10 runs should "
+    "lie; 0 is exact, 1 is noise. bytes: from each site. trust: whether the coordinator works on sums only, "
+    "or must be trusted with exact ones. Errors and times are estimates."
 )
 
 

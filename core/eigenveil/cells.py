@@ -64,13 +64,28 @@ def leading(moved: FloatArray, k: int) -> FloatArray:
 def width_for(error: float, d: int, k: int, q: int) -> int:
     """The width, in 2^-32, at which rounding to a cell turns the subspace by a sine of about `error`.
 
-    A coordinate of the q-by-d matrix of moved points is off by a uniform within a cell, of variance
-    width^2 / 12; the least singular value of the q-by-k part that carries the subspace is about
-    sqrt(q) - sqrt(k).
+    The least singular value of the q-by-k part of the moved points that carries the subspace is about
+    sqrt(q) - sqrt(k - 1), as the points are normal.
     """
-    side = error * math.sqrt(12) * (math.sqrt(q) - math.sqrt(k)) / (math.sqrt(d) + math.sqrt(k))
+    side = error * math.sqrt(12) * (math.sqrt(q) - math.sqrt(k - 1)) / _across(d, k)
     units = math.floor(side * 2.0**CELL_BITS)
     return min(max(units, 2**8), 2**40)
+
+
+def error_of(moved: FloatArray, cells: Cells) -> float:
+    """The sine that rounding to a cell turned the subspace by, about, as its middle shows. Shape: (q, d).
+
+    A coordinate is off by a uniform within a cell, of variance width^2 / 12.
+    """
+    with threadpool_limits(1):
+        carried = float(np.linalg.svd(moved, compute_uv=False)[cells.rank - 1])
+    off = width(cells) / math.sqrt(12) * _across(cells.centre.size, cells.rank)
+    return off / max(carried, off)
+
+
+def _across(d: int, k: int) -> float:
+    """Largest singular value of k-by-(d - k) independent numbers of variance 1, about."""
+    return max(1.0, math.sqrt(d - k) + math.sqrt(k) - 1)
 
 
 def ratio_for(cells: Cells, records: float) -> float:

@@ -29,6 +29,7 @@ MEANINGS = {
     "gradient-norms": "how many records pull how hard on the current directions (a histogram)",
     "spectrum": "the sum of products of column pairs, of which only the noised eigenvalues are released",
     "eigenvectors": "the sum of products of column pairs, of which only random directions are released",
+    "subspace": "the sum of products of column pairs, of which only the noised leading directions are released",
     "block-ranks": "how many small groups of records span a subspace of which dimension (counts)",
     "span-votes": "a fingerprint of the subspace that each small group of records spans; at most one is released",
     "cell-votes": "a fingerprint of each small group's leading directions, rounded; at most one is released",

@@ -14,13 +14,24 @@ from eigenveil.asks import (
     SpanGap,
     SpanVotes,
     Spectrum,
+    Subspace,
 )
 from eigenveil.errors import Code, InternalError
 from eigenveil.ints import IntArray
 from eigenveil.noise import NoiseSource, NoiseSpec, noise_spec
 from eigenveil.query import Law, Query
 from eigenveil.study import Study
-from eigenveil.trusted import eigenvectors, preimage, rank, score_gap, slots, sparse_vector, spectrum, votes
+from eigenveil.trusted import (
+    eigenvectors,
+    preimage,
+    rank,
+    score_gap,
+    slots,
+    sparse_vector,
+    spectrum,
+    subspace,
+    votes,
+)
 from eigenveil.trusted.outcome import Outcome
 
 
@@ -53,6 +64,8 @@ def publishable(
             return spectrum.release(query, ask, total, study, noise)
         case Eigenvectors() as ask:
             return eigenvectors.release(query, ask, total, study, noise)
+        case Subspace() as ask:
+            return subspace.release(query, ask, total, study, noise)
         case Slot() as ask:
             return slots.release(query, ask, total, study, noise)
         case RadiusSearch() as ask:

@@ -16,7 +16,7 @@ from eigenveil.study import MAX_RECORDS, Algorithm, Study
 WIDE = 1000
 # What `auto` chooses from, the simplest first: a later one must promise clearly less.
 CANDIDATES = (Algorithm.GAUSS_COV, Algorithm.DP_PCA)
-CLEARLY = 0.9
+CLEARLY = 0.95
 HOPELESS, USABLE = 0.5, 0.35  # predicted sines: more is mostly noise; less can be read
 STEPS = 12  # of a search for the numbers that would do
 

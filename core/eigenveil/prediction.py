@@ -25,8 +25,8 @@ from eigenveil.traits import TRAITS
 # Measured by `python -m benchmarks.planner --times`, on one core of a small server.
 ROUND_SECONDS = 0.025  # a question, its answers and its release between processes on one machine
 DRAW_SECONDS = 10e-6  # a number of noise
-MULTIPLY_SECONDS = 0.25e-9  # a multiplication of a matrix product
-TOUCH_SECONDS = 4e-9  # an entry of the records, read and shifted
+MULTIPLY_SECONDS = 0.04e-9  # a multiplication of a matrix product
+TOUCH_SECONDS = 1.5e-9  # an entry of the records, read and shifted
 DECOMPOSE_SECONDS = 2e-9  # times d^3: the eigenvectors of a released matrix
 
 
@@ -34,8 +34,8 @@ DECOMPOSE_SECONDS = 2e-9  # times d^3: the eigenvectors of a released matrix
 class Prediction:
     """One algorithm, for one study. `refused` says why it does not apply; then all else is None.
 
-    `error` is None where no law is known. `bytes_per_site` is what every site sends; `seconds` is an estimate for
-    sites that share the expected records evenly.
+    `error` is None where no law is known. `bytes_per_site` is what every site sends; `seconds` is an estimate
+    for sites that share the expected records evenly.
     """
 
     algorithm: Algorithm
@@ -81,18 +81,19 @@ def predict_all(study: Study, guess: Guess) -> tuple[Prediction, ...]:
 def seconds(plan: Plan, queries: Sequence[Query]) -> float:
     """About how long a study takes between processes on one machine, its sites working side by side."""
     records = plan.study.expected_records / len(plan.study.federation.sites)
-    total = ROUND_SECONDS * len(queries)
+    total: float = ROUND_SECONDS * len(queries)
     for query in queries:
         total += _site_seconds(query.ask, records, plan.study.dimension)
         total += DRAW_SECONDS * released(query.ask)
         if isinstance(query.ask, Gram):
-            total += DECOMPOSE_SECONDS * plan.study.dimension**3
+            total += DECOMPOSE_SECONDS * float(plan.study.dimension) ** 3
     return total
 
 
 def _site_seconds(ask: Ask, records: float, d: int) -> float:
     if isinstance(ask, OnField) and ask.part is not None:
         records /= ask.part.parts
+    products: int
     match ask:
         case Gradient():
             products = 2 * ask.field.directions.shape[1]

@@ -23,14 +23,15 @@ class Recommendation:
 
 
 def recommend(study: Study, guess: Guess, predictions: Sequence[Prediction]) -> Recommendation:
-    """The better of what `auto` chooses from, on the assumed spectrum; another one only if it is far better."""
+    """The better of what `auto` chooses from on the assumed spectrum; another only if it is far better."""
     able = {one.algorithm: one for one in predictions if one.refused is None}
     if not able:
         return Recommendation(
             algorithm=None, reason="no algorithm can run this study; see why beside each", warnings=()
         )
     chosen = able.get(better(study, guess), next(iter(able.values())))
-    far = [one for one in able.values() if one.error and one.raw < FAR_BETTER * chosen.raw]
+    most = FAR_BETTER * (1.0 if chosen.error is None else chosen.error.median)
+    far = [one for one in able.values() if one.error is not None and one.error.median < most]
     best = min(far, key=lambda one: one.raw, default=chosen)
     return Recommendation(
         algorithm=best.algorithm,

@@ -26,6 +26,7 @@ from eigenveil.asks import (
     SpanGap,
     SpanVotes,
     Spectrum,
+    Subspace,
     Votes,
 )
 from eigenveil.ints import IntArray, frozen
@@ -86,6 +87,9 @@ def _values(ask: Ask, n: int) -> IntArray:
             return frozen([ask.edges.size // 2])
         case Eigenvectors():
             return frozen(VECTOR * np.eye(ask.count, ask.centre.size, dtype=np.int64).reshape(-1))
+        case Subspace():
+            leading = VECTOR * np.eye(ask.centre.size, ask.count, dtype=np.int64)
+            return frozen(np.append(leading.reshape(-1), 1))
         case Spectrum():
             return frozen(n * ask.radius**2 // (4 * ask.released) // (1 + np.arange(ask.released)))
         case _:

@@ -34,6 +34,7 @@ from eigenveil.asks import (
     S,
     Slot,
     Spectrum,
+    Subspace,
     Votes,
     part_of,
 )
@@ -57,7 +58,7 @@ class Apply(Protocol):
         """The answers to the pieces, in any order."""
 
 
-Grams = Gram | Spectrum | Eigenvectors
+Grams = Gram | Spectrum | Eigenvectors | Subspace
 Once = RowNorms | RadiusSearch | ClippedSum | Energy | Grams  # asked about rows, once about a centre
 
 
@@ -208,7 +209,7 @@ def _answer(rows: CentredRows | GridPart, ask: Once | OnField, chunk: int) -> In
             return clipped_sum(rows, ask, chunk)
         case Energy():
             return energy(rows, ask, chunk)
-        case Gram() | Spectrum() | Eigenvectors():
+        case Gram() | Spectrum() | Eigenvectors() | Subspace():
             return gram(rows, ask, chunk)
         case GradientNorms():
             return gradient_norms(rows, ask, chunk)

@@ -25,6 +25,7 @@ from eigenveil.asks import (
     RadiusSearch,
     RowNorms,
     Spectrum,
+    Subspace,
 )
 from eigenveil.asks.limits import PULL, WEIGHT
 
@@ -51,7 +52,7 @@ def contribution(row: Sequence[int], ask: Ask) -> list[int]:
             return [t * value for value in z]
         case Energy():
             return [min(_square(_centred(row, ask.centre.tolist())), ask.radius**2)]
-        case Gram() | Spectrum() | Eigenvectors():
+        case Gram() | Spectrum() | Eigenvectors() | Subspace():
             return _gram(_shortened(_centred(row, ask.centre.tolist()), ask.radius))
         case GradientNorms():
             norm = _Projected(row, ask.field).norm() * 2.0**ask.field.shift
@@ -65,6 +66,8 @@ def contribution(row: Sequence[int], ask: Ask) -> list[int]:
             return [max(-h, min(h, v)) for v, h in zip(off, ask.halves.tolist(), strict=True)]
         case Gradient():
             return _gradient(_Projected(row, ask.field), ask.radius)
+        case _:
+            raise AssertionError("what groups of records say is defined in the tests of its own kind")
 
 
 def _centred(row: Sequence[int], centre: Sequence[int]) -> list[int]:

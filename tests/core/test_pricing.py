@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -30,7 +31,7 @@ from tests.support import a_plan, a_study, refused
 ONE = ("north",)
 
 
-def a_plan_of(algorithm: Algorithm, **changes: object) -> Plan:
+def a_plan_of(algorithm: Algorithm, **changes: Any) -> Plan:
     return a_plan(sites=ONE, algorithm=algorithm, **changes)
 
 

@@ -38,7 +38,7 @@ from tests.support import FixedNoise as Fixed
 CENTRE, KEY = np.array([3, -2, 0, 1]), np.arange(4) - 2**62
 BLOCKS = Blocks(centre=CENTRE, rank=2, blocks=6, key=KEY)
 CELLS = Cells(centre=CENTRE, rank=2, blocks=6, key=KEY, points=5, width=2**30)
-POOL = Pool(centre=CENTRE, rank=2)
+POOL = Pool(centre=CENTRE, rank=2, most=30, cut=True, key=KEY)
 PLACES = frozen([0, 1])
 ASKS: dict[str, OnSubspaces] = {
     "block-ranks": BlockRanks(blocks=BLOCKS),

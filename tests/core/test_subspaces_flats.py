@@ -11,7 +11,7 @@ import pytest
 
 from eigenveil.asks import SpanGap
 from eigenveil.asks.subspaces import Pool
-from eigenveil.flats import best_two, flats
+from eigenveil.flats import best_two, chosen, flats
 from eigenveil.grid import GridRows
 from eigenveil.ints import IntArray, frozen
 from eigenveil.mechanism import publishable
@@ -22,8 +22,9 @@ from eigenveil.trusted.score_gap import reach, truncated
 from tests.support import DIGEST, a_study
 
 
-def pool(rows: GridRows, k: int) -> Pool:
-    return Pool(centre=np.zeros(rows.shape[1], dtype=np.int64), rank=k)
+def pool(rows: GridRows, k: int, most: int = 1000) -> Pool:
+    centre = np.zeros(rows.shape[1], dtype=np.int64)
+    return Pool(centre=centre, rank=k, most=most, cut=most < 1000, key=np.arange(4))
 
 
 def rank(rows: GridRows) -> int:
@@ -59,21 +60,21 @@ def test_every_span_and_its_score_are_found() -> None:
         assert found == by_hand(rows, k)
 
 
-def lead_moves(neighbours: Neighbours, pairs: int) -> int:
+def lead_moves(neighbours: Neighbours, pairs: int, most: int = 1000) -> int:
     """The most that max(0, u1 - u2 - D) moves; whoever is named on both sides must be the same."""
     rng, worst, seen = np.random.default_rng(2), 0, 0
-    changed = 1 if neighbours is Neighbours.ADD_REMOVE else 2
+    changed = SpanGap(pool=pool(np.zeros((0, 1), dtype=np.int16), 1, most)).swing(neighbours)
     while seen < pairs:
         rows, k = some_rows(rng, 9)
         if not len(rows):
             continue
-        left = best_two(rows, pool(rows, k))
+        left = best_two(rows, pool(rows, k, most))
         lead = max(0, int(left[0] - left[1]) - changed)
         for out in range(len(rows)):
             other = np.delete(rows, out, axis=0)
             if neighbours is Neighbours.REPLACE_ONE:
                 other = np.vstack([rng.integers(-1, 2, (1, rows.shape[1])).astype(np.int16), other])
-            right = best_two(other, pool(rows, k))
+            right = best_two(other, pool(rows, k, most))
             moved = max(0, int(right[0] - right[1]) - changed)
             worst = max(worst, abs(moved - lead))
             assert not (lead and moved) or (left[2:] == right[2:]).all()
@@ -85,6 +86,19 @@ def lead_moves(neighbours: Neighbours, pairs: int) -> int:
 @pytest.mark.parametrize(("neighbours", "changed"), [(Neighbours.ADD_REMOVE, 1), (Neighbours.REPLACE_ONE, 2)])
 def test_a_record_moves_the_lead_by_no_more_than_declared(neighbours: Neighbours, changed: int) -> None:
     assert lead_moves(neighbours, 2000) == changed
+
+
+@pytest.mark.parametrize("neighbours", Neighbours)
+def test_a_record_that_pushes_another_out_moves_the_lead_by_two(neighbours: Neighbours) -> None:
+    assert lead_moves(neighbours, 2000, most=5) <= 2
+
+
+def test_the_records_looked_at_do_not_depend_on_their_order() -> None:
+    rng = np.random.default_rng(5)
+    rows = rng.integers(-3, 4, (30, 3)).astype(np.int16)
+    asked = pool(rows, 2, 9)
+    assert (best_two(rows, asked) == best_two(rng.permutation(rows), asked)).all()
+    assert len(chosen(rows, asked)) == 9
 
 
 @pytest.mark.slow

@@ -31,6 +31,7 @@ ONE, REPLACED = Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE
 KEY = np.arange(4)
 BLOCKS = Blocks(centre=np.zeros(3, dtype=np.int64), rank=2, blocks=40, key=KEY)
 CELLS = Cells(centre=np.zeros(3, dtype=np.int64), rank=2, blocks=40, key=KEY, points=2, width=2**30)
+POOL = Pool(centre=np.zeros(3, dtype=np.int64), rank=1, most=1000, cut=False, key=KEY)
 ASKS: dict[str, SpanVotes | CellVotes] = {
     "span": SpanVotes(blocks=BLOCKS),
     "cell": CellVotes(cells=CELLS, least=1),
@@ -202,7 +203,7 @@ def test_a_person_at_several_sites_and_the_majority_count() -> None:
 def test_no_votes_name_nothing_and_no_delta_is_refused() -> None:
     for total in (slots(), frozen([])):
         assert not publishable(query(ASKS["span"], 1.0), total, a_study(), OsNoise()).values.any()
-    asks: list[Asked] = [ASKS["span"], SpanGap(pool=Pool(centre=KEY, rank=1)), RankVotes(cells=CELLS)]
+    asks: list[Asked] = [ASKS["span"], SpanGap(pool=POOL), RankVotes(cells=CELLS)]
     for ask in asks:
         with refused(Code.BAD_STUDY, "delta"):
             publishable(query(ask, 1.0, 0.0), frozen([0] * ask.length), a_study(), OsNoise())
@@ -251,7 +252,7 @@ def test_truncated_noise_is_the_first_draw_within_and_silence_if_there_is_none()
 
 
 def test_the_gap_is_released_at_its_own_noise() -> None:
-    ask = SpanGap(pool=Pool(centre=np.zeros(3, dtype=np.int64), rank=1))
+    ask = SpanGap(pool=POOL)
     for neighbours, changed in ((ONE, 1), (REPLACED, 2)):
         noise = Given(0)
         bound = score_gap.reach(votes.scale_of(changed, 500_000), changed, DELTA)
@@ -322,14 +323,16 @@ def test_a_trial_takes_both_majorities_and_the_largest_dimension_wins() -> None:
         publishable(query(ask, 1.0), frozen(total.reshape(-1)), a_study(), OsNoise()).values.tolist()
         for _ in range(20)
     ]
-    assert sum(found == [1, 5, 5, 5, 5] for found in drawn) >= 15  # dimension 1 is tried but in 1 run of 20
+    assert (
+        sum(found == [1, 5, 5, 5, 5] for found in drawn) >= 10
+    )  # dimension 1 is tried in 19 runs of 20: false alarm 1e-9
     assert all(found in ([1, 5, 5, 5, 5], [0] * 5) for found in drawn)
     total[2] = 7
     again = [
         publishable(query(ask, 1.0), frozen(total.reshape(-1)), a_study(), OsNoise()).values[0]
         for _ in range(20)
     ]
-    assert sum(int(found) == 3 for found in again) >= 15
+    assert sum(int(found) == 3 for found in again) >= 10
 
 
 # ---------------------------------------------------------------- fetching

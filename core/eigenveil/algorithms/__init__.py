@@ -16,6 +16,7 @@ from eigenveil.algorithms.private_oja import private_oja
 from eigenveil.algorithms.private_oja_shuffled import private_oja_shuffled
 from eigenveil.algorithms.separate_cov import separate_cov
 from eigenveil.algorithms.single_pass import single_pass
+from eigenveil.algorithms.smooth import smooth
 from eigenveil.algorithms.subspace_approx import subspace_approx, subspace_approx_rank
 from eigenveil.algorithms.subspace_exact import subspace_exact, subspace_exact_rank
 from eigenveil.algorithms.subspace_reference import subspace_reference
@@ -37,6 +38,9 @@ ALGORITHMS: dict[Algorithm, Callable[[Plan], Steps]] = {
     Algorithm.DP_PCA_SINGLE_PASS: single_pass,
     Algorithm.PRIVATE_OJA: private_oja,
     Algorithm.PRIVATE_OJA_SHUFFLED: private_oja_shuffled,
+    Algorithm.SMOOTH_GAUSSIAN: smooth,
+    Algorithm.SMOOTH_CAUCHY: smooth,
+    Algorithm.PROPOSE_TEST_RELEASE: smooth,
     Algorithm.SUBSPACE_EXACT: subspace_exact,
     Algorithm.SUBSPACE_EXACT_RANK: subspace_exact_rank,
     Algorithm.SUBSPACE_REFERENCE: subspace_reference,

@@ -93,9 +93,13 @@ def cells_for(plan: Plan, wanted: float, sites: int, rank: int | None = None) ->
 
 
 def _estimate(plan: Plan, cell: IntArray, dealt: Cells, records: float, sites: int) -> Estimate:
-    components = geometry.leading(geometry.middle_of(cell, dealt), dealt.rank)
+    moved = geometry.middle_of(cell, dealt)
     return subspace_estimate(
-        plan, components, records, sin_error=ERROR, warnings=(gap_warning(dealt, records, sites),)
+        plan,
+        geometry.leading(moved, dealt.rank),
+        records,
+        sin_error=geometry.error_of(moved, dealt),
+        warnings=(gap_warning(dealt, records, sites),),
     )
 
 

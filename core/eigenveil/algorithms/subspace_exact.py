@@ -38,7 +38,7 @@ from eigenveil.query import Law, Priced
 from eigenveil.release import Release
 from eigenveil.whole import inexact_columns
 
-RANK_SHARE = 0.3  # of the epsilon for votes, for the dimension
+RANK_SHARE = 0.2  # of the epsilon for votes, for the dimension
 PLENTY = 1.5  # blocks, over the votes that are needed
 MANY = 1024  # blocks that more records do not make more of
 

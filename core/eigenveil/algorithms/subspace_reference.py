@@ -13,7 +13,7 @@ from eigenveil.algorithms.estimate import Steps
 from eigenveil.algorithms.subspace_exact import check_rank, rounding_warnings
 from eigenveil.algorithms.subspaces import (
     GONE,
-    changed,
+    block_key,
     count,
     fetch,
     nothing,
@@ -23,7 +23,6 @@ from eigenveil.algorithms.subspaces import (
 )
 from eigenveil.asks import SpanGap
 from eigenveil.asks.subspaces import MOST_SUBSETS, Pool
-from eigenveil.errors import Code, RequestError
 from eigenveil.grid import midpoint
 from eigenveil.lattice import real_basis
 from eigenveil.plan import Plan
@@ -34,25 +33,16 @@ def subspace_reference(plan: Plan) -> Steps:
 
     Neighbours: as the study says.
     Privacy: [P7], [P16], [P18]; it works on all records at once: one site only.
-    Cost: the whole epsilon and delta, 8 (1 + k d) bytes, 3 rounds; up to max_records^k / k! spans at the
-    site.
-
-    Raises:
-        RequestError: code `bad-study`: max_records allows for too many spans.
+    Cost: the whole epsilon and delta, 8 (1 + k d) bytes, 3 rounds; up to 2^15 spans at the site: all of at
+    most 256 records at k = 2, 59 at k = 3, 31 at k = 4.
     """
     check_rank(plan)
-    study = plan.study
-    if math.comb(study.max_records, study.components) > MOST_SUBSETS:
-        raise RequestError(
-            Code.BAD_STUDY,
-            f"subspace-reference looks at every span of {study.components} of up to {study.max_records} "
-            f"records, more than {MOST_SUBSETS}; lower max_records, or use subspace-exact",
-        )
     records, _ = yield from count(plan)
-    pool = Pool(centre=midpoint(study), rank=study.components)
-    winner, holders = yield from voted(plan, SpanGap(pool=pool))
+    pool = pool_for(plan)
+    ask = SpanGap(pool=pool)
+    winner, holders = yield from voted(plan, ask)
     if not winner.any():
-        return nothing(plan, records, _silent(plan))
+        return nothing(plan, records, _silent(plan, ask))
     form = yield from fetch(winner, holders, pool)
     if form is None:
         return nothing(plan, records, GONE)
@@ -63,11 +53,21 @@ def subspace_reference(plan: Plan) -> Steps:
     return subspace_estimate(plan, basis, records, sin_error=0.0, warnings=rounding_warnings(plan))
 
 
-def _silent(plan: Plan) -> str:
-    left, persons = purse(plan), changed(plan)
-    scale = persons / max(left.epsilon, 1e-9)
-    lead = persons + 2 * scale * math.log(1 + math.expm1(persons / scale) / (2 * max(left.delta, 1e-300)))
+def pool_for(plan: Plan) -> Pool:
+    """As many records as MOST_SUBSETS allows, or all that the site may have."""
+    k, allowed, most = plan.study.components, plan.study.max_records, plan.study.components
+    while most < allowed and math.comb(most + 1, k) <= MOST_SUBSETS:
+        most += 1
+    return Pool(centre=midpoint(plan.study), rank=k, most=most, cut=most < allowed, key=block_key(plan))
+
+
+def _silent(plan: Plan, ask: SpanGap) -> str:
+    left = purse(plan)
+    moved = ask.swing(plan.study.neighbours) * plan.study.max_sites_per_person
+    scale = moved / max(left.epsilon, 1e-9)
+    lead = moved + 2 * scale * math.log(1 + math.expm1(moved / scale) / (2 * max(left.delta, 1e-300)))
+    looked = f"; it looks at {ask.pool.most} records at most, subspace-exact at all" if ask.pool.cut else ""
     return (
         f"no subspace of dimension {plan.study.components} leads by enough records: about {math.ceil(lead)} "
-        "more in it, outside any smaller one, than in any other would do"
+        f"more in it, outside any smaller one, than in any other would do{looked}"
     )

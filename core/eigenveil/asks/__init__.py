@@ -19,6 +19,7 @@ from eigenveil.asks.rows import ClippedSum, Count, Energy, Gram, RowNorms
 from eigenveil.asks.slots import Slot
 from eigenveil.asks.spectra import VECTOR, Eigenvectors, Spectrum
 from eigenveil.asks.subspaces import BlockRanks, CellVotes, Preimage, RankVotes, SpanGap, SpanVotes
+from eigenveil.asks.turned import Subspace
 
 OnField = Gradient | GradientNorms | Votes | Coordinates | Boxed | Slot  # about gradients, maybe of a part
 Additive = (
@@ -34,9 +35,11 @@ Additive = (
     | Boxed
     | BlockRanks
 )
-Listed = SpanVotes | CellVotes | RankVotes | SpanGap | Preimage  # put side by side, site by site, not added up
+Listed = (
+    SpanVotes | CellVotes | RankVotes | SpanGap | Preimage
+)  # put side by side, site by site, not added up
 OnSubspaces = BlockRanks | Listed
-Trusted = Spectrum | Eigenvectors | RadiusSearch | Slot | Listed
+Trusted = Spectrum | Eigenvectors | Subspace | RadiusSearch | Slot | Listed
 Ask = Additive | Trusted
 
 KINDS: dict[str, type[Any]] = {
@@ -53,6 +56,7 @@ KINDS: dict[str, type[Any]] = {
     "slot": Slot,
     "spectrum": Spectrum,
     "eigenvectors": Eigenvectors,
+    "subspace": Subspace,
     "radius-search": RadiusSearch,
     "block-ranks": BlockRanks,
     "span-votes": SpanVotes,
@@ -110,6 +114,7 @@ __all__ = [
     "SpanGap",
     "SpanVotes",
     "Spectrum",
+    "Subspace",
     "Trusted",
     "Votes",
     "part_of",

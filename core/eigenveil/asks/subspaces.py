@@ -96,15 +96,26 @@ class Cells:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pool:
-    """All the records of one site, and every span of `rank` of them. Shape: centre (d,)."""
+    """The records of one site, and every span of `rank` of them.
+
+    At most `most` records, or else those that come first by the hash that deals blocks; `cut` says whether
+    there may be more: then one record more may push another one out.
+
+    Shape: centre (d,), key (4,).
+    """
 
     centre: IntArray
     rank: int
+    most: int
+    cut: bool
+    key: IntArray
 
     def __post_init__(self) -> None:
-        freeze(self, "centre")
+        freeze(self, "centre", "key")
         check_centre(self.centre)
         check_whole("dimension", self.rank, 1, min(self.centre.size, MOST_RANK))
+        check_whole("number of records", self.most, 1, MOST_SUBSETS)
+        _check_votes(self.key)
 
     @property
     def size(self) -> int:
@@ -291,6 +302,11 @@ class SpanGap:
         """Two scores and a fingerprint."""
         return 2 + WORDS
 
+    def swing(self, neighbours: Neighbours) -> int:
+        """Sensitivity: a record more raises every score by 0 or 1, so a lead moves by 1; where it takes
+        another's place, scores move by up to 1 either way, and a lead by 2 [P16]."""
+        return 1 if neighbours is Neighbours.ADD_REMOVE and not self.pool.cut else 2
+
     @property
     def released(self) -> int:
         """One fingerprint, or zeros."""
@@ -302,7 +318,7 @@ class SpanGap:
 
     def possible(self, values: IntArray, max_records: int) -> bool:
         """Whether an honest site could answer this."""
-        return 0 <= int(values[1]) <= int(values[0]) <= max_records
+        return 0 <= int(values[1]) <= int(values[0]) <= min(max_records, self.pool.most)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from eigenveil.laws import matrix, others, power
+from eigenveil.laws import matrix, others, power, smooth
 from eigenveil.laws.assumed import Assumed
 from eigenveil.laws.guess import Guess
 from eigenveil.laws.turns import Error
@@ -27,6 +27,9 @@ LAWS: dict[Algorithm, Callable[[Plan, Guess], Error | None]] = {
     Algorithm.SUBSPACE_REFERENCE: others.subspace_exact,
     Algorithm.SUBSPACE_APPROX: others.subspace_approx,
     Algorithm.SUBSPACE_APPROX_RANK: others.subspace_approx,
+    Algorithm.SMOOTH_GAUSSIAN: smooth.smooth,
+    Algorithm.SMOOTH_CAUCHY: smooth.smooth,
+    Algorithm.PROPOSE_TEST_RELEASE: smooth.smooth,
 }
 
 

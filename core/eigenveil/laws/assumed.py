@@ -66,44 +66,48 @@ class Assumed:
     @cached_property
     def gaps(self) -> FloatArray:
         """lambda_i - lambda_j of the records' own spectrum. Shape: as `opened`."""
-        return self.opened(self.values[:, None] - self.beyond.values)
+        return self.opened(self.values[:, None] - self.beyond.values, np.ones(len(self.guess.rest)))
 
-    def opened(self, gaps: FloatArray) -> FloatArray:
+    def opened(self, gaps: FloatArray, kept: FloatArray) -> FloatArray:
         """Gaps as n records have them: chance moves two like eigenvalues apart, in a public sample as well.
 
-        Of records, the gap is the root of (gap + a)^2 + (2 c)^2, with a of the variance of the difference of the
-        variances along i and j, and c of that of their covariance. Where that matters, many are drawn.
+        Of records, the gap is the root of (gap + a)^2 + (2 c)^2, with a of the variance of the difference of
+        the variances along i and j, and c of that of their covariance. Where that matters, many are drawn.
+        Where clipping, by which points count `kept` times, puts j before i, the gap is as good as none.
 
-        Shape: (m, g) -> (DRAWS or 1, m, g).
+        Shape: (m, g), (N,) -> (DRAWS or 1, m, g).
         """
-        apart, across = self._chance
-        square = np.maximum(gaps, 0.0) ** 2
+        apart, across = self._chance(kept)
+        chance, square = (apart + across) / self.records, gaps**2
+        least = 1e-9 * self.guess.values[0]
+        lost = (gaps < 0) & (square > chance)
+        square = np.where(gaps > 0, square, 0.0)
         if self.guess.sampled is not None:
             square = square**2 / np.maximum(square + (apart + across) / self.guess.sampled, 1e-300)
-        chance = (apart + across) / self.records
         if (chance <= CERTAIN * square).all():
             return np.asarray(np.sqrt(square + chance))[None]
         a, c = public_normals(b"eigenveil/gaps/v1", (2, DRAWS, *gaps.shape))
         moved = np.sqrt(square) + a * np.sqrt(apart / self.records)
-        return np.maximum(np.sqrt(moved**2 + c**2 * across / self.records), 1e-9 * self.guess.values[0])
+        drawn = np.sqrt(moved**2 + c**2 * across / self.records)
+        return np.asarray(np.where(lost, least, np.maximum(drawn, least)))
 
     @property
     def clear(self) -> bool:
         """Whether the sample, and n records, tell the last wanted direction from the next one."""
         if self.k == len(self.guess.values):
             return True
-        apart, across = self._chance
+        apart, across = self._chance(np.ones(len(self.guess.rest)))
         chance = (apart + across)[-1, 0] / min(self.records, self.guess.sampled or self.records)
         gap = float(self.values[-1] - self.beyond.values[0])
         return bool(chance <= UNCLEAR * gap**2)
 
-    @cached_property
-    def _chance(self) -> tuple[FloatArray, FloatArray]:
-        """n Var(a) and n Var(2 c). Shape: (m, g) each."""
-        both = self.product(np.ones(len(self.guess.rest)))
-        fourth, fourth_beyond = (self.squares**2).mean(axis=0), (self.squares_beyond**2).mean(axis=0)
-        apart = np.maximum(fourth[:, None] + fourth_beyond - 2 * both, 0.0)
-        return apart, 4 * both
+    def _chance(self, kept: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """n Var(a) and n Var(2 c) of points that count `kept` times. Shape: (m, g) each."""
+        weights = kept**2
+        both = self.product(weights)
+        fourth = (weights[:, None] * self.squares**2).mean(axis=0)
+        fourth_beyond = (weights[:, None] * self.squares_beyond**2).mean(axis=0)
+        return np.maximum(fourth[:, None] + fourth_beyond - 2 * both, 0.0), 4 * both
 
 
 def bent(assumed: Assumed, kept: FloatArray, gaps: FloatArray) -> FloatArray:

@@ -33,8 +33,8 @@ class Guess:
     """An assumed spectrum, and points along its axes that stand for the records.
 
     Shape: values (d,), falling, in analysis units; leading (N, m), the first coordinates of the points about
-    their mean; rest (N,), the squared length of their other coordinates. `skewed`: the points are records, whose
-    higher moments count; otherwise they are normal, and symmetric about every axis.
+    their mean; rest (N,), the squared length of their other coordinates. `skewed`: the points are records,
+    whose higher moments count; otherwise they are normal, and symmetric about every axis.
     """
 
     values: FloatArray
@@ -56,7 +56,7 @@ class Guess:
 
 def default_guess(d: int, k: int) -> Guess:
     """The spectrum assumed when nothing is stated."""
-    values: FloatArray = np.arange(1, d + 1) ** -DECAY
+    values: FloatArray = np.arange(1, d + 1, dtype=np.float64) ** -DECAY
     return normal_guess(values, k, source="the default spectrum")
 
 
@@ -122,11 +122,11 @@ def _coordinates(d: int, k: int) -> int:
 
 
 def _chi_square(weights: FloatArray, normal: FloatArray) -> FloatArray:
-    """sum_j weights_j z_j^2 with its mean and variance (Wilson & Hilferty 1931). Shape: normal (N,) -> (N,)."""
+    """sum_j weights_j z_j^2, by mean and variance (Wilson & Hilferty 1931). Shape: normal (N,) -> (N,)."""
     total = float(weights.sum())
     spread = 2 / 9 * float((weights**2).sum()) / total**2
-    cubes: FloatArray = np.maximum(1 - spread + math.sqrt(spread) * normal, 0.0) ** 3
-    return total * cubes * (len(cubes) / cubes.sum())
+    cubes = np.maximum(1 - spread + math.sqrt(spread) * normal, 0.0) ** 3
+    return np.asarray(total * cubes * (len(cubes) / cubes.sum()))
 
 
 @lru_cache(maxsize=8)

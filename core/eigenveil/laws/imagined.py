@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from eigenveil.algorithms.parts import Centred, locate, mu
 from eigenveil.asks import (
+    Additive,
     Ask,
     ClippedSum,
     Count,
@@ -40,14 +41,21 @@ def located(plan: Plan, guess: Guess) -> Centred:
     return imagine(plan, locate(plan), guess.lengths * S)
 
 
-def imagine(plan: Plan, steps: Generator[Priced, Release, Answer], norms: FloatArray) -> Answer:
+def imagine(
+    plan: Plan,
+    steps: Generator[Priced, Release, Answer],
+    norms: FloatArray,
+    asked: list[Priced] | None = None,
+) -> Answer:
     """What `steps` come to if norms are these, the count is as expected, the mean is 0 and columns are alike.
 
-    Shape: norms (N,), in the integers of what is asked.
+    What they ask is put into `asked`. Shape: norms (N,), in the integers of what is asked.
     """
     try:
         priced = next(steps)
         while True:
+            if asked is not None:
+                asked.append(priced)
             priced = steps.send(_release(plan, priced, norms))
     except StopIteration as end:
         answer: Answer = end.value
@@ -109,8 +117,8 @@ def histogram(norms: FloatArray, edges: IntArray, records: float) -> IntArray:
 
 def _sigma(plan: Plan, ask: Ask, priced: Priced) -> float:
     study = plan.study
-    if isinstance(ask, RadiusSearch | Spectrum):
-        return 0.0  # no law looks at it
+    if not isinstance(ask, Additive):
+        return 0.0  # a mechanism of its own, whose noise no law looks at
     if priced.law is Law.LAPLACE:
         moved = math.sqrt(2) * ask.l1(study.neighbours)
     else:

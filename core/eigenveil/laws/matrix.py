@@ -1,8 +1,8 @@
 """The error of the covariance family, from a plan's public numbers and an assumed spectrum.
 
-What is predicted is the sine of the largest principal angle to the records' own components. It has two causes,
-both to first order: noise, and what clipping bends (shortened records weigh less in the noised sum than in the
-records' own). The clip radius is the one that the study's rule finds on the assumed records.
+What is predicted is the sine of the largest principal angle to the records' own components. It has two
+causes, both to first order: noise, and what clipping bends (shortened records weigh less in the noised sum
+than in the records' own). The clip radius is the one that the study's rule finds on the assumed records.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from eigenveil.algorithms.frobenius import entry_noise
-from eigenveil.algorithms.matrices import Clip, clip_radius, loudness
+from eigenveil.algorithms.matrices import clip_radius, loudness
 from eigenveil.algorithms.parts import price
 from eigenveil.asks import S
 from eigenveil.ints import FloatArray
@@ -42,7 +42,7 @@ def _by_matrix(plan: Plan, guess: Guess, *, share: float = 1.0, flat: bool = Fal
     start = located(plan, guess)
     clip = imagine(plan, clip_radius(plan, start, loudness(plan, flat=flat)), guess.lengths * S)
     assumed = Assumed(guess=guess, k=plan.study.components, records=start.records)
-    return turned(plan, assumed, clip, clip.left * share, flat=flat)
+    return turned(plan, assumed, clip.radius, price(plan, clip.left * share), flat=flat)
 
 
 def sensitivity(plan: Plan) -> int:
@@ -51,22 +51,22 @@ def sensitivity(plan: Plan) -> int:
     return replaced * plan.study.max_sites_per_person
 
 
-def shortened(guess: Guess, clip: Clip) -> FloatArray:
-    """How much of its square each clipped point keeps. Shape: (N,)."""
-    return np.minimum(1.0, clip.radius / S / np.maximum(guess.lengths, 1e-300)) ** 2
+def shortened(guess: Guess, radius: int) -> FloatArray:
+    """How much of its square a point keeps that is clipped to a radius in grid units. Shape: (N,)."""
+    return np.asarray(np.minimum(1.0, radius / S / np.maximum(guess.lengths, 1e-300)) ** 2)
 
 
 def seen(assumed: Assumed, kept: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Variances of the clipped points along each i, and gaps to each j. Shape: (m,), (r, m, g)."""
     own = (kept[:, None] * assumed.squares).mean(axis=0)
     other = (kept[:, None] * assumed.squares_beyond).mean(axis=0)
-    return own, assumed.opened(own[:, None] - other)
+    return own, assumed.opened(own[:, None] - other, kept)
 
 
-def turned(plan: Plan, assumed: Assumed, clip: Clip, share: float, *, flat: bool = False) -> Error:
-    """The error of the leading directions of a matrix at that share: symmetric noise over gaps."""
-    kept = shortened(assumed.guess, clip)
+def turned(plan: Plan, assumed: Assumed, radius: int, micro_rho: int, *, flat: bool = False) -> Error:
+    """The error of a matrix's leading directions: symmetric noise over gaps. `radius` in grid units."""
+    kept = shortened(assumed.guess, radius)
     _, gaps = seen(assumed, kept)
-    noise = entry_noise(plan, price(plan, share)) * (clip.radius / S) ** 2 / assumed.records
+    noise = entry_noise(plan, micro_rho) * (radius / S) ** 2 / assumed.records
     noise *= loudness(plan, flat=flat) / loudness(plan)
     return error(noise**2 / gaps**2 + bent(assumed, kept, gaps), assumed.beyond.counts)

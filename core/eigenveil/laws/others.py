@@ -15,25 +15,28 @@ from eigenveil.algorithms.parts import COUNT_SHARE, mu, part, price
 from eigenveil.algorithms.private_oja import gradient_radius, radius_parts
 from eigenveil.algorithms.rates import CANDIDATES
 from eigenveil.algorithms.single_pass import records_needed
-from eigenveil.asks import S
+from eigenveil.asks import Gram, S
 from eigenveil.ints import FloatArray
 from eigenveil.laws.assumed import Assumed, bent
 from eigenveil.laws.guess import Guess
 from eigenveil.laws.imagined import imagine, located
-from eigenveil.laws.matrix import seen, sensitivity, shortened
+from eigenveil.laws.matrix import seen, sensitivity, shortened, turned
 from eigenveil.laws.power import Pulls
 from eigenveil.laws.turns import NOISE, Error, error
 from eigenveil.plan import Plan
+from eigenveil.query import Priced
 
 NONE = 1e-12  # an eigenvalue of this part of another is none at all
 NEAR = 1e-5  # and of this, too large for subsamples to agree
 
 
 def adaptive_cov(plan: Plan, guess: Guess) -> Error:
-    """The noise of the matrix that it comes to on the assumed records; what its threshold bends is left out."""
-    estimate = imagine(plan, run_adaptive(plan), guess.lengths * S)
+    """The matrix it comes to on the assumed records, whichever of the two methods it takes."""
+    asked: list[Priced] = []
+    imagine(plan, run_adaptive(plan), guess.lengths * S, asked)
+    radius, micro_rho = [(one.ask.radius, one.micro_rho) for one in asked if isinstance(one.ask, Gram)][-1]
     assumed = Assumed(guess=guess, k=plan.study.components, records=float(plan.study.expected_records))
-    return error(estimate.noise_scale**2 / 2 / assumed.gaps**2, assumed.beyond.counts)
+    return turned(plan, assumed, radius, micro_rho)
 
 
 def em_cov(plan: Plan, guess: Guess) -> Error:
@@ -41,7 +44,7 @@ def em_cov(plan: Plan, guess: Guess) -> Error:
     start, k, d = located(plan, guess), plan.study.components, plan.study.dimension
     clip = imagine(plan, clip_radius(plan, start, math.sqrt(d) * k / 4), guess.lengths * S)
     assumed = Assumed(guess=guess, k=k, records=start.records)
-    kept = shortened(guess, clip)
+    kept = shortened(guess, clip.radius)
     _, gaps = seen(assumed, kept)
     epsilon = mu(price(plan, clip.left / 2)) / max(1, min(k, d - 1))
     moved = sensitivity(plan) * (clip.radius / S) ** 2

@@ -1,7 +1,7 @@
-"""The error of the iterative family (`dp-pca`, `noisy-power`), as `matrix` gives it for the covariance family.
+"""The error of the iterative family, dp-pca and noisy-power, as `matrix` gives it for the covariance family.
 
-A round carries the lean of direction i towards j over by a factor rho < 1 and adds fresh noise to it. What is left
-of the public starting directions fades by rho a round. dp-pca averages its tail, and leans with it.
+A round carries the lean of direction i towards j over by a factor rho < 1 and adds fresh noise to it. What is
+left of the public starting directions fades by rho a round. dp-pca averages its tail, and leans with it.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from eigenveil.laws.matrix import seen, sensitivity, shortened
 from eigenveil.laws.turns import Error, error
 from eigenveil.plan import Plan
 
-# Beyond first order, fitted to about 100 simulations: several directions at once are 8 % worse, and rounds whose
-# own leans are long no longer build on each other, the less so the more directions there are.
+# Beyond first order, fitted to about 100 simulations: several directions at once are 8 % worse, and rounds
+# whose own leans are long no longer build on each other, the less so the more directions there are.
 SEVERAL = 1.08
 
 
 class Pulls:
     """The gradients of the assumed records along the first m directions, and how a radius clips them.
 
-    A gradient is x a^T - C with a_i = x_i / sqrt(lambda_i), and C has sqrt(lambda_i) v_i in column i (0 without
-    pull); not `scaled`, a_i = x_i.
+    A gradient is x a^T - C with a_i = x_i / sqrt(lambda_i), and C has sqrt(lambda_i) v_i in column i (0
+    without pull); not `scaled`, a_i = x_i.
     """
 
     def __init__(self, assumed: Assumed, m: int, *, pulled: bool, scaled: bool = True) -> None:
@@ -67,7 +67,7 @@ class Pulls:
         lengths = assumed.guess.lengths**2
         answered = (kept * (kept < 1) / self.norms**2)[:, None] * x
         answered = answered * (lengths[:, None] / self._scales - 2 * self.pulled)
-        gaps = assumed.opened(own[:, None] - other + answered.T @ y / len(x))
+        gaps = assumed.opened(own[:, None] - other + answered.T @ y / len(x), kept)
         return own, np.minimum(gaps, own[:, None])
 
 
@@ -101,10 +101,11 @@ def dp_pca(plan: Plan, guess: Guess) -> Error:
 def tail(
     leans: list[FloatArray], ratios: list[FloatArray], before: int, rounds: int
 ) -> tuple[FloatArray, FloatArray]:
-    """Variance of a lean averaged over the last `rounds` rounds, after `before` others, and the square of what is
-    left of one that it started with.
+    """Variance of a lean averaged over the last `rounds` rounds, after `before` others, and the square of
+    what is left of one that it started with.
 
-    Shape: leans (a round's fresh variance) and ratios (r, m, g), of the rounds before and of the averaged ones.
+    Shape: leans (a round's fresh variance) and ratios (r, m, g), of the rounds before and of the averaged
+    ones.
     """
     first, rho = ratios
     carried, gone = first ** (2 * before), rho**rounds
@@ -119,7 +120,7 @@ def noisy_power(plan: Plan, guess: Guess) -> Error:
     start = located(plan, guess)
     clip = imagine(plan, clip_radius(plan, start, loudness(plan)), guess.lengths * S)
     assumed = Assumed(guess=guess, k=plan.study.components, records=start.records)
-    kept = shortened(guess, clip)
+    kept = shortened(guess, clip.radius)
     own, gaps = seen(assumed, kept)
     gaps = np.minimum(gaps, own[:, None])
     rho = 1 - gaps / own[:, None]

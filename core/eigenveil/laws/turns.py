@@ -1,7 +1,7 @@
 """How far a subspace turns when each of its directions leans towards each direction outside at random.
 
-To first order the sine of the largest principal angle is the norm of the k-by-(d - k) matrix of leanings, whose
-entries are about normal, each with a variance of its own. Its law is read off a few matrices of public
+To first order the sine of the largest principal angle is the norm of the k-by-(d - k) matrix of leanings,
+whose entries are about normal, each with a variance of its own. Its law is read off a few matrices of public
 numbers: the largest leanings one by one, all others by their sum.
 """
 
@@ -66,8 +66,8 @@ NOISE = Error(low=1.0, median=1.0, high=1.0, raw=float("inf"))
 def error(variances: FloatArray, counts: FloatArray, started: FloatArray | None = None) -> Error:
     """The error that leans of these variances give.
 
-    `started` are squares of what is left of a start in directions that are no better than random ones: its lean
-    from i to j is a quotient of two normal numbers, of which the lower one is common to all j.
+    `started` are squares of what is left of a start in directions that are no better than random ones: its
+    lean from i to j is a quotient of two normal numbers, of which the lower one is common to all j.
 
     Shape: variances and started (DRAWS or 1, m, g), counts (g,).
     """

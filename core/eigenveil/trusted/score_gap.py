@@ -15,7 +15,7 @@ from eigenveil.noise import Block, NoiseSource, NoiseSpec
 from eigenveil.query import Law, Query
 from eigenveil.study import Study
 from eigenveil.trusted.outcome import Outcome
-from eigenveil.trusted.votes import SLACK, changed_votes, scale_of
+from eigenveil.trusted.votes import SLACK, scale_of
 
 DRAWS = 8  # at once; one of them nearly always lies within the support
 
@@ -67,7 +67,7 @@ def release(query: Query, ask: SpanGap, total: IntArray, study: Study, noise: No
         raise RequestError(Code.BAD_STUDY, "a lead is tested at a delta of its own; state delta > 0")
     if total.size not in (0, ask.length):
         raise InternalError(Code.BUG, "the lead among all records cannot be read off several sites' answers")
-    changed = changed_votes(study)
+    changed = ask.swing(study.neighbours) * study.max_sites_per_person
     scale = scale_of(changed, query.micro_rho)
     bound = reach(scale, changed, query.atto_delta / ATTO)
     margin = int(total[0]) - int(total[1]) - changed if total.size else 0

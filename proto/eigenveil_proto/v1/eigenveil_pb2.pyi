@@ -249,6 +249,7 @@ class Query(_message.Message):
     RANK_VOTES_FIELD_NUMBER: _builtins.int
     SPAN_GAP_FIELD_NUMBER: _builtins.int
     PREIMAGE_FIELD_NUMBER: _builtins.int
+    SUBSPACE_FIELD_NUMBER: _builtins.int
     ATTO_DELTA_FIELD_NUMBER: _builtins.int
     LAW_FIELD_NUMBER: _builtins.int
     plan_digest: _builtins.bytes
@@ -299,6 +300,8 @@ class Query(_message.Message):
     def span_gap(self) -> Global___SpanGap: ...
     @_builtins.property
     def preimage(self) -> Global___Preimage: ...
+    @_builtins.property
+    def subspace(self) -> Global___Subspace: ...
     def __init__(
         self,
         *,
@@ -325,14 +328,15 @@ class Query(_message.Message):
         rank_votes: Global___RankVotes | None = ...,
         span_gap: Global___SpanGap | None = ...,
         preimage: Global___Preimage | None = ...,
+        subspace: Global___Subspace | None = ...,
         atto_delta: _builtins.int = ...,
         law: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "block_ranks", b"block_ranks", "boxed", b"boxed", "cell_votes", b"cell_votes", "clipped_sum", b"clipped_sum", "coordinates", b"coordinates", "count", b"count", "eigenvectors", b"eigenvectors", "energy", b"energy", "gradient", b"gradient", "gradient_norms", b"gradient_norms", "gram", b"gram", "preimage", b"preimage", "radius_search", b"radius_search", "rank_votes", b"rank_votes", "row_norms", b"row_norms", "slot", b"slot", "span_gap", b"span_gap", "span_votes", b"span_votes", "spectrum", b"spectrum", "votes", b"votes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "block_ranks", b"block_ranks", "boxed", b"boxed", "cell_votes", b"cell_votes", "clipped_sum", b"clipped_sum", "coordinates", b"coordinates", "count", b"count", "eigenvectors", b"eigenvectors", "energy", b"energy", "gradient", b"gradient", "gradient_norms", b"gradient_norms", "gram", b"gram", "preimage", b"preimage", "radius_search", b"radius_search", "rank_votes", b"rank_votes", "row_norms", b"row_norms", "slot", b"slot", "span_gap", b"span_gap", "span_votes", b"span_votes", "spectrum", b"spectrum", "subspace", b"subspace", "votes", b"votes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "atto_delta", b"atto_delta", "block_ranks", b"block_ranks", "boxed", b"boxed", "cell_votes", b"cell_votes", "clipped_sum", b"clipped_sum", "coordinates", b"coordinates", "count", b"count", "eigenvectors", b"eigenvectors", "energy", b"energy", "gradient", b"gradient", "gradient_norms", b"gradient_norms", "gram", b"gram", "law", b"law", "micro_rho", b"micro_rho", "plan_digest", b"plan_digest", "preimage", b"preimage", "radius_search", b"radius_search", "rank_votes", b"rank_votes", "round", b"round", "row_norms", b"row_norms", "slot", b"slot", "span_gap", b"span_gap", "span_votes", b"span_votes", "spectrum", b"spectrum", "votes", b"votes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "atto_delta", b"atto_delta", "block_ranks", b"block_ranks", "boxed", b"boxed", "cell_votes", b"cell_votes", "clipped_sum", b"clipped_sum", "coordinates", b"coordinates", "count", b"count", "eigenvectors", b"eigenvectors", "energy", b"energy", "gradient", b"gradient", "gradient_norms", b"gradient_norms", "gram", b"gram", "law", b"law", "micro_rho", b"micro_rho", "plan_digest", b"plan_digest", "preimage", b"preimage", "radius_search", b"radius_search", "rank_votes", b"rank_votes", "round", b"round", "row_norms", b"row_norms", "slot", b"slot", "span_gap", b"span_gap", "span_votes", b"span_votes", "spectrum", b"spectrum", "subspace", b"subspace", "votes", b"votes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_ask: _TypeAlias = _typing.Literal["count", "row_norms", "clipped_sum", "energy", "gram", "gradient_norms", "gradient", "votes", "coordinates", "boxed", "slot", "spectrum", "eigenvectors", "radius_search", "block_ranks", "span_votes", "cell_votes", "rank_votes", "span_gap", "preimage"]  # noqa: Y015
+    _WhichOneofReturnType_ask: _TypeAlias = _typing.Literal["count", "row_norms", "clipped_sum", "energy", "gram", "gradient_norms", "gradient", "votes", "coordinates", "boxed", "slot", "spectrum", "eigenvectors", "radius_search", "block_ranks", "span_votes", "cell_votes", "rank_votes", "span_gap", "preimage", "subspace"]  # noqa: Y015
     _WhichOneofArgType_ask: _TypeAlias = _typing.Literal["ask", b"ask"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_ask) -> _WhichOneofReturnType_ask | None: ...
 
@@ -496,6 +500,40 @@ class Spectrum(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Spectrum: _TypeAlias = Spectrum  # noqa: Y015
+
+@_typing.final
+class Subspace(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CENTRE_FIELD_NUMBER: _builtins.int
+    RADIUS_FIELD_NUMBER: _builtins.int
+    RECORDS_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    MECHANISM_FIELD_NUMBER: _builtins.int
+    centre: _builtins.bytes
+    radius: _builtins.int
+    records: _builtins.int
+    """public upper bound on the records in the sum"""
+    count: _builtins.int
+    """how many directions"""
+    mechanism: _builtins.str
+    """smooth-gaussian | smooth-cauchy | propose-test-release"""
+    def __init__(
+        self,
+        *,
+        centre: _builtins.bytes = ...,
+        radius: _builtins.int = ...,
+        records: _builtins.int = ...,
+        count: _builtins.int = ...,
+        mechanism: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["centre", b"centre", "count", b"count", "mechanism", b"mechanism", "radius", b"radius", "records", b"records"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Subspace: _TypeAlias = Subspace  # noqa: Y015
 
 @_typing.final
 class Eigenvectors(_message.Message):
@@ -872,21 +910,35 @@ Global___Cells: _TypeAlias = Cells  # noqa: Y015
 
 @_typing.final
 class Pool(_message.Message):
+    """The records of a site of which every span is looked at."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CENTRE_FIELD_NUMBER: _builtins.int
     RANK_FIELD_NUMBER: _builtins.int
+    MOST_FIELD_NUMBER: _builtins.int
+    CUT_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
     centre: _builtins.bytes
     rank: _builtins.int
+    most: _builtins.int
+    """records; of more, those that come first by their hash"""
+    cut: _builtins.bool
+    """whether there may be more"""
+    key: _builtins.bytes
+    """four integers"""
     def __init__(
         self,
         *,
         centre: _builtins.bytes = ...,
         rank: _builtins.int = ...,
+        most: _builtins.int = ...,
+        cut: _builtins.bool = ...,
+        key: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["centre", b"centre", "rank", b"rank"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["centre", b"centre", "cut", b"cut", "key", b"key", "most", b"most", "rank", b"rank"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

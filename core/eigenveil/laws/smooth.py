@@ -1,0 +1,57 @@
+"""The error of the smooth sensitivity family: noise on the leading directions, as loud as the gap allows."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from eigenveil.accounting import ATTO, MICRO, micro_rho_for
+from eigenveil.algorithms.matrices import clip_radius
+from eigenveil.algorithms.parts import mu, price
+from eigenveil.algorithms.smooth import VARIANCES, spread_at
+from eigenveil.asks import S
+from eigenveil.laws.assumed import Assumed, bent
+from eigenveil.laws.guess import Guess
+from eigenveil.laws.imagined import imagine, located
+from eigenveil.laws.matrix import seen, shortened
+from eigenveil.laws.turns import NOISE, Error, error
+from eigenveil.plan import Plan
+from eigenveil.study import Algorithm, Neighbours
+
+TEST_SHARE = 0.2  # of epsilon, for the gap's bound [P21]
+
+
+def smooth(plan: Plan, guess: Guess) -> Error:
+    """Every entry of the directions gets noise of the same size."""
+    start, k = located(plan, guess), plan.study.components
+    clip = imagine(plan, clip_radius(plan, start, 1.0), guess.lengths * S)
+    assumed = Assumed(guess=guess, k=k, records=start.records)
+    kept = shortened(guess, clip.radius)
+    _, gaps = seen(assumed, kept)
+    if not gaps.size:
+        return error(gaps, assumed.beyond.counts)  # k = d
+    weight = plan.study.max_sites_per_person * (clip.radius / S) ** 2
+    gap = float(np.median(gaps[:, -1, 0])) * start.records / weight
+    paid = price(plan, clip.left - VARIANCES)
+    if plan.algorithm is Algorithm.PROPOSE_TEST_RELEASE:
+        spread = _tested(plan, gap, paid)
+    else:
+        spread = spread_at(plan, gap, paid)
+    if plan.algorithm is Algorithm.SMOOTH_CAUCHY:
+        # The length of N Cauchy numbers is about N of them, and not sqrt(N).
+        spread *= k * math.sqrt(plan.study.dimension)
+    if not math.isfinite(spread):
+        return NOISE
+    return error(spread**2 + bent(assumed, kept, gaps), assumed.beyond.counts)
+
+
+def _tested(plan: Plan, gap: float, micro_rho: int) -> float:
+    """Sd of the noise after a test of the gap; infinite where the test is likely to fail."""
+    step = 1 if plan.study.neighbours is Neighbours.ADD_REMOVE else 2
+    epsilon, delta = mu(micro_rho), plan.atto_delta / ATTO
+    least = gap - step * math.log(2 / max(delta, 1e-300)) / (TEST_SHARE * epsilon)
+    if least - step - 1 <= 0.5:
+        return math.inf
+    rho = micro_rho_for((1 - TEST_SHARE) * epsilon, delta / 2) / MICRO
+    return step / (2 * (least - 1 - step)) / math.sqrt(2 * rho)

@@ -1,0 +1,192 @@
+"""`eigenveil compare` on a file: one table, the least error first, whatever happens to single algorithms."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pytest
+
+from eigenveil.algorithms import ALGORITHMS
+from eigenveil.study import Algorithm
+from eigenveil.study_toml import parse_study
+from eigenveil_client import compare_runs
+from eigenveil_client.compare_rows import Row, ordered
+from eigenveil_client.compare_studies import one_study, toml_text, total_cost
+from eigenveil_client.compare_text import seconds_text, sine_text, size_text
+from tests.client.commands import eigenveil
+from tests.support import a_column, a_study
+
+STUDY = """
+name = "compared"
+components = 2
+[privacy]
+epsilon = 4.0
+delta = 1e-6
+[records]
+expected_records = 800
+[federation]
+sites = ["north", "south"]
+"""
+NAMES = ("a", "b", "c", "d", "e")
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    """A study of five columns and two sites."""
+    path = tmp_path / "study.toml"
+    columns = [f'[[columns]]\nname = "{name}"\nunit = "mm"\nlower = -9\nupper = 9' for name in NAMES]
+    path.write_text("\n".join([STUDY, *columns]))
+    return path
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """800 records."""
+    values = np.random.default_rng(3).normal(size=(800, 5)) * [3.0, 2.0, 0.5, 0.3, 0.2]
+    path = tmp_path / "records.csv"
+    pacsv.write_csv(pa.table({name: values[:, i] for i, name in enumerate(NAMES)}), path)
+    return path
+
+
+def told(capfd: Capture, *arguments: object) -> tuple[int, Any]:
+    """Exit code and JSON answer."""
+    code = eigenveil(["compare", *map(str, arguments), "--json"])
+    return code, json.loads(capfd.readouterr().out.strip().splitlines()[-1])
+
+
+def test_all_that_apply_side_by_side(study: Path, data: Path, tmp_path: Path, capfd: Capture) -> None:
+    out = tmp_path / "table.csv"
+    code, value = told(capfd, study, "--data", data, "--seed", 1, "--out", out)
+    assert (code, value["complete"]) == (0, True)
+    rows = {row["algorithm"]: row for row in value["rows"]}
+    assert set(rows) == {one.value for one in ALGORITHMS} | {"oja"}
+    sines = [row["sin_angle"] for row in value["rows"] if row["sin_angle"] is not None]
+    assert sines == sorted(sines)
+    gauss = rows["gauss-cov"]
+    assert gauss["sin_angle"] < 0.1
+    assert gauss["frobenius"] < 0.3
+    assert (gauss["rounds"], gauss["private"], gauss["trusted"]) == (7, True, False)
+    assert gauss["bytes_per_site"] > 8 * 15
+    assert rows["oja"]["private"] is False
+    assert rows["oja"]["epsilon"] is None
+    for row in value["rows"]:
+        assert row["outcome"] or row["sin_angle"] is not None, row
+    with out.open() as file:
+        assert [row["algorithm"] for row in csv.DictReader(file)] == [r["algorithm"] for r in value["rows"]]
+
+
+def test_a_seed_makes_it_reproducible_and_repeats_have_a_median(
+    study: Path, data: Path, capfd: Capture
+) -> None:
+    wanted = ["--algorithms", "gauss-cov,dp-pca", "--seed", 5, "--repeat", 3]
+    found = [told(capfd, study, "--data", data, *wanted)[1]["rows"] for _ in range(2)]
+    for one, two in zip(*found, strict=True):
+        assert one["sin_angle"] == two["sin_angle"]
+        assert one["sin_least"] <= one["sin_angle"] <= one["sin_most"]
+        assert one["repeats"] == 3
+        assert one["sin_least"] < one["sin_most"]
+
+
+def test_for_people(study: Path, data: Path, capfd: Capture) -> None:
+    wanted = ["--algorithms", "gauss-cov,oja,private-oja-shuffled"]
+    assert eigenveil(["compare", str(study), "--data", str(data), *wanted]) == 0
+    shown = capfd.readouterr()
+    warned = " ".join(shown.err.split())
+    assert "NOT PRIVATE, for you only" in warned
+    assert "1 of 2: gauss-cov" in warned
+    assert "oja (NOT PRIVATE)" in shown.out
+    assert "private-oja-shuffled: private-oja-shuffled runs at one site only" in " ".join(shown.out.split())
+
+
+def test_sites_may_be_another_number(study: Path, data: Path, capfd: Capture) -> None:
+    wanted = ["--algorithms", "gauss-cov", "--seed", 1]
+    one, four = (told(capfd, study, "--data", data, *wanted, "--sites", n)[1]["rows"][0] for n in (1, 4))
+    assert one["sin_angle"] == four["sin_angle"]
+
+
+def test_ctrl_c_shows_what_had_ended(
+    study: Path, data: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = compare_runs.measured
+
+    def interrupted(one: compare_runs.Bench, prediction: Any) -> Row:
+        if prediction.algorithm is Algorithm.DP_PCA:
+            raise KeyboardInterrupt
+        return ran(one, prediction)
+
+    monkeypatch.setattr(compare_runs, "measured", interrupted)
+    code, value = told(capfd, study, "--data", data, "--algorithms", "gauss-cov,dp-pca,oja")
+    assert (code, value["complete"]) == (130, False)
+    assert [row["algorithm"] for row in value["rows"]] == ["gauss-cov"]
+
+
+@pytest.mark.parametrize(
+    ("extra", "code", "message"),
+    [
+        (["--algorithms", "gauss-cov,best"], 2, "'best' is unknown; there are: gauss-cov"),
+        (["--algorithms", "private-oja-shuffled"], 2, "none of these algorithms can run this study"),
+        (["--federation", "--seed", "1"], 2, "are for simulations"),
+        (["--federation", "--algorithms", "oja"], 2, "'oja' is unknown"),
+    ],
+)
+def test_refusals(extra: list[str], code: int, message: str, study: Path, data: Path, capfd: Capture) -> None:
+    got, value = told(capfd, study, "--data", data, *extra)
+    assert (got, message in value["message"]) == (code, True), value
+
+
+def test_records_or_a_federation_are_needed(study: Path, capfd: Capture) -> None:
+    code, value = told(capfd, study)
+    assert (code, "give --data FILE, or --federation" in value["message"]) == (2, True)
+
+
+def test_a_study_file_says_the_same_again() -> None:
+    name = 'x "y" \\ \x7f \t\u00e9\U0001f600'
+    study = a_study(
+        columns=(a_column(name, -1e-7, 1e16, fill=0.5), a_column("plain")),
+        purpose="two\nlines",
+        radius=0.7,
+        person_column="who",
+    )
+    assert parse_study(toml_text(study)) == study
+    assert parse_study(toml_text(a_study())) == a_study()
+
+
+def test_each_study_has_a_name_of_its_own() -> None:
+    long = a_study(name="n" * 63)
+    names = {one_study(long, algorithm).name for algorithm in ALGORITHMS}
+    assert len(names) == len(ALGORITHMS)
+    assert max(map(len, names)) == 63
+
+
+def test_together_they_cost_the_sum() -> None:
+    study = a_study()
+    one = total_cost(study, [Algorithm.GAUSS_COV])
+    both = total_cost(study, [Algorithm.GAUSS_COV, Algorithm.DP_PCA])
+    assert both.micro_rho == 2 * one.micro_rho
+
+
+def test_order_and_short_texts() -> None:
+    rows = [
+        Row(algorithm="refused", outcome="why"),
+        Row(algorithm="silent", seconds=1.0),
+        Row(algorithm="worse", seconds=1.0, sin_angle=0.5),
+        Row(algorithm="better", seconds=1.0, sin_angle=0.1),
+    ]
+    assert [row.algorithm for row in ordered(rows)] == ["better", "worse", "silent", "refused"]
+    assert [size_text(n) for n in (0, 999, 5168, 164_968, 2_000_000)] == [
+        "0 B",
+        "999 B",
+        "5.2 kB",
+        "165 kB",
+        "2.0 MB",
+    ]
+    assert [seconds_text(s) for s in (0.017, 1.26, 61, 180)] == ["17 ms", "1.3 s", "61 s", "3 min"]
+    assert [sine_text(s) for s in (0.00423, 0.3051, 0.999)] == ["0.0042", "0.31", "1"]

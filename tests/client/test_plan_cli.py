@@ -1,0 +1,133 @@
+"""`eigenveil plan`: a table, a recommendation, and clear refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pytest
+
+from eigenveil.algorithms import ALGORITHMS
+from tests.client.commands import eigenveil
+
+STUDY = """
+name = "planned"
+components = 2
+[privacy]
+epsilon = 2.0
+delta = 1e-6
+[records]
+expected_records = 4000
+[federation]
+sites = ["north", "south"]
+"""
+NAMES = tuple(f"x{i}" for i in range(10))
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    """A study of ten columns that leaves the choice open."""
+    path = tmp_path / "study.toml"
+    columns = [f'[[columns]]\nname = "{name}"\nunit = "mm"\nlower = -9\nupper = 9' for name in NAMES]
+    path.write_text("\n".join([STUDY, *columns]))
+    return path
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> Path:
+    """500 public records with two strong directions."""
+    values = np.random.default_rng(3).normal(size=(500, 10)) * np.r_[3.0, 2.0, np.full(8, 0.3)]
+    path = tmp_path / "public.csv"
+    pacsv.write_csv(pa.table({name: values[:, i] for i, name in enumerate(NAMES)}), path)
+    return path
+
+
+def told(capfd: Capture, *arguments: object) -> tuple[int, Any]:
+    """Exit code and JSON answer."""
+    code = eigenveil(["plan", *map(str, arguments), "--json"])
+    return code, json.loads(capfd.readouterr().out.strip().splitlines()[-1])
+
+
+def test_every_algorithm_is_there_with_its_cost_or_its_refusal(study: Path, capfd: Capture) -> None:
+    code, value = told(capfd, study)
+    assert code == 0
+    assert {row["algorithm"] for row in value["algorithms"]} == {one.value for one in ALGORITHMS}
+    for row in value["algorithms"]:
+        known = (row["rounds"], row["bytes_per_site"], row["seconds"])
+        assert (None in known) is (row["refused"] is not None), row
+    gauss = next(row for row in value["algorithms"] if row["algorithm"] == "gauss-cov")
+    assert 0 < gauss["sin_angle_10"] < gauss["sin_angle"] < gauss["sin_angle_90"] <= 1
+    assert value["recommended"] in ("gauss-cov", "dp-pca")
+    assert value["spectrum"]["source"] == "the default spectrum"
+
+
+def test_a_sample_and_a_spectrum_change_what_is_predicted(study: Path, sample: Path, capfd: Capture) -> None:
+    found = []
+    for extra in ([], ["--sample", sample], ["--spectrum", "9,4,0.09"]):
+        code, value = told(capfd, study, *extra)
+        assert code == 0
+        row = next(row for row in value["algorithms"] if row["algorithm"] == "gauss-cov")
+        found.append(row["sin_angle"])
+    default, sampled, stated = found
+    assert sampled == pytest.approx(stated, rel=0.2)
+    assert default > 2 * stated
+
+
+def test_for_people(study: Path, capfd: Capture) -> None:
+    assert eigenveil(["plan", str(study)]) == 0
+    out = " ".join(capfd.readouterr().out.split())
+    for text in (
+        "planned: 2 of 10 columns",
+        "-> gauss-cov",
+        "dp-pca",
+        "Recommended: gauss-cov: its predicted",
+    ):
+        assert text in out
+
+
+def test_noise_is_said_aloud_with_what_would_do(study: Path, capfd: Capture) -> None:
+    study.write_text(study.read_text().replace("expected_records = 4000", "expected_records = 60"))
+    assert eigenveil(["plan", str(study)]) == 0
+    out = " ".join(capfd.readouterr().out.split())
+    assert "warning: the answer would be mostly noise on this spectrum; about" in out
+    assert "or an epsilon of" in out
+    assert "or fewer components" in out
+
+
+def test_no_gap_makes_it_rough(study: Path, capfd: Capture) -> None:
+    _, value = told(capfd, study, "--spectrum", "5,1")
+    assert "hardly told from the next one" in value["warnings"][-1]
+    _, value = told(capfd, study, "--spectrum", "5,3,1")
+    assert value["warnings"] == []
+
+
+def test_what_does_not_apply_says_why(study: Path, capfd: Capture) -> None:
+    study.write_text(study.read_text().replace("delta = 1e-6", "delta = 0.0"))
+    _, value = told(capfd, study)
+    refused = {row["algorithm"]: row["refused"] for row in value["algorithms"]}
+    assert "cannot promise delta = 0" in refused["dp-pca"]
+    assert refused["gauss-cov"] is None
+    assert value["recommended"] == "gauss-cov"
+
+
+@pytest.mark.parametrize(
+    ("extra", "code", "message"),
+    [
+        (["--spectrum", "1,2"], 2, "the largest first"),
+        (["--spectrum", "many"], 2, "write numbers, largest first"),
+        (["--spectrum", ",".join(["1"] * 11)], 2, "1 to 10 numbers"),
+        (["--sample", "SAMPLE", "--spectrum", "2,1"], 2, "not both"),
+        (["--sample", "nowhere.csv"], 3, "nowhere.csv"),
+    ],
+)
+def test_refusals(
+    extra: list[str], code: int, message: str, study: Path, sample: Path, capfd: Capture
+) -> None:
+    got, value = told(capfd, study, *[str(sample) if one == "SAMPLE" else one for one in extra])
+    assert (got, message in value["message"]) == (code, True), value

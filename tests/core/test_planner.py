@@ -1,0 +1,140 @@
+"""What `auto` means, and what a study is told before it asks anything."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from eigenveil.laws import predicted
+from eigenveil.laws.guess import default_guess, stated_guess
+from eigenveil.planner import CANDIDATES, USABLE, better, choose, doubts, remedies
+from eigenveil.prediction import Prediction, predict, predict_all
+from eigenveil.recommendation import recommend
+from eigenveil.study import Algorithm, Federation, Neighbours, Study, Trust
+from tests.support import a_study
+
+
+def an_auto(d: int = 30, **changes: Any) -> Study:
+    """A study that leaves the choice open."""
+    return a_study(d, algorithm=Algorithm.AUTO, **changes)
+
+
+@pytest.mark.parametrize("d", [1, 2, 8, 30, 100, 300, 2000])
+@pytest.mark.parametrize("neighbours", list(Neighbours))
+@pytest.mark.parametrize("radius", [None, 0.8, 1.0])
+def test_auto_is_always_one_of_the_two(d: int, neighbours: Neighbours, radius: float | None) -> None:
+    for k in {1, min(d, 5), min(d, 60)}:
+        study = an_auto(d, components=k, neighbours=neighbours, radius=radius, expected_records=3000)
+        assert choose(study) in CANDIDATES
+        assert choose(study) is choose(replace(study))
+        assert choose(replace(study, delta=0.0)) is Algorithm.GAUSS_COV
+
+
+def test_a_named_algorithm_stays() -> None:
+    for algorithm in (Algorithm.DP_PCA, Algorithm.EM_COV):
+        assert choose(replace(an_auto(), algorithm=algorithm)) is algorithm
+
+
+def test_the_choice_does_not_look_at_names_or_bounds() -> None:
+    study = an_auto(50, expected_records=4000)
+    columns = tuple(replace(one, name=f"{one.name}-x", lower=-7.0, upper=9000.0) for one in study.columns)
+    assert choose(replace(study, columns=columns, name="other")) is choose(study)
+
+
+def test_steep_spectra_mean_the_matrix_and_flat_ones_gradients() -> None:
+    study = an_auto(40, expected_records=5000)
+    steep = stated_guess([20.0, 5.0, 1.0, 0.2], 40, 1)  # tr / lambda_1 = 1.7, as in clinical tables
+    flat = stated_guess([2.5, 1.0], 40, 1)  # 17
+    assert (steep.flatness < 2, flat.flatness > 16) == (True, True)
+    assert better(study, steep) is Algorithm.GAUSS_COV
+    assert better(study, flat) is Algorithm.DP_PCA
+
+
+def test_a_matrix_too_wide_to_send_is_not_chosen() -> None:
+    assert choose(an_auto(1001, expected_records=10**6)) is Algorithm.DP_PCA
+
+
+@pytest.mark.parametrize(("d", "n", "epsilon"), [(100, 100, 0.5), (30, 300, 0.3), (1500, 500, 1.0)])
+def test_a_hopeless_study_is_told_what_would_do(d: int, n: int, epsilon: float) -> None:
+    study = an_auto(d, expected_records=n, epsilon=epsilon)
+    (sentence,) = doubts(study)
+    assert "mostly noise" in sentence
+    records, louder = remedies(study, default_guess(d, 1))
+    assert records is not None
+    assert louder is not None
+    assert f"about {records} records or an epsilon of {louder:g}" in sentence
+    assert doubts(replace(study, expected_records=records)) == ()
+    assert doubts(replace(study, epsilon=louder)) == ()
+
+
+def test_remedies_are_not_far_above_what_is_needed() -> None:
+    study, guess = an_auto(expected_records=300, epsilon=0.3), default_guess(30, 1)
+    records, louder = remedies(study, guess)
+    assert records is not None
+    assert louder is not None
+    for better_off in (
+        replace(study, expected_records=round(0.7 * records)),
+        replace(study, epsilon=0.7 * louder),
+    ):
+        error = predicted(replace(better_off, algorithm=Algorithm.GAUSS_COV), guess)
+        assert error is not None
+        assert error.raw > USABLE
+
+
+def test_where_the_budget_is_below_the_smallest_price_records_do_not_help() -> None:
+    (sentence,) = doubts(an_auto(100, expected_records=100, epsilon=0.1))
+    assert "records or" not in sentence
+    assert "; an epsilon of" in sentence
+
+
+def test_a_study_that_will_do_hears_nothing() -> None:
+    assert doubts(an_auto(expected_records=20_000)) == ()
+    assert doubts(an_auto(expected_records=20_000, components=30)) == ()
+
+
+def test_what_does_not_apply_says_why() -> None:
+    pure = {one.algorithm: one for one in predict_all(an_auto(delta=0.0), default_guess(30, 1))}
+    assert "cannot promise delta = 0" in (pure[Algorithm.DP_PCA].refused or "")
+    assert pure[Algorithm.GAUSS_COV].refused is None
+    secure = an_auto(trust=Trust.SECURE_AGGREGATION)
+    assert all(one.refused for one in predict_all(secure, default_guess(30, 1)))
+    advice = recommend(secure, default_guess(30, 1), predict_all(secure, default_guess(30, 1)))
+    assert advice.algorithm is None
+
+
+def test_predictions_come_best_first_with_rounds_and_bytes() -> None:
+    study = an_auto(12, components=2, expected_records=5000, federation=Federation(sites=("a", "b")))
+    found = predict_all(study, default_guess(12, 2))
+    raw = [one.raw for one in found if one.refused is None]
+    assert raw == sorted(raw)
+    gauss = next(one for one in found if one.algorithm is Algorithm.GAUSS_COV)
+    assert gauss.rounds == 7
+    assert gauss.bytes_per_site is not None
+    assert gauss.bytes_per_site > 8 * 12 * 13 / 2
+    assert gauss.seconds is not None
+    assert 7 * 0.025 < gauss.seconds < 2
+
+
+def test_the_recommendation_follows_the_spectrum_and_warns_of_noise() -> None:
+    study = an_auto(40, expected_records=5000)
+    flat = stated_guess([2.5, 1.0], 40, 1)
+    advice = recommend(study, flat, predict_all(study, flat))
+    assert advice.algorithm is Algorithm.DP_PCA
+    assert "noise on gradients" in advice.reason
+    weak = replace(study, expected_records=300)
+    (warning,) = recommend(weak, flat, predict_all(weak, flat)).warnings
+    assert "mostly noise" in warning
+    assert "records or an epsilon of" in warning
+
+
+def test_a_far_better_algorithm_is_recommended_with_what_it_needs() -> None:
+    study, guess = an_auto(), default_guess(30, 1)
+    plain = predict(study, Algorithm.GAUSS_COV, guess)
+    assert plain.error is not None
+    less = replace(plain.error, median=plain.error.median / 3, raw=plain.raw / 3)
+    trusted = Prediction(algorithm=Algorithm.ADAPTIVE_COV, error=less, rounds=9, bytes_per_site=8, seconds=1)
+    advice = recommend(study, guess, (trusted, plain))
+    assert advice.algorithm is Algorithm.ADAPTIVE_COV
+    assert "needs exact sums at the coordinator" in advice.reason

@@ -1,0 +1,180 @@
+"""Mechanisms that add noise to a sum, each with the pair of data sets that tells most about it.
+
+Sites compute the sums, `mechanism.publishable` releases them; only the noise comes in bulk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from eigenveil.accounting import ATTO, MICRO
+from eigenveil.asks import (
+    Additive,
+    Ask,
+    BlockRanks,
+    Boxed,
+    ClippedSum,
+    Coordinates,
+    Count,
+    Energy,
+    Field,
+    Gradient,
+    GradientNorms,
+    Gram,
+    Part,
+    RowNorms,
+    S,
+    Votes,
+)
+from eigenveil.asks.parts import pass_key
+from eigenveil.asks.subspaces import Blocks
+from eigenveil.grid import GridRows
+from eigenveil.ints import FloatArray, IntArray, frozen
+from eigenveil.mechanism import noise_ahead, publishable
+from eigenveil.noise import NoiseSource, NoiseSpec
+from eigenveil.query import Law, Query
+from eigenveil.site import Site
+from eigenveil.study import Neighbours, Study
+from tests.statistical.audit import Approximate, Attack, Claim, Gaussian, Mechanism
+from tests.support import DIGEST, a_study
+
+LEVEL = 2.0  # the claim: mu = 2 of Gaussian noise, epsilon = 2 of a pure mechanism; both cost rho = 2
+PRICE = int(LEVEL**2 / 2 * MICRO)
+DELTA = 0.01  # large, so that what happens that seldom is seen often enough
+OF_ITS_OWN = int(DELTA * ATTO)
+ADD, REPLACE = Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE
+ZERO = frozen([0, 0])
+
+
+def rows(*records: list[int]) -> GridRows:
+    """Records on the grid. Shape: (n, d)."""
+    return np.array(records, dtype=np.int16)
+
+
+def ask_of(ask: Ask, law: Law = Law.GAUSSIAN, atto_delta: int = 0, round: int = 0) -> Query:
+    """A question at the price of all audits."""
+    return Query(
+        plan_digest=DIGEST, round=round, ask=ask, micro_rho=PRICE, atto_delta=atto_delta, law=law
+    )
+
+
+def study_of(neighbours: Neighbours, d: int = 2) -> Study:
+    """A study of one site."""
+    return a_study(d=d, sites=("north",), neighbours=neighbours)
+
+
+def released(query: Query, total: IntArray, study: Study, noise: NoiseSource, m: int) -> IntArray:
+    """m independent releases of one sum. Shape: (m, integers of a release)."""
+    present = study.federation.sites
+    values = [publishable(query, total, study, noise, present).values for _ in range(m)]
+    return np.concatenate(values).reshape(m, -1)
+
+
+def score(moved: IntArray, change: IntArray, spec: NoiseSpec) -> FloatArray:
+    """The logarithm of the likelihood ratio, up to a constant: nothing tells more.
+
+    Shape: moved (m, length), what was released less the sum without the record; change (length,).
+    """
+    total, start = np.zeros(len(moved)), 0
+    for block in spec.blocks:
+        part = slice(start, start + block.count)
+        y, by = moved[:, part], change[part]
+        if block.law is Law.GAUSSIAN:
+            total += (y @ by.astype(np.float64)) / block.scale**2
+        else:
+            total += (np.abs(y) - np.abs(y - by)).sum(axis=1) / block.scale
+        start += block.count
+    return total
+
+
+def added(query: Query, study: Study, without: IntArray, with_it: IntArray) -> Attack:
+    """Noise on a sum, tested by its likelihood ratio."""
+    spec = noise_ahead(query, study)
+    assert spec is not None
+
+    def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
+        """Shape: (m,) each."""
+        sums = (released(query, total, study, noise, m) for total in (without, with_it))
+        low, high = (score(values - without, with_it - without, spec) for values in sums)
+        return low, high
+
+    return attack
+
+
+def of(
+    name: str,
+    kind: str,
+    ask: Additive,
+    neighbours: Neighbours,
+    data: tuple[GridRows, GridRows],
+    law: Law = Law.GAUSSIAN,
+    sites: int = 1,
+) -> Mechanism:
+    """One question about whole data sets; at `sites` sites the same happens at each."""
+    study = replace(study_of(neighbours, data[0].shape[1]), max_sites_per_person=sites)
+    without, with_it = (Site(part).answer(ask) for part in data)
+    claim: Claim = Gaussian(mu=LEVEL) if law is Law.GAUSSIAN else Approximate(epsilon=LEVEL)
+    attack = added(ask_of(ask, law), study, without, without + sites * (with_it - without))
+    return Mechanism(name=name, kind=kind, claim=claim, attack=attack, tight=0.95)
+
+
+def field_of(d: int, k: int = 1) -> Field:
+    """g(z) = FINE z (z_1, ..., z_k)."""
+    directions = np.zeros((d, k), dtype=np.int64)
+    directions[np.arange(k), np.arange(k)] = 2**20
+    return Field(centre=frozen([0] * d), directions=directions, pull=np.zeros_like(directions), shift=10)
+
+
+def moves(data: GridRows, record: list[int]) -> tuple[GridRows, GridRows]:
+    """Data without a record and with it."""
+    return data, np.concatenate([data, rows(record)])
+
+
+def turns(one: list[int], other: list[int]) -> tuple[GridRows, GridRows]:
+    """A record of three that is replaced."""
+    return rows([5, 6], [-7, 1], one), rows([5, 6], [-7, 1], other)
+
+
+FEW = rows([5, 6], [-7, 1])
+FINE = 2**10
+LAPLACE = Law.LAPLACE
+# A count's noise is so coarse at this price that its law on the integers is no longer nearly mu-GDP (see
+# test_mu_audits), so persons who count are at many sites.
+MANY = 50
+
+SUM = ClippedSum(centre=ZERO, radius=S)
+GRAM = Gram(centre=ZERO, radius=4000)
+NORMS = RowNorms(centre=ZERO, edges=frozen([100, 1000]))
+ENERGY = Energy(centre=ZERO, radius=S)
+GRADIENT = Gradient(field=field_of(2), radius=4001 * 10 * FINE)
+GRADIENTS = Gradient(field=field_of(2, 2), radius=300**2 * FINE)
+GRADIENT_NORMS = GradientNorms(field=field_of(2), edges=frozen([2**40]))
+BOXED = Boxed(field=field_of(2), middles=frozen([5 * FINE, 0]), halves=frozen([3000, 4000]))
+RANKS = BlockRanks(blocks=Blocks(centre=ZERO, rank=1, blocks=3, key=frozen([1, 2, 3, 4])))
+LONG, SHORT = [4000, 0], [500, 0]
+
+ADDITIVE: list[Mechanism] = [
+    of("count", "count", Count(), ADD, moves(FEW, LONG), sites=MANY),
+    of("row-norms", "row-norms", NORMS, ADD, moves(FEW, LONG), sites=MANY),
+    of("row-norms, replaced", "row-norms", NORMS, REPLACE, turns(SHORT, LONG), sites=MANY),
+    of("clipped-sum", "clipped-sum", SUM, ADD, moves(FEW, [S, 0])),
+    of("clipped-sum, replaced", "clipped-sum", SUM, REPLACE, turns([S, 0], [-S, 0])),
+    of("energy", "energy", ENERGY, ADD, moves(FEW, [S, S])),
+    of("gram", "gram", GRAM, ADD, moves(FEW, [2400, 3200])),
+    of("gram, replaced", "gram", GRAM, REPLACE, turns([2400, 3200], [3200, -2400])),
+    of("gram, flat", "gram", replace(GRAM, flat=True), ADD, moves(FEW, LONG)),
+    of("gradient", "gradient", GRADIENT, ADD, moves(FEW, [10, 4000])),
+    of("gradient, replaced", "gradient", GRADIENT, REPLACE, turns([10, 4000], [10, -4000])),
+    of("gradient, k = 2", "gradient", GRADIENTS, ADD, moves(FEW, [0, 300])),
+    of("gradient-norms", "gradient-norms", GRADIENT_NORMS, ADD, moves(FEW, LONG), sites=MANY),
+    of("boxed", "boxed", BOXED, ADD, moves(FEW, [100, 100])),
+    of("boxed, replaced", "boxed", BOXED, REPLACE, turns([1, -100], [100, 100])),
+    of("count, laplace", "count", Count(), ADD, moves(FEW, LONG), LAPLACE),
+    of("row-norms, replaced, laplace", "row-norms", NORMS, REPLACE, turns(SHORT, LONG), LAPLACE),
+    of("clipped-sum, laplace", "clipped-sum", SUM, ADD, moves(FEW, [2896, 2896]), LAPLACE),
+    of("energy, laplace", "energy", ENERGY, ADD, moves(FEW, [S, S]), LAPLACE),
+    of("gram, laplace", "gram", GRAM, ADD, moves(FEW, [2828, 2828]), LAPLACE),
+    of("block-ranks, laplace", "block-ranks", RANKS, ADD, moves(rows([0, 0]), LONG), LAPLACE),
+]
