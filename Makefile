@@ -73,6 +73,10 @@ test: lint ## The gates, then every test that is not marked slow
 test-full: lint ## The gates, then every test
 	$(PYTEST) -n $(JOBS) --ignore=tests/repo
 
+.PHONY: audit
+audit: $(STAMP) ## Attack every mechanism, honest and with planted faults, 200,000 releases a side
+	$(PYTEST) -n $(JOBS) -q tests/statistical
+
 .PHONY: bench
 bench: $(STAMP) ## Run the benchmarks
 	$(BIN)/python benchmarks/run.py

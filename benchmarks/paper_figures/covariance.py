@@ -73,7 +73,7 @@ def unit_ball(radius: float) -> Iterator[None]:
         return math.ceil(radius * S)
 
     with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.object(parts, "_reach", lambda _: Grid(top=radius)))
+        stack.enter_context(mock.patch.object(parts, "_reach", return_value=Grid(top=radius)))
         for name, module in list(sys.modules.items()):
             if name.startswith("eigenveil.algorithms.") and hasattr(module, "public_radius"):
                 stack.enter_context(mock.patch.object(module, "public_radius", bound))

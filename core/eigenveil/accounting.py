@@ -129,6 +129,23 @@ def micro_rho_for(epsilon: float, delta: float) -> int:
     return low
 
 
+@lru_cache(maxsize=256)
+def noise_for(epsilon: float, delta: float) -> float:
+    """How many times its L2 sensitivity Gaussian noise must be to be (epsilon, delta)-DP: 1 / sqrt(2 rho).
+
+    Rounded up by at most 1e-5. Not in micro-rho, of which a small share of a small epsilon may leave none.
+    """
+    _need(0 < epsilon <= MAX_EPSILON, f"epsilon must lie in (0, {MAX_EPSILON:g}], got {epsilon}")
+    _check_delta(delta)
+    low, high = 0.0, epsilon
+    while delta_at(high, epsilon) <= delta:
+        low, high = high, 2 * high
+    while high - low > 1e-5 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if delta_at(middle, epsilon) <= delta else (low, middle)
+    return 1 / math.sqrt(2 * low) * (1 + 2.0**-40)
+
+
 def split(total: int, *shares: float) -> tuple[int, ...]:
     """Divide `total` micro-rho in proportion to `shares`, each part rounded down."""
     whole = sum(shares)

@@ -29,6 +29,7 @@ from eigenveil.asks import (
     Subspace,
     Votes,
 )
+from eigenveil.asks.turned import FRAME
 from eigenveil.ints import IntArray, frozen
 from eigenveil.plan import Plan
 from eigenveil.query import Query
@@ -88,7 +89,7 @@ def _values(ask: Ask, n: int) -> IntArray:
         case Eigenvectors():
             return frozen(VECTOR * np.eye(ask.count, ask.centre.size, dtype=np.int64).reshape(-1))
         case Subspace():
-            leading = VECTOR * np.eye(ask.centre.size, ask.count, dtype=np.int64)
+            leading = FRAME * np.eye(ask.centre.size, ask.count, dtype=np.int64)
             return frozen(np.append(leading.reshape(-1), 1))
         case Spectrum():
             return frozen(n * ask.radius**2 // (4 * ask.released) // (1 + np.arange(ask.released)))

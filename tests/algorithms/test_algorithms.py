@@ -151,7 +151,7 @@ def test_common_scaling_keeps_directions_in_the_columns_units() -> None:
 
 def test_auto_is_the_matrix_for_few_columns_and_gradients_for_many() -> None:
     few = study(30, Algorithm.AUTO, expected_records=100_000)
-    many = study(300, Algorithm.AUTO, expected_records=20_000)
+    many = study(300, Algorithm.AUTO, expected_records=5000)
     wide = study(1500, Algorithm.AUTO, expected_records=500)
     assert choose(few) is Algorithm.GAUSS_COV
     assert choose(many) is Algorithm.DP_PCA

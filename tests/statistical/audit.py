@@ -7,9 +7,9 @@ chooses the event, with the second half it bounds both of its probabilities (Clo
 / 2 each), so what it proves is wrong with probability at most 1 - CONFIDENCE, whatever the mechanism, however
 the event was chosen, and even if both sides were given the same noise.
 
-False-alarm rate, exactly: one audit at 99 % would fail an honest mechanism in up to one run of 100. So `audit`
-alarms only if REPEATS = 3 audits in a row, each of fresh releases, all prove more than was claimed: at most
-0.01^3 = 1e-6 for each mechanism, 1e-4 for a hundred of them.
+False-alarm rate, exactly: one audit at 99 % would fail an honest mechanism in up to one run of 100. So
+`audit` alarms only if REPEATS = 3 audits in a row, each of fresh releases, all prove more than was claimed:
+at most 0.01^3 = 1e-6 for each mechanism, 1e-4 for a hundred of them.
 
 Power: between Gaussians mu = 2 apart, the best event has the rates 0.16 and 0.84, and m = 200,000 releases
 prove mu less 2 x 2.58 x sqrt(2.28 / 100,000) = 0.025 on average, with a standard deviation of 0.007. Noise
@@ -33,6 +33,7 @@ CONFIDENCE = 0.99
 REPEATS = 3
 SAMPLES = 200_000  # a side
 THRESHOLDS = 400  # that the first half is searched for
+CHOOSING = 1e-6  # bounds this cautious choose the event: of 3,200, none may win by luck
 
 # A number for each of m independent releases: of the data set without the record, and of the one with it.
 Attack = Callable[[NoiseSource, int], tuple[FloatArray, FloatArray]]
@@ -52,7 +53,7 @@ class Claim(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gaussian:
-    """mu-GDP but for `delta`: likely <= Phi(probit(rare) + mu) + delta. Gaussian noise at rho: sqrt(2 rho)."""
+    """mu-GDP but for `delta`: likely <= Phi(probit(rare) + mu) + delta. Noise that costs rho: sqrt(2 rho)."""
 
     mu: float
     delta: float = 0.0
@@ -126,7 +127,7 @@ def proven(claim: Claim, without: FloatArray, with_it: FloatArray) -> float:
     """A lower bound for mu, wrong with probability at most 1 - CONFIDENCE. Shape: (m,) each."""
     half = len(without) // 2
     thresholds = candidates(np.concatenate([without[:half], with_it[:half]]))
-    tried = claim.needed(*limits(*events(without[:half], with_it[:half], thresholds), half))
+    tried = claim.needed(*limits(*events(without[:half], with_it[:half], thresholds), half, CHOOSING))
     best, rest = int(tried.argmax()), len(without) - half
     likely, rare = events(without[half:], with_it[half:], thresholds)
     bound = claim.needed(*limits(likely[best : best + 1], rare[best : best + 1], rest))
@@ -141,9 +142,7 @@ def candidates(seen: FloatArray) -> FloatArray:
     return np.unique(np.quantile(seen, np.linspace(0, 1, THRESHOLDS), method="nearest"))
 
 
-def events(
-    without: FloatArray, with_it: FloatArray, thresholds: FloatArray
-) -> tuple[FloatArray, FloatArray]:
+def events(without: FloatArray, with_it: FloatArray, thresholds: FloatArray) -> tuple[FloatArray, FloatArray]:
     """How often each event happens where it is meant to be likely, and where it is meant to be rare.
 
     The events: above a threshold, at or above it, and what is left over; each meant to be likely with the
@@ -159,9 +158,12 @@ def events(
     return likely, np.concatenate([absent, n - present, present, n - absent])
 
 
-def limits(likely: FloatArray, rare: FloatArray, n: int) -> tuple[FloatArray, FloatArray]:
-    """A lower bound for the probabilities of the likely, an upper one for the rare. Shape: (events,) each."""
-    tail = (1 - CONFIDENCE) / 2
+def limits(
+    likely: FloatArray, rare: FloatArray, n: int, doubt: float = 1 - CONFIDENCE
+) -> tuple[FloatArray, FloatArray]:
+    """A lower bound for the probabilities of the likely, an upper one for the rare; for one event, either is
+    wrong with probability at most `doubt`. Shape: (events,) each."""
+    tail = doubt / 2
     least = np.where(likely > 0, beta.ppf(tail, np.maximum(likely, 1), n - likely + 1), 0.0)
     most = np.where(rare < n, beta.isf(tail, rare + 1, np.maximum(n - rare, 1)), 1.0)
     return least, most

@@ -69,15 +69,3 @@ def independent(left: IntArray, right: IntArray) -> bool:
     limit = float(stats.norm.isf(ALARM / 4)) / math.sqrt(len(left))
     x, y = left.astype(np.float64), right.astype(np.float64)
     return all(abs(float(np.corrcoef(a, b)[0, 1])) <= limit for a, b in ((x, y), (x**2, y**2)))
-
-
-def mu_at_least(without: FloatArray, with_it: FloatArray, threshold: float) -> float:
-    """A lower bound for mu (Gaussian DP) from one test: "the statistic exceeds `threshold`".
-
-    mu >= probit(P[alarm | with]) - probit(P[alarm | without]) for every test; both rates get a
-    Clopper-Pearson bound, together wrong with probability at most ALARM.
-    """
-    hits, false = int((with_it > threshold).sum()), int((without > threshold).sum())
-    least = stats.beta.ppf(ALARM / 2, hits, len(with_it) - hits + 1)
-    most = stats.beta.isf(ALARM / 2, false + 1, len(without) - false)
-    return float(stats.norm.ppf(least) - stats.norm.ppf(most))

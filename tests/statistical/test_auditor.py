@@ -1,8 +1,9 @@
-"""The auditor is audited: it sees noise that is too low, keeps quiet about honest noise, and what it proves is
-wrong no more often than it says.
+"""The auditor is audited: it sees noise that is too low, keeps quiet about honest noise, and is wrong no more
+often than it says.
 
 False-alarm rates: as stated where something is counted, else that of an alarm, 1e-6 (see `audit`). Power: the
-planted faults here lie more than 8 standard deviations above the alarm.
+planted faults here lie more than 6 standard deviations of the bound above the claim, and so are missed less
+than once in 10^8 runs.
 """
 
 from __future__ import annotations
@@ -67,7 +68,6 @@ def test_honest_noise_raises_no_alarm_and_nearly_its_claim_is_proven(name: str) 
     ("name", "samples"),
     [
         ("gaussian, mu = 2", SAMPLES),
-        ("laplace, epsilon = 2", SAMPLES),
         *(pytest.param(name, 10 * SAMPLES, marks=pytest.mark.slow) for name in HONEST),
     ],
 )
@@ -78,7 +78,7 @@ def test_noise_a_tenth_too_low_is_caught(name: str, samples: int) -> None:
 
 
 def test_noise_a_tenth_too_high_proves_less() -> None:
-    verdict = audit(HONEST["gaussian, mu = 2"], Bulk(1.1))
+    verdict = audit(HONEST["gaussian, mu = 2"], Bulk(1.1), SAMPLES)
     assert not verdict.alarm
     assert max(verdict.proven) < 0.93 * verdict.claimed
 
@@ -94,7 +94,7 @@ def test_at_the_edge_of_a_claim_it_errs_no_more_often_than_it_says() -> None:
 
 def test_an_alarm_needs_three_audits_in_a_row() -> None:
     """0.01^3 = 1e-6 for each mechanism."""
-    assert (1 - CONFIDENCE) ** REPEATS == pytest.approx(TRUSTWORTHY)
+    assert pytest.approx(TRUSTWORTHY) == (1 - CONFIDENCE) ** REPEATS
     assert Verdict(claimed=1.0, proven=(1.1, 1.2, 1.3)).alarm
     assert not Verdict(claimed=1.0, proven=(1.1, 1.2, 0.99)).alarm
     asked = []
@@ -147,7 +147,7 @@ def test_every_event_is_tried_from_both_sides() -> None:
     expected = stats.norm.ppf(0.3) - stats.norm.ppf(0.1)
     for one, other in ((absent, present), (present, absent), (~absent, ~present)):
         bound = proven(Gaussian(mu=2.0), one.astype(np.float64), other.astype(np.float64))
-        assert bound == pytest.approx(expected, abs=0.12)
+        assert 0.7 * expected <= bound <= expected
 
 
 def test_the_event_is_chosen_without_a_look_at_the_half_that_tests_it() -> None:

@@ -8,6 +8,8 @@ from eigenveil.asks.limits import check_centre, check_radius, check_whole, freez
 from eigenveil.ints import IntArray
 
 GAUSSIAN, CAUCHY, TESTED = "smooth-gaussian", "smooth-cauchy", "propose-test-release"
+FRAME_BITS = 40
+FRAME: int = 2**FRAME_BITS  # an entry of the matrix is released in steps of 1 / FRAME, far below any noise
 GAP_STEPS = 64  # a released bound of the gap is in steps of 1 / GAP_STEPS
 
 
@@ -19,7 +21,7 @@ class Subspace:
     lower bound of the gap that is tested first (`propose-test-release`).
 
     Shape: centre (d,); answer (d (d + 1) / 2,) as `Gram`; release (d count + 1,): a d-by-count matrix row by
-    row in steps of 1 / VECTOR, turned at random within its span, then the gap's bound in steps of
+    row in steps of 1 / FRAME, turned at random within its span, then the gap's bound in steps of
     1 / GAP_STEPS (0 unless tested; all zeros if the test fails). `records` bounds how many records the sum
     can hold.
     """

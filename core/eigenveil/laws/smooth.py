@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from eigenveil.accounting import ATTO, MICRO, micro_rho_for
+from eigenveil.accounting import ATTO, noise_for
 from eigenveil.algorithms.matrices import clip_radius
 from eigenveil.algorithms.parts import mu, price
 from eigenveil.algorithms.smooth import VARIANCES, spread_at
@@ -50,8 +50,7 @@ def _tested(plan: Plan, gap: float, micro_rho: int) -> float:
     """Sd of the noise after a test of the gap; infinite where the test is likely to fail."""
     step = 1 if plan.study.neighbours is Neighbours.ADD_REMOVE else 2
     epsilon, delta = mu(micro_rho), plan.atto_delta / ATTO
-    least = gap - step * math.log(2 / max(delta, 1e-300)) / (TEST_SHARE * epsilon)
+    least = gap - step * math.log(1 / max(delta, 1e-300)) / (TEST_SHARE * epsilon)
     if least - step - 1 <= 0.5:
         return math.inf
-    rho = micro_rho_for((1 - TEST_SHARE) * epsilon, delta / 2) / MICRO
-    return step / (2 * (least - 1 - step)) / math.sqrt(2 * rho)
+    return step / (2 * (least - 1 - step)) * noise_for((1 - TEST_SHARE) * epsilon, delta / 2)

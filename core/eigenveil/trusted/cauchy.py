@@ -4,27 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from eigenveil.ints import IntArray, frozen
 from eigenveil.noise import NoiseSource
 
 WORD = 52  # bits of one uniform float
-WORDS = 5  # a draw has 260 bits: every probability up to FAR is right to a relative 2^-130
-FAR = 2**60  # larger values are cut to it, which is post-processing
+WORDS = 5  # a draw has 260 bits: the probability of any z up to 2^61 is right to a relative 2^-130
 BATCH = 64
 
 
-def cauchy(count: int, scale: int, noise: NoiseSource) -> IntArray:
-    """`count` independent draws at integer scale s >= 1. Shape: (count,).
+def cauchy(count: int, scale: int, noise: NoiseSource) -> list[int]:
+    """`count` independent draws at integer scale s >= 1, as large as they come: cut off before it is added,
+    the noise would give away what lies behind it.
 
     Rejection, in integers: |z| below s evenly, or from s on with probability s / (z (z + 1)), one half each;
     accepted with probability s^2 / (2 (s^2 + z^2)) below s and z (z + 1) / (2 (s^2 + z^2)) above.
     """
     whole = _wholes(noise)
-    return frozen([_one(scale, whole) for _ in range(count)])
+    return [_one(scale, whole) for _ in range(count)]
 
 
 def _one(scale: int, whole: Iterator[int]) -> int:
-    top = 2 ** (WORD * WORDS)
+    top = 1 << (WORD * WORDS)
     while True:
         coin = next(whole)
         if coin & 1:
@@ -36,7 +35,6 @@ def _one(scale: int, whole: Iterator[int]) -> int:
         accepted = next(whole) * 2 * (scale * scale + z * z) < above * top
         negative = coin & 2
         if accepted and not (negative and z == 0):
-            z = min(z, FAR)
             return -z if negative else z
 
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eigenveil.asks import VECTOR
-from eigenveil.asks.turned import Subspace
+from eigenveil.asks.turned import FRAME, Subspace
 from eigenveil.ints import FloatArray, IntArray
 from eigenveil.linalg import eigenpairs, symmetric
 from eigenveil.study import Neighbours
+from eigenveil.trusted.haar import off
 from eigenveil.trusted.spectrum import SLACK
 
 
@@ -66,9 +66,9 @@ def turning(ask: Subspace, neighbours: Neighbours, unit: float) -> Turning:
     """The bounds of a question whose persons weigh `unit` (see `weight`)."""
     d, k = ask.centre.size, ask.count
     noise = float_error(ask) / unit
-    # Computed eigenvectors are exact ones of a matrix that far off, at a gap of 2.5 or more; each entry is
-    # rounded to the grid; both on both sides.
-    blur = 4 * math.sqrt(2 * k) * noise + 2 * math.sqrt(d * k) / VECTOR
+    # Computed eigenvectors are exact ones of a matrix that far off, at a gap of 1.5 or more; each entry is
+    # rounded to the grid; their random turn is not quite the exact one; all of it on both sides.
+    blur = 4 * math.sqrt(2 * k) * noise + 2 * math.sqrt(d * k) / FRAME + 2 * off(k)
     step = 1 if neighbours is Neighbours.ADD_REMOVE else 2
     return Turning(step=step, cap=math.sqrt(2 * min(k, d - k)), blur=blur)
 

@@ -1,0 +1,258 @@
+"""Mechanisms that need the exact matrix, and passes over disjoint parts and slots.
+
+[P10] [P13] [P19] [P20] [P21] [P9] [P24]. Where a claim covers the worst of all data sets and the pair here is
+only a bad one, `tight` is small: the audit then rules out gross errors, not a tenth.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from eigenveil.accounting import MICRO
+from eigenveil.amplification import local_micro_rho
+from eigenveil.asks import VECTOR, Eigenvectors, Gradient, Part, Slot, Spectrum
+from eigenveil.asks.parts import pass_key
+from eigenveil.asks.turned import CAUCHY, GAUSSIAN, TESTED, Subspace
+from eigenveil.deal import deal
+from eigenveil.grid import GridRows
+from eigenveil.ints import FloatArray, IntArray, frozen
+from eigenveil.mechanism import noise_ahead, publishable
+from eigenveil.noise import Block, NoiseSource, NoiseSpec
+from eigenveil.query import Law, Query
+from eigenveil.site import Site
+from eigenveil.study import Neighbours
+from eigenveil.trusted import slots
+from eigenveil.trusted.spectrum import statistic
+from tests.statistical.audit import SAMPLES, Approximate, Claim, Gaussian, Mechanism
+from tests.statistical.counted import WITH_DELTA, watched
+from tests.statistical.mechanisms import (
+    ADD,
+    DELTA,
+    FINE,
+    LEVEL,
+    OF_ITS_OWN,
+    REPLACE,
+    ZERO,
+    Stacked,
+    ask_of,
+    at_once,
+    field_of,
+    moves,
+    rows,
+    score,
+    study_of,
+)
+from tests.support import DIGEST
+
+R = 4000
+RECORDS = 1000
+
+
+def matrix(*entries: float) -> IntArray:
+    """The diagonal, then the rest, of a Gram matrix in persons of full weight R^2. Shape: (3,)."""
+    return frozen(np.rint(np.array(entries) * R**2).astype(np.int64))
+
+
+def eigenvalues(law: Law) -> Mechanism:
+    """A record along the leading direction raises the first eigenvalue by all of its weight."""
+    ask, study = Spectrum(centre=ZERO, radius=R, records=RECORDS), study_of(ADD)
+    query = ask_of(ask, law)
+    data = moves(np.tile(rows([R, 0], [0, 10]), (3, 1)), [R, 0])
+    before, after = (Site(part).answer(ask) for part in data)
+    spec = noise_ahead(query, study)
+    assert spec is not None
+    base = statistic(ask, before)
+
+    def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
+        """Shape: (m,) each."""
+        both = (publishable(query, total, study, Stacked(noise, m)).values for total in (before, after))
+        low, high = (score(values - base, statistic(ask, after) - base, spec) for values in both)
+        return low, high
+
+    claim: Claim = Gaussian(mu=LEVEL) if law is Law.GAUSSIAN else Approximate(epsilon=LEVEL)
+    return Mechanism(name=f"spectrum, {law.value}", kind="spectrum", claim=claim, attack=attack, tight=0.93)
+
+
+def direction() -> Mechanism:
+    """Most directions drawn lie along the second axis; the record is along the first, where few do."""
+    ask = Eigenvectors(centre=ZERO, radius=R, records=RECORDS, count=1)
+    before, after = matrix(0, 2, 0), matrix(1, 2, 0)
+    attack = watched(ask_of(ask), study_of(ADD), before, after, lambda v: (v[:, 0] / VECTOR) ** 2)
+    claim = Approximate(epsilon=LEVEL)
+    return Mechanism(name="eigenvectors", kind="eigenvectors", claim=claim, attack=attack, tight=0.55)
+
+
+def turned(mechanism: str, gap: float, tight: float) -> Mechanism:
+    """The record turns the leading direction as far as the gap lets it: half way between the axes.
+
+    The sign of the release is random, so it is taken off.
+    """
+    ask = Subspace(centre=ZERO, radius=R, records=10 * RECORDS, count=1, mechanism=mechanism)
+    before, after = matrix(gap, 0, 0), matrix(gap + 0.5, 0.5, 0.5)
+    delta = 0 if mechanism == CAUCHY else OF_ITS_OWN
+    claim = Approximate(epsilon=LEVEL) if mechanism == CAUCHY else WITH_DELTA
+    attack = watched(
+        ask_of(ask, atto_delta=delta),
+        study_of(ADD),
+        before,
+        after,
+        lambda v: (np.sign(v[:, 0]) * v[:, 1]).astype(np.float64),
+    )
+    return Mechanism(name=f"subspace, {mechanism}", kind="subspace", claim=claim, attack=attack, tight=tight)
+
+
+def no_gap(mechanism: str) -> Mechanism:
+    """Where the noise is as large as a subspace can be, and the record begins to make it smaller."""
+    ask = Subspace(centre=ZERO, radius=R, records=10 * RECORDS, count=1, mechanism=mechanism)
+    before, after = matrix(2.4, 0, 0), matrix(3.4, 0, 0)
+    delta = 0 if mechanism == CAUCHY else OF_ITS_OWN
+    claim = Approximate(epsilon=LEVEL) if mechanism == CAUCHY else WITH_DELTA
+    attack = watched(
+        ask_of(ask, atto_delta=delta),
+        study_of(ADD),
+        before,
+        after,
+        lambda v: np.abs(v.astype(np.float64)).max(axis=1),
+    )
+    name = f"subspace, {mechanism}, scale"
+    return Mechanism(name=name, kind="subspace", claim=claim, attack=attack, tight=0.0, samples=SAMPLES // 10)
+
+
+PARTS = 3
+PASS_KEY = pass_key(DIGEST, 0, PARTS)
+BOUND = Gradient(field=field_of(2), radius=4001 * 10 * FINE)
+
+
+def questions() -> list[Query]:
+    """One pass: the same question about each part, paid with the first."""
+    parts = (Part(first=0, index=i, parts=PARTS, key=PASS_KEY) for i in range(PARTS))
+    asks = (Gradient(field=BOUND.field, radius=BOUND.radius, part=part) for part in parts)
+    return [ask_of(ask, round=i) for i, ask in enumerate(asks)]
+
+
+def passed(
+    name: str, neighbours: Neighbours, sums: tuple[list[IntArray], list[IntArray]], tight: float
+) -> Mechanism:
+    """What a whole pass releases, part after part, against the price that was paid once."""
+    queries, study = questions(), study_of(neighbours)
+    specs = [noise_ahead(query, study) for query in queries]
+
+    def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
+        """Shape: (m,) each."""
+        out = []
+        for totals in sums:
+            seen = np.zeros(m)
+            for query, spec, total, before, after in zip(queries, specs, totals, *sums, strict=True):
+                assert spec is not None
+                values = at_once(query, total, study, noise, m)
+                seen += score(values - before, after - before, spec)
+            out.append(seen)
+        return out[0], out[1]
+
+    return Mechanism(name=name, kind="gradient", claim=Gaussian(mu=LEVEL), attack=attack, tight=tight)
+
+
+def dealt(data: GridRows) -> list[IntArray]:
+    """The exact sums of every part. Shape: (2,) each."""
+    site = Site(data)
+    return [site.answer(query.ask) for query in questions()]
+
+
+def in_part(records: list[list[int]], part: int) -> list[int]:
+    """The first of some records that the pass deals into `part`."""
+    placed = deal(rows(*records), PARTS, PASS_KEY)
+    return records[int(np.flatnonzero(placed == part)[0])]
+
+
+UP = [[10, 4000 - i] for i in range(30)]
+DOWN = [[10, i - 4000] for i in range(30)]
+REST = rows(*UP[20:], *DOWN[20:])
+
+
+def dealt_mechanisms() -> list[Mechanism]:
+    """A record more; a record replaced within its part, and one that changes parts (half of the price)."""
+    up, down, away = in_part(UP, 0), in_part(DOWN, 0), in_part(DOWN, 1)
+    joined = tuple(dealt(data) for data in moves(REST, up))
+    same, other = (
+        tuple(dealt(np.concatenate([REST, rows(record)])) for record in (up, new)) for new in (down, away)
+    )
+    return [
+        passed("parts", ADD, (joined[0], joined[1]), 0.93),
+        passed("parts, replaced within one", REPLACE, (same[0], same[1]), 0.93),
+        passed("parts, replaced across two", REPLACE, (other[0], other[1]), 0.65),
+    ]
+
+
+SLOTS = 1000
+
+
+def slot(index: int = 0) -> Slot:
+    """A slot of a pass over as many records."""
+    part = Part(first=0, index=index, parts=SLOTS, key=pass_key(DIGEST, 0, SLOTS))
+    return Slot(field=BOUND.field, radius=BOUND.radius, part=part)
+
+
+def one_slot() -> Mechanism:
+    """A local randomiser: what one slot says, to somebody who knows the order."""
+    ask, study = slot(), study_of(REPLACE)
+    query = ask_of(ask, atto_delta=OF_ITS_OWN)
+    spec = slots.spec(query, ask, study)
+    ends = frozen([0, ask.radius]), frozen([0, -ask.radius])
+
+    def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
+        """Shape: (m,) each."""
+        both = (at_once(query, total, study, noise, m) for total in ends)
+        low, high = (score(values - ends[0], ends[1] - ends[0], spec) for values in both)
+        return low, high
+
+    local = math.sqrt(2 * local_micro_rho(LEVEL, DELTA, SLOTS) / MICRO)
+    return Mechanism(
+        name="slot, order known", kind="slot", claim=Gaussian(mu=local), attack=attack, tight=0.9
+    )
+
+
+def all_slots() -> Mechanism:
+    """A whole pass, to somebody who does not know the order: all records at one end, one at either end.
+
+    The likelihood ratio of a mixture over all orders does not depend on the order. A thousand slots a pass
+    would take the exact sampler a quarter of an hour, so this noise is a normal of the scale that the code
+    computed, and the passes are twenty times fewer. The amplification theorem is far from tight here.
+    """
+    ask, study = slot(), study_of(REPLACE)
+    scale = slots.spec(ask_of(ask, atto_delta=OF_ITS_OWN), ask, study).blocks[0].scale
+    apart = 2 * ask.radius / scale
+
+    def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
+        """Shape: (m,) each."""
+        seed = noise.draw(NoiseSpec(blocks=(Block(count=1, scale=2.0**40),)))[0]
+        rng = np.random.default_rng(abs(int(seed)))
+        seen = rng.standard_normal((2, m, SLOTS), dtype=np.float32)
+        seen[1, :, 0] += apart
+        low, high = np.log(np.exp(seen * apart).mean(axis=2, dtype=np.float64))
+        return low, high
+
+    return Mechanism(
+        name="slot, a whole pass",
+        kind="slot",
+        claim=WITH_DELTA,
+        attack=attack,
+        tight=0.0,
+        samples=SAMPLES // 20,
+    )
+
+
+BEHIND: list[Mechanism] = [
+    eigenvalues(Law.GAUSSIAN),
+    eigenvalues(Law.LAPLACE),
+    direction(),
+    turned(GAUSSIAN, 1000.0, 0.0),
+    turned(CAUCHY, 1000.0, 0.05),
+    turned(TESTED, 1000.0, 0.4),
+    no_gap(GAUSSIAN),
+    no_gap(CAUCHY),
+    *dealt_mechanisms(),
+    one_slot(),
+    all_slots(),
+]

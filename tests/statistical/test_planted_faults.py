@@ -1,0 +1,174 @@
+"""What went wrong elsewhere is caught by the same audit that finds nothing wrong with the product.
+
+Each fault is a small variant of a mechanism, written here, with the claim of the mechanism that it imitates.
+Where it needs data sets of its own, the product's mechanism is audited on them too and raises no alarm
+(false-alarm rate: 1e-6 each). Chance to miss a fault: below 1e-8 each. Noise 10 % too low lies more than 6
+standard deviations of the bound above the claim; the others are gross, most of them with an event that one
+side never sees. Faults of smooth sensitivity are in `test_planted_turning`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from eigenveil import stability
+from eigenveil.accounting import ATTO
+from eigenveil.asks import SpanGap
+from eigenveil.asks.subspaces import Pool
+from eigenveil.flats import flats
+from eigenveil.grid import GridRows
+from eigenveil.ints import FloatArray, IntArray, frozen
+from eigenveil.noise import Block, NoiseSource, NoiseSpec
+from eigenveil.query import Law
+from eigenveil.site import Site
+from eigenveil.trusted.votes import scale_of
+from tests.statistical.audit import Approximate, Mechanism, audit
+from tests.statistical.behind import BOUND, DOWN, PARTS, UP, passed
+from tests.statistical.counted import BINS, KEY, WITH_DELTA, full, histogram, spoken, watched
+from tests.statistical.mechanisms import (
+    ADD,
+    DELTA,
+    LEVEL,
+    OF_ITS_OWN,
+    PRICE,
+    REPLACE,
+    ask_of,
+    moves,
+    rows,
+    study_of,
+)
+from tests.statistical.noises import Bulk
+from tests.statistical.test_mu_audits import MECHANISMS
+
+FEW, MANY = 20_000, 200_000  # releases a side
+LOUD = [
+    "clipped-sum",
+    "gram",
+    "parts",
+    "spectrum, gaussian",
+    "clipped-sum, laplace",
+    "histogram, at the threshold",
+]
+Dealer = Callable[[GridRows], list[IntArray]]
+
+
+def alarms(mechanism: Mechanism, samples: int = FEW, noise: NoiseSource | None = None) -> bool:
+    """What the audit says."""
+    return audit(mechanism, noise or Bulk(), samples).alarm
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", LOUD)
+def test_noise_a_tenth_too_low(name: str) -> None:
+    """In every law and shape of noise, at the size of all audits."""
+    assert alarms(MECHANISMS[name], MANY, Bulk(0.9))
+
+
+def test_noise_a_tenth_too_low_in_few_releases() -> None:
+    assert alarms(MECHANISMS["clipped-sum"], FEW, Bulk(0.9))
+
+
+def test_the_quieter_noise_of_a_matrix_on_its_diagonal_as_well() -> None:
+    """[P3] sigma / sqrt 2 belongs above the diagonal only."""
+    assert alarms(MECHANISMS["gram, flat"], FEW // 8, Bulk(2**-0.5))
+
+
+def test_equation_15_in_algorithm_5() -> None:
+    """[P23] Its noise is 6 times too small for the box that Algorithm 5 of [DPPCA] cuts gradients to."""
+    assert alarms(MECHANISMS["boxed"], FEW // 8, Bulk(1 / 6))
+
+
+# ---- Histograms
+
+
+def test_one_changed_count_under_replace_one() -> None:
+    """[P11] Noise and threshold for a record that joins, where it leaves one bin and joins another."""
+    assert alarms(histogram("for one", "row-norms", BINS, ADD, (-1, 1)))
+
+
+def test_the_threshold_for_one_changed_count_under_replace_one() -> None:
+    """[P11] The noise is right; the threshold alone speaks of a bin that one record has just joined."""
+    delta = DELTA / 10
+    query, study, _ = full(BINS, REPLACE)
+    spec = stability.noise_of(query, study)[0]
+    _, early = stability.scale_and_threshold(1, PRICE, int(delta * ATTO))
+    _, right = stability.scale_and_threshold(2, PRICE, int(delta * ATTO))
+
+    def speaks(threshold: int) -> Mechanism:
+        def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
+            """Whether the bin that is empty without the record is spoken of. Shape: (m,) each."""
+            drawn = noise.draw(
+                NoiseSpec(blocks=(Block(count=m, scale=spec.blocks[0].scale, law=Law.LAPLACE),))
+            )
+            return np.zeros(m), (1 + drawn >= threshold).astype(np.float64)
+
+        claim = Approximate(epsilon=LEVEL, delta=delta)
+        return Mechanism(name="a bin appears", kind="row-norms", claim=claim, attack=attack, tight=0.0)
+
+    assert alarms(speaks(early), 3 * FEW)
+    assert not alarms(speaks(right), 3 * FEW)
+
+
+# ---- Parts by position
+
+
+def by_turns(data: GridRows) -> list[IntArray]:
+    """Every third record: fine where records are replaced, not where one is put in front."""
+    return [Site(data[i::PARTS]).answer(BOUND) for i in range(PARTS)]
+
+
+def by_batches(data: GridRows) -> list[IntArray]:
+    """Twenty records at a time."""
+    return [Site(data[20 * i : 20 * (i + 1)]).answer(BOUND) for i in range(PARTS)]
+
+
+@pytest.mark.parametrize(
+    ("part", "order"),
+    [(by_turns, [UP[0], DOWN[0], [0, 0]] * 20), (by_batches, UP[:20] + DOWN[:20] + UP[:20])],
+)
+def test_positional_batches_under_add_remove(part: Dealer, order: list[list[int]]) -> None:
+    """[P9] One record in front moves every other one to another place."""
+    data = rows(*order)
+    sums = part(data), part(np.concatenate([rows(UP[0]), data]))
+    assert alarms(passed("by position", ADD, sums, 0.0), FEW // 5)
+
+
+# ---- Algorithm 1 of [SUB]
+
+POOL = Pool(centre=frozen([0, 0]), rank=1, most=100, cut=False, key=KEY)
+NO_LEAD = moves(rows([1, 0], [0, 1]), [1, 1])  # three directions, one record each
+
+
+def printed(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
+    """[P16] Line 11 as printed: noise on every span that holds records, and the largest wins.
+
+    Shape: (m,) each, whether the span of the record in question is released.
+    """
+    found = []
+    for data in NO_LEAD:
+        spans = flats(data, POOL)
+        scores = np.array([span.score for span in spans])
+        best = np.sort(scores)[::-1]
+        leads = np.where(scores == best[0], max(0, best[0] - best[1] - 1), 0)
+        spec = NoiseSpec(blocks=(Block(count=m * len(spans), scale=scale_of(1, PRICE), law=Law.LAPLACE),))
+        winner = (leads + noise.draw(spec).reshape(m, -1)).argmax(axis=1)
+        its = [i for i, span in enumerate(spans) if span.form.tolist() == [[1, 1]]]
+        found.append(np.isin(winner, its).astype(np.float64))
+    return found[0], found[1]
+
+
+def test_printed_algorithm_1_of_subspaces() -> None:
+    """It names a random record's span where none leads; the repaired one is silent."""
+    assert alarms(
+        Mechanism(name="printed", kind="span-gap", claim=WITH_DELTA, attack=printed, tight=0.0), FEW // 8
+    )
+    ask = SpanGap(pool=POOL)
+    before, after = (Site(data).answer(ask) for data in NO_LEAD)
+    repaired = watched(ask_of(ask, atto_delta=OF_ITS_OWN), study_of(ADD), before, after, spoken)
+    assert not alarms(
+        Mechanism(name="repaired", kind="span-gap", claim=WITH_DELTA, attack=repaired, tight=0.0)
+    )
