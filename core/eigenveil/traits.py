@@ -16,8 +16,8 @@ class Traits:
     where it adds noise. `delta`: some of its mechanisms carry a delta of their own. `trusted`: it needs the
     exact sum at the coordinator, so no secure aggregation could ever serve it. `one_site`: it cannot run
     over several sites. `parts`: it works through disjoint parts of the records. `deflation`: it can find its
-    components one after the other. `single_records`: a sum would be one
-    record, so it runs where all records are on one machine and in no federation. `private`: False for a reference that only a simulation may run.
+    components one after the other. `single_records`: a sum would be one record, so it runs where all records
+    are on one machine and in no federation. `private`: False for a reference that only a simulation may run.
     """
 
     basic: bool = False

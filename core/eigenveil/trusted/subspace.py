@@ -121,4 +121,3 @@ def _tested(
         return nothing
     values = entries + _normal(entries.size, spread, noise)
     return _published(values.tolist(), least, spread * FRAME)
-
