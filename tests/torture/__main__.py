@@ -1,0 +1,30 @@
+"""`python -m tests.torture`: every check, one line each; the exit code says whether all passed."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+import time
+
+CHECKS: tuple[str, ...] = ()
+
+
+def main() -> int:
+    """Run the checks, or those named by --only, at --scale of their full size."""
+    parser = argparse.ArgumentParser(prog="python -m tests.torture", description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=CHECKS, default=CHECKS, metavar="NAME")
+    parser.add_argument("--scale", type=float, default=1.0, help="1 is what is promised")
+    chosen = parser.parse_args()
+    passed, began = True, time.monotonic()
+    for name in chosen.only:
+        start = time.monotonic()
+        line = importlib.import_module(f"tests.torture.{name}").run(chosen.scale)
+        print(f"{line}  [{time.monotonic() - start:.0f} s]", flush=True)
+        passed = passed and line.passed
+    print(f"all checks passed: {'yes' if passed else 'NO'}  [{time.monotonic() - began:.0f} s]")
+    return 0 if passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
