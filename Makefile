@@ -7,6 +7,8 @@ SHELL := bash
 PYTHON ?= python3
 JOBS ?= 2
 UV ?= uv
+LOCK = $(UV) pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest \
+  --generate-hashes --no-emit-index-url --no-emit-find-links
 VENV := .venv
 BIN := $(VENV)/bin
 
@@ -70,12 +72,17 @@ test: lint ## The gates, then every test that is not marked slow
 	$(PYTEST) -n $(JOBS) -m 'not slow' --ignore=tests/repo
 
 .PHONY: test-full
-test-full: lint ## The gates, then every test
+test-full: lint ## The gates, then every test, then a part of the torture
 	$(PYTEST) -n $(JOBS) --ignore=tests/repo
+	$(ONE_THREAD) $(BIN)/python -m tests.torture --scale 0.1
 
 .PHONY: audit
 audit: $(STAMP) ## Attack every mechanism, honest and with planted faults, 200,000 releases a side
 	$(PYTEST) -n $(JOBS) -q tests/statistical
+
+.PHONY: torture
+torture: $(STAMP) ## What the daemons must survive, one line a check (ARGS="--only charges", "--scale 0.1")
+	$(ONE_THREAD) $(BIN)/python -m tests.torture $(ARGS)
 
 .PHONY: bench
 bench: $(STAMP) ## Run the benchmarks
@@ -90,17 +97,32 @@ format: $(STAMP) ## Format the code and repair what ruff can repair
 	$(BIN)/python -m ruff check --fix .
 	$(BIN)/python -m ruff format .
 
+.PHONY: wheel
+wheel: $(STAMP) ## Build the wheel into dist/; the same tree gives the same bytes
+	$(BIN)/python -m hatchling build -t wheel
+	sha256sum dist/*.whl
+
+.PHONY: sbom
+sbom: $(STAMP) ## List what runs in production as CycloneDX JSON: dist/sbom.json
+	mkdir -p dist
+	$(BIN)/python -m cyclonedx_py requirements requirements/runtime.txt --output-reproducible -o dist/sbom.json
+
+.PHONY: vulnerabilities
+vulnerabilities: $(STAMP) ## Ask the public database about everything in the lock (needs the internet)
+	$(BIN)/python -m pip_audit -r requirements/lock.txt --require-hashes --disable-pip --strict
+
 .PHONY: proto
 proto: $(STAMP) ## Generate the Python code of proto/ anew
 	$(BIN)/python proto/generate.py
 
 .PHONY: lock
-lock: ## Write requirements/lock.txt anew from pyproject.toml (needs uv)
+lock: ## Write requirements/*.txt anew from pyproject.toml (needs uv)
 	@command -v $(UV) >/dev/null || { \
 	  echo "make lock needs uv; install it with: pipx install uv" >&2; exit 1; }
-	$(UV) pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest \
-	  --generate-hashes --no-emit-index-url --no-emit-find-links \
-	  --extra dev --output-file requirements/lock.txt pyproject.toml
+	$(LOCK) --extra dev --output-file requirements/lock.txt pyproject.toml
+	$(LOCK) --extra server --extra site --extra postgres --constraints requirements/lock.txt \
+	  --output-file requirements/runtime.txt pyproject.toml
+	printf 'hatchling\neditables\n' | $(LOCK) --constraints requirements/lock.txt --output-file requirements/build.txt -
 
 .PHONY: clean
 clean: ## Remove the environment, caches and everything that was built
