@@ -19,8 +19,9 @@ from eigenveil.signed_plan import check_plan
 from eigenveil.study import Study
 from eigenveil.study_toml import parse_study
 from eigenveil_client.identity_store import StoredIdentity
+from eigenveil_client.renewal import due, introduce, renew
 from eigenveil_client.transport import call, open_channel, pause
-from eigenveil_common.rpc import VERSION_MAX, VERSION_MIN, error_from
+from eigenveil_common.rpc import error_from
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 
@@ -54,11 +55,17 @@ class Analyst:
         await self._disconnect()
 
     async def _connect(self) -> None:
+        self._identity = self._identity.reread()
         self._channel = await open_channel(self._identity)
-        hello = pb.HelloRequest(
-            version_min=VERSION_MIN, version_max=VERSION_MAX, software=f"eigenveil {__version__}"
-        )
-        await call(self._stub.Hello, hello, attempts=1)
+        await introduce(self._stub, f"eigenveil {__version__}", self._identity)
+        if due(self._identity):
+            await renew(self._stub, self._identity)
+
+    def _worth_another_try(self, problem: EigenveilError) -> bool:
+        """No connection; or another command has renewed the certificate that this connection shows."""
+        if problem.code is Code.IDENTITY:
+            return self._identity.reread().expires != self._identity.expires
+        return problem.code is Code.UNREACHABLE
 
     async def _call(
         self,
@@ -75,7 +82,7 @@ class Analyst:
                     await self._connect()
                 return await call(method(self._stub), request, attempts=1)
             except EigenveilError as problem:
-                if problem.code is not Code.UNREACHABLE or attempt + 1 == ATTEMPTS:
+                if not self._worth_another_try(problem) or attempt + 1 == ATTEMPTS:
                     raise
                 await self._disconnect()
             await asyncio.sleep(pause(attempt))
@@ -103,7 +110,8 @@ class Analyst:
         request = pb.SubmitStudyRequest(study_toml=text, submission=submission)
         answer = await self._call(lambda stub: stub.SubmitStudy, request)
         plan = check_plan(answer.plan.plan_json, answer.plan.signature, self._identity.release_key)
-        if plan.digest != answer.plan_digest.hex() or not same_study(plan, study, submission):
+        mine = plan.analyst == self._identity.identity.name and same_study(plan, study, submission)
+        if plan.digest != answer.plan_digest.hex() or not mine:
             raise PeerError(
                 Code.PROTOCOL,
                 "the coordinator signed a plan for another study than the one submitted; cancel it, "
@@ -191,7 +199,7 @@ class Analyst:
             except (grpc.aio.AioRpcError, EigenveilError) as problem:
                 failure = error_from(problem) if isinstance(problem, grpc.aio.AioRpcError) else problem
                 failing = min(failing, time.monotonic())
-                if failure.code is not Code.UNREACHABLE or time.monotonic() - failing > PATIENCE_SECONDS:
+                if not self._worth_another_try(failure) or time.monotonic() - failing > PATIENCE_SECONDS:
                     raise failure from problem
                 await self._disconnect()
             await asyncio.sleep(pause(attempt))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -10,9 +11,19 @@ import click
 from eigenveil.identity import Role
 from eigenveil_client import identity_store
 from eigenveil_client.identity_store import StoredIdentity
+from eigenveil_client.proxy import ProxyRule
+from eigenveil_common import config
 from eigenveil_common.command import say
 
 VARIABLE = "EIGENVEIL_PROFILE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Every key of an analyst's profile.toml; deploy/config/profile.example.toml explains them."""
+
+    proxy: str = ""
+    proxy_credentials: Path | None = None
 
 
 def default_profile() -> Path:
@@ -24,12 +35,24 @@ def default_profile() -> Path:
 
 
 def load_profile(profile: Path | None) -> StoredIdentity:
-    """The analyst's identity.
+    """The analyst's identity, and the proxy that the profile's own profile.toml names.
 
     Raises:
         RequestError: not enrolled. PeerError: the certificate has ended.
     """
-    return identity_store.load_identity(profile or default_profile())
+    folder = profile or default_profile()
+    return replace(identity_store.load_identity(folder), proxy=proxy_rule(folder))
+
+
+def proxy_rule(folder: Path) -> ProxyRule:
+    """The way to the coordinator that profile.toml names; the file need not be there.
+
+    Raises:
+        RequestError: code `bad-config`.
+    """
+    path = folder / "profile.toml"
+    settings = config.load(path, Settings) if path.exists() else Settings()
+    return ProxyRule(url=settings.proxy, credentials=settings.proxy_credentials)
 
 
 profile_option = click.option(
@@ -47,17 +70,19 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 @profile_option
 @json_option
 def enrol(join: Path, profile: Path | None, as_json: bool) -> None:
-    """Enrol as an analyst with the join file that the coordinator's operator gave you."""
+    """Enrol as an analyst or operator with the join file that the coordinator's operator gave you."""
     folder = profile or default_profile()
-    stored = identity_store.enrol(join, folder, Role.ANALYST)
+    stored = identity_store.enrol(join, folder, (Role.ANALYST, Role.OPERATOR), proxy_rule(folder))
     value = {
         "identity": stored.identity.uri,
         "coordinator": stored.coordinator,
         "profile": str(folder),
         "expires": stored.expires.isoformat(),
+        "key_sha256": stored.key_print,
     }
     text = (
         f"Enrolled as {stored.identity.uri}\n"
-        f"The certificate in {folder} is good until {stored.expires:%Y-%m-%d %H:%M} UTC."
+        f"The certificate in {folder} is good until {stored.expires:%Y-%m-%d %H:%M} UTC.\n"
+        f"{identity_store.compared(stored.key_print)}"
     )
     say(value, as_json, text)

@@ -13,6 +13,7 @@ from eigenveil_common.command import run
 COMMANDS = {
     "compare": "eigenveil_client.compare_cli:compare",
     "demo": "eigenveil_client.demo_cli:demo",
+    "doctor": "eigenveil_client.doctor_cli:doctor",
     "enrol": "eigenveil_client.analyst_cli:enrol",
     "plan": "eigenveil_client.plan_cli:plan",
     "report": "eigenveil_client.verify_cli:report",

@@ -1,23 +1,28 @@
-"""The egress ledger: one hash-chained row for every message about a study that leaves a site.
+"""The egress ledger: one hash-chained row for every answer and every refusal that leaves a site.
 
 The row is written before the message is sent, so it may name a message that a crash then held
 back, and never misses one. `contribution` is a keyed digest (HMAC-SHA-256 with a key of this site):
 a count has so few likely values that a plain hash would let any reader of the ledger find it by
 trying, and the ledger is meant to be shown.
 
-Greetings and questions for work are not in it: they carry plan digests and round numbers only.
+The question that a row answers is kept beside it, under its digest, so that what left can be explained and,
+while the records are the same, computed again. Greetings and questions for work are counted in `chatter`.
 """
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 
-from eigenveil.errors import Code, InternalError
+from google.protobuf.message import DecodeError
+
+from eigenveil.errors import Code, EigenveilError, InternalError
 from eigenveil.ints import digest
-from eigenveil.ledger import GENESIS
-from eigenveil_common.sqlite import Database
+from eigenveil.ledger import GENESIS, Ledger
+from eigenveil.query import Query
+from eigenveil.wire import query_from_proto, query_to_proto
+from eigenveil_common.database import Connection, Database
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 SCHEMA = """
 CREATE TABLE egress (
@@ -28,9 +33,14 @@ CREATE TABLE egress (
   kind TEXT NOT NULL,
   bytes INTEGER NOT NULL,
   contribution TEXT NOT NULL,
+  query TEXT NOT NULL,
   meaning TEXT NOT NULL,
   previous TEXT NOT NULL UNIQUE,
   digest TEXT NOT NULL UNIQUE
+) STRICT;
+CREATE TABLE questions (
+  digest TEXT PRIMARY KEY,
+  message BLOB NOT NULL
 ) STRICT;
 CREATE TRIGGER egress_is_append_only_update BEFORE UPDATE ON egress
   BEGIN SELECT RAISE(ABORT, 'the egress ledger is append-only'); END;
@@ -41,13 +51,15 @@ CREATE TRIGGER egress_is_append_only_delete BEFORE DELETE ON egress
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """A message about to leave. `bytes` counts the numbers sent (8 each)."""
+    """A message about to leave. `bytes` counts the numbers sent (8 each); `query` is the digest of the
+    question, empty in a refusal."""
 
     study: str
     round: int
     kind: str
     bytes: int
     contribution: str
+    query: str
     meaning: str
 
 
@@ -71,7 +83,7 @@ class EgressLedger:
         self._database = database
         self._clock = clock
 
-    def append(self, sent: Sent, change: sqlite3.Connection) -> None:
+    def append(self, sent: Sent, change: Connection) -> None:
         """Add a row within the transaction `change`."""
         last = change.execute('SELECT "index", digest FROM egress ORDER BY "index" DESC LIMIT 1').fetchone()
         body = {
@@ -84,6 +96,53 @@ class EgressLedger:
         names = ", ".join(f'"{name}"' for name in NAMES)
         marks = ", ".join("?" * len(NAMES))
         change.execute(f"INSERT INTO egress ({names}) VALUES ({marks})", tuple(body[name] for name in NAMES))
+
+    def keep_question(self, query: Query, change: Connection) -> None:
+        """Keep what was asked, once, within the transaction `change`."""
+        message = query_to_proto(query).SerializeToString(deterministic=True)
+        change.execute("INSERT INTO questions VALUES (?, ?) ON CONFLICT DO NOTHING", (query.digest, message))
+
+    def question(self, row: Row) -> Query:
+        """The question that `row` answered.
+
+        Raises:
+            InternalError: it was changed or removed.
+        """
+        found = self._database.rows("SELECT message FROM questions WHERE digest = ?", (row.query,))
+        if found:
+            try:
+                query = query_from_proto(pb.Query.FromString(found[0]["message"]))
+            except (EigenveilError, DecodeError) as problem:
+                raise _unlike(row) from problem
+            if query.digest == row.query:
+                return query
+        raise _unlike(row)
+
+    def head(self) -> str:
+        """The digest of the last row."""
+        rows = self._database.rows('SELECT digest FROM egress ORDER BY "index" DESC LIMIT 1')
+        return str(rows[0]["digest"]) if rows else GENESIS
+
+    def verify(self, ledger: Ledger) -> list[Row]:
+        """Every row, after checking the chain and each question; and that every round that the budget was
+        charged for has a row, as both are written together.
+
+        Raises:
+            InternalError: something was changed, removed or put in.
+        """
+        rows = self.rows()
+        for row in rows:
+            if row.query:
+                self.question(row)
+        missing = sorted(ledger.charged.keys() - {(row.study, row.round) for row in rows if row.query})
+        if missing:
+            study, round = missing[0]
+            raise InternalError(
+                Code.STORAGE,
+                f"{len(missing)} rounds were charged and have no row in the egress ledger, such as round "
+                f"{round} of study {study[:12]}: rows are missing at its end",
+            )
+        return rows
 
     def rows(self) -> list[Row]:
         """Every row, oldest first, after checking the chain.
@@ -104,3 +163,9 @@ class EgressLedger:
                 )
             previous = row.digest
         return rows
+
+
+def _unlike(row: Row) -> InternalError:
+    return InternalError(
+        Code.STORAGE, f"the question beside row {row.index} of the egress ledger was changed or removed"
+    )

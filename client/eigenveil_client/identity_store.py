@@ -1,33 +1,40 @@
 """Who this machine is in a federation: a key that never leaves, a certificate, whom to trust.
 
-One folder, readable by its owner only:
-
-    key.pem          EC P-256, made here
-    request.der      the certificate request made of it, sent again on every enrolment
-    certificate.pem  what the coordinator answered
-    ca.pem           the federation's certificate authority
-    identity.json    name, coordinator address, release key; written last, so it means "complete"
+`identity_files` says which files that is.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import grpc
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from eigenveil.errors import Code, InternalError, PeerError, RequestError
-from eigenveil.identity import Identity, Role, parse_identity
-from eigenveil_client.tls import KeyPair, only_uri, verified_channel
+from eigenveil.identity import Identity, Role, key_print, parse_identity, spoken
+from eigenveil_client.identity_files import (
+    ABOUT,
+    AUTHORITIES,
+    KEY,
+    checked,
+    damaged,
+    matches,
+    pending_key,
+    read_pair,
+    request_for,
+    settle,
+    store,
+)
+from eigenveil_client.proxy import DIRECT, ProxyRule
+from eigenveil_client.tls import KeyPair, verified_channel
 from eigenveil_client.transport import call
-from eigenveil_common.files import read, read_secret, write_durably, write_secret
+from eigenveil_common.files import read, read_secret, write_durably
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 
@@ -36,7 +43,9 @@ RELEASE_KEY_BYTES = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredIdentity:
-    """A complete enrolment. `release_key` is the raw Ed25519 public key that signs plans and releases."""
+    """A complete enrolment. `release_key` is the raw Ed25519 public key that signs plans and releases;
+    `renews` is when two thirds of the certificate's life are over; `key_print` is what its operator compares
+    with the coordinator's; `proxy` comes from the configuration, not from the folder."""
 
     identity: Identity
     coordinator: str
@@ -44,6 +53,22 @@ class StoredIdentity:
     ca_pem: bytes
     release_key: bytes
     expires: datetime
+    renews: datetime
+    key_print: str
+    proxy: ProxyRule = DIRECT
+
+    @property
+    def folder(self) -> Path:
+        """Where it is stored."""
+        return self.pair.file.parent
+
+    def reread(self) -> StoredIdentity:
+        """The same with the certificate and the authorities that the folder holds by now. Raises as
+        `load_identity`."""
+        now = load_identity(self.folder)
+        return replace(
+            self, ca_pem=now.ca_pem, expires=now.expires, renews=now.renews, key_print=now.key_print
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,33 +88,43 @@ class Join:
         """Who will be enrolled."""
         return Identity(federation=self.federation, role=Role(self.role), name=self.name)
 
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the token, to know it again."""
+        return hashlib.sha256(self.token.encode()).hexdigest()
 
-def enrol(join_file: Path, folder: Path, role: Role | None = None) -> StoredIdentity:
-    """Enrol with a join file; keep everything in `folder`. Doing it again is harmless.
 
-    Enrolling again with a new token renews the certificate of the same key.
+def enrol(
+    join_file: Path, folder: Path, roles: tuple[Role, ...] = (), proxy: ProxyRule = DIRECT
+) -> StoredIdentity:
+    """Enrol with a join file, by way of `proxy`; keep everything in `folder`. Doing it again is harmless.
+
+    A new join file brings a new key; until the coordinator has answered, the old identity stays in force.
 
     Raises:
-        RequestError: the join file is unusable, for another role, or `folder` holds another identity.
+        RequestError: the join file is unusable, for a role not in `roles`, or `folder` holds another
+            identity.
         PeerError: the coordinator refused, cannot be reached, or answered with something else.
     """
     join = read_join(join_file)
-    if role is not None and join.identity.role is not role:
+    if roles and join.identity.role not in roles:
+        wanted = " or ".join(role.value for role in roles)
         raise RequestError(
-            Code.BAD_CONFIG, f"{join_file} enrols a {join.role}; this command enrols a {role.value}"
+            Code.BAD_CONFIG, f"{join_file} enrols a {join.role}; this command enrols a {wanted}"
         )
     _prepare(folder, join.identity)
-    request = _request(folder)
-    answer = asyncio.run(_ask(join, request))
-    _check(join, answer, _key(folder / "key.pem"))
-    write_durably(folder / "ca.pem", answer.ca_pem)
-    write_durably(folder / "certificate.pem", answer.certificate_pem)
+    key = read_pair(folder)[0] if _used(folder, join) else pending_key(folder, join.digest)
+    answer = asyncio.run(_ask(join, request_for(key), proxy))
+    leaf = _check(join, answer, key)
+    store(folder, key, leaf, answer.ca_pem)
     about = {
         "identity": join.identity.uri,
         "coordinator": join.coordinator,
+        "join": join.digest,
         "release_key": answer.release_key.hex(),
     }
-    write_durably(folder / "identity.json", json.dumps(about, indent=2, sort_keys=True).encode())
+    write_durably(folder / ABOUT, json.dumps(about, indent=2, sort_keys=True).encode())
+    settle(folder)
     return load_identity(folder)
 
 
@@ -106,19 +141,23 @@ def load_identity(folder: Path) -> StoredIdentity:
             Code.BAD_CONFIG, f"{folder} holds no identity; enrol with a join file from the coordinator"
         )
     try:
-        about = json.loads(read(folder / "identity.json"))
+        about = _about(folder)
         address, release_key = str(about["coordinator"]), bytes.fromhex(about["release_key"])
-        certificate = x509.load_pem_x509_certificate(read(folder / "certificate.pem"))
     except (ValueError, KeyError, TypeError) as problem:
-        raise _damaged(folder) from problem
-    _matches(certificate, identity, _key(folder / "key.pem"))
+        raise damaged(folder) from problem
+    key, certificate = read_pair(folder)
+    matches(certificate, identity, key)
+    ends, begins = certificate.not_valid_after_utc, certificate.not_valid_before_utc
+    life: timedelta = ends - begins
     stored = StoredIdentity(
         identity=identity,
         coordinator=address,
-        pair=KeyPair(key=folder / "key.pem", certificate=folder / "certificate.pem"),
-        ca_pem=read(folder / "ca.pem"),
+        pair=KeyPair(file=folder / KEY),
+        ca_pem=read(folder / AUTHORITIES),
         release_key=release_key,
-        expires=certificate.not_valid_after_utc,
+        expires=ends,
+        renews=begins + life * 2 / 3,
+        key_print=key_print(key.public_key()),
     )
     if stored.expires <= datetime.now(UTC):
         raise PeerError(
@@ -135,16 +174,30 @@ def named(folder: Path) -> Identity | None:
     Raises:
         RequestError: the file is damaged.
     """
-    if not (folder / "identity.json").exists():
+    if not (folder / ABOUT).exists():
         return None
     try:
-        return parse_identity(json.loads(read(folder / "identity.json"))["identity"])
+        return parse_identity(_about(folder)["identity"])
     except (ValueError, KeyError, TypeError, PeerError) as problem:
-        raise _damaged(folder) from problem
+        raise damaged(folder) from problem
 
 
-def _damaged(folder: Path) -> RequestError:
-    return RequestError(Code.BAD_CONFIG, f"{folder} is damaged; move it away and enrol again")
+def _about(folder: Path) -> dict[str, str]:
+    about: dict[str, str] = json.loads(read(folder / ABOUT))
+    return about
+
+
+def _used(folder: Path, join: Join) -> bool:
+    """Whether this very join file was used to the end here: then its key is in force."""
+    return named(folder) is not None and _about(folder).get("join") == join.digest
+
+
+def compared(key_print: str) -> str:
+    """What the operators of both ends do with a key's digest, at enrolment."""
+    return (
+        f"SHA-256 of the key: {spoken(key_print)}\n"
+        "Read it to the coordinator's operator, who finds the same in: eigenveil-coordinator status"
+    )
 
 
 def read_join(path: Path) -> Join:
@@ -176,68 +229,24 @@ def _prepare(folder: Path, identity: Identity) -> None:
         )
 
 
-def _request(folder: Path) -> bytes:
-    """The certificate request of this folder's key, made once: the same bytes make a lost answer harmless."""
-    path = folder / "request.der"
-    if path.exists() and (folder / "key.pem").exists():
-        return read(path)
-    key = ec.generate_private_key(ec.SECP256R1())
-    pem = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    # The name comes from the token; a request states none that the coordinator would have to believe.
-    builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
-    request = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
-    write_secret(folder / "key.pem", pem)
-    write_durably(path, request)
-    return request
-
-
-def _key(path: Path) -> ec.EllipticCurvePrivateKey:
-    try:
-        key = serialization.load_pem_private_key(read_secret(path), password=None)
-    except (ValueError, TypeError) as problem:
-        raise RequestError(Code.BAD_CONFIG, f"{path} is not a private key; enrol again") from problem
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise RequestError(Code.BAD_CONFIG, f"{path} is not an elliptic-curve key; enrol again")
-    return key
-
-
-async def _ask(join: Join, request: bytes) -> pb.EnrolResponse:
+async def _ask(join: Join, request: bytes, proxy: ProxyRule) -> pb.EnrolResponse:
     channel: grpc.aio.Channel = await verified_channel(
-        join.enrol, join.federation, join.ca_pem.encode(), None
+        join.enrol, join.federation, join.ca_pem.encode(), None, proxy
     )
     async with channel:
         stub = rpc.EnrolmentStub(channel)
         return await call(stub.Enrol, pb.EnrolRequest(token=join.token, csr_der=request))
 
 
-def _check(join: Join, answer: pb.EnrolResponse, key: ec.EllipticCurvePrivateKey) -> None:
+def _check(join: Join, answer: pb.EnrolResponse, key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
     """Believe nothing of the answer that the join file or our own key can contradict."""
     try:
-        leaf = x509.load_pem_x509_certificate(answer.certificate_pem)
-        ca = x509.load_pem_x509_certificate(answer.ca_pem)
-        pinned = x509.load_pem_x509_certificate(join.ca_pem.encode())
+        sent = x509.load_pem_x509_certificates(answer.ca_pem)
+        pinned = x509.load_pem_x509_certificates(join.ca_pem.encode())
     except ValueError as problem:
         raise PeerError(Code.IDENTITY, f"the coordinator sent no usable certificate: {problem}") from problem
-    if ca != pinned or answer.federation != join.federation:
+    if not set(sent) & set(pinned) or answer.federation != join.federation:
         raise PeerError(Code.IDENTITY, "the coordinator answered for another federation; nothing was stored")
     if len(answer.release_key) != RELEASE_KEY_BYTES:
         raise PeerError(Code.PROTOCOL, "the coordinator sent no release key; nothing was stored")
-    try:
-        leaf.verify_directly_issued_by(pinned)
-    except (InvalidSignature, TypeError, ValueError) as problem:
-        raise PeerError(
-            Code.IDENTITY, "the certificate is not the federation's; nothing was stored"
-        ) from problem
-    _matches(leaf, join.identity, key)
-
-
-def _matches(leaf: x509.Certificate, identity: Identity, key: ec.EllipticCurvePrivateKey) -> None:
-    if parse_identity(only_uri(leaf)) != identity or leaf.public_key() != key.public_key():
-        raise PeerError(
-            Code.IDENTITY,
-            f"the certificate is not for {identity.uri} and the key in this folder; enrol again",
-        )
+    return checked(answer.certificate_pem, answer.ca_pem, join.identity, key)

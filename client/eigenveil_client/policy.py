@@ -1,22 +1,32 @@
 """What a site agrees to, decided before any study: frozen rules that a plan passes or fails.
 
-Every rule compares the plan with site.toml alone, so its verdict says nothing about a patient. The
-number of records is compared with the site's own two numbers and with nothing that a study chose:
-otherwise a series of studies could search for it, and learn it exactly at no cost.
+Every rule compares the plan with site.toml and the calendar alone, so its verdict says nothing about a
+patient. The number of records is compared with the site's own two numbers and with nothing that a study
+chose: otherwise a series of studies could search for it, and learn it exactly at no cost.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from enum import Enum
 
 from eigenveil.accounting import ATTO, Cost, micro_rho_for
-from eigenveil.errors import Code, EigenveilError, RequestError
+from eigenveil.errors import Code, RequestError
 from eigenveil.plan import Plan
 from eigenveil.study import MAX_MULTIPLICITY, MAX_RECORDS, Study
 from eigenveil.traits import TRAITS, Traits
-from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_client.years import Year, YearlyLimit
 
 ANY = "*"
+
+
+class Approval(Enum):
+    """`ask`: a study that passes the rules waits for a person's word; `auto`: the rules decide alone."""
+
+    ASK = "ask"
+    AUTO = "auto"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +40,10 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The rules of one site. `columns` are the names that may be used, or ("*",) for all.
+    """The rules of one site. `columns` and `analysts` are the names that may be used, or ("*",) for all.
 
+    `max_columns_per_record` bounds a study's columns by `minimum_records`. `approval_ends` is the last day,
+    in UTC, on which anything is answered (None: no end); `max_epsilon_per_year` is infinite for no limit.
     `minimum_records` and `maximum_records` bound the usable records that the site answers with; a study
     must be content with both. `person_column` names the person a row is about ("": every row is another
     person) and `sites_per_person` how many sites may hold records of one; a study must say the same.
@@ -40,7 +52,11 @@ class Policy:
         RequestError: code `bad-config`, a value that cannot be meant.
     """
 
+    approval: Approval
+    approval_ends: date | None
+    analysts: tuple[str, ...]
     columns: tuple[str, ...]
+    max_columns_per_record: float
     algorithms: tuple[str, ...]
     max_epsilon_per_study: float
     max_delta: float
@@ -51,15 +67,20 @@ class Policy:
     budget_epsilon: float
     budget_delta: float
     budget_own_delta: float
+    max_epsilon_per_year: float
+    year: Year
 
     def __post_init__(self) -> None:
         known = [algorithm.value for algorithm, traits in TRAITS.items() if runs(traits)]
         strange = sorted(set(self.algorithms) - set(known))
         _need(not strange, f"algorithms: {', '.join(strange)} unknown (known: {', '.join(known)})")
         _need(len(self.columns) > 0, 'columns: name what may be used, or write ["*"] for every column')
+        _need(len(self.analysts) > 0, 'analysts: name who may ask, or write ["*"] for every analyst')
         _need(len(self.algorithms) > 0, "algorithms: name at least one")
         for name in ("max_epsilon_per_study", "budget_epsilon"):
             _need(0 < getattr(self, name) < 1e6, f"{name} must be a number above 0")
+        for name in ("max_epsilon_per_year", "max_columns_per_record"):
+            _need(getattr(self, name) > 0, f"{name} must be a number above 0, or inf for no limit")
         for name in ("max_delta", "budget_delta"):
             _need(0 < getattr(self, name) < 1, f"{name} must lie strictly between 0 and 1")
         _need(0 <= self.budget_own_delta < 1, "budget_own_delta must lie between 0 and 1")
@@ -81,21 +102,37 @@ class Policy:
             atto_delta=int(self.budget_own_delta * ATTO),
         )
 
-    def verdicts(self, plan: Plan) -> tuple[Verdict, ...]:
-        """Every rule, applied to `plan`; no record is looked at."""
-        return (*self._about_use(plan), *self._about_people(plan.study), *self._about_size(plan.study))
+    @property
+    def yearly(self) -> YearlyLimit | None:
+        """What studies may spend in one year; None if only the budget limits them."""
+        if math.isinf(self.max_epsilon_per_year):
+            return None
+        return YearlyLimit(
+            year=self.year, micro_rho=micro_rho_for(self.max_epsilon_per_year, self.budget_delta)
+        )
+
+    def verdicts(self, plan: Plan, now: int) -> tuple[Verdict, ...]:
+        """Every rule, applied to `plan` at the Unix time `now`; no record is looked at."""
+        return (
+            self._about_time(now),
+            *self._about_use(plan),
+            *self._about_people(plan.study),
+            *self._about_size(plan.study),
+        )
+
+    def _about_time(self, now: int) -> Verdict:
+        passed = self.approval_ends is None or now < _midnight_after(self.approval_ends)
+        if self.approval_ends is None:
+            text = "no end is stated"
+        else:
+            text = f"the approval {'ends' if passed else 'ended'} on {self.approval_ends} (UTC)"
+        return Verdict(rule="approval_ends", passed=passed, text=text)
 
     def _about_use(self, plan: Plan) -> tuple[Verdict, ...]:
         study = plan.study
-        outside = [] if ANY in self.columns else sorted(
-            {column.name for column in study.columns} - set(self.columns)
-        )  # fmt: skip
         return (
-            Verdict(
-                rule="columns",
-                passed=not outside,
-                text=f"columns not allowed: {', '.join(outside)}" if outside else "every column is allowed",
-            ),
+            self._about_analyst(plan.analyst),
+            self._about_columns(study),
             Verdict(
                 rule="algorithms",
                 passed=plan.algorithm.value in self.algorithms,
@@ -111,6 +148,24 @@ class Policy:
                 passed=study.delta <= self.max_delta,
                 text=f"delta {study.delta:g}; at most {self.max_delta:g}",
             ),
+        )
+
+    def _about_analyst(self, analyst: str) -> Verdict:
+        """A study that is not submitted yet has no analyst; a daemon refuses a plan without one before."""
+        listed = ANY in self.analysts or not analyst or analyst in self.analysts
+        allowed = "every analyst" if ANY in self.analysts else ", ".join(self.analysts)
+        return Verdict(
+            rule="analysts", passed=listed, text=f"{analyst or 'not submitted yet'}; allowed: {allowed}"
+        )
+
+    def _about_columns(self, study: Study) -> Verdict:
+        outside = [] if ANY in self.columns else sorted(
+            {column.name for column in study.columns} - set(self.columns)
+        )  # fmt: skip
+        return Verdict(
+            rule="columns",
+            passed=not outside,
+            text=f"columns not allowed: {', '.join(outside)}" if outside else "every column is allowed",
         )
 
     def _about_people(self, study: Study) -> tuple[Verdict, ...]:
@@ -137,7 +192,14 @@ class Policy:
     def _about_size(self, study: Study) -> tuple[Verdict, ...]:
         cohort, most = study.federation.minimum_cohort, study.max_records
         content, room = cohort <= self.minimum_records, most >= self.maximum_records
+        widest = self.max_columns_per_record * self.minimum_records
         return (
+            Verdict(
+                rule="max_columns_per_record",
+                passed=study.dimension <= widest,
+                text=f"{study.dimension} columns; at most {widest:g}: "
+                f"{self.max_columns_per_record:g} for each of {self.minimum_records} records",
+            ),
             Verdict(
                 rule="minimum_records",
                 passed=content,
@@ -152,13 +214,13 @@ class Policy:
             ),
         )
 
-    def require(self, plan: Plan) -> None:
-        """Insist that `plan` passes every rule.
+    def require(self, plan: Plan, now: int) -> None:
+        """Insist that `plan` passes every rule at the Unix time `now`.
 
         Raises:
             RequestError: code `site-policy`, naming the rules it fails.
         """
-        failed = [verdict for verdict in self.verdicts(plan) if not verdict.passed]
+        failed = [verdict for verdict in self.verdicts(plan, now) if not verdict.passed]
         if failed:
             text = "; ".join(f"{verdict.rule}: {verdict.text}" for verdict in failed)
             raise RequestError(Code.POLICY, f"the site's policy forbids this study ({text})")
@@ -182,25 +244,9 @@ class Policy:
             )
 
 
-REASONS: dict[Code, pb.DeclineReason.ValueType] = {
-    Code.POLICY: pb.DECLINE_REASON_POLICY,
-    Code.BUDGET: pb.DECLINE_REASON_BUDGET,
-    Code.TOO_FEW_RECORDS: pb.DECLINE_REASON_TOO_FEW_RECORDS,
-    Code.TOO_MANY_RECORDS: pb.DECLINE_REASON_DATA,  # depends on records: analysts are not told
-    Code.BAD_DATA: pb.DECLINE_REASON_DATA,
-    Code.PROTOCOL: pb.DECLINE_REASON_PROTOCOL,
-    Code.IDENTITY: pb.DECLINE_REASON_PROTOCOL,
-    Code.VERSION: pb.DECLINE_REASON_PROTOCOL,
-    Code.OVERFLOW: pb.DECLINE_REASON_PROTOCOL,
-    Code.BAD_STUDY: pb.DECLINE_REASON_PROTOCOL,
-    Code.BAD_CONTRIBUTION: pb.DECLINE_REASON_PROTOCOL,
-    Code.CONFLICT: pb.DECLINE_REASON_PROTOCOL,
-}
-
-
-def reason_of(problem: EigenveilError) -> pb.DeclineReason.ValueType:
-    """What the coordinator is told; the sentence stays with the site's operator."""
-    return REASONS.get(problem.code, pb.DECLINE_REASON_FAILURE)
+def _midnight_after(day: date) -> int:
+    """Unix seconds at the end of `day`, UTC."""
+    return int(datetime.combine(day, time(23, 59, 59), UTC).timestamp()) + 1
 
 
 def _person(column: str) -> str:

@@ -50,11 +50,19 @@ def load(path: Path, study: Study, *, unreadable: Callable[[str], None] | None =
             [_numbers(source, header, batch.column(i), start) for i, header in enumerate(headers)]
         )
         stop = start + len(values)
+        _check_people(first, stop, more=True)
         parts.append(to_grid(values if first is None else values[first[start:stop]], study))
         start = stop
+    _check_people(first, start, more=False)
     rows = np.concatenate(parts) if parts else np.empty((0, study.dimension), dtype=np.int16)
     rows.setflags(write=False)
     return rows
+
+
+def _check_people(first: NDArray[np.bool_] | None, rows: int, *, more: bool) -> None:
+    """A damaged Parquet file may hold more or fewer persons than measurements."""
+    if first is not None and (rows > len(first) or (rows < len(first) and not more)):
+        raise BadRecords("the columns of the records have different lengths; write the file anew")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +155,9 @@ def _plain(column: pa.Array) -> pa.Array:
 
 def _text(header: str, column: pa.Array) -> pa.Array:
     with _about(header):
-        return pc.utf8_trim_whitespace(pc.cast(_plain(column), pa.string()))
+        text = pc.cast(_plain(column), pa.string())
+        text.validate(full=True)  # Parquet promises UTF-8 and keeps anything
+        return pc.utf8_trim_whitespace(text)
 
 
 @contextmanager

@@ -14,22 +14,15 @@ from typing import Any
 
 import click
 
-from eigenveil.errors import Code, RequestError
-from eigenveil.explain import explain as explain_plan
 from eigenveil.identity import Role
-from eigenveil.plan import Plan, make_plan, plan_from_json
-from eigenveil.study_toml import parse_study
-from eigenveil_client import site_config, site_service, site_views
+from eigenveil_client import consent_commands, evidence_commands, heads_cli, site_config, site_service
+from eigenveil_client.consent_commands import plan_of
+from eigenveil_client.doctor_site import site_checks
+from eigenveil_client.identity_store import compared
 from eigenveil_client.identity_store import enrol as enrol_here
-from eigenveil_client.identity_store import named
-from eigenveil_client.site_config import SiteConfig
+from eigenveil_client.site_options import CONFIG, JSON
 from eigenveil_common.command import run, say
-from eigenveil_common.files import read
-
-CONFIG = click.option(
-    "--config", "config_file", type=click.Path(path_type=Path), required=True, help="The site's site.toml."
-)
-JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+from eigenveil_common.doctor import show as doctor_show
 
 
 @click.group(help=f"Run one site of a federation.\n\n\b\n{(__doc__ or '').split(chr(10) * 2, 1)[1]}")
@@ -74,15 +67,18 @@ def init(folder: Path, name: str, records: Path, as_json: bool, **limits: Any) -
 def enrol(config_file: Path, join_file: Path, as_json: bool) -> None:
     """Make this site's key, here, and get it certified with a one-time join file."""
     config = site_config.load(config_file)
-    stored = site_service.check_role(enrol_here(join_file, config.identity, Role.SITE), config.name)
+    enrolled = enrol_here(join_file, config.identity, (Role.SITE,), config.proxy_rule)
+    stored = site_service.check_role(enrolled, config.name)
     say(
         {
             "identity": stored.identity.uri,
             "coordinator": stored.coordinator,
             "certificate_ends": stored.expires.isoformat(),
+            "key_sha256": stored.key_print,
         },
         as_json,
         f"enrolled as {stored.identity.uri} until {stored.expires:%Y-%m-%d %H:%M} UTC\n"
+        f"{compared(stored.key_print)}\n"
         f"next: eigenveil-site check --config {config_file}",
     )
 
@@ -94,7 +90,7 @@ def enrol(config_file: Path, join_file: Path, as_json: bool) -> None:
 def check(config_file: Path, study_file: Path | None, as_json: bool) -> int:
     """Check the configuration, the identity and the records, here; nothing is sent."""
     config = site_config.load(config_file)
-    plan = None if study_file is None else _plan_of(config, study_file)
+    plan = None if study_file is None else plan_of(config, study_file)
     findings = site_service.check(config, plan)
     say(
         {"ok": all(f.ok for f in findings), "findings": [f.as_dict() for f in findings]},
@@ -102,23 +98,6 @@ def check(config_file: Path, study_file: Path | None, as_json: bool) -> int:
         "\n".join(f.line() for f in findings),
     )
     return next((f.exit_code for f in findings if not f.ok), 0)
-
-
-@group.command()
-@CONFIG
-@click.argument("study")
-@JSON
-def explain(config_file: Path, study: str, as_json: bool) -> None:
-    """Say what STUDY (a study file, or the digest of a plan seen here) asks, reveals and costs."""
-    config = site_config.load(config_file)
-    plan = _plan_of(config, Path(study)) if Path(study).exists() else _plan_seen(config, study)
-    told = explain_plan(plan) | {
-        "policy": [{"rule": v.rule, "passed": v.passed, "text": v.text} for v in config.policy.verdicts(plan)]
-    }
-    if as_json:
-        say(told, True, "")
-    else:
-        site_views.show_explanation(told)
 
 
 @group.command()
@@ -133,64 +112,16 @@ def serve(config_file: Path, as_json: bool) -> None:
 @group.command()
 @CONFIG
 @JSON
-def ledger(config_file: Path, as_json: bool) -> None:
-    """Verify and show this site's privacy budget: every reservation, charge and settlement."""
-    config = site_config.load(config_file)
-    with site_service.opened(config) as store:
-        told = site_views.ledger(store, config)
-    if as_json:
-        say(told, True, "")
-    else:
-        site_views.show_ledger(told)
+def doctor(config_file: Path, as_json: bool) -> int:
+    """Check configuration, files, ledgers, records and the way to the coordinator, one line each.
 
-
-@group.command()
-@CONFIG
-@click.option("--round", "round_number", type=int, help="Only this round.")
-@click.option("--study", "prefix", help="Only this study: the first characters of its digest.")
-@JSON
-def egress(config_file: Path, round_number: int | None, prefix: str | None, as_json: bool) -> None:
-    """Verify and show what has left this site: one row for every message about a study."""
-    config = site_config.load(config_file)
-    with site_service.opened(config) as store:
-        told = site_views.egress(store, round_number, prefix)
-    if as_json:
-        say(told, True, "")
-    else:
-        site_views.show_egress(told)
-
-
-@group.command()
-@CONFIG
-@click.argument("study")
-@JSON
-def settle(config_file: Path, study: str, as_json: bool) -> None:
-    """End STUDY (the digest of a plan seen here) for good, and free what it had set aside.
-
-    For a study that its coordinator will never end. What it has spent stays spent, and this site
-    answers it no more. Stop the daemon first.
+    Nothing is sent but a greeting. Exit code 1 if a check failed.
     """
-    config = site_config.load(config_file)
-    told = site_views.settled(site_service.settle(config, study), config)
-    say(told, as_json, site_views.settled_words(told))
+    return doctor_show(site_checks(config_file), as_json)
 
 
-def _plan_of(config: SiteConfig, path: Path) -> Plan:
-    try:
-        text = read(path).decode()
-    except UnicodeDecodeError as problem:
-        raise RequestError(Code.BAD_STUDY, f"{path} is not UTF-8 text") from problem
-    identity = named(config.identity)
-    return make_plan(
-        parse_study(text),
-        federation="not-enrolled" if identity is None else identity.federation,
-        submission="explained-at-the-site",
-    )
-
-
-def _plan_seen(config: SiteConfig, prefix: str) -> Plan:
-    with site_service.opened(config) as store:
-        return plan_from_json(store.find(prefix).plan_json)
+for command in (*consent_commands.COMMANDS, *evidence_commands.COMMANDS, *heads_cli.COMMANDS):
+    group.add_command(command)
 
 
 def main() -> int:

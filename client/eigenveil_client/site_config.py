@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from datetime import date
+from enum import Enum
 from pathlib import Path
+from typing import TypeVar
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.study import NAME, Algorithm
-from eigenveil_client.policy import ANY, Policy
-from eigenveil_common import config
+from eigenveil_client.policy import ANY, Approval, Policy
+from eigenveil_client.proxy import ProxyRule
+from eigenveil_client.years import Year
+from eigenveil_common import config, log
 from eigenveil_common.files import write_durably
 
 # What `auto` chooses from; a site that wants to allow more says so by name.
 ALGORITHMS = (Algorithm.GAUSS_COV.value, Algorithm.DP_PCA.value)
+
+
+Choice = TypeVar("Choice", bound=Enum)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +32,11 @@ class SiteConfig:
     records: Path
     identity: Path
     state: Path
+    approval: str = Approval.AUTO.value
+    approval_ends: str = ""
+    analysts: tuple[str, ...] = (ANY,)
     columns: tuple[str, ...] = (ANY,)
+    max_columns_per_record: float = 2.0
     algorithms: tuple[str, ...] = ALGORITHMS
     max_epsilon_per_study: float = 5.0
     max_delta: float = 1e-5
@@ -34,6 +47,12 @@ class SiteConfig:
     budget_epsilon: float = 10.0
     budget_delta: float = 1e-6
     budget_own_delta: float = 1e-5
+    max_epsilon_per_year: float = math.inf
+    year: str = Year.ROLLING.value
+    proxy: str = ""
+    proxy_credentials: Path | None = None
+    log_format: str = log.TEXT
+    metrics_file: Path | None = None
 
     def __post_init__(self) -> None:
         if NAME.fullmatch(self.name) is None:
@@ -41,11 +60,24 @@ class SiteConfig:
                 Code.BAD_CONFIG,
                 f"name = {self.name!r}: use at most 63 lower-case letters, digits and hyphens",
             )
+        log.check_format(self.log_format)
+        _ = self.proxy_rule
+
+    @property
+    def proxy_rule(self) -> ProxyRule:
+        """The way to the coordinator."""
+        return ProxyRule(url=self.proxy, credentials=self.proxy_credentials)
 
     @property
     def policy(self) -> Policy:
         """What this site agrees to."""
         return Policy(
+            approval=_choice(Approval, "approval", self.approval),
+            approval_ends=_day(self.approval_ends),
+            analysts=self.analysts,
+            max_columns_per_record=self.max_columns_per_record,
+            max_epsilon_per_year=self.max_epsilon_per_year,
+            year=_choice(Year, "year", self.year),
             columns=self.columns,
             algorithms=self.algorithms,
             max_epsilon_per_study=self.max_epsilon_per_study,
@@ -58,6 +90,23 @@ class SiteConfig:
             budget_delta=self.budget_delta,
             budget_own_delta=self.budget_own_delta,
         )
+
+
+def _choice(kind: type[Choice], key: str, value: str) -> Choice:
+    try:
+        return kind(value)
+    except ValueError:
+        known = ", ".join(f'"{one.value}"' for one in kind)
+        raise RequestError(Code.BAD_CONFIG, f"{key} = {value!r} must be one of {known}") from None
+
+
+def _day(text: str) -> date | None:
+    try:
+        return date.fromisoformat(text) if text else None
+    except ValueError:
+        raise RequestError(
+            Code.BAD_CONFIG, f'approval_ends = {text!r} must be a day such as "2027-12-31", or "" for no end'
+        ) from None
 
 
 def load(path: Path) -> SiteConfig:
@@ -79,7 +128,11 @@ records = {records}
 identity = "identity"
 state = "state.db"
 
+approval = "auto"
+approval_ends = ""
+analysts = ["*"]
 columns = ["*"]
+max_columns_per_record = 2.0
 algorithms = [{algorithms}]
 max_epsilon_per_study = {max_epsilon}
 max_delta = 1e-5
@@ -90,6 +143,8 @@ sites_per_person = {sites_per_person}
 budget_epsilon = {budget_epsilon}
 budget_delta = {budget_delta}
 budget_own_delta = 1e-5
+max_epsilon_per_year = inf
+year = "rolling"
 """
 
 

@@ -16,19 +16,25 @@ from typing import TypeVar
 
 import grpc
 
-from eigenveil.errors import Code, EigenveilError, PeerError
+from eigenveil import __version__
+from eigenveil.errors import Code, EigenveilError, InternalError, PeerError
+from eigenveil_client.generation import Generation
 from eigenveil_client.identity_store import StoredIdentity
+from eigenveil_client.refusals import Refusal
+from eigenveil_client.renewal import introduce, renew_in_time
+from eigenveil_client.site_metrics import Contact
 from eigenveil_client.site_sender import Limits, send
-from eigenveil_client.site_worker import Refusal, Reply, SiteWorker
+from eigenveil_client.site_worker import Reply, SiteWorker
 from eigenveil_client.transport import call, open_channel, pause
-from eigenveil_common.log import event
-from eigenveil_common.rpc import CHUNK_BYTES, INLINE_BYTES, VERSION_MAX, VERSION_MIN
+from eigenveil_common.log import alarm, event
+from eigenveil_common.rpc import CHUNK_BYTES, INLINE_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 
 POLL_SLACK_SECONDS = 15.0
 LONGEST_POLL_SECONDS = 60.0
 STABLE_SECONDS = 5.0  # a connection that held so long is tried again at once when it breaks
+DECISION_SECONDS = 1.0  # how often to look whether a person has decided
 QUICK_SECONDS = 1.0  # a long-poll that ends sooner with nothing is answered by a pause
 SESSION_SECONDS = 6 * 3600.0  # then a new connection, which finds a renewed certificate on either side
 MOST_ANSWERED = 256
@@ -62,6 +68,7 @@ class SiteDaemon:
     def __init__(self, worker: SiteWorker, identity: Callable[[], StoredIdentity]) -> None:
         self._worker = worker
         self._identity = identity
+        self.contact = Contact()
         self._said: str | None = None
         self._warned: set[str] = set()
 
@@ -70,18 +77,26 @@ class SiteDaemon:
 
         Raises:
             InternalError: code `storage`; nothing was sent after it.
-            RequestError: the configuration does not hold any more (such as a key others can read).
+            RequestError: the configuration does not hold any more (such as a key others can read), or the
+                coordinator's ledger went backwards; nothing was sent after it.
         """
         attempt = 0
         while True:
+            self._worker.heads.check()
             began = time.monotonic()
             try:
                 async with await self._connect() as channel:
-                    session = await self._greet(rpc.CoordinatorStub(channel))
+                    stub = self._worker.counted(rpc.CoordinatorStub(channel))
+                    session = await self._greet(stub)
                     self._say("connected")
-                    await session.run()
+                    self.contact.connected = True
+                    self.contact.connections += 1
+                    await self._work(session, stub)
             except _Lost as lost:
+                self.contact.lost[lost.problem.code.value] += 1
                 self._say("disconnected", code=lost.problem.code.value, detail=lost.problem)
+            finally:
+                self.contact.connected = False
             attempt = 0 if time.monotonic() - began > STABLE_SECONDS else attempt + 1
             await asyncio.sleep(pause(attempt))
 
@@ -100,7 +115,8 @@ class SiteDaemon:
 
     async def _connect(self) -> grpc.aio.Channel:
         try:
-            identity = self._identity()
+            self._shown = identity = self._identity()
+            self.contact.ends = identity.expires.timestamp()
             if identity.expires - datetime.now(UTC) < EXPIRY_WARNING:
                 self._warn("certificate-ends-soon", at=f"{identity.expires:%Y-%m-%dT%H:%MZ}")
             return await open_channel(identity)
@@ -108,20 +124,38 @@ class SiteDaemon:
             raise _Lost(problem) from problem
 
     async def _greet(self, stub: rpc.CoordinatorAsyncStub) -> _Session:
-        asked = pb.HelloRequest(version_min=VERSION_MIN, version_max=VERSION_MAX, software="eigenveil-site")
-        hello = await _remote(call(stub.Hello, asked, attempts=1))
-        if not VERSION_MIN <= hello.version <= VERSION_MAX:
-            raise _Lost(PeerError(Code.VERSION, f"the coordinator speaks version {hello.version}"))
+        software, generation = f"eigenveil-site {__version__}", Generation(self._shown.folder)
+        head = self._worker.heads.latest()
+        try:
+            hello = await introduce(stub, software, self._shown, generation, head=head)
+        except InternalError:
+            raise
+        except EigenveilError as problem:
+            raise _Lost(problem) from problem
         if abs(hello.unix_time_ms - time.time() * 1000) > CLOCK_WARNING_MS:
             self._warn("clocks-differ")
-        return _Session(self._worker, stub, hello.limits)
+        return _Session(self._worker, stub, hello.limits, self.contact)
+
+    async def _work(self, session: _Session, stub: rpc.CoordinatorAsyncStub) -> None:
+        """Work until the connection is lost or old, or its certificate was renewed."""
+        renewal = asyncio.create_task(renew_in_time(stub, self._shown))
+        try:
+            await session.run(renewal.done)
+            if renewal.done():
+                renewal.result()
+        finally:
+            renewal.cancel()
+            await asyncio.gather(renewal, return_exceptions=True)
 
 
 class _Session:
     """The work of one connection. `answered` starts empty: what the last one left open is asked again."""
 
-    def __init__(self, worker: SiteWorker, stub: rpc.CoordinatorAsyncStub, limits: pb.Limits) -> None:
+    def __init__(
+        self, worker: SiteWorker, stub: rpc.CoordinatorAsyncStub, limits: pb.Limits, contact: Contact
+    ) -> None:
         self._worker = worker
+        self._contact = contact
         self._stub = stub
         self._limits = Limits(
             inline=min(INLINE_BYTES, limits.inline_bytes or INLINE_BYTES),
@@ -129,42 +163,72 @@ class _Session:
         )
         self._poll = min(limits.long_poll_ms / 1000, LONGEST_POLL_SECONDS) + POLL_SLACK_SECONDS
         self._answered: list[tuple[str, int]] = []
+        self._awaiting: frozenset[str] = frozenset()
         self._odd = 0
 
-    async def run(self) -> None:
-        """Work until the connection is lost or old. Raises `_Lost`, or what the worker raised."""
+    async def run(self, over: Callable[[], bool]) -> None:
+        """Work until the connection is lost, old or `over`. Raises `_Lost`, or what the worker raised."""
         began = time.monotonic()
-        pending = self._ask()
+        self._pending = self._ask()
         try:
-            while time.monotonic() - began < SESSION_SECONDS:
-                response = await pending
+            while time.monotonic() - began < SESSION_SECONDS and not over():
+                response = await self._word()
                 known = self._worker.known_plans()
                 reply = await asyncio.to_thread(self._worker.work, response)
                 idle = response.ByteSize() == 0 or self._worker.known_plans() != known
                 await self._slow_down(reply, idle)
-                pending = self._ask()
+                self._pending = self._ask()
                 if reply is not None:
                     await self._deliver(reply)
         finally:
-            pending.cancel()
-            with suppress(asyncio.CancelledError, _Lost):
-                await pending
+            await self._give_up()
+
+    async def _word(self) -> pb.NextWorkResponse:
+        """The coordinator's word; asked anew when a person has decided about a study that waits."""
+        while True:
+            seconds = DECISION_SECONDS if self._awaiting else None
+            done, _ = await asyncio.wait({self._pending}, timeout=seconds)
+            if done:
+                return self._pending.result()
+            if self._worker.awaiting() != self._awaiting:
+                await self._give_up()
+                self._pending = self._ask()
+
+    async def _give_up(self) -> None:
+        self._pending.cancel()
+        with suppress(asyncio.CancelledError, _Lost):
+            await self._pending
 
     def _ask(self) -> asyncio.Task[pb.NextWorkResponse]:
+        self._awaiting = self._worker.awaiting()
         request = pb.NextWorkRequest(
+            awaiting=[bytes.fromhex(plan) for plan in sorted(self._awaiting)],
             known_plans=[bytes.fromhex(plan) for plan in self._worker.known_plans()],
             answered=[
                 pb.Answered(plan_digest=bytes.fromhex(plan), round=round) for plan, round in self._answered
             ],
+            head_size=self._worker.heads.size(),
         )
         return asyncio.create_task(self._next_work(request))
 
     async def _next_work(self, request: pb.NextWorkRequest) -> pb.NextWorkResponse:
         began = time.monotonic()
         response = await _remote(call(self._stub.NextWork, request, seconds=self._poll, attempts=1))
+        self._contact.last = time.time()
+        if response.HasField("head"):
+            await self._keep(response.head)
+            response.ClearField("head")
         if response.ByteSize() == 0 and time.monotonic() - began < QUICK_SECONDS:
             await asyncio.sleep(QUICK_SECONDS)
         return response
+
+    async def _keep(self, head: pb.SignedHead) -> None:
+        """Keep a head of the coordinator's ledger before anything of its answer is believed [R20]."""
+        try:
+            await asyncio.to_thread(self._worker.take_head, head)
+        except PeerError as problem:
+            alarm("head-refused", code=problem.code.value, detail=str(problem))
+            raise _Lost(problem) from problem
 
     async def _slow_down(self, reply: Reply | None, idle: bool) -> None:
         """Remember the reply. Work that no honest coordinator hands out is taken ever more slowly: what is
@@ -183,6 +247,9 @@ class _Session:
             await asyncio.sleep(pause(self._odd))
 
     async def _deliver(self, reply: Reply) -> None:
+        if not self._worker.stands(reply):
+            event("reply-held-back", logging.WARNING, study=reply.plan_digest, round=reply.round)
+            return
         try:
             await send(self._stub, reply, self._limits)
         except EigenveilError as problem:

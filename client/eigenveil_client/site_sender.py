@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from eigenveil.aggregate import Contribution
 from eigenveil.errors import Code, EigenveilError
 from eigenveil.ints import to_bytes
-from eigenveil_client.site_worker import Refusal, Reply
+from eigenveil_client.refusals import Refusal
+from eigenveil_client.site_worker import Reply
 from eigenveil_client.transport import call, pause
+from eigenveil_common.failpoints import failpoint
 from eigenveil_common.rpc import CHUNK_BYTES, INLINE_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
@@ -33,17 +35,20 @@ async def send(stub: rpc.CoordinatorAsyncStub, reply: Reply, limits: Limits) -> 
     Raises:
         EigenveilError: the coordinator's refusal, or code `unreachable`.
     """
+    failpoint("reply-sending")
     if isinstance(reply, Refusal):
         refusal = pb.DeclineRequest(
             plan_digest=bytes.fromhex(reply.plan_digest), round=reply.round, reason=reply.reason
         )
         await call(stub.Decline, refusal)
+        failpoint("refusal-sent")
         return
     data = to_bytes(reply.values)
     if len(data) <= limits.inline:
         await call(stub.Contribute, _inline(reply, data))
     else:
         await _upload(stub, reply, data, limits.chunk)
+    failpoint("reply-sent")
 
 
 def _inline(contribution: Contribution, data: bytes) -> pb.ContributeRequest:
@@ -89,6 +94,7 @@ async def _put_missing(
         async with turns:
             piece = data[index * chunk : (index + 1) * chunk]
             await call(stub.PutChunk, pb.PutChunkRequest(upload=opened.upload, index=index, data=piece))
+            failpoint("chunk-sent")
 
     missing = sorted(set(range(-(-len(data) // chunk))) - set(opened.have))
     tasks = [asyncio.create_task(put(index)) for index in missing]

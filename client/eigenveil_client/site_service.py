@@ -8,15 +8,15 @@ import json
 import logging
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import click
 
-from eigenveil.accounting import Cost
 from eigenveil.errors import TABLE, Code, EigenveilError, InternalError, RequestError
 from eigenveil.grid import GridRows
 from eigenveil.identity import Role
@@ -26,10 +26,12 @@ from eigenveil_client import records
 from eigenveil_client.identity_store import StoredIdentity, load_identity
 from eigenveil_client.site_config import SiteConfig
 from eigenveil_client.site_daemon import SiteDaemon
-from eigenveil_client.site_store import SiteStore, StudyStanding
+from eigenveil_client.site_metrics import keep_written
+from eigenveil_client.site_store import SiteStore
 from eigenveil_client.site_worker import SiteWorker
 from eigenveil_client.tables import open_table
 from eigenveil_common import log
+from eigenveil_common.process import forbid_core_dumps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,15 +57,6 @@ class Finding:
         return f"{'ok  ' if self.ok else 'FAIL'} {self.about}: {self.text}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
-    """A study that was ended here. `standing` is what it was before."""
-
-    study: str
-    standing: StudyStanding
-    freed: Cost
-
-
 def check(config: SiteConfig, plan: Plan | None) -> list[Finding]:
     """Everything that can be checked without the coordinator."""
     findings = [_finding("identity", partial(_check_identity, config))]
@@ -77,7 +70,7 @@ def check(config: SiteConfig, plan: Plan | None) -> list[Finding]:
                 text=verdict.text,
                 code="" if verdict.passed else Code.POLICY.value,
             )
-            for verdict in config.policy.verdicts(plan)
+            for verdict in config.policy.verdicts(plan, int(time.time()))
         ]
         findings.append(_finding("study", partial(_check_study, config, plan)))
     return findings
@@ -128,18 +121,6 @@ def check_role(stored: StoredIdentity, name: str) -> StoredIdentity:
             f"the identity is {stored.identity.uri}, but site.toml names the site {name!r}; mend one",
         )
     return stored
-
-
-def settle(config: SiteConfig, prefix: str) -> Settled:
-    """End a study by the operator's word, for good; only while no daemon serves this state.
-
-    Raises:
-        RequestError: code `not-found`, or `conflict`: the daemon runs.
-    """
-    with alone(config.state), opened(config) as store:
-        seen = store.find(prefix)
-        freed = store.end(seen.plan)
-    return Settled(study=seen.plan, standing=seen.standing, freed=freed)
 
 
 @contextmanager
@@ -204,10 +185,11 @@ def serve(config: SiteConfig) -> None:
     Raises:
         EigenveilError: it cannot start, or the disk failed.
     """
-    log.to_stderr()
+    forbid_core_dumps()
+    log.to_stderr(config.log_format)
 
     def identity() -> StoredIdentity:
-        return check_role(load_identity(config.identity), config.name)
+        return replace(check_role(load_identity(config.identity), config.name), proxy=config.proxy_rule)
 
     first = identity()
     open_table(config.records)  # a file that is not there should stop the start, not the first study
@@ -221,12 +203,15 @@ def serve(config: SiteConfig) -> None:
         }
         click.echo(json.dumps(about, sort_keys=True))
         log.event("started", site=config.name)
-        asyncio.run(_until_stopped(SiteDaemon(worker, identity)))
+        asyncio.run(_until_stopped(SiteDaemon(worker, identity), config.metrics_file, store))
         log.event("stopped", site=config.name)
 
 
-async def _until_stopped(daemon: SiteDaemon) -> None:
+async def _until_stopped(daemon: SiteDaemon, metrics: Path | None, store: SiteStore) -> None:
     task = asyncio.ensure_future(daemon.run())
+    if metrics is not None:
+        written = asyncio.ensure_future(keep_written(metrics, daemon.contact, lambda: store.ledger.ledger))
+        task.add_done_callback(lambda _: written.cancel())
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     with suppress(asyncio.CancelledError):

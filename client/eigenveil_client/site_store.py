@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import hmac
 import os
-import sqlite3
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import Enum
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -25,28 +22,26 @@ from eigenveil.plan import Plan
 from eigenveil.pricing import check_epsilon, check_part
 from eigenveil.query import Query
 from eigenveil.site import Site
-from eigenveil_client import egress
+from eigenveil_client import chatter, egress, heads, seen_plans
 from eigenveil_client.egress import Sent
+from eigenveil_client.seen_plans import SeenPlan, SeenPlans, StudyStanding
 from eigenveil_client.tables import BadRecords
+from eigenveil_client.years import YearlyLimit
 from eigenveil_common import ledger_store
+from eigenveil_common.database import Connection
+from eigenveil_common.failpoints import failpoint
 from eigenveil_common.files import read_secret, write_secret
 from eigenveil_common.ledger_store import LedgerStore
 from eigenveil_common.sqlite import Database
 
-VERSION = 2
+VERSION = 3
 SCHEMA = (
     ledger_store.SCHEMA
     + egress.SCHEMA
+    + chatter.SCHEMA
+    + seen_plans.SCHEMA
+    + heads.SCHEMA
     + """
-CREATE TABLE studies (
-  plan TEXT PRIMARY KEY,
-  plan_json BLOB NOT NULL,
-  signature BLOB NOT NULL,
-  state TEXT NOT NULL,
-  reason TEXT NOT NULL,
-  records TEXT NOT NULL,
-  at INTEGER NOT NULL
-) STRICT;
 CREATE TABLE passes (
   plan TEXT NOT NULL,
   first INTEGER NOT NULL,
@@ -55,30 +50,7 @@ CREATE TABLE passes (
 ) STRICT;
 """
 )
-
-
-class StudyStanding(Enum):
-    """What a site decided about a plan; `ended` is for ever."""
-
-    ACCEPTED = "accepted"
-    DECLINED = "declined"
-    ENDED = "ended"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeenPlan:
-    """A plan whose signature was verified. `reason` is the error code of a refusal, else empty.
-
-    `records` is a keyed digest of the rows the study began with (empty before the first answer).
-    """
-
-    plan: str
-    plan_json: bytes
-    signature: bytes
-    standing: StudyStanding
-    reason: str
-    records: str
-    at: int
+TIMED = ("ledger", "egress", "studies", "chatter")  # tables with the time of each row
 
 
 class SiteStore:
@@ -92,58 +64,93 @@ class SiteStore:
         self._clock = clock
         self._key = _key(path.with_name("egress.key"))
         self.database = Database(path, SCHEMA, VERSION)
-        self.ledger = LedgerStore(self.database, budget, clock)
-        self.egress = egress.EgressLedger(self.database, clock)
+        self._latest = max(self._last_written(table) for table in TIMED)
+        self.ledger = LedgerStore(self.database, budget, self.now)
+        self.egress = egress.EgressLedger(self.database, self.now)
+        self.chatter = chatter.Chatter(self.database, self.now)
+        self.studies = SeenPlans(self.database)
+        self.heads = heads.SiteHeads(self.database)
         self._due: dict[str, int] = {}  # the round after the last answered one, by study
         for study, round in self.ledger.ledger.charged:
             self._passed(study, round)
 
-    def plans(self) -> list[SeenPlan]:
-        """Every plan seen, oldest first."""
-        return [_seen(row) for row in self.database.rows("SELECT * FROM studies ORDER BY at, plan")]
+    def _last_written(self, table: str) -> int:
+        latest: int = self.database.rows(f"SELECT COALESCE(MAX(at), 0) FROM {table}")[0][0]
+        return latest
 
-    def plan(self, digest: str) -> SeenPlan | None:
-        """One plan, if it was seen."""
-        rows = self.database.rows("SELECT * FROM studies WHERE plan = ?", (digest,))
-        return _seen(rows[0]) if rows else None
+    def now(self) -> int:
+        """Unix seconds: the later of the system's clock and everything written here, so that a clock that
+        is set back gives no second year and revives no approval."""
+        self._latest = max(self._latest, self._clock())
+        return self._latest
 
-    def find(self, prefix: str) -> SeenPlan:
-        """The one plan whose digest begins with `prefix` (at least 6 characters).
+    def ask(self, plan: Plan, plan_json: bytes, signature: bytes) -> None:
+        """Remember a plan that waits for a person's word."""
+        with self.database.transaction() as change:
+            self._add(plan.digest, plan_json, signature, StudyStanding.PENDING, "", change)
+
+    def accept(self, plan: Plan, plan_json: bytes, signature: bytes, yearly: YearlyLimit | None) -> None:
+        """Reserve the study's whole price and agree to the plan, new or pending, in one transaction.
 
         Raises:
-            RequestError: code `not-found`, none or several.
+            RequestError: code `budget-exhausted`, or `conflict` if it was decided about before; nothing was
+                changed.
         """
-        found = [seen for seen in self.plans() if seen.plan.startswith(prefix.lower())]
-        if len(prefix) < 6 or len(found) != 1:
+
+        def also(change: Connection) -> None:
+            self._check_year(plan.cost, yearly)
+            if self.studies.get(plan.digest) is None:
+                self._add(plan.digest, plan_json, signature, StudyStanding.ACCEPTED, "", change)
+            else:
+                self.studies.move(plan.digest, StudyStanding.ACCEPTED, change)
+
+        self.ledger.reserve(plan.digest, plan.cost, also=also)
+        failpoint("plan-accepted")
+
+    def this_year(self, yearly: YearlyLimit) -> int:
+        """Micro-rho spent in the current year or set aside, which may all be spent before the year ends."""
+        statement = "SELECT COALESCE(SUM(micro_rho), 0) FROM ledger WHERE kind = 'charge' AND at >= ?"
+        spent: int = self.database.rows(statement, (yearly.year.began(self.now()),))[0][0]
+        return spent + sum(reserved.micro_rho for reserved in self.ledger.ledger.reserved.values())
+
+    def _check_year(self, cost: Cost, yearly: YearlyLimit | None) -> None:
+        committed = 0 if yearly is None else self.this_year(yearly)
+        if yearly is not None and committed + cost.micro_rho > yearly.micro_rho:
             raise RequestError(
-                Code.NOT_FOUND,
-                f"{len(found)} plans of this site begin with {prefix!r}; "
-                "give at least 6 characters of one digest",
+                Code.BUDGET,
+                f"{cost.micro_rho} micro-rho would exceed what this site allows in one year "
+                f"({yearly.micro_rho}, of which {committed} are spent or set aside); nothing was charged",
             )
-        return found[0]
-
-    def accept(self, plan: Plan, plan_json: bytes, signature: bytes) -> None:
-        """Reserve the study's whole price and remember the plan, in one transaction.
-
-        Raises:
-            RequestError: code `budget-exhausted`; nothing was changed.
-        """
-        row = self._row(plan.digest, plan_json, signature, StudyStanding.ACCEPTED, "")
-        self.ledger.reserve(plan.digest, plan.cost, also=partial(_insert, row))
 
     def decline(self, digest: str, plan_json: bytes, signature: bytes, reason: Code) -> None:
-        """Remember a plan that was refused."""
-        row = self._row(digest, plan_json, signature, StudyStanding.DECLINED, reason.value)
+        """Remember a plan that was refused, new or pending."""
         with self.database.transaction() as change:
-            _insert(row, change)
+            if self.studies.get(digest) is None:
+                self._add(digest, plan_json, signature, StudyStanding.DECLINED, reason.value, change)
+            else:
+                self.studies.move(digest, StudyStanding.DECLINED, change, reason.value)
+
+    def withdraw(self, digest: str) -> Cost:
+        """Answer a study no more, by its operator's word; what was set aside for it is free and returned.
+
+        Raises:
+            RequestError: code `conflict`, it was declined, withdrawn or ended before.
+        """
+        return self._close(digest, StudyStanding.WITHDRAWN, Code.POLICY.value)
 
     def end(self, digest: str) -> Cost:
         """Settle a study; what was set aside for it and not charged is free again, and returned."""
+        return self._close(digest, StudyStanding.ENDED, "")
 
-        def also(change: sqlite3.Connection) -> None:
-            change.execute("UPDATE studies SET state = ? WHERE plan = ?", (StudyStanding.ENDED.value, digest))
+    def _close(self, digest: str, standing: StudyStanding, reason: str) -> Cost:
+        freed = NOTHING
 
-        freed = self.ledger.ledger.reserved.get(digest, NOTHING)
+        def also(change: Connection) -> None:
+            nonlocal freed
+            self.studies.move(digest, standing, change, reason)
+            freed = self.ledger.ledger.reserved.get(digest, NOTHING)
+            failpoint("study-ending")
+
         self.ledger.settle(digest, also=also)
         return freed
 
@@ -153,8 +160,8 @@ class SiteStore:
         Raises:
             BadRecords: the records have changed since.
         """
-        digest = self._keyed(site.rows.tobytes())
-        seen = self.plan(plan.digest)
+        digest = self.keyed(site.rows.tobytes())
+        seen = self.studies.get(plan.digest)
         if seen is None or seen.records == digest:
             return
         if seen.records:
@@ -162,8 +169,7 @@ class SiteStore:
                 "the records have changed since this study began; a study runs over one set of records",
                 about="changed",
             )
-        with self.database.transaction() as change:
-            change.execute("UPDATE studies SET records = ? WHERE plan = ?", (digest, plan.digest))
+        self.studies.keep_records(plan.digest, digest)
 
     def check_order(self, query: Query, may_miss: bool) -> None:
         """Insist that a query is the last answered one again, or a later one.
@@ -220,14 +226,16 @@ class SiteStore:
         """Charge a round and write down what is about to leave: one transaction, durable on return.
 
         Raises:
-            EigenveilError: as `Ledger.charge`; then nothing may be sent.
+            EigenveilError: as `Ledger.charge`, or code `site-policy`: the study was withdrawn meanwhile; then
+                nothing may be sent.
         """
         sent = Sent(
             study=query.plan_digest,
             round=query.round,
             kind=NAMES[type(query.ask)],
             bytes=len(values),
-            contribution=self._keyed(values),
+            contribution=self.keyed(values),
+            query=query.digest,
             meaning=meaning,
         )
         self.ledger.charge(
@@ -237,14 +245,18 @@ class SiteStore:
             self._cost(plan, query),
             also=partial(self._write, query, sent),
         )
+        failpoint("answer-charged")
         self._passed(query.plan_digest, query.round)
 
-    def _write(self, query: Query, sent: Sent, change: sqlite3.Connection) -> None:
+    def _write(self, query: Query, sent: Sent, change: Connection) -> None:
+        self.studies.require(query.plan_digest, StudyStanding.ACCEPTED, change)
         self.egress.append(sent, change)
+        self.egress.keep_question(query, change)
+        failpoint("answer-charging")
         part = part_of(query.ask)
         if part is not None:
             row = (query.plan_digest, part.first, query.round)
-            change.execute("INSERT OR IGNORE INTO passes VALUES (?, ?, ?)", row)
+            change.execute("INSERT INTO passes VALUES (?, ?, ?) ON CONFLICT DO NOTHING", row)
 
     def _passed(self, study: str, round: int) -> None:
         self._due[study] = max(self._due.get(study, 0), round + 1)
@@ -252,39 +264,42 @@ class SiteStore:
     def refuse(self, plan_digest: str, round: int, reason: str) -> None:
         """Write down that a refusal is about to leave."""
         sent = Sent(
-            study=plan_digest, round=round, kind="decline", bytes=0, contribution="",
+            study=plan_digest, round=round, kind="decline", bytes=0, contribution="", query="",
             meaning=f"this site declines: {reason}",
         )  # fmt: skip
         with self.database.transaction() as change:
             self.egress.append(sent, change)
+            failpoint("refusal-writing")
+        failpoint("refusal-written")
 
-    def _keyed(self, data: bytes) -> str:
+    def keyed(self, data: bytes) -> str:
+        """HMAC-SHA-256 (hex) with this site's key: nobody else can find `data` by trying."""
         return hmac.new(self._key, data, sha256).hexdigest()
 
-    def _row(
-        self, digest: str, plan_json: bytes, signature: bytes, standing: StudyStanding, reason: str
-    ) -> tuple[object, ...]:
-        return (digest, plan_json, signature, standing.value, reason, "", self._clock())
+    def _add(
+        self,
+        digest: str,
+        plan_json: bytes,
+        signature: bytes,
+        standing: StudyStanding,
+        reason: str,
+        change: Connection,
+    ) -> None:
+        failpoint("plan-storing")
+        seen = SeenPlan(
+            plan=digest,
+            plan_json=plan_json,
+            signature=signature,
+            standing=standing,
+            reason=reason,
+            at=self.now(),
+        )
+        self.studies.add(seen, change)
 
     def close(self) -> None:
         """Close the database."""
+        self.chatter.flush()
         self.database.close()
-
-
-def _insert(row: tuple[object, ...], change: sqlite3.Connection) -> None:
-    change.execute("INSERT INTO studies VALUES (?, ?, ?, ?, ?, ?, ?)", row)
-
-
-def _seen(row: sqlite3.Row) -> SeenPlan:
-    return SeenPlan(
-        plan=row["plan"],
-        plan_json=row["plan_json"],
-        signature=row["signature"],
-        standing=StudyStanding(row["state"]),
-        reason=row["reason"],
-        records=row["records"],
-        at=row["at"],
-    )
 
 
 def _key(path: Path) -> bytes:

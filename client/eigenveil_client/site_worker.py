@@ -1,64 +1,61 @@
 """What a site does with a piece of work: decide, compute, write down. No network and no clock here.
 
 The order within one piece of work is the promise: signature, policy and budget before a plan is
-accepted; plan, round order, price and overflow before a query is computed; the charge and the egress
-row are durable before the caller holds anything it could send.
+accepted; consent, plan, round order, price and overflow before a record is read; records that do not do
+are refused only after the computation that an answer takes; the charge and the egress row are durable before
+the caller holds anything it could send.
 """
 
 from __future__ import annotations
 
 import os
-import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol, cast
 
+import numpy as np
 from threadpoolctl import threadpool_limits
 
 from eigenveil.aggregate import Contribution
-from eigenveil.asks import NAMES, Ask, Count, OnField
-from eigenveil.errors import Code, EigenveilError, InternalError, PeerError, error
+from eigenveil.asks import NAMES, Ask
+from eigenveil.errors import Code, EigenveilError, InternalError, PeerError, RequestError, error
 from eigenveil.explain import MEANINGS
 from eigenveil.grid import GridRows
 from eigenveil.identity import Identity
 from eigenveil.ints import IntArray, to_bytes
 from eigenveil.plan import Plan, plan_from_json
 from eigenveil.query import Query, check_no_overflow
-from eigenveil.rehearsal import rehearse
 from eigenveil.signed_plan import check_plan
 from eigenveil.site import Site
 from eigenveil.study import Study
 from eigenveil.wire import digest_from_bytes, query_from_proto
-from eigenveil_client.policy import Policy, reason_of
-from eigenveil_client.site_store import SiteStore, StudyStanding
-from eigenveil_client.tables import BadRecords
-from eigenveil_common.log import alarm, event
+from eigenveil_client.chatter import CountedStub
+from eigenveil_client.foreseen import columns_of, price_floors
+from eigenveil_client.heads import SiteHeads
+from eigenveil_client.policy import Approval, Policy
+from eigenveil_client.refusals import Refusal, reason_of, told
+from eigenveil_client.seen_plans import SeenPlan, StudyStanding
+from eigenveil_client.site_store import SiteStore
+from eigenveil_common.failpoints import failpoint
+from eigenveil_common.log import alarm, event, places
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 
 UNKNOWN = "unknown"  # to the coordinator: a study that it never had, or forgot in a restore
-STATES = {value: name.removeprefix("STUDY_STATE_").lower() for name, value in pb.StudyState.items()} | {
-    pb.STUDY_STATE_UNSPECIFIED: UNKNOWN
+ENDS = {
+    pb.STUDY_STATE_RELEASED: "released",
+    pb.STUDY_STATE_FAILED: "failed",
+    pb.STUDY_STATE_CANCELLED: "cancelled",
+    pb.STUDY_STATE_UNSPECIFIED: UNKNOWN,
 }
-# The noised record count decides the mean's share (5 or 15 %) and the number of rounds (40 or 100), so a
-# price may differ from the foreseen one by a factor of 3; a factor of 4 is refused.
-PRICE_SLACK = 4
-# Their sentences are made before a record is read; all others are logged as their code alone.
-TELLABLE = frozenset({Code.POLICY, Code.PROTOCOL, Code.IDENTITY, Code.VERSION, Code.OVERFLOW, Code.BAD_STUDY})
 MOST_LOADED = 4  # studies whose rows stay in memory; a fifth one makes the oldest load again
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """A refusal to send. The coordinator is told the reason, the site's log the code."""
-
-    plan_digest: str
-    round: int
-    reason: pb.DeclineReason.ValueType
-
-
 Reply = Contribution | Refusal
+
+
+class Waiting(Exception):
+    """A study that waits for a person's word: there is nothing to send, neither an answer nor a refusal."""
 
 
 class Member(Protocol):
@@ -88,11 +85,34 @@ class SiteWorker:
         self._sites: dict[str, Site] = {}
         self._cores = os.cpu_count() or 1
         self._threads = ThreadPoolExecutor(self._cores)
-        self._known = [p.plan for p in store.plans() if p.standing is not StudyStanding.ENDED]
+        self._known = [p.plan for p in store.studies.all() if p.standing is not StudyStanding.ENDED]
 
     def known_plans(self) -> list[str]:
-        """Plans that are decided and have not ended, oldest first."""
+        """Plans that are here and have not ended, oldest first."""
         return list(self._known)
+
+    def awaiting(self) -> frozenset[str]:
+        """Plans that wait for a person's word: their questions are of no use yet."""
+        return frozenset() if self._policy.approval is Approval.AUTO else self._store.studies.pending()
+
+    def counted(self, stub: rpc.CoordinatorAsyncStub) -> rpc.CoordinatorAsyncStub:
+        """`stub`, with every message that leaves through it counted."""
+        return cast("rpc.CoordinatorAsyncStub", CountedStub(stub, self._store.chatter))
+
+    @property
+    def heads(self) -> SiteHeads:
+        """What the coordinator's ledger was when last seen."""
+        return self._store.heads
+
+    def take_head(self, signed: pb.SignedHead) -> None:
+        """Keep a head, durably on return. Raises as `SiteHeads.take`."""
+        self.heads.take(signed, self._member.release_key, self._member.identity.federation)
+
+    def stands(self, reply: Reply) -> bool:
+        """Whether `reply` may still be sent: an answer leaves only while its study is agreed to."""
+        seen = self._store.studies.get(reply.plan_digest)
+        agreed = seen is not None and seen.standing is StudyStanding.ACCEPTED
+        return agreed or isinstance(reply, Refusal)
 
     def work(self, response: pb.NextWorkResponse) -> Reply | None:
         """Settle what ended, then answer or refuse what is asked; None if nothing is.
@@ -113,39 +133,48 @@ class SiteWorker:
             if admitted is not None and admitted != query.plan_digest:
                 raise PeerError(Code.PROTOCOL, "the query is for another plan than the one beside it")
             return self._answer(query)
+        except Waiting:
+            return None
         except EigenveilError as problem:
             if problem.code is Code.STORAGE:
                 raise
             return self._refuse(response, problem)
         except Exception as surprise:  # noqa: BLE001 - whatever it is, it is logged and refused
-            alarm("bug", type=type(surprise).__qualname__, at=_places(surprise))
+            alarm("bug", type=type(surprise).__qualname__, at=places(surprise.__traceback__))
             return self._refuse(response, InternalError(Code.BUG, "see the line above"))
 
     def _end(self, digest: str, state: pb.StudyState.ValueType) -> None:
-        seen = self._store.plan(digest)
+        if state not in ENDS:
+            raise PeerError(Code.PROTOCOL, f"no study ends in state {state}; is the coordinator newer?")
+        seen = self._store.studies.get(digest)
         for held in (self._plans, self._floors, self._sites):
             held.pop(digest, None)
         if seen is not None and seen.standing is not StudyStanding.ENDED:
             self._store.end(digest)
+            failpoint("study-ended")
             self._known.remove(digest)
-            event("study-ended", study=digest, state=STATES.get(state, UNKNOWN))
+            event("study-ended", study=digest, state=ENDS[state])
 
     def _admit(self, signed: pb.SignedPlan) -> str:
         """Decide about a plan, once; the digest of the plan. Raises the reason of a refusal."""
         plan = check_plan(signed.plan_json, signed.signature, self._member.release_key)
-        if self._store.plan(plan.digest) is not None:
+        if self._store.studies.get(plan.digest) is not None:
             return plan.digest
         try:
             self._invited(plan)
-            self._policy.require(plan)
-            self._store.accept(plan, signed.plan_json, signed.signature)
+            self._policy.require(plan, self._store.now())
+            if self._policy.approval is Approval.ASK:
+                self._store.ask(plan, signed.plan_json, signed.signature)
+            else:
+                self._store.accept(plan, signed.plan_json, signed.signature, self._policy.yearly)
         except EigenveilError as problem:
             if problem.code is not Code.STORAGE:
                 self._store.decline(plan.digest, signed.plan_json, signed.signature, problem.code)
                 self._known.append(plan.digest)
             raise
         self._known.append(plan.digest)
-        event("study-accepted", study=plan.digest, algorithm=plan.algorithm.value)
+        state = "study-waits" if self._policy.approval is Approval.ASK else "study-accepted"
+        event(state, study=plan.digest, algorithm=plan.algorithm.value, analyst=plan.analyst)
         return plan.digest
 
     def _invited(self, plan: Plan) -> None:
@@ -154,41 +183,67 @@ class SiteWorker:
             raise PeerError(Code.PROTOCOL, f"the plan is for federation {plan.federation}")
         if identity.name not in plan.study.federation.sites:
             raise PeerError(Code.PROTOCOL, "the plan does not invite this site")
+        if not plan.analyst:
+            raise PeerError(Code.PROTOCOL, "the plan does not name its analyst")
 
     def _answer(self, query: Query) -> Contribution:
-        plan = self._accepted(query.plan_digest)
+        plan = self._agreed(query.plan_digest)
         self._check(query, plan)
-        site = self._site(plan)
         contribution = Contribution(
             plan_digest=query.plan_digest,
             round=query.round,
             query=query.digest,
             site=self._member.identity.name,
-            values=self._compute(site, query.ask),
+            values=self._values(plan, query.ask),
         )
+        failpoint("answer-computed")
         meaning = MEANINGS[NAMES[type(query.ask)]]
         self._store.answer(plan, query, to_bytes(contribution.values), meaning)
         event("round-answered", study=query.plan_digest, round=query.round)
         return contribution
 
+    def _values(self, plan: Plan, ask: Ask) -> IntArray:
+        """Load and compute in any case, and only then refuse what the records do not allow."""
+        site, problem = self._site(plan)
+        values = self._compute(site, ask)
+        if problem is not None:
+            raise problem
+        return values
+
     def _compute(self, site: Site, ask: Ask) -> IntArray:
         with threadpool_limits(1):  # the parts are the threads; more inside them only get in the way
             return site.answer(ask, self._threads.map)
 
-    def _accepted(self, digest: str) -> Plan:
-        if digest not in self._plans:
-            seen = self._store.plan(digest)
-            if seen is None:
-                raise PeerError(Code.PROTOCOL, "a query came for a plan that this site never got")
-            if seen.standing is StudyStanding.DECLINED:
-                raise error(Code(seen.reason), "this study was declined")
-            if seen.standing is StudyStanding.ENDED:
+    def _agreed(self, digest: str) -> Plan:
+        """The plan, if a person or the rules agreed to it, as of this moment: it may have been withdrawn."""
+        seen = self._store.studies.get(digest)
+        if seen is None:
+            raise PeerError(Code.PROTOCOL, "a query came for a plan that this site never got")
+        match seen.standing:
+            case StudyStanding.PENDING:
+                self._decide(seen)
+            case StudyStanding.DECLINED | StudyStanding.WITHDRAWN:
+                raise error(Code(seen.reason), f"this study was {seen.standing.value}")
+            case StudyStanding.ENDED:
                 raise PeerError(Code.PROTOCOL, "a query came for a study that has ended")
+            case StudyStanding.ACCEPTED:
+                pass
+        if digest not in self._plans:
+            self._store.ledger.refresh()  # another process may have agreed
             plan = plan_from_json(seen.plan_json)
-            self._policy.require(plan)  # again: site.toml may have changed since the plan was accepted
             self._floors[digest] = price_floors(plan)
             self._plans[digest] = plan
+        # Again: time passes, and site.toml may have changed since.
+        self._policy.require(self._plans[digest], self._store.now())
         return self._plans[digest]
+
+    def _decide(self, seen: SeenPlan) -> None:
+        """A plan that waits goes on waiting; unless a person is not asked any more."""
+        if self._policy.approval is Approval.ASK:
+            raise Waiting
+        plan = plan_from_json(seen.plan_json)
+        self._policy.require(plan, self._store.now())
+        self._store.accept(plan, seen.plan_json, seen.signature, self._policy.yearly)
 
     def _check(self, query: Query, plan: Plan) -> None:
         """Refuse whatever the plan does not allow, before a record is touched."""
@@ -207,15 +262,34 @@ class SiteWorker:
         check_no_overflow(query.ask, plan.most_records)
         self._store.check_price(plan, query)
 
-    def _site(self, plan: Plan) -> Site:
-        if plan.digest not in self._sites:
-            while len(self._sites) >= MOST_LOADED:
-                self._sites.pop(next(iter(self._sites)))
+    def _site(self, plan: Plan) -> tuple[Site, EigenveilError | None]:
+        """The records of a study, and what is wrong with them: then they are loaded anew the next time."""
+        if plan.digest in self._sites:
+            return self._sites[plan.digest], None
+        while len(self._sites) >= MOST_LOADED:
+            self._sites.pop(next(iter(self._sites)))
+        site, problem = self._loaded(plan)
+        if problem is None:
+            self._sites[plan.digest] = site
+            failpoint("records-loaded")
+        return site, problem
+
+    def _loaded(self, plan: Plan) -> tuple[Site, EigenveilError | None]:
+        try:
             site = Site(self._load(plan.study), parts=self._cores)
+        except RequestError as problem:
+            return self._stand_in(plan), problem
+        try:
             self._policy.require_enough(len(site))
             self._store.keep_records(plan, site)
-            self._sites[plan.digest] = site
-        return self._sites[plan.digest]
+        except RequestError as problem:
+            return site, problem
+        return site, None
+
+    def _stand_in(self, plan: Plan) -> Site:
+        """Rows of zeros to compute with, where the records cannot be read."""
+        rows = np.zeros((self._policy.minimum_records, plan.study.dimension), dtype=np.int16)
+        return Site(rows, parts=self._cores)
 
     def _refuse(self, response: pb.NextWorkResponse, problem: EigenveilError) -> Refusal | None:
         """Log, write down and hand back a refusal of what `response` asked."""
@@ -223,42 +297,10 @@ class SiteWorker:
         try:
             digest = digest_from_bytes(response.query.plan_digest)
         except PeerError:
-            alarm("work-unreadable", code=problem.code.value, **_told(problem))
+            alarm("work-unreadable", code=problem.code.value, **told(problem))
             return None
         reason = reason_of(problem)
         tell = alarm if reason == pb.DECLINE_REASON_PROTOCOL else event
-        tell("declined", study=digest, round=round, code=problem.code.value, **_told(problem))
+        tell("declined", study=digest, round=round, code=problem.code.value, **told(problem))
         self._store.refuse(digest, round, problem.code.value)
         return Refusal(plan_digest=digest, round=round, reason=reason)
-
-
-def price_floors(plan: Plan) -> dict[str, int]:
-    """The kinds of question a plan asks, and the least each may cost, in micro-rho.
-
-    Without a floor a coordinator could ask everything at no charge to the site's budget.
-    """
-    floors: dict[str, int] = {}
-    for query in rehearse(plan):
-        kind = NAMES[type(query.ask)]
-        floors[kind] = min(floors.get(kind, query.micro_rho), query.micro_rho)
-    return {kind: max(1, price // PRICE_SLACK) for kind, price in floors.items()}
-
-
-def _told(problem: EigenveilError) -> dict[str, Any]:
-    """What a log line says of a refusal: sentences only about plans, queries and site.toml."""
-    if isinstance(problem, BadRecords):
-        return {"about": problem.about}
-    return {"detail": str(problem)} if problem.code in TELLABLE else {}
-
-
-def _places(surprise: Exception) -> str:
-    """Where an exception came from. Its text stays untold: it may quote a cell."""
-    frames = traceback.walk_tb(surprise.__traceback__)
-    return " ".join(f"{Path(frame.f_code.co_filename).name}:{line}" for frame, line in frames)
-
-
-def columns_of(ask: Ask) -> int | None:
-    """How many columns a question is about; None if it does not say."""
-    if isinstance(ask, Count):
-        return None
-    return (ask.field if isinstance(ask, OnField) else ask).centre.size

@@ -19,7 +19,10 @@ STATES = {
     pb.STUDY_STATE_FAILED: "failed",
     pb.STUDY_STATE_CANCELLED: "cancelled",
 }
-MARKS = {"waiting": ("○", "yellow"), "answered": ("●", "green"), "absent": ("×", "red")}
+MARKS = {
+    "waiting": ("○", "yellow"),
+    "waiting for approval": ("○", "yellow"),
+    "answered": ("●", "green"), "absent": ("×", "red")}
 WIDTH = 36
 
 
@@ -96,7 +99,8 @@ class Display:
         if self._live is not None:
             self._live.update(panel(event, self._title))
         elif not self._quiet:
-            line = rounds_line(event)
+            waits = any(site.status == "waiting for approval" for site in event.sites)
+            line = f"{rounds_line(event)}{', waiting for approval' if waits else ''}"
             if line != self._last:
                 self._console.print(plain(event), markup=False, soft_wrap=True)
             self._last = line

@@ -13,8 +13,11 @@ import grpc
 
 from eigenveil.errors import Code, PeerError
 from eigenveil.identity import Identity
+from eigenveil_client.proxy import ProxyRule
 from eigenveil_client.tls import KeyPair, verified_channel
-from eigenveil_common.rpc import error_from
+from eigenveil_common.rpc import VERSION_MAX, VERSION_MIN, error_from
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -44,6 +47,10 @@ class Certified(Protocol):
     def pair(self) -> KeyPair:
         """The caller's key and certificate."""
 
+    @property
+    def proxy(self) -> ProxyRule:
+        """Which proxy to go through, if any."""
+
 
 async def open_channel(caller: Certified) -> grpc.aio.Channel:
     """A mutually authenticated channel to the coordinator of the caller's federation.
@@ -53,8 +60,34 @@ async def open_channel(caller: Certified) -> grpc.aio.Channel:
 
     Raises:
         PeerError: code `unreachable` or `identity` (see `tls.verified_channel`).
+        RequestError: the proxy's credentials cannot be used.
     """
-    return await verified_channel(caller.coordinator, caller.identity.federation, caller.ca_pem, caller.pair)
+    federation = caller.identity.federation
+    return await verified_channel(caller.coordinator, federation, caller.ca_pem, caller.pair, caller.proxy)
+
+
+async def greet(
+    stub: rpc.CoordinatorAsyncStub,
+    software: str,
+    seconds: float = CALL_SECONDS,
+    also: pb.HelloRequest | None = None,
+) -> pb.HelloResponse:
+    """The first call of a connection: agree on a version of the protocol, and say what is in `also`.
+
+    Raises:
+        EigenveilError: code `version`, if there is none that both speak; or as `call`.
+    """
+    asked = pb.HelloRequest(version_min=VERSION_MIN, version_max=VERSION_MAX, software=software)
+    if also is not None:
+        asked.MergeFrom(also)
+    hello = await call(stub.Hello, asked, attempts=1, seconds=seconds)
+    if not VERSION_MIN <= hello.version <= VERSION_MAX:
+        raise PeerError(
+            Code.VERSION,
+            f"the coordinator speaks version {hello.version}, this program {VERSION_MIN} to {VERSION_MAX}; "
+            "update the older of the two",
+        )
+    return hello
 
 
 async def call(

@@ -16,7 +16,7 @@ T = TypeVar("T")
 def load(path: Path, kind: type[T]) -> T:
     """The configuration in `path`.
 
-    Fields are str, int, float, bool, Path (relative to the file's folder) or tuple[str, ...].
+    Fields are str, int, float, bool, Path (relative to the file's folder; or Path | None) or tuple[str, ...].
 
     Raises:
         RequestError: code `bad-config`, naming the key.
@@ -42,7 +42,7 @@ def load(path: Path, kind: type[T]) -> T:
 
 
 def _value(path: Path, key: str, value: object, hint: object) -> object:
-    if hint is Path and isinstance(value, str):
+    if hint in (Path, Path | None) and isinstance(value, str):
         return (path.parent / value).resolve()
     if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)

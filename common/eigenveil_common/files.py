@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from eigenveil.errors import Code, InternalError, RequestError
+from eigenveil_common.failpoints import failpoint
 
 
 def write_durably(path: Path, data: bytes, mode: int = 0o644) -> None:
@@ -19,6 +20,7 @@ def write_durably(path: Path, data: bytes, mode: int = 0o644) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+        failpoint("file-replacing")
         os.replace(temporary, path)
     except OSError as problem:
         Path(temporary).unlink(missing_ok=True)
@@ -53,6 +55,12 @@ def read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as problem:
         raise RequestError(Code.BAD_CONFIG, f"cannot read {path}: {problem.strerror}") from problem
+
+
+def sync(path: Path) -> None:
+    """Make sure that a file and its name outlive a power cut."""
+    _sync_folder(path)
+    _sync_folder(path.parent)
 
 
 def _sync_folder(folder: Path) -> None:

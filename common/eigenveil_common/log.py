@@ -1,36 +1,126 @@
-"""One line per state change: ids and codes, never values, counts or norms."""
+"""One line per state change: ids and codes, never values, counts or norms.
+
+What a line may say is a closed list of fields; an exception is told by its type and its places, never
+by its text, which may quote a cell.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import time
+import traceback
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from eigenveil.errors import Code, RequestError
 
 logger = logging.getLogger("eigenveil")
 
+TEXT, JSON = "text", "json"
+# Ids, codes, names that studies or configurations state in public, times of certificates, lengths of a
+# ledger (`here`, `there`), and sentences of eigenveil.errors. A number of records, a value, a norm or a
+# statistic has no place here.
+FIELDS = frozenset({
+    "about", "algorithm", "analyst", "at", "code", "columns", "detail", "digest", "federation", "generation",
+    "here", "kind", "method", "name", "peer", "port", "print", "reason", "role", "round", "serial", "site",
+    "sites", "state", "study", "there", "type", "version", "why",
+})  # fmt: skip
 
-def event(name: str, level: int = logging.INFO, **words: object) -> None:
-    """Log `name key=value ...`; digests are shortened to twelve digits."""
-    logger.log(level, "%s", " ".join([name, *(f"{key}={_short(value)}" for key, value in words.items())]))
+
+def event(event_name: str, level: int = logging.INFO, **words: object) -> None:
+    """Log `name key=value ...`; digests are shortened to twelve digits.
+
+    Raises:
+        TypeError: a field that is not in `FIELDS`.
+    """
+    strange = sorted(words.keys() - FIELDS)
+    if strange:
+        raise TypeError(
+            f"log fields {strange} are not in eigenveil_common.log.FIELDS; add them if they never hold data"
+        )
+    said = {key: _plain(value) for key, value in words.items()}
+    text = " ".join([event_name, *(f"{key}={_quoted(value)}" for key, value in said.items())])
+    logger.log(level, "%s", text, extra={"event_name": event_name, "said": said})
 
 
-def alarm(name: str, **words: object) -> None:
+def alarm(event_name: str, **words: object) -> None:
     """`event` for what an honest peer never does."""
-    event(name, logging.ERROR, **words)
+    event(event_name, logging.ERROR, **words)
 
 
-def _short(value: object) -> str:
+def _plain(value: object) -> str | int:
+    """A digest shortened, a whole number, or text."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
     text = str(value)
     if len(text) == 64 and all(digit in "0123456789abcdef" for digit in text):
         return text[:12]
+    return text
+
+
+def _quoted(value: str | int) -> str:
+    text = str(value)
     return text if text and text.replace("-", "").isalnum() else repr(text)
 
 
-def to_stderr() -> None:
+def places(trace: TracebackType | None) -> str:
+    """Where an exception came from: `file:line` from the outermost frame to the innermost."""
+    frames = traceback.walk_tb(trace)
+    return " ".join(f"{Path(frame.f_code.co_filename).name}:{line}" for frame, line in frames)
+
+
+class _Lines(logging.Formatter):
+    """`time level name key=value ...`, and an exception on the same line."""
+
+    def __init__(self) -> None:
+        super().__init__(datefmt="%Y-%m-%dT%H:%M:%S")
+        self.converter = time.gmtime
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = f"{self.formatTime(record, self.datefmt)}Z {record.levelname} {record.getMessage()}"
+        surprise = _surprise(record)
+        return " ".join([line, *(f"{key}={value!r}" for key, value in surprise.items())])
+
+
+class _Objects(_Lines):
+    """The same as one JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        name = getattr(record, "event_name", None)
+        said: dict[str, Any] = getattr(record, "said", {}) if name else {"detail": record.getMessage()}
+        line = {
+            "time": f"{self.formatTime(record, self.datefmt)}Z",
+            "level": record.levelname.lower(),
+            "event": name or "message",
+            **said,
+            **_surprise(record),
+        }
+        return json.dumps(line)
+
+
+def _surprise(record: logging.LogRecord) -> dict[str, str]:
+    if not record.exc_info or record.exc_info[0] is None:
+        return {}
+    kind, _, trace = record.exc_info
+    return {"type": kind.__qualname__, "at": places(trace)}
+
+
+def check_format(form: str) -> None:
+    """Insist that `form` is a value of `log_format`.
+
+    Raises:
+        RequestError: code `bad-config`.
+    """
+    if form not in (TEXT, JSON):
+        raise RequestError(Code.BAD_CONFIG, f'log_format = {form!r} must be "{TEXT}" or "{JSON}"')
+
+
+def to_stderr(form: str = TEXT) -> None:
     """Send the lines to standard error, with the time in UTC."""
-    formatter = logging.Formatter("%(asctime)sZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
-    formatter.converter = time.gmtime
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(formatter)
+    handler.setFormatter(_Objects() if form == JSON else _Lines())
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)

@@ -11,17 +11,35 @@ VERSION_MAX = 1
 MESSAGE_BYTES = 4 * 2**20
 INLINE_BYTES = 2**20
 CHUNK_BYTES = 2**20
+METADATA_BYTES = 16 * 1024
 LONG_POLL_SECONDS = 30.0
+HANDSHAKE_MS = 10_000
+MOST_CONNECTIONS = 512  # on each listener; one costs 45 KB at most, most of it TLS
+IDLE_MS = 5 * 60_000  # a connection without a call
 
 CODE_KEY = "eigenveil-code"
 
 OPTIONS: tuple[tuple[str, int | str], ...] = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES),
     ("grpc.max_send_message_length", MESSAGE_BYTES),
-    ("grpc.max_metadata_size", 16 * 1024),
+    ("grpc.max_metadata_size", METADATA_BYTES),
+    ("grpc.absolute_max_metadata_size", METADATA_BYTES),  # without it the limit is soft, 10 % below a hard one
+    # Identity alone: integers do not get smaller, and what is small and gets large is an attack.
+    ("grpc.compression_enabled_algorithms_bitset", 1),
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.max_pings_without_data", 0),
+)
+
+SERVER_OPTIONS = (
+    *OPTIONS,
+    ("grpc.so_reuseport", 0),  # two coordinators on one port would each get half the calls
+    ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
+    ("grpc.max_allowed_incoming_connections", MOST_CONNECTIONS),
+    ("grpc.http2.settings_timeout", HANDSHAKE_MS),  # limits bind a peer once it has acknowledged them
+    ("grpc.max_connection_idle_ms", IDLE_MS),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ("grpc.http2.max_ping_strikes", 2),
 )
 
 

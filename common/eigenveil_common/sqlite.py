@@ -1,113 +1,158 @@
 """SQLite as we use it: write-ahead log, synchronous=FULL, set and checked; a write error ends the process.
 
 The default (DELETE + FULL) and WAL + NORMAL lose committed transactions on power loss; WAL + FULL does not.
+The SQLite is the one that `apsw` brings, so what runs is what was tested.
 """
 
 from __future__ import annotations
 
-import sqlite3
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, closing, suppress
 from pathlib import Path
+from typing import Any
+
+import apsw
 
 from eigenveil.errors import Code, InternalError
+from eigenveil_common.database import Connection, Row
+from eigenveil_common.files import sync
+from eigenveil_common.migrations import Expect, Migrations, bring_up
+from eigenveil_common.transactions import Transactions
 
 FULL = 2
+WAIT_MS = 10_000  # for another process that writes
+LOG_PAGES = 1000  # the write-ahead log is copied into the database when it is longer
+# OSError comes from a file system below, OverflowError from an integer beyond 64 bits.
+FAILURES = (apsw.Error, OSError, OverflowError)
 
 
 class Database:
-    """One connection, shared by threads under a lock; every change is one explicit transaction.
+    """A file, or its image in `vfs`; `eigenveil_common.database.Database` says what it does.
 
     Raises:
+        RequestError: code `conflict`, a new database was expected.
         InternalError: code `storage`, for any error of the disk or the database. A daemon that sees
             it must exit: after a failed write nothing may be released.
     """
 
-    def __init__(self, path: Path, schema: str, version: int) -> None:
-        self._lock = threading.RLock()
+    def __init__(
+        self,
+        path: Path,
+        schema: str,
+        version: int,
+        vfs: str | None = None,
+        *,
+        migrations: Migrations = (),
+        expect: Expect = Expect.ANY,
+    ) -> None:
         self.path = path
         try:
-            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._connection = apsw.Connection(str(path), vfs=vfs)
+            self._transactions = Transactions(
+                self._run, "BEGIN IMMEDIATE", lambda: self._connection.in_transaction
+            )
             try:
-                path.chmod(0o600)
-                self._connection.row_factory = sqlite3.Row
-                self._set_up(schema, version)
+                if vfs is None:
+                    path.chmod(0o600)
+                self._set_up()
+                bring_up(self, schema, version, migrations, expect)
             except BaseException:
                 self._connection.close()
                 raise
-        except (sqlite3.Error, OSError) as problem:
+        except FAILURES as problem:
             raise InternalError(Code.STORAGE, f"cannot open {path}: {problem}") from problem
 
-    def _set_up(self, schema: str, version: int) -> None:
-        mode = self._connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
-        self._connection.execute(f"PRAGMA synchronous={FULL}")
-        self._connection.execute("PRAGMA foreign_keys=ON")
+    def _set_up(self) -> None:
+        self._connection.row_trace = _row
+        self._connection.set_busy_timeout(WAIT_MS)
+        # SQLite itself hides an error of the copying, after which a commit may be lost.
+        self._connection.set_wal_hook(_copy_log)
+        mode = self._pragma("journal_mode=WAL")
+        self._pragma(f"synchronous={FULL}")
+        self._pragma("foreign_keys=ON")
         # Without it INSERT OR REPLACE deletes a row behind the back of the append-only triggers.
-        self._connection.execute("PRAGMA recursive_triggers=ON")
-        self._connection.execute("PRAGMA busy_timeout=5000")
-        level = self._connection.execute("PRAGMA synchronous").fetchone()[0]
+        self._pragma("recursive_triggers=ON")
+        level = self._pragma("synchronous")
         if (mode, level) != ("wal", FULL):
             raise InternalError(
                 Code.STORAGE,
                 f"{self.path}: need journal_mode=wal and synchronous={FULL}, got {mode}, {level}",
             )
-        found = self._connection.execute("PRAGMA user_version").fetchone()[0]
-        if found not in (0, version):
-            raise InternalError(
-                Code.STORAGE,
-                f"{self.path} has schema version {found}; this program needs {version}",
-            )
-        if found == 0:
-            with self.transaction() as change:
-                for statement in _statements(schema):
-                    change.execute(statement)
-                change.execute(f"PRAGMA user_version={version}")
 
-    @contextmanager
-    def transaction(self) -> Iterator[sqlite3.Connection]:
+    @property
+    def name(self) -> str:
+        """The path."""
+        return str(self.path)
+
+    def version(self) -> int:
+        """The version of the tables; 0 if there are none."""
+        found: int = self._pragma("user_version")
+        return found
+
+    def set_version(self, change: Connection, version: int) -> None:
+        """Note it in the file's header."""
+        change.execute(f"PRAGMA user_version={version}")
+
+    def keep_copy(self, version: int) -> None:
+        """Copy the file beside itself, durably, before its tables change."""
+        self.copy_to(self.path.with_name(f"{self.path.name}.v{version}"))
+
+    def copy_to(self, path: Path) -> None:
+        """Copy all that is committed into a file of its own, durably, while other connections may write.
+
+        Raises:
+            InternalError: code `storage`; then what is at `path` is worth nothing.
+        """
+        try:
+            path.unlink(missing_ok=True)
+            path.touch(mode=0o600)
+            with (
+                self._transactions.lock,
+                closing(apsw.Connection(str(path))) as target,
+                target.backup("main", self._connection, "main") as backup,
+            ):
+                while not backup.done:
+                    backup.step()
+            sync(path)
+        except FAILURES as problem:
+            raise InternalError(Code.STORAGE, f"cannot copy {self.path} to {path}: {problem}") from problem
+
+    def _pragma(self, text: str) -> Any:
+        found = self._run(f"PRAGMA {text}")
+        return found[0][0] if found else None
+
+    def transaction(self) -> AbstractContextManager[Connection]:
         """All or nothing, durable on exit; other threads and processes wait."""
-        with self._lock:
-            try:
-                self._connection.execute("BEGIN IMMEDIATE")
-            except sqlite3.Error as problem:
-                raise self._failure(problem) from problem
-            try:
-                yield self._connection
-                self._connection.execute("COMMIT")
-            except sqlite3.Error as problem:
-                self._roll_back()
-                raise self._failure(problem) from problem
-            except BaseException:
-                self._roll_back()
-                raise
+        return self._transactions()
 
-    def _roll_back(self) -> None:
-        if self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
-
-    def rows(self, statement: str, parameters: tuple[object, ...] = ()) -> list[sqlite3.Row]:
+    def rows(self, statement: str, parameters: Sequence[object] = ()) -> list[Row]:
         """The result of a read."""
-        with self._lock:
-            try:
-                return self._connection.execute(statement, parameters).fetchall()
-            except sqlite3.Error as problem:
-                raise self._failure(problem) from problem
+        with self._transactions.lock:
+            return self._run(statement, parameters)
 
-    def _failure(self, problem: sqlite3.Error) -> InternalError:
-        return InternalError(Code.STORAGE, f"{self.path}: {problem}")
+    def _run(self, statement: str, parameters: Sequence[Any] = ()) -> list[Row]:
+        try:
+            rows: list[Any] = self._connection.execute(statement, parameters).fetchall()
+        except FAILURES as problem:
+            raise InternalError(Code.STORAGE, f"{self.path}: {problem}") from problem
+        return rows
 
     def close(self) -> None:
         """Close the connection."""
-        with self._lock:
-            self._connection.close()
+        with self._transactions.lock:
+            try:
+                self._connection.close()
+            except FAILURES as problem:
+                raise InternalError(Code.STORAGE, f"{self.path}: {problem}") from problem
 
 
-def _statements(schema: str) -> Iterator[str]:
-    """Single statements; a trigger's inner semicolons do not end it."""
-    pending = ""
-    for part in schema.split(";"):
-        pending += part + ";"
-        if sqlite3.complete_statement(pending) and part.strip():
-            yield pending
-            pending = ""
+def _row(cursor: apsw.Cursor, values: tuple[Any, ...]) -> Row:
+    return Row(tuple(column[0] for column in cursor.get_description()), values)
+
+
+def _copy_log(connection: apsw.Connection, name: str, pages: int) -> int:
+    """Called after each commit. Another process that copies already is left to it."""
+    if pages >= LOG_PAGES:
+        with suppress(apsw.BusyError):
+            connection.wal_checkpoint(name, apsw.SQLITE_CHECKPOINT_PASSIVE)
+    return int(apsw.SQLITE_OK)

@@ -12,7 +12,7 @@ from eigenveil.planner import doubts
 from eigenveil.pricing import Composition
 from eigenveil.query import Query
 from eigenveil.rehearsal import rehearse
-from eigenveil.study import Neighbours
+from eigenveil.study import Missing, Neighbours, Study
 from eigenveil.study_toml import study_to_dict
 from eigenveil.traits import TRAITS
 
@@ -56,16 +56,40 @@ def explain(plan: Plan) -> dict[str, Any]:
         "plan_digest": plan.digest,
         "name": study.name,
         "purpose": study.purpose,
+        "analyst": plan.analyst,
         "algorithm": plan.algorithm.value,
         "components": study.components,
         "guarantee": guarantee(plan, plan.cost),
         "study": study_to_dict(study),
+        "rows": _rows(study),
+        "clip": _clip(study),
+        "deadline_seconds": study.federation.deadline_seconds,
         "rounds": [_round(query) for query in queries],
         "bytes_per_site": sum(8 * query.ask.length for query in queries),
         "micro_rho": plan.micro_rho,
         "trust": TRUSTED if TRAITS[plan.algorithm].trusted else CENTRAL,
         "warnings": [*study.warnings(), *doubts(study)],
     }
+
+
+def _rows(study: Study) -> str:
+    """Which rows of a site's records count, and as what."""
+    person = study.person_column
+    who = "every row is a person" if person is None else f"the first row of each {person!r} is a person"
+    gap = "is left out" if study.missing is Missing.DROP else "gets the public fill value instead"
+    return f"{who}; a row with a missing value {gap}; values beyond the public bounds count as the bound"
+
+
+def _clip(study: Study) -> str:
+    """How a long record is shortened before it is added to anything."""
+    if study.radius == 1:
+        return "no record is shortened: the public bounds alone limit what one adds"
+    how = (
+        "that balances noise against what is cut off"
+        if study.radius is None
+        else f"that leaves about {study.radius:.0%} of the records whole"
+    )
+    return f"every record is shortened to a radius {how}, chosen from a noised histogram of their lengths"
 
 
 def _round(query: Query) -> dict[str, Any]:

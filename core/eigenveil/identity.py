@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from eigenveil.errors import Code, PeerError
 from eigenveil.study import NAME
 
 URI = re.compile(r"eigenveil://([^/]+)/([^/]+)/([^/]+)")
+GROUP = 4
 
 
 class Role(Enum):
@@ -18,6 +25,10 @@ class Role(Enum):
     SITE = "site"
     COORDINATOR = "coordinator"
     ANALYST = "analyst"
+    OPERATOR = "operator"
+
+
+CALLERS = (Role.SITE, Role.ANALYST, Role.OPERATOR)  # who can enrol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,3 +63,22 @@ def parse_identity(uri: str) -> Identity:
     if match is None or match[2] not in {role.value for role in Role}:
         raise PeerError(Code.IDENTITY, f"{uri!r} is not an eigenveil identity")
     return Identity(federation=match[1], role=Role(match[2]), name=match[3])
+
+
+def key_print(key: ec.EllipticCurvePublicKey) -> str:
+    """SHA-256 (hex) of a public key's SubjectPublicKeyInfo: `openssl pkey -pubin -outform DER | sha256sum`.
+
+    Two people compare it at enrolment, one at each end.
+    """
+    return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
+
+
+def spoken(digest: str) -> str:
+    """A digest in groups of four, to be read out."""
+    return " ".join(digest[start : start + GROUP] for start in range(0, len(digest), GROUP))
+
+
+def authorities_digest(certificates: Iterable[x509.Certificate]) -> bytes:
+    """SHA-256 over the sorted SHA-256 digests of the authorities' certificates, in whatever order. [R19]"""
+    ders = {one.public_bytes(Encoding.DER) for one in certificates}
+    return hashlib.sha256(b"".join(sorted(hashlib.sha256(der).digest() for der in ders))).digest()

@@ -18,7 +18,7 @@ from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.ints import canonical, digest
 from eigenveil.pricing import Composition, affordable, composition
 from eigenveil.query import Law, check_no_overflow
-from eigenveil.study import Algorithm, Rank, Study, Trust
+from eigenveil.study import NAME, Algorithm, Rank, Study, Trust
 from eigenveil.study_toml import study_from_dict, study_to_dict
 from eigenveil.traits import TRAITS
 
@@ -27,7 +27,8 @@ PLAN_VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What runs. `submission` tells two runs of one study apart (each has its own price).
+    """What runs. `submission` tells two runs of one study apart (each has its own price); `analyst` is the
+    certified name of who asked, empty where nobody did (a simulation, or a study that is only explained).
 
     Raises:
         RequestError: `auto` was not resolved, the budget is empty, or sums could overflow.
@@ -39,14 +40,17 @@ class Plan:
     algorithm: Algorithm
     micro_rho: int
     atto_delta: int = 0
+    analyst: str = ""
 
     def __post_init__(self) -> None:
-        values = (self.federation, self.submission, self.micro_rho, self.atto_delta)
-        if [type(value) for value in values] != [str, str, int, int]:
+        values = (self.federation, self.submission, self.analyst, self.micro_rho, self.atto_delta)
+        if [type(value) for value in values] != [str, str, str, int, int]:
             raise RequestError(
                 Code.BAD_STUDY,
-                "federation and submission must be texts, micro_rho and atto_delta whole",
+                "federation, submission and analyst must be texts, micro_rho and atto_delta whole",
             )
+        if self.analyst and NAME.fullmatch(self.analyst) is None:
+            raise RequestError(Code.BAD_STUDY, f"analyst {self.analyst!r} is no certified name")
         if self.algorithm is Algorithm.AUTO:
             raise RequestError(Code.BAD_STUDY, "a plan names its algorithm; `auto` is for studies")
         wanted = affordable(self.study, self.algorithm)
@@ -125,7 +129,7 @@ class Plan:
         return canonical(plan_to_dict(self))
 
 
-def make_plan(study: Study, *, federation: str, submission: str) -> Plan:
+def make_plan(study: Study, *, federation: str, submission: str, analyst: str = "") -> Plan:
     """Resolve a study into a plan (chooses the algorithm if the study says `auto`).
 
     Raises:
@@ -139,6 +143,7 @@ def make_plan(study: Study, *, federation: str, submission: str) -> Plan:
         study=study,
         federation=federation,
         submission=submission,
+        analyst=analyst,
         algorithm=algorithm,
         micro_rho=cost.micro_rho,
         atto_delta=cost.atto_delta,
@@ -151,6 +156,7 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
         "version": PLAN_VERSION,
         "federation": plan.federation,
         "submission": plan.submission,
+        "analyst": plan.analyst,
         "algorithm": plan.algorithm.value,
         "row_bits": ROW_BITS,
         "micro_rho": plan.micro_rho,
@@ -187,6 +193,7 @@ def _plan_from_dict(raw: dict[str, Any]) -> Plan:
         study=study_from_dict(raw["study"]),
         federation=raw["federation"],
         submission=raw["submission"],
+        analyst=raw["analyst"],
         algorithm=Algorithm(raw["algorithm"]),
         micro_rho=raw["micro_rho"],
         atto_delta=int(raw["atto_delta"]),

@@ -80,7 +80,7 @@ def simulate(
     Raises:
         RequestError: records do not fit the study; too few sites answered a round.
     """
-    plan = make_plan(study, federation="simulation", submission=submission)
+    plan = make_plan(study, federation="simulation", submission=submission, analyst="simulation")
     noise: NoiseSource = OsNoise() if seed is None else SeededNoise(seed)
     strange = sorted(set(parts) - set(study.federation.sites))
     if strange:

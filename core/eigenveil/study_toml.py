@@ -28,7 +28,7 @@ def parse_study(text: str) -> Study:
     """
     try:
         data = tomllib.loads(text)
-    except ValueError as problem:  # also raised for an integer of thousands of digits
+    except (ValueError, RecursionError) as problem:  # an integer of thousands of digits, or deep nesting
         raise _refuse(f"the study is not valid TOML: {problem}") from problem
     return study_from_dict(data)
 

@@ -6,7 +6,7 @@ as `Matrix`, inner values as messages of their own. So a new kind needs its mess
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any
 
 import numpy as np
@@ -62,7 +62,7 @@ def query_from_proto(message: pb.Query) -> Query:
     if field is None:
         raise PeerError(Code.VERSION, "the query's kind is unknown here")
     if message.law not in [law.value for law in Law]:
-        raise PeerError(Code.VERSION, f"the query's law is unknown here: {message.law!r}")
+        raise PeerError(Code.VERSION, f"the query's law is unknown here: {message.law[:40]!r}")
     return Query(
         plan_digest=digest_from_bytes(message.plan_digest),
         round=message.round,
@@ -74,16 +74,18 @@ def query_from_proto(message: pb.Query) -> Query:
 
 
 def _value(kind: type[Any], message: Message) -> Any:
-    return kind(**{f.name: _part(message, f.name) for f in fields(kind) if f.init})
+    return kind(**{f.name: _part(message, f.name, f.default is MISSING) for f in fields(kind) if f.init})
 
 
-def _part(message: Message, name: str) -> Any:
+def _part(message: Message, name: str, required: bool) -> Any:
     part = getattr(message, name)
     if isinstance(part, bytes):
         return _vector(part)
     if not isinstance(part, Message):
         return part
     if not message.HasField(name):
+        if required:
+            raise PeerError(Code.PROTOCOL, f"the query misses its {name}")
         return None
     if isinstance(part, pb.Matrix):
         return from_bytes(part.values, (part.rows, part.columns))

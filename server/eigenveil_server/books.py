@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
-import threading
-
 from eigenveil.accounting import NOTHING, Cost
 from eigenveil.query import Query
+from eigenveil_common.database import Database
 from eigenveil_common.ledger_store import LedgerStore
-from eigenveil_common.sqlite import Database
 from eigenveil_server.clock import Clock
 from eigenveil_server.database import Change
 
 
 class Books:
-    """Reserve, charge, settle; each call blocks until its entry and `also` are durable.
-
-    The lock makes one step of "compute the next entry, store it": an entry names its predecessor.
-    """
+    """Reserve, charge, settle; each call blocks until its entry and `also` are durable."""
 
     def __init__(self, database: Database, budget: Cost, clock: Clock) -> None:
-        self._lock = threading.Lock()
         self._store = LedgerStore(database, budget, lambda: clock() // 1000)
 
     def reserve(self, study: str, cost: Cost, also: Change) -> None:
         """Set `cost` aside, or raise `budget-exhausted` with nothing written."""
-        with self._lock:
-            self._store.reserve(study, cost, also)
+        self._store.reserve(study, cost, also)
 
     def charge(self, query: Query, also: Change | None = None) -> None:
         """Spend a query's price, once."""
-        with self._lock:
-            self._store.charge(query.plan_digest, query.round, query.digest, query.cost, also)
+        self._store.charge(query.plan_digest, query.round, query.digest, query.cost, also)
 
     def settle(self, study: str, also: Change) -> None:
         """End a study and free what it did not spend."""
-        with self._lock:
-            self._store.settle(study, also)
+        self._store.settle(study, also)
 
     def spent(self, study: str) -> int:
         """Micro-rho that `study` has spent."""

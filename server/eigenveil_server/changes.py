@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Mapping
 
 from eigenveil.asks import NAMES
@@ -11,11 +10,12 @@ from eigenveil.ints import to_bytes
 from eigenveil.query import Query
 from eigenveil.release import Release
 from eigenveil.round import RoundState
+from eigenveil_common.database import Connection
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.states import StudyState
 
 
-def add_event(change: sqlite3.Connection, study: str, event: pb.StudyEvent) -> None:
+def add_event(change: Connection, study: str, event: pb.StudyEvent) -> None:
     """Append an event; it gets the study's next sequence number, from 1."""
     change.execute(
         "INSERT INTO events SELECT ?, COALESCE(MAX(sequence), 0) + 1, ? FROM events WHERE study = ?",
@@ -23,14 +23,14 @@ def add_event(change: sqlite3.Connection, study: str, event: pb.StudyEvent) -> N
     )
 
 
-def add_news(change: sqlite3.Connection, study: str, round: int, event: pb.StudyEvent) -> None:
+def add_news(change: Connection, study: str, round: int, event: pb.StudyEvent) -> None:
     """Append an event of an open round, unless it was closed meanwhile: watchers see things in order."""
     where = (study, round, RoundState.OPEN.value)
     if change.execute("SELECT 1 FROM rounds WHERE (study, round, state) = (?, ?, ?)", where).fetchall():
         add_event(change, study, event)
 
 
-def release_sealed(change: sqlite3.Connection, study: str, at: int) -> None:
+def release_sealed(change: Connection, study: str, at: int) -> None:
     """What is sealed is out now: watchers may read its event."""
     where = (study, RoundState.SEALED.value)
     change.execute(
@@ -44,7 +44,7 @@ def release_sealed(change: sqlite3.Connection, study: str, at: int) -> None:
     )
 
 
-def open_round(change: sqlite3.Connection, query: Query, message: bytes, at: int) -> None:
+def open_round(change: Connection, query: Query, message: bytes, at: int) -> None:
     """Store a round's query (`message` says it) and open it, or open it again; the last one is out."""
     release_sealed(change, query.plan_digest, at)
     change.execute(
@@ -62,15 +62,15 @@ def open_round(change: sqlite3.Connection, query: Query, message: bytes, at: int
     )
 
 
-def add_answer(change: sqlite3.Connection, study: str, round: int, site: str, mac: bytes) -> None:
+def add_answer(change: Connection, study: str, round: int, site: str, mac: bytes) -> None:
     """Remember that a site answered, and an HMAC of what; the values are never stored."""
     change.execute(
-        "INSERT OR IGNORE INTO answers (study, round, site, mac) VALUES (?, ?, ?, ?)",
+        "INSERT INTO answers (study, round, site, mac) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
         (study, round, site, mac),
     )
 
 
-def add_decline(change: sqlite3.Connection, study: str, round: int, site: str, reason: str) -> None:
+def add_decline(change: Connection, study: str, round: int, site: str, reason: str) -> None:
     """Remember that a site will not answer, and why."""
     change.execute(
         "INSERT INTO answers (study, round, site, declined) VALUES (?, ?, ?, ?) "
@@ -79,7 +79,7 @@ def add_decline(change: sqlite3.Connection, study: str, round: int, site: str, r
     )
 
 
-def close_round(change: sqlite3.Connection, query: Query, absent: Mapping[str, str], at: int) -> None:
+def close_round(change: Connection, query: Query, absent: Mapping[str, str], at: int) -> None:
     """Freeze the set of sites of a round."""
     change.execute(
         "UPDATE rounds SET state = ?, absent = ?, closed_at = ? WHERE (study, round) = (?, ?)",
@@ -93,9 +93,7 @@ def close_round(change: sqlite3.Connection, query: Query, absent: Mapping[str, s
     )
 
 
-def seal_round(
-    change: sqlite3.Connection, study: str, release: Release, at: int, event: pb.StudyEvent
-) -> None:
+def seal_round(change: Connection, study: str, release: Release, at: int, event: pb.StudyEvent) -> None:
     """Store a release for ever, and what watchers shall see of it once it is out."""
     change.execute(
         'INSERT INTO releases (study, round, query, "values", sigma, micro_rho, atto_delta, present, digest) '
@@ -119,7 +117,7 @@ def seal_round(
 
 
 def end_study(
-    change: sqlite3.Connection,
+    change: Connection,
     study: str,
     state: StudyState,
     at: int,

@@ -14,11 +14,16 @@ from typing import NoReturn
 import click
 
 from eigenveil.errors import TABLE
-from eigenveil.identity import Role
+from eigenveil.identity import CALLERS, Role
 from eigenveil_common import log
 from eigenveil_common.command import INTERRUPTED, run, say
 from eigenveil_common.config import load
+from eigenveil_common.doctor import show
+from eigenveil_common.process import forbid_core_dumps
+from eigenveil_server import backup_cli
+from eigenveil_server.ca_cli import ca
 from eigenveil_server.config import Config
+from eigenveil_server.doctor import coordinator_checks
 from eigenveil_server.setup import Layout, create, deny_identity, join_file
 from eigenveil_server.status import report, text
 
@@ -59,6 +64,7 @@ def group() -> None:
 @click.option("--budget-epsilon", default=10.0, show_default=True, help="All that may ever be spent.")
 @click.option("--budget-delta", default=1e-6, show_default=True)
 @click.option("--max-epsilon-per-study", default=5.0, show_default=True, help="All that one may reserve.")
+@click.option("--database", default="", metavar="URL", help="An empty PostgreSQL database, if not a file.")
 @json_option
 def init(folder: Path, as_json: bool, **values: str | int | float) -> None:
     """Make a new federation: keys, certificate authority, empty ledger, coordinator.toml."""
@@ -72,7 +78,8 @@ def init(folder: Path, as_json: bool, **values: str | int | float) -> None:
 def serve(config_path: Path, as_json: bool) -> None:
     """Serve until SIGTERM or SIGINT. Studies that were under way are resumed."""
     config = load(config_path, Config)
-    log.to_stderr()
+    forbid_core_dumps()
+    log.to_stderr(config.log_format)
     asyncio.run(_serve(config))
     _leave()
 
@@ -109,7 +116,7 @@ def _leave() -> NoReturn:
 
 @group.command()
 @config_option
-@click.option("--role", required=True, type=click.Choice([Role.SITE.value, Role.ANALYST.value]))
+@click.option("--role", required=True, type=click.Choice([role.value for role in CALLERS]))
 @click.option("--name", required=True, help="The name in the certificate.")
 @click.option("--valid-hours", default=24.0, show_default=True, type=click.FloatRange(0.0, 720.0))
 @click.option("--out", type=click.Path(path_type=Path), help="Write the join file here, mode 0600.")
@@ -124,7 +131,7 @@ def token(
     lift_denial: bool,
     as_json: bool,
 ) -> None:
-    """Make a one-time join file for a site or an analyst. Earlier ones for it, if unused, are void."""
+    """Make a one-time join file for a site, an analyst or an operator. Earlier unused ones are void."""
     valid_ms = int(valid_hours * 3_600_000)
     config = load(config_path, Config)
     join = join_file(config, Role(role), name, valid_ms, out, lift_denial=lift_denial)
@@ -136,7 +143,7 @@ def token(
 
 @group.command()
 @config_option
-@click.option("--role", required=True, type=click.Choice([Role.SITE.value, Role.ANALYST.value]))
+@click.option("--role", required=True, type=click.Choice([role.value for role in CALLERS]))
 @click.option("--name", required=True)
 @json_option
 def deny(config_path: Path, role: str, name: str, as_json: bool) -> None:
@@ -155,6 +162,24 @@ def status(config_path: Path, as_json: bool) -> None:
     """Budget, studies and identities; works whether or not the coordinator is serving."""
     found = report(load(config_path, Config))
     say(found, as_json, text(found))
+
+
+@group.command()
+@config_option
+@json_option
+def doctor(config_path: Path, as_json: bool) -> int:
+    """Check files, database, ledger, certificates and both listeners, one line each.
+
+    It reads only. Exit code 1 if a check failed.
+    """
+    return show(coordinator_checks(config_path), as_json)
+
+
+group.add_command(ca)
+
+
+for command in backup_cli.COMMANDS:
+    group.add_command(command)
 
 
 def main() -> int:

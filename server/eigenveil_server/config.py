@@ -10,6 +10,7 @@ from pathlib import Path
 from eigenveil.accounting import ATTO, Cost, micro_rho_for
 from eigenveil.errors import Code, RequestError
 from eigenveil.study import NAME
+from eigenveil_common import log
 
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]{0,252})")
 
@@ -17,6 +18,18 @@ HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]{0,252})")
 def _need(condition: bool, message: str) -> None:
     if not condition:
         raise RequestError(Code.BAD_CONFIG, message)
+
+
+def split_listen(address: str) -> tuple[str, int]:
+    """Host and port of an address to listen on.
+
+    Raises:
+        RequestError: not of the form host:port.
+    """
+    host, _, port = address.rpartition(":")
+    good = port.isascii() and port.isdigit() and int(port) < 65536 and HOST.fullmatch(host)
+    _need(bool(good), f"{address!r} is no address to listen on; write host:port, such as 127.0.0.1:9464")
+    return host, int(port)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +49,7 @@ class Config:
     port: int = 7443
     enrol_port: int = 7444
     state: Path
+    database: str = ""
     budget_epsilon: float = 10.0
     budget_delta: float = 1e-6
     budget_own_delta: float = 1e-5
@@ -47,6 +61,9 @@ class Config:
     max_streams: int = 100
     max_uploads: int = 64
     max_watches: int = 16
+    metrics: str = ""
+    health: str = ""
+    log_format: str = log.TEXT
 
     def __post_init__(self) -> None:
         _need(
@@ -59,6 +76,14 @@ class Config:
                 HOST.fullmatch(value) is not None or (key == "listen" and not value),
                 f"{key} = {value!r} is neither a host name nor an address",
             )
+        _need(
+            not self.database or self.database.startswith(("postgresql://", "postgres://")),
+            "database must be a postgresql:// URL; leave it out for state.db in the state folder",
+        )
+        for key in ("metrics", "health"):
+            if getattr(self, key):
+                split_listen(getattr(self, key))
+        log.check_format(self.log_format)
         for key in ("port", "enrol_port"):
             _need(0 <= getattr(self, key) < 65536, f"{key} must lie between 0 and 65535")
         _need(self.port != self.enrol_port or self.port == 0, "port and enrol_port must differ")
@@ -68,6 +93,7 @@ class Config:
         _need(0 < self.budget_delta < 1, "budget_delta must lie strictly between 0 and 1")
         _need(0 <= self.max_delta_per_study < 1, "max_delta_per_study must lie between 0 and 1")
         _need(0 <= self.budget_own_delta < 1, "budget_own_delta must lie between 0 and 1")
+        _need(self.certificate_days <= 7, "certificate_days must be at most 7")
         _need(self.long_poll_seconds <= 50, "long_poll_seconds must be at most 50")
         self.budget  # noqa: B018 - refuses a budget that leaves nothing to spend
         for key in ("max_calls", "max_streams", "max_uploads", "max_watches"):
@@ -92,6 +118,11 @@ class Config:
         return micro_rho_for(self.max_epsilon_per_study, self.budget_delta)
 
     @property
+    def store(self) -> Path | str:
+        """The database: a file, or the URL of a PostgreSQL database."""
+        return self.database or self.files.database
+
+    @property
     def files(self) -> Files:
         """Where the coordinator's files are."""
         return Files(folder=self.state)
@@ -105,7 +136,7 @@ class Files:
 
     @property
     def database(self) -> Path:
-        """Everything durable but keys."""
+        """Everything durable but keys, unless `database` names a server."""
         return self.folder / "state.db"
 
     @property

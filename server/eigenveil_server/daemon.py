@@ -4,43 +4,44 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 from dataclasses import dataclass
-from typing import IO, NoReturn
+from functools import partial
+from typing import NoReturn
 
 import grpc
 
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.noise import NoiseSource, OsNoise
 from eigenveil_common import log
-from eigenveil_common.rpc import OPTIONS
+from eigenveil_common.rpc import SERVER_OPTIONS
 from eigenveil_proto.v1.eigenveil_pb2_grpc import (
     add_CoordinatorServicer_to_server,
     add_EnrolmentServicer_to_server,
 )
+from eigenveil_server.calls import Calls
 from eigenveil_server.clock import Clock, unix_ms
 from eigenveil_server.config import Config
 from eigenveil_server.engine import Engine
 from eigenveil_server.enrolment import Enrolment
-from eigenveil_server.gate import Gate, Peers, anybody
+from eigenveil_server.gate import Admit, Gate, Peers, anybody
+from eigenveil_server.guard import Guard
+from eigenveil_server.heads import Heads
+from eigenveil_server.health import Health
 from eigenveil_server.keys import load_keys
 from eigenveil_server.leaf import Leaf
+from eigenveil_server.listener import Listener
+from eigenveil_server.only_one import only_one
 from eigenveil_server.registry import Registry
 from eigenveil_server.resources import Fatal, Resources
 from eigenveil_server.service import Service
+from eigenveil_server.sessions import Sessions
 from eigenveil_server.setup import existing_store
 from eigenveil_server.uploads import Uploads
 
 STOP_SECONDS = 2.0
 ENROL_BYTES = 64 * 1024
 ENROL_CALLS = 32
-COMMON_OPTIONS = (
-    *OPTIONS,
-    ("grpc.so_reuseport", 0),  # two coordinators on one port would each get half the calls
-    ("grpc.server_handshake_timeout_ms", 10_000),
-    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
-)
 
 
 def end_process(problem: InternalError) -> NoReturn:
@@ -61,8 +62,8 @@ class Daemon:
     """One serving coordinator.
 
     Raises on construction:
-        RequestError: another process serves this folder, a file is damaged, or the budget is below
-            what is committed.
+        RequestError: another process serves this folder or this database, a file is damaged, or the
+            budget is below what is committed.
         InternalError: code `storage`.
     """
 
@@ -78,16 +79,23 @@ class Daemon:
         with contextlib.ExitStack() as undo:
             store = existing_store(config)
             undo.callback(store.close)
-            self._lock = undo.enter_context(_only_one(config))
+            self._lock = undo.enter_context(only_one(config))
+            store.claim()
             keys = load_keys(config.files)
+            self.heads = Heads(config, store, keys, clock, fatal)
             self.resources = Resources.of(
                 config, keys, store, clock=clock, noise=noise or OsNoise(), fatal=fatal
             )
             undo.pop_all()
         self.registry = Registry(store, config.federation, clock)
         self.engine = Engine(self.resources, config, Uploads(config.max_uploads))
+        self._health: Health | None = None
+        self._watching = contextlib.ExitStack()
         self._leaf = Leaf(config, keys, clock)
-        self._peers = Peers(self.registry, config.federation, clock)
+        self._calls = Calls()
+        self.sessions = Sessions(store, self._calls, clock)
+        self._peers = Peers(self.registry, self.sessions, config.federation, clock)
+        self._guard = Guard(keys.authorities, self._leaf, self._calls, fatal)
 
     async def start(self) -> Ports:
         """Resume the studies and open both listeners.
@@ -95,35 +103,49 @@ class Daemon:
         Raises:
             RequestError: a port is taken.
         """
-        self._main = self._main_server()
-        self._enrol = self._enrol_server()
+        self._main = Listener(self._main_server, partial(self._bind, client_certificates=True))
+        self._enrol = Listener(self._enrol_server, partial(self._bind, client_certificates=False))
         ports = Ports(
-            port=self._bind(self._main, self.config.port, client_certificates=True),
-            enrol_port=self._bind(self._enrol, self.config.enrol_port, client_certificates=False),
+            port=self._main.open(self.config.port), enrol_port=self._enrol.open(self.config.enrol_port)
         )
+        self._watch()
         await self.engine.start()
         await self._main.start()
         await self._enrol.start()
+        if self._health is not None:
+            await self._health.start()
+        self._guard.start()
         log.event("serving", federation=self.config.federation, port=ports.port)
         return ports
 
+    def _watch(self) -> None:
+        """Metrics and health, where the operator wants them; probes are answered once all is served."""
+        config, resources = self.config, self.resources
+        if config.metrics:
+            self._watching.callback(resources.metrics.serve(config, resources.store, resources.books))
+        if config.health:
+            self._health = Health(config.health)
+
     def _main_server(self) -> grpc.aio.Server:
         server = grpc.aio.server(
-            interceptors=[Gate(self._peers.admit, self.resources.fatal)],
-            options=(*COMMON_OPTIONS, ("grpc.max_concurrent_streams", self.config.max_streams)),
+            interceptors=[self._gate(self._peers.admit, self._calls)],
+            options=(*SERVER_OPTIONS, ("grpc.max_concurrent_streams", self.config.max_streams)),
             maximum_concurrent_rpcs=self.config.max_calls,
         )
-        service = Service(self.config, self.resources, self.engine, self.registry)
+        service = Service(self.config, self.resources, self.engine, self.registry, self.sessions, self.heads)
         add_CoordinatorServicer_to_server(service, server)
         return server
 
+    def _gate(self, admit: Admit, calls: Calls) -> Gate:
+        return Gate(admit, calls, self.resources.fatal, self.resources.metrics.refused)
+
     def _enrol_server(self) -> grpc.aio.Server:
-        options = dict(COMMON_OPTIONS) | {
+        options = dict(SERVER_OPTIONS) | {
             "grpc.max_receive_message_length": ENROL_BYTES,
             "grpc.max_concurrent_streams": 1,
         }
         server = grpc.aio.server(
-            interceptors=[Gate(anybody, self.resources.fatal)],
+            interceptors=[self._gate(anybody, Calls())],
             options=tuple(options.items()),
             maximum_concurrent_rpcs=ENROL_CALLS,
         )
@@ -145,6 +167,10 @@ class Daemon:
     async def stop(self) -> None:
         """Answer the long polls, close the listeners, stop the studies where they are."""
         self.engine.closing = True
+        if self._health is not None:
+            await self._health.stop()
+        await self._guard.stop()
+        await asyncio.to_thread(self._watching.close)
         self.resources.work.ring()
         self.resources.news.ring()
         await self._main.stop(STOP_SECONDS)
@@ -154,21 +180,3 @@ class Daemon:
         await asyncio.to_thread(self.resources.close)
         self._lock.close()
         log.event("stopped", federation=self.config.federation)
-
-
-def _only_one(config: Config) -> IO[bytes]:
-    """Hold the folder's lock until the process ends, however it ends."""
-    try:
-        file = config.files.lock.open("wb")
-    except OSError as problem:
-        raise RequestError(
-            Code.BAD_CONFIG, f"cannot write in {config.files.folder}: {problem.strerror}"
-        ) from problem
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as problem:
-        file.close()
-        raise RequestError(
-            Code.CONFLICT, f"another coordinator serves {config.files.folder}; stop it first"
-        ) from problem
-    return file

@@ -1,20 +1,25 @@
 """The coordinator's tables, and the two connections to them: one writes, one only reads.
 
-Reads never wait for a write's sync, so they may happen on the event loop.
+Reads never wait for a write's sync, so they may happen on the event loop. The statements are those that
+SQLite and PostgreSQL share (`eigenveil_common.dialect`); both say the tables below.
 """
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from eigenveil_common import ledger_store
-from eigenveil_common.sqlite import Database
+from eigenveil.errors import Code, RequestError
+from eigenveil_common import ledger_store, sqlite
+from eigenveil_common.database import Connection, Database
+from eigenveil_common.migrations import Expect, Migrations
 
-VERSION = 2
-Change = Callable[[sqlite3.Connection], None]
+# A new table or column goes into SCHEMA, and once a version was released, into a step of MIGRATIONS that
+# leads there: (VERSION, the statements).
+VERSION = 3
+MIGRATIONS: Migrations = ()
+Change = Callable[[Connection], None]
 
 SCHEMA = (
     ledger_store.SCHEMA
@@ -24,7 +29,7 @@ CREATE TABLE tokens (
   role TEXT NOT NULL,
   name TEXT NOT NULL,
   expires_at INTEGER NOT NULL,
-  csr_hash BLOB,
+  key_print TEXT,
   certificate BLOB
 ) STRICT;
 CREATE TABLE certificates (
@@ -33,7 +38,18 @@ CREATE TABLE certificates (
   name TEXT NOT NULL,
   issued_at INTEGER NOT NULL,
   expires_at INTEGER NOT NULL,
-  superseded INTEGER NOT NULL DEFAULT 0
+  superseded INTEGER NOT NULL DEFAULT 0,
+  unused INTEGER NOT NULL,
+  issuer TEXT NOT NULL,
+  key_print TEXT NOT NULL,
+  certificate BLOB NOT NULL
+) STRICT;
+CREATE TABLE greetings (
+  role TEXT NOT NULL,
+  name TEXT NOT NULL,
+  authorities BLOB NOT NULL,
+  generation BLOB,
+  PRIMARY KEY (role, name)
 ) STRICT;
 CREATE INDEX certificates_by_name ON certificates (role, name);
 CREATE TABLE denied (
@@ -105,6 +121,14 @@ CREATE TABLE events (
   event BLOB NOT NULL,
   PRIMARY KEY (study, sequence)
 ) STRICT;
+CREATE TABLE awaited (
+  site TEXT PRIMARY KEY
+) STRICT;
+CREATE TABLE lost (
+  head BLOB PRIMARY KEY,
+  signature BLOB NOT NULL,
+  at INTEGER NOT NULL
+) STRICT;
 CREATE TABLE audit (
   id INTEGER PRIMARY KEY,
   at INTEGER NOT NULL,
@@ -118,10 +142,12 @@ CREATE TABLE audit (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Store:
-    """The two connections."""
+    """The two connections. `claim` makes this process the only one that serves the database, or raises
+    RequestError, code `conflict`."""
 
     writer: Database
     reader: Database
+    claim: Callable[[], None]
 
     def close(self) -> None:
         """Close both."""
@@ -129,17 +155,38 @@ class Store:
         self.writer.close()
 
 
-def open_store(path: Path) -> Store:
-    """Open the database, making its tables if it is new.
+def open_store(where: Path | str, expect: Expect = Expect.ANY) -> Store:
+    """Open the database, a file or a PostgreSQL URL, making its tables if it is new.
 
     Raises:
+        RequestError: code `conflict`, a new one was expected; `bad-config`, the URL cannot be used.
         InternalError: code `storage`.
     """
-    writer = Database(path, SCHEMA, VERSION)
-    return Store(writer=writer, reader=Database(path, SCHEMA, VERSION))
+    if isinstance(where, str):
+        return _on_server(where, expect)
+    writer = sqlite.Database(where, SCHEMA, VERSION, migrations=MIGRATIONS, expect=expect)
+    reader = sqlite.Database(where, SCHEMA, VERSION, migrations=MIGRATIONS)
+    # The lock of the folder, which guards the keys as well, is claim enough.
+    return Store(writer=writer, reader=reader, claim=lambda: None)
 
 
-def audit(change: sqlite3.Connection, at: int, kind: str, subject: str, detail: str = "") -> None:
+def _on_server(url: str, expect: Expect) -> Store:
+    try:
+        from eigenveil_common import postgres  # an extra: most coordinators do without
+    except ModuleNotFoundError as problem:
+        raise RequestError(
+            Code.BAD_CONFIG, "a PostgreSQL database needs more: pip install 'eigenveil[server,postgres]'"
+        ) from problem
+    writer = postgres.Database(url, SCHEMA, VERSION, migrations=MIGRATIONS, expect=expect)
+    try:
+        reader = postgres.Database(url, SCHEMA, VERSION, migrations=MIGRATIONS)
+    except BaseException:
+        writer.close()
+        raise
+    return Store(writer=writer, reader=reader, claim=writer.claim)
+
+
+def audit(change: Connection, at: int, kind: str, subject: str, detail: str = "") -> None:
     """Append one line to the operator's record of who did what; the same thing again adds none, so
     that nobody can fill the disk by repeating themselves."""
     change.execute(

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
+from collections.abc import Iterable
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.plan import Plan, plan_from_json
 from eigenveil_common import log
+from eigenveil_common.database import Connection
+from eigenveil_common.failpoints import failpoint
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server import changes
 from eigenveil_server.config import Config
 from eigenveil_server.database import audit
+from eigenveil_server.heads import awaited
 from eigenveil_server.resources import Resources
 from eigenveil_server.run import StudyRun
 from eigenveil_server.states import StudyState
@@ -20,6 +23,7 @@ from eigenveil_server.submissions import Submission, first_event, prepare, used
 from eigenveil_server.uploads import Uploads
 
 Place = tuple[str, int]  # a study's digest and a round
+HEADS_SECONDS = 0.5  # how often to look whether every head is there
 OFFER_AGAIN = 1.0  # seconds after which a round is offered to a site that says it answered it [R5]
 
 
@@ -34,19 +38,46 @@ class Engine:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._runs: dict[str, StudyRun] = {}
         self._states: dict[str, StudyState] = {}  # of every study there is
+        self._waiting: asyncio.Task[None] | None = None
+        self._hurried: set[str] = set()
         self.closing = False
 
     async def start(self) -> None:
-        """Take up every study where the last process left it."""
+        """Take up every study where the last process left it; after a restore, once every site has shown
+        its head of the ledger [R20]."""
+        self._states = {stored.digest: stored.state for stored in self._resources.studies.all()}
+        if awaited(self._resources.store.reader):
+            self._waiting = asyncio.create_task(self._resume_when_complete())
+        else:
+            await self._resume()
+
+    async def _resume_when_complete(self) -> None:
+        while missing := awaited(self._resources.store.reader):
+            log.event("heads-awaited", sites=",".join(missing))
+            while awaited(self._resources.store.reader) == missing:
+                await asyncio.sleep(HEADS_SECONDS)
+        log.event("heads-complete")
+        await self._resume()
+
+    def _check_complete(self) -> None:
+        missing = awaited(self._resources.store.reader)
+        if missing:
+            raise RequestError(
+                Code.NOT_READY,
+                "the coordinator was restored from a backup and waits for its sites to say what they have "
+                f"seen; still missing: {', '.join(missing)}; try again later",
+            )
+
+    async def _resume(self) -> None:
         for stored in self._resources.studies.all():
-            self._states[stored.digest] = stored.state
             if stored.state is StudyState.RUNNING:
                 log.event("study-resumed", study=stored.digest)
+                failpoint("study-resumed")
                 self._launch(stored, await self._resources.compute(plan_from_json, stored.plan_json))
 
     async def stop(self) -> None:
         """Stop driving; every study resumes at the next start."""
-        tasks = list(self._tasks.values())
+        tasks = [*self._tasks.values(), *([self._waiting] if self._waiting else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -86,6 +117,7 @@ class Engine:
 
     async def _take(self, wanted: StoredStudy, plan: Plan) -> StoredStudy:
         async with self._taking:
+            self._check_complete()
             known = self._resources.studies.by_submission(wanted.analyst, wanted.submission)
             if known is not None and known.digest != wanted.digest:
                 raise used(known)
@@ -94,16 +126,19 @@ class Engine:
                     Code.CONFLICT, "another analyst used this submission id for this study; choose another"
                 )
             if known is None:
+                failpoint("study-planned")
                 await self._resources.compute(self._reserve, wanted, plan)
+                failpoint("study-reserved")
                 log.event("study-submitted", study=wanted.digest, analyst=wanted.analyst)
             self._launch(known or wanted, plan)
         return known or wanted
 
     def _reserve(self, stored: StoredStudy, plan: Plan) -> None:
-        def insert(change: sqlite3.Connection) -> None:
+        def insert(change: Connection) -> None:
             stored.insert(change)
             changes.add_event(change, stored.digest, first_event(stored))
             audit(change, stored.submitted_at, "submitted", f"analyst/{stored.analyst}", stored.digest)
+            failpoint("study-reserving")
 
         self._resources.books.reserve(stored.digest, plan.cost, insert)
 
@@ -113,6 +148,7 @@ class Engine:
         Raises:
             RequestError: not theirs, or ended otherwise already.
         """
+        self._check_complete()
         stored = self._resources.studies.get(digest)
         if stored.analyst != analyst:
             raise RequestError(Code.NOT_FOUND, f"study {digest[:12]} is not yours to cancel")
@@ -120,6 +156,7 @@ class Engine:
             self._launch(stored, await self._resources.draft(plan_from_json, stored.plan_json))
         run, task = self._runs.get(digest), self._tasks.get(digest)
         if run is not None and task is not None:
+            failpoint("study-cancelling")
             run.cancel()
             await asyncio.wait({task})
         state = self._resources.studies.get(digest).state
@@ -145,6 +182,13 @@ class Engine:
         run = self._runs.get(digest)
         return run is not None and run.inbox is not None and run.inbox.query.round == round
 
+    async def hear_of_waiting(self, site: str, studies: Iterable[str]) -> None:
+        """Which studies wait for a person's word at `site`, as of now; whoever watches is told."""
+        waiting = frozenset(studies)
+        for run in tuple(self._runs.values()):
+            if run.waits(site, run.digest in waiting):
+                await self._resources.finish(run.tell_of_waiting(site))
+
     async def next_work(
         self, site: str, known: frozenset[str], answered: frozenset[Place], seconds: float
     ) -> pb.NextWorkResponse:
@@ -155,10 +199,20 @@ class Engine:
             waited = loop.time() - start
             claims = answered if waited < OFFER_AGAIN else self._moving(site, answered)
             found = self._work(site, known, claims)
-            if found is not None or waited >= seconds or self.closing:
+            if found is not None or waited >= seconds or self.closing or self._hurries(site):
                 return found or pb.NextWorkResponse()
             left = seconds - waited
             await self._resources.work.wait(min(left, OFFER_AGAIN) if answered else left)
+
+    def hurry(self, site: str) -> None:
+        """Answer the site's long-poll now, even with nothing, to see whether anybody asks again [R18]."""
+        self._hurried.add(site)
+        self._resources.work.ring()
+
+    def _hurries(self, site: str) -> bool:
+        hurried = site in self._hurried
+        self._hurried.discard(site)
+        return hurried
 
     def _moving(self, site: str, answered: frozenset[Place]) -> frozenset[Place]:
         return frozenset(place for place in answered if self.uploads.moving((*place, site)))
@@ -174,6 +228,7 @@ class Engine:
         for run in self._runs.values():
             offer = run.offer(site, answered)
             if offer is not None:
+                failpoint("round-offered")
                 plan = None if run.digest in known else run.stored.signed_plan
                 return pb.NextWorkResponse(
                     plan=plan,

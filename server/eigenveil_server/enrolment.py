@@ -11,7 +11,6 @@ from eigenveil_proto.v1.eigenveil_pb2_grpc import EnrolmentServicer
 from eigenveil_server.config import Config
 from eigenveil_server.gate import Context
 from eigenveil_server.keys import Keys
-from eigenveil_server.pki import pem
 from eigenveil_server.registry import Registry
 
 
@@ -32,11 +31,11 @@ class Enrolment(EnrolmentServicer):
             self._keys.authority,
             self._config.certificate_days,
         )
-        certificate = await asyncio.to_thread(work)
-        log.event("enrolled", peer=context.peer().partition(":")[0])
+        issued = await asyncio.to_thread(work)
+        log.event("enrolled", peer=issued.identity.uri, print=issued.key)
         return pb.EnrolResponse(
-            certificate_pem=certificate,
-            ca_pem=pem(self._keys.authority.certificate),
+            certificate_pem=issued.pem,
+            ca_pem=self._keys.authorities.pem,
             release_key=self._keys.release_public,
             federation=self._config.federation,
         )

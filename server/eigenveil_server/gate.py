@@ -1,12 +1,12 @@
 """The one place every call passes: who calls, may they, and how errors leave [R1].
 
-Deny by default: a method without a row in a role table cannot be served.
+Deny by default: the table of calls and roles is what the .proto declares, and a method that declares
+nobody serves nobody.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -15,35 +15,44 @@ from typing import Any, NoReturn, TypeVar
 
 import grpc
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from eigenveil.errors import Code, EigenveilError, InternalError, PeerError, RequestError
+from eigenveil.errors import Code, EigenveilError, InternalError, PeerError
 from eigenveil.identity import Identity, Role, parse_identity
 from eigenveil_common import log
 from eigenveil_common.rpc import CODE_KEY, status_of
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.calls import Calls
 from eigenveil_server.clock import Clock, as_datetime
 from eigenveil_server.pki import fingerprint
 from eigenveil_server.registry import Registry
 from eigenveil_server.resources import Fatal
+from eigenveil_server.sessions import Sessions
 
-SITE = frozenset({Role.SITE})
-ANALYST = frozenset({Role.ANALYST})
-ROLES: Mapping[str, frozenset[Role]] = {
-    "Hello": SITE | ANALYST,
-    "NextWork": SITE,
-    "Contribute": SITE,
-    "OpenUpload": SITE,
-    "PutChunk": SITE,
-    "Commit": SITE,
-    "Decline": SITE,
-    "SubmitStudy": ANALYST,
-    "ExplainStudy": ANALYST,
-    "ListStudies": ANALYST,
-    "WatchStudy": ANALYST,
-    "CancelStudy": ANALYST,
-    "GetRelease": SITE | ANALYST,
+CERTIFIED = {
+    pb.CALLER_ROLE_SITE: Role.SITE,
+    pb.CALLER_ROLE_ANALYST: Role.ANALYST,
+    pb.CALLER_ROLE_OPERATOR: Role.OPERATOR,
 }
+
+
+def roles_of(service: str) -> Mapping[str, frozenset[pb.CallerRole.ValueType]]:
+    """Who may make which call of a service, as the option `roles` of its methods says."""
+    methods = pb.DESCRIPTOR.services_by_name[service].methods
+    return {method.name: frozenset(method.GetOptions().Extensions[pb.roles]) for method in methods}
+
+
+ROLES: Mapping[str, frozenset[Role]] = {
+    method: frozenset(CERTIFIED[role] for role in roles if role in CERTIFIED)
+    for method, roles in roles_of("Coordinator").items()
+}
+UNCERTIFIED = frozenset(
+    method for method, roles in roles_of("Enrolment").items() if pb.CALLER_ROLE_UNCERTIFIED in roles
+)
 CALLER: ContextVar[Identity] = ContextVar("caller")
+CERTIFICATE: ContextVar[str] = ContextVar("certificate", default="")  # its fingerprint
 _ADMISSION: ContextVar[Callable[[], object]] = ContextVar("admission")
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -52,7 +61,7 @@ Handler = Any  # grpc types its handlers by their four shapes; this module only 
 Q = TypeVar("Q")
 A = TypeVar("A")
 Admit = Callable[[str, Context], str]
-MOST_CALLS_OF_ONE = 64  # in progress at a time, so that one caller cannot take all of them
+MOST_PEM_BYTES = 16 * 1024
 
 
 def still_admitted() -> None:
@@ -67,10 +76,11 @@ def still_admitted() -> None:
 class Gate(grpc.aio.ServerInterceptor):
     """Admits or refuses each call, then gives every error its status, code and sentence."""
 
-    def __init__(self, admit: Admit, fatal: Fatal) -> None:
+    def __init__(self, admit: Admit, calls: Calls, fatal: Fatal, refused: Callable[[Code], None]) -> None:
         self._admit = admit
+        self._calls = calls
         self._fatal = fatal
-        self._calls: Counter[str] = Counter()
+        self._refused = refused
 
     async def intercept_service(
         self,
@@ -113,17 +123,10 @@ class Gate(grpc.aio.ServerInterceptor):
 
     @contextmanager
     def _admitted(self, method: str, context: Context) -> Iterator[None]:
-        _ADMISSION.set(partial(self._admit, method, context))
-        caller = self._admit(method, context)
-        if self._calls[caller] >= MOST_CALLS_OF_ONE:
-            raise RequestError(
-                Code.NOT_READY, f"{MOST_CALLS_OF_ONE} calls of yours are in progress; try again later"
-            )
-        self._calls[caller] += 1
-        try:
+        check = partial(self._admit, method, context)
+        _ADMISSION.set(check)
+        with self._calls.one(check(), context.peer(), check):
             yield
-        finally:
-            self._calls[caller] -= 1
 
     async def _refuse(self, method: str, context: Context, problem: Exception) -> NoReturn:
         if not isinstance(problem, EigenveilError):
@@ -135,6 +138,7 @@ class Gate(grpc.aio.ServerInterceptor):
             self._fatal(problem)
         elif isinstance(problem, PeerError):
             log.event("refused", logging.WARNING, method=method, code=problem.code.value, why=str(problem))
+        self._refused(problem.code)
         await context.abort(
             status_of(problem),
             str(problem)[:DETAIL_LENGTH],
@@ -146,22 +150,30 @@ class Gate(grpc.aio.ServerInterceptor):
 class Peers:
     """Decides from the connection alone who calls."""
 
-    def __init__(self, registry: Registry, federation: str, clock: Clock) -> None:
+    def __init__(self, registry: Registry, sessions: Sessions, federation: str, clock: Clock) -> None:
         self._registry = registry
+        self._sessions = sessions
         self._federation = federation
         self._clock = clock
 
     def admit(self, method: str, context: Context) -> str:
-        """Set CALLER and return its URI, or refuse.
+        """Set CALLER and CERTIFICATE and return the caller's URI, or refuse.
 
         Raises:
             PeerError: code `identity`.
+            RequestError: code `not-ready`, a site that has not said Hello on this connection.
         """
         identity, print = self._identify(context.auth_context())
-        self._registry.check(identity, print)
+        unused = self._registry.check(identity, print)
         if identity.role not in ROLES.get(method, frozenset()):
             raise _refused(f"{method} is not for a certificate of role {identity.role.value}")
+        if identity.role is Role.SITE and method != "Hello":
+            self._sessions.check(identity, context.peer())
+        if unused:
+            # On the event loop, once in a certificate's life, so that the old one ends with this very call.
+            self._registry.take_up(identity, print)
         CALLER.set(identity)
+        CERTIFICATE.set(print)
         return identity.uri
 
     def _identify(self, connection: Mapping[str, Any]) -> tuple[Identity, str]:
@@ -182,17 +194,26 @@ class Peers:
 @lru_cache(maxsize=1024)
 def _read(pem: bytes) -> tuple[x509.Certificate, Identity, str]:
     """The certificate, its only name, its fingerprint; the TLS layer has verified the signature."""
+    if len(pem) > MOST_PEM_BYTES:
+        raise _refused("the certificate is far larger than any that was issued here; enrol again")
     try:
         certificate = x509.load_pem_x509_certificate(pem)
         names = list(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
         usages = list(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
-    except (ValueError, x509.ExtensionNotFound) as problem:
+        subjects = [part.value for part in certificate.subject]
+        key = certificate.public_key()
+    except (ValueError, x509.ExtensionNotFound, UnsupportedAlgorithm) as problem:
         raise _refused("the certificate lacks a name or a usage; enrol again") from problem
     if len(names) != 1 or not isinstance(names[0], x509.UniformResourceIdentifier):
         raise _refused("the certificate must carry exactly one name, a URI; enrol again")
     if usages != [ExtendedKeyUsageOID.CLIENT_AUTH]:
         raise _refused("the certificate is not for clients; enrol again")
-    return certificate, parse_identity(names[0].value), fingerprint(certificate)
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise _refused("the certificate's key is not of P-256; enrol again")
+    identity = parse_identity(names[0].value)
+    if subjects != [identity.name]:
+        raise _refused("the certificate's subject is not the name that its URI states; enrol again")
+    return certificate, identity, fingerprint(certificate)
 
 
 def _refused(message: str) -> PeerError:
@@ -201,6 +222,6 @@ def _refused(message: str) -> PeerError:
 
 def anybody(method: str, context: Context) -> str:
     """Admission to the enrolment listener: TLS 1.3, and no certificate."""
-    if method != "Enrol" or list(context.auth_context().get("ssl_tls_version", ())) != [b"TLSv1.3"]:
-        raise _refused("only Enrol over TLS 1.3 is served here")
+    if method not in UNCERTIFIED or list(context.auth_context().get("ssl_tls_version", ())) != [b"TLSv1.3"]:
+        raise _refused("only enrolment over TLS 1.3 is served here")
     return "anybody"

@@ -6,7 +6,7 @@ Everything happens on the event loop, so each method is one step.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.ints import IntArray
@@ -16,6 +16,8 @@ from eigenveil_server.states import shown
 from eigenveil_server.studies import Answers
 
 LATE = "did not answer"
+WAITING = "waiting"
+APPROVAL = "waiting for approval"
 
 
 class DifferentAnswer(RequestError):
@@ -139,16 +141,18 @@ class Inbox:
             if site not in self._answered
         }
 
-    def statuses(self) -> dict[str, str]:
-        """What to tell analysts of every invited site."""
-        return {site: self._status(site) for site in self._federation.sites}
+    def statuses(self, waiting: Collection[str] = ()) -> dict[str, str]:
+        """What to tell analysts of every invited site; a person has to agree first at those in `waiting`."""
+        said = {site: self._status(site) for site in self._federation.sites}
+        late = {site: APPROVAL for site in waiting if said.get(site) == WAITING}
+        return said | late
 
     def _status(self, site: str) -> str:
         if site in self._declined:
             return ":".join(shown(self._declined[site]))
         if site in self._answered:
             return "answered"
-        return "absent" if self._closed else "waiting"
+        return "absent" if self._closed else WAITING
 
     def _look(self) -> None:
         federation = self._federation

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-import sqlite3
 
 from eigenveil.aggregate import Contribution, validate
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.plan import Plan
 from eigenveil.query import Query
 from eigenveil_common import log
+from eigenveil_common.database import Connection
+from eigenveil_common.failpoints import failpoint
 from eigenveil_server import changes
 from eigenveil_server.database import audit
 from eigenveil_server.inbox import DifferentAnswer, Inbox, closed
@@ -56,6 +57,7 @@ class Intake:
             await self._check(inbox.query, contribution, run.plan.study.max_records, claimed)
             mac = self._resources.keys.mac(claimed)
             repeated = inbox.put(site, mac, contribution.values)
+            failpoint("answer-taken")
         except DifferentAnswer:
             await self._alarm(run, site, round)
             raise
@@ -84,15 +86,17 @@ class Intake:
     async def _store(self, run: StudyRun, inbox: Inbox, site: str, mac: bytes) -> None:
         study, round, event = run.digest, inbox.query.round, run.answered_event()
 
-        def change(connection: sqlite3.Connection) -> None:
+        def change(connection: Connection) -> None:
             changes.add_answer(connection, study, round, site, mac)
             changes.add_news(connection, study, round, event)
+            failpoint("answer-storing")
 
         log.event("answered", study=study, round=round, site=site)
         if inbox.ready.is_set():  # nobody is awaited any more: one transaction stores this and closes
             await inbox.stored_by_close(site)
             return
         await self._resources.writer.write(change)
+        failpoint("answer-stored")
         inbox.stored(site)
         self._resources.news.ring()
 
@@ -118,12 +122,14 @@ class Intake:
         study, round = run.digest, inbox.query.round
         event, at = run.answered_event(), self._resources.clock()
 
-        def change(connection: sqlite3.Connection) -> None:
+        def change(connection: Connection) -> None:
             changes.add_decline(connection, study, round, site, reason)
             changes.add_news(connection, study, round, event)
             audit(connection, at, "declined", f"site/{site}", f"study {study} round {round}: {reason}")
+            failpoint("decline-storing")
 
         await self._resources.writer.write(change)
+        failpoint("decline-stored")
         inbox.stored(site)
         log.event("declined", study=study, round=round, site=site, reason=reason)
         self._resources.news.ring()

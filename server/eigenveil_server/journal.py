@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from eigenveil.query import Query
 from eigenveil.release import Release
-from eigenveil_common.sqlite import Database
+from eigenveil_common.database import Connection, Database
+from eigenveil_common.failpoints import failpoint
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server import changes
 from eigenveil_server.books import Books
@@ -39,11 +39,12 @@ class RoundJournal:
         """Freeze the set of sites and spend the price, in one transaction. An answer that arrived last
         is stored here, too."""
 
-        def close(change: sqlite3.Connection) -> None:
+        def close(change: Connection) -> None:
             for site, mac in self.macs.items():
                 changes.add_answer(change, self.study, query.round, site, mac)
             changes.close_round(change, query, self.absent, self.closed_at)
             changes.add_event(change, self.study, self.closed_event)
+            failpoint("round-charging")
 
         self.books.charge(query, close)
 
@@ -59,3 +60,4 @@ class RoundJournal:
         """Store the release; it can never change afterwards."""
         with self.database.transaction() as change:
             changes.seal_round(change, self.study, release, self.clock(), self.sealed_event)
+            failpoint("round-sealing")

@@ -10,19 +10,26 @@ from datetime import datetime
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from eigenveil.errors import Code, RequestError
+from eigenveil.signed_head import HEAD_SIGNED
 from eigenveil.signed_plan import PLAN_SIGNED
-from eigenveil_common.files import read, read_secret, write_durably, write_secret
+from eigenveil_common.files import read_secret, write_secret
+from eigenveil_server.authorities import Authorities
 from eigenveil_server.config import Files
-from eigenveil_server.pki import Authority, key_to_pem, pem
+from eigenveil_server.pki import Authority
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keys:
     """What signs, what authenticates, what certifies."""
 
-    authority: Authority
+    authorities: Authorities
     release: Ed25519PrivateKey
     audit: bytes
+
+    @property
+    def authority(self) -> Authority:
+        """The one that issues now."""
+        return self.authorities.issuing
 
     @property
     def release_public(self) -> bytes:
@@ -33,6 +40,10 @@ class Keys:
         """The signature that a site checks before it reads a plan [R4]."""
         return self.release.sign(PLAN_SIGNED + plan_json)
 
+    def sign_head(self, head_json: bytes) -> bytes:
+        """The signature under the ledger's end that sites keep [R20]."""
+        return self.release.sign(HEAD_SIGNED + head_json)
+
     def mac(self, contribution_digest: str) -> bytes:
         """What is stored of a contribution: without the key it confirms no guess about its values."""
         return hmac.digest(self.audit, bytes.fromhex(contribution_digest), "sha256")
@@ -40,14 +51,12 @@ class Keys:
 
 def create_keys(files: Files, federation: str, now: datetime) -> Keys:
     """Make every secret anew and store it in `files` (which hold none yet)."""
-    authority = Authority.create(federation, now)
+    authorities = Authorities.create(files, federation, now)
     release = Ed25519PrivateKey.generate()
     audit = secrets.token_bytes(32)
-    write_secret(files.ca_key, key_to_pem(authority.key))
-    write_durably(files.ca, pem(authority.certificate))
     write_secret(files.release_key, release.private_bytes_raw())
     write_secret(files.audit_key, audit)
-    return Keys(authority=authority, release=release, audit=audit)
+    return Keys(authorities=authorities, release=release, audit=audit)
 
 
 def load_keys(files: Files) -> Keys:
@@ -61,7 +70,7 @@ def load_keys(files: Files) -> Keys:
     if len(raw) != 32 or len(audit) != 32:
         raise RequestError(Code.BAD_CONFIG, f"a key in {files.folder} does not have 32 bytes")
     return Keys(
-        authority=Authority.load(read(files.ca), read_secret(files.ca_key)),
+        authorities=Authorities(files),
         release=Ed25519PrivateKey.from_private_bytes(raw),
         audit=audit,
     )

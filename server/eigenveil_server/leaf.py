@@ -17,11 +17,13 @@ from eigenveil_server.keys import Keys
 from eigenveil_server.pki import key_to_pem, new_key, pem
 
 NAME = "coordinator"
+Shown = tuple[tuple[bytes, bytes], bytes | None]  # key and certificate; whom to trust
 
 
 class Leaf:
     """Key and certificate of both listeners. gRPC asks at every handshake; two thirds of a life
-    after it was issued, a certificate is replaced, key and all, without a restart."""
+    after it was issued, or when another authority issues, a certificate is replaced, key and all, without
+    a restart."""
 
     def __init__(self, config: Config, keys: Keys, clock: Clock) -> None:
         self._config = config
@@ -32,8 +34,8 @@ class Leaf:
 
     def _issue(self) -> x509.Certificate:
         config, files = self._config, self._config.files
-        key = new_key()
-        certificate = self._keys.authority.issue(
+        key, self._issuer = new_key(), self._keys.authority
+        certificate = self._issuer.issue(
             Identity(federation=config.federation, role=Role.COORDINATOR, name=NAME),
             key.public_key(),
             now=self._now(),
@@ -50,31 +52,39 @@ class Leaf:
 
     def credentials(self, *, client_certificates: bool) -> grpc.ServerCredentials:
         """What one listener presents, and whether it demands a certificate of the federation."""
-        shown = self._certificate
+        shown = self._shown(client_certificates)
 
         def renewed() -> grpc.ServerCertificateConfiguration | None:
             nonlocal shown
-            with self._lock:
-                self._renew()
-                if shown is self._certificate:
-                    return None
-                shown = self._certificate
-                return self._configuration(client_certificates)
+            self.renew()
+            now = self._shown(client_certificates)
+            if shown == now:
+                return None
+            shown = now
+            return _configuration(now)
 
         return grpc.dynamic_ssl_server_credentials(
-            self._configuration(client_certificates),
+            _configuration(shown),
             renewed,  # type: ignore[arg-type]  # None says "no change"; grpc's stubs leave that out
             client_certificates,
         )
 
-    def _configuration(self, client_certificates: bool) -> grpc.ServerCertificateConfiguration:
-        roots = pem(self._keys.authority.certificate) if client_certificates else None
-        return grpc.ssl_server_certificate_configuration([self._pair], roots)
+    def _shown(self, client_certificates: bool) -> Shown:
+        with self._lock:
+            return self._pair, self._keys.authorities.pem if client_certificates else None
 
-    def _renew(self) -> None:
-        if self._now() >= renewal(self._certificate):
-            self._certificate = self._issue()
-            log.event("certificate-renewed", federation=self._config.federation)
+    def renew(self) -> None:
+        """Replace the certificate if it is time."""
+        with self._lock:
+            old = self._issuer.certificate != self._keys.authority.certificate
+            if old or self._now() >= renewal(self._certificate):
+                self._certificate = self._issue()
+                log.event("certificate-renewed", federation=self._config.federation)
+
+
+def _configuration(shown: Shown) -> grpc.ServerCertificateConfiguration:
+    pair, roots = shown
+    return grpc.ssl_server_certificate_configuration([pair], roots)
 
 
 def renewal(certificate: x509.Certificate) -> datetime:

@@ -8,6 +8,7 @@ from concurrent.futures import Executor, Future
 from eigenveil.errors import Code, InternalError
 from eigenveil.ints import FloatArray, IntArray
 from eigenveil.noise import NoiseSource, NoiseSpec
+from eigenveil_common.failpoints import failpoint
 
 
 class NoiseAhead:
@@ -39,6 +40,7 @@ class NoiseAhead:
         Raises:
             InternalError: nothing is prepared, or for other noise.
         """
+        failpoint("noise-taken")
         prepared, self._prepared = self._prepared, None
         if prepared is None or prepared[0] != spec:
             raise InternalError(Code.BUG, "the noise asked for is not the noise that was prepared")

@@ -7,11 +7,12 @@ the coordinator itself, from the configuration [R1] [R2].
 from __future__ import annotations
 
 import ipaddress
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -21,12 +22,16 @@ from eigenveil.identity import Identity, Role
 
 CA_LIFE = timedelta(days=3650)
 BACKDATED = timedelta(minutes=5)  # so that a clock a little behind ours accepts a fresh certificate
+BACKDATED_SHARE = 20  # but by no more than this part of a short life, so that two thirds of it are to come
 CSR_BYTES = 8192
+UNREADABLE = (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm, x509.InvalidVersion)
 USAGE = {
     Role.COORDINATOR: ExtendedKeyUsageOID.SERVER_AUTH,
     Role.SITE: ExtendedKeyUsageOID.CLIENT_AUTH,
     Role.ANALYST: ExtendedKeyUsageOID.CLIENT_AUTH,
+    Role.OPERATOR: ExtendedKeyUsageOID.CLIENT_AUTH,
 }
+KEY_BLOCK = re.compile(rb"-----BEGIN PRIVATE KEY-----.+?-----END PRIVATE KEY-----\n?", re.DOTALL)
 
 
 def new_key() -> ec.EllipticCurvePrivateKey:
@@ -58,9 +63,18 @@ def key_from_pem(data: bytes) -> ec.EllipticCurvePrivateKey:
     return key
 
 
-def pem(certificate: x509.Certificate) -> bytes:
-    """The certificate as PEM."""
-    return certificate.public_bytes(serialization.Encoding.PEM)
+def keys_from_pem(data: bytes) -> list[ec.EllipticCurvePrivateKey]:
+    """Every key in a file.
+
+    Raises:
+        RequestError: one is not an elliptic-curve key, or there is none.
+    """
+    return [key_from_pem(block) for block in KEY_BLOCK.findall(data)] or [key_from_pem(data)]
+
+
+def pem(*certificates: x509.Certificate) -> bytes:
+    """The certificates as PEM, one after the other."""
+    return b"".join(one.public_bytes(serialization.Encoding.PEM) for one in certificates)
 
 
 def fingerprint(certificate: x509.Certificate) -> str:
@@ -80,7 +94,7 @@ def requested_key(csr_der: bytes) -> ec.EllipticCurvePublicKey:
         request = x509.load_der_x509_csr(csr_der)
         key = request.public_key()
         signed = request.is_signature_valid
-    except (ValueError, TypeError, InvalidSignature) as problem:
+    except UNREADABLE as problem:
         raise RequestError(
             Code.BAD_ARGUMENT, "the certificate request cannot be read; send PKCS #10 in DER"
         ) from problem
@@ -99,30 +113,24 @@ class Authority:
     key: ec.EllipticCurvePrivateKey
 
     @classmethod
-    def create(cls, federation: str, now: datetime) -> Authority:
-        """A new self-signed CA that can issue leaves only (path length 0)."""
-        key = new_key()
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"eigenveil {federation}")])
+    def create(
+        cls, federation: str, now: datetime, key: ec.EllipticCurvePrivateKey | None = None
+    ) -> Authority:
+        """A self-signed CA that can issue leaves only (path length 0), with a new key unless one is given."""
+        key = key or new_key()
+        name = _ca_name(federation)
         builder = _builder(name, name, key.public_key(), now, CA_LIFE)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         builder = builder.add_extension(_key_usage(signs_certificates=True), critical=True)
         return cls(certificate=builder.sign(key, hashes.SHA256()), key=key)
 
     @classmethod
-    def load(cls, certificate_pem: bytes, key_pem: bytes) -> Authority:
-        """The CA from its two files.
-
-        Raises:
-            RequestError: one of them is damaged, or they do not belong together.
-        """
-        key = key_from_pem(key_pem)
-        try:
-            certificate = x509.load_pem_x509_certificate(certificate_pem)
-        except ValueError as problem:
-            raise RequestError(Code.BAD_CONFIG, f"ca.pem is damaged: {problem}") from problem
-        if certificate.public_key() != key.public_key():
-            raise RequestError(Code.BAD_CONFIG, "ca.pem and ca.key do not belong together")
-        return cls(certificate=certificate, key=key)
+    def request(cls, federation: str, key: ec.EllipticCurvePrivateKey) -> bytes:
+        """What an authority elsewhere is asked to sign (PKCS #10, PEM): a CA that can issue leaves only."""
+        builder = x509.CertificateSigningRequestBuilder().subject_name(_ca_name(federation))
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        builder = builder.add_extension(_key_usage(signs_certificates=True), critical=True)
+        return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
     def issue(
         self,
@@ -162,9 +170,13 @@ def _builder(
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - BACKDATED)
+        .not_valid_before(now - min(BACKDATED, life / BACKDATED_SHARE))
         .not_valid_after(now + life)
     )
+
+
+def _ca_name(federation: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"eigenveil {federation}")])
 
 
 def _host(host: str) -> x509.GeneralName:

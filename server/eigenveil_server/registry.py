@@ -1,31 +1,45 @@
-"""Who may call: one-time tokens, issued certificates, the deny-list."""
+"""Who may call: one-time tokens, issued and renewed certificates, the deny-list."""
 
 from __future__ import annotations
 
 import hashlib
 import secrets
-import sqlite3
 from dataclasses import dataclass
 
 from cryptography import x509
 
 from eigenveil.errors import Code, PeerError, RequestError
-from eigenveil.identity import Identity, Role
+from eigenveil.identity import Identity, Role, key_print
+from eigenveil_common.database import Connection, Row
+from eigenveil_common.failpoints import failpoint
 from eigenveil_server.clock import Clock, as_datetime
 from eigenveil_server.database import Store, audit
 from eigenveil_server.pki import Authority, fingerprint, pem, requested_key
 
 TOKEN_BYTES = 32
+LIVE = "superseded = 0 AND expires_at > ?"
+Who = tuple[str, str]  # role and name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enrolled:
-    """One identity as the operator sees it; times in Unix milliseconds."""
+    """One identity as the operator sees it; times in Unix milliseconds. `key` is the SHA-256 of the public
+    key of its latest certificate, which the other end has on its screen as well."""
 
     role: str
     name: str
     expires_at: int
     denied: bool
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Issued:
+    """A certificate, and who holds which key."""
+
+    identity: Identity
+    key: str
+    pem: bytes
 
 
 class Registry:
@@ -61,8 +75,8 @@ class Registry:
             audit(change, now, "token", "/".join(who))
         return token
 
-    def enrol(self, token: str, csr_der: bytes, authority: Authority, days: float) -> bytes:
-        """The certificate (PEM) that the token is good for; the same request again gets the same one.
+    def enrol(self, token: str, csr_der: bytes, authority: Authority, days: float) -> Issued:
+        """The certificate that the token is good for; the same key again gets the same one.
 
         Raises:
             PeerError: code `identity`: the token is unknown, expired, or was used with another key, or
@@ -76,30 +90,93 @@ class Registry:
                 raise _refused("the token is unknown or was replaced; ask the operator for a join file")
             if _denied(change, (row["role"], row["name"])):
                 raise _refused(f"{row['role']}/{row['name']} is on the deny-list; speak to the operator")
-            if row["csr_hash"] is not None:
-                return _again(row, csr_der)
+            identity = Identity(federation=self._federation, role=Role(row["role"]), name=row["name"])
+            if row["key_print"] is not None:
+                return _again(row, identity, key_print(key))
             if self._clock() >= row["expires_at"]:
                 raise _refused("the token has expired; ask the operator for a new join file")
-            identity = Identity(federation=self._federation, role=Role(row["role"]), name=row["name"])
             issued = authority.issue(identity, key, now=as_datetime(self._clock()), days=days)
-            self._record(change, identity, issued)
+            _admit_anew(change, (row["role"], row["name"]))
+            self._record(change, identity, issued, authority, "enrolled")
             change.execute(
-                "UPDATE tokens SET csr_hash = ?, certificate = ? WHERE hash = ?",
-                (_hash(csr_der), pem(issued), row["hash"]),
+                "UPDATE tokens SET key_print = ?, certificate = ? WHERE hash = ?",
+                (key_print(key), pem(issued), row["hash"]),
             )
-        return pem(issued)
+            failpoint("certificate-issuing")
+        failpoint("certificate-issued")
+        return Issued(identity=identity, key=key_print(key), pem=pem(issued))
 
-    def _record(self, change: sqlite3.Connection, identity: Identity, issued: x509.Certificate) -> None:
+    def renew(
+        self, caller: Identity, print: str, csr_der: bytes, authority: Authority, days: float
+    ) -> Issued:
+        """The next certificate of `caller`, who shows the one with fingerprint `print`; for the same key the
+        same one. The one that is shown works until the next one was used.
+
+        Raises:
+            PeerError: code `identity`: denied or replaced meanwhile, or a key that was certified before.
+            RequestError: the request is refused; `not-ready`, it is too early.
+        """
+        key, who, now = requested_key(csr_der), (caller.role.value, caller.name), self._clock()
+        held = key_print(key)
+        with self._store.writer.transaction() as change:
+            live = change.execute(
+                f"SELECT * FROM certificates WHERE (role, name) = (?, ?) AND {LIVE}", (*who, now)
+            ).fetchall()
+            shown = next((row for row in live if row["fingerprint"] == print), None)
+            if shown is None or _denied(change, who):
+                raise _refused(f"the certificate of {caller.uri} was replaced or shut out")
+            for row in live:
+                if row["key_print"] == held:
+                    return Issued(identity=caller, key=held, pem=row["certificate"])
+            self._check_due(shown)
+            _check_new_key(change, held)
+            # One that was answered and never used: its answer was lost together with its key.
+            lost = "(role, name) = (?, ?) AND unused = 1 AND fingerprint != ?"
+            change.execute(f"DELETE FROM certificates WHERE {lost}", (*who, print))
+            ended = "(role, name) = (?, ?) AND superseded = 1 AND expires_at <= ?"
+            change.execute(f"DELETE FROM certificates WHERE {ended}", (*who, now))
+            issued = authority.issue(caller, key, now=as_datetime(now), days=days)
+            self._record(change, caller, issued, authority, "renewed")
+            failpoint("renewal-issuing")
+        failpoint("renewal-issued")
+        return Issued(identity=caller, key=held, pem=pem(issued))
+
+    def _check_due(self, shown: Row) -> None:
+        """Nobody fills the disk by renewing: half of a life must be over. Clients wait for two thirds."""
+        if self._clock() < (shown["issued_at"] + shown["expires_at"]) // 2:
+            raise RequestError(Code.NOT_READY, "renew when two thirds of the certificate's life are over")
+
+    def _record(
+        self, change: Connection, identity: Identity, issued: x509.Certificate, by: Authority, how: str
+    ) -> None:
         who = (identity.role.value, identity.name)
         expires_at = int(1000 * issued.not_valid_after_utc.timestamp())
-        # One live certificate a name: who enrols again shuts out a copy of the old key.
-        change.execute("UPDATE certificates SET superseded = 1 WHERE (role, name) = (?, ?)", who)
+        held = key_print(issued.public_key())  # type: ignore[arg-type]  # as requested_key insists
         change.execute(
-            "INSERT INTO certificates (fingerprint, role, name, issued_at, expires_at) "
-            "VALUES (?, ?, ?, ?, ?)",
-            (fingerprint(issued), *who, self._clock(), expires_at),
+            "INSERT INTO certificates (fingerprint, role, name, issued_at, expires_at, unused, issuer, "
+            "key_print, certificate) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                *(fingerprint(issued), *who, self._clock(), expires_at, int(how == "renewed")),
+                *(fingerprint(by.certificate), held, pem(issued)),
+            ),
         )
-        audit(change, self._clock(), "enrolled", "/".join(who), fingerprint(issued))
+        audit(change, self._clock(), how, "/".join(who), fingerprint(issued))
+
+    def take_up(self, caller: Identity, print: str) -> None:
+        """Note that a renewed certificate was used: the earlier ones of this caller work no more.
+
+        Raises:
+            InternalError: code `storage`.
+        """
+        who = (caller.role.value, caller.name)
+        with self._store.writer.transaction() as change:
+            change.execute(
+                "UPDATE certificates SET superseded = 1 WHERE (role, name) = (?, ?) AND fingerprint != ? "
+                "AND EXISTS (SELECT 1 FROM certificates f WHERE f.fingerprint = ? AND f.unused = 1)",
+                (*who, print, print),
+            )
+            change.execute("UPDATE certificates SET unused = 0 WHERE fingerprint = ?", (print,))
+            failpoint("renewal-taking-up")
 
     def deny(self, role: Role, name: str) -> None:
         """Refuse every further message of this identity, from now on, and void its unused tokens.
@@ -112,28 +189,34 @@ class Registry:
             if not _known(change, who):
                 raise RequestError(Code.NOT_FOUND, f"no {role.value} {name} has enrolled or was invited")
             _void_tokens(change, who)
-            change.execute("INSERT OR REPLACE INTO denied VALUES (?, ?, ?)", (*who, self._clock()))
+            change.execute(
+                "INSERT INTO denied VALUES (?, ?, ?) ON CONFLICT (role, name) DO UPDATE SET at = excluded.at",
+                (*who, self._clock()),
+            )
             change.execute("UPDATE certificates SET superseded = 1 WHERE (role, name) = (?, ?)", who)
             audit(change, self._clock(), "denied", "/".join(who))
 
-    def check(self, identity: Identity, print: str) -> None:
-        """Whether this certificate of this identity may be used.
+    def check(self, identity: Identity, print: str) -> bool:
+        """Whether this certificate of this identity may be used; True if this is its first use since a
+        renewal, which `take_up` must note.
 
         Raises:
             PeerError: code `identity`: denied, never issued here, or replaced by a later one.
         """
         who = (identity.role.value, identity.name)
         rows = self._store.reader.rows(
-            "SELECT c.superseded, EXISTS (SELECT 1 FROM denied d WHERE (d.role, d.name) = (?, ?)) AS denied "
-            "FROM (SELECT 1) LEFT JOIN certificates c ON (c.role, c.name, c.fingerprint) = (?, ?, ?)",
+            "SELECT c.superseded, c.unused, EXISTS (SELECT 1 FROM denied d WHERE (d.role, d.name) = (?, ?)) "
+            "AS denied FROM (SELECT 1) AS one "
+            "LEFT JOIN certificates c ON (c.role, c.name, c.fingerprint) = (?, ?, ?)",
             (*who, *who, print),
         )
         if rows[0]["denied"]:
             raise _refused(f"{identity.uri} is on the deny-list; speak to the coordinator's operator")
         if rows[0]["superseded"] is None:
-            raise _refused(f"the certificate of {identity.uri} is not known here; enrol again")
+            raise _refused(f"this certificate of {identity.uri} is not known here; enrol again")
         if rows[0]["superseded"]:
-            raise _refused(f"the certificate of {identity.uri} was replaced by a later one; enrol again")
+            raise _refused(f"this certificate of {identity.uri} was replaced by a later one; use that")
+        return bool(rows[0]["unused"])
 
     def sites(self) -> frozenset[str]:
         """Names of the sites that have enrolled and are not denied."""
@@ -142,42 +225,60 @@ class Registry:
         )
 
     def enrolled(self) -> list[Enrolled]:
-        """Everybody who has enrolled, with the expiry of the latest certificate."""
+        """Everybody who has enrolled, with the expiry and the key of the latest certificate."""
         rows = self._store.reader.rows(
-            "SELECT role, name, MAX(expires_at) AS expires_at, EXISTS (SELECT 1 FROM denied d "
+            "SELECT role, name, expires_at, key_print, EXISTS (SELECT 1 FROM denied d "
             "WHERE (d.role, d.name) = (c.role, c.name)) AS denied "
-            "FROM certificates c GROUP BY role, name ORDER BY role, name"
+            "FROM certificates c ORDER BY role, name, expires_at, issued_at"
         )
+        latest = {(row["role"], row["name"]): row for row in rows}
         return [
-            Enrolled(role=r["role"], name=r["name"], expires_at=r["expires_at"], denied=bool(r["denied"]))
-            for r in rows
+            Enrolled(
+                role=row["role"],
+                name=row["name"],
+                expires_at=row["expires_at"],
+                denied=bool(row["denied"]),
+                key=row["key_print"],
+            )
+            for row in latest.values()
         ]
 
 
-def _denied(change: sqlite3.Connection, who: tuple[str, str]) -> bool:
+def _denied(change: Connection, who: Who) -> bool:
     return bool(change.execute("SELECT 1 FROM denied WHERE (role, name) = (?, ?)", who).fetchall())
 
 
-def _known(change: sqlite3.Connection, who: tuple[str, str]) -> bool:
+def _known(change: Connection, who: Who) -> bool:
     tables = ("certificates", "tokens")
     found = (change.execute(f"SELECT 1 FROM {table} WHERE (role, name) = (?, ?)", who) for table in tables)
     return any(rows.fetchall() for rows in found)
 
 
-def _void_tokens(change: sqlite3.Connection, who: tuple[str, str]) -> None:
+def _void_tokens(change: Connection, who: Who) -> None:
     """An unused token may have leaked; a used one is kept, to answer its own request again."""
-    change.execute("DELETE FROM tokens WHERE (role, name) = (?, ?) AND csr_hash IS NULL", who)
+    change.execute("DELETE FROM tokens WHERE (role, name) = (?, ?) AND key_print IS NULL", who)
+
+
+def _admit_anew(change: Connection, who: Who) -> None:
+    """One live certificate a name: who enrols again shuts out a copy of the old key, and what the copy said
+    of its generation is forgotten."""
+    change.execute("UPDATE certificates SET superseded = 1 WHERE (role, name) = (?, ?)", who)
+    change.execute("DELETE FROM greetings WHERE (role, name) = (?, ?)", who)
+
+
+def _check_new_key(change: Connection, held: str) -> None:
+    if change.execute("SELECT 1 FROM certificates WHERE key_print = ?", (held,)).fetchall():
+        raise _refused("this key was certified before; renew with a new one")
 
 
 def _hash(data: bytes) -> bytes:
     return hashlib.sha256(data).digest()
 
 
-def _again(row: sqlite3.Row, csr_der: bytes) -> bytes:
-    if row["csr_hash"] != _hash(csr_der):
+def _again(row: Row, identity: Identity, key: str) -> Issued:
+    if row["key_print"] != key:
         raise _refused("the token was used already; ask the operator for a new join file")
-    certificate: bytes = row["certificate"]
-    return certificate
+    return Issued(identity=identity, key=key, pem=row["certificate"])
 
 
 def _refused(message: str) -> PeerError:

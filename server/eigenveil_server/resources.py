@@ -16,6 +16,7 @@ from eigenveil_server.clock import Clock
 from eigenveil_server.config import Config
 from eigenveil_server.database import Store
 from eigenveil_server.keys import Keys
+from eigenveil_server.metrics import Metrics
 from eigenveil_server.studies import Studies
 from eigenveil_server.writer import Writer
 
@@ -45,6 +46,7 @@ class Resources:
     draws: ThreadPoolExecutor
     drafts: ThreadPoolExecutor
     fatal: Fatal
+    metrics: Metrics = field(default_factory=Metrics)
     _unfinished: set[asyncio.Task[Any]] = field(default_factory=set)
 
     @classmethod

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sqlite3
 from collections.abc import Mapping
 
 from eigenveil import barrier
@@ -25,6 +24,8 @@ from eigenveil.round import RoundState, move
 from eigenveil.session import Session
 from eigenveil.wire import query_to_proto
 from eigenveil_common import log
+from eigenveil_common.database import Connection
+from eigenveil_common.failpoints import failpoint
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server import changes
 from eigenveil_server.inbox import Inbox
@@ -54,6 +55,8 @@ class StudyRun:
         self._round = RoundState.PLANNED
         self._offer = pb.NextWorkResponse()
         self._cancelled = False
+        self._waiting: set[str] = set()  # sites at which a person has to agree first
+        self._told: set[str] = set()  # of whom those who watch were told that
 
     @property
     def digest(self) -> str:
@@ -81,8 +84,10 @@ class StudyRun:
         session = await compute(Session.replay, self.plan, sealed)
         release: Release | None = None
         while (inbox := await self._next(session, release)) is not None:
-            release = await self._one_round(inbox, session.spent.micro_rho + inbox.query.cost.micro_rho)
+            with self._resources.metrics.round():
+                release = await self._one_round(inbox, session.spent.micro_rho + inbox.query.cost.micro_rho)
         data = await compute(self._bundle, session)
+        failpoint("bundle-built")
         await self._end(StudyState.RELEASED, release=data)
 
     async def _fail_for_defect(self, problem: Exception) -> None:
@@ -128,6 +133,8 @@ class StudyRun:
         with self._resources.store.writer.transaction() as change:
             changes.open_round(change, query, message.SerializeToString(), now)
             changes.add_event(change, self.digest, event)
+            failpoint("round-opening")
+        failpoint("round-opened")
         deadline = now + int(1000 * self.plan.study.federation.deadline_seconds)
         return inbox, pb.NextWorkResponse(query=message, deadline_unix_ms=deadline)
 
@@ -138,10 +145,13 @@ class StudyRun:
             await asyncio.wait_for(inbox.ready.wait(), self.plan.study.federation.deadline_seconds)
         answers, journal = await self._close(inbox, spent)
         await self._noise.drawn()
+        failpoint("noise-drawn")
         release = await self._resources.compute(self._seal, inbox.query, answers, journal)
+        failpoint("round-sealed")
         self._enter(RoundState.SEALED)
         inbox.forget()
         await _tick()
+        failpoint("round-published")
         self._enter(RoundState.RELEASED)
         return release
 
@@ -154,8 +164,10 @@ class StudyRun:
             self._check_present(inbox, answers)
             self._enter(RoundState.CLOSED)
             journal = self._journal(inbox, closed_at, spent)
+            failpoint("round-closing")
             await self._resources.compute(journal.close, inbox.query)
             durable = True
+            failpoint("round-charged")
         finally:
             inbox.settle(durable=durable)
         self._resources.news.ring()
@@ -225,14 +237,16 @@ class StudyRun:
         event = self._event(self.inbox, state=state, failure=failure)
         at = self._resources.clock()
 
-        def end(change: sqlite3.Connection) -> None:
+        def end(change: Connection) -> None:
             changes.end_study(change, self.digest, state, at, failure=failure, release=release)
             changes.add_event(change, self.digest, event)
+            failpoint("study-settling")
 
         try:
             await self._resources.compute(self._resources.books.settle, self.digest, end)
         except InternalError as problem:
             self._resources.fatal(problem)
+        failpoint("study-settled")
         self.state, self.inbox = state, None
         log.event(f"study-{state.value}", study=self.digest)
         self._resources.news.ring()
@@ -246,7 +260,7 @@ class StudyRun:
         spent: int | None = None,
         failure: str = "",
     ) -> pb.StudyEvent:
-        statuses = {} if inbox is None else inbox.statuses()
+        statuses = {} if inbox is None else inbox.statuses(self._waiting)
         return pb.StudyEvent(
             state=state.proto,
             round=0 if inbox is None else inbox.query.round,
@@ -270,7 +284,30 @@ class StudyRun:
         inbox = self.inbox
         if inbox is None or not inbox.wants(site) or (self.digest, inbox.query.round) in answered:
             return None
+        if site in self._waiting:
+            return None
         return self._offer
+
+    def waits(self, site: str, waits: bool) -> bool:
+        """Note whether `site` waits for a person's word; whether those who watch should be told: once only."""
+        if not waits or site not in self.plan.study.federation.sites:
+            self._waiting.discard(site)
+            return False
+        self._waiting.add(site)
+        news = self.inbox is not None and site not in self._told
+        if news:
+            self._told.add(site)
+        return news
+
+    async def tell_of_waiting(self, site: str) -> None:
+        """Have whoever watches see that `site` waits."""
+        inbox = self.inbox
+        if inbox is None:
+            return
+        study, round, event = self.digest, inbox.query.round, self._event(inbox)
+        log.event("site-waits", study=study, round=round, site=site)
+        await self._resources.writer.write(lambda change: changes.add_news(change, study, round, event))
+        self._resources.news.ring()
 
     def answered_event(self) -> pb.StudyEvent:
         """The state of the open round, for whoever watches."""

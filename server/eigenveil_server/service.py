@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 
 from eigenveil.aggregate import Contribution
 from eigenveil.errors import Code, PeerError, RequestError
@@ -14,6 +16,7 @@ from eigenveil.plan import make_plan
 from eigenveil.planner import doubts
 from eigenveil.study_toml import parse_study
 from eigenveil.wire import digest_from_bytes
+from eigenveil_common import log
 from eigenveil_common.rpc import (
     CHUNK_BYTES,
     INLINE_BYTES,
@@ -25,10 +28,12 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorServicer
 from eigenveil_server.config import Config
 from eigenveil_server.engine import Engine
-from eigenveil_server.gate import CALLER, Context, still_admitted
+from eigenveil_server.gate import CALLER, CERTIFICATE, Context, still_admitted
+from eigenveil_server.heads import Heads
 from eigenveil_server.intake import Intake, invited
 from eigenveil_server.registry import Registry
 from eigenveil_server.resources import Resources
+from eigenveil_server.sessions import Sessions
 from eigenveil_server.states import StudyState, decline_word
 from eigenveil_server.studies import StoredStudy
 from eigenveil_server.submissions import Submission
@@ -43,17 +48,27 @@ DRAFT = "draft"  # the submission of a plan that is only explained
 class Service(CoordinatorServicer):
     """Every method runs behind `gate.Gate`, so CALLER is the certified caller."""
 
-    def __init__(self, config: Config, resources: Resources, engine: Engine, registry: Registry) -> None:
+    def __init__(
+        self,
+        config: Config,
+        resources: Resources,
+        engine: Engine,
+        registry: Registry,
+        sessions: Sessions,
+        heads: Heads,
+    ) -> None:
         self._config = config
         self._resources = resources
         self._engine = engine
         self._registry = registry
+        self._sessions = sessions
+        self._heads = heads
         self._intake = Intake(resources)
         self._uploads = engine.uploads
         self._watches = 0
 
     async def Hello(self, request: pb.HelloRequest, context: Context) -> pb.HelloResponse:
-        """Version, clock and limits [R3]."""
+        """Version, clock and limits [R3]; whom to trust [R19]; for a site, the start of its session [R18]."""
         version = min(request.version_max, VERSION_MAX)
         if version < max(request.version_min, VERSION_MIN):
             raise PeerError(
@@ -61,6 +76,9 @@ class Service(CoordinatorServicer):
                 f"this coordinator speaks versions {VERSION_MIN} to {VERSION_MAX}, the caller "
                 f"{request.version_min} to {request.version_max}; update the older of the two",
             )
+        await self._heads.presented(CALLER.get(), request, self._resources.writer)
+        await self._sessions.greet(CALLER.get(), context.peer(), request, self._engine)
+        authorities = self._resources.keys.authorities
         limits = pb.Limits(
             message_bytes=MESSAGE_BYTES,
             inline_bytes=INLINE_BYTES,
@@ -72,21 +90,34 @@ class Service(CoordinatorServicer):
             federation=self._config.federation,
             unix_time_ms=self._resources.clock(),
             limits=limits,
+            ca_pem=b"" if request.authorities == authorities.digest else authorities.pem,
         )
+
+    async def Renew(self, request: pb.RenewRequest, context: Context) -> pb.RenewResponse:
+        """The caller's next certificate [R17]."""
+        caller, keys = CALLER.get(), self._resources.keys
+        days = self._config.certificate_days
+        work = partial(self._registry.renew, caller, CERTIFICATE.get(), request.csr_der, keys.authority, days)
+        issued = await asyncio.to_thread(work)
+        log.event("renewed", peer=caller.uri, print=issued.key)
+        return pb.RenewResponse(certificate_pem=issued.pem, ca_pem=keys.authorities.pem)
 
     # ------------------------------------------------------------ sites
 
     async def NextWork(self, request: pb.NextWorkRequest, context: Context) -> pb.NextWorkResponse:
         """The next open round for this site, at once or when it opens [R5]."""
-        if max(len(request.known_plans), len(request.answered)) > MOST_LISTED:
+        if max(len(request.known_plans), len(request.answered), len(request.awaiting)) > MOST_LISTED:
             raise PeerError(Code.PROTOCOL, f"at most {MOST_LISTED} plans or rounds may be named")
-        found = await self._engine.next_work(
-            CALLER.get().name,
-            frozenset(digest_from_bytes(digest) for digest in request.known_plans),
-            frozenset((digest_from_bytes(one.plan_digest), one.round) for one in request.answered),
-            self._config.long_poll_seconds,
-        )
+        site = CALLER.get().name
+        known = frozenset(digest_from_bytes(digest) for digest in request.known_plans)
+        answered = frozenset((digest_from_bytes(one.plan_digest), one.round) for one in request.answered)
+        with self._resources.metrics.polling(site):
+            await self._engine.hear_of_waiting(site, map(digest_from_bytes, request.awaiting))
+            found = await self._engine.next_work(site, known, answered, self._config.long_poll_seconds)
         still_admitted()
+        head = self._heads.later_than(request.head_size)
+        if head is not None:
+            found.head.CopyFrom(head)
         return found
 
     async def Contribute(self, request: pb.ContributeRequest, context: Context) -> pb.ContributeResponse:

@@ -9,7 +9,9 @@ from typing import Any
 
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.identity import Role
-from eigenveil_common.files import read, write_durably, write_secret
+from eigenveil_common.files import write_durably, write_secret
+from eigenveil_common.migrations import Expect
+from eigenveil_server.authorities import Authorities
 from eigenveil_server.clock import as_datetime, unix_ms
 from eigenveil_server.config import Config
 from eigenveil_server.database import Store, open_store
@@ -33,6 +35,7 @@ class Layout:
     budget_epsilon: float
     budget_delta: float
     max_epsilon_per_study: float = 5.0
+    database: str = ""
 
     @property
     def toml(self) -> bytes:
@@ -44,6 +47,7 @@ class Layout:
             f"port = {self.port}",
             f"enrol_port = {self.enrol_port}",
             'state = "."',
+            *([f"database = {json.dumps(self.database)}"] if self.database else []),
             f"budget_epsilon = {self.budget_epsilon!r}",
             f"budget_delta = {self.budget_delta!r}",
             f"max_epsilon_per_study = {self.max_epsilon_per_study!r}",
@@ -60,6 +64,7 @@ class Layout:
             port=self.port,
             enrol_port=self.enrol_port,
             state=self.folder.resolve(),
+            database=self.database,
             budget_epsilon=self.budget_epsilon,
             budget_delta=self.budget_delta,
             max_epsilon_per_study=self.max_epsilon_per_study,
@@ -70,7 +75,7 @@ def create(layout: Layout) -> Path:
     """Make keys, database and configuration in an empty folder; the path of coordinator.toml.
 
     Raises:
-        RequestError: a value is refused, or the folder holds something already.
+        RequestError: a value is refused, or the folder or the database holds something already.
         InternalError: code `storage`.
     """
     config = layout.config
@@ -84,11 +89,11 @@ def create(layout: Layout) -> Path:
             Code.CONFLICT,
             f"{layout.folder} is not empty, and a federation is never overwritten; name a new folder",
         )
+    open_store(config.store, Expect.NEW).close()
     keys = create_keys(config.files, config.federation, as_datetime(unix_ms()))
     Leaf(config, keys, unix_ms)
-    open_store(config.files.database).close()
     path = layout.folder / CONFIG_NAME
-    write_durably(path, layout.toml)
+    write_durably(path, layout.toml, mode=0o600)  # the URL of a database may hold a password
     return path
 
 
@@ -97,13 +102,14 @@ def existing_store(config: Config) -> Store:
 
     Raises:
         RequestError: there is none.
+        InternalError: code `storage`, also for one that has lost its tables.
     """
-    if not config.files.database.is_file():
+    if isinstance(config.store, Path) and not config.store.is_file():
         raise RequestError(
             Code.BAD_CONFIG,
             f"there is no federation in {config.files.folder}; run: eigenveil-coordinator init",
         )
-    return open_store(config.files.database)
+    return open_store(config.store, Expect.EXISTING)
 
 
 def join_file(
@@ -131,7 +137,7 @@ def join_file(
         "federation": config.federation,
         "coordinator": f"{host}:{config.port}",
         "enrol": f"{host}:{config.enrol_port}",
-        "ca_pem": read(config.files.ca).decode(),
+        "ca_pem": Authorities(config.files).pem.decode(),
     }
     if out is not None:
         write_secret(out, json.dumps(join, indent=2, sort_keys=True).encode() + b"\n")

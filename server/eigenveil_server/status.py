@@ -6,6 +6,7 @@ from statistics import median
 from typing import Any
 
 from eigenveil.accounting import MICRO, epsilon_at
+from eigenveil.identity import spoken
 from eigenveil_server.books import Books
 from eigenveil_server.clock import as_datetime, unix_ms
 from eigenveil_server.config import Config
@@ -78,6 +79,7 @@ def _identities(store: Store, config: Config) -> list[dict[str, Any]]:
             "name": one.name,
             "certificate_expires": _time(one.expires_at),
             "denied": one.denied,
+            "key_sha256": one.key,
         }
         for one in Registry(store, config.federation, unix_ms).enrolled()
     ]
@@ -109,6 +111,7 @@ def text(found: dict[str, Any]) -> str:
     lines += [
         f"  {i['role']}/{i['name']}  certificate until {i['certificate_expires']}"
         + ("  DENIED" if i["denied"] else "")
+        + f"\n    key SHA-256 {spoken(i['key_sha256'])}"
         for i in found["identities"]
     ]
     return "\n".join(lines)

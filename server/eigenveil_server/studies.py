@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from dataclasses import dataclass
 
 from eigenveil.bundle import RoundRecord
@@ -11,7 +10,7 @@ from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.ints import from_bytes
 from eigenveil.plan import Plan, plan_from_json
 from eigenveil.release import Release
-from eigenveil_common.sqlite import Database
+from eigenveil_common.database import Connection, Database, Row
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.states import StudyState
 
@@ -44,7 +43,7 @@ class StoredStudy:
         """The plan as sites and analysts get it."""
         return pb.SignedPlan(plan_json=self.plan_json, signature=self.signature)
 
-    def insert(self, change: sqlite3.Connection) -> None:
+    def insert(self, change: Connection) -> None:
         """Store it.
 
         Raises:
@@ -197,13 +196,13 @@ class Studies:
         return [_event(row) for row in rows]
 
 
-def _event(row: sqlite3.Row) -> pb.StudyEvent:
+def _event(row: Row) -> pb.StudyEvent:
     event = pb.StudyEvent.FromString(row["event"])
     event.sequence = row["sequence"]
     return event
 
 
-def _release(row: sqlite3.Row) -> Release:
+def _release(row: Row) -> Release:
     data: bytes = row["values"]
     release = Release(
         round=row["round"],

@@ -62,7 +62,9 @@ def prepare(submission: Submission, resources: Resources, config: Config) -> tup
             raise used(known)
         return known, plan
     _check_sites(study, submission.enrolled, config.federation)
-    plan = make_plan(study, federation=config.federation, submission=submission.id)
+    plan = make_plan(
+        study, federation=config.federation, submission=submission.id, analyst=submission.analyst
+    )
     _check_sums(plan)
     _check_price(plan, config)
     plan_json = plan.to_json()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from eigenveil.errors import Code, PeerError, RequestError
+from eigenveil_common.failpoints import failpoint
 from eigenveil_common.rpc import CHUNK_BYTES
 
 UPLOAD_ID_BYTES = 16
@@ -58,6 +59,7 @@ class Upload:
         self.moved_at = time.monotonic()
         if not self.committed:
             self.chunks.setdefault(index, data)
+            failpoint("chunk-taken")
 
     def have(self) -> list[int]:
         """The chunks that need not be sent again."""
@@ -125,6 +127,7 @@ class Uploads:
             total_bytes=total_bytes,
         )
         self._by_id[upload.id] = self._by_key[key] = upload
+        failpoint("upload-opened")
         return upload
 
     def moving(self, key: Key) -> bool:
@@ -145,6 +148,7 @@ class Uploads:
 
     def commit(self, upload: Upload) -> None:
         """Free the chunks; the upload stays known so that a repeated commit is answered alike."""
+        failpoint("upload-committing")
         upload.committed = True
         upload.chunks.clear()
 

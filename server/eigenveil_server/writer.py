@@ -6,7 +6,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
 from eigenveil.errors import Code, EigenveilError, InternalError
-from eigenveil_common.sqlite import Database
+from eigenveil_common.database import Database
 from eigenveil_server.database import Change
 
 

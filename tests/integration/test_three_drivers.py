@@ -39,7 +39,7 @@ from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon, Ports
 from eigenveil_server.setup import Layout, create
 
-# What the simulator calls the federation and the submission: then all three have one plan digest.
+# What the simulator calls federation, submission and analyst: then all three have one plan digest.
 NAME = "simulation"
 RANDOM_STATE = 11
 # A federation never sums over single records, so one algorithm stays in simulations.
@@ -164,7 +164,7 @@ async def site(identity: StoredIdentity, folder: Path, study: Study) -> AsyncIte
 async def federated(folder: Path, study: Study, toml: str) -> dict[str, Any]:
     """The document that the real federation releases."""
     async with coordinator(folder / "coordinator") as (daemon, ports):
-        analyst = await enrolled(daemon, ports, Role.ANALYST, "ada", folder / "ada")
+        analyst = await enrolled(daemon, ports, Role.ANALYST, NAME, folder / "analyst")
         here = await enrolled(daemon, ports, Role.SITE, SITE, folder / SITE)
         async with site(here, folder, study), Analyst(analyst) as caller:
             plan, _ = await caller.submit(toml, NAME)

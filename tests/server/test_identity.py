@@ -11,7 +11,7 @@ import pytest
 from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Role
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server import gate
+from eigenveil_server import calls
 from eigenveil_server.clock import as_datetime, unix_ms
 from eigenveil_server.gate import ROLES
 from eigenveil_server.pki import Authority
@@ -162,7 +162,7 @@ def test_one_caller_cannot_take_every_call(tmp_path: Path) -> None:
             anna = await rig.client(Role.SITE, "anna")
             polls = [
                 asyncio.ensure_future(anna.stub.NextWork(pb.NextWorkRequest()))
-                for _ in range(gate.MOST_CALLS_OF_ONE + 1)
+                for _ in range(calls.MOST_CALLS_OF_ONE + 1)
             ]
             done, waiting = await asyncio.wait(polls, return_when=asyncio.FIRST_COMPLETED)
             assert (await refusal(done.pop())).code is Code.NOT_READY

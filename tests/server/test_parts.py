@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +16,9 @@ from eigenveil.ints import IntArray, frozen
 from eigenveil.noise import Block, NoiseSpec, OsNoise
 from eigenveil.query import Query
 from eigenveil.study import Federation
+from eigenveil_common.database import Connection
 from eigenveil_common.sqlite import Database
+from eigenveil_server.calls import Calls
 from eigenveil_server.clock import unix_ms
 from eigenveil_server.config import Config
 from eigenveil_server.database import open_store
@@ -25,6 +26,7 @@ from eigenveil_server.gate import Peers, anybody
 from eigenveil_server.inbox import DifferentAnswer, Inbox
 from eigenveil_server.noise_ahead import NoiseAhead
 from eigenveil_server.registry import Registry
+from eigenveil_server.sessions import Sessions
 from eigenveil_server.states import DECLINES
 from eigenveil_server.studies import Answers
 from eigenveil_server.writer import Writer
@@ -96,10 +98,10 @@ def test_changes_that_arrive_together_share_a_transaction(tmp_path: Path) -> Non
 def test_a_failed_transaction_fails_everybody_in_it(tmp_path: Path) -> None:
     database = Database(tmp_path / "x.db", "CREATE TABLE t (i INTEGER) STRICT;", 1)
 
-    def broken(change: sqlite3.Connection) -> None:
+    def broken(change: Connection) -> None:
         change.execute("INSERT INTO nothing VALUES (1)")
 
-    def fine(change: sqlite3.Connection) -> None:
+    def fine(change: Connection) -> None:
         change.execute("INSERT INTO t VALUES (1)")
 
     async def scenario() -> list[BaseException | None]:
@@ -211,7 +213,8 @@ def test_what_analysts_see_of_a_decline_does_not_depend_on_records(reason: str) 
 
 def test_the_gate_insists_on_tls_1_3_and_a_certificate(tmp_path: Path) -> None:
     store = open_store(tmp_path / "state.db")
-    peers = Peers(Registry(store, "fed", unix_ms), "fed", unix_ms)
+    sessions = Sessions(store, Calls(), unix_ms)
+    peers = Peers(Registry(store, "fed", unix_ms), sessions, "fed", unix_ms)
 
     def context(**properties: list[bytes]) -> Any:
         return cast(Any, SimpleNamespace(auth_context=lambda: properties))

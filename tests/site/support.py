@@ -122,8 +122,7 @@ def store_identity(
     uri = uri or f"eigenveil://{FEDERATION}/site/{SITE}"
     folder.mkdir(exist_ok=True)
     leaf = authority.leaf(uri, life=life)
-    write_secret(folder / "key.pem", leaf.key)
-    (folder / "certificate.pem").write_bytes(leaf.certificate)
+    write_secret(folder / "key.pem", leaf.key + leaf.certificate)
     (folder / "ca.pem").write_bytes(authority.pem)
     about = {"identity": uri, "coordinator": address, "release_key": authority.release_public.hex()}
     (folder / "identity.json").write_text(json.dumps(about))
@@ -141,8 +140,10 @@ def a_study(**changes: object) -> Study:
     return Study(columns=columns, federation=federation, **(values | changes))  # type: ignore[arg-type]
 
 
-def a_plan(study: Study | None = None, *, federation: str = FEDERATION, submission: str = "one") -> Plan:
-    return make_plan(study or a_study(), federation=federation, submission=submission)
+def a_plan(
+    study: Study | None = None, *, federation: str = FEDERATION, submission: str = "one", analyst: str = "ada"
+) -> Plan:
+    return make_plan(study or a_study(), federation=federation, submission=submission, analyst=analyst)
 
 
 def work(query: Query | None, plan: pb.SignedPlan | None = None) -> pb.NextWorkResponse:
@@ -156,7 +157,7 @@ class Analysts(rpc.CoordinatorServicer):
     async def _never(self, request: object, context: Context) -> Any:
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "only for analysts")
 
-    SubmitStudy = ExplainStudy = ListStudies = _never
+    SubmitStudy = ExplainStudy = ListStudies = Renew = _never
     CancelStudy = GetRelease = _never
 
     def WatchStudy(self, request: object, context: Context) -> AsyncIterator[pb.StudyEvent]:

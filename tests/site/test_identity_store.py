@@ -18,7 +18,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import Role
 from eigenveil_client.identity_store import enrol, load_identity
-from eigenveil_client.tls import split_address, verified_channel
+from eigenveil_client.proxy import split_address
+from eigenveil_client.tls import verified_channel
 from eigenveil_client.transport import LONGEST_PAUSE, call, open_channel, pause
 from eigenveil_common.files import write_secret
 from eigenveil_common.rpc import CODE_KEY
@@ -43,7 +44,7 @@ class Enrolment(rpc.EnrolmentServicer):
 
     async def Enrol(self, request: pb.EnrolRequest, context: Context) -> pb.EnrolResponse:
         self.requests.append(request)
-        if request.token != "right":
+        if not request.token.startswith("right"):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "no such token", ((CODE_KEY, "identity"),))
         if len(self.requests) <= self.lost:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "lost")
@@ -82,7 +83,7 @@ def enrolling(folder: Path, servicer: Enrolment, leaf: Leaf | None = None, **joi
             }  # fmt: skip
             path = folder.parent / "join.json"
             write_secret(path, json.dumps(values | join).encode())
-            await asyncio.to_thread(enrol, path, folder, Role.SITE)
+            await asyncio.to_thread(enrol, path, folder, (Role.SITE,))
 
     asyncio.run(scenario())
 
@@ -96,13 +97,16 @@ def test_enrolment_leaves_a_complete_identity_and_keeps_the_key(tmp_path: Path) 
     stored = load_identity(folder)
     assert (stored.identity.uri, stored.coordinator) == (URI, "127.0.0.1:7443")
     assert stored.release_key == authority.release_public
-    assert stat.S_IMODE(stored.pair.key.stat().st_mode) == 0o600
+    assert stat.S_IMODE(stored.pair.file.stat().st_mode) == 0o600
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert len({request.csr_der for request in servicer.requests}) == 1
     assert b"PRIVATE" not in servicer.requests[0].SerializeToString()
-    key = stored.pair.key.read_bytes()
+    assert not (folder / "pending.pem").exists()
+    key = stored.key_print
     enrolling(folder, servicer)
-    assert load_identity(folder).pair.key.read_bytes() == key
+    assert load_identity(folder).key_print == key, "the same join file again is the same key"
+    enrolling(folder, servicer, token="right too")
+    assert load_identity(folder).key_print != key, "a new one is a new key"
 
 
 def test_a_folder_keeps_one_identity(tmp_path: Path) -> None:
@@ -156,7 +160,7 @@ def test_the_token_is_shown_to_the_coordinator_only(tmp_path: Path) -> None:
             enrolling(tmp_path / "identity", servicer, leaf=authority.leaf(uri, server=True))
         assert servicer.requests == []
     servicer = Enrolment(authority)
-    with pytest.raises(PeerError, match="vouches for") as caught:
+    with pytest.raises(PeerError, match="CN=test CA signed it, not the authority of the join file") as caught:
         enrolling(tmp_path / "identity", servicer, leaf=Authority().coordinator())
     assert caught.value.code is Code.IDENTITY
     assert servicer.requests == []
@@ -201,10 +205,10 @@ def test_a_damaged_or_expired_identity_is_refused(stage: Stage) -> None:
         load_identity(folder)
     assert caught.value.code is Code.IDENTITY
     store_identity(stage.authority, folder, "127.0.0.1:1")
-    (folder / "certificate.pem").write_bytes(stage.authority.leaf(URI).certificate)
+    (folder / "key.pem").write_bytes(stage.authority.leaf(URI).key + stage.authority.leaf(URI).certificate)
     with pytest.raises(PeerError, match="not for"):
         load_identity(folder)
-    (folder / "certificate.pem").write_bytes(b"rubbish")
+    (folder / "key.pem").write_bytes(b"rubbish")
     with pytest.raises(RequestError, match="damaged"):
         load_identity(folder)
 

@@ -18,9 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 from eigenveil.rehearsal import rehearse
-from eigenveil_client import site_cli, site_config, site_service
-from eigenveil_client.site_worker import Refusal
-from eigenveil_common import command
+from eigenveil_client import site_cli, site_config
 from tests.site.support import (
     FEDERATION,
     FULL_DISK,
@@ -76,7 +74,7 @@ def site(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *w
 
 def test_help_names_every_command_and_exit_code() -> None:
     shown = CliRunner().invoke(site_cli.group, ["--help"]).output
-    for name in ("init", "enrol", "check", "explain", "serve", "ledger", "egress", "settle", "70 storage"):
+    for name in ("init", "enrol", "check", "explain", "serve", "ledger", "egress", "70 storage"):
         assert name in shown
 
 
@@ -167,63 +165,6 @@ def test_brackets_in_a_study_are_shown_as_they_are(
     shown = site(monkeypatch, capsys, "explain", "--config", config, study)
     assert shown.code == 0
     assert "[/b]" in shown.out
-
-
-def test_a_study_is_settled_by_hand_and_never_beside_the_daemon(
-    config: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    plan = a_plan()
-    first = rehearse(plan)[0]
-    store = stage.store()
-    stage.worker(store).work(work(first, stage.signed(plan)))
-    store.close()
-    with site_service.alone(stage.config.state):
-        busy = site(monkeypatch, capsys, "settle", "--config", config, plan.digest[:8], "--json")
-    assert (busy.code, busy.json["error"]) == (9, "conflict")
-    unknown = site(monkeypatch, capsys, "settle", "--config", config, "0" * 8, "--json")
-    assert (unknown.code, unknown.json["error"]) == (8, "not-found")
-    done = site(monkeypatch, capsys, "settle", "--config", config, plan.digest[:8], "--json")
-    assert (done.code, done.json["study"], done.json["was"]) == (0, plan.digest, "accepted")
-    assert done.json["freed"]["micro_rho"] == plan.micro_rho - first.micro_rho
-    again = site(monkeypatch, capsys, "settle", "--config", config, plan.digest[:8])
-    assert "(it was ended); 0 micro-rho are free again" in " ".join(again.out.split())
-    store = stage.store()
-    assert store.ledger.ledger.committed().micro_rho == first.micro_rho
-    refusal = stage.worker(store).work(work(rehearse(plan)[1]))
-    assert isinstance(refusal, Refusal)
-    store.close()
-
-
-def test_both_ledgers_are_shown(
-    config: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(command.console, "_width", 160)
-    plan = a_plan()
-    queries = rehearse(plan)
-    store = stage.store()
-    worker = stage.worker(store)
-    for number, query in enumerate(queries):
-        worker.work(work(query, stage.signed(plan) if number == 0 else None))
-    store.close()
-    told = site(monkeypatch, capsys, "ledger", "--config", config, "--json").json
-    assert told["verified"]
-    assert told["spent"]["micro_rho"] == sum(query.micro_rho for query in queries)
-    amounts = [told["budget"], told["spent"], *told["reserved"].values(), told["left"]]
-    assert amounts[0]["micro_rho"] == sum(amount["micro_rho"] for amount in amounts[1:])
-    assert 0.9 < told["spent"]["epsilon"] <= 1.0
-    left = site(monkeypatch, capsys, "egress", "--config", config, "--json").json
-    assert left["messages"] == len(queries)
-    assert left["bytes"] == sum(8 * query.ask.length for query in queries)
-    one = site(monkeypatch, capsys, "egress", "--config", config, "--round", 1, "--json").json
-    assert [row["kind"] for row in one["rows"]] == ["row-norms"]
-    none = site(monkeypatch, capsys, "egress", "--config", config, "--study", "000000", "--json").json
-    assert none["messages"] == 0
-    assert "the chain is whole" in site(monkeypatch, capsys, "egress", "--config", config).out
-    assert "spent" in site(monkeypatch, capsys, "ledger", "--config", config).out
-    known = site(monkeypatch, capsys, "explain", "--config", config, plan.digest[:8], "--json")
-    assert known.json["plan_digest"] == plan.digest
-    unknown = site(monkeypatch, capsys, "explain", "--config", config, "0" * 8, "--json")
-    assert (unknown.code, unknown.json["error"]) == (8, "not-found")
 
 
 async def start(config: Path) -> Process:

@@ -76,4 +76,4 @@ def test_a_column_that_no_reader_foresaw_does_not_end_the_process(stage: Stage) 
             await until(lambda: len(coordinator.declines) == 2)
 
     asyncio.run(scenario())
-    assert [d.reason for d in coordinator.declines] == [pb.DECLINE_REASON_DATA, pb.DECLINE_REASON_POLICY]
+    assert [d.reason for d in coordinator.declines] == [pb.DECLINE_REASON_FAILURE, pb.DECLINE_REASON_POLICY]

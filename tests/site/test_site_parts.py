@@ -14,7 +14,8 @@ from eigenveil.plan import Plan
 from eigenveil.query import Query
 from eigenveil.rehearsal import rehearse
 from eigenveil.study import Algorithm
-from eigenveil_client.site_worker import Refusal, SiteWorker
+from eigenveil_client.refusals import Refusal
+from eigenveil_client.site_worker import SiteWorker
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.site.support import Stage, a_plan, a_stage, a_study, work
 

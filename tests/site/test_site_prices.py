@@ -14,8 +14,9 @@ from eigenveil.pricing import micro_rho_of
 from eigenveil.query import Law, Query
 from eigenveil.rehearsal import rehearse
 from eigenveil.study import Algorithm, Federation
+from eigenveil_client.refusals import Refusal
 from eigenveil_client.site_store import SiteStore
-from eigenveil_client.site_worker import Refusal, SiteWorker
+from eigenveil_client.site_worker import SiteWorker
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.site.support import SITE, Stage, a_plan, a_stage, a_study, work
 

@@ -14,6 +14,7 @@ import pytest
 
 from eigenveil.accounting import Cost
 from eigenveil.errors import Code, InternalError
+from eigenveil_common.database import Connection
 from eigenveil_common.ledger_store import SCHEMA, LedgerStore
 from eigenveil_common.sqlite import FULL, Database
 from tests.support import refused
@@ -143,20 +144,42 @@ def test_a_removed_row_stops_the_start(path: Path) -> None:
         open_store(path)
 
 
-def test_of_two_processes_with_one_ledger_the_later_is_refused(path: Path) -> None:
+def test_two_processes_share_one_ledger(path: Path) -> None:
     first, second = open_store(path), open_store(path)
-    first.charge(STUDY, 1, OTHER, Cost(micro_rho=1))
-    with refused(Code.STORAGE, "another process"):
-        second.charge(STUDY, 2, OTHER, Cost(micro_rho=1))
-    assert second.ledger.size == 2
-    assert open_store(path).ledger == first.ledger
+    first.charge(STUDY, 1, OTHER, Cost(micro_rho=25))
+    with refused(Code.BUDGET):
+        second.charge(STUDY, 2, OTHER, Cost(micro_rho=6))
+    with refused(Code.PROTOCOL, "another query"):
+        second.charge(STUDY, 1, QUERY, Cost(micro_rho=1))
+    second.charge(STUDY, 2, OTHER, Cost(micro_rho=5))
+    first.settle(STUDY)
+    second.settle(STUDY)
+    assert first.ledger == second.ledger == open_store(path).ledger
+    assert first.ledger.spent.micro_rho == 50
+
+
+def test_what_a_process_with_a_larger_budget_stored_stands(path: Path) -> None:
+    first, second = open_store(path, Cost(micro_rho=300, atto_delta=10**18)), open_store(path)
+    first.reserve(OTHER, Cost(micro_rho=250))
+    with refused(Code.BUDGET):
+        second.reserve("c" * 64, Cost(micro_rho=1))
+    second.charge(STUDY, 1, OTHER, Cost(micro_rho=1))
+    assert second.ledger.committed().micro_rho == 300
+    assert second.ledger.budget.micro_rho == 100
+
+
+def test_a_ledger_put_back_under_a_running_process_stops_it(path: Path) -> None:
+    store = open_store(path)
+    edit(path, "DROP TRIGGER ledger_is_append_only_delete", 'DELETE FROM ledger WHERE "index" = 1')
+    with refused(Code.STORAGE, "row 1", "under this process"):
+        store.charge(STUDY, 1, OTHER, Cost(micro_rho=1))
 
 
 def test_what_is_written_with_an_entry_is_written_with_it_or_not_at_all(path: Path) -> None:
     """`also` shares the entry's transaction: if it fails, nothing was charged, here and on disk."""
     store = open_store(path)
 
-    def fail(_: sqlite3.Connection) -> None:
+    def fail(_: Connection) -> None:
         raise InternalError(Code.STORAGE, "planted")
 
     with refused(Code.STORAGE, "planted"):
@@ -173,6 +196,8 @@ def test_a_budget_below_what_is_committed_stops_the_start(path: Path) -> None:
 def test_a_database_of_another_schema_is_refused(path: Path) -> None:
     with refused(Code.STORAGE, "schema version 1", "needs 2"):
         Database(path, SCHEMA, 2)
+    with refused(Code.STORAGE, "schema version 1", "a newer program"):
+        Database(path, SCHEMA, 0)
 
 
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:

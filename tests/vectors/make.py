@@ -59,7 +59,7 @@ def a_vector_plan() -> Plan:
             sites=("north", "south"), required=("south",), quorum=1, deadline_seconds=90.5, minimum_cohort=30
         ),
     )
-    return make_plan(study, federation="vectors", submission="one")
+    return make_plan(study, federation="vectors", submission="one", analyst="maria")
 
 
 def plan_vector() -> dict[str, Any]:

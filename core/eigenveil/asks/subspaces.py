@@ -157,7 +157,8 @@ class BlockRanks:
 
     def possible(self, values: IntArray, max_records: int) -> bool:
         """Whether an honest site could answer this."""
-        return bool((np.diff(values, prepend=0) >= 0).all()) and int(values[-1]) <= self.blocks.blocks
+        rising = bool((values[:-1] <= values[1:]).all())  # np.diff would wrap around
+        return rising and int(values[0]) >= 0 and int(values[-1]) <= self.blocks.blocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

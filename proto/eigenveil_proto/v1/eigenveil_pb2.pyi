@@ -7,9 +7,11 @@ there are cited here as [R4].
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import descriptor_pb2 as _descriptor_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf.internal import extension_dict as _extension_dict
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -20,6 +22,34 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _CallerRole:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CallerRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CallerRole.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CALLER_ROLE_UNSPECIFIED: _CallerRole.ValueType  # 0
+    CALLER_ROLE_UNCERTIFIED: _CallerRole.ValueType  # 1
+    """whoever reaches the enrolment listener"""
+    CALLER_ROLE_SITE: _CallerRole.ValueType  # 2
+    CALLER_ROLE_ANALYST: _CallerRole.ValueType  # 3
+    CALLER_ROLE_OPERATOR: _CallerRole.ValueType  # 4
+    """who looks after the federation: reads, changes nothing"""
+
+class CallerRole(_CallerRole, metaclass=_CallerRoleEnumTypeWrapper):
+    """Who may make a call. The coordinator reads its table of calls and roles off the option below, so that a
+    call without it is nobody's. [R1]
+    """
+
+CALLER_ROLE_UNSPECIFIED: CallerRole.ValueType  # 0
+CALLER_ROLE_UNCERTIFIED: CallerRole.ValueType  # 1
+"""whoever reaches the enrolment listener"""
+CALLER_ROLE_SITE: CallerRole.ValueType  # 2
+CALLER_ROLE_ANALYST: CallerRole.ValueType  # 3
+CALLER_ROLE_OPERATOR: CallerRole.ValueType  # 4
+"""who looks after the federation: reads, changes nothing"""
+Global___CallerRole: _TypeAlias = CallerRole  # noqa: Y015
 
 class _DeclineReason:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -112,7 +142,7 @@ class EnrolResponse(_message.Message):
     certificate_pem: _builtins.bytes
     """the leaf"""
     ca_pem: _builtins.bytes
-    """the federation's CA"""
+    """the federation's authorities"""
     release_key: _builtins.bytes
     """raw Ed25519 public key that signs plans and releases"""
     federation: _builtins.str
@@ -139,20 +169,38 @@ class HelloRequest(_message.Message):
     VERSION_MIN_FIELD_NUMBER: _builtins.int
     VERSION_MAX_FIELD_NUMBER: _builtins.int
     SOFTWARE_FIELD_NUMBER: _builtins.int
+    AUTHORITIES_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    NEXT_GENERATION_FIELD_NUMBER: _builtins.int
+    HEAD_FIELD_NUMBER: _builtins.int
     version_min: _builtins.int
     version_max: _builtins.int
     software: _builtins.str
     """for the operator's eyes only"""
+    authorities: _builtins.bytes
+    """digest of the authorities the caller trusts [R19]"""
+    generation: _builtins.bytes
+    """sites: what the last Hello announced [R18]"""
+    next_generation: _builtins.bytes
+    """sites: what the next Hello will show"""
+    @_builtins.property
+    def head(self) -> Global___SignedHead:
+        """sites: the latest they were given [R20]"""
+
     def __init__(
         self,
         *,
         version_min: _builtins.int = ...,
         version_max: _builtins.int = ...,
         software: _builtins.str = ...,
+        authorities: _builtins.bytes = ...,
+        generation: _builtins.bytes = ...,
+        next_generation: _builtins.bytes = ...,
+        head: Global___SignedHead | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["head", b"head"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["software", b"software", "version_max", b"version_max", "version_min", b"version_min"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["authorities", b"authorities", "generation", b"generation", "head", b"head", "next_generation", b"next_generation", "software", b"software", "version_max", b"version_max", "version_min", b"version_min"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -166,10 +214,13 @@ class HelloResponse(_message.Message):
     FEDERATION_FIELD_NUMBER: _builtins.int
     UNIX_TIME_MS_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
+    CA_PEM_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """the highest both speak"""
     federation: _builtins.str
     unix_time_ms: _builtins.int
+    ca_pem: _builtins.bytes
+    """the authorities to trust from now on, if they are others [R19]"""
     @_builtins.property
     def limits(self) -> Global___Limits: ...
     def __init__(
@@ -179,14 +230,58 @@ class HelloResponse(_message.Message):
         federation: _builtins.str = ...,
         unix_time_ms: _builtins.int = ...,
         limits: Global___Limits | None = ...,
+        ca_pem: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["federation", b"federation", "limits", b"limits", "unix_time_ms", b"unix_time_ms", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ca_pem", b"ca_pem", "federation", b"federation", "limits", b"limits", "unix_time_ms", b"unix_time_ms", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___HelloResponse: _TypeAlias = HelloResponse  # noqa: Y015
+
+@_typing.final
+class RenewRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CSR_DER_FIELD_NUMBER: _builtins.int
+    csr_der: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        csr_der: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["csr_der", b"csr_der"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RenewRequest: _TypeAlias = RenewRequest  # noqa: Y015
+
+@_typing.final
+class RenewResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CERTIFICATE_PEM_FIELD_NUMBER: _builtins.int
+    CA_PEM_FIELD_NUMBER: _builtins.int
+    certificate_pem: _builtins.bytes
+    """replaces the caller's once it was used"""
+    ca_pem: _builtins.bytes
+    """the federation's authorities"""
+    def __init__(
+        self,
+        *,
+        certificate_pem: _builtins.bytes = ...,
+        ca_pem: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ca_pem", b"ca_pem", "certificate_pem", b"certificate_pem"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RenewResponse: _TypeAlias = RenewResponse  # noqa: Y015
 
 @_typing.final
 class Limits(_message.Message):
@@ -1096,6 +1191,10 @@ class NextWorkRequest(_message.Message):
 
     KNOWN_PLANS_FIELD_NUMBER: _builtins.int
     ANSWERED_FIELD_NUMBER: _builtins.int
+    AWAITING_FIELD_NUMBER: _builtins.int
+    HEAD_SIZE_FIELD_NUMBER: _builtins.int
+    head_size: _builtins.int
+    """of the latest head this site holds [R20]"""
     @_builtins.property
     def known_plans(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """digests of plans the site holds already"""
@@ -1104,15 +1203,21 @@ class NextWorkRequest(_message.Message):
     def answered(self) -> _containers.RepeatedCompositeFieldContainer[Global___Answered]:
         """what this process has answered: not offered again [R5]"""
 
+    @_builtins.property
+    def awaiting(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """plans that wait for a person's word: not offered meanwhile [R5]"""
+
     def __init__(
         self,
         *,
         known_plans: _abc.Iterable[_builtins.bytes] | None = ...,
         answered: _abc.Iterable[Global___Answered] | None = ...,
+        awaiting: _abc.Iterable[_builtins.bytes] | None = ...,
+        head_size: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "known_plans", b"known_plans"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "awaiting", b"awaiting", "head_size", b"head_size", "known_plans", b"known_plans"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1148,6 +1253,7 @@ class NextWorkResponse(_message.Message):
     QUERY_FIELD_NUMBER: _builtins.int
     DEADLINE_UNIX_MS_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
+    HEAD_FIELD_NUMBER: _builtins.int
     deadline_unix_ms: _builtins.int
     @_builtins.property
     def plan(self) -> Global___SignedPlan:
@@ -1161,6 +1267,10 @@ class NextWorkResponse(_message.Message):
     def ended(self) -> _containers.RepeatedCompositeFieldContainer[Global___StudyEnd]:
         """studies of known_plans that ended: settle them"""
 
+    @_builtins.property
+    def head(self) -> Global___SignedHead:
+        """only when it is beyond head_size [R20]"""
+
     def __init__(
         self,
         *,
@@ -1168,14 +1278,41 @@ class NextWorkResponse(_message.Message):
         query: Global___Query | None = ...,
         deadline_unix_ms: _builtins.int = ...,
         ended: _abc.Iterable[Global___StudyEnd] | None = ...,
+        head: Global___SignedHead | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan", "query", b"query"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["head", b"head", "plan", b"plan", "query", b"query"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline_unix_ms", b"deadline_unix_ms", "ended", b"ended", "plan", b"plan", "query", b"query"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline_unix_ms", b"deadline_unix_ms", "ended", b"ended", "head", b"head", "plan", b"plan", "query", b"query"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___NextWorkResponse: _TypeAlias = NextWorkResponse  # noqa: Y015
+
+@_typing.final
+class SignedHead(_message.Message):
+    """The end of the coordinator's ledger, for its sites to keep. [R20]"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEAD_JSON_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    head_json: _builtins.bytes
+    """canonical JSON: how many rows, the last one's digest, what they spent"""
+    signature: _builtins.bytes
+    """Ed25519 by the federation's release key"""
+    def __init__(
+        self,
+        *,
+        head_json: _builtins.bytes = ...,
+        signature: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["head_json", b"head_json", "signature", b"signature"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SignedHead: _TypeAlias = SignedHead  # noqa: Y015
 
 @_typing.final
 class StudyEnd(_message.Message):
@@ -1774,3 +1911,6 @@ class GetReleaseResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetReleaseResponse: _TypeAlias = GetReleaseResponse  # noqa: Y015
+
+ROLES_FIELD_NUMBER: _builtins.int
+roles: _extension_dict._ExtensionFieldDescriptor[_descriptor_pb2.MethodOptions, _containers.RepeatedScalarFieldContainer[Global___CallerRole.ValueType]]

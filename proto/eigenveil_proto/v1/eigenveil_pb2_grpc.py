@@ -41,6 +41,11 @@ class CoordinatorStub:
                 request_serializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.HelloRequest.SerializeToString,
                 response_deserializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.HelloResponse.FromString,
                 _registered_method=True)
+        self.Renew = channel.unary_unary(
+                '/eigenveil.v1.Coordinator/Renew',
+                request_serializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.RenewRequest.SerializeToString,
+                response_deserializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.RenewResponse.FromString,
+                _registered_method=True)
         self.NextWork = channel.unary_unary(
                 '/eigenveil.v1.Coordinator/NextWork',
                 request_serializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.NextWorkRequest.SerializeToString,
@@ -110,6 +115,13 @@ class CoordinatorServicer:
 
     def Hello(self, request, context):
         """Version window, capabilities, clock and limits; the first call of every process. [R3]
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Renew(self, request, context):
+        """A new certificate, for a new key, before the old one ends. [R17]
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -204,6 +216,11 @@ def add_CoordinatorServicer_to_server(servicer, server):
                     request_deserializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.HelloRequest.FromString,
                     response_serializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.HelloResponse.SerializeToString,
             ),
+            'Renew': grpc.unary_unary_rpc_method_handler(
+                    servicer.Renew,
+                    request_deserializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.RenewRequest.FromString,
+                    response_serializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.RenewResponse.SerializeToString,
+            ),
             'NextWork': grpc.unary_unary_rpc_method_handler(
                     servicer.NextWork,
                     request_deserializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.NextWorkRequest.FromString,
@@ -294,6 +311,33 @@ class Coordinator:
             '/eigenveil.v1.Coordinator/Hello',
             eigenveil__proto_dot_v1_dot_eigenveil__pb2.HelloRequest.SerializeToString,
             eigenveil__proto_dot_v1_dot_eigenveil__pb2.HelloResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Renew(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/eigenveil.v1.Coordinator/Renew',
+            eigenveil__proto_dot_v1_dot_eigenveil__pb2.RenewRequest.SerializeToString,
+            eigenveil__proto_dot_v1_dot_eigenveil__pb2.RenewResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -39,6 +39,8 @@ class CoordinatorStub:
     def __new__(cls, channel: _aio.Channel) -> CoordinatorAsyncStub: ...
     Hello: _grpc.UnaryUnaryMultiCallable[_eigenveil_pb2.HelloRequest, _eigenveil_pb2.HelloResponse]
     """Version window, capabilities, clock and limits; the first call of every process. [R3]"""
+    Renew: _grpc.UnaryUnaryMultiCallable[_eigenveil_pb2.RenewRequest, _eigenveil_pb2.RenewResponse]
+    """A new certificate, for a new key, before the old one ends. [R17]"""
     NextWork: _grpc.UnaryUnaryMultiCallable[_eigenveil_pb2.NextWorkRequest, _eigenveil_pb2.NextWorkResponse]
     """Sites.
     long-poll [R5]
@@ -71,6 +73,8 @@ class CoordinatorAsyncStub(CoordinatorStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Hello: _aio.UnaryUnaryMultiCallable[_eigenveil_pb2.HelloRequest, _eigenveil_pb2.HelloResponse]  # type: ignore[assignment]
     """Version window, capabilities, clock and limits; the first call of every process. [R3]"""
+    Renew: _aio.UnaryUnaryMultiCallable[_eigenveil_pb2.RenewRequest, _eigenveil_pb2.RenewResponse]  # type: ignore[assignment]
+    """A new certificate, for a new key, before the old one ends. [R17]"""
     NextWork: _aio.UnaryUnaryMultiCallable[_eigenveil_pb2.NextWorkRequest, _eigenveil_pb2.NextWorkResponse]  # type: ignore[assignment]
     """Sites.
     long-poll [R5]
@@ -106,6 +110,14 @@ class CoordinatorServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_eigenveil_pb2.HelloResponse, _abc.Awaitable[_eigenveil_pb2.HelloResponse]]:
         """Version window, capabilities, clock and limits; the first call of every process. [R3]"""
+
+    @_abc_1.abstractmethod
+    def Renew(
+        self,
+        request: _eigenveil_pb2.RenewRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_eigenveil_pb2.RenewResponse, _abc.Awaitable[_eigenveil_pb2.RenewResponse]]:
+        """A new certificate, for a new key, before the old one ends. [R17]"""
 
     @_abc_1.abstractmethod
     def NextWork(

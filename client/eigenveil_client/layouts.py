@@ -1,0 +1,54 @@
+"""What each number of an answer stands for, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations, pairwise
+
+from eigenveil.asks import (
+    Ask,
+    Boxed,
+    ClippedSum,
+    Count,
+    Eigenvectors,
+    Energy,
+    Gradient,
+    GradientNorms,
+    Gram,
+    RadiusSearch,
+    RowNorms,
+    Spectrum,
+    Subspace,
+)
+from eigenveil.ints import IntArray
+
+
+def labels(ask: Ask, columns: Sequence[str]) -> list[str]:
+    """One label a number; `columns` are the study's names, in its order."""
+    match ask:
+        case Count():
+            return ["usable records"]
+        case Energy():
+            return ["squared distances from the centre, each cut off, added up"]
+        case RowNorms() | RadiusSearch() | GradientNorms():
+            return _bins(ask.edges)
+        case ClippedSum() | Boxed():
+            return [f"{name}, added up" for name in columns] * (ask.length // len(columns))
+        case Gram() | Spectrum() | Eigenvectors() | Subspace() if ask.length == _pairs(len(columns)):
+            crossed = [f"{a} x {b}" for a, b in combinations(columns, 2)]
+            return [*(f"{name} squared" for name in columns), *crossed]
+        case Gradient():
+            width = ask.length // len(columns)
+            return [f"{name}, pull on direction {i + 1}" for name in columns for i in range(width)]
+        case _:
+            return [f"number {i + 1}" for i in range(ask.length)]
+
+
+def _pairs(columns: int) -> int:
+    return columns * (columns + 1) // 2
+
+
+def _bins(edges: IntArray) -> list[str]:
+    """Grid units: the public bounds of a column lie 2 S apart."""
+    first, last = f"records below {edges[0]}", f"records from {edges[-1]}"
+    return [first, *(f"records from {low} to below {high}" for low, high in pairwise(edges)), last]

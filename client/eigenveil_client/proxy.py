@@ -1,0 +1,207 @@
+"""A plain HTTP proxy on the way to the coordinator: what is configured, and the tunnel through it.
+
+The tunnel is `CONNECT host:port`; TLS with the coordinator runs inside it, so the proxy sees names,
+sizes and times, and nothing else. A proxy in the process's environment is used only if the
+configuration says `proxy = "environment"`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from eigenveil.errors import Code, PeerError, RequestError
+from eigenveil_common.files import read_secret
+
+ENVIRONMENT = "environment"
+DEFAULT_PORT = 3128
+ANSWER_BYTES = 16 * 1024
+STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([0-9]{3})[^\r\n]*")
+TOLD_LENGTH = 100
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proxy:
+    """One proxy. `authorization` is the value of Proxy-Authorization; empty sends none."""
+
+    host: str
+    port: int
+    authorization: str = field(default="", repr=False)
+
+    @property
+    def address(self) -> str:
+        """host:port, or [host]:port."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def options(self, coordinator: str) -> tuple[tuple[str, str], ...]:
+        """What makes a gRPC channel whose target is this proxy end at `coordinator`.
+
+        gRPC's own `grpc.http_proxy` is no use here: it lets `no_proxy` of the environment overrule it.
+        """
+        host, _ = split_address(coordinator)
+        headers = f"Proxy-Authorization: {self.authorization}" if self.authorization else ""
+        return (
+            ("grpc.http_connect_server", coordinator),
+            *((("grpc.http_connect_headers", headers),) if headers else ()),
+            ("grpc.default_authority", coordinator),
+            ("grpc.ssl_target_name_override", host),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyRule:
+    """What a configuration says: `url` is empty (dial directly), `environment`, or http://host:port.
+    `credentials` is a file with one line, user:password, that only its owner may read.
+
+    Raises:
+        RequestError: code `bad-config`, on construction.
+    """
+
+    url: str = ""
+    credentials: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.url and self.url != ENVIRONMENT:
+            _parsed(self.url)
+        if self.credentials is not None and not self.url:
+            raise RequestError(
+                Code.BAD_CONFIG, "proxy_credentials is set, but proxy is not; set both or none"
+            )
+
+    def towards(self, coordinator: str) -> Proxy | None:
+        """The proxy to dial for `coordinator`, or None for none.
+
+        Raises:
+            RequestError: the environment's proxy or the credentials cannot be used.
+        """
+        url = _of_environment(coordinator) if self.url == ENVIRONMENT else self.url
+        if not url:
+            return None
+        host, port = _parsed(url)
+        return Proxy(host=host, port=port, authorization=self._authorization())
+
+    def _authorization(self) -> str:
+        if self.credentials is None:
+            return ""
+        pair = read_secret(self.credentials).strip()
+        if b":" not in pair or not pair.isascii() or not pair.decode("ascii").isprintable():
+            raise RequestError(
+                Code.BAD_CONFIG, f"{self.credentials} must hold one line of ASCII text, user:password"
+            )
+        return f"Basic {base64.b64encode(pair).decode()}"
+
+
+DIRECT = ProxyRule()
+
+
+def _parsed(url: str) -> tuple[str, int]:
+    """Host and port. The URL is not repeated in the error: it may hold a password."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port, parts = None, None, urlsplit("")
+    if parts.username is not None or parts.password is not None:
+        raise RequestError(
+            Code.BAD_CONFIG,
+            "the proxy's URL holds a user name; write user:password into a file of mode 0600 and name it "
+            "as proxy_credentials",
+        )
+    if parts.scheme != "http" or not host or port == 0 or parts.path not in ("", "/") or parts.query:
+        raise RequestError(
+            Code.BAD_CONFIG,
+            f'proxy must be "http://host:port" or "{ENVIRONMENT}"; mend it in the configuration',
+        )
+    return host, port or DEFAULT_PORT
+
+
+def _of_environment(coordinator: str) -> str:
+    """What https_proxy and no_proxy say of this host; empty for none."""
+    from urllib.request import getproxies_environment, proxy_bypass  # only who asks pays for it
+
+    known = getproxies_environment()
+    host, _ = split_address(coordinator)
+    return "" if proxy_bypass(host, known) else known.get("https", "")
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of `host:port` or `[host]:port`.
+
+    Raises:
+        RequestError: not of that form.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise RequestError(Code.BAD_CONFIG, f"{address!r} is not an address; write host:port")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+async def connect(coordinator: str, proxy: Proxy | None) -> Streams:
+    """A TCP connection that ends at `coordinator`; nothing has been said on it.
+
+    Raises:
+        PeerError: code `unreachable`, naming the proxy if it is to blame, and its status line.
+    """
+    host, port = split_address(coordinator) if proxy is None else (proxy.host, proxy.port)
+    try:
+        reader, writer = await asyncio.open_connection(host, port, limit=ANSWER_BYTES)
+    except OSError as problem:
+        what = f"no coordinator answers at {coordinator}" if proxy is None else _cannot_reach(proxy)
+        raise PeerError(Code.UNREACHABLE, f"{what}: {problem}") from problem
+    if proxy is not None:
+        try:
+            await _tunnel(reader, writer, coordinator, proxy)
+        except BaseException:
+            writer.transport.abort()
+            raise
+    return reader, writer
+
+
+def _cannot_reach(proxy: Proxy) -> str:
+    return f"the proxy {proxy.address} cannot be reached; check `proxy` in the configuration"
+
+
+async def _tunnel(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, coordinator: str, proxy: Proxy
+) -> None:
+    lines = [f"CONNECT {coordinator} HTTP/1.1", f"Host: {coordinator}"]
+    if proxy.authorization:
+        lines.append(f"Proxy-Authorization: {proxy.authorization}")
+    writer.write("\r\n".join([*lines, "", ""]).encode("ascii"))
+    try:
+        await writer.drain()
+        answer = await reader.readuntil(b"\r\n\r\n")
+    except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as problem:
+        raise PeerError(
+            Code.UNREACHABLE,
+            f"the proxy {proxy.address} broke off at CONNECT {coordinator}; is it an HTTP proxy?",
+        ) from problem
+    found = STATUS_LINE.match(answer)
+    status = 0 if found is None else int(found[1])
+    if not 200 <= status < 300:
+        raise PeerError(Code.UNREACHABLE, _refusal(answer, status, coordinator, proxy))
+
+
+def _refusal(answer: bytes, status: int, coordinator: str, proxy: Proxy) -> str:
+    match status:
+        case 407:
+            todo = "name a file with user:password as proxy_credentials"
+            if proxy.authorization:
+                todo = "check user and password in the file of proxy_credentials; only Basic is spoken here"
+        case 502 | 503 | 504:
+            todo = "the proxy itself cannot reach the coordinator; ask who runs the proxy"
+        case _:
+            todo = f"ask who runs the proxy to allow CONNECT to {coordinator}"
+    return f"the proxy {proxy.address} answered CONNECT {coordinator} with {told(answer)!r}; {todo}"
+
+
+def told(answer: bytes) -> str:
+    """The first line of what somebody unknown sent, fit to be printed."""
+    first = answer.split(b"\r\n", 1)[0].decode("latin-1")
+    return "".join(c if c.isascii() and c.isprintable() else "?" for c in first)[:TOLD_LENGTH]

@@ -1,0 +1,53 @@
+"""The numbers of an answer that left, computed again: a site keeps no copy of them.
+
+Answers are exact, so the same records give the same bytes; the keyed digest in the egress ledger says
+whether they did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from eigenveil.errors import Code, InternalError, RequestError
+from eigenveil.grid import GridRows
+from eigenveil.ints import IntArray, to_bytes
+from eigenveil.plan import plan_from_json
+from eigenveil.query import Query
+from eigenveil.site import Site
+from eigenveil.study import Study
+from eigenveil_client.egress import Row
+from eigenveil_client.site_store import SiteStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Numbers:
+    """What `row` sent. Shape: values (query.ask.length,)."""
+
+    row: Row
+    query: Query
+    columns: Sequence[str]
+    values: IntArray
+
+
+def again(store: SiteStore, row: Row, load: Callable[[Study], GridRows]) -> Numbers:
+    """Compute the answer of `row` once more.
+
+    Raises:
+        RequestError: code `conflict`, the records are not those that it was computed from; or the records
+            cannot be read.
+        InternalError: the ledger names a question or a plan that is not here.
+    """
+    query, seen = store.egress.question(row), store.studies.get(row.study)
+    if seen is None:
+        raise InternalError(Code.STORAGE, f"the plan of row {row.index} is not here; restore the state")
+    plan = plan_from_json(seen.plan_json)
+    values = Site(load(plan.study)).answer(query.ask)
+    if store.keyed(to_bytes(values)) != row.contribution:
+        raise RequestError(
+            Code.CONFLICT,
+            f"the records have changed since row {row.index} was sent, so its numbers cannot be shown again; "
+            "put the records of that day in place",
+        )
+    columns = [column.name for column in plan.study.columns]
+    return Numbers(row=row, query=query, columns=columns, values=values)

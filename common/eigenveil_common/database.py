@@ -1,0 +1,92 @@
+"""What every database offers, whichever it is: transactions, rows by name, one error for all that fails.
+
+Statements use `?` for parameters and the SQL that SQLite and PostgreSQL share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+
+class Row:
+    """One row of a result; its values by column name or by position."""
+
+    __slots__ = ("_names", "_values")
+
+    def __init__(self, names: tuple[str, ...], values: tuple[Any, ...]) -> None:
+        self._names = names
+        self._values = values
+
+    def __getitem__(self, key: str | int) -> Any:
+        if isinstance(key, int):
+            return self._values[key]
+        try:
+            return self._values[self._names.index(key)]
+        except ValueError:
+            raise KeyError(key) from None
+
+    def keys(self) -> tuple[str, ...]:
+        """The columns, so that `dict(row)` works."""
+        return self._names
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"Row({', '.join(self._names)})"  # never the values
+
+
+class Result:
+    """All rows of one statement, read already: nothing stays open behind it."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self, rows: list[Row]) -> None:
+        self._rows = rows
+
+    def fetchone(self) -> Row | None:
+        """The first row, if any."""
+        return self._rows[0] if self._rows else None
+
+    def fetchall(self) -> list[Row]:
+        """Every row."""
+        return self._rows
+
+
+class Connection:
+    """An open transaction; `run` gives all rows of a statement with its parameters."""
+
+    __slots__ = ("_run",)
+
+    def __init__(self, run: Callable[[str, Sequence[object]], list[Row]]) -> None:
+        self._run = run
+
+    def execute(self, statement: str, parameters: Sequence[object] = ()) -> Result:
+        """Run one statement with its parameters."""
+        return Result(self._run(statement, parameters))
+
+
+class Database(Protocol):
+    """One connection, shared by threads; every change is one explicit transaction.
+
+    Raises:
+        InternalError: code `storage`, for any error of the disk, the network or the database. A daemon
+            that sees it must exit: after a failed write nothing may be released.
+    """
+
+    def transaction(self) -> AbstractContextManager[Connection]:
+        """All or nothing, durable on exit; other threads and processes wait."""
+        ...
+
+    def rows(self, statement: str, parameters: Sequence[object] = ()) -> list[Row]:
+        """The result of a read."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection."""
+        ...

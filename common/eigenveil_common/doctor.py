@@ -1,0 +1,134 @@
+"""What `doctor` commands share: one line a check, with what to do; nothing of it is secret or data."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from pathlib import Path
+
+import click
+
+from eigenveil.errors import EigenveilError
+
+LITTLE_DISK = 2**30
+NO_DISK = 64 * 2**20
+SKEW_WARNING_MS = 5_000
+SKEW_FAILURE_MS = 60_000
+
+
+class Level(Enum):
+    """How a check went."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One line. `todo` says what to do if it is not all well."""
+
+    about: str
+    level: Level
+    text: str
+    todo: str = ""
+
+    def line(self) -> str:
+        """For a person."""
+        return f"{self.level.value:<4}  {self.about:<14} {self.text}" + (
+            f"; {self.todo}" if self.todo else ""
+        )
+
+    def as_dict(self) -> dict[str, str]:
+        """Plain values."""
+        return {"check": self.about, "level": self.level.value, "text": self.text, "todo": self.todo}
+
+
+def ok(about: str, text: str) -> Check:
+    """All is well."""
+    return Check(about=about, level=Level.OK, text=text)
+
+
+def warn(about: str, text: str, todo: str) -> Check:
+    """It works, but not for ever or not yet."""
+    return Check(about=about, level=Level.WARN, text=text, todo=todo)
+
+
+def fail(about: str, text: str, todo: str = "") -> Check:
+    """It does not work. An error of ours says in its text already what to do."""
+    return Check(about=about, level=Level.FAIL, text=text, todo=todo)
+
+
+def examine(about: str, test: Callable[[], Check]) -> Check:
+    """`test`, or its error as a failed check."""
+    try:
+        return test()
+    except EigenveilError as problem:
+        return fail(about, str(problem))
+
+
+def show(checks: Sequence[Check], as_json: bool) -> int:
+    """Print the checks; the exit code, 1 if one failed."""
+    failed = any(check.level is Level.FAIL for check in checks)
+    value = {"ok": not failed, "checks": [check.as_dict() for check in checks]}
+    # Not through `say`, which would fold the lines: one line a check.
+    click.echo(json.dumps(value, sort_keys=True) if as_json else "\n".join(check.line() for check in checks))
+    return int(failed)
+
+
+def disk(folder: Path) -> Check:
+    """Whether there is room for what must be written before anything may happen."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    text = f"{free / 2**30:.1f} GiB free for {folder}"
+    if free < NO_DISK:
+        return fail("disk", text, "make room: the daemon ends when it cannot write its ledger")
+    if free < LITTLE_DISK:
+        return warn("disk", text, "make room")
+    return ok("disk", text)
+
+
+def permissions(secrets: Iterable[Path], folders: Iterable[Path]) -> Check:
+    """Whether others can read a secret, or change what lies in a folder. What is not there is passed over."""
+    open_files = [path for path in secrets if path.exists() and _mode(path) & 0o077]
+    open_folders = [path for path in folders if path.exists() and _mode(path) & 0o022]
+    strange = [path for path in (*secrets, *folders) if path.exists() and path.stat().st_uid != os.geteuid()]
+    if open_files:
+        names = " ".join(map(str, open_files))
+        return fail("permissions", f"others can read {names}", f"run: chmod 600 {names}")
+    if open_folders:
+        names = " ".join(map(str, open_folders))
+        return fail("permissions", f"others can write in {names}", f"run: chmod go-w {names}")
+    if strange:
+        names = " ".join(map(str, strange))
+        return warn("permissions", f"{names} belongs to another user", "run this as the daemon's user")
+    return ok("permissions", "secrets are readable, and folders writable, by their owner only")
+
+
+def _mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def certificate(about: str, ends: datetime, warning: timedelta, todo: str) -> Check:
+    """Days left of a certificate."""
+    left = ends - datetime.now(UTC)
+    text = f"{left.total_seconds() / 86400:.1f} days left, until {ends:%Y-%m-%d %H:%M} UTC"
+    if left <= timedelta():
+        return fail(about, f"ended on {ends:%Y-%m-%d %H:%M} UTC", todo)
+    return warn(about, text, todo) if left < warning else ok(about, text)
+
+
+def clock(skew_ms: int) -> Check:
+    """How far our clock is ahead of the other end's."""
+    text = f"{round(skew_ms / 1000, 1) or 0.0:+.1f} s against the coordinator's"
+    todo = "let both machines follow a time server; certificates depend on it"
+    if abs(skew_ms) > SKEW_FAILURE_MS:
+        return fail("clock", text, todo)
+    return warn("clock", text, todo) if abs(skew_ms) > SKEW_WARNING_MS else ok("clock", text)

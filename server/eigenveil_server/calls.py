@@ -1,0 +1,94 @@
+"""The calls in progress: how many of whom, on which connections, and how to end one from outside."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from eigenveil.errors import Code, PeerError, RequestError
+from eigenveil_common import log
+
+MOST_CALLS_OF_ONE = 64  # in progress at a time, so that one caller cannot take all of them
+
+
+@dataclass(slots=True, kw_only=True)
+class InProgress:
+    """One call. `check` raises if its caller may not go on; `refused` is why it was ended from outside."""
+
+    caller: str
+    peer: str
+    number: int
+    check: Callable[[], object]
+    task: asyncio.Task[object]
+    refused: PeerError | None = None
+
+
+class Calls:
+    """Every call that was admitted and has not ended. To be used on the event loop."""
+
+    def __init__(self) -> None:
+        self._calls: dict[int, InProgress] = {}
+        self.begun = 0
+
+    @contextmanager
+    def one(self, caller: str, peer: str, check: Callable[[], object]) -> Iterator[None]:
+        """Count a call of `caller` from the connection `peer`, from its admission to its end.
+
+        Raises:
+            RequestError: code `not-ready`, too many calls of this caller.
+            PeerError: its caller was shut out in the meantime (see `sweep`).
+        """
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a call runs in a task")
+        if sum(call.caller == caller for call in self._calls.values()) >= MOST_CALLS_OF_ONE:
+            raise RequestError(
+                Code.NOT_READY, f"{MOST_CALLS_OF_ONE} calls of yours are in progress; try again later"
+            )
+        self.begun += 1
+        call = InProgress(caller=caller, peer=peer, number=self.begun, check=check, task=task)
+        self._calls[call.number] = call
+        try:
+            yield
+        except asyncio.CancelledError:
+            if call.refused is None:
+                raise
+            task.uncancel()
+            raise call.refused from None
+        finally:
+            del self._calls[call.number]
+
+    def sweep(self) -> None:
+        """End the calls whose callers may not go on: denied, replaced or expired since they began.
+
+        One look for each connection: whatever shuts out one of its calls shuts out all.
+        """
+        verdicts: dict[tuple[str, str], PeerError | None] = {}
+        for call in list(self._calls.values()):
+            key = (call.caller, call.peer)
+            if key not in verdicts:
+                verdicts[key] = _verdict(call)
+            refused = verdicts[key]
+            if refused is not None and call.refused is None:
+                call.refused = refused
+                call.task.cancel()
+
+    def elsewhere(self, caller: str, peer: str, *, since: int = 0) -> bool:
+        """Whether `caller` has a call in progress on another connection than `peer`, begun after `since`."""
+        return any(
+            call.caller == caller and call.peer != peer and call.number > since
+            for call in self._calls.values()
+        )
+
+
+def _verdict(call: InProgress) -> PeerError | None:
+    try:
+        call.check()
+    except PeerError as problem:
+        log.event("call-ended", peer=call.caller, code=problem.code.value, why=str(problem))
+        return problem
+    except RequestError:
+        return None  # such as a session that begins anew: the caller says Hello again by itself
+    return None

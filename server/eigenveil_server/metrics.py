@@ -1,0 +1,145 @@
+"""What operators watch: the budget, studies, rounds, refusals, certificates. Nothing about records or their
+number: a round's time is the only figure that depends on them, in coarse buckets.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter as Tally
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+from cryptography import x509
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from eigenveil.errors import Code, EigenveilError, RequestError
+from eigenveil_common.files import read
+from eigenveil_server.books import Books
+from eigenveil_server.config import Config, split_listen
+from eigenveil_server.database import Store
+from eigenveil_server.states import StudyState
+
+BUCKETS = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 3600.0, 86400.0)
+DAY = 86400.0
+
+
+class Metrics:
+    """The counters of one process; `registry` is what is scraped."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._refused = Counter(
+            "eigenveil_refused_calls", "Calls that ended with an error.", ["code"], registry=self.registry
+        )
+        self._rounds = Counter("eigenveil_rounds", "Rounds that ended.", ["outcome"], registry=self.registry)
+        self._seconds = Histogram(
+            "eigenveil_round_seconds", "From a round's question to its release.",
+            buckets=BUCKETS, registry=self.registry,
+        )  # fmt: skip
+        self._connected = Gauge(
+            "eigenveil_sites_connected", "Sites that wait for work at this moment.", registry=self.registry
+        )
+        self._polls: Tally[str] = Tally()
+        for outcome in ("released", "failed"):
+            self._rounds.labels(outcome)
+
+    def refused(self, code: Code) -> None:
+        """A call ended with this code."""
+        self._refused.labels(code.value).inc()
+
+    @contextmanager
+    def round(self) -> Iterator[None]:
+        """One round, from its question to its release."""
+        began = time.monotonic()
+        try:
+            yield
+        except EigenveilError:
+            self._rounds.labels("failed").inc()
+            raise
+        self._rounds.labels("released").inc()
+        self._seconds.observe(time.monotonic() - began)
+
+    @contextmanager
+    def polling(self, site: str) -> Iterator[None]:
+        """A site waits for work."""
+        self._polls[site] += 1
+        self._connected.set(len(self._polls))
+        try:
+            yield
+        finally:
+            self._polls[site] -= 1
+            self._polls = +self._polls
+            self._connected.set(len(self._polls))
+
+    def serve(self, config: Config, store: Store, books: Books) -> Callable[[], None]:
+        """Answer scrapes at `config.metrics`, a plain HTTP listener; how to stop.
+
+        Raises:
+            RequestError: the address is taken.
+        """
+        self.registry.register(_Standing(config, store, books))
+        host, port = split_listen(config.metrics)
+        try:
+            server, thread = start_http_server(port, host, self.registry)
+        except OSError as problem:
+            raise RequestError(
+                Code.BAD_CONFIG, f"cannot listen on {config.metrics} for metrics: {problem.strerror}"
+            ) from problem
+
+        def stop() -> None:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+        return stop
+
+
+class _Standing(Collector):
+    """What is read when it is asked for: the books, the database, the certificates."""
+
+    def __init__(self, config: Config, store: Store, books: Books) -> None:
+        self._config = config
+        self._store = store
+        self._books = books
+
+    def describe(self) -> list[GaugeMetricFamily]:
+        """Nothing ahead of the first scrape."""
+        return []
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Every gauge."""
+        yield from (self._budget(), self._studies(), self._certificates())
+
+    def _budget(self) -> GaugeMetricFamily:
+        family = GaugeMetricFamily("eigenveil_budget_micro_rho", "The federation's budget.", labels=["part"])
+        spent = self._books.total_spent
+        parts = {"total": self._books.budget, "spent": spent, "reserved": self._books.committed - spent}
+        for part, amount in parts.items():
+            family.add_metric([part], amount)
+        return family
+
+    def _studies(self) -> GaugeMetricFamily:
+        family = GaugeMetricFamily("eigenveil_studies", "Studies by state.", labels=["state"])
+        rows = self._store.reader.rows("SELECT state, COUNT(*) AS many FROM studies GROUP BY state")
+        found = {row["state"]: row["many"] for row in rows}
+        for state in StudyState:
+            family.add_metric([state.value], found.get(state.value, 0))
+        return family
+
+    def _certificates(self) -> GaugeMetricFamily:
+        family = GaugeMetricFamily(
+            "eigenveil_certificate_days_left", "Days until a certificate ends.", labels=["certificate"]
+        )
+        files = self._config.files
+        for name, path in (("authority", files.ca), ("coordinator", files.server)):
+            left = _ends(path).timestamp() - time.time()
+            family.add_metric([name], left / DAY)
+        return family
+
+
+def _ends(path: Path) -> datetime:
+    return min(one.not_valid_after_utc for one in x509.load_pem_x509_certificates(read(path)))

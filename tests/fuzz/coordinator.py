@@ -1,0 +1,252 @@
+"""Everything that a coordinator is sent: through its gate, its decoders and its real handlers.
+
+Only the transport is left out, for speed: the handlers are those that gRPC would be given, with the gate
+around them, certificates that were issued, a store on disk and studies under way. A method that is added to
+the protocol is tried without a word here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+from unittest import mock
+
+import grpc
+import numpy as np
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from google.protobuf.message import Message
+
+from eigenveil.errors import Code, EigenveilError, error
+from eigenveil.identity import Role
+from eigenveil.query import Query
+from eigenveil_common.rpc import CODE_KEY
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.gate import ROLES
+from eigenveil_server.pki import new_key
+from tests.fuzz.hunt import ChangedMeaning, Kind
+from tests.fuzz.mutations import mutate_message
+from tests.server.rig import SITES, Client, Rig, made, request_for, serving, study_toml
+
+# Slow ones less often: these plan, or wait, or verify a signature.
+WEIGHTS = {
+    "SubmitStudy": 0.05,
+    "ExplainStudy": 0.05,
+    "WatchStudy": 0.3,
+    "Enrol": 0.3,
+    "Renew": 0.3,
+    "NextWork": 0.5,
+}
+ANY_DIGEST = bytes(range(32))
+CALLERS = {
+    **dict.fromkeys(SITES, Role.SITE),
+    **dict.fromkeys(("ada", "eve"), Role.ANALYST),
+    "otto": Role.OPERATOR,
+}
+
+
+class Defects(logging.Handler):
+    """The exceptions that a daemon caught, logged and survived: each is a bug all the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last: BaseException | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep what a record was about."""
+        if record.exc_info:
+            self.last = record.exc_info[1]
+
+
+class Call:
+    """The half of a call that the gate and handlers see: who calls, by certificate, and how to refuse."""
+
+    def __init__(self, certificate: bytes) -> None:
+        self._certificate = certificate
+
+    def peer(self) -> str:
+        """From where."""
+        return "ipv4:127.0.0.1:1"
+
+    def auth_context(self) -> Mapping[str, list[bytes]]:
+        """What TLS found out."""
+        return {"ssl_tls_version": [b"TLSv1.3"], "x509_pem_cert": [self._certificate]}
+
+    async def abort(self, status: grpc.StatusCode, details: str, trailing_metadata: Any = ()) -> NoReturn:
+        """The error that a client would see."""
+        raise error(Code(dict(trailing_metadata)[CODE_KEY]), details)
+
+
+@dataclass(slots=True)
+class Details:
+    """Which method is called."""
+
+    method: str
+    invocation_metadata: tuple[tuple[str, str | bytes], ...] = ()
+
+
+class Recorded:
+    """Takes what a daemon gives to gRPC's server: its gate, and each method's decoder and handler."""
+
+    def __init__(self, interceptors: Sequence[Any], **limits: object) -> None:
+        (self.gate,) = interceptors
+        self.handlers: dict[str, Any] = {}
+
+    def add_generic_rpc_handlers(self, handlers: object) -> None:
+        """The same handlers in an older form."""
+
+    def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
+        """Remember the handlers."""
+        self.handlers |= handlers
+
+
+@asynccontextmanager
+async def coordinator_kinds(folder: Path) -> AsyncIterator[dict[str, Kind]]:
+    """Every method of the coordinator, with a study at its first round and one that has ended."""
+    defects, logger = Defects(), logging.getLogger("eigenveil")
+    logger.addHandler(defects)
+    logger.propagate = False
+    try:
+        async with serving(made(folder, long_poll_seconds=0.001)) as rig:
+            held = {name: await rig.credentials(role, name) for name, role in CALLERS.items()}
+            seeds = await _seeds({name: rig.connect(one) for name, one in held.items()})
+            yield {
+                name: Kind(
+                    seeds=tuple(message.SerializeToString() for message in seeds.get(name, ())) or (b"",),
+                    mutate=mutate_message,
+                    feed=partial(_feed, handler, Call(held[_caller(name)].certificate), defects),
+                    weight=WEIGHTS.get(name, 1.0),
+                )
+                for name, handler in (await _handlers(rig)).items()
+            }
+    finally:
+        logger.removeHandler(defects)
+        logger.propagate = True
+
+
+def _caller(method: str) -> str:
+    """Whoever may call the method: a site that is invited, or an analyst who owns none of the studies."""
+    roles = ROLES.get(method, frozenset({Role.SITE}))
+    if Role.SITE in roles:
+        return {"Decline": "bert", "PutChunk": "carl"}.get(method, "anna")
+    return "eve" if Role.ANALYST in roles else "otto"
+
+
+async def _handlers(rig: Rig) -> dict[str, Any]:
+    with mock.patch.object(grpc.aio, "server", Recorded):
+        servers: list[Any] = [rig.daemon._main_server(), rig.daemon._enrol_server()]
+    return {
+        name: await _guarded(server.gate, name, handler)
+        for server in servers
+        for name, handler in server.handlers.items()
+    }
+
+
+async def _guarded(gate: Any, name: str, handler: Any) -> Any:
+    async def continuation(details: grpc.HandlerCallDetails) -> Any:
+        return handler
+
+    return await gate.intercept_service(continuation, Details(method=f"/eigenveil.v1/{name}"))
+
+
+async def _feed(handler: Any, call: Call, defects: Defects, data: bytes) -> None:
+    message = handler.request_deserializer(data)
+    kept(message)
+    defects.last = None
+    try:
+        if handler.response_streaming:
+            async for answer in handler.unary_stream(message, call):
+                answer.SerializeToString()
+        else:
+            handler.response_serializer(await handler.unary_unary(message, call))
+    except EigenveilError as problem:
+        if problem.code is Code.BUG and defects.last is not None:
+            raise defects.last from None
+        raise
+
+
+def kept(message: Message) -> None:
+    """Insist that a message survives being written and read again."""
+    if type(message).FromString(message.SerializeToString()) != message:
+        raise ChangedMeaning(type(message).__name__)
+
+
+# ------------------------------------------------------------------ what mutations start from
+
+
+async def _seeds(clients: Mapping[str, Client]) -> dict[str, list[Message]]:
+    ada = clients["ada"]
+    open_study = await ada.submit(study_toml(deadline_seconds=86_400.0, quorum=1), "open")
+    over = await ada.submit(study_toml(name="over"), "over")
+    await ada.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=bytes.fromhex(over)))
+    query = await _query(clients["anna"])
+    assert query.plan_digest == open_study
+    return await _about_rounds(clients, query) | _about_studies(query, bytes.fromhex(over)) | _about_keys()
+
+
+async def _query(site: Client) -> Query:
+    async with asyncio.timeout(60):
+        return await site.query()
+
+
+async def _about_rounds(clients: Mapping[str, Client], query: Query) -> dict[str, list[Message]]:
+    answer = clients["anna"].contribution(query, np.array([60], dtype=np.int64))
+    plan = answer.plan_digest
+    opening = pb.OpenUploadRequest(
+        plan_digest=plan, round=query.round, query_digest=answer.query_digest, total_bytes=8,
+        contribution_digest=answer.contribution_digest,
+    )  # fmt: skip
+    uploads = {name: (await clients[name].stub.OpenUpload(opening)).upload for name in ("anna", "carl")}
+    decline = pb.DeclineRequest(plan_digest=plan, round=query.round, reason=pb.DECLINE_REASON_POLICY)
+    many = [pb.Answered(plan_digest=plan, round=round) for round in range(40)]
+    return {
+        "Hello": [pb.HelloRequest(version_min=1, version_max=1, software="eigenveil-site")],
+        "NextWork": [
+            pb.NextWorkRequest(),
+            pb.NextWorkRequest(known_plans=[plan, ANY_DIGEST], answered=[pb.Answered(plan_digest=plan)]),
+            pb.NextWorkRequest(known_plans=[plan] * 40, answered=many),
+        ],
+        "Contribute": [answer, pb.ContributeRequest(plan_digest=plan, values=bytes(800))],
+        "OpenUpload": [opening],
+        "PutChunk": [pb.PutChunkRequest(upload=uploads["carl"], data=answer.values)],
+        "Commit": [pb.CommitRequest(upload=uploads["anna"])],
+        "Decline": [decline],
+    }
+
+
+def _about_studies(query: Query, over: bytes) -> dict[str, list[Message]]:
+    plan = bytes.fromhex(query.plan_digest)
+    texts = [study_toml(epsilon=3.0), study_toml(columns=2, algorithm="auto", components=1)]
+    return {
+        "SubmitStudy": [pb.SubmitStudyRequest(study_toml=text, submission="mine") for text in texts],
+        "ExplainStudy": [pb.ExplainStudyRequest(study_toml=text) for text in texts],
+        "ListStudies": [pb.ListStudiesRequest()],
+        "WatchStudy": [pb.WatchStudyRequest(plan_digest=over, after_sequence=1)],
+        "CancelStudy": [pb.CancelStudyRequest(plan_digest=plan)],
+        "GetRelease": [pb.GetReleaseRequest(plan_digest=digest, offset=5) for digest in (plan, over)],
+    }
+
+
+def _about_keys() -> dict[str, list[Message]]:
+    others = (
+        ec.generate_private_key(ec.SECP521R1()),
+        rsa.generate_private_key(public_exponent=65537, key_size=2048),
+    )
+    requests = [request_for(new_key()), *map(request_for, others), _edwards_request()]
+    return {
+        "Enrol": [pb.EnrolRequest(token="unknown", csr_der=request) for request in requests],
+        "Renew": [pb.RenewRequest(csr_der=request) for request in requests],
+    }
+
+
+def _edwards_request() -> bytes:
+    builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
+    request = builder.sign(ed25519.Ed25519PrivateKey.generate(), None)
+    return request.public_bytes(serialization.Encoding.DER)

@@ -1,0 +1,110 @@
+"""Feed mutated inputs to real code and sort what comes back.
+
+Every input ends in one of three ways: it is accepted, it is refused by a declared error (a message that
+cannot be decoded, or one of our errors with a code that a peer may see), or it is a find: any other
+exception, a defect that a daemon caught and logged, or an accepted message whose meaning is not kept.
+A find is written to tests/fuzz/found, and tests/fuzz/test_found.py tries it from then on.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import os
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+
+from eigenveil.errors import Code, EigenveilError
+
+FOUND = Path(__file__).parent / "found"
+HIDDEN = frozenset({Code.BUG, Code.STORAGE})  # codes that say "our fault": no input may lead there
+WARM_UP = 0.1  # of a run; what is allocated once is allocated by then
+
+Mutate = Callable[[bytes, random.Random], bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One sort of input: what it starts from, how it is changed, where it goes, how often it is tried."""
+
+    seeds: tuple[bytes, ...]
+    mutate: Mutate
+    feed: Callable[[bytes], Awaitable[None]]
+    weight: float = 1.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """What became of the inputs: by kind and outcome, finds by file name, and growth in bytes."""
+
+    outcomes: dict[str, Counter[str]] = field(default_factory=dict)
+    finds: dict[str, str] = field(default_factory=dict)
+    growth: int = 0
+
+    @property
+    def inputs(self) -> int:
+        """How many were tried."""
+        return sum(counts.total() for counts in self.outcomes.values())
+
+    @property
+    def accepted(self) -> int:
+        """How many were accepted."""
+        return sum(counts["accepted"] for counts in self.outcomes.values())
+
+
+class ChangedMeaning(Exception):
+    """An accepted message does not say, when it is written again, what it said."""
+
+
+def resident_bytes(pid: int | str = "self") -> int:
+    """Memory of a process that is in RAM now."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+async def outcome(kind: Kind, data: bytes) -> tuple[str, str]:
+    """What became of one input: a word, and for a find what was seen."""
+    try:
+        await kind.feed(data)
+    except DecodeError:
+        return "undecodable", ""
+    except EigenveilError as problem:
+        if problem.code in HIDDEN:
+            return "find", str(problem)
+        return problem.code.value, ""
+    except Exception as surprise:  # noqa: BLE001 - this is what is looked for
+        return "find", repr(surprise)
+    return "accepted", ""
+
+
+async def hunt(kinds: Mapping[str, Kind], inputs: int, seed: int, found: Path = FOUND) -> Tally:
+    """Try `inputs` mutated inputs, each kind by its weight."""
+    rng = random.Random(seed)
+    tally = Tally(outcomes={name: Counter() for name in kinds})
+    names = rng.choices(list(kinds), [kind.weight for kind in kinds.values()], k=inputs)
+    settled = int(inputs * WARM_UP)
+    for number, name in enumerate(names):
+        if number == settled:
+            gc.collect()
+            before = resident_bytes()
+        kind = kinds[name]
+        data = kind.mutate(rng.choice(kind.seeds), rng)
+        word, seen = await outcome(kind, data)
+        tally.outcomes[name][word] += 1
+        if word == "find":
+            tally.finds[_keep(name, data, found)] = seen
+    gc.collect()
+    tally.growth = max(0, resident_bytes() - before)
+    return tally
+
+
+def _keep(name: str, data: bytes, found: Path) -> str:
+    file = found / f"{name}-{hashlib.sha256(data).hexdigest()[:12]}.bin"
+    found.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(data)
+    return file.name

@@ -1,0 +1,117 @@
+"""What people and files hand in: studies in TOML, plans in JSON, records in CSV and Parquet."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as parquet
+
+from eigenveil.errors import EigenveilError, RequestError
+from eigenveil.plan import plan_from_json
+from eigenveil.study import Missing, Study
+from eigenveil.study_toml import parse_study
+from eigenveil_client.records import load
+from tests.fuzz.hunt import Kind
+from tests.fuzz.mutations import mutate_bytes, mutate_text
+from tests.fuzz.site import mutate_json
+from tests.server.rig import study_toml
+from tests.support import a_column, a_study
+from tests.vectors.test_vectors import stored
+
+ROWS = 30
+
+
+class NotForAFile(Exception):
+    """A file was refused by an error that is not about what somebody asked for."""
+
+
+def parser_kinds(folder: Path) -> dict[str, Kind]:
+    """One kind for each parser; files are written to `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    plan: str = stored("plan")["plan_json"]
+    return {
+        "study": Kind(seeds=_studies(), mutate=_as_text, feed=_study),
+        "plan": Kind(seeds=(plan.encode(),), mutate=mutate_json, feed=_plan),
+        "csv": Kind(seeds=_tables(), mutate=_as_text, feed=partial(_records, folder / "records.csv")),
+        "parquet": Kind(
+            seeds=_parquet(folder / "seed.parquet"),
+            mutate=mutate_bytes,
+            feed=partial(_records, folder / "records.parquet"),
+        ),
+    }
+
+
+def _as_text(data: bytes, rng: random.Random) -> bytes:
+    """Mostly text with other words; sometimes no text at all."""
+    if rng.random() < 0.2:
+        return mutate_bytes(data, rng)
+    return mutate_text(data.decode(), rng).encode(errors="surrogatepass")
+
+
+# ------------------------------------------------------------------ studies and plans
+
+
+def _studies() -> tuple[bytes, ...]:
+    everything = (
+        study_toml(minimum_cohort=5, quorum=2)
+        .replace("[privacy]", 'purpose = "none"\nrank = "block"\n[privacy]\nradius = 0.8')
+        .replace("[records]", '[records]\nmissing = "drop"\nscaling = "none"\ncentring = true')
+    )
+    return study_toml().encode(), everything.encode()
+
+
+async def _study(data: bytes) -> None:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return  # whoever reads the file or the message refuses it before
+    _only_requests(parse_study, text)
+
+
+async def _plan(data: bytes) -> None:
+    plan_from_json(data)
+
+
+def _only_requests(parse: Callable[..., object], *arguments: object) -> None:
+    try:
+        parse(*arguments)
+    except RequestError:
+        raise
+    except EigenveilError as problem:
+        raise NotForAFile(repr(problem)) from problem
+
+
+# ------------------------------------------------------------------ records
+
+
+def _wanted() -> Study:
+    columns = (a_column("age", fill=50.0), a_column("pulse", 0, 200, fill=60.0))
+    return a_study(columns=columns, missing=Missing.FILL, person_column="person")
+
+
+def _tables() -> tuple[bytes, ...]:
+    cells = [f"{row * 3.1:.2f},{row % 7},p{row // 2}" for row in range(ROWS)]
+    plain = "\n".join(["age [year],pulse,person", *cells, ""])
+    quoted = plain.replace("p3", '"p""3"').replace("9.30", "NA").replace("\n", "\r\n")
+    return plain.encode(), quoted.encode(), b"\xef\xbb\xbf" + plain.encode()
+
+
+def _parquet(path: Path) -> tuple[bytes, ...]:
+    row = np.arange(ROWS)
+    people = [f"p{number}" for number in row]
+    table = pa.table({"age": row * 3.1, "pulse": pa.array(row % 7, pa.int32()), "person": people})
+    seeds = []
+    for compression in ("none", "snappy"):
+        parquet.write_table(table, path, compression=compression)
+        seeds.append(path.read_bytes())
+    return tuple(seeds)
+
+
+async def _records(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+    _only_requests(load, path, _wanted())

@@ -1,0 +1,223 @@
+"""Everything that a site is sent by a coordinator it has no reason to trust.
+
+`NextWorkResponse` and signed plans go through `SiteWorker.work`, with a store on disk and real records;
+queries also through the decoder alone, which is where most of them end; the other answers are decoded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from google.protobuf.message import Message
+from rfc8785 import CanonicalizationError
+
+from eigenveil.asks import Ask, Slot, Votes
+from eigenveil.asks.parts import Part, pass_key
+from eigenveil.errors import Code, error
+from eigenveil.ints import canonical
+from eigenveil.rehearsal import rehearse
+from eigenveil.wire import query_from_proto, query_to_proto
+from eigenveil_client.site_worker import SiteWorker
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.core.test_subspaces_asks import ASKS as SUBSPACE_ASKS
+from tests.fuzz.coordinator import kept
+from tests.fuzz.hunt import ChangedMeaning, Kind
+from tests.fuzz.mutations import mutate_message, mutate_text
+from tests.site.support import Stage, a_plan, a_stage, work
+from tests.support import DIGEST, a_field, a_query, covariance_asks, every_ask
+from tests.vectors.test_vectors import stored
+
+SIGNED = "SignedPlan"
+ANSWERS = tuple(
+    method.output_type
+    for service in pb.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+    if method.output_type.name != "NextWorkResponse"
+)
+
+
+class Surprise(Exception):
+    """The site met an error that nobody foresaw. It refused and lived, and it is a bug all the same."""
+
+
+class Lines(logging.Handler):
+    """Remembers what a worker logs of a refusal: its code, and the line about an error nobody foresaw."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bug = self.code = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Look at one line."""
+        line = record.getMessage()
+        if line.startswith("bug "):
+            self.bug = line
+        elif found := re.search(r" code=([a-z-]+)", line):
+            self.code = found[1]
+
+
+@contextmanager
+def site_kinds(folder: Path) -> Iterator[dict[str, Kind]]:
+    """Every message that a coordinator sends, and what each has to survive."""
+    folder.mkdir(parents=True, exist_ok=True)
+    stage, lines, logger = a_stage(folder), Lines(), logging.getLogger("eigenveil")
+    store = stage.store()
+    logger.addHandler(lines)
+    logger.propagate = False
+    try:
+        worker = stage.worker(store)
+        yield {
+            "Query": Kind(seeds=query_seeds(), mutate=mutate_message, feed=feed_query, weight=10.0),
+            **_worked(stage, partial(_feed_work, worker, lines)),
+            **{answer.name: _decoded(answer) for answer in ANSWERS},
+        }
+    finally:
+        logger.removeHandler(lines)
+        logger.propagate = True
+        store.close()
+
+
+def query_seeds() -> tuple[bytes, ...]:
+    """One query of every kind, and the stored vectors."""
+    key, alone = pass_key(DIGEST, 0, 4), a_field(4, 1, pulls=False)
+    part = Part(first=0, index=0, parts=4, key=key)
+    edges = np.array([10, 1000])
+    asks: list[Ask] = [*every_ask().values(), *covariance_asks().values(), *SUBSPACE_ASKS.values()]
+    asks.append(Slot(field=alone, radius=2**20, part=part))
+    asks.append(Votes(field=alone, edges=edges, subsets=5, part=part))
+    vectors = (bytes.fromhex(one["message"]) for one in stored("query")["queries"].values())
+    return (*(query_to_proto(a_query(ask)).SerializeToString() for ask in asks), *vectors)
+
+
+@lru_cache(maxsize=1)
+def _originals() -> dict[str, bytes]:
+    """What the digest of every seed stands for."""
+    messages = map(pb.Query.FromString, query_seeds())
+    return {query_from_proto(message).digest: _canonical(message) for message in messages}
+
+
+async def feed_query(data: bytes) -> None:
+    """An accepted query is written again as it was read, and has the digest of no other one."""
+    message = pb.Query.FromString(data)
+    query = query_from_proto(message)
+    message.DiscardUnknownFields()
+    said = _canonical(message)
+    if _canonical(query_to_proto(query)) != said:
+        raise ChangedMeaning("an accepted query is written otherwise than it was read")
+    if _originals().get(query.digest, said) != said:
+        raise ChangedMeaning("an accepted query has the digest of another one")
+
+
+def _canonical(message: Message) -> bytes:
+    return message.SerializeToString(deterministic=True)
+
+
+def _worked(stage: Stage, feed: Any) -> dict[str, Kind]:
+    plan = a_plan()
+    signed = stage.signed(plan)
+    end = pb.StudyEnd(plan_digest=bytes.fromhex(DIGEST), state=pb.STUDY_STATE_RELEASED)
+    queries = list(rehearse(plan))[:3]
+    others = (pb.Query.FromString(data) for data in query_seeds()[::5])
+    responses = [
+        *(work(query, signed) for query in queries),
+        pb.NextWorkResponse(query=query_to_proto(queries[0]), ended=[end] * 3, deadline_unix_ms=2**41),
+        *(pb.NextWorkResponse(plan=signed, query=other) for other in others),
+    ]
+    plans = [a_plan(submission=f"s{number}").to_json() for number in range(3)]
+    plans.append(stored("plan")["plan_json"].encode())
+    return {
+        "NextWorkResponse": Kind(
+            seeds=tuple(response.SerializeToString() for response in responses),
+            mutate=mutate_message,
+            feed=feed,
+            weight=2.0,
+        ),
+        SIGNED: Kind(
+            seeds=tuple(plans), mutate=mutate_json, feed=partial(_feed_plan, stage, feed), weight=0.1
+        ),
+    }
+
+
+def mutate_json(data: bytes, rng: random.Random) -> bytes:
+    """Canonical JSON of another value, or text that is no JSON."""
+    text = mutate_text(data.decode(), rng)
+    if rng.random() < 0.7:
+        return text.encode(errors="replace")
+    value = json.loads(data)
+    _change_value(value, rng)
+    with suppress(CanonicalizationError):
+        return canonical(value)
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+ODD: tuple[Any, ...] = (None, True, 0, -1, 1.5, 1e308, 2**53, 2**63, "", "x", "\ud800", [], {}, "9" * 5000)
+
+
+def _change_value(value: Any, rng: random.Random) -> None:
+    keys = list(value) if isinstance(value, dict) else list(range(len(value)))
+    if not keys:
+        return
+    key = rng.choice(keys)
+    if isinstance(value[key], dict | list) and rng.random() < 0.8:
+        _change_value(value[key], rng)
+    elif isinstance(value, dict) and rng.random() < 0.2:
+        del value[key]
+    else:
+        value[key] = rng.choice(ODD)
+
+
+async def _feed_work(worker: SiteWorker, lines: Lines, data: bytes) -> None:
+    response = pb.NextWorkResponse.FromString(data)
+    kept(response)
+    lines.bug = lines.code = ""
+    await asyncio.to_thread(worker.work, response)
+    if lines.bug:
+        raise Surprise(lines.bug)
+    if lines.code:
+        raise error(Code(lines.code), "the site declined")
+
+
+async def _feed_plan(stage: Stage, feed: Any, data: bytes) -> None:
+    """A plan that the federation's own key signed: a coordinator may have signed anything."""
+    signed = pb.SignedPlan(plan_json=data, signature=stage.authority.sign(data).signature)
+    query = query_to_proto(a_query(every_ask()["count"]))
+    await feed(pb.NextWorkResponse(plan=signed, query=query).SerializeToString())
+
+
+def _decoded(answer: Any) -> Kind:
+    kind: type[Message] = getattr(pb, answer.name)
+
+    async def feed(data: bytes) -> None:
+        kept(kind.FromString(data))
+
+    return Kind(seeds=(_filled(kind).SerializeToString(),), mutate=mutate_message, feed=feed)
+
+
+def _filled(kind: type[Message], depth: int = 3) -> Message:
+    """A message in which every field holds something."""
+    message = kind()
+    for one in kind.DESCRIPTOR.fields:
+        if one.message_type is not None:
+            inner = getattr(pb, one.message_type.name)
+            if depth and one.is_repeated:
+                getattr(message, one.name).append(_filled(inner, depth - 1))
+            elif depth:
+                getattr(message, one.name).CopyFrom(_filled(inner, depth - 1))
+            continue
+        values = {one.TYPE_STRING: "text", one.TYPE_BYTES: bytes(range(32)), one.TYPE_BOOL: True}
+        value = values.get(one.type, 1)
+        if one.is_repeated:
+            getattr(message, one.name).extend([value, value])
+        else:
+            setattr(message, one.name, value)
+    return message

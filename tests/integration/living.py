@@ -1,0 +1,97 @@
+"""A real site daemon against a real coordinator, both in this process, and what the daemon logs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from eigenveil.identity import Role
+from eigenveil_client.identity_store import StoredIdentity, enrol, load_identity
+from eigenveil_client.site_config import SiteConfig
+from eigenveil_client.site_daemon import SiteDaemon
+from eigenveil_client.site_service import Reader
+from eigenveil_client.site_store import SiteStore
+from eigenveil_client.site_worker import SiteWorker
+from eigenveil_common.files import write_secret
+from tests.server.rig import FEDERATION, Rig
+from tests.site.support import write_records
+
+SITE = "anna"
+DAY = 24 * 3600.0
+COLUMNS = ("c0", "c1", "c2", "c3")
+
+
+class Lines(logging.Handler):
+    """What was logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the line."""
+        self.seen.append(record.getMessage())
+
+    def count(self, name: str) -> int:
+        """How many lines begin so."""
+        return sum(line.startswith(name) for line in self.seen)
+
+
+@asynccontextmanager
+async def listening() -> AsyncIterator[Lines]:
+    """Every line of both ends."""
+    lines, logger = Lines(), logging.getLogger("eigenveil")
+    level = logger.level
+    logger.addHandler(lines)
+    logger.setLevel(logging.INFO)
+    try:
+        yield lines
+    finally:
+        logger.removeHandler(lines)
+        logger.setLevel(level)
+
+
+async def enrolled(
+    rig: Rig, folder: Path, name: str = SITE, role: Role = Role.SITE, **options: bool
+) -> StoredIdentity:
+    """An identity in `folder` that can reach this coordinator."""
+    join = {
+        "token": rig.token(role, name, **options),
+        "role": role.value,
+        "name": name,
+        "federation": FEDERATION,
+        "coordinator": f"127.0.0.1:{rig.ports.port}",
+        "enrol": f"127.0.0.1:{rig.ports.enrol_port}",
+        "ca_pem": rig.ca.decode(),
+    }
+    path = folder.with_suffix(".json")
+    write_secret(path, json.dumps(join).encode())
+    return await asyncio.to_thread(enrol, path, folder)
+
+
+@asynccontextmanager
+async def living(identity: Path) -> AsyncIterator[SiteDaemon]:
+    """The daemon of the site whose identity is in this folder."""
+    folder = identity.with_name(f"{identity.name}-site")
+    folder.mkdir(exist_ok=True)
+    write_records(folder / "records.csv", columns=COLUMNS)
+    config = SiteConfig(
+        name=SITE, records=folder / "records.csv", identity=identity, state=folder / "state.db",
+        minimum_records=5,
+    )  # fmt: skip
+    store = SiteStore(config.state, config.policy.budget)
+    worker = SiteWorker(load_identity(identity), config.policy, store, Reader(config.records))
+    daemon = SiteDaemon(worker, lambda: load_identity(identity))
+    task = asyncio.create_task(daemon.run())
+    try:
+        yield daemon
+        assert not task.done(), "the daemon ended by itself"
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        store.close()

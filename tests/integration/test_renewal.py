@@ -1,0 +1,224 @@
+"""Certificates are renewed at two thirds of their life, on both ends, without a restart [R17]."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from eigenveil.errors import Code, EigenveilError, PeerError
+from eigenveil.identity import Role
+from eigenveil_client import identity_files, renewal
+from eigenveil_client.analyst import Analyst
+from eigenveil_client.identity_store import StoredIdentity, load_identity
+from eigenveil_client.renewal import due, renew
+from eigenveil_client.transport import open_channel
+from eigenveil_common import failpoints
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
+from eigenveil_server.clock import unix_ms
+from tests.integration.living import DAY, enrolled, listening, living
+from tests.server.rig import HOUR, Rig, made, serving, study_toml
+from tests.site.support import until
+
+HELLO = pb.HelloRequest(version_min=1, version_max=1)
+STEPS = [
+    *(("file-replacing", passage) for passage in (1, 2, 3)),  # the pending key, the authorities, the pair
+    *((step, 1) for step in ("identity-keyed", "identity-granted", "identity-replacing", "identity-replaced")),
+]
+
+
+async def hello(stored: StoredIdentity) -> Code | None:
+    """Say Hello with a certificate; how it is refused, if it is."""
+    try:
+        async with await open_channel(stored) as channel:
+            await renewal.greet(rpc.CoordinatorStub(channel), "test")
+    except EigenveilError as problem:
+        return problem.code
+    return None
+
+
+async def renewed(stored: StoredIdentity) -> None:
+    async with await open_channel(stored) as channel:
+        await renew(rpc.CoordinatorStub(channel), stored)
+
+
+def kept(stored: StoredIdentity, folder: Path) -> StoredIdentity:
+    """A copy of an identity's files, to be used when they have been replaced."""
+    folder.mkdir()
+    for file in stored.folder.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+        (folder / file.name).chmod(0o600)
+    return load_identity(folder)
+
+
+def test_a_living_site_renews_again_and_again_and_goes_on_working(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        config = made(tmp_path / "c", certificate_days=6 / DAY, long_poll_seconds=0.3)
+        async with listening() as lines, serving(config) as rig:
+            first = await enrolled(rig, tmp_path / "anna")
+            server = config.files.server.read_bytes()
+            async with living(tmp_path / "anna") as daemon:
+                await until(lambda: lines.count("renewed") >= 2)
+                await until(lambda: daemon.contact.connections >= 3)
+                assert not daemon.contact.lost
+                ada = await rig.client(Role.ANALYST, "ada")
+                digest = await ada.submit(study_toml(sites=("anna",)))
+                assert (await ada.events(digest))[-1].state == pb.STUDY_STATE_RELEASED
+            last = load_identity(tmp_path / "anna")
+            assert last.key_print != first.key_print
+            assert last.pair.file.stat().st_mode & 0o777 == 0o600
+            assert config.files.server.read_bytes() != server
+
+    asyncio.run(scenario())
+
+
+class Past:
+    """The coordinator's clock: some days ago, until it is `over`."""
+
+    def __init__(self, days: int = 4) -> None:
+        self.ms = days * 24 * HOUR
+
+    def __call__(self) -> int:
+        return unix_ms() - self.ms
+
+    def over(self) -> None:
+        self.ms = 0
+
+
+async def half_over(rig: Rig, clock: Past, folder: Path) -> StoredIdentity:
+    """An identity whose certificate is more than half over."""
+    stored = await enrolled(rig, folder)
+    clock.over()
+    return stored
+
+
+def test_a_lost_answer_does_no_harm_and_the_old_certificate_ends_with_the_first_use_of_the_new(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        clock = Past()
+        async with serving(made(tmp_path / "c"), clock=clock) as rig:
+            stored = await half_over(rig, clock, tmp_path / "anna")
+            old = kept(stored, tmp_path / "old")
+            with (
+                mock.patch.object(renewal, "checked", side_effect=PeerError(Code.UNREACHABLE, "lost")),
+                pytest.raises(PeerError, match="lost"),
+            ):
+                await renewed(stored)
+            assert load_identity(stored.folder).key_print == stored.key_print
+            assert await hello(stored) is None
+            await renewed(stored)
+            new = load_identity(stored.folder)
+            assert new.key_print != old.key_print
+            assert await hello(old) is None, "nobody has used the new one yet"
+            assert await hello(new) is None
+            assert await hello(old) is Code.IDENTITY
+
+    asyncio.run(scenario())
+
+
+def test_the_same_request_gets_the_same_certificate_and_one_without_answer_leaves_no_trace(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        clock = Past()
+        async with serving(made(tmp_path / "c"), clock=clock) as rig:
+            stored = await half_over(rig, clock, tmp_path / "anna")
+            keys = [identity_files.pending_key(tmp_path, name) for name in ("one", "two")]
+            async with await open_channel(stored) as channel:
+                stub = rpc.CoordinatorStub(channel)
+                first, again, second = [
+                    (
+                        await stub.Renew(pb.RenewRequest(csr_der=identity_files.request_for(key)))
+                    ).certificate_pem
+                    for key in (keys[0], keys[0], keys[1])
+                ]
+            assert first == again != second
+            rows = rig.daemon.resources.store.reader.rows("SELECT unused FROM certificates ORDER BY unused")
+            assert [row["unused"] for row in rows] == [0, 1]
+
+    asyncio.run(scenario())
+
+
+def test_too_early_and_an_old_key_are_refused(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        clock = Past()
+        async with serving(made(tmp_path / "c"), clock=clock) as rig:
+            stored = await enrolled(rig, tmp_path / "anna")
+            bert = await enrolled(rig, tmp_path / "bert", "bert")
+            with pytest.raises(EigenveilError, match="two thirds") as early:
+                await renewed(stored)
+            assert early.value.code is Code.NOT_READY
+            clock.over()
+            theirs = identity_files.read_pair(bert.folder)[0]
+            with (
+                mock.patch.object(renewal, "pending_key", return_value=theirs),
+                pytest.raises(PeerError, match="certified before"),
+            ):
+                await renewed(stored)
+            rig.daemon.registry.deny(Role.SITE, "anna")
+            with pytest.raises(PeerError, match="deny-list"):
+                await renewed(stored)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("step", "passage"), STEPS)
+def test_a_crash_at_any_step_leaves_an_identity_that_works_and_renews(
+    tmp_path: Path, step: str, passage: int
+) -> None:
+    class Crash(Exception):
+        pass
+
+    passed = [0]
+
+    def crash() -> None:
+        passed[0] += 1
+        if passed[0] == passage:
+            raise Crash
+
+    async def scenario() -> None:
+        clock = Past()
+        async with serving(made(tmp_path / "c"), clock=clock) as rig:
+            stored = await half_over(rig, clock, tmp_path / "anna")
+            failpoints.arm(step, crash)
+            try:
+                await renewed(stored)
+            except Crash:
+                pass
+            finally:
+                failpoints.disarm()
+            survivor = load_identity(stored.folder)
+            assert await hello(survivor) is None
+            if survivor.key_print == stored.key_print:
+                await renewed(survivor)
+                assert not (stored.folder / "pending.pem").exists()
+            assert load_identity(stored.folder).key_print != stored.key_print
+            assert await hello(load_identity(stored.folder)) is None
+            assert passed[0] >= passage
+
+    asyncio.run(scenario())
+
+
+def test_an_analyst_renews_by_the_way_and_a_watch_with_the_old_certificate_goes_on(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        clock = Past(days=5)
+        async with serving(made(tmp_path / "c"), clock=clock) as rig:
+            stored = await enrolled(rig, tmp_path / "ada", "ada", Role.ANALYST)
+            clock.over()
+            await rig.client(Role.SITE, "anna")
+            async with Analyst(stored) as before:
+                with mock.patch("eigenveil_client.analyst.due", return_value=False):
+                    plan, _ = await before.submit(study_toml(sites=("anna",)), "one")
+                assert due(stored)
+                async with Analyst(stored) as renewing:
+                    await renewing.studies()
+                assert load_identity(stored.folder).key_print != stored.key_print
+                async with Analyst(load_identity(stored.folder)) as after:
+                    assert len(await after.studies()) == 1
+                assert [row.plan_digest.hex() for row in await before.studies()] == [plan.digest]
+
+    asyncio.run(scenario())

@@ -1,0 +1,178 @@
+"""A certificate authority is replaced while a site serves, and nobody restarts or enrols again [R19]."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from eigenveil.errors import Code, EigenveilError
+from eigenveil.identity import Role
+from eigenveil_client import site_daemon
+from eigenveil_client.identity_store import load_identity
+from eigenveil_client.transport import open_channel
+from eigenveil_common.config import load
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.config import Config
+from tests.integration.living import DAY, enrolled, listening, living
+from tests.server.process import command
+from tests.server.rig import Rig, made, refusal, serving, study_toml
+from tests.site.support import until
+
+HELLO = pb.HelloRequest(version_min=1, version_max=1)
+EXTENSIONS = "[v3_ca]\nbasicConstraints=critical,CA:TRUE,pathlen:0\nkeyUsage=critical,keyCertSign,cRLSign\n"
+
+
+def ca(rig: Rig, *words: str) -> tuple[int, str]:
+    """`eigenveil-coordinator ca ...` beside the serving process; exit code and what it said."""
+    code, out, err = command("ca", *words, "--config", str(rig.config.files.folder / "coordinator.toml"))
+    return code, out + err
+
+
+def shown(rig: Rig) -> dict[str, list[object]]:
+    return json.loads(ca(rig, "show", "--json")[1])  # type: ignore[no-any-return]
+
+
+async def a_study_works(rig: Rig, submission: str) -> None:
+    ada = await rig.client(Role.ANALYST, "ada")
+    digest = await ada.submit(study_toml(sites=("anna",), epsilon=0.3), submission)
+    assert (await ada.events(digest))[-1].state == pb.STUDY_STATE_RELEASED
+    rig.daemon.registry.deny(Role.ANALYST, "ada")
+    rig.token(Role.ANALYST, "ada", lift_denial=True)
+
+
+async def rollover(rig: Rig, bring: list[tuple[str, ...]], folder: Path) -> None:
+    """From one authority to the next, with a site at work; `bring` makes the next one trusted."""
+    identity = folder / "anna"
+    await enrolled(rig, identity)
+    old = rig.ca
+    async with living(identity) as daemon:
+        await until(lambda: not shown(rig)["unheard"])
+        for words in bring:
+            code, said = ca(rig, *words)
+            assert code == 0, said
+        assert len(shown(rig)["authorities"]) == 2
+        assert "ca rotate, ca csr" not in ca(rig, "rotate")[1], "one change at a time"
+        await until(lambda: not shown(rig)["unheard"])
+        assert ca(rig, "switch")[0] == 0
+        await until(lambda: not shown(rig)["behind"])
+        assert ca(rig, "retire")[0] == 0
+        await until(lambda: not shown(rig)["unheard"])
+        assert rig.ca not in old
+        assert load_identity(identity).ca_pem == rig.ca != old
+        await a_study_works(rig, "after")
+        assert not daemon.contact.lost
+    assert rig.config.files.ca_key.read_bytes().count(b"BEGIN PRIVATE KEY") == 1
+    newcomer = await enrolled(rig, folder / "bert", "bert")
+    async with await open_channel(newcomer):
+        pass
+
+
+@pytest.mark.slow
+def test_a_whole_rollover_with_a_site_that_never_restarts(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        config = made(tmp_path / "c", certificate_days=8 / DAY, long_poll_seconds=0.2)
+        async with serving(config) as rig:
+            await rollover(rig, [("rotate",)], tmp_path)
+
+    with mock.patch.object(site_daemon, "SESSION_SECONDS", 0.5):
+        asyncio.run(scenario())
+
+
+def openssl(*words: str | Path) -> None:
+    subprocess.run(["openssl", *map(str, words)], check=True, capture_output=True)
+
+
+def sign_elsewhere(csr: Path, folder: Path) -> Path:
+    """What a hospital's offline root makes of a request."""
+    root, key, signed = folder / "root.pem", folder / "root.key", folder / "issuing.pem"
+    extensions = folder / "extensions"
+    extensions.write_text(EXTENSIONS)
+    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-384", "-nodes")
+    openssl("req", "-x509", *curve, "-keyout", key, "-out", root, "-subj", "/CN=Hospital Root", "-days", "99")
+    chain = ("-CA", root, "-CAkey", key, "-CAcreateserial", "-extfile", extensions, "-extensions", "v3_ca")
+    openssl("x509", "-req", "-in", csr, *chain, "-days", "90", "-sha384", "-out", signed)
+    return signed
+
+
+@pytest.mark.slow
+def test_an_authority_signed_by_an_offline_root_takes_over(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        config = made(tmp_path / "c", certificate_days=8 / DAY, long_poll_seconds=0.2)
+        async with serving(config) as rig:
+            csr = tmp_path / "ca.csr"
+            assert ca(rig, "csr", "--out", str(csr))[0] == 0
+            signed = await asyncio.to_thread(sign_elsewhere, csr, tmp_path)
+            await rollover(rig, [("import", "--cert", str(signed))], tmp_path)
+            (only,) = shown(rig)["authorities"]
+            assert "Hospital Root" in str(only)
+
+    with mock.patch.object(site_daemon, "SESSION_SECONDS", 0.5):
+        asyncio.run(scenario())
+
+
+def test_a_switch_waits_for_everybody_and_a_retirement_too(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            assert ca(rig, "switch")[0] == ca(rig, "retire")[0] == 9
+            bert = await rig.client(Role.SITE, "bert")
+            old = rig.ca
+            assert ca(rig, "rotate")[0] == 0
+            assert "site/bert" in ca(rig, "switch")[1]
+            async with asyncio.timeout(60):
+                while (await bert.stub.Hello(HELLO)).ca_pem == old:
+                    await asyncio.sleep(0.05)
+            assert (await bert.stub.Hello(HELLO)).ca_pem == rig.ca, "who greets is told"
+            assert ca(rig, "switch", "--anyway")[0] == 0
+            assert "site/bert" in ca(rig, "retire")[1]
+            await bert.stub.Hello(HELLO)
+            assert ca(rig, "retire", "--anyway")[0] == 0
+            assert (await refusal(bert.stub.Hello(HELLO))).code is Code.IDENTITY
+
+    asyncio.run(scenario())
+
+
+def test_what_is_no_authority_is_not_imported(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            stored = await enrolled(rig, tmp_path / "anna")
+            wrong = {"a leaf": stored.pair.file, "the one there is": rig.config.files.ca}
+            foreign = made(tmp_path / "d").files.ca
+            for path, word in ((wrong["a leaf"], "not an authority"), (foreign, "does not hold the key")):
+                code, said = ca(rig, "import", "--cert", str(path))
+                assert (code, word in said) == (4, True), said
+            code, said = ca(rig, "import", "--cert", str(wrong["the one there is"]))
+            assert (code, "trusted already" in said) == (9, True)
+
+    asyncio.run(scenario())
+
+
+def test_a_damaged_authority_stops_a_start_and_not_a_serving_process(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        config = made(tmp_path / "c")
+        async with listening() as lines, serving(config) as rig:
+            anna = await rig.client(Role.SITE, "anna")
+            good = config.files.ca.read_bytes()
+            config.files.ca.write_bytes(b"rubbish")
+            await until(lambda: lines.count("authorities-unusable"))
+            await anna.stub.Hello(HELLO)
+            config.files.ca.write_bytes(good)
+            await until(lambda: lines.count("authorities-changed"))
+        config.files.ca.write_bytes(b"rubbish")
+        with pytest.raises(EigenveilError, match="no certificate"):
+            async with serving(config):
+                pass
+
+    asyncio.run(scenario())
+
+
+def test_a_life_of_more_than_a_week_is_refused(tmp_path: Path) -> None:
+    made(tmp_path / "c")
+    path = tmp_path / "c" / "coordinator.toml"
+    path.write_text(path.read_text() + "certificate_days = 8.0\n")
+    with pytest.raises(EigenveilError, match="at most 7"):
+        load(path, Config)

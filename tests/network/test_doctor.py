@@ -1,0 +1,278 @@
+"""`doctor` on all three sides: each fault planted is found and named, and nothing secret is printed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
+
+import pytest
+
+from eigenveil_client import cli, site_cli
+from eigenveil_client.demo_federation import free_ports
+from eigenveil_client.doctor_site import site_checks
+from eigenveil_common import doctor
+from eigenveil_common.config import load
+from eigenveil_common.doctor import Check, Level
+from eigenveil_common.files import write_secret
+from eigenveil_server import cli as coordinator_cli
+from eigenveil_server.config import Config
+from eigenveil_server.daemon import Daemon
+from eigenveil_server.doctor import coordinator_checks
+from eigenveil_server.setup import Layout, create
+from tests.network.forwarders import ConnectProxy, Inspection
+from tests.site.support import FEDERATION, Coordinator, Stage, a_stage, store_identity
+
+ORDER = (
+    "configuration", "disk", "permissions", "ledger", "records", "identity", "certificate", "proxy", "dns",
+    "port", "tls", "coordinator", "clock",
+)  # fmt: skip
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    tmp_path.chmod(0o700)
+    return a_stage(tmp_path)
+
+
+def configured(stage: Stage, *lines: str) -> Path:
+    """A site.toml of the stage's files."""
+    path = stage.folder / "site.toml"
+    keys = ['name = "hospital-a"', 'records = "records.csv"', 'identity = "identity"', 'state = "state.db"']
+    path.write_text("\n".join([*keys, *lines]))
+    return path
+
+
+async def diagnosed(stage: Stage, *lines: str, coordinator: Coordinator | None = None) -> dict[str, Check]:
+    """Every check while a coordinator serves."""
+    async with stage.serving(coordinator or Coordinator()):
+        (stage.config.identity).chmod(0o700)
+        return by_name(await asyncio.to_thread(site_checks, configured(stage, *lines)))
+
+
+def by_name(checks: Sequence[Check]) -> dict[str, Check]:
+    """No check is listed twice."""
+    assert len({check.about for check in checks}) == len(checks)
+    return {check.about: check for check in checks}
+
+
+def found(checks: dict[str, Check], about: str, level: Level, *words: str) -> None:
+    """One check's level and words."""
+    check = checks[about]
+    assert check.level is level, check.line()
+    assert all(word in check.line() for word in words), check.line()
+
+
+def test_a_site_where_all_is_well(stage: Stage) -> None:
+    stage.store().close()
+    checks = asyncio.run(diagnosed(stage))
+    assert tuple(checks) == ORDER
+    assert [check.line() for check in checks.values() if check.level is not Level.OK] == []
+
+
+def test_a_site_that_is_half_set_up(stage: Stage) -> None:
+    for path in stage.config.identity.iterdir():
+        path.unlink()
+    checks = by_name(site_checks(configured(stage)))
+    found(checks, "identity", Level.WARN, "holds none yet", "join file")
+    found(checks, "ledger", Level.WARN, "not there yet")
+    found(checks, "network", Level.WARN, "not tried")
+    assert not stage.config.state.exists()  # it writes nothing
+    (only,) = site_checks(stage.folder / "nothing.toml")
+    assert (only.about, only.level) == ("configuration", Level.FAIL)
+    checks = by_name(site_checks(configured(stage, "colour = 1")))
+    found(checks, "configuration", Level.FAIL, "unknown key colour")
+
+
+def test_an_offline_site_is_told_where_it_ends(stage: Stage) -> None:
+    checks = by_name(site_checks(configured(stage)))
+    found(checks, "port", Level.FAIL, "no coordinator answers at 127.0.0.1:1")
+    assert "tls" not in checks
+    store_identity(stage.authority, stage.config.identity, "no-such-host.invalid:7443")
+    checks = by_name(site_checks(configured(stage)))
+    found(checks, "dns", Level.FAIL, "no-such-host.invalid has no address here")
+    assert "port" not in checks
+
+
+def test_files_that_others_can_read_or_write(stage: Stage) -> None:
+    (stage.config.identity / "key.pem").chmod(0o644)
+    found(by_name(site_checks(configured(stage))), "permissions", Level.FAIL, "key.pem", "chmod 600")
+    (stage.config.identity / "key.pem").chmod(0o600)
+    stage.config.identity.chmod(0o770)
+    found(by_name(site_checks(configured(stage))), "permissions", Level.FAIL, "chmod go-w")
+
+
+def test_a_ledger_that_was_edited(stage: Stage) -> None:
+    store = stage.store()
+    store.ledger.reserve("ab" * 32, store.ledger.ledger.budget)
+    store.close()
+    with closing(sqlite3.connect(stage.config.state)) as connection, connection:
+        connection.execute("DROP TRIGGER ledger_is_append_only_update")
+        connection.execute("UPDATE ledger SET micro_rho = 1")
+    found(by_name(site_checks(configured(stage))), "ledger", Level.FAIL, "ledger")
+
+
+def test_records_that_are_gone(stage: Stage) -> None:
+    stage.config.records.unlink()
+    found(by_name(site_checks(configured(stage))), "records", Level.FAIL, "records.csv")
+
+
+def test_a_certificate_that_ends_soon_or_has_ended(stage: Stage) -> None:
+    async def scenario(life: float) -> dict[str, Check]:
+        async with stage.serving(Coordinator()) as port:
+            store_identity(stage.authority, stage.config.identity, f"127.0.0.1:{port}", life=life)
+            return by_name(await asyncio.to_thread(site_checks, configured(stage)))
+
+    found(asyncio.run(scenario(1.0)), "certificate", Level.WARN, "days left", "renewed")
+    ended = asyncio.run(scenario(-1.0))
+    found(ended, "identity", Level.FAIL, "ended on")
+    found(ended, "tls", Level.OK, "nobody is in between")  # the way is shown all the same
+    assert "coordinator" not in ended
+
+
+def test_another_site_s_identity(stage: Stage) -> None:
+    store_identity(
+        stage.authority, stage.config.identity, "127.0.0.1:1", uri=f"eigenveil://{FEDERATION}/site/other"
+    )
+    found(by_name(site_checks(configured(stage))), "identity", Level.FAIL, "site.toml names the site")
+
+
+@pytest.mark.parametrize(("lag", "level"), [(20_000, Level.WARN), (-90_000, Level.FAIL)])
+def test_a_clock_that_differs(stage: Stage, lag: int, level: Level) -> None:
+    checks = asyncio.run(diagnosed(stage, coordinator=Coordinator(clock_lag_ms=lag)))
+    found(checks, "clock", level, f"{'+20' if lag > 0 else '-90'}.", "time server")
+
+
+def test_a_coordinator_that_speaks_another_version(stage: Stage) -> None:
+    checks = asyncio.run(diagnosed(stage, coordinator=Coordinator(version=9)))
+    found(checks, "coordinator", Level.FAIL, "version 9", "update the older")
+
+
+def test_inspection_is_named(stage: Stage) -> None:
+    async def scenario() -> dict[str, Check]:
+        async with Inspection(folder=stage.folder).listening() as port:
+            store_identity(stage.authority, stage.config.identity, f"127.0.0.1:{port}")
+            return by_name(await asyncio.to_thread(site_checks, configured(stage)))
+
+    checks = asyncio.run(scenario())
+    found(checks, "port", Level.OK)
+    found(checks, "tls", Level.FAIL, "TLS inspection, issuer CN=Hospital TLS Inspection", "ask IT to exempt")
+
+
+def test_the_proxy_is_gone_through_and_its_credentials_stay_secret(stage: Stage) -> None:
+    write_secret(stage.folder / "proxy.credentials", b"site-a:hunter2")
+
+    async def scenario(user: str) -> dict[str, Check]:
+        async with ConnectProxy(user=user).listening() as port:
+            lines = (f'proxy = "http://127.0.0.1:{port}"', 'proxy_credentials = "proxy.credentials"')
+            return await diagnosed(stage, *lines)
+
+    good, bad = asyncio.run(scenario("site-a:hunter2")), asyncio.run(scenario("site-a:other"))
+    found(good, "proxy", Level.OK, "with a user name")
+    found(good, "coordinator", Level.OK)
+    found(bad, "port", Level.FAIL, "407 Proxy Authentication Required", "check user and password")
+    assert "hunter2" not in "".join(check.line() for check in (*good.values(), *bad.values()))
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    for free, level in ((2**40, Level.OK), (2**29, Level.WARN), (2**20, Level.FAIL)):
+        usage = SimpleNamespace(free=free)
+        with mock.patch("shutil.disk_usage", return_value=usage):
+            assert doctor.disk(tmp_path / "not" / "yet").level is level
+
+
+def federation(folder: Path) -> Path:
+    """A coordinator's coordinator.toml, with ports that nobody uses."""
+    port, enrol_port = free_ports()
+    return create(
+        Layout(
+            folder=folder, federation=FEDERATION, host="127.0.0.1", listen="", port=port,
+            enrol_port=enrol_port, budget_epsilon=10.0, budget_delta=1e-6,
+        )
+    )  # fmt: skip
+
+
+def test_a_coordinator_that_serves_and_one_that_does_not(tmp_path: Path) -> None:
+    config = federation(tmp_path / "c")
+
+    async def scenario() -> dict[str, Check]:
+        daemon = Daemon(load(config, Config))
+        await daemon.start()
+        try:
+            return by_name(await asyncio.to_thread(coordinator_checks, config))
+        finally:
+            await daemon.stop()
+
+    serving, idle = asyncio.run(scenario()), by_name(coordinator_checks(config))
+    assert [check.line() for check in serving.values() if check.level is not Level.OK] == []
+    found(serving, "database", Level.OK, "WAL", "FULL")
+    found(serving, "port", Level.OK, "TLS 1.3", "days left")
+    found(idle, "port", Level.WARN, "nobody answers", "serve")
+    found(idle, "ledger", Level.OK, "replays")
+
+
+def test_a_coordinator_s_faults(tmp_path: Path) -> None:
+    config = federation(tmp_path / "c")
+    (tmp_path / "c" / "ca.key").chmod(0o644)
+    checks = by_name(coordinator_checks(config))
+    found(checks, "permissions", Level.FAIL, "ca.key", "chmod 600")
+    found(checks, "keys", Level.FAIL, "ca.key")
+    (tmp_path / "c" / "ca.key").chmod(0o600)
+    (tmp_path / "c" / "ca.pem").write_text("nonsense")
+    assert by_name(coordinator_checks(config))["authority"].level is Level.FAIL
+    (tmp_path / "c" / "state.db").unlink()
+    found(by_name(coordinator_checks(config)), "database", Level.FAIL, "eigenveil-coordinator init")
+    (only,) = coordinator_checks(tmp_path / "none.toml")
+    assert only.level is Level.FAIL
+
+
+@pytest.mark.parametrize(
+    ("main", "words"),
+    [
+        (site_cli.main, ["eigenveil-site", "doctor", "--config", "site.toml"]),
+        (coordinator_cli.main, ["eigenveil-coordinator", "doctor", "--config", "coordinator.toml"]),
+    ],
+)
+def test_the_commands_exit_with_1_and_speak_json(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    main: object,
+    words: list[str],
+) -> None:
+    assert callable(main)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [*words, "--json"])
+    assert main() == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["ok"] is False
+    assert [set(check) for check in told["checks"]] == [{"check", "level", "text", "todo"}]
+    monkeypatch.setattr(sys, "argv", words)
+    assert main() == 1
+    assert capsys.readouterr().out.startswith("fail  configuration")
+
+
+def test_an_analyst_s_doctor(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def scenario() -> int:
+        async with stage.serving(Coordinator()):
+            stage.config.identity.chmod(0o700)
+            words = ["eigenveil", "doctor", "--profile", str(stage.config.identity)]
+            monkeypatch.setattr(sys, "argv", words)
+            return await asyncio.to_thread(cli.main)
+
+    assert asyncio.run(scenario()) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[1] for line in lines] == [*ORDER[2:3], *ORDER[5:]]
+    (stage.config.identity / "profile.toml").write_text('proxy = "socks5://x"')
+    words = ["eigenveil", "doctor", "--profile", str(stage.config.identity)]
+    monkeypatch.setattr(sys, "argv", words)
+    assert cli.main() == 1
+    assert "fail  proxy" in capsys.readouterr().out

@@ -1,0 +1,134 @@
+"""Log lines: text or JSON, from a closed list of fields, and of an exception never its text."""
+
+from __future__ import annotations
+
+import ast
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eigenveil.errors import Code
+from eigenveil_common import log
+from tests.support import refused
+
+ROOT = Path(__file__).parents[2]
+SECRET = "MRN-0451"
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    before = (list(log.logger.handlers), log.logger.level)
+    yield
+    log.logger.handlers[:], level = before
+    log.logger.setLevel(level)
+
+
+def say() -> None:
+    """Three lines: an event, an alarm, a defect."""
+    log.event("round-open", study="ab" * 32, round=3, kind="gram")
+    log.alarm("different-second-answer", site="hospital-a", why='two words "quoted"\n')
+    try:
+        raise ValueError(f"could not read {SECRET}")
+    except ValueError as problem:
+        log.logger.error("defect in %s", "Contribute", exc_info=problem)
+
+
+def test_text_lines(capsys: pytest.CaptureFixture[str], handlers: None) -> None:
+    log.to_stderr()
+    say()
+    first, second, third = capsys.readouterr().err.splitlines()
+    stamp = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
+    assert re.fullmatch(rf"{stamp} INFO round-open study={'ab' * 6} round=3 kind=gram", first)
+    assert second.endswith("ERROR different-second-answer site=hospital-a why='two words \"quoted\"\\n'")
+    assert re.search(r"ERROR defect in Contribute type='ValueError' at='test_log.py:\d+'$", third)
+    assert SECRET not in third
+
+
+def test_json_lines(capsys: pytest.CaptureFixture[str], handlers: None) -> None:
+    log.to_stderr(log.JSON)
+    say()
+    first, second, third = map(json.loads, capsys.readouterr().err.splitlines())
+    assert first | {"time": ""} == {
+        "time": "", "level": "info", "event": "round-open", "study": "ab" * 6, "round": 3, "kind": "gram",
+    }  # fmt: skip
+    assert second["why"] == 'two words "quoted"\n'
+    assert (third["event"], third["detail"], third["type"]) == (
+        "message",
+        "defect in Contribute",
+        "ValueError",
+    )
+    assert SECRET not in str(third)
+
+
+def test_a_field_that_is_not_listed_is_a_defect() -> None:
+    with pytest.raises(TypeError, match=r"\['records'\] are not in"):
+        log.event("loaded", records=569)
+
+
+def test_an_unknown_format_is_refused() -> None:
+    with refused(Code.BAD_CONFIG, "log_format"):
+        log.check_format("xml")
+
+
+def test_every_line_in_the_code_uses_listed_fields_only() -> None:
+    """So that the TypeError above can never happen in a daemon."""
+    found = [call for folder in ("client", "server", "common") for call in _calls(ROOT / folder)]
+    assert len(found) > 25
+    assert {field for _, fields in found for field in fields} <= log.FIELDS | {"level"}
+
+
+def test_the_reader_of_the_code_finds_a_field_that_is_not_listed(tmp_path: Path) -> None:
+    (tmp_path / "module.py").write_text('log.event("x", study=1, patients=2)\n')
+    assert list(_calls(tmp_path)) == [("module.py", ["study", "patients"])]
+
+
+def _calls(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call):
+                continue
+            function = node.func
+            name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+            if (
+                name in ("event", "alarm", "_say", "_warn")
+                and node.args
+                and isinstance(node.args[0], ast.Constant | ast.JoinedStr)
+            ):
+                yield path.name, [word.arg for word in node.keywords if word.arg]
+
+
+def test_the_level_of_an_event_is_kept(caplog: pytest.LogCaptureFixture) -> None:
+    log.event("refused", logging.WARNING, method="Hello", code="identity")
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", "refused method=Hello code=identity")
+    ]
+
+
+def test_a_stranger_s_handshake_leaves_no_line_between_ours(tmp_path: Path) -> None:
+    """In a process of its own: gRPC reads its verbosity once."""
+    program = """
+import eigenveil_server, asyncio, socket, sys
+from tests.server.rig import made, serving
+from pathlib import Path
+
+async def main():
+    async with serving(made(Path(sys.argv[1]))) as rig:
+        with socket.create_connection(("127.0.0.1", rig.ports.port)) as stranger:
+            stranger.sendall(b"GET / HTTP/1.1\\r\\n\\r\\n")
+            await asyncio.to_thread(stranger.recv, 1)
+
+asyncio.run(main())
+"""
+    line = [sys.executable, "-c", program, str(tmp_path / "c")]
+    environment = {key: value for key, value in os.environ.items() if key != "GRPC_VERBOSITY"}
+    roots = ["", "core", "common", "server", "client", "proto"]
+    environment["PYTHONPATH"] = os.pathsep.join(str(ROOT / root) for root in roots)
+    done = subprocess.run(line, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    assert done.stderr == ""

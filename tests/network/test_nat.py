@@ -1,0 +1,85 @@
+"""A long poll through a NAT that forgets a connection after a while without a byte.
+
+The settings are those of the product, divided by 20 so that a test can wait for them. Promised: a mapping
+that lives longer than the time between two pings is kept alive by them; one that was forgotten
+nevertheless is noticed when the poll's own time is over, and the site dials again. (gRPC's ping timeout
+is left at a minute on purpose: on a slow line an answer to a ping waits behind a megabyte of data.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from eigenveil_client import site_daemon, tls
+from eigenveil_client.site_daemon import LONGEST_POLL_SECONDS, POLL_SLACK_SECONDS
+from eigenveil_common import rpc
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.network.forwarders import Middle
+from tests.site.support import Coordinator, Stage, a_stage, store_identity, until
+
+KEEPALIVE = "grpc.keepalive_time_ms"
+COMMON_NAT_SECONDS = 60.0  # many firewalls forget an idle TCP connection no sooner
+FASTER = 20
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return a_stage(tmp_path)
+
+
+def options(**changes: int) -> tuple[tuple[str, int | str], ...]:
+    """The client's options, faster."""
+    held = dict(tls.CLIENT_OPTIONS)
+    return tuple((held | {KEEPALIVE: int(held[KEEPALIVE]) // FASTER} | changes).items())
+
+
+def test_the_settings_outlive_a_common_nat() -> None:
+    held, served = dict(tls.CLIENT_OPTIONS), dict(rpc.SERVER_OPTIONS)
+    assert 2 * int(held[KEEPALIVE]) <= 1000 * COMMON_NAT_SECONDS  # two pings, so that one may be lost
+    assert (
+        int(held["grpc.http2.max_pings_without_data"]) == 0
+    )  # a long poll sends nothing for its whole length
+    assert int(served["grpc.http2.min_ping_interval_without_data_ms"]) < int(held[KEEPALIVE])
+    assert LONGEST_POLL_SECONDS + POLL_SLACK_SECONDS > rpc.LONG_POLL_SECONDS
+
+
+async def idle_then_work(stage: Stage, middle: Middle, seconds: float) -> int:
+    """A site polls through `middle`, idles, and then gets work; how often it had dialled by then."""
+    coordinator = Coordinator()
+    async with stage.serving(coordinator) as port:
+        middle.target = port
+        async with middle.listening() as where:
+            store_identity(stage.authority, stage.config.identity, f"127.0.0.1:{where}")
+            async with stage.daemon():
+                await until(lambda: coordinator.asked)
+                await asyncio.sleep(seconds)
+                dialled, before = middle.seen, len(coordinator.asked)
+                end = pb.StudyEnd(plan_digest=b"\7" * 32, state=pb.STUDY_STATE_CANCELLED)
+                coordinator.work.append(pb.NextWorkResponse(ended=[end]))
+                await until(lambda: len(coordinator.asked) > before)
+    return dialled
+
+
+def test_pings_keep_a_mapping_alive(stage: Stage) -> None:
+    middle = Middle(idle=COMMON_NAT_SECONDS / FASTER)
+    with mock.patch.object(tls, "CLIENT_OPTIONS", options()):
+        dialled = asyncio.run(idle_then_work(stage, middle, 4.5))
+    assert (dialled, middle.forgotten) == (2, 0)  # the handshake that checks, and the channel
+
+
+def test_without_pings_the_same_nat_forgets(stage: Stage) -> None:
+    """Else the test above would show nothing. The poll that never ends is noticed and asked anew."""
+    middle = Middle(idle=COMMON_NAT_SECONDS / FASTER)
+    never = options(**{KEEPALIVE: 2**31 - 1})
+    with (
+        mock.patch.object(tls, "CLIENT_OPTIONS", never),
+        mock.patch.object(site_daemon, "LONGEST_POLL_SECONDS", LONGEST_POLL_SECONDS / FASTER),
+        mock.patch.object(site_daemon, "POLL_SLACK_SECONDS", POLL_SLACK_SECONDS / FASTER),
+    ):
+        dialled = asyncio.run(idle_then_work(stage, middle, 6.0))
+    assert middle.forgotten > 0
+    assert dialled > 2

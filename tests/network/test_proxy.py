@@ -1,0 +1,202 @@
+"""A real daemon behind a plain CONNECT proxy; what is configured, and what it says when it is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import tomllib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from eigenveil.errors import Code
+from eigenveil_client.analyst_cli import Settings, load_profile
+from eigenveil_client.identity_store import load_identity
+from eigenveil_client.proxy import DIRECT, ProxyRule, connect
+from eigenveil_client.site_daemon import SiteDaemon
+from eigenveil_client.transport import call, open_channel
+from eigenveil_common import config
+from eigenveil_common.files import write_secret
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
+from tests.network.forwarders import ConnectProxy
+from tests.site.support import FEDERATION, SITE, Coordinator, Stage, a_stage, store_identity, until
+from tests.support import refused
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return a_stage(tmp_path)
+
+
+@asynccontextmanager
+async def at_work(stage: Stage, rule: ProxyRule) -> AsyncIterator[None]:
+    """The site's daemon, dialling as `rule` says."""
+    store = stage.store()
+    identity = stage.config.identity
+    daemon = SiteDaemon(stage.worker(store), lambda: replace(load_identity(identity), proxy=rule))
+    task = asyncio.create_task(daemon.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        store.close()
+
+
+async def hello(stage: Stage, rule: ProxyRule) -> pb.HelloResponse:
+    """One call by way of `rule`."""
+    async with await open_channel(replace(load_identity(stage.config.identity), proxy=rule)) as channel:
+        asked = pb.HelloRequest(version_min=1, version_max=1)
+        return await call(rpc.CoordinatorStub(channel).Hello, asked, attempts=1)
+
+
+def by_name(stage: Stage, port: int) -> None:
+    """Dial localhost: a name of the coordinator's certificate, which the proxy has no part in."""
+    uri = f"eigenveil://{FEDERATION}/site/{SITE}"
+    store_identity(stage.authority, stage.config.identity, f"localhost:{port}", uri=uri)
+
+
+@pytest.mark.parametrize("user", ["", "site-a:s3:cret %41"])
+def test_every_byte_of_a_daemon_goes_through_the_proxy(stage: Stage, user: str) -> None:
+    credentials = stage.folder / "proxy.credentials"
+    write_secret(credentials, f"{user}\n".encode())
+
+    async def scenario() -> tuple[Coordinator, ConnectProxy, int]:
+        coordinator, proxy = Coordinator(), ConnectProxy(user=user)
+        async with stage.serving(coordinator) as port, proxy.listening(host="127.0.0.2") as proxy_port:
+            by_name(stage, port)
+            url = f"http://127.0.0.2:{proxy_port}"
+            rule = ProxyRule(url=url, credentials=credentials if user else None)
+            async with at_work(stage, rule):
+                await until(lambda: coordinator.asked)
+        return coordinator, proxy, port
+
+    coordinator, proxy, port = asyncio.run(scenario())
+    assert coordinator.hellos == 1
+    assert proxy.seen >= 2  # the handshake that checks, and the channel
+    assert all(
+        request.startswith(f"CONNECT localhost:{port} HTTP/1.1\r\n".encode()) for request in proxy.requests
+    )
+    assert all((b"Proxy-Authorization" in request) == bool(user) for request in proxy.requests)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", ["407 Proxy Auth", "proxy_credentials"]),
+        (
+            b"HTTP/1.1 403 Forbidden by \x1b[31mpolicy\r\n\r\n",
+            ["403 Forbidden by ?[31mpolicy", "allow CONNECT"],
+        ),
+        (b"HTTP/1.0 503 Service Unavailable\r\n\r\n", ["503", "cannot reach the coordinator"]),
+        (b"HTTP/1.1 200 OK", ["broke off"]),
+        (b"x" * 40_000 + b"\r\n\r\n", ["broke off"]),
+        (b"SSH-2.0-dropbear\r\n\r\n", ["SSH-2.0-dropbear"]),
+    ],
+)
+def test_a_refusal_names_the_proxy_and_its_status_line(stage: Stage, answer: bytes, words: list[str]) -> None:
+    async def scenario() -> None:
+        proxy = ConnectProxy(answer=answer)
+        async with proxy.listening() as port:
+            with refused(Code.UNREACHABLE, f"the proxy 127.0.0.1:{port}", "127.0.0.1:1", *words):
+                await hello(stage, ProxyRule(url=f"http://127.0.0.1:{port}"))
+
+    asyncio.run(scenario())
+
+
+def test_a_proxy_that_is_not_there_is_named(stage: Stage) -> None:
+    with refused(Code.UNREACHABLE, "the proxy 127.0.0.1:1 cannot be reached"):
+        asyncio.run(hello(stage, ProxyRule(url="http://127.0.0.1:1")))
+
+
+def test_the_environment_is_obeyed_only_when_it_is_asked_for(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def seen(rule: ProxyRule | None, no_proxy: str) -> int:
+        proxy = ConnectProxy()
+        async with stage.serving(Coordinator()), proxy.listening() as port:
+            for name in ("https_proxy", "http_proxy", "grpc_proxy"):
+                monkeypatch.setenv(name, f"http://127.0.0.1:{port}")
+            for name in ("no_proxy", "no_grpc_proxy"):
+                monkeypatch.setenv(name, no_proxy)
+            await hello(stage, rule or ProxyRule(url=f"http://127.0.0.1:{port}"))
+        return proxy.seen
+
+    environment, configured = ProxyRule(url="environment"), None
+    assert asyncio.run(seen(DIRECT, "")) == 0
+    assert asyncio.run(seen(environment, "")) == 2
+    assert asyncio.run(seen(environment, "127.0.0.1")) == 0
+    assert asyncio.run(seen(configured, "127.0.0.1")) == 2  # a configured proxy is not overruled
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://proxy:1",
+        "proxy:3128",
+        "http://",
+        "http://h:0",
+        "http://h:99999",
+        "http://h/path",
+        "socks5://h",
+    ],
+)
+def test_a_url_that_is_no_plain_proxy_is_refused(url: str) -> None:
+    with refused(Code.BAD_CONFIG, "http://host:port"):
+        ProxyRule(url=url)
+
+
+def test_credentials_live_in_a_private_file_and_in_no_message(tmp_path: Path) -> None:
+    with refused(Code.BAD_CONFIG, "proxy_credentials"):
+        ProxyRule(url="http://joe:hunter2@proxy:3128")
+    path = tmp_path / "credentials"
+    write_secret(path, b"joe:hunter2\n")
+    rule = ProxyRule(url="http://proxy:3128", credentials=path)
+    proxy = rule.towards("c:1")
+    assert proxy is not None
+    assert proxy.authorization == "Basic am9lOmh1bnRlcjI="
+    assert "am9l" not in repr(proxy)
+    path.chmod(0o640)
+    with refused(Code.BAD_CONFIG, "chmod 600"):
+        rule.towards("c:1")
+    for bad in (b"joe", b"joe:a\r\nEvil: 1", "jö:x".encode()):
+        write_secret(path, bad)
+        with refused(Code.BAD_CONFIG, "one line of ASCII"):
+            rule.towards("c:1")
+    with refused(Code.BAD_CONFIG, "set both or none"):
+        ProxyRule(credentials=path)
+
+
+def test_an_address_of_ipv6_is_written_in_brackets() -> None:
+    proxy = ProxyRule(url="http://[::1]:3128").towards("[::2]:7443")
+    assert proxy is not None
+    assert (proxy.host, proxy.address) == ("::1", "[::1]:3128")
+    assert dict(proxy.options("[::2]:7443"))["grpc.ssl_target_name_override"] == "::2"
+
+
+def test_a_direct_connection_names_the_coordinator() -> None:
+    with refused(Code.UNREACHABLE, "no coordinator answers at 127.0.0.1:1"):
+        asyncio.run(connect("127.0.0.1:1", None))
+
+
+def test_the_example_profile_shows_every_key() -> None:
+    example = Path(__file__).parents[2] / "deploy" / "config" / "profile.example.toml"
+    loaded = config.load(example, Settings)
+    assert set(tomllib.loads(example.read_text())) == {field.name for field in fields(Settings)}
+    assert loaded == Settings(
+        proxy="http://proxy.hospital.example:3128", proxy_credentials=example.with_name("proxy.credentials")
+    )
+
+
+def test_an_analyst_s_profile_names_its_proxy(stage: Stage) -> None:
+    folder = stage.config.identity
+    assert load_profile(folder).proxy == DIRECT
+    (folder / "profile.toml").write_text('proxy = "http://proxy:3128"\n')
+    assert load_profile(folder).proxy == ProxyRule(url="http://proxy:3128")
+    (folder / "profile.toml").write_text('color = "red"\n')
+    with refused(Code.BAD_CONFIG, "unknown key color"):
+        load_profile(folder)

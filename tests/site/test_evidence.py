@@ -1,0 +1,151 @@
+"""What left can be shown, computed again and verified; a byte, a row or an end that is gone is found."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+
+from eigenveil.aggregate import Contribution
+from eigenveil.ledger import GENESIS
+from eigenveil.rehearsal import rehearse
+from eigenveil_client.layouts import labels
+from eigenveil_client.sbom import sbom
+from eigenveil_client.site_store import SiteStore
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.site.command_line import site, written
+from tests.site.support import Coordinator, Stage, a_plan, until, work, write_records
+from tests.support import every_ask
+
+PLAN = a_plan()
+QUERIES = rehearse(PLAN)
+
+
+@pytest.fixture
+def answered(stage: Stage) -> Path:
+    """A site that has answered a study; its site.toml. The last answer left twice."""
+    store = stage.store()
+    worker = stage.worker(store)
+    for query in (*QUERIES, QUERIES[-1]):
+        assert isinstance(worker.work(work(query, stage.signed(PLAN))), Contribution)
+    store.close()
+    return written(stage)
+
+
+def test_a_round_is_shown_and_its_numbers_are_computed_again(answered: Path, stage: Stage) -> None:
+    shown = site(answered, "egress", "show", "--round", "2", "--study", "a-study")
+    assert QUERIES[2].digest not in shown.out
+    assert f"{8 * QUERIES[2].ask.length} bytes of numbers" in shown.out
+    last = len(QUERIES) - 1
+    both = site(answered, "egress", "show", "--round", last, "--json").json
+    assert both["messages"] == 2
+    decoded = site(answered, "egress", "show", "--round", last, "--numbers", "--json").json
+    assert decoded["question"] == QUERIES[-1].digest
+    names = [number["is"] for number in decoded["numbers"]]
+    assert names[:4] == ["a squared", "b squared", "c squared", "a x b"]
+    store = stage.store()
+    values = np.array([number["value"] for number in decoded["numbers"]], dtype="<i8").tobytes()
+    assert store.keyed(values) == store.egress.rows()[-1].contribution == decoded["digest"]
+    store.close()
+    assert "usable records" in site(answered, "egress", "show", "--round", 0, "--numbers").out
+    several = site(answered, "egress", "show", "--numbers", "--json")
+    assert (several.code, several.json["error"]) == (8, "not-found")
+
+
+def test_numbers_of_other_records_are_not_passed_off_as_those_that_left(answered: Path, stage: Stage) -> None:
+    write_records(stage.config.records, rows=41)
+    ran = site(answered, "egress", "show", "--round", 0, "--numbers", "--json")
+    assert (ran.code, ran.json["error"]) == (9, "conflict")
+    assert "the records have changed" in ran.json["message"]
+
+
+def change(stage: Stage, *statements: str) -> None:
+    """Do what an insider with the database does."""
+    store = SiteStore(stage.config.state, stage.config.policy.budget)
+    with store.database.transaction() as connection:
+        for table in ("egress", "ledger"):
+            for event in ("update", "delete"):
+                connection.execute(f"DROP TRIGGER {table}_is_append_only_{event}")
+        for statement in statements:
+            connection.execute(statement)
+    store.close()
+
+
+SWAP = [f'UPDATE TABLE SET "index" = {new} WHERE "index" = {old}' for old, new in ((1, 99), (2, 1), (99, 2))]
+
+
+@pytest.mark.parametrize(
+    ("table", "statements"),
+    [
+        ("egress", ["UPDATE egress SET bytes = bytes + 1 WHERE round = 1"]),
+        ("egress", ["UPDATE egress SET meaning = 'nothing' WHERE round = 1"]),
+        ("egress", ['DELETE FROM egress WHERE "index" = 1']),
+        ("egress", [line.replace("TABLE", "egress") for line in SWAP]),
+        ("egress", ['DELETE FROM egress WHERE "index" >= 2']),
+        ("egress", ["DELETE FROM questions WHERE digest = (SELECT query FROM egress WHERE round = 1)"]),
+        ("egress", ["UPDATE questions SET message = substr(message, 1, 30)"]),
+        ("ledger", ["UPDATE ledger SET micro_rho = micro_rho - 1 WHERE round = 1"]),
+        ("ledger", ['DELETE FROM ledger WHERE "index" = 1']),
+        ("ledger", [line.replace("TABLE", "ledger") for line in SWAP]),
+    ],
+)
+def test_verify_finds_what_was_changed(
+    answered: Path, stage: Stage, table: str, statements: list[str]
+) -> None:
+    assert site(answered, table, "verify").code == 0
+    change(stage, *statements)
+    ran = site(answered, table, "verify", "--json")
+    assert (ran.code, ran.json["error"]) == (70, "storage")
+
+
+def test_an_end_that_was_cut_off_both_chains_is_found_by_a_head_that_was_noted(
+    answered: Path, stage: Stage
+) -> None:
+    heads = {name: site(answered, name, "verify", "--json").json for name in ("egress", "ledger")}
+    for name, told in heads.items():
+        kept = site(answered, name, "verify", "--head", told["head"], "--json").json
+        assert (kept["verified"], kept["rows_since"]) == (True, 0)
+        assert site(answered, name, "verify", "--head", GENESIS, "--json").json["rows_since"] == told["rows"]
+    last = QUERIES[-1].round
+    change(stage, f"DELETE FROM egress WHERE round = {last}", f"DELETE FROM ledger WHERE round = {last}")
+    for name, told in heads.items():
+        assert site(answered, name, "verify").code == 0, "the chain itself is whole"
+        ran = site(answered, name, "verify", "--head", told["head"], "--json")
+        assert (ran.code, ran.json["error"]) == (70, "storage")
+
+
+def test_every_call_is_counted_by_kind_and_bytes(stage: Stage) -> None:
+    coordinator = Coordinator(work=[work(QUERIES[0], stage.signed(PLAN))], lose=["Contribute"])
+
+    async def scenario() -> None:
+        async with stage.serving(coordinator), stage.daemon():
+            await until(lambda: len(coordinator.contributions) == 2)
+
+    asyncio.run(scenario())
+    told = site(written(stage), "egress", "show", "--json").json["calls"]
+    counts = {row["kind"]: (row["messages"], row["bytes"]) for row in told}
+    sent = coordinator.contributions
+    assert counts["Contribute"] == (2, sum(one.ByteSize() for one in sent))
+    assert counts["Hello"][0] == coordinator.hellos
+    assert counts["NextWork"][0] >= len(coordinator.asked)
+    assert set(counts) <= set(pb.DESCRIPTOR.services_by_name["Coordinator"].methods_by_name)
+
+
+def test_every_question_has_a_label_for_each_number() -> None:
+    for ask in every_ask().values():
+        dimension = (ask.field if hasattr(ask, "field") else ask).centre.size if hasattr(ask, "centre") else 4
+        said = labels(ask, [f"c{i}" for i in range(dimension)])
+        assert len(said) == ask.length
+
+
+def test_the_sbom_is_cyclonedx_and_names_what_is_installed() -> None:
+    document = sbom()
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(json.dumps(document)) is None
+    names = {component["name"] for component in document["components"]}
+    assert {"numpy", "cryptography", "grpcio", "opendp", "apsw", "pyarrow"} <= names
+    assert document["metadata"]["component"]["name"] == "eigenveil"

@@ -1,0 +1,116 @@
+"""A PostgreSQL server of our own: a temporary cluster, reached by a socket in its folder alone."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+USERS = ("postgres", "nobody")  # the server refuses to run as root
+START_SECONDS = 60.0
+
+
+class Cluster:
+    """A running server; `database` makes an empty database and gives its URL."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._numbers = count()
+
+    def url(self, name: str) -> str:
+        """Where the database `name` is."""
+        return f"postgresql:///{name}?host={self._folder}&user=tester"
+
+    def database(self) -> str:
+        """The URL of a new database."""
+        name = f"t{os.getpid()}_{next(self._numbers)}"
+        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name} TEMPLATE template0")
+        return self.url(name)
+
+
+def missing() -> str:
+    """Why there can be no server; empty if there can be one."""
+    if binaries() is None:
+        return "PostgreSQL is not installed: neither initdb on PATH nor /usr/lib/postgresql/*/bin"
+    if os.geteuid() == 0 and _user() is None:
+        return f"PostgreSQL does not run as root, and there is no user {' or '.join(USERS)}"
+    return ""
+
+
+def binaries() -> Path | None:
+    """The folder of initdb and postgres."""
+    found = shutil.which("initdb")
+    places = [Path(found).resolve().parent] if found else []
+    places += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    return next((place for place in places if (place / "postgres").exists()), None)
+
+
+def _user() -> pwd.struct_passwd | None:
+    for name in USERS:
+        try:
+            return pwd.getpwnam(name)
+        except KeyError:
+            continue
+    return None
+
+
+@contextmanager
+def running() -> Iterator[Cluster]:
+    """A cluster that is gone afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="ev-pg-"))
+    try:
+        identity: dict[str, Any] = {}
+        if os.geteuid() == 0:
+            user = _user()
+            assert user is not None
+            os.chown(folder, user.pw_uid, user.pw_gid)
+            identity = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+        yield from _serving(folder, identity)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _serving(folder: Path, identity: dict[str, Any]) -> Iterator[Cluster]:
+    place, data = binaries(), folder / "data"
+    assert place is not None
+    subprocess.run(
+        [place / "initdb", "-D", data, "-U", "tester", "-A", "trust", "-E", "UTF8", "--locale=C", "-N"],
+        cwd=folder, check=True, capture_output=True, **identity,
+    )  # fmt: skip
+    with (folder / "log").open("wb") as log:
+        server = subprocess.Popen(
+            [place / "postgres", "-D", data, "-k", folder, "-c", "listen_addresses="],
+            cwd=folder, stdout=log, stderr=log, **identity,
+        )  # fmt: skip
+    cluster = Cluster(folder)
+    try:
+        _wait(cluster, server, folder / "log")
+        yield cluster
+    finally:
+        server.send_signal(signal.SIGQUIT)
+        server.wait()
+
+
+def _wait(cluster: Cluster, server: subprocess.Popen[bytes], log: Path) -> None:
+    end = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            psycopg.connect(cluster.url("postgres")).close()
+        except psycopg.OperationalError:
+            if server.poll() is not None or time.monotonic() > end:
+                raise AssertionError(f"the server did not start: {log.read_text()}") from None
+            time.sleep(0.05)
+        else:
+            return

@@ -1,0 +1,36 @@
+"""The databases that the product runs on, each opened in the same words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from eigenveil_common import postgres, sqlite
+from eigenveil_common.database import Database
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One empty database. `where` is a path or a URL; what `open` opened is closed by `close`."""
+
+    where: Path | str
+    opened: list[Database] = field(default_factory=list)
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is SQLite."""
+        return isinstance(self.where, Path)
+
+    def open(self, schema: str, version: int = 1, **options: Any) -> Database:
+        """A new connection."""
+        if isinstance(self.where, Path):
+            self.opened.append(sqlite.Database(self.where, schema, version, **options))
+        else:
+            self.opened.append(postgres.Database(self.where, schema, version, **options))
+        return self.opened[-1]
+
+    def close(self) -> None:
+        """Close every connection."""
+        while self.opened:
+            self.opened.pop().close()

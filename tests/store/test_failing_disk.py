@@ -1,0 +1,130 @@
+"""SQLite on a disk that fails: nothing goes on after an error, and nothing that was said is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import apsw
+import pytest
+
+from eigenveil.errors import Code, InternalError
+from eigenveil_common import sqlite
+from eigenveil_common.sqlite import Database
+from tests.support import refused
+
+SCHEMA = "CREATE TABLE t (i INTEGER PRIMARY KEY) STRICT;"
+
+
+@dataclass(slots=True)
+class Disk:
+    """How many syncs still succeed of the files whose names end in `suffix`."""
+
+    syncs: int = 1_000_000
+    suffix: str = ""
+
+    def sync(self, name: str) -> None:
+        """Fail, once they are used up."""
+        if name.endswith(self.suffix):
+            self.syncs -= 1
+            if self.syncs < 0:
+                raise apsw.IOError("planted")
+
+
+class Files(apsw.VFS):
+    """The system's files on such a disk."""
+
+    def __init__(self, disk: Disk) -> None:
+        super().__init__("failing", "")
+        self.disk = disk
+
+    def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:
+        """One of its files."""
+        return File(name, flags, self.disk)
+
+
+class File(apsw.VFSFile):
+    """A file on it."""
+
+    def __init__(self, name: str | apsw.URIFilename | None, flags: list[int], disk: Disk) -> None:
+        super().__init__("", name, flags)
+        self.path = name.filename() if isinstance(name, apsw.URIFilename) else str(name)
+        self.disk = disk
+
+    def xSync(self, flags: int) -> None:
+        """Sync, or fail."""
+        self.disk.sync(self.path)
+        super().xSync(flags)
+
+
+@pytest.fixture
+def disk() -> Iterator[Disk]:
+    """A disk named `failing`."""
+    disk = Disk()
+    files = Files(disk)
+    yield disk
+    files.unregister()
+
+
+def insert(database: Database, number: int) -> None:
+    """One durable row."""
+    with database.transaction() as change:
+        change.execute("INSERT INTO t VALUES (?)", (number,))
+
+
+def test_nothing_is_written_after_a_sync_that_failed(tmp_path: Path, disk: Disk) -> None:
+    """A second sync succeeds on Linux although the pages of the first are gone."""
+    database = Database(tmp_path / "x.db", SCHEMA, 1, "failing")
+    insert(database, 1)
+    disk.syncs, disk.suffix = 0, "-wal"
+    with refused(Code.STORAGE, "planted"):
+        insert(database, 2)
+    disk.syncs = 1_000_000
+    with refused(Code.STORAGE, "planted"):
+        insert(database, 3)
+    database.close()
+    again = Database(tmp_path / "x.db", SCHEMA, 1)
+    assert [row["i"] for row in again.rows("SELECT i FROM t ORDER BY i")] in ([1], [1, 2])
+    again.close()
+
+
+def test_an_error_of_copying_the_log_is_an_error_of_the_commit(
+    tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite's own copying says nothing of it, and empties the log at the next attempt."""
+    database = Database(tmp_path / "x.db", SCHEMA, 1, "failing")
+    insert(database, 1)
+    monkeypatch.setattr(sqlite, "LOG_PAGES", 1)
+    disk.syncs, disk.suffix = 0, "x.db"
+    with refused(Code.STORAGE, "planted"):
+        insert(database, 2)
+    with refused(Code.STORAGE):
+        insert(database, 3)
+    disk.syncs = 1_000_000
+    database.close()
+
+
+def test_the_log_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "LOG_PAGES", 10)
+    database = Database(tmp_path / "x.db", SCHEMA, 1)
+    for number in range(200):
+        insert(database, number)
+    assert (tmp_path / "x.db-wal").stat().st_size < 20 * 4200
+    database.close()
+
+
+@pytest.mark.parametrize("syncs", range(12))
+def test_a_database_is_made_whole_or_not_at_all(tmp_path: Path, disk: Disk, syncs: int) -> None:
+    disk.syncs, code = syncs, None
+    try:
+        with closing(Database(tmp_path / "x.db", SCHEMA, 1, "failing")) as database:
+            insert(database, 1)
+    except InternalError as problem:
+        code = problem.code
+    assert code is Code.STORAGE or disk.syncs >= 0  # every sync that failed was told
+    disk.syncs = 1_000_000
+    again = Database(tmp_path / "x.db", SCHEMA, 1)
+    assert len(again.rows("SELECT * FROM t")) in (0, 1)
+    again.close()

@@ -1,0 +1,157 @@
+"""Our commands as processes that end themselves by kill -9 at a failpoint.
+
+Each is forked from a server that has imported everything, so that a restart costs little; from there on
+it is the ordinary command. `python -m tests.torture.armed NAME PASSAGE PROGRAM ...` does the same by hand.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from multiprocessing import get_context
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any
+
+from eigenveil.query import Query
+from eigenveil_client import cli as analyst_cli
+from eigenveil_client import site_cli, site_daemon, transport
+from eigenveil_common.failpoints import arm
+from eigenveil_server import changes, service, uploads
+from eigenveil_server import cli as coordinator_cli
+from eigenveil_server.books import Books
+from eigenveil_server.journal import RoundJournal
+
+PROGRAMS: dict[str, Callable[[], int]] = {
+    "eigenveil": analyst_cli.main,
+    "eigenveil-coordinator": coordinator_cli.main,
+    "eigenveil-site": site_cli.main,
+}
+PR_SET_PDEATHSIG = 1
+SMALL = 64  # bytes: answers over 8 numbers are uploaded, in several chunks
+SHORT_PAUSE = 0.2  # seconds, the longest between two attempts to connect
+SHORT_POLL = 2.0
+KILLED = -signal.SIGKILL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kill:
+    """kill -9 at the `passage`-th passage (from 1) of a failpoint in one process."""
+
+    name: str
+    passage: int = 1
+
+    def arm(self) -> None:
+        """Set it up in this process."""
+        passages = count(1)
+
+        def action() -> None:
+            if next(passages) == self.passage:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        arm(self.name, action)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One of our commands, what shall end it, and which failpoints to write down when they are passed.
+
+    `planted` builds in the fault that the checks must find.
+    """
+
+    program: str
+    arguments: tuple[str, ...]
+    out: Path
+    log: Path
+    kill: Kill | None = None
+    noted: tuple[str, ...] = ()
+    notes: Path | None = None
+    planted: bool = False
+
+    def start(self) -> ForkServerProcess:
+        """Start it."""
+        context = get_context("forkserver")
+        context.set_forkserver_preload(["tests.torture.armed"])
+        self.out.unlink(missing_ok=True)
+        process = context.Process(target=main, args=(self,), daemon=True)
+        process.start()
+        return process
+
+    def told(self) -> dict[str, Any] | None:
+        """The line that it has printed, if it has."""
+        if not self.out.exists() or b"\n" not in (said := self.out.read_bytes()):
+            return None
+        found: dict[str, Any] = json.loads(said.splitlines()[-1])
+        return found
+
+
+def main(command: Command) -> None:
+    """Be `command`, in this process."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    for path, standard in ((command.out, 1), (command.log, 2)):
+        os.dup2(os.open(path, flags, 0o600), standard)
+    hasten()
+    if command.planted:
+        publish_before_charging()
+    if command.notes is not None:
+        for name in command.noted:
+            arm(name, partial(_note, name, command.notes, []))
+    if command.kill is not None:
+        command.kill.arm()
+    sys.argv = [command.program, *command.arguments]
+    code = PROGRAMS[command.program]()
+    sys.stdout.flush()
+    os._exit(code)  # not by way of multiprocessing, which waits for what a command never would
+
+
+def _note(name: str, notes: Path, done: list[str]) -> None:
+    if not done:
+        done.append(name)
+        with notes.open("a") as file:
+            file.write(f"{name}\n")
+
+
+def hasten() -> None:
+    """Small limits and short pauses, so that little time is spent on waiting and small answers upload."""
+    service.INLINE_BYTES = service.CHUNK_BYTES = uploads.CHUNK_BYTES = SMALL
+    transport.LONGEST_PAUSE = SHORT_PAUSE
+    site_daemon.QUICK_SECONDS = SHORT_PAUSE
+
+
+def publish_before_charging() -> None:
+    """The planted fault: a round is closed, sealed and published, and charged only a little later."""
+
+    def close(self: RoundJournal, query: Query) -> None:
+        with self.database.transaction() as change:
+            for site, mac in self.macs.items():
+                changes.add_answer(change, self.study, query.round, site, mac)
+            changes.close_round(change, query, self.absent, self.closed_at)
+            changes.add_event(change, self.study, self.closed_event)
+        threading.Timer(LATE, late, (self.books, query)).start()
+
+    def late(books: Books, query: Query) -> None:
+        with suppress(Exception):  # the study may have been settled
+            books.charge(query)
+
+    LATE = 0.05
+    RoundJournal.close = close  # type: ignore[method-assign]
+    RoundJournal.charge = lambda self, query: None  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    _, name, passage, program, *arguments = sys.argv
+    Kill(name=name, passage=int(passage)).arm()
+    sys.argv = [program, *arguments]
+    sys.exit(PROGRAMS[program]())

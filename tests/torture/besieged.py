@@ -1,0 +1,190 @@
+"""A coordinator in a process of its own, one honest caller, and what both suffer while others attack.
+
+The honest caller asks every 50 ms, now and then over a connection that it opens for that one call; the
+coordinator's memory is read each time. Attackers hold a site's certificate, or nothing at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import ssl
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import grpc
+
+from eigenveil.identity import Role
+from eigenveil_client.tls import CLIENT_OPTIONS
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub
+from tests.fuzz.hunt import resident_bytes
+from tests.server.process import ENVIRONMENT
+from tests.server.rig import Credentials, made, serving
+
+if TYPE_CHECKING:
+    from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorAsyncStub
+
+HELLO = pb.HelloRequest(version_min=1, version_max=1)
+PAUSE = 0.05
+FRESH_EVERY = 5  # honest calls
+ANSWER_SECONDS = 1.0
+GIVE_UP_SECONDS = 10.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Watch:
+    """What the honest caller has seen so far; times in seconds, memory in bytes."""
+
+    calls: int = 0
+    repeats: int = 0
+    failures: int = 0
+    last: str = ""
+    slowest: float = 0.0
+    slowest_fresh: float = 0.0
+    before: int = 0
+    most: int = 0
+
+    @property
+    def growth(self) -> int:
+        """The most memory at any moment, above what it was at the start."""
+        return self.most - self.before
+
+    @property
+    def answered(self) -> bool:
+        """Whether every honest call was answered in time."""
+        return self.calls > 0 and not self.failures and max(self.slowest, self.slowest_fresh) < ANSWER_SECONDS
+
+    def __str__(self) -> str:
+        slow = f"{1000 * self.slowest:.0f} ms (new connection {1000 * self.slowest_fresh:.0f} ms)"
+        failed = f", {self.failures} failed ({self.last})" if self.failures else ""
+        grown = f"+{self.growth / 2**20:.1f} MiB"
+        return f"{grown}, {self.calls} good calls at most {slow}, {self.repeats} repeated{failed}"
+
+
+@dataclass(slots=True, kw_only=True)
+class Siege:
+    """One coordinator under attack."""
+
+    process: asyncio.subprocess.Process
+    port: int
+    enrol_port: int
+    attacker: Credentials
+    honest: Credentials
+    folder: Path
+    errors: Path
+    channels: list[grpc.aio.Channel] = field(default_factory=list)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process that was started is still there, and met no defect."""
+        return self.process.returncode is None and b"defect in" not in self.errors.read_bytes()
+
+    def channel(self, held: Credentials) -> grpc.aio.Channel:
+        """A connection of its own."""
+        channel = grpc.aio.secure_channel(
+            f"127.0.0.1:{self.port}",
+            grpc.ssl_channel_credentials(held.ca, held.key, held.certificate),
+            options=(*CLIENT_OPTIONS, ("grpc.use_local_subchannel_pool", 1)),
+        )
+        self.channels.append(channel)
+        return channel
+
+    def tls(self) -> ssl.SSLContext:
+        """What the attacker connects with."""
+        return attackers_tls(self.attacker, self.folder)
+
+    @asynccontextmanager
+    async def watched(self, *, fresh: bool = True) -> AsyncIterator[Watch]:
+        """Let the honest caller ask throughout the block, now and then on a `fresh` connection."""
+        watch, ended = Watch(), asyncio.Event()
+        stub = CoordinatorStub(self.channel(self.honest))
+        await stub.Hello(HELLO, timeout=GIVE_UP_SECONDS)
+        watch.before = watch.most = resident_bytes(self.process.pid)
+        task = asyncio.create_task(self._ask(stub, watch, ended, fresh))
+        try:
+            yield watch
+        finally:
+            ended.set()
+            await task
+
+    async def _ask(self, stub: CoordinatorAsyncStub, watch: Watch, ended: asyncio.Event, fresh: bool) -> None:
+        while not ended.is_set() and self.process.returncode is None:
+            watch.calls += 1
+            if watch.calls % FRESH_EVERY or not fresh:
+                watch.slowest = max(watch.slowest, await _timed(stub, watch))
+            else:
+                async with self.channel(self.honest) as channel:
+                    seconds = await _timed(CoordinatorStub(channel), watch)
+                self.channels.pop()
+                watch.slowest_fresh = max(watch.slowest_fresh, seconds)
+            with suppress(FileNotFoundError, IndexError):  # the process ended: the caller will say so
+                watch.most = max(watch.most, resident_bytes(self.process.pid))
+            await asyncio.sleep(PAUSE)
+
+
+async def _timed(stub: CoordinatorAsyncStub, watch: Watch) -> float:
+    """Seconds until the answer, however often the call is repeated, as every honest client repeats it."""
+    began = time.monotonic()
+    while (took := time.monotonic() - began) < GIVE_UP_SECONDS:
+        try:
+            await stub.Hello(HELLO, timeout=GIVE_UP_SECONDS)
+        except grpc.aio.AioRpcError as problem:
+            watch.repeats += 1
+            watch.last = f"{problem.code().name}: {problem.details()}"
+            await asyncio.sleep(PAUSE)
+        else:
+            return time.monotonic() - began
+    watch.failures += 1
+    return took
+
+
+def attackers_tls(held: Credentials, folder: Path) -> ssl.SSLContext:
+    """A TLS client with a certificate of the federation that will say h2 and then anything."""
+    pair = folder / f"{held.name}.attacker.pem"
+    if not pair.exists():
+        pair.write_bytes(held.key + held.certificate)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(cadata=held.ca.decode())
+    context.load_cert_chain(pair)
+    context.set_alpn_protocols(["h2"])
+    return context
+
+
+@asynccontextmanager
+async def besieged(folder: Path, command: Sequence[str] = ("eigenveil_server.cli",)) -> AsyncIterator[Siege]:
+    """A coordinator that has enrolled a site and an analyst; `command` is the module that serves."""
+    config = made(folder / "coordinator")
+    async with serving(config) as rig:
+        attacker = await rig.credentials(Role.SITE, "anna")
+        honest = await rig.credentials(Role.ANALYST, "ada")
+    errors = folder / "errors.log"
+    with errors.open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", *command, "serve", "--config", str(config.state / "coordinator.toml")),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=log,
+            env={**ENVIRONMENT, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        )
+    assert process.stdout is not None
+    line = await process.stdout.readline()
+    assert line, errors.read_bytes()
+    said = json.loads(line)
+    siege = Siege(
+        process=process, port=said["port"], enrol_port=said["enrol_port"],
+        attacker=attacker, honest=honest, folder=folder, errors=errors,
+    )  # fmt: skip
+    try:
+        yield siege
+    finally:
+        for channel in siege.channels:
+            await channel.close()
+        if process.returncode is None:
+            process.kill()
+        await process.wait()

@@ -1,0 +1,260 @@
+"""kill -9 at every failpoint of the coordinator, of a site and of an enrolment, over and over.
+
+Two federations of real processes run study after study. Whoever is killed is started again, armed for the
+next kill. After each kill, at each published round and in the end the books are held against
+`tests.torture.model`: no release that is not charged in full, at most one charge that is not sealed, and
+the same bytes for ever. Every study must end, released, with as many rounds as undisturbed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import tempfile
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import cycle
+from pathlib import Path
+from typing import TypeVar
+from unittest import mock
+
+from eigenveil.bundle import verify_bundle
+from eigenveil.errors import Code, EigenveilError
+from eigenveil_client import transport
+from eigenveil_client.analyst import Analyst
+from eigenveil_client.identity_store import load_identity
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.torture.armed import KILLED, SHORT_PAUSE, Kill
+from tests.torture.forked import COORDINATOR, SITES, STUDIES, Federation
+from tests.torture.line import Line
+from tests.torture.model import Witness, read
+
+NUMBER, TITLE = 1, "kill -9 at failpoints"
+EACH = 8  # kills at each failpoint
+FEDERATIONS = 2
+VICTIM, NEWCOMER = SITES[0], "carl"
+PATIENCE = 9  # studies without a kill, after which an armed failpoint counts as unreachable
+
+# The highest passage at which to kill; a study passes it at least so often, and a process one study.
+AT_COORDINATOR: Mapping[str, int] = {
+    "study-planned": 1, "study-reserving": 1, "study-reserved": 1, "study-resumed": 1,
+    "round-opening": 4, "round-opened": 4, "round-offered": 6,
+    "answer-taken": 6, "answer-storing": 3, "answer-stored": 3,
+    "upload-opened": 2, "chunk-taken": 3, "upload-committing": 2,
+    "decline-storing": 3, "decline-stored": 3,
+    "round-closing": 4, "round-charging": 4, "round-charged": 4,
+    "noise-drawn": 4, "noise-taken": 4, "round-sealing": 4, "round-sealed": 4, "round-published": 4,
+    "bundle-built": 1, "study-settling": 1, "study-settled": 1,
+    "certificate-issuing": 1, "certificate-issued": 1,
+}  # fmt: skip
+AT_SITE: Mapping[str, int] = {
+    "plan-storing": 1, "plan-accepted": 1, "records-loaded": 1,
+    "answer-computed": 4, "answer-charging": 4, "answer-charged": 4,
+    "reply-sending": 4, "chunk-sent": 3, "reply-sent": 4,
+    "refusal-writing": 3, "refusal-written": 3, "refusal-sent": 3,
+    "study-ending": 1, "study-ended": 1,
+}  # fmt: skip
+AT_ENROLMENT: Mapping[str, int] = {"identity-granted": 1, "identity-replacing": 1, "file-replacing": 3}
+FEW = (
+    "round-opened", "answer-stored", "chunk-taken", "round-closing", "round-charging", "round-charged",
+    "round-sealing", "round-sealed", "round-published", "study-settling", "plan-storing", "answer-charging",
+    "answer-charged", "reply-sent", "refusal-written", "identity-replacing",
+)  # fmt: skip
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Toll:
+    """What happened so far in one federation. `due` are the kills still to come, by victim."""
+
+    due: dict[str, list[Kill]]
+    witness: Witness = field(default_factory=Witness)
+    done: Counter[str] = field(default_factory=Counter)
+    armed: dict[str, Kill] = field(default_factory=dict)
+    rounds: dict[str, int] = field(default_factory=dict)
+    studies: int = 0
+    failed: list[str] = field(default_factory=list)
+
+    @property
+    def left(self) -> bool:
+        """Whether a kill is still to come."""
+        return bool(self.armed) or any(self.due.values())
+
+    @property
+    def faults(self) -> list[str]:
+        """All that is wrong."""
+        return [*self.witness.faults, *self.failed]
+
+
+async def keep(here: Federation, toll: Toll, name: str) -> None:
+    """Serve, be killed, serve again."""
+    while True:
+        kill = toll.due[name].pop() if toll.due[name] else None
+        if kill is not None:
+            toll.armed[name] = kill
+        here.start(name, kill=kill)
+        code = await here.ended(name)
+        toll.armed.pop(name, None)
+        if kill is None or code != KILLED:
+            toll.failed.append(f"{name} ended with {code}: {_last(here, name)}")
+        else:
+            toll.done[kill.name] += 1
+        toll.witness.look(read(here.books, here.sites))
+
+
+def _last(here: Federation, name: str) -> str:
+    lines = (here.folder / f"{name}.log").read_text().splitlines()
+    return lines[-1][-300:] if lines else "no log"
+
+
+async def stubborn(ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask until there is an answer, as an analyst does."""
+    while True:
+        try:
+            return await ask()
+        except EigenveilError as problem:
+            if problem.code is not Code.UNREACHABLE:
+                raise
+
+
+async def one_study(here: Federation, toll: Toll, kind: str) -> None:
+    """Submit, watch to the end, fetch; compare with everything seen before."""
+    toll.studies += 1
+    submission, text = f"{kind}-{toll.studies}", STUDIES[kind]
+    async with Analyst(here.analyst) as analyst:
+        plan, _ = await stubborn(lambda: analyst.submit(text, submission))
+        last = pb.StudyEvent()
+        async for last in analyst.watch(bytes.fromhex(plan.digest)):
+            if last.round_state == "sealed":
+                toll.witness.published(plan.digest, last.round, read(here.books, here.sites))
+        if last.state != pb.STUDY_STATE_RELEASED:
+            toll.failed.append(
+                f"study {submission} ended as {pb.StudyState.Name(last.state)}: {last.failure}"
+            )
+            return
+        data = await stubborn(lambda: analyst.release(bytes.fromhex(plan.digest)))
+    toll.witness.look(read(here.books, here.sites))
+    rounds = verify_bundle(data, here.analyst.release_key)["document"]["rounds"]
+    seen = [toll.witness.digests.get((plan.digest, one["round"])) for one in rounds]
+    if toll.witness.bundles[plan.digest] != data or seen != [one["release"] for one in rounds]:
+        toll.failed.append(f"study {submission} released something else than was sealed")
+    if toll.rounds.setdefault(kind, len(rounds)) != len(rounds):
+        toll.failed.append(
+            f"study {submission} has {len(rounds)} rounds, and {toll.rounds[kind]} undisturbed"
+        )
+
+
+async def all_studies(here: Federation, toll: Toll) -> None:
+    """Study after study, while there is somebody to kill."""
+    quiet, kinds = 0, cycle(STUDIES)
+    while toll.left and not toll.failed:
+        before = toll.done.total()
+        await one_study(here, toll, next(kinds))
+        quiet = 0 if toll.done.total() > before else quiet + 1
+        if quiet > PATIENCE:
+            toll.failed.append(f"nobody passes {sorted(kill.name for kill in toll.armed.values())}")
+
+
+async def enrolments(here: Federation, toll: Toll) -> None:
+    """A newcomer enrols, again and again, killed in the middle; in the end it always is enrolled."""
+    folder = here.folder / NEWCOMER
+    while toll.due[NEWCOMER] or _certifying(toll):
+        kill = toll.due[NEWCOMER].pop() if toll.due[NEWCOMER] else None
+        join = await here.join(NEWCOMER)
+        enrol = ("enrol", "--config", here.config(NEWCOMER), "--join", join)
+        killed = kill is None
+        while (code := await here.done(NEWCOMER, *enrol, kill=None if killed else kill)) != 0:
+            if code == KILLED and kill is not None and not killed:
+                toll.done[kill.name] += 1
+                killed = True
+        load_identity(folder / "identity")
+        if not killed:
+            toll.failed.append(f"an enrolment does not pass {kill}")
+            return
+
+
+def _certifying(toll: Toll) -> bool:
+    kills = [*toll.due[COORDINATOR], *(toll.armed[name] for name in toll.armed if name == COORDINATOR)]
+    return any(kill.name.startswith("certificate-") for kill in kills)
+
+
+async def undisturbed(here: Federation, toll: Toll) -> None:
+    """Every kind of study once, so that disturbed ones can be compared."""
+    for name in SITES:
+        assert await here.serves(here.start(name), name)
+    for kind in STUDIES:
+        await one_study(here, toll, kind)
+
+
+async def federation(folder: Path, due: dict[str, list[Kill]], *, planted: bool = False) -> Toll:
+    """Set one up, run it undisturbed, then kill until nothing is due."""
+    here, toll = Federation(folder, planted=planted), Toll(due=due)
+    try:
+        await here.set_up()
+        await here.make_site(NEWCOMER, len(SITES))
+        await undisturbed(here, toll)
+        here.stop((COORDINATOR, VICTIM))
+        keepers = [asyncio.create_task(keep(here, toll, name)) for name in (COORDINATOR, VICTIM)]
+        work = asyncio.gather(all_studies(here, toll), enrolments(here, toll))
+        try:
+            await _first(work, *keepers)
+        finally:
+            for task in (work, *keepers):
+                task.cancel()
+            await asyncio.gather(work, *keepers, return_exceptions=True)
+        toll.witness.look(read(here.books, here.sites))
+    finally:
+        here.stop()
+    return toll
+
+
+async def _first(work: asyncio.Future[object], *keepers: asyncio.Task[None]) -> None:
+    """Wait for the work; a keeper never ends but by an error of this test."""
+    done, _ = await asyncio.wait((work, *keepers), return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        task.result()
+
+
+def plan(each: float, seed: int) -> list[dict[str, list[Kill]]]:
+    """Who is killed where, for every federation, in an order drawn from `seed`."""
+    generator = random.Random(seed)
+    plans: list[dict[str, list[Kill]]] = [{} for _ in range(FEDERATIONS)]
+    for victim, points in ((COORDINATOR, AT_COORDINATOR), (VICTIM, AT_SITE), (NEWCOMER, AT_ENROLMENT)):
+        names = [name for name in points if each >= 1 or name in FEW] * max(1, round(each))
+        kills = [Kill(name=name, passage=generator.randint(1, points[name])) for name in names]
+        generator.shuffle(kills)
+        for index, due in enumerate(plans):
+            due[victim] = kills[index::FEDERATIONS]
+    return plans
+
+
+async def kill_all(root: Path, each: float, seed: int, *, planted: bool = False) -> list[Toll]:
+    """All federations side by side."""
+    work = []
+    for index, due in enumerate(plan(each, seed)):
+        folder = root / str(index)
+        folder.mkdir()
+        work.append(federation(folder, due, planted=planted))
+    with mock.patch.object(transport, "LONGEST_PAUSE", SHORT_PAUSE):
+        return await asyncio.gather(*work)
+
+
+def verdict(tolls: list[Toll]) -> Line:
+    """What all of it shows."""
+    done = sum((toll.done for toll in tolls), Counter())
+    faults = [fault for toll in tolls for fault in toll.faults]
+    open_most = max(toll.witness.most_open for toll in tolls)
+    sealed = sum(len(toll.witness.digests) for toll in tolls)
+    told = (
+        f"{done.total()} kills at {len(done)} failpoints in {sum(toll.studies for toll in tolls)} studies, "
+        f"{sealed} releases: 0 under-charges, at most {open_most} unsealed charge, one digest a release"
+    )
+    return Line(number=NUMBER, title=TITLE, passed=not faults, detail="; ".join(faults[:5]) or told)
+
+
+def run(scale: float) -> Line:
+    """200 kills and more at scale 1; below, one kill at each of a few failpoints."""
+    with tempfile.TemporaryDirectory(prefix="eigenveil-kills-") as root:
+        return verdict(asyncio.run(kill_all(Path(root), EACH * scale if scale >= 0.25 else 0, seed=1)))

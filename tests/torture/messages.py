@@ -1,0 +1,70 @@
+"""A million mutated messages, half of them to the coordinator and half to a site.
+
+Passed: every one is accepted or refused by a declared error, what is accepted keeps its meaning, and
+neither process grows by 16 MiB after its first tenth. What fails is kept in tests/fuzz/found.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+
+from tests.fuzz.coordinator import coordinator_kinds
+from tests.fuzz.hunt import FOUND, Tally, hunt
+from tests.fuzz.site import site_kinds
+from tests.torture.line import Line
+
+MESSAGES = 1_000_000
+MOST_GROWTH = 16 * 2**20
+SEED = 20_260
+Half = Callable[[Path, int, int, Path], Coroutine[object, object, Tally]]
+
+
+async def to_coordinator(folder: Path, inputs: int, seed: int, found: Path = FOUND) -> Tally:
+    """Mutated requests of every method."""
+    async with coordinator_kinds(folder) as kinds:
+        return await hunt(kinds, inputs, seed, found)
+
+
+async def to_site(folder: Path, inputs: int, seed: int, found: Path = FOUND) -> Tally:
+    """Mutated answers of every method, queries and signed plans."""
+    with site_kinds(folder) as kinds:
+        return await hunt(kinds, inputs, seed, found)
+
+
+def _half(half: Half, inputs: int) -> Tally:
+    # In memory where there is such a folder: a site writes down every refusal, durably.
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        return asyncio.run(half(Path(folder) / "fuzz", inputs, SEED, FOUND))
+
+
+def run(scale: float) -> Line:
+    """Both halves at once, each in a process of its own."""
+    inputs = int(MESSAGES * scale / 2)
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        tallies = pool.starmap(_half, [(to_coordinator, inputs), (to_site, inputs)])
+    return verdict(tallies)
+
+
+def verdict(tallies: list[Tally]) -> Line:
+    """One line about both halves."""
+    finds = [name for tally in tallies for name in tally.finds]
+    growth = max(tally.growth for tally in tallies)
+    words = sum((counts for tally in tallies for counts in tally.outcomes.values()), Counter[str]())
+    kinds = sum(len(tally.outcomes) for tally in tallies)
+    refused = words.total() - words["accepted"] - words["undecodable"] - words["find"]
+    said = (
+        f"{words.total()} of {kinds} kinds: {words['undecodable']} undecodable, {refused} refused, "
+        f"{words['accepted']} accepted with their meaning, {len(finds)} finds; +{growth / 2**20:.1f} MiB"
+    )
+    return Line(
+        number=6,
+        title="mutated messages",
+        passed=not finds and growth < MOST_GROWTH and words["accepted"] > 0,
+        detail=said + (f"; see tests/fuzz/found: {', '.join(finds[:5])}" if finds else ""),
+    )

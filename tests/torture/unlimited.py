@@ -1,0 +1,25 @@
+"""`python -m tests.torture.unlimited OPTION ...`: eigenveil-coordinator without one of its limits.
+
+For the checks' own sake: a check that passes such a coordinator would pass anything.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from eigenveil_common import rpc
+
+
+def main() -> int:
+    """Forget the limit, then run the command."""
+    name = sys.argv.pop(1)
+    kept = tuple(option for option in rpc.SERVER_OPTIONS if option[0] != name)
+    assert len(kept) < len(rpc.SERVER_OPTIONS), f"{name} is no limit"
+    rpc.SERVER_OPTIONS = kept
+    from eigenveil_server import cli  # reads the limits when it is imported
+
+    return cli.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
