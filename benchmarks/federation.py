@@ -28,7 +28,7 @@ from eigenveil.study_toml import parse_study
 from eigenveil_client.analyst import Analyst
 from eigenveil_client.demo_federation import DemoFederation
 from eigenveil_client.demo_layout import Layout, prepared
-from eigenveil_client.demo_processes import Processes
+from eigenveil_client.demo_processes import Job, Processes
 from eigenveil_client.identity_store import load_identity
 
 COLUMNS, RECORDS, SITES = 1000, 500, ("site-a", "site-b", "site-c")
@@ -47,6 +47,18 @@ expected_records = {RECORDS * len(SITES)}
 """ + "".join(f'[[columns]]\nname = "x{i}"\nunit = "1"\nlower = -6\nupper = 6\n' for i in range(COLUMNS))
 
 
+class Wide(DemoFederation):
+    """Sites that allow more columns than a careful one would for so few records."""
+
+    def serve_site(self, name: str) -> Job:
+        """Start a site's daemon."""
+        config = self._layout.site_config(name)
+        config.write_text(
+            config.read_text().replace("max_columns_per_record = 2.0", "max_columns_per_record = inf")
+        )
+        return super().serve_site(name)
+
+
 def run() -> list[float]:
     """Run the study in a temporary folder; the milliseconds of each gradient round."""
     study = parse_study(STUDY)
@@ -54,7 +66,7 @@ def run() -> list[float]:
         layout.study.write_text(STUDY)
         processes = Processes(layout.logs)
         try:
-            federation = DemoFederation(layout, SITES, processes)
+            federation = Wide(layout, SITES, processes)
             begun = federation.begin()
             generator = np.random.default_rng(0)
             for name in SITES:

@@ -127,8 +127,13 @@ class DemoFederation:
         )
         books = (
             self._processes.start(
-                f"{name}-{book}", "eigenveil-site", book, "show",
-                "--config", self._layout.site_config(name), "--json",
+                f"{name}-{book}",
+                "eigenveil-site",
+                book,
+                "show",
+                "--config",
+                self._layout.site_config(name),
+                "--json",
             )
             for name in self._sites
             for book in ("ledger", "egress")

@@ -17,7 +17,8 @@ CREATE TABLE heads (
   place TEXT PRIMARY KEY,
   head BLOB NOT NULL,
   signature BLOB NOT NULL,
-  size INTEGER NOT NULL
+  size INTEGER NOT NULL,
+  digest TEXT NOT NULL
 ) STRICT;
 """
 LATEST, REFUSED = "latest", "refused"
@@ -32,6 +33,11 @@ class SiteHeads:
     def latest(self) -> pb.SignedHead | None:
         """What to show in a greeting."""
         return self._at(LATEST)
+
+    def digest(self) -> bytes:
+        """The digest of its last row; empty if none is held."""
+        rows = self._database.rows("SELECT digest FROM heads WHERE place = ?", (LATEST,))
+        return bytes.fromhex(rows[0]["digest"]) if rows else b""
 
     def size(self, place: str = LATEST) -> int:
         """How many rows of the coordinator's ledger a head vouches for; 0 if there is none."""
@@ -61,10 +67,10 @@ class SiteHeads:
         held = self.latest()
         if held is None or _may_follow(head, check_head(held.head_json, held.signature, release_key)):
             if held != signed:
-                self._keep(LATEST, signed, head.size)
+                self._keep(LATEST, signed, head)
             return
-        self._keep(REFUSED, signed, head.size)
-        alarm("ledger-backwards", held=self.size(), shown=head.size)
+        self._keep(REFUSED, signed, head)
+        alarm("ledger-backwards", here=self.size(), there=head.size)
         raise RequestError(Code.CONFLICT, self._backwards())
 
     def accept(self) -> tuple[int, int]:
@@ -85,23 +91,24 @@ class SiteHeads:
         rows = self._database.rows("SELECT head, signature FROM heads WHERE place = ?", (place,))
         return pb.SignedHead(head_json=rows[0]["head"], signature=rows[0]["signature"]) if rows else None
 
-    def _keep(self, place: str, signed: pb.SignedHead, size: int) -> None:
+    def _keep(self, place: str, signed: pb.SignedHead, head: Head) -> None:
         with self._database.transaction() as change:
-            _put(change, place, signed, size)
+            _put(change, place, signed, head)
 
     def _backwards(self) -> str:
         return (
             f"the coordinator's ledger of {self.size(REFUSED)} rows does not follow the one of {self.size()} "
-            "rows that it showed before. It was put back to an older state, or somebody else answers in its place. "
+            "rows that it showed before. It was put back to an older state, or another answers in its place. "
             "Speak to its operator; to go on with it: eigenveil-site accept-head --config site.toml"
         )
 
 
-def _put(change: Connection, place: str, signed: pb.SignedHead, size: int) -> None:
+def _put(change: Connection, place: str, signed: pb.SignedHead, head: Head) -> None:
     change.execute(
-        "INSERT INTO heads VALUES (?, ?, ?, ?) ON CONFLICT (place) DO UPDATE SET "
-        "head = excluded.head, signature = excluded.signature, size = excluded.size",
-        (place, signed.head_json, signed.signature, size),
+        "INSERT INTO heads VALUES (?, ?, ?, ?, ?) ON CONFLICT (place) DO UPDATE SET "
+        "head = excluded.head, signature = excluded.signature, "
+        "size = excluded.size, digest = excluded.digest",
+        (place, signed.head_json, signed.signature, head.size, head.digest),
     )
 
 

@@ -15,12 +15,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from eigenveil.errors import Code, PeerError, RequestError
-from eigenveil.identity import Identity, parse_identity
+from eigenveil.identity import UNREADABLE, Identity, parse_identity
 from eigenveil_client.tls import only_uri
 from eigenveil_common.failpoints import failpoint
 from eigenveil_common.files import read_secret, write_durably, write_secret
@@ -28,7 +27,6 @@ from eigenveil_common.files import read_secret, write_durably, write_secret
 KEY, PENDING, AUTHORITIES, ABOUT = "key.pem", "pending.pem", "ca.pem", "identity.json"
 RENEWAL = "renewal"
 MOST_AUTHORITIES = 8
-DAMAGED = (ValueError, TypeError)
 
 
 def read_pair(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
@@ -40,7 +38,7 @@ def read_pair(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificat
     data = read_secret(folder / KEY)
     try:
         return _key(data), x509.load_pem_x509_certificate(data)
-    except DAMAGED as problem:
+    except UNREADABLE as problem:
         raise damaged(folder) from problem
 
 
@@ -61,7 +59,7 @@ def pending_key(folder: Path, purpose: str) -> ec.EllipticCurvePrivateKey:
     if held.startswith(line):
         try:
             key = _key(held)
-        except DAMAGED as problem:
+        except UNREADABLE as problem:
             raise damaged(folder) from problem
         if not (folder / KEY).exists() or read_pair(folder)[0].public_key() != key.public_key():
             return key
@@ -87,7 +85,7 @@ def checked(
     """
     try:
         leaf = x509.load_pem_x509_certificate(certificate_pem)
-    except ValueError as problem:
+    except UNREADABLE as problem:
         raise PeerError(Code.IDENTITY, f"the coordinator sent no usable certificate: {problem}") from problem
     authorities(ca_pem, leaf)
     matches(leaf, identity, key)
@@ -103,7 +101,7 @@ def authorities(ca_pem: bytes, leaf: x509.Certificate) -> list[x509.Certificate]
     try:
         found = x509.load_pem_x509_certificates(ca_pem)
         leaders = [one.extensions.get_extension_for_class(x509.BasicConstraints).value.ca for one in found]
-    except (ValueError, x509.ExtensionNotFound) as problem:
+    except UNREADABLE as problem:
         raise PeerError(Code.IDENTITY, f"the coordinator sent no usable certificate: {problem}") from problem
     if not all(leaders) or len(found) > MOST_AUTHORITIES or not any(_issued(leaf, one) for one in found):
         raise PeerError(Code.IDENTITY, "the certificate is not the federation's; nothing was stored")
@@ -113,7 +111,7 @@ def authorities(ca_pem: bytes, leaf: x509.Certificate) -> list[x509.Certificate]
 def _issued(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
     try:
         leaf.verify_directly_issued_by(authority)
-    except (InvalidSignature, TypeError, ValueError):
+    except UNREADABLE:
         return False
     return True
 

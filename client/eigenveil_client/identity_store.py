@@ -17,7 +17,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from eigenveil.errors import Code, InternalError, PeerError, RequestError
-from eigenveil.identity import Identity, Role, key_print, parse_identity, spoken
+from eigenveil.identity import UNREADABLE, Identity, Role, key_print, parse_identity, spoken
 from eigenveil_client.identity_files import (
     ABOUT,
     AUTHORITIES,
@@ -195,7 +195,7 @@ def _used(folder: Path, join: Join) -> bool:
 def compared(key_print: str) -> str:
     """What the operators of both ends do with a key's digest, at enrolment."""
     return (
-        f"SHA-256 of the key: {spoken(key_print)}\n"
+        f"SHA-256 of the key:  {spoken(key_print, 21)}\n"
         "Read it to the coordinator's operator, who finds the same in: eigenveil-coordinator status"
     )
 
@@ -243,7 +243,7 @@ def _check(join: Join, answer: pb.EnrolResponse, key: ec.EllipticCurvePrivateKey
     try:
         sent = x509.load_pem_x509_certificates(answer.ca_pem)
         pinned = x509.load_pem_x509_certificates(join.ca_pem.encode())
-    except ValueError as problem:
+    except UNREADABLE as problem:
         raise PeerError(Code.IDENTITY, f"the coordinator sent no usable certificate: {problem}") from problem
     if not set(sent) & set(pinned) or answer.federation != join.federation:
         raise PeerError(Code.IDENTITY, "the coordinator answered for another federation; nothing was stored")

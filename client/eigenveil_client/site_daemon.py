@@ -207,7 +207,7 @@ class _Session:
             answered=[
                 pb.Answered(plan_digest=bytes.fromhex(plan), round=round) for plan, round in self._answered
             ],
-            head_size=self._worker.heads.size(),
+            head_digest=self._worker.heads.digest(),
         )
         return asyncio.create_task(self._next_work(request))
 

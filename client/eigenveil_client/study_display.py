@@ -22,7 +22,9 @@ STATES = {
 MARKS = {
     "waiting": ("○", "yellow"),
     "waiting for approval": ("○", "yellow"),
-    "answered": ("●", "green"), "absent": ("×", "red")}
+    "answered": ("●", "green"),
+    "absent": ("×", "red"),
+}
 WIDTH = 36
 
 

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from eigenveil.errors import Code, PeerError, RequestError
-from eigenveil.identity import Role, parse_identity
+from eigenveil.identity import UNREADABLE, Role, parse_identity
 from eigenveil_client.interception import handshake, who_else
 from eigenveil_client.proxy import DIRECT, Proxy, ProxyRule
 from eigenveil_common.files import read
@@ -96,7 +96,7 @@ def check_coordinator(leaf: x509.Certificate, federation: str) -> None:
 def _usages(certificate: x509.Certificate) -> list[x509.ObjectIdentifier]:
     try:
         return list(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
-    except (x509.ExtensionNotFound, ValueError):
+    except UNREADABLE:
         return []
 
 
@@ -114,7 +114,7 @@ def only_uri(certificate: x509.Certificate) -> str:
     try:
         extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
         uris = extension.value.get_values_for_type(x509.UniformResourceIdentifier)
-    except (x509.ExtensionNotFound, ValueError):
+    except UNREADABLE:
         uris = []
     if len(uris) != 1:
         raise PeerError(Code.IDENTITY, f"a certificate must carry one identity, this has {len(uris)}")

@@ -14,7 +14,7 @@ CHUNK_BYTES = 2**20
 METADATA_BYTES = 16 * 1024
 LONG_POLL_SECONDS = 30.0
 HANDSHAKE_MS = 10_000
-MOST_CONNECTIONS = 512  # on each listener; one costs 45 KB at most, most of it TLS
+MOST_CONNECTIONS = 512  # on each listener; a silent one costs about 45 KB, most of it TLS
 IDLE_MS = 5 * 60_000  # a connection without a call
 
 CODE_KEY = "eigenveil-code"
@@ -23,7 +23,7 @@ OPTIONS: tuple[tuple[str, int | str], ...] = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES),
     ("grpc.max_send_message_length", MESSAGE_BYTES),
     ("grpc.max_metadata_size", METADATA_BYTES),
-    ("grpc.absolute_max_metadata_size", METADATA_BYTES),  # without it the limit is soft, 10 % below a hard one
+    ("grpc.absolute_max_metadata_size", METADATA_BYTES),  # the other one is soft: chance decides
     # Identity alone: integers do not get smaller, and what is small and gets large is an attack.
     ("grpc.compression_enabled_algorithms_bitset", 1),
     ("grpc.keepalive_time_ms", 20_000),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
@@ -28,6 +29,11 @@ class Role(Enum):
     OPERATOR = "operator"
 
 
+# Everything that reading somebody else's certificate or request may raise.
+UNREADABLE = (
+    *(ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm),
+    *(x509.InvalidVersion, x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType),
+)
 CALLERS = (Role.SITE, Role.ANALYST, Role.OPERATOR)  # who can enrol
 
 
@@ -73,9 +79,11 @@ def key_print(key: ec.EllipticCurvePublicKey) -> str:
     return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
 
 
-def spoken(digest: str) -> str:
-    """A digest in groups of four, to be read out."""
-    return " ".join(digest[start : start + GROUP] for start in range(0, len(digest), GROUP))
+def spoken(digest: str, indent: int = 0) -> str:
+    """A digest to be read out, in groups of four on two lines; the second begins with `indent` spaces."""
+    groups = [digest[start : start + GROUP] for start in range(0, len(digest), GROUP)]
+    half = len(groups) // 2
+    return f"{' '.join(groups[:half])}\n{' ' * indent}{' '.join(groups[half:])}"
 
 
 def authorities_digest(certificates: Iterable[x509.Certificate]) -> bytes:

@@ -74,10 +74,14 @@ class Head:
         """Whether `earlier` lies on the way to this head, as far as the trail can tell for certain."""
         if earlier.size >= self.size:
             return (earlier.size, earlier.digest) == (self.size, self.digest)
-        return (
-            dict(zip(trail_sizes(self.size), self.trail, strict=True)).get(earlier.size)
-            == (earlier.digest[:SHORT])
-        )
+        return self._at(earlier.size) == earlier.digest[:SHORT]
+
+    def contradicts(self, earlier: Head) -> bool:
+        """Whether this ledger certainly had another row where `earlier`, a smaller one, ends."""
+        return self._at(earlier.size) not in (None, earlier.digest[:SHORT])
+
+    def _at(self, size: int) -> str | None:
+        return dict(zip(trail_sizes(self.size), self.trail, strict=True)).get(size)
 
     def parted(self, digests: list[str]) -> int:
         """The most rows that this head's ledger certainly shares with one of these digests."""

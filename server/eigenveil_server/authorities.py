@@ -17,7 +17,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.identity import authorities_digest
+from eigenveil.identity import UNREADABLE, authorities_digest
 from eigenveil_common.failpoints import failpoint
 from eigenveil_common.files import read, read_secret, write_durably, write_secret
 from eigenveil_server.config import Files
@@ -114,7 +114,7 @@ def certificates(data: bytes) -> list[x509.Certificate]:
     """
     try:
         return x509.load_pem_x509_certificates(data)
-    except ValueError as problem:
+    except UNREADABLE as problem:
         raise RequestError(
             Code.BAD_CONFIG, f"ca.pem, or the file named, holds no certificate (PEM): {problem}"
         ) from problem

@@ -24,6 +24,7 @@ import apsw
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.ledger import Ledger
 from eigenveil_common.config import load
+from eigenveil_common.failpoints import failpoint
 from eigenveil_common.files import read, sync, write_secret
 from eigenveil_common.ledger_store import LedgerStore
 from eigenveil_common.migrations import Expect
@@ -72,6 +73,7 @@ def back_up(config_path: Path, config: Config, out: Path, tell: Tell) -> Manifes
     _check_source(config, config_path)
     with _new_folder(out) as here:
         copied = _copy_database(config, here)
+        failpoint("backup-copied")
         for path in _others(config.files):
             _copy(path, here / path.name)
         text = read(config_path).decode()
@@ -111,6 +113,7 @@ def restore(source: Path, folder: Path, gone: Collection[str], tell: Tell) -> tu
             if (ledger.size, ledger.head) != (manifest.rows, manifest.head):
                 raise RequestError(Code.BAD_CONFIG, f"the ledger in {source} is not the manifest's")
             tell(f"the ledger is whole: {ledger.size} rows, head {ledger.head[:16]}")
+            failpoint("restore-checked")
             waiting = _mark(store, manifest, gone)
     return manifest, waiting
 
@@ -217,6 +220,7 @@ def _new_folder(folder: Path) -> Iterator[Path]:
     try:
         yield here
         sync(here)
+        failpoint("folder-replacing")
         os.replace(here, folder)
         sync(folder)
     except OSError as problem:

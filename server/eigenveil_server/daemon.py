@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 from dataclasses import dataclass
-from functools import partial
 from typing import NoReturn
 
 import grpc
@@ -30,7 +29,7 @@ from eigenveil_server.heads import Heads
 from eigenveil_server.health import Health
 from eigenveil_server.keys import load_keys
 from eigenveil_server.leaf import Leaf
-from eigenveil_server.listener import Listener
+from eigenveil_server.listening import listening
 from eigenveil_server.only_one import only_one
 from eigenveil_server.registry import Registry
 from eigenveil_server.resources import Fatal, Resources
@@ -103,10 +102,11 @@ class Daemon:
         Raises:
             RequestError: a port is taken.
         """
-        self._main = Listener(self._main_server, partial(self._bind, client_certificates=True))
-        self._enrol = Listener(self._enrol_server, partial(self._bind, client_certificates=False))
+        self._main = self._main_server()
+        self._enrol = self._enrol_server()
         ports = Ports(
-            port=self._main.open(self.config.port), enrol_port=self._enrol.open(self.config.enrol_port)
+            port=self._bind(self._main, self.config.port, client_certificates=True),
+            enrol_port=self._bind(self._enrol, self.config.enrol_port, client_certificates=False),
         )
         self._watch()
         await self.engine.start()
@@ -127,7 +127,7 @@ class Daemon:
             self._health = Health(config.health)
 
     def _main_server(self) -> grpc.aio.Server:
-        server = grpc.aio.server(
+        server = listening(
             interceptors=[self._gate(self._peers.admit, self._calls)],
             options=(*SERVER_OPTIONS, ("grpc.max_concurrent_streams", self.config.max_streams)),
             maximum_concurrent_rpcs=self.config.max_calls,
@@ -144,7 +144,7 @@ class Daemon:
             "grpc.max_receive_message_length": ENROL_BYTES,
             "grpc.max_concurrent_streams": 1,
         }
-        server = grpc.aio.server(
+        server = listening(
             interceptors=[self._gate(anybody, Calls())],
             options=tuple(options.items()),
             maximum_concurrent_rpcs=ENROL_CALLS,

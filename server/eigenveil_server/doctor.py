@@ -140,6 +140,7 @@ def _listener(config: Config, about: str, port: int) -> Check:
     where = f"{config.host}:{port}"
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as clients do: see `authorities`
     context.set_alpn_protocols(["h2"])
     try:
         context.load_verify_locations(cafile=str(config.files.ca))

@@ -70,7 +70,7 @@ class Engine:
 
     async def _resume(self) -> None:
         for stored in self._resources.studies.all():
-            if stored.state is StudyState.RUNNING:
+            if stored.state is StudyState.RUNNING and stored.digest not in self._runs:
                 log.event("study-resumed", study=stored.digest)
                 failpoint("study-resumed")
                 self._launch(stored, await self._resources.compute(plan_from_json, stored.plan_json))
@@ -165,13 +165,17 @@ class Engine:
 
     # ------------------------------------------------------------ sites
 
+    def running(self, digest: str) -> StudyRun | None:
+        """A study, if it is under way."""
+        return self._runs.get(digest)
+
     def run(self, digest: str) -> StudyRun:
         """A running study.
 
         Raises:
             RequestError: code `not-found` or `conflict`: there is none of that digest, or it ended.
         """
-        run = self._runs.get(digest)
+        run = self.running(digest)
         if run is not None:
             return run
         stored = self._resources.studies.get(digest)

@@ -15,12 +15,11 @@ from typing import Any, NoReturn, TypeVar
 
 import grpc
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from eigenveil.errors import Code, EigenveilError, InternalError, PeerError
-from eigenveil.identity import Identity, Role, parse_identity
+from eigenveil.identity import UNREADABLE, Identity, Role, parse_identity
 from eigenveil_common import log
 from eigenveil_common.rpc import CODE_KEY, status_of
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -200,13 +199,14 @@ def _read(pem: bytes) -> tuple[x509.Certificate, Identity, str]:
         certificate = x509.load_pem_x509_certificate(pem)
         names = list(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
         usages = list(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
+        issues = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
         subjects = [part.value for part in certificate.subject]
         key = certificate.public_key()
-    except (ValueError, x509.ExtensionNotFound, UnsupportedAlgorithm) as problem:
+    except UNREADABLE as problem:
         raise _refused("the certificate lacks a name or a usage; enrol again") from problem
     if len(names) != 1 or not isinstance(names[0], x509.UniformResourceIdentifier):
         raise _refused("the certificate must carry exactly one name, a URI; enrol again")
-    if usages != [ExtendedKeyUsageOID.CLIENT_AUTH]:
+    if usages != [ExtendedKeyUsageOID.CLIENT_AUTH] or issues:
         raise _refused("the certificate is not for clients; enrol again")
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
         raise _refused("the certificate's key is not of P-256; enrol again")

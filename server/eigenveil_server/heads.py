@@ -8,7 +8,7 @@ does not start any more until the ledger holds that head or the operator has acc
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
@@ -36,7 +36,8 @@ class Chain:
     """The ledger's digests and what they spent, read on as rows come; only rows that are durable."""
 
     reader: Database
-    digests: list[str]
+    digests: list[str] = field(default_factory=list)
+    places: set[str] = field(default_factory=set)
     spent: Cost = NOTHING
 
     def read_on(self) -> None:
@@ -47,6 +48,7 @@ class Chain:
         )
         for row in rows:
             self.digests.append(row["digest"])
+            self.places.add(row["digest"])
             if row["kind"] == EntryKind.CHARGE.value:
                 self.spent += Cost(micro_rho=row["micro_rho"], atto_delta=int(row["atto_delta"]))
 
@@ -64,16 +66,23 @@ class Heads:
         self._keys = keys
         self._clock = clock
         self._fatal = fatal
-        self._chain = Chain(store.reader, [])
+        self._chain = Chain(store.reader)
         self._signed: pb.SignedHead | None = None
         self._signed_size = 0
         self._refuse_if_behind()
 
-    def later_than(self, size: int) -> pb.SignedHead | None:
-        """The head of the ledger, signed, if it is beyond `size` rows."""
+    def parted_from(self, held: bytes) -> bool:
+        """Whether a site that holds this digest saw a ledger which is not the one here, though its loss was
+        accepted: it gets no work, but at once the head of this one."""
+        self._chain.read_on()
+        return bool(held) and held.hex() not in self._chain.places
+
+    def other_than(self, held: bytes) -> pb.SignedHead | None:
+        """The head of the ledger, signed, if it is another than the one of this digest; None also for a
+        ledger without rows."""
         self._chain.read_on()
         now = len(self._chain.digests)
-        if now <= size:
+        if not now or self._chain.digests[-1] == held.hex():
             return None
         if self._signed is None or self._signed_size != now:
             head = head_of(self._config.federation, self._chain.digests, [self._chain.spent])
@@ -181,7 +190,7 @@ def accepted_losses(reader: Database, keys: Keys, federation: str) -> list[Head]
     """Heads of ledgers whose loss the operator has accepted, and which are charged for."""
     return [
         read_head(pb.SignedHead(head_json=row["head"], signature=row["signature"]), keys, federation)
-        for row in reader.rows("SELECT head, signature FROM lost ORDER BY at, head")
+        for row in reader.rows("SELECT head, signature FROM lost ORDER BY at, digest")
     ]
 
 

@@ -31,6 +31,13 @@ class DifferentAnswer(RequestError):
         )
 
 
+class LateAnswer(RequestError):
+    """An answer came after its round was closed: it is never added."""
+
+    def __init__(self, site: str, round: int) -> None:
+        super().__init__(Code.CONFLICT, f"round {round} was closed before site {site} answered; ask for work")
+
+
 class Inbox:
     """What sites sent for `query`. `earlier` is what they sent before this process started.
 
@@ -66,14 +73,15 @@ class Inbox:
 
         Raises:
             DifferentAnswer: it answered differently before.
-            RequestError: code `conflict`: the round is closed, or the site declined it.
+            LateAnswer: the round is closed.
+            RequestError: code `conflict`: the site declined it.
         """
         if self._macs.get(site, mac) != mac:
             raise DifferentAnswer(site, self.query.round)
         if site in self._answered:
             return True
         if self._closed:
-            raise closed(site, self.query.round)
+            raise LateAnswer(site, self.query.round)
         if site in self._declined:
             raise RequestError(
                 Code.CONFLICT, f"site {site} declined round {self.query.round}; that cannot be taken back"
@@ -94,22 +102,22 @@ class Inbox:
         """Wait for the close, which stores what is here.
 
         Raises:
-            RequestError: code `conflict`: the round ended without one.
+            LateAnswer: the round ended without one.
         """
         await self._settled.wait()
         if site not in self._stored:
-            raise closed(site, self.query.round)
+            raise LateAnswer(site, self.query.round)
 
     def decline(self, site: str, reason: str) -> None:
         """Note that `site` will not answer.
 
         Raises:
-            RequestError: code `conflict`: it answered already, or the round is closed.
+            RequestError: code `conflict`: it answered already, or the round is closed (LateAnswer).
         """
         if site in self._declined:
             return
         if self._closed:
-            raise closed(site, self.query.round)
+            raise LateAnswer(site, self.query.round)
         if site in self._answered:
             raise RequestError(Code.CONFLICT, f"site {site} answered round {self.query.round} already")
         self._declined[site] = reason
@@ -161,8 +169,3 @@ class Inbox:
         hopeless = len(left) < federation.least or any(site in declined for site in federation.required)
         if hopeless or all(site in self._answered for site in left):
             self.ready.set()
-
-
-def closed(site: str, round: int) -> RequestError:
-    """An answer came too late."""
-    return RequestError(Code.CONFLICT, f"round {round} was closed before site {site} answered; ask for work")

@@ -13,9 +13,10 @@ from eigenveil_common.database import Connection
 from eigenveil_common.failpoints import failpoint
 from eigenveil_server import changes
 from eigenveil_server.database import audit
-from eigenveil_server.inbox import DifferentAnswer, Inbox, closed
+from eigenveil_server.inbox import DifferentAnswer, Inbox, LateAnswer
 from eigenveil_server.resources import Resources
 from eigenveil_server.run import StudyRun
+from eigenveil_server.studies import StoredStudy
 
 AT_ONCE_BYTES = 64 * 1024  # checked in well under a millisecond; larger answers leave the event loop
 
@@ -39,7 +40,7 @@ class Intake:
         if run.inbox is None or round > run.inbox.query.round:
             raise RequestError(Code.NOT_FOUND, f"round {round} of study {run.digest[:12]} is not open")
         if round < run.inbox.query.round:
-            raise closed(site, round)
+            raise LateAnswer(site, round)
         return run.inbox
 
     async def contribute(self, run: StudyRun, contribution: Contribution, claimed: str) -> bool:
@@ -48,10 +49,11 @@ class Intake:
         Raises:
             PeerError: the contribution is not what it says, or not what the round asks for.
             RequestError: the round is not open, or the site answered differently before.
+            LateAnswer: the round is over; that the answer came is audited, and it is not added.
         """
         site, round = contribution.site, contribution.round
         try:
-            if await self._answered_earlier_round(run, contribution):
+            if await self._answered_before(run, contribution):
                 return True
             inbox = self._inbox(run, site, round)
             await self._check(inbox.query, contribution, run.plan.study.max_records, claimed)
@@ -59,7 +61,10 @@ class Intake:
             repeated = inbox.put(site, mac, contribution.values)
             failpoint("answer-taken")
         except DifferentAnswer:
-            await self._alarm(run, site, round)
+            await self._alarm(run.digest, site, round)
+            raise
+        except LateAnswer:
+            await self._note_late(contribution)
             raise
         if not inbox.holds(site):
             await self._resources.finish(self._store(run, inbox, site, mac))
@@ -71,17 +76,60 @@ class Intake:
         else:
             await self._resources.compute(_check, query, contribution, max_records, claimed)
 
-    async def _answered_earlier_round(self, run: StudyRun, contribution: Contribution) -> bool:
+    async def _answered_before(self, run: StudyRun, contribution: Contribution) -> bool:
         """A site that lost our reply may send again although the round has ended [R7]."""
-        site, round = contribution.site, contribution.round
-        if run.inbox is not None and round >= run.inbox.query.round:
+        if run.inbox is not None and contribution.round >= run.inbox.query.round:
             return False
-        invited(run.plan, site)
-        known = self._resources.studies.answers(run.digest, round).macs.get(site)
-        digest = await self._resources.compute(lambda: contribution.digest)
-        if known is not None and known != self._resources.keys.mac(digest):
+        invited(run.plan, contribution.site)
+        return await self._known(contribution)
+
+    async def _known(self, contribution: Contribution) -> bool:
+        site, round = contribution.site, contribution.round
+        known = self._resources.studies.answers(contribution.plan_digest, round).macs.get(site)
+        if known not in (None, await self._mac(contribution)):
             raise DifferentAnswer(site, round)
         return known is not None
+
+    async def _mac(self, contribution: Contribution) -> bytes:
+        return self._resources.keys.mac(await self._resources.compute(lambda: contribution.digest))
+
+    async def contribute_afterwards(self, stored: StoredStudy, contribution: Contribution) -> bool:
+        """An answer to a study that has ended; whether it was taken while its round was open.
+
+        Raises:
+            RequestError: the site is not invited, there was no such round, or it answered differently.
+            LateAnswer: as in `contribute`.
+        """
+        site, round = contribution.site, contribution.round
+        invited(await self._resources.compute(lambda: stored.plan), site)
+        if self._resources.studies.query_digest(stored.digest, round) is None:
+            raise RequestError(Code.NOT_FOUND, f"study {stored.digest[:12]} had no round {round}")
+        try:
+            if await self._known(contribution):
+                return True
+        except DifferentAnswer:
+            await self._alarm(stored.digest, site, round)
+            raise
+        await self._note_late(contribution)
+        raise LateAnswer(site, round)
+
+    async def _note_late(self, contribution: Contribution) -> None:
+        """Audit that an answer came too late, and a keyed digest of it; its values are dropped [R7].
+
+        One row for a site and a round, so that nobody fills the disk with answers.
+        """
+        study, site, round = contribution.plan_digest, contribution.site, contribution.round
+        about, mac = f"study {study} round {round} mac ", await self._mac(contribution)
+        at, subject = self._resources.clock(), f"site/{site}"
+
+        def change(connection: Connection) -> None:
+            noted = "SELECT 1 FROM audit WHERE (kind, subject, substr(detail, 1, ?)) = (?, ?, ?)"
+            if not connection.execute(noted, (len(about), "late-answer", subject, about)).fetchall():
+                audit(connection, at, "late-answer", subject, about + mac.hex())
+
+        await self._resources.finish(self._resources.writer.write(change))
+        failpoint("answer-late")
+        log.event("late-answer", study=study, round=round, site=site)
 
     async def _store(self, run: StudyRun, inbox: Inbox, site: str, mac: bytes) -> None:
         study, round, event = run.digest, inbox.query.round, run.answered_event()
@@ -100,9 +148,9 @@ class Intake:
         inbox.stored(site)
         self._resources.news.ring()
 
-    async def _alarm(self, run: StudyRun, site: str, round: int) -> None:
-        log.event("different-second-answer", logging.ERROR, study=run.digest, round=round, site=site)
-        at, detail = self._resources.clock(), f"study {run.digest} round {round}"
+    async def _alarm(self, study: str, site: str, round: int) -> None:
+        log.event("different-second-answer", logging.ERROR, study=study, round=round, site=site)
+        at, detail = self._resources.clock(), f"study {study} round {round}"
         await self._resources.writer.write(
             lambda change: audit(change, at, "different-second-answer", f"site/{site}", detail)
         )

@@ -94,9 +94,10 @@ def _accept(config: Config, store: Store) -> Accepted:
     def note(change: Connection) -> None:
         at = unix_ms()
         change.execute(
-            "INSERT INTO lost VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
-            (signed.head_json, signed.signature, at),
+            "INSERT INTO lost VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            (head.digest, signed.head_json, signed.signature, at),
         )
+        change.execute("UPDATE greetings SET generation = NULL")  # sites are beyond what is stored of them
         audit(change, at, "loss-accepted", f"site/{site}", head.digest)
 
     ledger.settle(study, note)

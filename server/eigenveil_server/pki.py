@@ -12,19 +12,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.identity import Identity, Role
+from eigenveil.identity import UNREADABLE, Identity, Role, key_print
 
 CA_LIFE = timedelta(days=3650)
 BACKDATED = timedelta(minutes=5)  # so that a clock a little behind ours accepts a fresh certificate
 BACKDATED_SHARE = 20  # but by no more than this part of a short life, so that two thirds of it are to come
 CSR_BYTES = 8192
-UNREADABLE = (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm, x509.InvalidVersion)
 USAGE = {
     Role.COORDINATOR: ExtendedKeyUsageOID.SERVER_AUTH,
     Role.SITE: ExtendedKeyUsageOID.CLIENT_AUTH,
@@ -118,16 +116,18 @@ class Authority:
     ) -> Authority:
         """A self-signed CA that can issue leaves only (path length 0), with a new key unless one is given."""
         key = key or new_key()
-        name = _ca_name(federation)
+        name = _ca_name(federation, key)
         builder = _builder(name, name, key.public_key(), now, CA_LIFE)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         builder = builder.add_extension(_key_usage(signs_certificates=True), critical=True)
+        own_id = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        builder = builder.add_extension(own_id, critical=False)
         return cls(certificate=builder.sign(key, hashes.SHA256()), key=key)
 
     @classmethod
     def request(cls, federation: str, key: ec.EllipticCurvePrivateKey) -> bytes:
         """What an authority elsewhere is asked to sign (PKCS #10, PEM): a CA that can issue leaves only."""
-        builder = x509.CertificateSigningRequestBuilder().subject_name(_ca_name(federation))
+        builder = x509.CertificateSigningRequestBuilder().subject_name(_ca_name(federation, key))
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         builder = builder.add_extension(_key_usage(signs_certificates=True), critical=True)
         return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
@@ -151,6 +151,7 @@ class Authority:
             (_key_usage(signs_certificates=False), True),
             (x509.ExtendedKeyUsage([USAGE[identity.role]]), False),
             (x509.SubjectAlternativeName(names), False),
+            (_authority_id(self.certificate), False),
         ):
             builder = builder.add_extension(extension, critical=critical)
         return builder.sign(self.key, hashes.SHA256())
@@ -175,8 +176,18 @@ def _builder(
     )
 
 
-def _ca_name(federation: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"eigenveil {federation}")])
+def _ca_name(federation: str, key: ec.EllipticCurvePrivateKey) -> x509.Name:
+    """Every authority has a name of its own: while two are trusted, issuers are looked up by name."""
+    name = f"eigenveil {federation} {key_print(key.public_key())[:8]}"
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _authority_id(authority: x509.Certificate) -> x509.AuthorityKeyIdentifier:
+    try:
+        found = authority.extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
+    except x509.ExtensionNotFound:
+        return x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key())  # type: ignore[arg-type]
+    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(found.value)
 
 
 def _host(host: str) -> x509.GeneralName:

@@ -17,7 +17,7 @@ from typing import Any
 from cryptography import x509
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.identity import spoken
+from eigenveil.identity import UNREADABLE, spoken
 from eigenveil_common.files import read, write_durably
 from eigenveil_server.authorities import Authorities, certificates
 from eigenveil_server.clock import as_datetime, unix_ms
@@ -55,8 +55,8 @@ class Standing:
     def text(self) -> str:
         """The same for a person."""
         lines = [
-            f"{'issues ' if one['issues'] else 'trusted'}  until {one['ends'][:10]}  {one['subject']}, "
-            f"signed by {one['issuer']}\n         SHA-256 {spoken(one['sha256'])}"
+            f"{'issues ' if one['issues'] else 'trusted'}  until {one['ends'][:10]}  {one['subject']}\n"
+            f"         {_root(one)}\n         SHA-256  {spoken(one['sha256'], 18)}"
             for one in self.authorities
         ]
         if len(self.authorities) > 1:
@@ -96,6 +96,10 @@ def _standing(authorities: Authorities, store: Store) -> Standing:
         unheard=_names(row for row in live if row["authorities"] != authorities.digest),
         behind=_names(row for row in live if row["issuer"] != issuing),
     )
+
+
+def _root(one: dict[str, Any]) -> str:
+    return "its own root" if one["issuer"] == one["subject"] else f"signed by {one['issuer']}"
 
 
 def _names(rows: Any) -> tuple[str, ...]:
@@ -209,7 +213,7 @@ def _check_authority(certificate: x509.Certificate) -> None:
         basic = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
         usage = certificate.extensions.get_extension_for_class(x509.KeyUsage).value
         issues = basic.ca and usage.key_cert_sign
-    except (ValueError, x509.ExtensionNotFound):
+    except UNREADABLE:
         issues = False
     if not issues:
         raise RequestError(

@@ -289,7 +289,7 @@ class StudyRun:
         return self._offer
 
     def waits(self, site: str, waits: bool) -> bool:
-        """Note whether `site` waits for a person's word; whether those who watch should be told: once only."""
+        """Note whether `site` waits for a person's word; whether watchers are to be told: once only."""
         if not waits or site not in self.plan.study.federation.sites:
             self._waiting.discard(site)
             return False

@@ -77,7 +77,7 @@ class Service(CoordinatorServicer):
                 f"{request.version_min} to {request.version_max}; update the older of the two",
             )
         await self._heads.presented(CALLER.get(), request, self._resources.writer)
-        await self._sessions.greet(CALLER.get(), context.peer(), request, self._engine)
+        await self._sessions.greet(CALLER.get(), context.peer(), request, self._engine.hurry)
         authorities = self._resources.keys.authorities
         limits = pb.Limits(
             message_bytes=MESSAGE_BYTES,
@@ -111,11 +111,13 @@ class Service(CoordinatorServicer):
         site = CALLER.get().name
         known = frozenset(digest_from_bytes(digest) for digest in request.known_plans)
         answered = frozenset((digest_from_bytes(one.plan_digest), one.round) for one in request.answered)
+        if self._heads.parted_from(request.head_digest):
+            return pb.NextWorkResponse(head=self._heads.other_than(request.head_digest))
         with self._resources.metrics.polling(site):
             await self._engine.hear_of_waiting(site, map(digest_from_bytes, request.awaiting))
             found = await self._engine.next_work(site, known, answered, self._config.long_poll_seconds)
         still_admitted()
-        head = self._heads.later_than(request.head_size)
+        head = self._heads.other_than(request.head_digest)
         if head is not None:
             found.head.CopyFrom(head)
         return found
@@ -135,7 +137,6 @@ class Service(CoordinatorServicer):
     async def _contribute(
         self, study: str, round: int, query: bytes, values: bytes, digest: bytes
     ) -> pb.ContributeResponse:
-        run = self._engine.run(study)
         contribution = Contribution(
             plan_digest=study,
             round=round,
@@ -143,7 +144,12 @@ class Service(CoordinatorServicer):
             site=CALLER.get().name,
             values=from_bytes(values, (len(values) // 8,)),
         )
-        repeated = await self._intake.contribute(run, contribution, digest_from_bytes(digest))
+        run = self._engine.running(study)
+        if run is None:
+            stored = self._resources.studies.get(study)
+            repeated = await self._intake.contribute_afterwards(stored, contribution)
+        else:
+            repeated = await self._intake.contribute(run, contribution, digest_from_bytes(digest))
         return pb.ContributeResponse(repeated=repeated)
 
     async def OpenUpload(self, request: pb.OpenUploadRequest, context: Context) -> pb.OpenUploadResponse:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import Identity, Role
@@ -25,7 +25,7 @@ SECRET_BYTES = 32
 DIGEST_BYTES = 32
 PROBE_SECONDS = 4.0  # in which a daemon that is alive asks for work again: it waits for one second at most
 PROBE_STEP = 0.05
-Engine = Any  # eigenveil_server.engine.Engine, which imports much
+Hurry = Callable[[str], None]  # answers the long-poll of a site of this name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class Sessions:
                 Code.NOT_READY, "say Hello on this connection first; another one may be in use by now"
             )
 
-    async def greet(self, caller: Identity, peer: str, hello: pb.HelloRequest, engine: Engine) -> None:
+    async def greet(self, caller: Identity, peer: str, hello: pb.HelloRequest, hurry: Hurry) -> None:
         """Take note of a Hello; a site that announces a generation is at work on `peer` from now on.
 
         Raises:
@@ -74,7 +74,7 @@ class Sessions:
             raise PeerError(Code.PROTOCOL, f"a generation has {SECRET_BYTES} bytes")
         async with self._greeting[caller.name]:
             self._check_generation(caller, peer, hello)
-            await self._check_alone(caller, peer, engine)
+            await self._check_alone(caller, peer, hurry)
             self._check_generation(caller, peer, hello)  # enrolled anew meanwhile?
             await self._note(caller, hello.authorities, _digest(hello.next_generation))
             self._peers[caller.name] = peer
@@ -90,13 +90,13 @@ class Sessions:
             "from an old copy; stop all but one and ask the coordinator's operator for a new join file",
         )
 
-    async def _check_alone(self, site: Identity, peer: str, engine: Engine) -> None:
+    async def _check_alone(self, site: Identity, peer: str, hurry: Hurry) -> None:
         """A long-poll of a daemon that is gone looks like one of a daemon that waits. So it is answered with
         nothing, and only a daemon that is there asks again."""
         if not self._calls.elsewhere(site.uri, peer):
             return
         before = self._calls.begun
-        engine.hurry(site.name)
+        hurry(site.name)
         for _ in range(int(PROBE_SECONDS / PROBE_STEP)):
             await asyncio.sleep(PROBE_STEP)
             if self._calls.elsewhere(site.uri, peer, since=before):

@@ -111,7 +111,7 @@ def text(found: dict[str, Any]) -> str:
     lines += [
         f"  {i['role']}/{i['name']}  certificate until {i['certificate_expires']}"
         + ("  DENIED" if i["denied"] else "")
-        + f"\n    key SHA-256 {spoken(i['key_sha256'])}"
+        + f"\n    key SHA-256  {spoken(i['key_sha256'], 17)}"
         for i in found["identities"]
     ]
     return "\n".join(lines)

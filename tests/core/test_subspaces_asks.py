@@ -98,6 +98,7 @@ REFUSED: list[tuple[str, Callable[[int], list[int]]]] = [
     ("block-ranks", lambda m: [2, 1, 3]),
     ("block-ranks", lambda m: [-1, 1, 3]),
     ("block-ranks", lambda m: [1, 2, 7]),
+    ("block-ranks", lambda m: [2**62 + 1, -(2**63), 5 - 2**63]),  # rises, modulo 2**64
     ("span-gap", lambda m: [3, 4, 0, 0, 0, 0]),
     ("span-gap", lambda m: [101, 4, 0, 0, 0, 0]),
     ("span-gap", lambda m: [3, -4, 0, 0, 0, 0]),

@@ -29,6 +29,7 @@ from eigenveil.identity import Role
 from eigenveil.query import Query
 from eigenveil_common.rpc import CODE_KEY
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server import daemon
 from eigenveil_server.gate import ROLES
 from eigenveil_server.pki import new_key
 from tests.fuzz.hunt import ChangedMeaning, Kind
@@ -140,7 +141,7 @@ def _caller(method: str) -> str:
 
 
 async def _handlers(rig: Rig) -> dict[str, Any]:
-    with mock.patch.object(grpc.aio, "server", Recorded):
+    with mock.patch.object(daemon, "listening", Recorded):
         servers: list[Any] = [rig.daemon._main_server(), rig.daemon._enrol_server()]
     return {
         name: await _guarded(server.gate, name, handler)

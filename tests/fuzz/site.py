@@ -7,6 +7,7 @@ queries also through the decoder alone, which is where most of them end; the oth
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import logging
 import random
@@ -18,6 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
 from google.protobuf.message import Message
 from rfc8785 import CanonicalizationError
 
@@ -27,17 +31,20 @@ from eigenveil.errors import Code, error
 from eigenveil.ints import canonical
 from eigenveil.rehearsal import rehearse
 from eigenveil.wire import query_from_proto, query_to_proto
+from eigenveil_client.identity_files import checked
+from eigenveil_client.identity_store import load_identity
 from eigenveil_client.site_worker import SiteWorker
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.core.test_subspaces_asks import ASKS as SUBSPACE_ASKS
 from tests.fuzz.coordinator import kept
 from tests.fuzz.hunt import ChangedMeaning, Kind
-from tests.fuzz.mutations import mutate_message, mutate_text
+from tests.fuzz.mutations import mutate_bytes, mutate_message, mutate_text
 from tests.site.support import Stage, a_plan, a_stage, work
 from tests.support import DIGEST, a_field, a_query, covariance_asks, every_ask
 from tests.vectors.test_vectors import stored
 
 SIGNED = "SignedPlan"
+PEM = "-----BEGIN CERTIFICATE-----\n{}-----END CERTIFICATE-----\n"
 ANSWERS = tuple(
     method.output_type
     for service in pb.DESCRIPTOR.services_by_name.values()
@@ -80,6 +87,7 @@ def site_kinds(folder: Path) -> Iterator[dict[str, Kind]]:
             "Query": Kind(seeds=query_seeds(), mutate=mutate_message, feed=feed_query, weight=10.0),
             **_worked(stage, partial(_feed_work, worker, lines)),
             **{answer.name: _decoded(answer) for answer in ANSWERS},
+            "certificate": _certificate(stage),
         }
     finally:
         logger.removeHandler(lines)
@@ -192,6 +200,21 @@ async def _feed_plan(stage: Stage, feed: Any, data: bytes) -> None:
     signed = pb.SignedPlan(plan_json=data, signature=stage.authority.sign(data).signature)
     query = query_to_proto(a_query(every_ask()["count"]))
     await feed(pb.NextWorkResponse(plan=signed, query=query).SerializeToString())
+
+
+def _certificate(stage: Stage) -> Kind:
+    """The certificate in an answer to Enrol or Renew, and the authority beside it."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    identity = load_identity(stage.config.identity).identity
+    leaf = x509.load_pem_x509_certificate(stage.authority.certify(identity.uri, key.public_key()))
+
+    async def feed(data: bytes) -> None:
+        sent = PEM.format(base64.encodebytes(data).decode()).encode()
+        if data[-1:] in b"01234":  # now and then as an authority
+            checked(stage.authority.pem, sent, identity, key)
+        checked(sent, stage.authority.pem, identity, key)
+
+    return Kind(seeds=(leaf.public_bytes(Encoding.DER),), mutate=mutate_bytes, feed=feed, weight=0.3)
 
 
 def _decoded(answer: Any) -> Kind:

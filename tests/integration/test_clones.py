@@ -17,6 +17,7 @@ from eigenveil_client.renewal import introduce
 from eigenveil_client.transport import open_channel
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
+from eigenveil_server import sessions
 from tests.integration.living import enrolled, listening, living
 from tests.server.rig import made, refusal, serving
 from tests.site.support import until
@@ -87,6 +88,25 @@ def test_a_daemon_that_restarts_or_lost_an_answer_is_let_in_at_once(tmp_path: Pa
                 assert not daemon.contact.lost
 
     asyncio.run(scenario())
+
+
+def test_a_connection_that_died_in_silence_keeps_nobody_out(tmp_path: Path) -> None:
+    """As after a power cut at the site, or a lost NAT entry: the coordinator still waits with an answer."""
+
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c", long_poll_seconds=50.0)) as rig:
+            stored = await enrolled(rig, tmp_path / "anna")
+            async with await open_channel(stored) as dead:
+                stub = rpc.CoordinatorStub(dead)
+                await introduce(stub, "test", stored, Generation(stored.folder))
+                waiting = asyncio.ensure_future(stub.NextWork(pb.NextWorkRequest()))
+                await asyncio.sleep(0.2)
+                await greeted(stored)
+                assert (await waiting).ByteSize() == 0
+                assert (await refusal(stub.NextWork(pb.NextWorkRequest()))).code is Code.NOT_READY
+
+    with mock.patch.object(sessions, "PROBE_SECONDS", 0.3):
+        asyncio.run(scenario())
 
 
 def test_a_coordinator_that_restarts_remembers_who_is_behind(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from eigenveil_client import identity_files, renewal
 from eigenveil_client.analyst import Analyst
 from eigenveil_client.identity_store import StoredIdentity, load_identity
 from eigenveil_client.renewal import due, renew
-from eigenveil_client.transport import open_channel
+from eigenveil_client.transport import greet, open_channel
 from eigenveil_common import failpoints
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
@@ -26,7 +26,10 @@ from tests.site.support import until
 HELLO = pb.HelloRequest(version_min=1, version_max=1)
 STEPS = [
     *(("file-replacing", passage) for passage in (1, 2, 3)),  # the pending key, the authorities, the pair
-    *((step, 1) for step in ("identity-keyed", "identity-granted", "identity-replacing", "identity-replaced")),
+    *(
+        (step, 1)
+        for step in ("identity-keyed", "identity-granted", "identity-replacing", "identity-replaced")
+    ),
 ]
 
 
@@ -34,7 +37,7 @@ async def hello(stored: StoredIdentity) -> Code | None:
     """Say Hello with a certificate; how it is refused, if it is."""
     try:
         async with await open_channel(stored) as channel:
-            await renewal.greet(rpc.CoordinatorStub(channel), "test")
+            await greet(rpc.CoordinatorStub(channel), "test")
     except EigenveilError as problem:
         return problem.code
     return None

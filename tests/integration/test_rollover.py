@@ -34,7 +34,7 @@ def ca(rig: Rig, *words: str) -> tuple[int, str]:
 
 
 def shown(rig: Rig) -> dict[str, list[object]]:
-    return json.loads(ca(rig, "show", "--json")[1])  # type: ignore[no-any-return]
+    return json.loads(ca(rig, "show", "--json")[1])
 
 
 async def a_study_works(rig: Rig, submission: str) -> None:
@@ -79,7 +79,7 @@ def test_a_whole_rollover_with_a_site_that_never_restarts(tmp_path: Path) -> Non
         async with serving(config) as rig:
             await rollover(rig, [("rotate",)], tmp_path)
 
-    with mock.patch.object(site_daemon, "SESSION_SECONDS", 0.5):
+    with mock.patch.multiple(site_daemon, SESSION_SECONDS=0.5, STABLE_SECONDS=0.1):
         asyncio.run(scenario())
 
 
@@ -111,7 +111,7 @@ def test_an_authority_signed_by_an_offline_root_takes_over(tmp_path: Path) -> No
             (only,) = shown(rig)["authorities"]
             assert "Hospital Root" in str(only)
 
-    with mock.patch.object(site_daemon, "SESSION_SECONDS", 0.5):
+    with mock.patch.multiple(site_daemon, SESSION_SECONDS=0.5, STABLE_SECONDS=0.1):
         asyncio.run(scenario())
 
 

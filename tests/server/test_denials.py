@@ -11,9 +11,10 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Role
 from eigenveil.ints import frozen
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.clock import unix_ms
 from eigenveil_server.pki import new_key
 from tests.server.process import command
-from tests.server.rig import Rig, made, refusal, request_for, serving, study_toml
+from tests.server.rig import HOUR, Rig, made, refusal, request_for, serving, study_toml
 
 HELLO = pb.HelloRequest(version_min=1, version_max=1)
 
@@ -122,6 +123,47 @@ def test_a_silent_stream_of_a_denied_analyst_ends(tmp_path: Path) -> None:
             rig.daemon.registry.deny(Role.ANALYST, "eve")
             refused = await refusal(asyncio.wait_for(watching, 5))
             assert refused.code is Code.IDENTITY
+
+    asyncio.run(scenario())
+
+
+def test_a_denial_by_another_process_ends_calls_under_way(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        config = made(tmp_path / "c", long_poll_seconds=50.0)
+        async with serving(config) as rig:
+            anna, bert = [await rig.client(Role.SITE, name) for name in ("anna", "bert")]
+            eve = await rig.client(Role.ANALYST, "eve")
+            digest = await opened(rig)
+            query = await anna.query()
+            await anna.contribute(query, frozen([60]))
+            calls = [asyncio.create_task(call) for call in (bert.query(), eve.events(digest))]
+            polling = asyncio.create_task(anna.query())
+            await asyncio.sleep(0.3)
+            where = ("--config", str(config.files.folder / "coordinator.toml"))
+            for role, name in (("site", "bert"), ("analyst", "eve")):
+                code, _, err = await asyncio.to_thread(
+                    command, "deny", *where, "--role", role, "--name", name
+                )
+                assert code == 0, err
+            for call in calls:
+                assert "deny-list" in str(await refusal(asyncio.wait_for(call, 20)))
+            assert not polling.done() or polling.exception() is None, "nobody else is disturbed"
+            polling.cancel()
+
+    asyncio.run(scenario())
+
+
+def test_a_call_that_outlives_its_certificate_is_ended(tmp_path: Path) -> None:
+    ahead = [0]
+
+    async def scenario() -> None:
+        config = made(tmp_path / "c", long_poll_seconds=50.0)
+        async with serving(config, clock=lambda: unix_ms() + ahead[0]) as rig:
+            anna = await rig.client(Role.SITE, "anna")
+            polling = asyncio.create_task(anna.query())
+            await asyncio.sleep(0.3)
+            ahead[0] = 8 * 24 * HOUR
+            assert "not valid now" in str(await refusal(asyncio.wait_for(polling, 20)))
 
     asyncio.run(scenario())
 

@@ -82,9 +82,12 @@ class Siege:
     channels: list[grpc.aio.Channel] = field(default_factory=list)
 
     @property
-    def alive(self) -> bool:
-        """Whether the process that was started is still there, and met no defect."""
-        return self.process.returncode is None and b"defect in" not in self.errors.read_bytes()
+    def fate(self) -> str:
+        """What became of the process that was started; empty while it serves and has met no defect."""
+        if self.process.returncode is not None:
+            last = self.errors.read_bytes()[-300:].decode(errors="replace")
+            return f"the coordinator ended with {self.process.returncode}: ...{last}"
+        return "the coordinator met a defect" if b"defect in" in self.errors.read_bytes() else ""
 
     def channel(self, held: Credentials) -> grpc.aio.Channel:
         """A connection of its own."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerProcess
@@ -20,6 +20,7 @@ from pathlib import Path
 import grpc
 
 from eigenveil.identity import Role
+from eigenveil.rehearsal import rehearse
 from eigenveil_common.config import load
 from eigenveil_common.rpc import OPTIONS
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -29,16 +30,20 @@ from eigenveil_server.config import Config
 from eigenveil_server.database import open_store
 from eigenveil_server.studies import Studies
 from tests.server.rig import SITES, Client, Credentials, answering, made, serving, study_toml
+from tests.site import support as sites
+from tests.site.command_line import written
 from tests.torture.armed import Command
 from tests.torture.line import Line
 from tests.torture.vfs_faulty import Fault, Kind, Stricken
 
 NUMBER, TITLE = 2, "disk errors"
 MOST = 150
-AT_ONCE = 2
+AT_ONCE = 3
+STUDIES = 60
 END_SECONDS = 60.0
 STUDY = study_toml(algorithm="dp-pca", epsilon=0.5, deadline_seconds=60.0)
 CONFIG = "coordinator.toml"
+Choice = tuple[str, Kind, int]  # whose disk fails, how, and at which call
 
 
 @dataclass(slots=True)
@@ -146,39 +151,113 @@ async def coordinator(made: Template, folder: Path, fault: Fault, *, planted: bo
         process.kill()
         return [f"{fault.kind.name} {fault.at}: the process went on" if fault.told.exists() else "no fault"]
     process.join()
-    found = told.lost(load(folder / CONFIG, Config))
-    if not (fault.told.exists() and process.exitcode):
-        found.append(f"exit code {process.exitcode}, fault {'met' if fault.told.exists() else 'not met'}")
-    return [f"{fault.kind.name} {fault.at}: {one}" for one in found]
+    return _judged(fault, process, told.lost(load(folder / CONFIG, Config)), "coordinator")
 
 
-async def _all(faults: list[tuple[Kind, int]]) -> list[str]:
+class Sink(sites.Coordinator):
+    """A coordinator that hands out study after study, and keeps what it gets."""
+
+    def __init__(self, stage: sites.Stage) -> None:
+        super().__init__()
+        for number in range(STUDIES):
+            plan = sites.a_plan(submission=f"study-{number}")
+            first, *others = rehearse(plan)
+            ended = pb.StudyEnd(plan_digest=bytes.fromhex(plan.digest), state=pb.STUDY_STATE_RELEASED)
+            self.work += [sites.work(first, stage.signed(plan)), *map(sites.work, others)]
+            self.work.append(pb.NextWorkResponse(ended=[ended]))
+
+    def unpaid(self, stage: sites.Stage) -> list[str]:
+        """What of it the site has not charged and written down."""
+        store = stage.store()
+        try:
+            charged = store.ledger.ledger.charged
+            rows = {(row.study, row.round) for row in store.egress.rows()}
+        finally:
+            store.close()
+        got = {(one.plan_digest.hex(), one.round): one.query_digest.hex() for one in self.contributions}
+        return [
+            f"an answer to round {place[1]} left and is not {'charged' if place in rows else 'written down'}"
+            for place, query in got.items()
+            if charged.get(place) != query or place not in rows
+        ]
+
+
+async def site(folder: Path, fault: Fault, *, planted: bool = False) -> list[str]:
+    """Let a site's disk fail; what is wrong with how it ended."""
+    folder.mkdir()
+    stage = sites.a_stage(folder, budget_epsilon=1e5)
+    sink = Sink(stage)
+    config = str(written(stage, "budget_epsilon = 1e5\n"))
+    command = Command(
+        program="eigenveil-site",
+        arguments=("serve", "--config", config),
+        out=folder / "out",
+        log=folder / "log",
+    )
+    async with stage.serving(sink):
+        process = Stricken(command=command, fault=fault, planted=planted).start()
+        try:
+            async with asyncio.timeout(END_SECONDS):
+                await _ended(process)
+        except TimeoutError:
+            process.kill()
+            return [f"{fault.kind.name} {fault.at}: the site went on"]
+    process.join()
+    return _judged(fault, process, sink.unpaid(stage), "site")
+
+
+def _judged(fault: Fault, process: ForkServerProcess, found: list[str], who: str) -> list[str]:
+    if not fault.told.exists() or not process.exitcode:
+        met = "met" if fault.told.exists() else "not met"
+        found.append(f"exit code {process.exitcode}, fault {met}")
+    return [f"{who}, {fault.kind.name} {fault.at}: {one}" for one in found]
+
+
+async def _all(chosen: Sequence[Choice], planted: bool) -> list[str]:
     """Every fault, a few at once; what is wrong."""
     turns = asyncio.Semaphore(AT_ONCE)
     with tempfile.TemporaryDirectory(prefix="eigenveil-disk-") as name:
         root = Path(name)
         made = await template(root / "template")
 
-        async def one(kind: Kind, at: int) -> list[str]:
+        async def one(who: str, kind: Kind, at: int) -> list[str]:
+            folder = root / f"{who}-{kind.name}-{at}"
+            fault = Fault(kind, at, folder.with_suffix(".met"))
             async with turns:
-                fault = Fault(kind, at, root / f"{kind.name}-{at}-met")
-                found = await coordinator(made, root / f"{kind.name}-{at}", fault)
-                shutil.rmtree(root / f"{kind.name}-{at}")
+                if who == "site":
+                    found = await site(folder, fault, planted=planted)
+                else:
+                    found = await coordinator(made, folder, fault, planted=planted)
+                shutil.rmtree(folder)
                 return found
 
-        return [line for found in await asyncio.gather(*(one(*fault) for fault in faults)) for line in found]
+        return [line for found in await asyncio.gather(*(one(*fault) for fault in chosen)) for line in found]
 
 
-def planned(scale: float) -> list[tuple[Kind, int]]:
-    """Which calls fail: every N-th sync, and as many writes, half of them for a full disk."""
+def planned(scale: float) -> list[Choice]:
+    """Which calls fail. At the coordinator every N-th sync, and as many writes, half of them because the
+    disk is full; at a site a third as many, of each kind in turn."""
     step = max(1, round(1 / scale))
     calls = range(1, MOST + 1, step)
-    return [(Kind.SYNC, at) for at in calls] + [(Kind.WRITE if at % 2 else Kind.FULL, at) for at in calls]
+    write = {0: Kind.FULL, 1: Kind.WRITE}
+    return [
+        *(("coordinator", Kind.SYNC, at) for at in calls),
+        *(("coordinator", write[place % 2], at) for place, at in enumerate(calls)),
+        *(
+            ("site", (Kind.SYNC, *write.values())[place % 3], at)
+            for place, at in enumerate(range(1, MOST + 1, 3 * step))
+        ),
+    ]
+
+
+def faults(chosen: Sequence[Choice], *, planted: bool = False) -> list[str]:
+    """What is wrong with how processes end whose disk fails."""
+    return asyncio.run(_all(chosen, planted))
 
 
 def run(scale: float) -> Line:
-    """Every fault; none may leave a process that goes on, or a lost charge."""
-    faults = planned(scale)
-    found = asyncio.run(_all(faults))
-    detail = f"{len(faults)} failing calls, each ended the process, nothing released after it"
+    """Every fault; none may leave a process that goes on, or a charge that is lost."""
+    chosen = planned(scale)
+    found = faults(chosen)
+    detail = f"{len(chosen)} failing calls, each ended its process, nothing released or sent after"
     return Line(number=NUMBER, title=TITLE, passed=not found, detail="; ".join(found[:5]) or detail)

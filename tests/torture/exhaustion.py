@@ -247,8 +247,8 @@ async def besiege(
                 faults.append(f"{name}: {watch}")
             if held.startswith("NOT HELD"):
                 faults.append(f"{name}: {held}")
-        if not siege.alive:
-            faults.append("the coordinator ended or met a defect")
+        if siege.fate:
+            faults.append(siege.fate)
     figures = f"at most +{growth / 2**20:.1f} MiB, good calls at most {1000 * slowest:.0f} ms"
     detail = "; ".join(faults) if faults else f"{', '.join(said)}; {figures}"
     return Line(number=6, title="exhaustion", passed=not faults, detail=detail)

@@ -16,7 +16,8 @@ from tests.server.rig import records, study_toml
 from tests.torture.armed import Command, Kill
 
 SITES = ("anna", "bert")
-COORDINATOR, ANALYST = "coordinator", "ada"
+COORDINATOR, OPERATOR, ANALYST = "coordinator", "operator", "ada"
+PROGRAMS = {COORDINATOR: "eigenveil-coordinator", OPERATOR: "eigenveil-coordinator", ANALYST: "eigenveil"}
 COLUMNS, ROWS = 4, 60
 START_SECONDS, GLANCE = 60.0, 0.01
 BUDGET = ("--budget-epsilon", "10000")
@@ -69,10 +70,9 @@ class Federation:
     def start(self, name: str, *arguments: str, kill: Kill | None = None) -> Command:
         """Start a command of the coordinator, a site or the analyst under this name; without arguments,
         serve."""
-        program = {COORDINATOR: "eigenveil-coordinator", ANALYST: "eigenveil"}.get(name, "eigenveil-site")
         self.serial += 1
         command = Command(
-            program=program,
+            program=PROGRAMS.get(name, "eigenveil-site"),
             arguments=arguments or ("serve", "--config", self.config(name)),
             out=self.folder / f"{name}-{self.serial}.out",
             log=self.folder / f"{name}.log",

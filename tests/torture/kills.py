@@ -26,12 +26,12 @@ from eigenveil_client.analyst import Analyst
 from eigenveil_client.identity_store import load_identity
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.torture.armed import KILLED, SHORT_PAUSE, Kill
-from tests.torture.forked import COORDINATOR, SITES, STUDIES, Federation
+from tests.torture.forked import COORDINATOR, OPERATOR, SITES, STUDIES, Federation
 from tests.torture.line import Line
 from tests.torture.model import Witness, read
 
 NUMBER, TITLE = 1, "kill -9 at failpoints"
-EACH = 8  # kills at each failpoint
+EACH, RARE = 8, 2  # kills at each core failpoint, and at each of the others
 FEDERATIONS = 2
 VICTIM, NEWCOMER = SITES[0], "carl"
 PATIENCE = 9  # studies without a kill, after which an armed failpoint counts as unreachable
@@ -47,6 +47,7 @@ AT_COORDINATOR: Mapping[str, int] = {
     "noise-drawn": 4, "noise-taken": 4, "round-sealing": 4, "round-sealed": 4, "round-published": 4,
     "bundle-built": 1, "study-settling": 1, "study-settled": 1,
     "certificate-issuing": 1, "certificate-issued": 1,
+    "renewal-issuing": 1, "renewal-issued": 1, "renewal-taking-up": 1,
 }  # fmt: skip
 AT_SITE: Mapping[str, int] = {
     "plan-storing": 1, "plan-accepted": 1, "records-loaded": 1,
@@ -54,12 +55,21 @@ AT_SITE: Mapping[str, int] = {
     "reply-sending": 4, "chunk-sent": 3, "reply-sent": 4,
     "refusal-writing": 3, "refusal-written": 3, "refusal-sent": 3,
     "study-ending": 1, "study-ended": 1,
+    "generation-announcing": 1, "generation-announced": 1,
+    "identity-keyed": 1, "identity-granted": 1, "identity-replacing": 1, "identity-replaced": 1,
 }  # fmt: skip
-AT_ENROLMENT: Mapping[str, int] = {"identity-granted": 1, "identity-replacing": 1, "file-replacing": 3}
-FEW = (
-    "round-opened", "answer-stored", "chunk-taken", "round-closing", "round-charging", "round-charged",
-    "round-sealing", "round-sealed", "round-published", "study-settling", "plan-storing", "answer-charging",
-    "answer-charged", "reply-sent", "refusal-written", "identity-replacing",
+AT_ENROLMENT: Mapping[str, int] = {
+    "identity-keyed": 1, "identity-granted": 1, "identity-replacing": 1, "identity-replaced": 1,
+    "file-replacing": 3,
+}  # fmt: skip
+AT_OPERATOR: Mapping[str, int] = {"backup-copied": 1, "restore-checked": 1, "folder-replacing": 1}
+# Where a crash could cost privacy or a result; everything else is killed less often.
+CORE = (
+    "study-reserving", "study-reserved", "study-resumed", "round-opening", "round-opened", "answer-taken",
+    "answer-storing", "answer-stored", "chunk-taken", "upload-committing", "round-closing", "round-charging",
+    "round-charged", "noise-drawn", "noise-taken", "round-sealing", "round-sealed", "round-published",
+    "bundle-built", "study-settling", "study-settled",
+    "plan-storing", "answer-charging", "answer-charged", "reply-sending", "reply-sent", "study-ending",
 )  # fmt: skip
 
 T = TypeVar("T")
@@ -175,6 +185,25 @@ async def enrolments(here: Federation, toll: Toll) -> None:
             return
 
 
+async def operations(here: Federation, toll: Toll) -> None:
+    """The operator backs up and restores, killed in the middle: the folder is whole or not there."""
+    for number, kill in enumerate(toll.due[OPERATOR]):
+        copy, restored = here.folder / f"copy-{number}", here.folder / f"restored-{number}"
+        backup = ("backup", "--config", here.config(COORDINATOR), "--out", str(copy))
+        restore = ("restore", "--from", str(copy), "--dir", str(restored))
+        for command, made, at in ((backup, copy, "backup"), (restore, restored, "restore")):
+            due = kill if kill.name.startswith((at, "folder")) else None
+            code = await here.done(OPERATOR, *command, kill=due)
+            if due is not None:
+                toll.done[due.name] += code == KILLED
+                if code != KILLED or made.exists():
+                    toll.failed.append(f"{at} ended with {code}, and left {made.exists()}")
+                code = await here.done(OPERATOR, *command)
+            if code != 0:
+                toll.failed.append(f"{at} ended with {code}: {here.log(OPERATOR)}")
+                return
+
+
 def _certifying(toll: Toll) -> bool:
     kills = [*toll.due[COORDINATOR], *(toll.armed[name] for name in toll.armed if name == COORDINATOR)]
     return any(kill.name.startswith("certificate-") for kill in kills)
@@ -197,9 +226,11 @@ async def federation(folder: Path, due: dict[str, list[Kill]], *, planted: bool 
         await undisturbed(here, toll)
         here.stop((COORDINATOR, VICTIM))
         keepers = [asyncio.create_task(keep(here, toll, name)) for name in (COORDINATOR, VICTIM)]
-        work = asyncio.gather(all_studies(here, toll), enrolments(here, toll))
+        work = asyncio.create_task(_work(here, toll))
         try:
-            await _first(work, *keepers)
+            done, _ = await asyncio.wait((work, *keepers), return_when=asyncio.FIRST_COMPLETED)
+            for task in done:  # a keeper only ends by an error of this test
+                task.result()
         finally:
             for task in (work, *keepers):
                 task.cancel()
@@ -210,30 +241,31 @@ async def federation(folder: Path, due: dict[str, list[Kill]], *, planted: bool 
     return toll
 
 
-async def _first(work: asyncio.Future[object], *keepers: asyncio.Task[None]) -> None:
-    """Wait for the work; a keeper never ends but by an error of this test."""
-    done, _ = await asyncio.wait((work, *keepers), return_when=asyncio.FIRST_COMPLETED)
-    for task in done:
-        task.result()
+async def _work(here: Federation, toll: Toll) -> None:
+    await asyncio.gather(all_studies(here, toll), enrolments(here, toll), operations(here, toll))
 
 
-def plan(each: float, seed: int) -> list[dict[str, list[Kill]]]:
+def plan(each: int, rare: int, seed: int) -> list[dict[str, list[Kill]]]:
     """Who is killed where, for every federation, in an order drawn from `seed`."""
-    generator = random.Random(seed)
+    chance = random.Random(seed)
     plans: list[dict[str, list[Kill]]] = [{} for _ in range(FEDERATIONS)]
-    for victim, points in ((COORDINATOR, AT_COORDINATOR), (VICTIM, AT_SITE), (NEWCOMER, AT_ENROLMENT)):
-        names = [name for name in points if each >= 1 or name in FEW] * max(1, round(each))
-        kills = [Kill(name=name, passage=generator.randint(1, points[name])) for name in names]
-        generator.shuffle(kills)
+    places = {COORDINATOR: AT_COORDINATOR, VICTIM: AT_SITE, NEWCOMER: AT_ENROLMENT, OPERATOR: AT_OPERATOR}
+    for victim, points in places.items():
+        kills = [
+            Kill(name=name, passage=chance.randint(1, highest))
+            for name, highest in points.items()
+            for _ in range(each if name in CORE else rare)
+        ]
+        chance.shuffle(kills)
         for index, due in enumerate(plans):
             due[victim] = kills[index::FEDERATIONS]
     return plans
 
 
-async def kill_all(root: Path, each: float, seed: int, *, planted: bool = False) -> list[Toll]:
+async def kill_all(root: Path, plans: list[dict[str, list[Kill]]], *, planted: bool = False) -> list[Toll]:
     """All federations side by side."""
     work = []
-    for index, due in enumerate(plan(each, seed)):
+    for index, due in enumerate(plans):
         folder = root / str(index)
         folder.mkdir()
         work.append(federation(folder, due, planted=planted))
@@ -255,6 +287,7 @@ def verdict(tolls: list[Toll]) -> Line:
 
 
 def run(scale: float) -> Line:
-    """200 kills and more at scale 1; below, one kill at each of a few failpoints."""
+    """More than 200 kills at scale 1; at least one at each core failpoint."""
+    plans = plan(max(1, round(EACH * scale)), round(RARE * scale), seed=1)
     with tempfile.TemporaryDirectory(prefix="eigenveil-kills-") as root:
-        return verdict(asyncio.run(kill_all(Path(root), EACH * scale if scale >= 0.25 else 0, seed=1)))
+        return verdict(asyncio.run(kill_all(Path(root), plans)))

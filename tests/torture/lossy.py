@@ -176,6 +176,7 @@ class Network:
         await self._travel(who)
         if fault == LOSE_ANSWER:
             raise lost("the network ate the answer")
+        self.done[method] += 1
         return answer
 
     async def _travel(self, who: str) -> None:

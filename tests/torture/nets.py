@@ -194,6 +194,13 @@ class Running:
                     raise AssertionError(f"{site} did not connect: {log.read_text()[-500:]}")
                 time.sleep(GLANCE)
 
+    def check(self, names: Sequence[str]) -> None:
+        """Insist that these daemons still run: none may end because of its network."""
+        for name in names:
+            if self.jobs[name].poll() is not None:
+                last = (self.folder / f"{name}.log").read_text()[-500:]
+                raise AssertionError(f"{name} ended with {self.jobs[name].returncode}: {last}")
+
     def submit(self, study: Path) -> str:
         """Submit as the analyst, from the coordinator's own namespace; the study's digest."""
         words = (

@@ -258,6 +258,7 @@ def play(scenario: Scenario, made: Template, folder: Path) -> Outcome:
             if elapsed > END_SECONDS:
                 return Outcome(state="running for ever", failure="", ended_after=0.0)
             disturbed = scenario.meddle(here, elapsed)
+            here.check(("coordinator", *SITES))
             time.sleep(0.1)
         disturbed = max(disturbed, scenario.meddle(here, time.monotonic() - began))
         time.sleep(0.5)  # the far site may just be writing down what it sent last

@@ -1,4 +1,4 @@
-"""Patient markers: two hundred strings that stand in the records and nowhere else, and every way to find one."""
+"""Patient markers: two hundred strings that stand in the records and nowhere else, and their spellings."""
 
 from __future__ import annotations
 
@@ -45,8 +45,10 @@ def plant(study: Study, values: FloatArray) -> Planted:
     for index in range(VALUES):
         column = index % study.dimension
         bounds = study.columns[column]
-        exact = bounds.lower + (bounds.upper - bounds.lower) * (0.3 + (index * 0.61803398875) % 0.4)
-        rows[index][column] = f"{exact:.12g}"
+        exact = bounds.lower + (bounds.upper - bounds.lower) * (
+            0.3173205080757 + (index * 0.61803398875) % 0.4
+        )
+        rows[index][column] = f"{exact:.13g}"
         markers.append(_value(study, [float(cell) for cell in rows[index]], rows[index][column], column))
     for index in range(MALFORMED):
         cell = f"unreadable-{index * 7919 + 10007}-kgm2"
@@ -56,9 +58,8 @@ def plant(study: Study, values: FloatArray) -> Planted:
     for position, most in enumerate((IDS, NAMES, DATES)):
         markers += [_text(people[index][position]) for index in range(most)]
     headers = (*IDENTIFIERS, *(column.name for column in study.columns))
-    return Planted(
-        headers=headers, rows=[[*p, *r] for p, r in zip(people, rows, strict=True)], markers=markers
-    )
+    whole = [[*person, *row] for person, row in zip(people, rows, strict=True)]
+    return Planted(headers=headers, rows=whole, markers=markers)
 
 
 def _person(index: int) -> tuple[str, str, str]:
@@ -90,7 +91,7 @@ def _spellings(*raw: bytes) -> Iterator[bytes]:
         yield data.hex().upper().encode()
         for shift in range(3):  # base64 of a longer text: the marker may begin at any of three places
             whole = base64.b64encode(bytes(shift) + data)
-            yield whole[(shift * 8 + 5) // 6 : len(whole) - 4]
+            yield whole[(shift * 8 + 5) // 6 : (shift + len(data)) * 8 // 6]
 
 
 def write_csv(path: Path, planted: Planted, rows: Sequence[list[str]]) -> None:
@@ -109,7 +110,7 @@ def write_parquet(path: Path, planted: Planted, rows: Sequence[list[str]]) -> No
             columns[header] = pa.array([float(cell) for cell in cells])
         except ValueError:
             columns[header] = pa.array(cells)
-    parquet.write_table(pa.table(columns), path)
+    parquet.write_table(pa.table(columns), path, compression="none", use_dictionary=False)
 
 
 def found(markers: Sequence[Marker], files: Sequence[Path]) -> list[tuple[Marker, Path]]:

@@ -244,6 +244,7 @@ def losses(mode: Mode, image: dict[str, bytes], outside: Outside) -> list[str]:
 def cuts(mode: Mode, count: int, seed: int) -> list[list[str]]:
     """Cut the power `count` times; what each cut lost. A chain ends early with a loss."""
     found: list[list[str]] = []
+    image: dict[str, bytes] = {}
     for number in range(count):
         random = Random(seed * 1_000_003 + number)
         if number % LIVES == 0 or found[-1]:

@@ -2,7 +2,7 @@
 
 A program is up to 60 operations on a coordinator, three sites and an analyst: requests and answers lost,
 requests repeated (some much later), lines cut, clocks that jump, deaths at a moment or at a failpoint,
-connections renewed, studies submitted and cancelled. Then the faults stop. Nothing is added to the sums, and
+certificates renewed, studies submitted and cancelled. Then the faults stop. Nothing is added to the sums, and
 each site's records stand in a column of their own, so a release must be, number by number, the sum of the
 answers of the sites that it names. The books are held against `tests.torture.model` after every death.
 """
@@ -24,6 +24,7 @@ import numpy as np
 from eigenveil.bundle import verify_bundle
 from eigenveil.errors import EigenveilError
 from eigenveil.grid import to_grid
+from eigenveil.ints import frozen
 from eigenveil.mechanism import publishable
 from eigenveil.plan import plan_from_json
 from eigenveil.site import Site
@@ -51,10 +52,13 @@ POINTS = {
         "upload-opened", "chunk-taken", "upload-committing", "round-closing", "round-charging",
         "round-charged", "noise-drawn", "noise-taken", "round-sealing", "round-sealed", "round-published",
         "bundle-built", "study-settling", "study-settled",
+        "renewal-issuing", "renewal-issued", "renewal-taking-up",
     ),
     "site": (
         "plan-storing", "plan-accepted", "records-loaded", "answer-computed", "answer-charging",
         "answer-charged", "reply-sending", "chunk-sent", "reply-sent", "study-ending", "study-ended",
+        "generation-announcing", "generation-announced", "identity-keyed", "identity-granted",
+        "identity-replacing", "identity-replaced", "file-replacing",
     ),
 }  # fmt: skip
 
@@ -90,7 +94,7 @@ def drawn(seed: int) -> Program:
 def _drawn(chance: random.Random) -> Op:
     kinds = {
         "wait": 10, LOSE_REQUEST: 4, LOSE_ANSWER: 5, REPEAT: 4, "cut": 2, "mend": 3, "jump": 1,
-        "kill": 2, "kill-at": 4, "start": 4, "renew": 1, "submit": 1, "cancel": 0.3,
+        "kill": 2, "kill-at": 4, "start": 4, "renew": 2, "submit": 1, "cancel": 0.3,
     }  # fmt: skip
     kind = chance.choices(list(kinds), list(kinds.values()))[0]
     site, who = chance.choice(SITES), chance.choice(EVERYBODY)
@@ -158,6 +162,7 @@ class Runner:
             case "mend":
                 network.mend(op.who)
             case "renew":
+                here.due.add(op.who)
                 network.drop(op.who)
             case "jump":
                 here.jump[op.who] += int(op.amount)
@@ -216,7 +221,7 @@ def wrong_sums(here: World) -> Iterator[str]:
                 )
                 query = query_from_proto(pb.Query.FromString(asked[0]["query"]))
                 answers = [sites[name].answer(query.ask) for name in release.present]
-                total = np.sum(answers, axis=0, dtype=np.int64)
+                total = frozen(np.sum(answers, axis=0, dtype=np.int64))
                 due = publishable(query, total, plan.study, NoNoise(), release.present).values
                 if not np.array_equal(due, release.values):
                     yield f"round {release.round} is not the sum of {', '.join(release.present)}"
@@ -302,12 +307,13 @@ def hunt(programs: int, first: int = 0, found: Path = FOUND) -> tuple[list[str],
 
 def verdict(programs: int, wrong: list[str], told: Counter[str]) -> Line:
     """What all of it shows; a run in which nothing happened shows nothing."""
-    happened = ("deaths", "releases", LOSE_REQUEST, LOSE_ANSWER, REPEAT, "released", "failed")
+    happened = ("deaths", "releases", LOSE_REQUEST, LOSE_ANSWER, REPEAT, "Renew", "released")
     missing = [f"no {what}" for what in happened if not told[what]]
     detail = (
         f"{programs} programs: {told['deaths']} deaths, {told[LOSE_REQUEST]} requests and "
-        f"{told[LOSE_ANSWER]} answers lost, {told[REPEAT]} repeated; {told['released']} studies released, {told['failed']} "
-        f"failed, {told['cancelled']} cancelled; {told['releases']} sums exact, every one charged"
+        f"{told[LOSE_ANSWER]} answers lost, {told[REPEAT]} repeated, {told['Renew']} renewals; "
+        f"{told['released']} studies released, {told['failed']} failed, {told['cancelled']} cancelled; "
+        f"{told['releases']} sums exact, every one charged"
     )
     problems = [*wrong, *missing]
     return Line(number=NUMBER, title=TITLE, passed=not problems, detail="; ".join(problems[:5]) or detail)

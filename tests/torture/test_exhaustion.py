@@ -55,9 +55,9 @@ def test_a_coordinator_that_waits_for_handshakes_is_found_out(tmp_path: Path) ->
 
 def test_what_the_watch_saw_decides() -> None:
     quiet = Watch(calls=3, slowest=0.1, before=100, most=200)
-    assert verdict(10, 10, quiet, alive=True).passed
-    assert not verdict(10, 10, quiet, alive=False).passed
+    assert verdict(10, 10, quiet, "").passed
+    assert not verdict(10, 10, quiet, "it ended").passed
     grown = Watch(calls=3, slowest=0.1, before=0, most=exhaustion.MOST_GROWTH)
-    assert not verdict(10, 10, grown, alive=True).passed
-    assert not verdict(10, 10, Watch(calls=3, failures=1), alive=True).passed
-    assert not verdict(10, 10, Watch(), alive=True).passed, "nobody asked"
+    assert not verdict(10, 10, grown, "").passed
+    assert not verdict(10, 10, Watch(calls=3, failures=1), "").passed
+    assert not verdict(10, 10, Watch(), "").passed, "nobody asked"

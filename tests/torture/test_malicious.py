@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from eigenveil.plan import plan_from_json
 from eigenveil_client import site_worker
 from eigenveil_client.policy import Policy
 from eigenveil_client.site_store import SiteStore
@@ -59,8 +60,7 @@ def test_a_site_without_that_check_is_found(
 ) -> None:
     """A planted fault for each kind: the check is gone, and the verdict says so."""
     if check == "check_plan":
-        trusting = lambda plan_json, *_: site_worker.plan_from_json(plan_json)  # noqa: E731
-        monkeypatch.setattr(owner, check, trusting)
+        monkeypatch.setattr(owner, check, lambda plan_json, *_: plan_from_json(plan_json))
     else:
         monkeypatch.setattr(owner, check, lambda *_: None)
     found = outcome(tmp_path, BY_NAME[name])

@@ -51,10 +51,7 @@ class Fault:
         self.calls += 1
         if self.calls == self.at:
             self.told.touch()
-            problem = apsw.FullError if self.kind is Kind.FULL else apsw.IOError
-            failure = problem(f"planted: {self.kind.name.lower()} {self.at}")
-            failure.extendedresult = self.kind.value
-            raise failure
+            raise apsw.exception_for(self.kind.value)
 
 
 class FaultyVfs(apsw.VFS):

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 MOST_IDLE = 20_000  # turns of the loop in which no time passes
+TURN = 1e-6  # seconds that a turn takes: a wait for less than a float can tell must come to an end
 SLOWEST_THREAD = 0.004  # seconds
 
 
@@ -29,6 +30,7 @@ class _Selector(selectors.SelectSelector):
         found = super().select(0)
         if not found and timeout is None:
             raise Stuck("nobody waits for a time or an event")
+        self.loop.now += TURN
         self.idle += 1
         if not found and timeout:
             self.loop.now += timeout

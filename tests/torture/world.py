@@ -12,7 +12,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NoReturn
 from unittest import mock
@@ -39,6 +40,7 @@ from eigenveil_server import resources, service, uploads, writer
 from eigenveil_server.clock import unix_ms
 from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon
+from eigenveil_server.registry import Registry
 from eigenveil_server.setup import join_file
 from tests.server.rig import FEDERATION, HOUR, SITES, made, serving
 from tests.torture.lossy import SERVICE, Caller, Channel, Listening, Network, Server
@@ -94,6 +96,7 @@ class World:
     lives: Counter[str] = field(default_factory=Counter)
     kills: int = 0
     daemon: Daemon | None = None
+    due: set[str] = field(default_factory=set)  # sites whose certificate is due at their next connection
     stores: dict[str, SiteStore] = field(default_factory=dict)
     tasks: dict[str, set[asyncio.Task[Any]]] = field(default_factory=lambda: defaultdict(set))
 
@@ -153,8 +156,15 @@ class World:
         self.stores[who] = store
         member = load_identity(config.identity)
         worker = SiteWorker(member, config.policy, store, lambda study: to_grid(one_hot(who), study))
-        daemon = SiteDaemon(worker, lambda: load_identity(config.identity))
+        daemon = SiteDaemon(worker, lambda: self._identity(who))
         self.loop.create_task(self._serve(who, daemon))
+
+    def _identity(self, who: str) -> StoredIdentity:
+        held = load_identity(self.folder / who / "identity")
+        if who in self.due:
+            self.due.remove(who)
+            held = replace(held, renews=datetime.now(UTC) - timedelta(days=1))
+        return held
 
     async def _serve(self, who: str, daemon: SiteDaemon) -> None:
         try:
@@ -239,7 +249,8 @@ class World:
         while True:
             try:
                 with closing(self.network.connect(self.analyst)) as channel:
-                    return await getattr(CoordinatorStub(channel), method)(message)
+                    stub = CoordinatorStub(channel)  # type: ignore[call-overload]
+                    return await getattr(stub, method)(message)
             except grpc.aio.AioRpcError as problem:
                 failure = error_from(problem)
                 if failure.code is not Code.UNREACHABLE:
@@ -307,18 +318,18 @@ def world(loop: VirtualLoop, folder: Path, template: Path, seed: int) -> Iterato
         if problem is not None and not isinstance(problem, Died | EigenveilError | grpc.aio.AioRpcError):
             here.faults.append(f"{context['message']}: {type(problem).__name__}: {problem}")
 
-    loop.set_task_factory(task)  # type: ignore[arg-type]
+    loop.set_task_factory(task)
     loop.set_exception_handler(surprised)
-    small = {"INLINE_BYTES": SMALL, "CHUNK_BYTES": SMALL}
     inline = mock.Mock(side_effect=lambda *_, **__: Inline())
     try:
         with (
-            mock.patch.multiple(service, **small),
+            mock.patch.multiple(service, INLINE_BYTES=SMALL, CHUNK_BYTES=SMALL),
             mock.patch.object(uploads, "CHUNK_BYTES", SMALL),
             mock.patch.object(resources, "ThreadPoolExecutor", inline),
             mock.patch.object(writer, "ThreadPoolExecutor", inline),
             mock.patch.object(site_worker, "ThreadPoolExecutor", inline),
             mock.patch.object(grpc.aio, "server", Listening),
+            mock.patch.object(Registry, "_check_due"),  # certificates are renewed when a program says so
             mock.patch.object(site_daemon, "open_channel", dial),
             mock.patch.object(site_daemon, "pause", pause),
             mock.patch.object(site_sender, "pause", pause),

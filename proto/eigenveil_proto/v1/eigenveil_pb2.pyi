@@ -1192,8 +1192,8 @@ class NextWorkRequest(_message.Message):
     KNOWN_PLANS_FIELD_NUMBER: _builtins.int
     ANSWERED_FIELD_NUMBER: _builtins.int
     AWAITING_FIELD_NUMBER: _builtins.int
-    HEAD_SIZE_FIELD_NUMBER: _builtins.int
-    head_size: _builtins.int
+    HEAD_DIGEST_FIELD_NUMBER: _builtins.int
+    head_digest: _builtins.bytes
     """of the latest head this site holds [R20]"""
     @_builtins.property
     def known_plans(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
@@ -1213,11 +1213,11 @@ class NextWorkRequest(_message.Message):
         known_plans: _abc.Iterable[_builtins.bytes] | None = ...,
         answered: _abc.Iterable[Global___Answered] | None = ...,
         awaiting: _abc.Iterable[_builtins.bytes] | None = ...,
-        head_size: _builtins.int = ...,
+        head_digest: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "awaiting", b"awaiting", "head_size", b"head_size", "known_plans", b"known_plans"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "awaiting", b"awaiting", "head_digest", b"head_digest", "known_plans", b"known_plans"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1269,7 +1269,7 @@ class NextWorkResponse(_message.Message):
 
     @_builtins.property
     def head(self) -> Global___SignedHead:
-        """only when it is beyond head_size [R20]"""
+        """only when it is another than head_digest [R20]"""
 
     def __init__(
         self,

@@ -1,0 +1,62 @@
+"""What two people see at enrolment, and what an operator's certificate is good for [R1] [R2]."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from eigenveil.errors import Code, EigenveilError
+from eigenveil.identity import Role, spoken
+from eigenveil_client.analyst import Analyst
+from eigenveil_client.identity_store import compared
+from tests.integration.living import enrolled
+from tests.server.process import command
+from tests.server.rig import made, serving, study_toml
+
+
+def test_both_ends_show_the_same_digest_of_the_key(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        config = made(tmp_path / "c")
+        where = ("--config", str(config.files.folder / "coordinator.toml"))
+        async with serving(config) as rig:
+            stored = await enrolled(rig, tmp_path / "anna")
+            shown = json.loads(command("status", *where, "--json")[1])["identities"]
+            assert [one["key_sha256"] for one in shown] == [stored.key_print]
+            text = command("status", *where)[1]
+            assert spoken(stored.key_print, 17) in text
+            assert spoken(stored.key_print, 21) in compared(stored.key_print)
+            again = await enrolled(rig, tmp_path / "anna")
+            shown = json.loads(command("status", *where, "--json")[1])["identities"]
+            assert [one["key_sha256"] for one in shown] == [again.key_print] != [stored.key_print]
+        pair = (tmp_path / "anna" / "key.pem").read_bytes()
+        public = ("openssl", "pkey", "-pubout", "-outform", "DER")
+        der = subprocess.run(public, input=pair, capture_output=True, check=True).stdout
+        digest = subprocess.run(("openssl", "sha256", "-r"), input=der, capture_output=True, check=True)
+        assert digest.stdout.decode().split()[0] == again.key_print
+
+    asyncio.run(scenario())
+
+
+def test_an_operator_reads_the_list_of_studies_and_does_nothing_else(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            await rig.client(Role.SITE, "anna")
+            ada = await enrolled(rig, tmp_path / "ada", "ada", Role.ANALYST)
+            olga = await enrolled(rig, tmp_path / "olga", "olga", Role.OPERATOR)
+            async with Analyst(ada) as analyst, Analyst(olga) as operator:
+                plan, _ = await analyst.submit(study_toml(sites=("anna",)), "one")
+                assert [row.plan_digest.hex() for row in await operator.studies()] == [plan.digest]
+                for attempt in (
+                    operator.cancel(bytes.fromhex(plan.digest)),
+                    operator.submit(study_toml(sites=("anna",)), "two"),
+                    operator.release(bytes.fromhex(plan.digest)),
+                ):
+                    with pytest.raises(EigenveilError, match="role operator") as refused:
+                        await attempt
+                    assert refused.value.code is Code.IDENTITY
+
+    asyncio.run(scenario())

@@ -1,0 +1,137 @@
+"""An answer that comes after its round was closed is refused and audited, and its site goes on [R4] [R7]."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from eigenveil.bundle import verify_bundle
+from eigenveil.errors import Code
+from eigenveil.identity import Role
+from eigenveil.ints import frozen
+from eigenveil.query import Query
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server import run
+from tests.server.rig import Client, Rig, answering, made, refusal, serving, study_toml
+
+SHORT = 0.3  # seconds; a deadline that tests can wait for
+PATIENT = 2.0  # one that a busy machine meets
+MARK = 59_873  # a count that is found nowhere else
+
+
+def late_rows(rig: Rig) -> list[tuple[str, str]]:
+    """Subject and detail of every late answer in the audit."""
+    rows = rig.daemon.resources.store.reader.rows(
+        "SELECT subject, detail FROM audit WHERE kind = 'late-answer' ORDER BY id"
+    )
+    return [(row["subject"], row["detail"]) for row in rows]
+
+
+def mac_of(rig: Rig, client: Client, query: Query, count: int) -> str:
+    """What may be kept of this answer."""
+    digest = client.contribution(query, frozen([count])).contribution_digest
+    return rig.daemon.resources.keys.mac(digest.hex()).hex()
+
+
+@asynccontextmanager
+async def second_round(
+    folder: Path, deadline: float = SHORT
+) -> AsyncIterator[tuple[Rig, dict[str, Client], Client, str, Query]]:
+    """A study whose first round was closed without carl: its digest, and the query that he missed."""
+    async with serving(made(folder)) as rig:
+        sites = dict(await rig.sites())
+        ada = await rig.client(Role.ANALYST, "ada")
+        digest = await ada.submit(study_toml(quorum=2, deadline_seconds=deadline))
+        missed = await sites["carl"].query()
+        for name in ("anna", "bert"):
+            await sites[name].contribute(await sites[name].query(), frozen([60]))
+        while (await sites["anna"].query()).round == 0:
+            pass
+        yield rig, sites, ada, digest, missed
+
+
+def test_a_late_answer_is_refused_audited_once_and_not_kept(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with second_round(tmp_path / "c") as (rig, sites, _, digest, missed):
+            carl = sites["carl"]
+            for _ in range(2):
+                refused = await refusal(carl.contribute(missed, frozen([MARK])))
+                assert (refused.code, "was closed before" in str(refused)) == (Code.CONFLICT, True)
+            await refusal(carl.contribute(missed, frozen([MARK + 1])))
+            mac = mac_of(rig, carl, missed, MARK)
+            assert late_rows(rig) == [("site/carl", f"study {digest} round 0 mac {mac}")]
+            sealed = rig.daemon.resources.studies.sealed(digest, 0)
+            assert sealed is not None
+            assert sealed.present == ("anna", "bert")
+
+    asyncio.run(scenario())
+    stored = b"".join(path.read_bytes() for path in (tmp_path / "c").glob("state.db*"))
+    assert MARK.to_bytes(8, "little") not in stored
+
+
+def test_an_answer_between_the_close_and_the_seal_is_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tick = asyncio.Event()
+
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            sites = await rig.sites()
+            ada = await rig.client(Role.ANALYST, "ada")
+            monkeypatch.setattr(run, "_tick", tick.wait)
+            digest = await ada.submit(study_toml(quorum=2, deadline_seconds=SHORT))
+            queries = {name: await site.query() for name, site in sites.items()}
+            for name in ("anna", "bert"):
+                await sites[name].contribute(queries[name], frozen([60]))
+            while rig.daemon.resources.studies.sealed(digest, 0) is None:
+                await asyncio.sleep(0.01)
+            refused = await refusal(sites["carl"].contribute(queries["carl"], frozen([60])))
+            assert "was closed before" in str(refused)
+            assert (await sites["anna"].contribute(queries["anna"], frozen([60]))).repeated
+            assert [subject for subject, _ in late_rows(rig)] == ["site/carl"]
+            tick.set()
+
+    asyncio.run(scenario())
+
+
+def test_after_the_end_a_late_answer_is_audited_and_a_lost_reply_repeated(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            sites = await rig.sites()
+            ada = await rig.client(Role.ANALYST, "ada")
+            digest = await ada.submit(study_toml(required=["carl"], quorum=1, deadline_seconds=SHORT))
+            queries = {name: await site.query() for name, site in sites.items()}
+            await sites["anna"].contribute(queries["anna"], frozen([60]))
+            assert (await ada.events(digest))[-1].state == pb.STUDY_STATE_FAILED
+            assert (await sites["anna"].contribute(queries["anna"], frozen([60]))).repeated
+            changed = await refusal(sites["anna"].contribute(queries["anna"], frozen([61])))
+            assert "differently before" in str(changed)
+            late = await refusal(sites["carl"].contribute(queries["carl"], frozen([60])))
+            assert (late.code, "was closed before" in str(late)) == (Code.CONFLICT, True)
+            mac = mac_of(rig, sites["carl"], queries["carl"], 60)
+            assert late_rows(rig) == [("site/carl", f"study {digest} round 0 mac {mac}")]
+            wrong = sites["carl"].contribution(queries["carl"], frozen([60]))
+            wrong.round = 7
+            assert (await refusal(sites["carl"].stub.Contribute(wrong))).code is Code.NOT_FOUND
+
+    asyncio.run(scenario())
+
+
+def test_a_site_that_returns_goes_on_with_the_next_round(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with second_round(tmp_path / "c", PATIENT) as (_, sites, ada, digest, _missed):
+            async with answering(sites):
+                assert (await ada.events(digest))[-1].state == pb.STUDY_STATE_RELEASED
+            rounds = verify_bundle(await ada.release(digest))["document"]["rounds"]
+            assert (rounds[0]["present"], rounds[0]["absent"]) == (
+                ["anna", "bert"],
+                {"carl": "did not answer"},
+            )
+            assert [one["present"] for one in rounds[1:]] == [["anna", "bert", "carl"]] * (len(rounds) - 1)
+            assert all(one["absent"] == {} for one in rounds[1:])
+
+    asyncio.run(scenario())

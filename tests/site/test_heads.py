@@ -1,0 +1,133 @@
+"""[R20] A site keeps the last head of its coordinator's ledger, and lets it move forward only."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from eigenveil.accounting import Cost
+from eigenveil.errors import Code, RequestError
+from eigenveil.signed_head import HEAD_SIGNED, head_of
+from eigenveil_client.heads import SiteHeads
+from eigenveil_client.identity_store import load_identity
+from eigenveil_client.site_daemon import SiteDaemon
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.site.command_line import site, written
+from tests.site.support import FEDERATION, Context, Coordinator, Stage, a_plan, a_stage, until, work
+from tests.support import refused
+
+ROWS = [f"{number:04x}" * 16 for number in range(1, 60)]
+OTHER = [f"{number:04x}" * 16 for number in range(101, 160)]
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    """A site."""
+    return a_stage(tmp_path)
+
+
+def signed(stage: Stage, rows: list[str], federation: str = FEDERATION) -> pb.SignedHead:
+    """The head of a ledger with these rows, as the coordinator signs it."""
+    said = head_of(federation, rows, [Cost(micro_rho=len(rows))]).to_json()
+    return pb.SignedHead(head_json=said, signature=stage.authority.release_key.sign(HEAD_SIGNED + said))
+
+
+def take(stage: Stage, heads: SiteHeads, rows: list[str]) -> None:
+    """Be shown it."""
+    heads.take(signed(stage, rows), stage.authority.release_public, FEDERATION)
+
+
+def test_heads_move_forward_and_outlive_the_process(stage: Stage) -> None:
+    store = stage.store()
+    assert store.heads.latest() is None
+    assert store.heads.digest() == b""
+    for size in (1, 5, 5, 50):
+        take(stage, store.heads, ROWS[:size])
+    store.close()
+    store = stage.store()
+    store.heads.check()
+    assert store.heads.latest() == signed(stage, ROWS[:50])
+    assert (store.heads.size(), store.heads.digest()) == (50, bytes.fromhex(ROWS[49]))
+    store.close()
+
+
+@pytest.mark.parametrize(
+    "shown", [ROWS[:49], OTHER[:50], [*ROWS[:49], *OTHER[:9]]], ids=["smaller", "beside", "contradicting"]
+)
+def test_a_head_that_does_not_follow_stops_the_site_until_its_operator_decides(
+    stage: Stage, shown: list[str]
+) -> None:
+    store = stage.store()
+    take(stage, store.heads, ROWS[:50])
+    with refused(Code.CONFLICT, "does not follow the one of 50 rows"):
+        take(stage, store.heads, shown)
+    store.close()
+    store = stage.store()
+    with refused(Code.CONFLICT, "accept-head"):
+        store.heads.check()
+    assert store.heads.latest() == signed(stage, ROWS[:50]), "it is still shown what it holds"
+    store.close()
+    told = site(written(stage), "accept-head", "--json")
+    assert (told.code, told.json) == (0, {"rows_before": 50, "rows": len(shown)})
+    store = stage.store()
+    store.heads.check()
+    assert store.heads.latest() == signed(stage, shown)
+    store.close()
+    assert site(written(stage), "accept-head").code == 8
+
+
+def test_what_the_federation_did_not_sign_changes_nothing(stage: Stage) -> None:
+    store = stage.store()
+    public = stage.authority.release_public
+    forged = pb.SignedHead(head_json=signed(stage, ROWS).head_json, signature=bytes(64))
+    with refused(Code.IDENTITY, "not signed"):
+        store.heads.take(forged, public, FEDERATION)
+    with refused(Code.PROTOCOL, "federation elsewhere"):
+        store.heads.take(signed(stage, ROWS, "elsewhere"), public, FEDERATION)
+    store.heads.check()
+    assert store.heads.latest() is None
+    store.close()
+
+
+@dataclass
+class Greeted(Coordinator):
+    """Remembers the greetings."""
+
+    greetings: list[pb.HelloRequest] = field(default_factory=list)
+
+    async def Hello(self, request: pb.HelloRequest, context: Context) -> pb.HelloResponse:
+        self.greetings.append(request)
+        return await super().Hello(request, context)
+
+
+def test_the_daemon_shows_its_head_and_ends_at_one_that_goes_back(stage: Stage) -> None:
+    plan = stage.signed(a_plan())
+    first, back = work(None, plan), work(None)
+    first.head.CopyFrom(signed(stage, ROWS[:9]))
+    back.head.CopyFrom(signed(stage, ROWS[:8]))
+
+    async def scenario() -> None:
+        coordinator = Greeted(work=[first])
+        async with stage.serving(coordinator):
+            async with stage.daemon() as store:
+                await until(lambda: store.heads.size() == 9)
+                await until(lambda: len(coordinator.asked) == 2)
+            assert coordinator.asked[1].head_digest == bytes.fromhex(ROWS[8])
+            coordinator.work.append(back)
+            store = stage.store()
+            daemon = SiteDaemon(stage.worker(store), lambda: load_identity(stage.config.identity))
+            with pytest.raises(RequestError, match="put back"):
+                await daemon.run()
+            assert coordinator.greetings[-1].head == signed(stage, ROWS[:9])
+            asked = len(coordinator.asked)
+            with pytest.raises(RequestError), suppress(TimeoutError):
+                await asyncio.wait_for(daemon.run(), 5)
+            assert len(coordinator.asked) == asked
+            assert not coordinator.contributions
+            store.close()
+
+    asyncio.run(scenario())
