@@ -4,10 +4,8 @@ daemons, over a network that loses what it is told to lose. Everybody can die at
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import shutil
-import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -19,21 +17,16 @@ from typing import Any, NoReturn
 from unittest import mock
 
 import grpc
-import numpy as np
 
 from eigenveil.errors import Code, EigenveilError, InternalError
 from eigenveil.grid import to_grid
-from eigenveil.identity import Role
-from eigenveil.ints import FloatArray, IntArray, frozen
-from eigenveil.noise import NoiseSpec
 from eigenveil_client import site_daemon, site_sender, site_worker, transport
-from eigenveil_client.identity_store import StoredIdentity, enrol, load_identity
+from eigenveil_client.identity_store import StoredIdentity, load_identity
 from eigenveil_client.site_config import SiteConfig
 from eigenveil_client.site_daemon import SiteDaemon
 from eigenveil_client.site_store import SiteStore
 from eigenveil_client.site_worker import SiteWorker
 from eigenveil_common.failpoints import arm, disarm
-from eigenveil_common.files import write_secret
 from eigenveil_common.rpc import error_from
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub
 from eigenveil_server import resources, service, uploads, writer
@@ -41,43 +34,19 @@ from eigenveil_server.clock import unix_ms
 from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon
 from eigenveil_server.registry import Registry
-from eigenveil_server.setup import join_file
-from tests.server.rig import FEDERATION, HOUR, SITES, made, serving
+from tests.server.rig import FEDERATION
 from tests.torture.lossy import SERVICE, Caller, Channel, Listening, Network, Server
+from tests.torture.members import ANALYST, COORDINATOR, SITES, NoNoise, one_hot
 from tests.torture.model import Witness, read
 from tests.torture.virtual import Inline, VirtualLoop
 
-COORDINATOR, ANALYST = "coordinator", "ada"
 SMALL = 64  # bytes: answers over 8 numbers are uploaded in chunks
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
-ROWS = {"anna": 21, "bert": 34, "carl": 55}  # no sum of some is the sum of others, or of one twice
-COLUMNS = 3
 LIVE: ContextVar[str] = ContextVar("live")  # whose code runs, and in which of its lives
 
 
 class Died(BaseException):
     """This daemon ended here, as by kill -9."""
-
-
-class NoNoise:
-    """Nothing is added, so that a double count shows exactly; its releases say that they are not private."""
-
-    private = False
-
-    def draw(self, spec: NoiseSpec) -> IntArray:
-        """Zeros."""
-        return frozen(np.zeros(spec.length, dtype=np.int64))
-
-    def uniform(self, count: int) -> FloatArray:
-        """Halves."""
-        return np.full(count, 0.5)
-
-
-def one_hot(site: str) -> FloatArray:
-    """Records that are all in the site's own column."""
-    values = np.zeros((ROWS[site], COLUMNS))
-    values[:, SITES.index(site)] = 0.75
-    return values
 
 
 @dataclass(slots=True)
@@ -263,30 +232,6 @@ def _fatal(problem: InternalError) -> NoReturn:
 
 
 @contextmanager
-def template() -> Iterator[Path]:
-    """A federation whose members have enrolled, to be copied by every program."""
-    with tempfile.TemporaryDirectory() as root:
-        folder = Path(root)
-        asyncio.run(_enrolled(folder))
-        yield folder
-
-
-async def _enrolled(folder: Path) -> None:
-    async with serving(made(folder / COORDINATOR)) as rig:
-        members = {ANALYST: Role.ANALYST} | dict.fromkeys(SITES, Role.SITE)
-        for name, role in members.items():
-            path = folder / f"{name}.join"
-            join = join_file(rig.config, role, name, HOUR, None)
-            join |= {
-                "coordinator": f"127.0.0.1:{rig.ports.port}",
-                "enrol": f"127.0.0.1:{rig.ports.enrol_port}",
-            }
-            write_secret(path, json.dumps(join).encode())
-            (folder / name).mkdir()
-            await asyncio.to_thread(enrol, path, folder / name / "identity")
-
-
-@contextmanager
 def world(loop: VirtualLoop, folder: Path, template: Path, seed: int) -> Iterator[World]:
     """A federation of its own, with small limits and pauses that depend on the seed alone."""
     shutil.copytree(template, folder, dirs_exist_ok=True)
@@ -340,6 +285,3 @@ def world(loop: VirtualLoop, folder: Path, template: Path, seed: int) -> Iterato
         disarm()
         here.close()
         loop.set_task_factory(None)
-
-
-__all__ = ["COORDINATOR", "SITES", "World", "one_hot", "template", "world"]
