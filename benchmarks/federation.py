@@ -54,7 +54,7 @@ def run() -> list[float]:
         layout.study.write_text(STUDY)
         processes = Processes(layout.logs)
         try:
-            federation = DemoFederation(layout, SITES, processes)
+            federation = DemoFederation(layout, study, processes)
             begun = federation.begin()
             generator = np.random.default_rng(0)
             for name in SITES:
