@@ -208,7 +208,7 @@ def _write(
         projection = Projection(
             points=scaled @ components.T,
             groups=records.groups,
-            note="The dots are the demonstration's public records; in a real study none would leave its site.",
+            note="The dots are the demonstration's public records; in a study none would leave its site.",
         )
     page = render(
         bundle["document"],

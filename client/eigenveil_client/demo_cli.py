@@ -27,9 +27,7 @@ CHOICES = [Algorithm.AUTO.value, *(name.value for name, traits in TRAITS.items()
 
 @click.command()
 @click.option("--sites", default=3, show_default=True, type=click.IntRange(1, 8))
-@click.option(
-    "--algorithm", default="auto", show_default=True, type=click.Choice(CHOICES)
-)
+@click.option("--algorithm", default="auto", show_default=True, type=click.Choice(CHOICES))
 @click.option("--components", default=2, show_default=True, type=click.IntRange(1, 30))
 @click.option("--epsilon", default=2.0, show_default=True, type=click.FloatRange(0, min_open=True))
 @click.option(
