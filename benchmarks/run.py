@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def main() -> int:
-    """Kernels, a federation's rounds, whole algorithms, the planner, then accuracy; 1 if a target was missed."""
+    """Kernels, a federation's rounds, whole algorithms, the planner, accuracy; 1 if a target was missed."""
     sys.path.insert(0, str(ROOT))
     from benchmarks import accuracy, algorithms, federation, kernels, planner
 

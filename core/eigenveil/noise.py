@@ -76,7 +76,7 @@ class NoiseSource(Protocol):
         """Independent integers as `spec` says. Shape: (spec.length,)."""
 
     def uniform(self, count: int) -> FloatArray:
-        """Independent floats, uniform in (0, 1) on a grid of 2^-53. Shape: (count,)."""
+        """Independent floats, uniform in (0, 1), 2^-52 apart. Shape: (count,)."""
 
 
 class OsNoise:
