@@ -66,7 +66,7 @@ def run() -> list[float]:
         layout.study.write_text(STUDY)
         processes = Processes(layout.logs)
         try:
-            federation = Wide(layout, SITES, processes)
+            federation = Wide(layout, study, processes)
             begun = federation.begin()
             generator = np.random.default_rng(0)
             for name in SITES:

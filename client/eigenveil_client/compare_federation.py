@@ -14,7 +14,7 @@ import click
 import numpy as np
 
 from eigenveil.bundle import verify_bundle
-from eigenveil.errors import Code, RequestError
+from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.ints import FloatArray
 from eigenveil.linalg import sin_angle
 from eigenveil.planner import choose
@@ -60,7 +60,8 @@ def steps(asking: Asking, chosen: Wanted) -> list[tuple[str, Callable[[], Row]]]
 
 
 def ask(asking: Asking, prediction: Prediction) -> Row:
-    """Submit one study, watch it to its end and fetch its release; a refusal is a row as well."""
+    """Submit one study, watch it to its end and fetch its release; a refusal, or a coordinator that does not
+    answer, is a row as well: what had ended before is not lost."""
     study = one_study(asking.study, prediction.algorithm)
     blank = Row(
         algorithm=prediction.algorithm.value,
@@ -70,7 +71,7 @@ def ask(asking: Asking, prediction: Prediction) -> Row:
     )
     try:
         return asyncio.run(_ask(asking, study, blank))
-    except RequestError as problem:
+    except (RequestError, PeerError) as problem:
         return replace(blank, outcome=str(problem))
     except KeyboardInterrupt:
         errors.print(

@@ -10,11 +10,12 @@ from typing import Any
 from eigenveil.accounting import ATTO, MICRO, NOTHING, Cost, epsilon_at
 from eigenveil.algorithms import ALGORITHMS
 from eigenveil.errors import Code, RequestError
-from eigenveil.laws.guess import default_guess
+from eigenveil.laws.guess import Guess, default_guess
 from eigenveil.prediction import Prediction, predict
 from eigenveil.pricing import affordable
 from eigenveil.study import Algorithm, Study
 from eigenveil.study_toml import study_to_dict
+from eigenveil.traits import TRAITS
 
 LONGEST = 63  # of a study's name
 
@@ -46,7 +47,7 @@ def wanted(study: Study, names: str | None, *, private: bool = False) -> Wanted:
             )
     guess = default_guess(study.dimension, study.components)
     several = [known[name] for name in dict.fromkeys(asked) if known[name] is not Algorithm.OJA]
-    predictions = [predict(study, algorithm, guess) for algorithm in several]
+    predictions = [_predicted(study, algorithm, guess, private) for algorithm in several]
     able = tuple(one for one in predictions if one.refused is None)
     if not able and Algorithm.OJA.value not in asked:
         why = "; ".join(f"{one.algorithm.value}: {one.refused}" for one in predictions)
@@ -56,6 +57,12 @@ def wanted(study: Study, names: str | None, *, private: bool = False) -> Wanted:
         refused=tuple(one for one in predictions if one.refused is not None),
         oja=Algorithm.OJA.value in asked,
     )
+
+
+def _predicted(study: Study, algorithm: Algorithm, guess: Guess, private: bool) -> Prediction:
+    if private and TRAITS[algorithm].single_records:
+        return Prediction(algorithm=algorithm, refused=f"{algorithm.value} runs in simulations only")
+    return predict(study, algorithm, guess)
 
 
 def total_cost(study: Study, algorithms: Sequence[Algorithm]) -> Cost:

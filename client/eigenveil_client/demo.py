@@ -54,7 +54,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demonstration:
-    """What a demonstration gave.
+    """What a demonstration gave; without components where the algorithm released none.
 
     The times of rounds come from the coordinator's operator: a release holds none.
     """
@@ -65,7 +65,7 @@ class Demonstration:
     study: str
     records: Mapping[str, int]
     books: Books
-    sin_angle: float
+    sin_angle: float | None
     seconds: float
 
     def value(self) -> dict[str, Any]:
@@ -83,10 +83,11 @@ class Demonstration:
             "delta": guarantee["delta"],
             "neighbours": guarantee["neighbours"],
             "rho": guarantee["rho"],
+            "declined": self.document["result"]["declined"],
             "sin_angle": self.sin_angle,
             "predicted_sin_angle": self.document["result"]["predicted_sin_angle"],
             "seconds": round(self.seconds, 2),
-            "round_ms_median": statistics.median(self._round_ms()),
+            "round_ms_median": statistics.median(self._round_ms() or [0]),
             "bytes_up_per_site": {name: self.sent(name) for name in self.records},
             "micro_rho_per_site": {name: self.spent(name) for name in self.records},
         }
@@ -119,7 +120,7 @@ def demonstrate(options: Options, *, say: Say, show: Show) -> Demonstration:
         layout.study.write_text(text)
         processes = Processes(layout.logs)
         try:
-            federation = DemoFederation(layout, study.federation.sites, processes)
+            federation = DemoFederation(layout, study, processes)
             records, sizes = _set_up(federation, layout, study, say)
             digest = federation.submit()
             say(f"Submitted the study: {digest[:12]}")
@@ -189,21 +190,26 @@ async def _follow(identity: StoredIdentity, digest: bytes, show: Show) -> bytes:
 
 def _write(
     layout: Layout, study: Study, records: PublicRecords, release: bytes, identity: StoredIdentity
-) -> float:
-    """Write release.json and report.html; the sine to the exact answer, which public records allow."""
+) -> float | None:
+    """Write release.json and report.html; the sine to the exact answer, which public records allow.
+
+    None if nothing was released that has an error.
+    """
     from eigenveil.report import Projection, render  # drawing takes a second to import
 
     write_durably(layout.root / "release.json", release)
     bundle = verify_bundle(release, identity.release_key)
     result = bundle["document"]["result"]
-    components = np.array(result["components"])
-    sin_angle = exact(to_grid(records.values, study), study).sin_angle(components)
-    scaled = (records.values - np.array(result["mean"])) / np.array(result["scale"])
-    projection = Projection(
-        points=scaled @ components.T,
-        groups=records.groups,
-        note="The dots are the demonstration's public records; in a real study none would leave its site.",
-    )
+    sin_angle, projection = None, None
+    if result["declined"] is None:
+        components = np.array(result["components"])
+        sin_angle = exact(to_grid(records.values, study), study).sin_angle(components)
+        scaled = (records.values - np.array(result["mean"])) / np.array(result["scale"])
+        projection = Projection(
+            points=scaled @ components.T,
+            groups=records.groups,
+            note="The dots are the demonstration's public records; in a study none would leave its site.",
+        )
     page = render(
         bundle["document"],
         public_key=bundle["public_key"],

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import click
 from rich.table import Table
 
 from eigenveil.explain import MEANINGS
 from eigenveil.study import Algorithm
+from eigenveil.traits import TRAITS
 from eigenveil_client.analyst_cli import json_option
 from eigenveil_client.demo import Demonstration, Options, as_line, demonstrate
+from eigenveil_client.policy import runs
 from eigenveil_client.study_display import Display
 from eigenveil_common.command import console, errors
 
 STRONGEST = 4
+CHOICES = [Algorithm.AUTO.value, *(name.value for name, traits in TRAITS.items() if runs(traits))]
 
 
 @click.command()
 @click.option("--sites", default=3, show_default=True, type=click.IntRange(1, 8))
-@click.option(
-    "--algorithm", default="auto", show_default=True, type=click.Choice([a.value for a in Algorithm])
-)
+@click.option("--algorithm", default="auto", show_default=True, type=click.Choice(CHOICES))
 @click.option("--components", default=2, show_default=True, type=click.IntRange(1, 30))
 @click.option("--epsilon", default=2.0, show_default=True, type=click.FloatRange(0, min_open=True))
 @click.option(
@@ -70,23 +72,30 @@ def _stoppable() -> Iterator[None]:
 def _print(shown: Demonstration) -> None:
     value, document = shown.value(), shown.document
     console.print()
-    console.print(_components(shown))
+    if value["declined"] is None:
+        console.print(_components(shown))
     console.print(_sites(shown))
     console.print(document["guarantee"]["words"], markup=False)
     console.print()
-    predicted = value["predicted_sin_angle"]
-    forecast = "" if predicted is None else f" (predicted {predicted:.3f})"
     rounds = f"{value['rounds']} rounds of {value['round_ms_median']:.0f} ms (median)"
-    accuracy = f"sine of the largest angle to the exact components: {value['sin_angle']:.3f}{forecast}"
     lines = (
         f"algorithm   {value['algorithm']}, {rounds}",
-        f"accuracy    {accuracy}; measured because these records are public",
+        _outcome(value),
         f"release     {value['release']} (signature verified)",
         f"report      {value['report']}",
         f"time        {value['seconds']:.1f} s; all processes stopped",
     )
     for line in (*lines, *(f"warning     {text}" for text in document["result"]["warnings"])):
         console.print(line, markup=False, soft_wrap=True)
+
+
+def _outcome(value: Mapping[str, Any]) -> str:
+    if value["declined"] is not None:
+        return f"no release  {value['declined']}"
+    predicted = value["predicted_sin_angle"]
+    forecast = "" if predicted is None else f" (predicted {predicted:.3f})"
+    accuracy = f"sine of the largest angle to the exact components: {value['sin_angle']:.3f}{forecast}"
+    return f"accuracy    {accuracy}; measured because these records are public"
 
 
 def _components(shown: Demonstration) -> Table:

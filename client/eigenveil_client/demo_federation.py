@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from eigenveil.accounting import MICRO, epsilon_at
+from eigenveil.plan import make_plan
+from eigenveil.study import Study
 from eigenveil_client.demo_layout import Layout
 from eigenveil_client.demo_processes import Job, Processes
+from eigenveil_client.site_config import ALGORITHMS
 
 NAME = "demo"
 ANALYST = "ada"
 COORDINATOR = "coordinator"
+# Of every party's budget, and what a site grants one study, unless the study needs more.
+USUAL_EPSILON, DELTA, USUAL_MOST = 10.0, 1e-6, 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,11 +31,21 @@ class Books:
 
 
 class DemoFederation:
-    """A coordinator and its sites on loopback."""
+    """A coordinator and its sites on loopback, whose budgets and policies allow `study`.
 
-    def __init__(self, layout: Layout, sites: Sequence[str], processes: Processes) -> None:
+    Raises:
+        RequestError: no federation runs this study.
+    """
+
+    def __init__(self, layout: Layout, study: Study, processes: Processes) -> None:
+        plan = make_plan(study, federation=NAME, submission=NAME)
+        needed = math.ceil(epsilon_at(plan.micro_rho / MICRO, DELTA) + 1)
         self._layout = layout
-        self._sites = tuple(sites)
+        self._sites = study.federation.sites
+        self._budget = ("--budget-epsilon", str(max(USUAL_EPSILON, needed)), "--budget-delta", str(DELTA))
+        algorithms = dict.fromkeys((*ALGORITHMS, plan.algorithm.value))
+        most = str(max(USUAL_MOST, study.epsilon))
+        self._allowed = (*(f"--algorithm={name}" for name in algorithms), "--max-epsilon-per-study", most)
         self._processes = processes
         self.daemons: dict[str, Job] = {}
 
@@ -37,7 +54,8 @@ class DemoFederation:
         port, enrol_port = free_ports()
         return self._processes.start(
             "coordinator-init", "eigenveil-coordinator", "init", "--dir", self._layout.coordinator,
-            "--federation", NAME, "--port", str(port), "--enrol-port", str(enrol_port), "--json",
+            "--federation", NAME, "--port", str(port), "--enrol-port", str(enrol_port),
+            *self._budget, "--json",
         )  # fmt: skip
 
     def set_up(self, begun: Job) -> None:
@@ -45,7 +63,8 @@ class DemoFederation:
         sites = [
             self._processes.start(
                 f"{name}-init", "eigenveil-site", "init", "--dir", self._layout.site(name),
-                "--name", name, "--records", self._layout.records(name), "--json",
+                "--name", name, "--records", self._layout.records(name),
+                *self._budget, *self._allowed, "--json",
             )
             for name in self._sites
         ]  # fmt: skip

@@ -49,6 +49,14 @@ def group() -> None:
 @click.option("--budget-epsilon", type=float, default=10.0, show_default=True)
 @click.option("--budget-delta", type=float, default=1e-6, show_default=True)
 @click.option("--max-epsilon-per-study", type=float, default=5.0, show_default=True)
+@click.option(
+    "--algorithm",
+    "algorithms",
+    multiple=True,
+    default=site_config.ALGORITHMS,
+    show_default=True,
+    help="What this site answers for; give it once for each.",
+)
 @JSON
 def init(folder: Path, name: str, records: Path, as_json: bool, **limits: Any) -> None:
     """Write DIR/site.toml."""

@@ -160,6 +160,7 @@ def create(
     budget_epsilon: float,
     budget_delta: float,
     max_epsilon_per_study: float,
+    algorithms: tuple[str, ...] = ALGORITHMS,
 ) -> Path:
     """Write folder/site.toml and return its path.
 
@@ -173,7 +174,7 @@ def create(
     text = TEMPLATE.format(
         name=_quoted(name),
         records=_quoted(str(records.resolve())),
-        algorithms=", ".join(map(_quoted, ALGORITHMS)),
+        algorithms=", ".join(map(_quoted, algorithms)),
         max_epsilon=max_epsilon_per_study,
         minimum_records=minimum_records,
         maximum_records=maximum_records,

@@ -15,6 +15,7 @@ from functools import lru_cache
 
 from eigenveil.accounting import micro_rho_for
 from eigenveil.errors import Code, RequestError
+from eigenveil.study import MAX_RECORDS
 
 CLONES = 0.5  # the share of delta for the order; the rest is for the randomisers' own
 TIGHT = 1 - 2.0**-40  # what floats may be off
@@ -63,15 +64,17 @@ def local_micro_rho(epsilon: float, delta: float, n: int) -> int:
         raise RequestError(
             Code.BAD_STUDY,
             f"a secret order of n = {n} records gains nothing at epsilon = {epsilon:g}, delta = {delta:g}: "
-            f"about {_enough(epsilon, order)} records would; choose private-oja, which needs no order",
+            f"{_enough(epsilon, order)} would; choose private-oja, which needs no order",
         )
     own = (delta - order) * TIGHT / ((math.exp(epsilon) + 1) * (1 + math.exp(-low) / 2) * n)
     return micro_rho_for(low, own)
 
 
-def _enough(epsilon: float, delta: float) -> int:
-    """The least power of two with which randomisers of epsilon0 = 1.1 epsilon give epsilon."""
+def _enough(epsilon: float, delta: float) -> str:
+    """The least power of two with which randomisers of epsilon0 = 1.1 epsilon give epsilon, in words."""
     local, n = 1.1 * epsilon, 2
     while most_local(delta, n) < local or amplified(local, delta, n) > epsilon:
         n *= 2
-    return n
+        if n > MAX_RECORDS:
+            return "no number of records"
+    return f"about {n} records"

@@ -11,7 +11,6 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from eigenveil import __version__
-from eigenveil.accounting import NOTHING
 from eigenveil.algorithms import Estimate
 from eigenveil.asks import S
 from eigenveil.errors import Code, RequestError
@@ -47,14 +46,13 @@ def build(
     private: bool,
 ) -> dict[str, Any]:
     """The document that is signed: result, guarantee, rounds, plan; a function of stored values only."""
-    spent = sum((release.cost for release in releases), NOTHING)
     return {
         "format": FORMAT,
         "software": {"eigenveil": __version__},
         "private": private,
         "plan_digest": plan.digest,
         "plan": plan_to_dict(plan),
-        "guarantee": guarantee(plan, spent) if private else _no_guarantee(),
+        "guarantee": guarantee(plan) if private else _no_guarantee(),
         "result": _result(plan, estimate),
         "rounds": [_round(release, record) for release, record in zip(releases, rounds, strict=True)],
     }

@@ -5,20 +5,32 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from eigenveil.accounting import ATTO, MICRO, Cost, epsilon_at
-from eigenveil.asks import NAMES
+from eigenveil.accounting import ATTO, MICRO, epsilon_at
+from eigenveil.asks import NAMES, part_of
 from eigenveil.plan import Plan
 from eigenveil.planner import doubts
 from eigenveil.pricing import Composition
 from eigenveil.query import Query
 from eigenveil.rehearsal import rehearse
-from eigenveil.study import Missing, Neighbours, Study
+from eigenveil.study import Algorithm, Missing, Neighbours, Study
 from eigenveil.study_toml import study_to_dict
 from eigenveil.traits import TRAITS
 
 REPLACED = 2  # a record replaced is a record removed and one added
 CENTRAL = "the coordinator sees each site's sums; the questions could also be served by secure aggregation"
 TRUSTED = "a mechanism works on the exact sums: this cannot run without trusting the coordinator with them"
+
+# Whose directions or turns come from a continuous law, sampled in floating point.
+IN_FLOATS = {
+    Algorithm.EM_COV,
+    Algorithm.SMOOTH_GAUSSIAN,
+    Algorithm.SMOOTH_CAUCHY,
+    Algorithm.PROPOSE_TEST_RELEASE,
+}
+FLOATS = (
+    " Directions are drawn in floating point: this holds up to rounding, about 1e-15 of probability "
+    "(P14 and P20 in PRIVACY.md)."
+)
 
 MEANINGS = {
     "count": "the number of usable records",
@@ -59,7 +71,7 @@ def explain(plan: Plan) -> dict[str, Any]:
         "analyst": plan.analyst,
         "algorithm": plan.algorithm.value,
         "components": study.components,
-        "guarantee": guarantee(plan, plan.cost),
+        "guarantee": guarantee(plan),
         "study": study_to_dict(study),
         "rows": _rows(study),
         "clip": _clip(study),
@@ -93,7 +105,7 @@ def _clip(study: Study) -> str:
 
 
 def _round(query: Query) -> dict[str, Any]:
-    kind = NAMES[type(query.ask)]
+    kind, part = NAMES[type(query.ask)], part_of(query.ask)
     return {
         "round": query.round,
         "kind": kind,
@@ -101,47 +113,52 @@ def _round(query: Query) -> dict[str, Any]:
         "numbers": query.ask.length,
         "bytes": 8 * query.ask.length,
         "micro_rho": query.cost.micro_rho,
+        "atto_delta": str(query.cost.atto_delta),
+        "paid_with_round": query.round if part is None else part.first,
     }
 
 
-def guarantee(plan: Plan, spent: Cost) -> dict[str, Any]:
-    """The statement that a release makes, for the stated neighbours and for the other ones."""
+def guarantee(plan: Plan) -> dict[str, Any]:
+    """The statement that a release makes, for the stated neighbours and for the other ones.
+
+    About what the study may spend: what it did spend follows from releases, and no bound covers that [P4].
+    """
     study = plan.study
     adds = study.neighbours is Neighbours.ADD_REMOVE
-    epsilon, delta = _promise(plan, spent, 1)
-    other_epsilon, other_delta = _promise(plan, spent, REPLACED) if adds else (epsilon, delta)
+    epsilon, delta = _promise(plan, 1)
+    other_epsilon, other_delta = _promise(plan, REPLACED) if adds else (epsilon, delta)
     return {
         "unit": "person",
         "neighbours": study.neighbours.value,
         "max_sites_per_person": study.max_sites_per_person,
         "composition": plan.composition.value,
-        "rho": spent.micro_rho / MICRO,
-        "micro_rho": spent.micro_rho,
-        "atto_delta": str(spent.atto_delta),
+        "rho": plan.micro_rho / MICRO,
+        "micro_rho": plan.micro_rho,
+        "atto_delta": str(plan.atto_delta),
         "epsilon": epsilon,
         "delta": delta,
         "other_neighbours": (Neighbours.REPLACE_ONE if adds else Neighbours.ADD_REMOVE).value,
         "other_epsilon": other_epsilon,
         "other_delta": other_delta,
-        "words": _words(plan, spent.micro_rho / MICRO, epsilon, delta),
+        "words": _words(plan, plan.micro_rho / MICRO, epsilon, delta),
     }
 
 
-def _promise(plan: Plan, spent: Cost, changes: int) -> tuple[float, float]:
+def _promise(plan: Plan, changes: int) -> tuple[float, float]:
     """(epsilon, delta) for a chain of `changes` neighbours.
 
     zCDP: rho grows with the square of the chain. Basic: epsilon grows with it, and delta by the factor
     1 + e^epsilon for a chain of two; so do deltas of single mechanisms.
     """
-    study, own = plan.study, spent.atto_delta / ATTO
+    study, own = plan.study, plan.atto_delta / ATTO
     if plan.composition is Composition.BASIC:
         grown = own if changes == 1 else min(1.0, own * (1 + math.exp(min(study.epsilon, 700.0))))
         return changes * study.epsilon, grown
-    rho = changes**2 * spent.micro_rho / MICRO
+    rho = changes**2 * plan.micro_rho / MICRO
     epsilon = epsilon_at(rho, study.delta - own)
     if changes == 1 or own == 0:
         return epsilon, study.delta
-    once = epsilon_at(spent.micro_rho / MICRO, study.delta - own)
+    once = epsilon_at(plan.micro_rho / MICRO, study.delta - own)
     return changes * once, min(1.0, study.delta * (1 + math.exp(min(once, 700.0))))
 
 
@@ -159,4 +176,5 @@ def _words(plan: Plan, rho: float, epsilon: float, delta: float) -> str:
     return (
         f"{zcdp}({epsilon:.4g}, {delta:.3g})-differential privacy: {change}{where} changes the "
         f"probability of any set of released results by a factor of at most e^{epsilon:.4g}{except_for}."
+        f"{FLOATS if plan.algorithm in IN_FLOATS else ''}"
     )

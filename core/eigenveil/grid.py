@@ -5,6 +5,9 @@ Every step looks at one record alone, so a record's integers do not depend on it
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,7 +17,8 @@ from eigenveil.ints import FloatArray, IntArray, frozen
 from eigenveil.study import Missing, Scaling, Study
 
 GridRows = NDArray[np.int16]
-CACHED = 2**16  # entries worked on at a time
+CACHED = 2**16  # entries worked on at a time, by each core
+CORES = os.cpu_count() or 1
 
 
 def to_grid(values: FloatArray, study: Study) -> GridRows:
@@ -34,18 +38,24 @@ def to_grid(values: FloatArray, study: Study) -> GridRows:
             Code.BAD_DATA,
             f"records have shape {values.shape}; the study has {study.dimension} columns",
         )
-    _refuse_infinite(values, study)
-    values = _complete(values, study)
+    if not np.isfinite(values).all():
+        _refuse_infinite(values, study)
+        values = _complete(values, study)
     lower = np.array([column.lower for column in study.columns])
     upper = np.array([column.upper for column in study.columns])
     middle, step = offsets(study), steps(study)
     rows = np.empty(values.shape, dtype=np.int16)
     size = max(1, CACHED // study.dimension)
-    for start in range(0, len(values), size):
+
+    def place(start: int) -> None:
         part = np.clip(values[start : start + size], lower, upper)
         part -= middle
         part /= step
         rows[start : start + size] = np.rint(part, out=part)
+
+    with ThreadPoolExecutor(CORES) as threads:
+        for _ in threads.map(place, range(0, len(values), size)):
+            pass  # a thread's error is raised here
     rows.setflags(write=False)
     return rows
 

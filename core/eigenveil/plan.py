@@ -17,7 +17,7 @@ from eigenveil.asks.limits import ROW_BITS, row_norm_limit
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.ints import canonical, digest
 from eigenveil.pricing import Composition, affordable, composition
-from eigenveil.query import Law, check_no_overflow
+from eigenveil.query import check_no_overflow
 from eigenveil.study import NAME, Algorithm, Rank, Study, Trust
 from eigenveil.study_toml import study_from_dict, study_to_dict
 from eigenveil.traits import TRAITS
@@ -100,11 +100,6 @@ class Plan:
     def composition(self) -> Composition:
         """How the prices of its questions add up."""
         return composition(self.study, self.algorithm)
-
-    @property
-    def law(self) -> Law:
-        """The noise of its additive questions: Laplace where the study promises delta = 0."""
-        return Law.LAPLACE if self.study.delta == 0 else Law.GAUSSIAN
 
     @property
     def parts(self) -> int:

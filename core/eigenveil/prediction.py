@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from eigenveil.algorithms import ALGORITHMS
-from eigenveil.asks import Ask, Gradient, GradientNorms, Gram, OnField, released
+from eigenveil.asks import Ask, Gradient, GradientNorms, Gram, OnField, Preimage, SpanGap, released
 from eigenveil.errors import RequestError
 from eigenveil.laws import law
 from eigenveil.laws.guess import Guess
@@ -26,6 +26,7 @@ from eigenveil.traits import TRAITS
 ROUND_SECONDS = 0.025  # a question, its answers and its release between processes on one machine
 DRAW_SECONDS = 10e-6  # a number of noise
 MULTIPLY_SECONDS = 0.04e-9  # a multiplication of a matrix product
+SPAN_SECONDS = 200e-6  # the span of a few records, and all others compared with it
 TOUCH_SECONDS = 1.5e-9  # an entry of the records, read and shifted
 DECOMPOSE_SECONDS = 2e-9  # times d^3: the eigenvectors of a released matrix
 
@@ -60,15 +61,30 @@ def predict(study: Study, algorithm: Algorithm, guess: Guess) -> Prediction:
     """What `algorithm` would give this study, whatever algorithm the study names."""
     try:
         plan = make_plan(replace(study, algorithm=algorithm), federation="planner", submission="planner")
+        error = law(plan, guess)
+        if TRAITS[algorithm].single_records:
+            return _one_by_one(plan, error)
         queries = rehearse(plan)
     except RequestError as problem:
         return Prediction(algorithm=algorithm, refused=str(problem))
     return Prediction(
         algorithm=algorithm,
-        error=law(plan, guess),
+        error=error,
         rounds=len(queries),
         bytes_per_site=sum(8 * query.ask.length for query in queries),
         seconds=seconds(plan, queries),
+    )
+
+
+def _one_by_one(plan: Plan, error: Error | None) -> Prediction:
+    """Every record is a round: to rehearse them all would take minutes."""
+    rounds, study = plan.study.expected_records, plan.study
+    return Prediction(
+        algorithm=plan.algorithm,
+        error=error,
+        rounds=rounds,
+        bytes_per_site=8 * study.dimension * study.components * rounds,
+        seconds=ROUND_SECONDS * rounds,
     )
 
 
@@ -95,6 +111,10 @@ def _site_seconds(ask: Ask, records: float, d: int) -> float:
         records /= ask.part.parts
     products: int
     match ask:
+        case SpanGap() | Preimage() if ask.pool is not None:
+            # Every span of a few records: eliminated, then all records are compared with it.
+            few = min(int(records), ask.pool.most)
+            return SPAN_SECONDS * math.comb(few, ask.pool.rank)
         case Gradient():
             products = 2 * ask.field.directions.shape[1]
         case GradientNorms():

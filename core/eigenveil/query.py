@@ -15,6 +15,8 @@ from eigenveil.asks.parts import pass_key
 from eigenveil.errors import Code, RequestError
 from eigenveil.ints import EXACT, IntArray, digest
 
+TOO_LITTLE = "a question's share of the budget is below one micro-rho; raise epsilon"
+
 
 class Law(Enum):
     """How an additive question is made private, at the same price rho.
@@ -44,7 +46,7 @@ class Priced:
         if self.micro_rho < 1:
             raise RequestError(
                 Code.BAD_STUDY,
-                "a question's share of the budget is below one micro-rho; raise epsilon",
+                TOO_LITTLE,
             )
 
 

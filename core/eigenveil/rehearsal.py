@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from eigenveil.algorithms.parts import SMALL
 from eigenveil.asks import (
     VECTOR,
     Ask,
@@ -36,22 +37,41 @@ from eigenveil.query import Query
 from eigenveil.release import Release
 from eigenveil.session import Session
 
+SIZES = (SMALL - 1, SMALL)  # on either side of where the mean's share changes
 
-def rehearse(plan: Plan) -> tuple[Query, ...]:
-    """The queries the plan asks when the federation holds `expected_records` unremarkable records."""
+
+def rehearse(plan: Plan, records: int | None = None) -> tuple[Query, ...]:
+    """The queries the plan asks when the federation holds `records` unremarkable records: as many as the
+    study expects, if nothing is said.
+
+    Raises:
+        RequestError: the budget is too small for one of them.
+    """
+    n = plan.study.expected_records if records is None else records
     session = Session(plan)
     asked: list[Query] = []
     while (query := session.pending) is not None:
         asked.append(query)
-        session.feed(_imagined(query, plan))
+        session.feed(_imagined(query, plan, n))
     return tuple(asked)
 
 
-def _imagined(query: Query, plan: Plan) -> Release:
+def check_every_size(plan: Plan) -> None:
+    """Insist that no share of the budget is too small, however many records there turn out to be: shares
+    depend on the noised count.
+
+    Raises:
+        RequestError: one is; nothing was charged yet.
+    """
+    for records in SIZES:
+        rehearse(plan, records)
+
+
+def _imagined(query: Query, plan: Plan, n: int) -> Release:
     return Release(
         round=query.round,
         query=query.digest,
-        values=_values(query.ask, plan.study.expected_records),
+        values=_values(query.ask, n),
         sigma=1.0,
         micro_rho=query.cost.micro_rho,
         atto_delta=query.cost.atto_delta,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from eigenveil import barrier
 from eigenveil.aggregate import Contribution, aggregate, validate
@@ -23,8 +26,11 @@ from eigenveil.query import Query
 from eigenveil.release import Release
 from eigenveil.seeded_noise import SeededNoise
 from eigenveil.session import Session
-from eigenveil.site import Site
+from eigenveil.site import Apply, Site
 from eigenveil.study import Study
+
+CORES = os.cpu_count() or 1
+SHARED = 2**18  # entries from which on starting threads costs less than they save
 
 
 class MemoryJournal:
@@ -86,7 +92,10 @@ def simulate(
     if strange:
         raise RequestError(Code.BAD_ARGUMENT, f"records for uninvited sites: {', '.join(strange)}")
     secret = None if seed is None else bytes.fromhex(digest("simulated-order", seed))
-    sites = {name: Site(to_grid(values, study), secret=secret) for name, values in sorted(parts.items())}
+    sites = {
+        name: Site(to_grid(values, study), parts=CORES, secret=secret)
+        for name, values in sorted(parts.items())
+    }
     absent = {name: "no records" for name in study.federation.sites if name not in sites}
     for name, site in tuple(sites.items()):
         if len(site) < study.federation.minimum_cohort:
@@ -94,13 +103,15 @@ def simulate(
             del sites[name]
     session, journal = Session(plan), MemoryJournal(plan)
     rounds: list[RoundRecord] = []
-    while (query := session.pending) is not None:
-        gone = dict.fromkeys((drop_outs or {}).get(query.round, ()), "dropped out") | absent
-        release = _round(query, sites, gone, plan, journal, noise)
-        rounds.append(RoundRecord(round=query.round, kind=NAMES[type(query.ask)], absent=gone))
-        session.feed(release)
-        if on_round is not None:
-            on_round(release)
+    # The parts are the threads; more inside them only get in the way.
+    with ThreadPoolExecutor(CORES) as threads, threadpool_limits(1):
+        while (query := session.pending) is not None:
+            gone = dict.fromkeys((drop_outs or {}).get(query.round, ()), "dropped out") | absent
+            release = _round(query, sites, gone, plan, journal, noise, threads)
+            rounds.append(RoundRecord(round=query.round, kind=NAMES[type(query.ask)], absent=gone))
+            session.feed(release)
+            if on_round is not None:
+                on_round(release)
     document = build(plan, session.result, session.releases, rounds=rounds, private=noise.private)
     return Simulation(plan=plan, estimate=session.result, releases=tuple(session.releases), document=document)
 
@@ -112,18 +123,21 @@ def _round(
     plan: Plan,
     journal: MemoryJournal,
     noise: NoiseSource,
+    threads: ThreadPoolExecutor,
 ) -> Release:
     federation = plan.study.federation
     present = tuple(name for name in sites if name not in absent)
     federation.check_present(present)
     answers: dict[str, IntArray] = {}
     for name in present:
+        site = sites[name]
+        apply: Apply = threads.map if site.rows.size >= SHARED else map
         contribution = Contribution(
             plan_digest=plan.digest,
             round=query.round,
             query=query.digest,
             site=name,
-            values=sites[name].answer(query.ask),
+            values=site.answer(query.ask, apply),
         )
         validate(query, contribution, plan.study.max_records)
         answers[name] = contribution.values

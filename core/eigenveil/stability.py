@@ -29,7 +29,10 @@ def scale_and_threshold(l1: int, micro_rho: int, atto_delta: int, histograms: in
     epsilon_j = l1 / (histograms b), which add up to rho at b = l1 / (epsilon sqrt(histograms)) [P23].
     """
     scale = root_of(Fraction(l1**2 * MICRO, 2 * micro_rho * histograms))
-    silent = scale * -math.log(atto_delta / ATTO) * (1 + 2.0**-40)
+    # As delta, at most 1 / (2 b) is used: then a bin that falls silent costs less than the epsilon that the
+    # count which appeared did not use.
+    delta = min(atto_delta / ATTO, 1 / (2 * scale))
+    silent = scale * -math.log(delta) * (1 + 2.0**-40)
     many = 1 + silent + scale * math.log(l1) * (1 + 2.0**-40)
     return scale, math.ceil(max(many, l1 + silent)) + 1
 

@@ -39,7 +39,7 @@ TRAITS: dict[Algorithm, Traits] = {
     Algorithm.EM_COV: Traits(basic=True, pure=True, trusted=True),
     Algorithm.ZERO: Traits(pure=True),
     Algorithm.DP_PCA: Traits(),
-    Algorithm.DP_PCA_SINGLE_PASS: Traits(delta=True, parts=True, deflation=True),
+    Algorithm.DP_PCA_SINGLE_PASS: Traits(trusted=True, delta=True, parts=True, deflation=True),
     Algorithm.OJA: Traits(deflation=True, private=False),
     Algorithm.PRIVATE_OJA: Traits(parts=True, deflation=True),
     Algorithm.PRIVATE_OJA_SHUFFLED: Traits(

@@ -1,9 +1,9 @@
 """A gRPC server that serves the methods it was given and looks at no other.
 
-grpcio 1.84 and 1.85 end a whole `grpc.aio` server, and sometimes its process by a segmentation fault, when one
-peer names a method in bytes that are no UTF-8: the loop that takes calls decodes the name of whatever is not
-a registered method. On the enrolment listener anybody could do that. So such calls are never taken: gRPC's
-core lets them wait, a bounded number of them, and drops them.
+grpcio 1.84 and 1.85 end a whole `grpc.aio` server, and sometimes its process by a segmentation fault, when
+one peer names a method in bytes that are no UTF-8: the loop that takes calls decodes the name of whatever is
+not a registered method. On the enrolment listener anybody could do that. So such calls are never taken:
+gRPC's core lets them wait, a bounded number of them, and drops them.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from typing import Any
 import grpc
 from grpc._cython import cygrpc
 
-# Of one method, or of none: calls that wait to be taken. Beyond the first some are refused, beyond the second all.
-PENDING = (("grpc.server.max_pending_requests", 256), ("grpc.server.max_pending_requests_hard_limit", 512))
+# Calls of one method, or of none, that wait to be taken: beyond the first number some are refused, beyond the
+# second all.
+PENDING = (("grpc.server.max_pending_requests", 96), ("grpc.server.max_pending_requests_hard_limit", 128))
 # Seconds; nobody takes a call to an unknown method, and one to a known method is taken at once.
-UNTAKEN = ("grpc.server_max_unrequested_time_in_server", 5)
+UNTAKEN = ("grpc.server_max_unrequested_time_in_server", 1)
 
 
 class _OnlyRegistered(cygrpc.AioServer):  # type: ignore[misc]  # Cython tells no types

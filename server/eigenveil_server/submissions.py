@@ -10,7 +10,7 @@ from eigenveil.accounting import ATTO, MICRO, epsilon_at
 from eigenveil.errors import Code, RequestError
 from eigenveil.plan import Plan, make_plan
 from eigenveil.pricing import Composition
-from eigenveil.rehearsal import rehearse
+from eigenveil.rehearsal import check_every_size, rehearse
 from eigenveil.study import Study
 from eigenveil.study_toml import parse_study
 from eigenveil.traits import TRAITS
@@ -135,6 +135,7 @@ def _check_price(plan: Plan, config: Config) -> None:
 def _rehearsed(plan: Plan, plan_json: bytes) -> int:
     """How many rounds the plan expects to ask; refuses one whose questions do not fit a message."""
     queries = rehearse(plan)
+    check_every_size(plan)
     largest = max((query_to_proto(query).ByteSize() for query in queries), default=0)
     if largest + len(plan_json) + ENVELOPE_BYTES > MESSAGE_BYTES:
         raise RequestError(

@@ -13,11 +13,11 @@ import pyarrow.csv as pacsv
 import pytest
 
 from eigenveil.algorithms import ALGORITHMS
-from eigenveil.study import Algorithm
+from eigenveil.study import Algorithm, Neighbours
 from eigenveil.study_toml import parse_study
 from eigenveil_client import compare_runs
 from eigenveil_client.compare_rows import Row, ordered
-from eigenveil_client.compare_studies import one_study, toml_text, total_cost
+from eigenveil_client.compare_studies import one_study, toml_text, total_cost, wanted
 from eigenveil_client.compare_text import seconds_text, sine_text, size_text
 from tests.client.commands import eigenveil
 from tests.support import a_column, a_study
@@ -190,3 +190,10 @@ def test_order_and_short_texts() -> None:
     ]
     assert [seconds_text(s) for s in (0.017, 1.26, 61, 180)] == ["17 ms", "1.3 s", "61 s", "3 min"]
     assert [sine_text(s) for s in (0.00423, 0.3051, 0.999)] == ["0.0042", "0.31", "1"]
+
+
+def test_single_records_are_not_offered_to_a_federation() -> None:
+    study = a_study(sites=("north",), neighbours=Neighbours.REPLACE_ONE, expected_records=5000)
+    names = {one.algorithm for one in wanted(study, None).able}
+    private = {one.algorithm for one in wanted(study, None, private=True).able}
+    assert names - private == {Algorithm.PRIVATE_OJA_SHUFFLED}

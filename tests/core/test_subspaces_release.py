@@ -359,3 +359,13 @@ def test_a_site_can_send_nothing_but_the_preimage() -> None:
     assert ask.possible(frozen([0] * 7), 10)
     for wrong in ([1, 1, 2, 3, 4, 5, 7], [0, *values], [2, *values], [1] + [0] * 6):
         assert not ask.possible(frozen(wrong), 10)
+
+
+def test_an_epsilon_beyond_floats_hides_by_its_bound() -> None:
+    assert score_gap.reach(1 / 800, 1, 1e-6) == 1
+
+
+def test_a_pool_of_too_many_spans_is_refused() -> None:
+    key = frozen([1, 2, 3, 4])
+    with refused(Code.OVERFLOW, "spans"):
+        Pool(centre=frozen([0] * 20), rank=10, most=32_768, cut=True, key=key)

@@ -21,7 +21,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         layout.study.write_text(text)
         processes = Processes(layout.logs)
         try:
-            federation = DemoFederation(layout, study.federation.sites, processes)
+            federation = DemoFederation(layout, study, processes)
             begun = federation.begin()
             write_records(layout, study, public_records().values)
             federation.set_up(begun)

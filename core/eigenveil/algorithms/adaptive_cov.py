@@ -91,10 +91,11 @@ def _search(
 
 
 def _worth(plan: Plan, edges: IntArray, top: int, left: float, trace: float) -> IntArray:
-    """For each edge, the number of records beyond it from which on the next edge is worth its noise.
+    """For each edge, the number of records beyond it from which on some larger one is worth its noise.
 
-    A threshold t cuts at most (u^2 - t^2) more off each record beyond it than the next one, u, would, and u
-    costs error(u) - error(t) more, error being that of the better method. Shape: (b,).
+    A threshold t cuts at most (u^2 - t^2) more off each record beyond it than a larger one, u, would, and u
+    costs error(u) - error(t) more, error being that of the better method: where one method takes over from
+    the other the next edge may not be worth it and a later one is. Shape: (b,).
     """
     radii = np.append(edges, max(top, int(edges[-1]) + 1)) / S
     errors = np.array(
@@ -106,5 +107,10 @@ def _worth(plan: Plan, edges: IntArray, top: int, left: float, trace: float) -> 
             for radius in radii.tolist()
         ]
     )
-    worth = np.diff(errors) / np.diff(radii**2)
+    worth = np.array(
+        [
+            ((errors[i + 1 :] - errors[i]) / (radii[i + 1 :] ** 2 - radii[i] ** 2)).min()
+            for i in range(edges.size)
+        ]
+    )
     return frozen(np.clip(np.rint(worth), 0, plan.most_records).astype(np.int64))

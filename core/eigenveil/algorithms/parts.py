@@ -12,11 +12,12 @@ from eigenveil.accounting import MICRO
 from eigenveil.algorithms.radius import BINS, Balance, Grid, Histogram, choose, read_histogram
 from eigenveil.asks import Additive, Ask, ClippedSum, Count, Gram, RowNorms, S
 from eigenveil.asks.limits import WEIGHT, row_norm_limit
+from eigenveil.errors import Code, RequestError
 from eigenveil.grid import midpoint, steps
 from eigenveil.ints import FloatArray, IntArray, frozen
 from eigenveil.plan import Plan
 from eigenveil.pricing import Composition
-from eigenveil.query import Law, Priced
+from eigenveil.query import TOO_LITTLE, Law, Priced
 from eigenveil.release import Release
 from eigenveil.study import Neighbours
 
@@ -36,8 +37,15 @@ def mu(micro_rho: int) -> float:
 
 
 def part(total: int, share: float) -> int:
-    """A share of the budget in micro-rho, rounded down."""
-    return math.floor(total * share)
+    """A share of the budget in micro-rho, rounded down.
+
+    Raises:
+        RequestError: code `bad-study`, nothing is left of it.
+    """
+    found = math.floor(total * share)
+    if found < 1 <= total and share > 0:
+        raise RequestError(Code.BAD_STUDY, TOO_LITTLE)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,9 +2,9 @@
 
 Source: Algorithm 2 of [DPPCA] as printed. Each record is one local randomiser, and the secret order amplifies
 what they cost together [P24]. It is a reference: the noise of a step is several times a gradient's length,
-and a round for every record takes a federation minutes. The coordinator receives the gradients of single
-records, which is why a site has to allow this algorithm by name. As the steps must average that noise from
-the beginning, their offset is the paper's, with the released variance in place of the spectrum.
+and there is a round for every record. A coordinator would receive the gradients of single records, which is
+why none accepts it and no site does. As the steps must average that noise from the beginning, their offset is
+the paper's, with the released variance in place of the spectrum.
 """
 
 from __future__ import annotations

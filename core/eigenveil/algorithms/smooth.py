@@ -18,12 +18,14 @@ from eigenveil.algorithms.parts import UNCLIPPED, Centred, law, locate, price, p
 from eigenveil.algorithms.separate_cov import spectrum
 from eigenveil.asks import S
 from eigenveil.asks.turned import CAUCHY, FRAME, GAP_STEPS, TESTED, Subspace
+from eigenveil.grid import midpoint
 from eigenveil.ints import FloatArray
 from eigenveil.linalg import eigenpairs, fix_signs, orthonormal
 from eigenveil.plan import Plan
 from eigenveil.query import Priced
 from eigenveil.release import Release
 from eigenveil.study import Neighbours
+from eigenveil.trusted.turning import turning, weight
 
 SPECTRUM, AXES = 0.04, 0.04  # shares of epsilon: all eigenvalues, and variances along what was released
 VARIANCES = SPECTRUM + AXES
@@ -43,6 +45,7 @@ def smooth(plan: Plan) -> Steps:
     clip = yield from clip_radius(plan, start, 1.0)
     values, _ = yield from spectrum(plan, start, clip, SPECTRUM)
     vectors, error, paid = np.eye(d), 0.0, 0.0
+    warnings: tuple[str, ...] = ()
     if k < d:
         paid = clip.left - VARIANCES
         release = yield _subspace(plan, start, clip, paid)
@@ -53,6 +56,7 @@ def smooth(plan: Plan) -> Steps:
         gap = _gap(plan, values, clip, start.records)
         spread = release.sigma / FRAME if release.sigma else spread_at(plan, gap, price(plan, paid))
         error = turned(plan, spread)
+        warnings = _rounded(plan, gap)
     vectors, variances, scale = yield from _axes(plan, start, clip, vectors, clip.left - SPECTRUM - paid)
     return Estimate(
         components=vectors.T,
@@ -62,7 +66,7 @@ def smooth(plan: Plan) -> Steps:
         total_variance=max(float(values.sum()), float(variances.sum())),
         noise_scale=scale,
         sin_error=error if plan.study.radius in (None, UNCLIPPED) else None,
-        warnings=clip_warning(clip.kept),
+        warnings=clip_warning(clip.kept) + warnings,
     )
 
 
@@ -118,7 +122,7 @@ def turned(plan: Plan, spread: float) -> float:
 
 
 def spread_at(plan: Plan, gap: float, micro_rho: int) -> float:
-    """About the noise on an entry at a public gap: as in eigenveil.trusted, without the last bits."""
+    """About the noise on an entry at a public gap: as in eigenveil.trusted."""
     d, k = plan.study.dimension, plan.study.components
     epsilon, size = math.sqrt(2 * micro_rho / MICRO), d * k
     steps = 1 if plan.study.neighbours is Neighbours.ADD_REMOVE else 2
@@ -129,8 +133,31 @@ def spread_at(plan: Plan, gap: float, micro_rho: int) -> float:
     if not heavy:
         epsilon = min(epsilon, tail / 2)
     beta = epsilon / (6 * size) if heavy else epsilon / (4 * (size + tail))
-    smooth = max(near, cap * math.exp(-max(room, 0.0) / steps * beta))
+    smooth = max(near, cap * math.exp(-max(room, 0.0) / steps * beta)) + rounding(plan)
     return smooth * (6 * math.sqrt(size) if heavy else 5 * math.sqrt(2 * tail)) / epsilon
+
+
+def rounding(plan: Plan) -> float:
+    """What floats and the grid add to every distance [P20]; it grows with the study's `max_records`."""
+    study = plan.study
+    ask = Subspace(
+        centre=midpoint(study),
+        radius=S,  # it cancels out
+        records=plan.most_records,
+        count=study.components,
+        mechanism=plan.algorithm.value,
+    )
+    return turning(ask, study.neighbours, weight(ask, study.max_sites_per_person)).blur
+
+
+def _rounded(plan: Plan, gap: float) -> tuple[str, ...]:
+    if gap <= LEAST or rounding(plan) < 1 / (2 * gap):
+        return ()
+    words = (
+        f"rounding is the larger part of the noise: the study allows for {plan.most_records} records in all; "
+        "lower max_records to what there can be"
+    )
+    return (words,)
 
 
 def _too_close(plan: Plan, micro_rho: int) -> str:

@@ -65,7 +65,9 @@ def _silent(plan: Plan, ask: SpanGap) -> str:
     left = purse(plan)
     moved = ask.swing(plan.study.neighbours) * plan.study.max_sites_per_person
     scale = moved / max(left.epsilon, 1e-9)
-    lead = moved + 2 * scale * math.log(1 + math.expm1(moved / scale) / (2 * max(left.delta, 1e-300)))
+    lead = moved + 2 * scale * math.log(
+        1 + math.expm1(min(moved / scale, 700.0)) / (2 * max(left.delta, 1e-300))
+    )
     looked = f"; it looks at {ask.pool.most} records at most, subspace-exact at all" if ask.pool.cut else ""
     return (
         f"no subspace of dimension {plan.study.components} leads by enough records: about {math.ceil(lead)} "

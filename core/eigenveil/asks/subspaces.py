@@ -8,6 +8,7 @@ for.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -115,6 +116,10 @@ class Pool:
         check_centre(self.centre)
         check_whole("dimension", self.rank, 1, min(self.centre.size, MOST_RANK))
         check_whole("number of records", self.most, 1, MOST_SUBSETS)
+        need(
+            self.most <= self.rank or math.comb(self.most, self.rank) <= MOST_SUBSETS,
+            f"a site looks at no more than {MOST_SUBSETS} spans",
+        )
         _check_votes(self.key)
 
     @property

@@ -33,7 +33,7 @@ class Guess:
     """An assumed spectrum, and points along its axes that stand for the records.
 
     Shape: values (d,), falling, in analysis units; leading (N, m), the first coordinates of the points about
-    their mean; rest (N,), the squared length of their other coordinates. `skewed`: the points are records,
+    their mean; rest (N,), the squared length of their other coordinates. `sampled`: the points are records,
     whose higher moments count; otherwise they are normal, and symmetric about every axis.
     """
 

@@ -9,7 +9,7 @@ import numpy as np
 from eigenveil.accounting import ATTO, noise_for
 from eigenveil.algorithms.matrices import clip_radius
 from eigenveil.algorithms.parts import mu, price
-from eigenveil.algorithms.smooth import VARIANCES, spread_at
+from eigenveil.algorithms.smooth import VARIANCES, rounding, spread_at
 from eigenveil.asks import S
 from eigenveil.laws.assumed import Assumed, bent
 from eigenveil.laws.guess import Guess
@@ -53,4 +53,5 @@ def _tested(plan: Plan, gap: float, micro_rho: int) -> float:
     least = gap - step * math.log(1 / max(delta, 1e-300)) / (TEST_SHARE * epsilon)
     if least - step - 1 <= 0.5:
         return math.inf
-    return step / (2 * (least - 1 - step)) * noise_for((1 - TEST_SHARE) * epsilon, delta / 2)
+    turns = step / (2 * (least - 1 - step)) + rounding(plan)
+    return turns * noise_for((1 - TEST_SHARE) * epsilon, delta / 2)

@@ -28,7 +28,9 @@ def reach(scale: float, changed: int, delta: float) -> int:
     from r^(A+1) = delta (1 + r) / (r^-D - 1 + 2 delta) down. In the limit r -> 1 that is A = (D / epsilon)
     ln(1 + (e^epsilon - 1) / (2 delta)), as in [SUB]. Everywhere else the ratio is at most r^-D [P16].
     """
-    ratio = delta * (1 + math.exp(-1 / scale)) / (math.expm1(changed / scale) + 2 * delta)
+    # Beyond e^700 floats end, and one point on either side hides everything already.
+    moved = math.expm1(min(changed / scale, 700.0))
+    ratio = delta * (1 + math.exp(-1 / scale)) / (moved + 2 * delta)
     return max(math.ceil(-scale * math.log(ratio) * SLACK) - 1, changed)
 
 
