@@ -39,8 +39,8 @@ HAPPENED = ("bug type=ValueError", "code=bad-data", "code=too-few-records", "Fat
 class Marked(DemoFederation):
     """A demonstration whose daemons have every file and listener that they can have."""
 
-    def __init__(self, layout: Layout, processes: Processes) -> None:
-        super().__init__(layout, SITES, processes)
+    def __init__(self, layout: Layout, study: Study, processes: Processes) -> None:
+        super().__init__(layout, study, processes)
         self._folder = layout
         self.metrics = f"127.0.0.1:{free_ports()[0]}"
 
@@ -141,7 +141,7 @@ def _federation(layout: Layout, spy: Path) -> tuple[Planted, bool, list[str]]:
     planted = plant(study, public_records().values)
     processes = Processes(layout.logs)
     try:
-        federation = Marked(layout, processes)
+        federation = Marked(layout, study, processes)
         begun = federation.begin()
         # Markers stand in the first records: every other one goes to the one site, the rest to the other.
         write_csv(layout.records(SITES[0]), planted, planted.rows[::2])

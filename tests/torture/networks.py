@@ -231,7 +231,7 @@ def template(root: Path) -> Template:
         layout.study.write_text(text)
         processes = Processes(layout.logs)
         try:
-            federation = DemoFederation(layout, SITES, processes)
+            federation = DemoFederation(layout, study, processes)
             begun = federation.begin()
             write_records(layout, study, public_records().values)
             federation.set_up(begun)
