@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import apsw
-
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.ledger import Ledger
 from eigenveil_common.config import load
@@ -28,9 +26,10 @@ from eigenveil_common.failpoints import failpoint
 from eigenveil_common.files import read, sync, write_secret
 from eigenveil_common.ledger_store import LedgerStore
 from eigenveil_common.migrations import Expect
+from eigenveil_common.sqlite import Database
 from eigenveil_server.clock import as_datetime, unix_ms
 from eigenveil_server.config import Config, Files
-from eigenveil_server.database import Store, audit, open_store
+from eigenveil_server.database import MIGRATIONS, SCHEMA, VERSION, Store, audit, open_store
 from eigenveil_server.heads import MARKER
 from eigenveil_server.registry import Registry
 from eigenveil_server.setup import CONFIG_NAME
@@ -142,18 +141,11 @@ def _others(files: Files) -> Iterator[Path]:
 
 def _copy_database(config: Config, here: Path) -> Ledger:
     """Copy a database that may be in use, and replay the ledger of the copy."""
-    database, copy = config.files.database, here / config.files.database.name
-    try:
-        copy.touch(mode=0o600)
-        with (
-            closing(apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READWRITE)) as source,
-            closing(apsw.Connection(str(copy))) as target,
-            target.backup("main", source, "main") as copying,
-        ):
-            copying.step()  # all pages of one moment: in WAL mode nobody waits for it
-        sync(copy)
-    except (apsw.Error, OSError) as problem:
-        raise InternalError(Code.STORAGE, f"cannot copy {database}: {problem}") from problem
+    copy = here / config.files.database.name
+    with closing(
+        Database(config.files.database, SCHEMA, VERSION, migrations=MIGRATIONS, expect=Expect.EXISTING)
+    ) as database:
+        database.copy_to(copy)
     with closing(open_store(copy, Expect.EXISTING)) as store:
         return _ledger(store, config)
 

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import psycopg
 
@@ -44,6 +43,8 @@ def missing() -> str:
     """Why there can be no server; empty if there can be one."""
     if binaries() is None:
         return "PostgreSQL is not installed: neither initdb on PATH nor /usr/lib/postgresql/*/bin"
+    if shutil.which("setpriv") is None:
+        return "setpriv (util-linux) is not installed, which ends the server with the tests"
     if os.geteuid() == 0 and _user() is None:
         return f"PostgreSQL does not run as root, and there is no user {' or '.join(USERS)}"
     return ""
@@ -68,31 +69,36 @@ def _user() -> pwd.struct_passwd | None:
 
 @contextmanager
 def running() -> Iterator[Cluster]:
-    """A cluster that is gone afterwards."""
+    """A cluster that is gone afterwards, or when the tests are killed."""
     folder = Path(tempfile.mkdtemp(prefix="ev-pg-"))
     try:
-        identity: dict[str, Any] = {}
-        if os.geteuid() == 0:
-            user = _user()
-            assert user is not None
-            os.chown(folder, user.pw_uid, user.pw_gid)
-            identity = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-        yield from _serving(folder, identity)
+        yield from _serving(folder, _as_nobody_special(folder))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _serving(folder: Path, identity: dict[str, Any]) -> Iterator[Cluster]:
+def _as_nobody_special(folder: Path) -> list[str | Path]:
+    """What to put before a command. A program of its own changes the user: done in a fork of a process
+    with threads of gRPC, it would run their handlers."""
+    line: list[str | Path] = ["setpriv", "--pdeathsig", "QUIT"]
+    user = _user() if os.geteuid() == 0 else None
+    if user is not None:
+        os.chown(folder, user.pw_uid, user.pw_gid)
+        line += ["--reuid", str(user.pw_uid), "--regid", str(user.pw_gid), "--clear-groups"]
+    return line
+
+
+def _serving(folder: Path, prefix: list[str | Path]) -> Iterator[Cluster]:
     place, data = binaries(), folder / "data"
     assert place is not None
     subprocess.run(
-        [place / "initdb", "-D", data, "-U", "tester", "-A", "trust", "-E", "UTF8", "--locale=C", "-N"],
-        cwd=folder, check=True, capture_output=True, **identity,
+        [*prefix, place / "initdb", "-D", data, *"-U tester -A trust -E UTF8 --locale=C -N".split()],
+        cwd=folder, check=True, capture_output=True,
     )  # fmt: skip
     with (folder / "log").open("wb") as log:
         server = subprocess.Popen(
-            [place / "postgres", "-D", data, "-k", folder, "-c", "listen_addresses="],
-            cwd=folder, stdout=log, stderr=log, **identity,
+            [*prefix, place / "postgres", "-D", data, "-k", folder, "-c", "listen_addresses="],
+            cwd=folder, stdout=log, stderr=log,
         )  # fmt: skip
     cluster = Cluster(folder)
     try:

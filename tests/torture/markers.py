@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from eigenveil.study import Algorithm
+from eigenveil.study import Algorithm, Study
 from eigenveil_client.analyst import Analyst
 from eigenveil_client.demo_federation import COORDINATOR, DemoFederation, free_ports
 from eigenveil_client.demo_layout import Layout, demo_study, prepared, public_records
