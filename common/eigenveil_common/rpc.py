@@ -57,6 +57,11 @@ def error_from(problem: grpc.aio.AioRpcError) -> EigenveilError:
                 return error(Code(value), details)
             except ValueError:
                 return PeerError(Code.PROTOCOL, f"the peer sent an unknown error code {value}: {details}")
-    unreachable = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+    # CANCELLED without a code of ours: a server that is overrun dropped the call before it took it.
+    unreachable = (
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.CANCELLED,
+    )
     code = Code.UNREACHABLE if problem.code() in unreachable else Code.PROTOCOL
     return PeerError(code, f"{problem.code().name.lower().replace('_', ' ')}: {details}")

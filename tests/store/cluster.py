@@ -17,6 +17,7 @@ from pathlib import Path
 import psycopg
 
 USERS = ("postgres", "nobody")  # the server refuses to run as root
+INIT = ("-U", "tester", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
 START_SECONDS = 60.0
 
 
@@ -92,7 +93,7 @@ def _serving(folder: Path, prefix: list[str | Path]) -> Iterator[Cluster]:
     place, data = binaries(), folder / "data"
     assert place is not None
     subprocess.run(
-        [*prefix, place / "initdb", "-D", data, *"-U tester -A trust -E UTF8 --locale=C -N".split()],
+        [*prefix, place / "initdb", "-D", data, *INIT],
         cwd=folder, check=True, capture_output=True,
     )  # fmt: skip
     with (folder / "log").open("wb") as log:

@@ -63,7 +63,8 @@ class Watch:
 
     def __str__(self) -> str:
         slow = f"{1000 * self.slowest:.0f} ms (new connection {1000 * self.slowest_fresh:.0f} ms)"
-        failed = f", {self.failures} failed ({self.last})" if self.failures else ""
+        failed = f", {self.failures} failed" if self.failures else ""
+        failed += f" ({self.last})" if self.repeats else ""
         grown = f"+{self.growth / 2**20:.1f} MiB"
         return f"{grown}, {self.calls} good calls at most {slow}, {self.repeats} repeated{failed}"
 

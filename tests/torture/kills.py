@@ -72,6 +72,7 @@ CORE = (
     "plan-storing", "answer-charging", "answer-charged", "reply-sending", "reply-sent", "study-ending",
 )  # fmt: skip
 
+GLANCE = 0.1  # seconds
 T = TypeVar("T")
 
 
@@ -169,20 +170,31 @@ async def all_studies(here: Federation, toll: Toll) -> None:
 
 async def enrolments(here: Federation, toll: Toll) -> None:
     """A newcomer enrols, again and again, killed in the middle; in the end it always is enrolled."""
-    folder = here.folder / NEWCOMER
-    while toll.due[NEWCOMER] or _certifying(toll):
-        kill = toll.due[NEWCOMER].pop() if toll.due[NEWCOMER] else None
-        join = await here.join(NEWCOMER)
-        enrol = ("enrol", "--config", here.config(NEWCOMER), "--join", join)
-        killed = kill is None
-        while (code := await here.done(NEWCOMER, *enrol, kill=None if killed else kill)) != 0:
-            if code == KILLED and kill is not None and not killed:
-                toll.done[kill.name] += 1
-                killed = True
-        load_identity(folder / "identity")
-        if not killed:
-            toll.failed.append(f"an enrolment does not pass {kill}")
-            return
+    while toll.due[NEWCOMER] or _certifying(toll.due[COORDINATOR], toll):
+        own = toll.due[NEWCOMER].pop() if toll.due[NEWCOMER] else None
+        if own is None and not _certifying([], toll):
+            await asyncio.sleep(GLANCE)  # the coordinator will come to it
+            continue
+        await _enrolment(here, toll, own)
+
+
+async def _enrolment(here: Federation, toll: Toll, kill: Kill | None) -> None:
+    """One enrolment, which is killed and repeated with the same join file."""
+    enrol = ("enrol", "--config", here.config(NEWCOMER), "--join", await here.join(NEWCOMER))
+    left = kill
+    while (code := await here.done(NEWCOMER, *enrol, kill=left)) != 0:
+        if code == KILLED and left is not None:
+            toll.done[left.name] += 1
+            left = None
+    load_identity(here.folder / NEWCOMER / "identity")
+    if left is not None:
+        toll.failed.append(f"an enrolment does not pass {left}")
+
+
+def _certifying(due: list[Kill], toll: Toll) -> bool:
+    """Whether the coordinator is to be killed at an enrolment: by one of `due`, or by what is armed now."""
+    armed = [kill for name, kill in toll.armed.items() if name == COORDINATOR]
+    return any(kill.name.startswith("certificate-") for kill in (*due, *armed))
 
 
 async def operations(here: Federation, toll: Toll) -> None:
@@ -202,11 +214,6 @@ async def operations(here: Federation, toll: Toll) -> None:
             if code != 0:
                 toll.failed.append(f"{at} ended with {code}: {here.log(OPERATOR)}")
                 return
-
-
-def _certifying(toll: Toll) -> bool:
-    kills = [*toll.due[COORDINATOR], *(toll.armed[name] for name in toll.armed if name == COORDINATOR)]
-    return any(kill.name.startswith("certificate-") for kill in kills)
 
 
 async def undisturbed(here: Federation, toll: Toll) -> None:
