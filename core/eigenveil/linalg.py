@@ -7,6 +7,8 @@ from threadpoolctl import threadpool_limits
 
 from eigenveil.ints import FloatArray, IntArray
 
+SLACK = 2.0**-48  # relative error of LAPACK's symmetric eigenvalues, per dimension, with room to spare
+
 
 def symmetric(upper: FloatArray | IntArray, d: int) -> FloatArray:
     """The matrix whose diagonal and strict upper triangle, row by row, are given.

@@ -23,7 +23,7 @@ from eigenveil.query import Law, Query
 from eigenveil.seeded_noise import SeededNoise
 from eigenveil.study import Neighbours
 from eigenveil.trusted import subspace
-from eigenveil.trusted.turning import Turning, distance, turning, weight
+from eigenveil.turning import Turning, distance, turning, weight
 from tests.support import DIGEST, a_study, refused
 
 

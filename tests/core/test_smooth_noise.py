@@ -27,8 +27,8 @@ from eigenveil.seeded_noise import SeededNoise
 from eigenveil.study import Neighbours
 from eigenveil.trusted import subspace
 from eigenveil.trusted.cauchy import cauchy
-from eigenveil.trusted.haar import haar, normals, off
-from eigenveil.trusted.turning import Turning, turning, weight
+from eigenveil.trusted.haar import haar, normals
+from eigenveil.turning import Turning, off, turning, weight
 from tests.support import DIGEST, a_study
 
 ALARM = 1e-6

@@ -19,7 +19,7 @@ from eigenveil.noise import Block, NoiseSource, NoiseSpec
 from eigenveil.trusted.cauchy import cauchy
 from eigenveil.trusted.haar import haar
 from eigenveil.trusted.subspace import cauchy_scale, gaussian_scale, on_grid
-from eigenveil.trusted.turning import Turning, decompose, turning, weight
+from eigenveil.turning import Turning, decompose, turning, weight
 from tests.statistical.audit import Approximate, Attack, Mechanism, audit
 from tests.statistical.behind import R
 from tests.statistical.counted import WITH_DELTA, Statistic, first, watched

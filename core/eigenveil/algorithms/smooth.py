@@ -25,7 +25,7 @@ from eigenveil.plan import Plan
 from eigenveil.query import Priced
 from eigenveil.release import Release
 from eigenveil.study import Neighbours
-from eigenveil.trusted.turning import turning, weight
+from eigenveil.turning import turning, weight
 
 SPECTRUM, AXES = 0.04, 0.04  # shares of epsilon: all eigenvalues, and variances along what was released
 VARIANCES = SPECTRUM + AXES

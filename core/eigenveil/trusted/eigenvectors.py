@@ -9,13 +9,12 @@ import numpy as np
 from eigenveil.accounting import MICRO
 from eigenveil.asks import VECTOR, Eigenvectors
 from eigenveil.ints import FloatArray, IntArray, frozen
-from eigenveil.linalg import eigenpairs, symmetric
+from eigenveil.linalg import SLACK, eigenpairs, symmetric
 from eigenveil.noise import NoiseSource
 from eigenveil.query import Query
 from eigenveil.study import Neighbours, Study
 from eigenveil.trusted.bingham import bingham
 from eigenveil.trusted.outcome import Outcome
-from eigenveil.trusted.spectrum import SLACK
 
 
 def score_range(ask: Eigenvectors, neighbours: Neighbours, multiplicity: int) -> float:

@@ -17,7 +17,7 @@ def haar(k: int, noise: NoiseSource) -> FloatArray:
     """A uniform direction, then an orthogonal matrix of what is at right angles to it (Stewart 1980).
 
     Unlike the QR of a Gaussian matrix it never divides by anything small: up to an event of probability
-    2^-50 it lies within `off(k)` of a matrix that has exactly the Haar law [P20].
+    2^-50 it lies within `turning.off(k)` of a matrix that has exactly the Haar law [P20].
 
     Shape: (k, k).
     """
@@ -26,11 +26,6 @@ def haar(k: int, noise: NoiseSource) -> FloatArray:
         u = direction(m, noise)
         q = np.hstack([u[:, None], complement(u) @ q])
     return q
-
-
-def off(k: int) -> float:
-    """How far, in Frobenius norm, `haar(k)` may be from its exact law: k directions, each within 2^-43."""
-    return k * k * 2.0**-41
 
 
 def direction(m: int, noise: NoiseSource) -> FloatArray:

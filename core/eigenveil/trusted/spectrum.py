@@ -10,13 +10,11 @@ from eigenveil.accounting import MICRO
 from eigenveil.asks import Spectrum
 from eigenveil.asks.limits import root_up
 from eigenveil.ints import IntArray, frozen
-from eigenveil.linalg import eigenvalues, symmetric
+from eigenveil.linalg import SLACK, eigenvalues, symmetric
 from eigenveil.noise import Block, NoiseSource, NoiseSpec, root_of
 from eigenveil.query import Law, Query
 from eigenveil.study import Neighbours, Study
 from eigenveil.trusted.outcome import Outcome
-
-SLACK = 2.0**-48  # relative error of LAPACK's symmetric eigenvalues, per dimension, with room to spare
 
 
 def statistic(ask: Spectrum, total: IntArray) -> IntArray:

@@ -17,7 +17,7 @@ from eigenveil.study import Study
 from eigenveil.trusted.cauchy import cauchy
 from eigenveil.trusted.haar import haar
 from eigenveil.trusted.outcome import Outcome
-from eigenveil.trusted.turning import Turning, decompose, turning, weight
+from eigenveil.turning import Turning, decompose, turning, weight
 
 TEST_SHARE = 0.2  # of epsilon, for the gap's bound
 WIDEST = 2.0**18  # noise on an entry of a unit vector beyond which nothing is said at all

@@ -13,10 +13,8 @@ import numpy as np
 
 from eigenveil.asks.turned import FRAME, Subspace
 from eigenveil.ints import FloatArray, IntArray
-from eigenveil.linalg import eigenpairs, symmetric
+from eigenveil.linalg import SLACK, eigenpairs, symmetric
 from eigenveil.study import Neighbours
-from eigenveil.trusted.haar import off
-from eigenveil.trusted.spectrum import SLACK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +69,12 @@ def turning(ask: Subspace, neighbours: Neighbours, unit: float) -> Turning:
     blur = 4 * math.sqrt(2 * k) * noise + 2 * math.sqrt(d * k) / FRAME + 2 * off(k)
     step = 1 if neighbours is Neighbours.ADD_REMOVE else 2
     return Turning(step=step, cap=math.sqrt(2 * min(k, d - k)), blur=blur)
+
+
+def off(k: int) -> float:
+    """How far, in Frobenius norm, a random turn of k columns may be from its exact law: k directions, each
+    within 2^-43 (eigenveil.trusted.haar)."""
+    return k * k * 2.0**-41
 
 
 def float_error(ask: Subspace) -> float:
