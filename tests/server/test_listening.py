@@ -72,7 +72,7 @@ def test_a_call_to_an_unknown_method_is_never_taken(tmp_path: Path) -> None:
         async with serving(made(tmp_path / "c")) as rig:
             site = await rig.client(Role.SITE, "anna")
             with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await site.channel.unary_unary(NAMES[0])(b"", timeout=0.5)
+                await site.channel.unary_unary(NAMES[0], bytes, bytes)(b"", timeout=0.5)
             return caught.value.code()
 
     assert asyncio.run(scenario()) is grpc.StatusCode.DEADLINE_EXCEEDED

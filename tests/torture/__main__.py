@@ -7,7 +7,24 @@ import importlib
 import sys
 import time
 
-CHECKS: tuple[str, ...] = ()
+import eigenveil_server  # noqa: F401 - before gRPC, which reads its settings when it is loaded
+
+CHECKS = (
+    "kills",
+    "power",
+    "disk_errors",
+    "heads",
+    "charges",
+    "certificates",
+    "calls",
+    "messages",
+    "http2",
+    "exhaustion",
+    "programs",
+    "networks",
+    "markers",
+    "malicious",
+)
 
 
 def main() -> int:
