@@ -61,12 +61,17 @@ def pending_key(folder: Path, purpose: str) -> ec.EllipticCurvePrivateKey:
             key = _key(held)
         except UNREADABLE as problem:
             raise damaged(folder) from problem
-        if not (folder / KEY).exists() or read_pair(folder)[0].public_key() != key.public_key():
+        # One token is good for one key, even if a crash came after the key was put in force.
+        if purpose != RENEWAL or not _in_force(folder, key):
             return key
     key = ec.generate_private_key(ec.SECP256R1())
     write_secret(path, line + _pem(key))
     failpoint("identity-keyed")
     return key
+
+
+def _in_force(folder: Path, key: ec.EllipticCurvePrivateKey) -> bool:
+    return (folder / KEY).exists() and read_pair(folder)[0].public_key() == key.public_key()
 
 
 def request_for(key: ec.EllipticCurvePrivateKey) -> bytes:

@@ -7,11 +7,11 @@ server knows no other service.
 
 from __future__ import annotations
 
-import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import OVERALL_HEALTH, aio
 
 from eigenveil.errors import Code, RequestError
+from eigenveil_server.listening import listening
 
 PROBES = 32
 HEAR_SECONDS = 0.2  # for watchers to hear of the end
@@ -30,7 +30,7 @@ class Health:
 
     def __init__(self, address: str) -> None:
         self._servicer = aio.HealthServicer()
-        self._server = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=PROBES)
+        self._server = listening(interceptors=(), options=OPTIONS, maximum_concurrent_rpcs=PROBES)
         health_pb2_grpc.add_HealthServicer_to_server(self._servicer, self._server)
         try:
             self.port = self._server.add_insecure_port(address)

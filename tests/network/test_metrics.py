@@ -31,6 +31,8 @@ from tests.server.rig import Rig, answering, made, refusal, serving, study_toml
 from tests.support import refused
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
+# A call to a method that a listener does not have is never taken (see eigenveil_server.listening).
+UNTAKEN = {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE}
 
 
 def scraped(text: str) -> dict[str, float]:
@@ -98,12 +100,12 @@ def test_a_probe_without_a_certificate_reaches_health_and_nothing_else(tmp_path:
             for service in ("", "eigenveil.v1.Coordinator"):
                 assert (await probe.Check(health_pb2.HealthCheckRequest(service=service))).status == SERVING
             for call in (
-                CoordinatorStub(channel).Hello(pb.HelloRequest(version_min=1, version_max=1)),
-                EnrolmentStub(channel).Enrol(pb.EnrolRequest(token="x", csr_der=b"x")),
+                CoordinatorStub(channel).Hello(pb.HelloRequest(version_min=1, version_max=1), timeout=1),
+                EnrolmentStub(channel).Enrol(pb.EnrolRequest(token="x", csr_der=b"x"), timeout=1),
             ):
                 with pytest.raises(grpc.aio.AioRpcError) as caught:
                     await call
-                assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+                assert caught.value.code() in UNTAKEN
 
     asyncio.run(scenario())
 
@@ -113,8 +115,10 @@ def test_the_listener_with_certificates_does_not_serve_health(tmp_path: Path) ->
         async with serving(made(tmp_path / "c")) as rig:
             client = await rig.client(Role.SITE, "anna")
             with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await health_pb2_grpc.HealthStub(client.channel).Check(health_pb2.HealthCheckRequest())
-            assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+                await health_pb2_grpc.HealthStub(client.channel).Check(
+                    health_pb2.HealthCheckRequest(), timeout=1
+                )
+            assert caught.value.code() in UNTAKEN
 
     asyncio.run(scenario())
 

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from itertools import count
 from multiprocessing import get_context
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from eigenveil.query import Query
 from eigenveil_client import cli as analyst_cli
@@ -41,7 +42,7 @@ PROGRAMS: dict[str, Callable[[], int]] = {
 PR_SET_PDEATHSIG = 1
 SMALL = 64  # bytes: answers over 8 numbers are uploaded, in several chunks
 SHORT_PAUSE = 0.2  # seconds, the longest between two attempts to connect
-AHEAD = timedelta(days=6)
+AHEAD, RENEWS_EVERY = timedelta(days=6), 3.0  # seconds
 LATE = 0.05  # seconds after which the planted fault charges
 KILLED = -signal.SIGKILL
 
@@ -128,25 +129,29 @@ def _note(name: str, notes: Path, done: list[str]) -> None:
 
 def hasten() -> None:
     """Small limits and short pauses, so that little time is spent on waiting and small answers upload; and
-    every daemon renews its certificate once, at its start."""
+    every site renews its certificate every few seconds."""
     smaller: tuple[tuple[object, str, object], ...] = (
         (service, "INLINE_BYTES", SMALL), (service, "CHUNK_BYTES", SMALL), (uploads, "CHUNK_BYTES", SMALL),
         (transport, "LONGEST_PAUSE", SHORT_PAUSE), (site_daemon, "QUICK_SECONDS", SHORT_PAUSE),
-        (renewal, "datetime", Early), (Registry, "_check_due", lambda self, shown: None),
+        (renewal, "datetime", Early), (renewal, "LONGEST_SLEEP", 1.0), (renewal, "RETRY_SECONDS", 1.0),
+        (Registry, "_check_due", lambda self, shown: None),
     )  # fmt: skip
     for where, name, value in smaller:
         setattr(where, name, value)
 
 
 class Early(datetime):
-    """The first look at this clock in a process is days ahead, so that a daemon renews once, at its start."""
+    """This clock is days ahead at the first look, and once every few seconds from then on."""
 
-    looks = count()
+    next_ahead: ClassVar[float] = 0.0
 
     @classmethod
     def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
         """The time, or a time at which every certificate is due."""
-        return datetime.now(tz) + (AHEAD if next(cls.looks) == 0 else timedelta(0))
+        if time.monotonic() < cls.next_ahead:
+            return datetime.now(tz)
+        cls.next_ahead = time.monotonic() + RENEWS_EVERY
+        return datetime.now(tz) + AHEAD
 
 
 def publish_before_charging() -> None:

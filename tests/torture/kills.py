@@ -20,7 +20,7 @@ from typing import TypeVar
 from unittest import mock
 
 from eigenveil.bundle import verify_bundle
-from eigenveil.errors import Code, EigenveilError
+from eigenveil.errors import TABLE, Code, EigenveilError
 from eigenveil_client import transport
 from eigenveil_client.analyst import Analyst
 from eigenveil_client.identity_store import load_identity
@@ -73,6 +73,7 @@ CORE = (
 )  # fmt: skip
 
 GLANCE = 0.1  # seconds
+UNREACHABLE = TABLE[Code.UNREACHABLE].exit_code  # while the coordinator is dead
 T = TypeVar("T")
 
 
@@ -186,6 +187,9 @@ async def _enrolment(here: Federation, toll: Toll, kill: Kill | None) -> None:
         if code == KILLED and left is not None:
             toll.done[left.name] += 1
             left = None
+        elif code != UNREACHABLE:
+            toll.failed.append(f"an enrolment ended with {code}: {here.log(NEWCOMER)}")
+            return
     load_identity(here.folder / NEWCOMER / "identity")
     if left is not None:
         toll.failed.append(f"an enrolment does not pass {left}")
@@ -199,7 +203,8 @@ def _certifying(due: list[Kill], toll: Toll) -> bool:
 
 async def operations(here: Federation, toll: Toll) -> None:
     """The operator backs up and restores, killed in the middle: the folder is whole or not there."""
-    for number, kill in enumerate(toll.due[OPERATOR]):
+    while toll.due[OPERATOR]:
+        number, kill = len(toll.due[OPERATOR]), toll.due[OPERATOR].pop()
         copy, restored = here.folder / f"copy-{number}", here.folder / f"restored-{number}"
         backup = ("backup", "--config", here.config(COORDINATOR), "--out", str(copy))
         restore = ("restore", "--from", str(copy), "--dir", str(restored))

@@ -64,7 +64,7 @@ class Caller:
 
 
 class Listening:
-    """Stands for `grpc.aio.server`: keeps the handlers, behind their interceptors."""
+    """Stands for `listening`: keeps the handlers, behind their interceptors."""
 
     latest: ClassVar[dict[str, Listening]] = {}
 

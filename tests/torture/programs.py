@@ -162,11 +162,11 @@ def faults_of(program: Program, seed: int, made: Path) -> tuple[list[str], Count
                     await runner.run(program)
                 except Stuck as problem:
                     here.faults.append(f"stuck: {problem}")
-                states = Counter(here.states().values())
+                states, deaths = Counter(here.states().values()), here.kills
                 here.close()
                 faults = [*here.faults, *here.network.defects, *here.witness.faults, *wrong_sums(here)]
                 kept = len(here.witness.digests)
-                told = Counter({"deaths": here.kills, "releases": kept, **states, **here.network.done})
+                told = Counter({"deaths": deaths, "releases": kept, **states, **here.network.done})
             return faults, told
 
         return play(work, seed)

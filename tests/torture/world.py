@@ -273,7 +273,7 @@ def world(loop: VirtualLoop, folder: Path, template: Path, seed: int) -> Iterato
             mock.patch.object(resources, "ThreadPoolExecutor", inline),
             mock.patch.object(writer, "ThreadPoolExecutor", inline),
             mock.patch.object(site_worker, "ThreadPoolExecutor", inline),
-            mock.patch.object(grpc.aio, "server", Listening),
+            mock.patch("eigenveil_server.daemon.listening", Listening),
             mock.patch.object(Registry, "_check_due"),  # certificates are renewed when a program says so
             mock.patch.object(site_daemon, "open_channel", dial),
             mock.patch.object(site_daemon, "pause", pause),
