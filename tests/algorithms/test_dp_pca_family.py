@@ -14,7 +14,7 @@ from eigenveil.accounting import ATTO
 from eigenveil.algorithms.rates import Rates, best, spectrum_rates
 from eigenveil.algorithms.single_pass import OCTAVES, bins_for, box_for, read_spread, records_needed
 from eigenveil.asks import Boxed, Field, Votes, part_of
-from eigenveil.explain import explain
+from eigenveil.explain import CENTRAL, TRUSTED, explain
 from eigenveil.ints import FloatArray, IntArray, frozen
 from eigenveil.linalg import eigenpairs, sin_angle
 from eigenveil.plan import make_plan
@@ -23,6 +23,7 @@ from eigenveil.rehearsal import rehearse
 from eigenveil.release import Release
 from eigenveil.simulator import Simulation, simulate
 from eigenveil.study import Algorithm, Column, Federation, Neighbours, Rank, Study
+from eigenveil.traits import TRAITS
 
 OJA, SINGLE = Algorithm.PRIVATE_OJA, Algorithm.DP_PCA_SINGLE_PASS
 FAMILY = [OJA, SINGLE]
@@ -107,7 +108,7 @@ def test_the_single_pass_uses_half_of_delta_for_its_histograms() -> None:
 def test_rehearsal_foresees_the_rounds(algorithm: Algorithm, rank: Rank) -> None:
     result = run(study(4, algorithm, components=2, rank=rank, batches=15), spread(3000, [2.0, 1.0, 0.1, 0.1]))
     assert len(rehearse(result.plan)) == len(result.releases)
-    assert explain(result.plan)["trust"].startswith("the coordinator sees")
+    assert explain(result.plan)["trust"] == (TRUSTED if TRAITS[algorithm].trusted else CENTRAL)
 
 
 DEGENERATE: dict[str, FloatArray] = {

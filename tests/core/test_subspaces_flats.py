@@ -21,10 +21,12 @@ from eigenveil.study import Neighbours
 from eigenveil.trusted.score_gap import reach, truncated
 from tests.support import DIGEST, a_study
 
+EVERY = 28  # more records than a site has here, with few enough spans of up to four of them
 
-def pool(rows: GridRows, k: int, most: int = 1000) -> Pool:
+
+def pool(rows: GridRows, k: int, most: int = EVERY) -> Pool:
     centre = np.zeros(rows.shape[1], dtype=np.int64)
-    return Pool(centre=centre, rank=k, most=most, cut=most < 1000, key=np.arange(4))
+    return Pool(centre=centre, rank=k, most=most, cut=most < EVERY, key=np.arange(4))
 
 
 def rank(rows: GridRows) -> int:
@@ -60,7 +62,7 @@ def test_every_span_and_its_score_are_found() -> None:
         assert found == by_hand(rows, k)
 
 
-def lead_moves(neighbours: Neighbours, pairs: int, most: int = 1000) -> int:
+def lead_moves(neighbours: Neighbours, pairs: int, most: int = EVERY) -> int:
     """The most that max(0, u1 - u2 - D) moves; whoever is named on both sides must be the same."""
     rng, worst, seen = np.random.default_rng(2), 0, 0
     changed = SpanGap(pool=pool(np.zeros((0, 1), dtype=np.int16), 1, most)).swing(neighbours)
@@ -147,7 +149,7 @@ def test_the_printed_algorithm_names_a_records_span_and_the_repaired_one_nothing
 def test_a_wide_lead_is_named() -> None:
     rng = np.random.default_rng(3)
     rows = (rng.integers(-9, 10, (60, 2)) @ rng.integers(-9, 10, (2, 5))).astype(np.int16)
-    (flat,) = (f for f in flats(rows, pool(rows, 2)))
+    (flat,) = (f for f in flats(rows, pool(rows, 2, 100)))
     assert flat.score >= 50
     assert repaired(rows, 2).any()
 
