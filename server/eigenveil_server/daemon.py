@@ -15,6 +15,8 @@ from eigenveil.noise import NoiseSource, OsNoise
 from eigenveil_common import log
 from eigenveil_common.rpc import SERVER_OPTIONS
 from eigenveil_proto.v1.eigenveil_pb2_grpc import (
+    CoordinatorServicer,
+    EnrolmentServicer,
     add_CoordinatorServicer_to_server,
     add_EnrolmentServicer_to_server,
 )
@@ -134,6 +136,8 @@ class Daemon:
         )
         service = Service(self.config, self.resources, self.engine, self.registry, self.sessions, self.heads)
         add_CoordinatorServicer_to_server(service, server)
+        # Elsewhere's methods are known here, so that the gate refuses them; unknown ones are never answered.
+        add_EnrolmentServicer_to_server(EnrolmentServicer(), server)
         return server
 
     def _gate(self, admit: Admit, calls: Calls) -> Gate:
@@ -151,6 +155,7 @@ class Daemon:
         )
         service = Enrolment(self.config, self.resources.keys, self.registry)
         add_EnrolmentServicer_to_server(service, server)
+        add_CoordinatorServicer_to_server(CoordinatorServicer(), server)
         return server
 
     def _bind(self, server: grpc.aio.Server, port: int, *, client_certificates: bool) -> int:

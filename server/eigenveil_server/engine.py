@@ -121,10 +121,6 @@ class Engine:
             known = self._resources.studies.by_submission(wanted.analyst, wanted.submission)
             if known is not None and known.digest != wanted.digest:
                 raise used(known)
-            if known is None and self._resources.studies.state(wanted.digest) is not None:
-                raise RequestError(
-                    Code.CONFLICT, "another analyst used this submission id for this study; choose another"
-                )
             if known is None:
                 failpoint("study-planned")
                 await self._resources.compute(self._reserve, wanted, plan)

@@ -95,7 +95,7 @@ def test_the_coordinator_service_is_not_served_without_certificate(tmp_path: Pat
 
     async def scenario() -> None:
         async with serving(made(tmp_path / "c")) as rig:
-            assert (await refusal(uncertified_hello(rig, rig.ports.enrol_port))).code is Code.PROTOCOL
+            assert (await refusal(uncertified_hello(rig, rig.ports.enrol_port))).code is Code.IDENTITY
             assert (await refusal(uncertified_hello(rig, rig.ports.port))).code is Code.UNREACHABLE
 
     asyncio.run(scenario())
