@@ -137,7 +137,7 @@ class Daemon:
         service = Service(self.config, self.resources, self.engine, self.registry, self.sessions, self.heads)
         add_CoordinatorServicer_to_server(service, server)
         # Elsewhere's methods are known here, so that the gate refuses them; unknown ones are never answered.
-        add_EnrolmentServicer_to_server(EnrolmentServicer(), server)
+        add_EnrolmentServicer_to_server(EnrolmentServicer(), server)  # type: ignore[abstract]
         return server
 
     def _gate(self, admit: Admit, calls: Calls) -> Gate:
@@ -155,7 +155,7 @@ class Daemon:
         )
         service = Enrolment(self.config, self.resources.keys, self.registry)
         add_EnrolmentServicer_to_server(service, server)
-        add_CoordinatorServicer_to_server(CoordinatorServicer(), server)
+        add_CoordinatorServicer_to_server(CoordinatorServicer(), server)  # type: ignore[abstract]
         return server
 
     def _bind(self, server: grpc.aio.Server, port: int, *, client_certificates: bool) -> int:
