@@ -21,6 +21,7 @@ from eigenveil_server.books import Books
 from eigenveil_server.clock import as_datetime, unix_ms
 from eigenveil_server.config import Config
 from eigenveil_server.database import Store
+from eigenveil_server.heads import awaited, marker_of, read_marker
 from eigenveil_server.keys import load_keys
 from eigenveil_server.registry import Registry
 from eigenveil_server.setup import existing_store
@@ -71,6 +72,7 @@ def _stored(config: Config) -> list[Check]:
         return [
             ok("database", _mode(config)),
             examine("ledger", partial(_ledger, config, store)),
+            examine("heads", partial(_heads, config, store)),
             examine("clock", partial(_clock, store)),
             *_identities(config, store),
         ]
@@ -89,6 +91,19 @@ def _ledger(config: Config, store: Store) -> Check:
     books = Books(store.reader, config.budget, unix_ms)
     text = f"the chain replays; {books.budget - books.committed} of {books.budget} micro-rho are left"
     return ok("ledger", text)
+
+
+def _heads(config: Config, store: Store) -> Check:
+    """Whether this is the newest state of the coordinator, as far as its sites have said."""
+    marker = marker_of(config)
+    if marker.exists():
+        site, _ = read_marker(marker)
+        text = f"site {site} showed a later head than the ledger had; serve refuses until the ledger has it"
+        return fail("heads", text, "restore a newer backup; if there is none: accept-loss")
+    if missing := awaited(store.reader):
+        text = f"since the restore no head was shown yet by {', '.join(missing)}; no round is asked before"
+        return warn("heads", text, "have these sites' daemons started; for one that is gone for good: deny")
+    return ok("heads", "no site has shown a later head than this ledger's, and none is waited for")
 
 
 def _clock(store: Store) -> Check:

@@ -15,8 +15,10 @@ import pytest
 from eigenveil.errors import Code
 from eigenveil.identity import Role
 from eigenveil_common.config import load
+from eigenveil_common.doctor import Level
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.config import Config
+from eigenveil_server.doctor import coordinator_checks
 from tests.server.process import command
 from tests.server.rig import Rig, answering, made, refusal, serving, study_toml
 
@@ -66,6 +68,8 @@ def test_a_backup_while_serving_is_a_coordinator_again(tmp_path: Path) -> None:
         assert not stat.S_IMODE(path.stat().st_mode) & 0o077
     found = told("restore", "--from", str(out), "--dir", str(new))
     assert found["awaited"] == ["anna", "bert", "carl"]
+    heads = next(one for one in coordinator_checks(new / "coordinator.toml") if one.about == "heads")
+    assert (heads.level, "anna, bert, carl" in heads.text) == (Level.WARN, True)
 
     async def again() -> None:
         async with serving(restored(new)) as rig:

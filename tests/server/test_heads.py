@@ -19,6 +19,7 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon
 from eigenveil_server.database import open_store
+from eigenveil_server.doctor import coordinator_checks
 from eigenveil_server.heads import MARKER
 from eigenveil_server.keys import load_keys
 from eigenveil_server.losses import accept_loss, lost
@@ -114,11 +115,13 @@ def test_a_later_head_stops_the_coordinator_until_the_loss_is_charged(tmp_path: 
     for _ in range(2):
         with refused(Code.STORAGE, "accept-loss"):
             Daemon(config, fatal=no_fatal)
+    assert "anna showed a later head" in examined(config)
     owed = check_head(later.head_json, later.signature, public_key(config)).spent
     accepted = accept_loss(config)
     assert accepted.charged == owed == spent(config)
     assert owed.micro_rho > 0
     assert not (config.files.folder / MARKER).exists()
+    assert "none is waited for" in examined(config)
     with refused(Code.CONFLICT, "no loss"):
         accept_loss(config)
 
@@ -132,6 +135,12 @@ def test_a_later_head_stops_the_coordinator_until_the_loss_is_charged(tmp_path: 
 
     asyncio.run(afterwards())
     assert spent(config) == owed
+
+
+def examined(config: Config) -> str:
+    """What `doctor` says about heads."""
+    checks = coordinator_checks(config.files.folder / "coordinator.toml")
+    return next(check.line() for check in checks if check.about == "heads")
 
 
 def public_key(config: Config) -> bytes:
