@@ -31,8 +31,9 @@ from eigenveil_server.clock import as_datetime, unix_ms
 from eigenveil_server.config import Config, Files
 from eigenveil_server.database import MIGRATIONS, SCHEMA, VERSION, Store, audit, open_store
 from eigenveil_server.heads import MARKER
+from eigenveil_server.only_one import only_one
 from eigenveil_server.registry import Registry
-from eigenveil_server.setup import CONFIG_NAME
+from eigenveil_server.setup import CONFIG_NAME, existing_store
 
 MANIFEST, FORMAT = "manifest.json", 1
 STATE_KEY = re.compile(r"^\s*state\s*=.*$", re.MULTILINE)
@@ -113,8 +114,21 @@ def restore(source: Path, folder: Path, gone: Collection[str], tell: Tell) -> tu
                 raise RequestError(Code.BAD_CONFIG, f"the ledger in {source} is not the manifest's")
             tell(f"the ledger is whole: {ledger.size} rows, head {ledger.head[:16]}")
             failpoint("restore-checked")
-            waiting = _mark(store, manifest, gone)
+            waiting = _mark(store, manifest.federation, ledger, gone)
     return manifest, waiting
+
+
+def restored(config: Config, gone: Collection[str]) -> tuple[Ledger, list[str]]:
+    """Say that the database was put back by other tools than `restore`: its ledger, and who is awaited.
+
+    Raises:
+        RequestError: the coordinator is serving, there is no federation, or a site in `gone` is none.
+        InternalError: code `storage`, the ledger is not whole.
+    """
+    with only_one(config), closing(existing_store(config)) as store:
+        store.claim()
+        ledger = _ledger(store, config)
+        return ledger, _mark(store, config.federation, ledger, gone)
 
 
 def _check_source(config: Config, config_path: Path) -> None:
@@ -123,7 +137,8 @@ def _check_source(config: Config, config_path: Path) -> None:
         raise RequestError(
             Code.BAD_CONFIG,
             "the database is on a PostgreSQL server: back it up with pg_dump --format=custom (a consistent "
-            f"copy while serving), and copy {config_path} and all files in {files.folder}, mode 0600",
+            f"copy while serving), and copy {config_path} and all files in {files.folder}, mode 0600. "
+            "After pg_restore, before serve: eigenveil-coordinator restored --config FILE",
         )
     if not files.database.is_file():
         raise RequestError(Code.BAD_CONFIG, f"there is no federation in {files.folder}; nothing to back up")
@@ -155,20 +170,20 @@ def _ledger(store: Store, config: Config) -> Ledger:
     return LedgerStore(store.reader, config.budget, unix_ms).ledger
 
 
-def _mark(store: Store, manifest: Manifest, gone: Collection[str]) -> list[str]:
+def _mark(store: Store, federation: str, ledger: Ledger, gone: Collection[str]) -> list[str]:
     """Note the restore, and whose heads are awaited. What the sites' next greetings must show was handed
     out after the backup, so it is forgotten."""
-    sites = Registry(store, manifest.federation, unix_ms).sites()
+    sites = Registry(store, federation, unix_ms).sites()
     strange = sorted(set(gone) - sites)
     if strange:
-        raise RequestError(Code.NOT_FOUND, f"not a site of {manifest.federation}: {', '.join(strange)}")
+        raise RequestError(Code.NOT_FOUND, f"not a site of {federation}: {', '.join(strange)}")
     waiting = sorted(sites - set(gone))
     with store.writer.transaction() as change:
         change.execute("DELETE FROM awaited")
         for site in waiting:
             change.execute("INSERT INTO awaited VALUES (?)", (site,))
         change.execute("UPDATE greetings SET generation = NULL")
-        audit(change, unix_ms(), "restored", manifest.federation, f"{manifest.rows} rows, {manifest.head}")
+        audit(change, unix_ms(), "restored", federation, f"{ledger.size} rows, {ledger.head}")
     return waiting
 
 

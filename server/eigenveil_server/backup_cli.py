@@ -1,4 +1,4 @@
-"""eigenveil-coordinator backup, restore, heads, accept-loss."""
+"""eigenveil-coordinator backup, restore, restored, heads, accept-loss."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from click.decorators import FC
 from eigenveil.errors import Code, RequestError
 from eigenveil_common.command import console, say
 from eigenveil_common.config import load
-from eigenveil_server.backup import back_up, restore
+from eigenveil_server.backup import back_up, restore, restored
 from eigenveil_server.clock import unix_ms
 from eigenveil_server.config import Config
 from eigenveil_server.heads import awaited, stop_waiting
@@ -77,6 +77,26 @@ def restore_command(source: Path, folder: Path, gone: tuple[str, ...], as_json: 
     say(told, as_json, text)
 
 
+@click.command(name="restored")
+@_config
+@_without
+@_json
+def restored_command(config_path: Path, gone: tuple[str, ...], as_json: bool) -> None:
+    """Say that the database was put back by its own tools (pg_restore, a snapshot of a disk).
+
+    As after `restore`, no round is then opened before every enrolled site has shown the last head of the
+    ledger that it saw. The coordinator must not be serving.
+    """
+    ledger, waiting = restored(load(config_path, Config), gone)
+    told = {"rows": ledger.size, "head": ledger.head, "awaited": waiting}
+    text = (
+        f"The ledger is whole: {ledger.size} rows, head {ledger.head[:16]}\n"
+        f"It will wait for the heads of: {', '.join(waiting) or 'nobody'}\n"
+        f"Next: eigenveil-coordinator serve --config {config_path}"
+    )
+    say(told, as_json, text)
+
+
 @click.command()
 @_config
 @_without
@@ -122,4 +142,4 @@ def accept_loss_command(config_path: Path, as_json: bool) -> None:
     say(told, as_json, text)
 
 
-COMMANDS = (backup, restore_command, heads, accept_loss_command)
+COMMANDS = (backup, restore_command, restored_command, heads, accept_loss_command)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -20,11 +21,25 @@ from eigenveil.identity import Role
 from eigenveil.ledger import replay
 from eigenveil_common.ledger_store import LedgerStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.backup import restored
 from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon
 from eigenveil_server.database import open_store
+from eigenveil_server.heads import read_head
+from eigenveil_server.keys import load_keys
+from eigenveil_server.losses import accept_loss
 from tests.server.process import command, process
-from tests.server.rig import FEDERATION, SITES, Credentials, answering, refusal, serving, study_toml
+from tests.server.rig import (
+    FEDERATION,
+    SITES,
+    Credentials,
+    answering,
+    no_fatal,
+    refusal,
+    serving,
+    study_toml,
+)
+from tests.store.cluster import binaries
 
 
 def made(folder: Path, url: str) -> Config:
@@ -162,6 +177,47 @@ def test_a_server_that_never_syncs_is_refused(tmp_path: Path, url: str) -> None:
     finally:
         administer(url, "ALTER SYSTEM RESET fsync", "SELECT pg_reload_conf()")
         wait_for(url, "on")
+
+
+def test_put_back_by_its_own_tools_it_waits_stops_and_charges_the_loss(tmp_path: Path, url: str) -> None:
+    """[R20] as with a file of SQLite: pg_dump, a study, pg_restore."""
+    config = made(tmp_path / "c", url)
+    toml, dump = str(config.state / "coordinator.toml"), tmp_path / "dump"
+    tools = binaries()
+    assert tools is not None
+
+    async def a_study() -> pb.SignedHead:
+        async with serving(config) as rig:
+            sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
+            subprocess.run([tools / "pg_dump", "--format=custom", f"--file={dump}", url], check=True)
+            async with answering(sites):
+                assert (await ada.events(await ada.submit(study_toml())))[-1].state == pb.STUDY_STATE_RELEASED
+            with pytest.raises(RequestError, match="stop it first"):
+                restored(config, ())
+            head = rig.daemon.heads.other_than(b"")
+            assert head is not None
+            return head
+
+    later = asyncio.run(a_study())
+    subprocess.run([tools / "pg_restore", "--clean", f"--dbname={url}", dump], check=True)
+    assert not charges(config)
+    code, out, err = command("restored", "--config", toml, "--without", "carl", "--json")
+    assert (code, json.loads(out)["awaited"]) == (0, ["anna", "bert"]), err
+
+    async def greeted() -> None:
+        async with serving(config) as rig:
+            ada = await rig.client(Role.ANALYST, "ada")
+            assert (await refusal(ada.submit(study_toml(name="early")))).code is Code.NOT_READY
+            bert = await rig.client(Role.SITE, "bert")
+            await refusal(bert.stub.Hello(pb.HelloRequest(version_min=1, version_max=1, head=later)))
+
+    asyncio.run(greeted())
+    with pytest.raises(InternalError, match="accept-loss"):
+        Daemon(config, fatal=no_fatal)
+    spent = read_head(later, load_keys(config.files), FEDERATION).spent
+    assert spent.micro_rho > 0
+    assert accept_loss(config).charged == spent
+    assert len(charges(config)) == 1
 
 
 def administer(url: str, *statements: str) -> list[Any]:
