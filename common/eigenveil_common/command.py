@@ -9,7 +9,8 @@ from typing import Any
 import click
 from rich.console import Console
 
-from eigenveil.errors import EigenveilError
+from eigenveil.errors import TABLE, Code, EigenveilError
+from eigenveil_common.log import places
 
 INTERRUPTED = 130
 
@@ -26,7 +27,7 @@ def say(value: dict[str, Any], as_json: bool, text: str) -> None:
 
 
 def run(group: click.Command) -> int:
-    """Run a command line and return its exit code; every foreseen error is one line on standard error."""
+    """Run a command line and return its exit code; every error is one line on standard error."""
     as_json = "--json" in sys.argv
     try:
         result = group.main(standalone_mode=False)
@@ -36,6 +37,9 @@ def run(group: click.Command) -> int:
         return _fail("usage", problem.format_message(), problem.exit_code, as_json)
     except (KeyboardInterrupt, click.Abort):
         return _fail("interrupted", "interrupted", INTERRUPTED, as_json)
+    except Exception as surprise:  # noqa: BLE001 - its text may quote a record, so only its place is said
+        defect = f"{type(surprise).__qualname__} at {places(surprise.__traceback__)}: please report this line"
+        return _fail(Code.BUG.value, defect, TABLE[Code.BUG].exit_code, as_json)
     return result if isinstance(result, int) else 0
 
 

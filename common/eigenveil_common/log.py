@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -80,7 +81,7 @@ class _Lines(logging.Formatter):
         self.converter = time.gmtime
 
     def format(self, record: logging.LogRecord) -> str:
-        line = f"{self.formatTime(record, self.datefmt)}Z {record.levelname} {record.getMessage()}"
+        line = f"{self.formatTime(record, self.datefmt)}Z {record.levelname} {_said(record)}"
         surprise = _surprise(record)
         return " ".join([line, *(f"{key}={value!r}" for key, value in surprise.items())])
 
@@ -90,7 +91,7 @@ class _Objects(_Lines):
 
     def format(self, record: logging.LogRecord) -> str:
         name = getattr(record, "event_name", None)
-        said: dict[str, Any] = getattr(record, "said", {}) if name else {"detail": record.getMessage()}
+        said: dict[str, Any] = getattr(record, "said", {}) if name else {"detail": _said(record)}
         line = {
             "time": f"{self.formatTime(record, self.datefmt)}Z",
             "level": record.levelname.lower(),
@@ -99,6 +100,12 @@ class _Objects(_Lines):
             **_surprise(record),
         }
         return json.dumps(line)
+
+
+def _said(record: logging.LogRecord) -> str:
+    """Our own text; of a library's, which may quote anything, only where it came from."""
+    ours = record.name.partition(".")[0] == logger.name
+    return record.getMessage() if ours else f"library {record.name} at {record.module}:{record.lineno}"
 
 
 def _surprise(record: logging.LogRecord) -> dict[str, str]:
@@ -119,8 +126,14 @@ def check_format(form: str) -> None:
 
 
 def to_stderr(form: str = TEXT) -> None:
-    """Send the lines to standard error, with the time in UTC."""
+    """Send the lines to standard error, with the time in UTC; also what libraries log, and what ends a thread
+    or is thrown where nobody can catch it."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Objects() if form == JSON else _Lines())
-    logger.addHandler(handler)
+    logging.getLogger().addHandler(handler)
     logger.setLevel(logging.INFO)
+    threading.excepthook = sys.unraisablehook = _uncaught
+
+
+def _uncaught(thrown: threading.ExceptHookArgs | sys.UnraisableHookArgs) -> None:
+    alarm("bug", type=thrown.exc_type.__qualname__, at=places(thrown.exc_traceback))

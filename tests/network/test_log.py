@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import ast
+import asyncio
+import gc
 import json
 import logging
 import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
+import click
 import pytest
 
-from eigenveil.errors import Code
-from eigenveil_common import log
+from eigenveil.errors import TABLE, Code
+from eigenveil_common import command, log
 from tests.support import refused
 
 ROOT = Path(__file__).parents[2]
@@ -24,9 +29,10 @@ SECRET = "MRN-0451"
 
 @pytest.fixture
 def handlers() -> Iterator[None]:
-    before = (list(log.logger.handlers), log.logger.level)
+    root = logging.getLogger()
+    before = (list(root.handlers), log.logger.level, threading.excepthook, sys.unraisablehook)
     yield
-    log.logger.handlers[:], level = before
+    root.handlers[:], level, threading.excepthook, sys.unraisablehook = before
     log.logger.setLevel(level)
 
 
@@ -49,6 +55,47 @@ def test_text_lines(capsys: pytest.CaptureFixture[str], handlers: None) -> None:
     assert second.endswith("ERROR different-second-answer site=hospital-a why='two words \"quoted\"\\n'")
     assert re.search(r"ERROR defect in Contribute type='ValueError' at='test_log.py:\d+'$", third)
     assert SECRET not in third
+
+
+@pytest.mark.parametrize("form", [log.TEXT, log.JSON])
+def test_libraries_and_threads_are_told_by_their_places_only(
+    capsys: pytest.CaptureFixture[str], handlers: None, form: str
+) -> None:
+    """As asyncio tells of a task that nobody awaited, and Python of a thread that ended."""
+    log.to_stderr(form)
+
+    async def forgotten() -> None:
+        task = asyncio.ensure_future(fail())
+        await asyncio.sleep(0)
+        del task
+        gc.collect()
+
+    async def fail() -> None:
+        raise ValueError(f"could not read {SECRET}")
+
+    asyncio.run(forgotten())
+    thread = threading.Thread(target=lambda: int(SECRET))
+    thread.start()
+    thread.join()
+    first, second = capsys.readouterr().err.splitlines()
+    assert "library asyncio at base_events:" in first
+    assert "bug" in second
+    for line in (first, second):
+        assert "ValueError" in line
+        assert "test_log.py:" in line
+        assert SECRET not in line
+
+
+def test_a_command_that_fails_unforeseen_says_where_only(capsys: pytest.CaptureFixture[str]) -> None:
+    @click.command()
+    def broken() -> None:
+        int(SECRET)
+
+    with mock.patch.object(sys, "argv", ["broken"]):
+        assert command.run(broken) == TABLE[Code.BUG].exit_code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert re.fullmatch(r"error \[bug\]: ValueError at .*test_log.py:\d+: please report this line\n", err)
 
 
 def test_json_lines(capsys: pytest.CaptureFixture[str], handlers: None) -> None:
