@@ -31,12 +31,17 @@ from eigenveil.asks import (
     Votes,
 )
 from eigenveil.asks.turned import FRAME
+from eigenveil.errors import Code, RequestError
 from eigenveil.ints import IntArray, frozen
 from eigenveil.plan import Plan
 from eigenveil.query import Query
 from eigenveil.release import Release
 from eigenveil.session import Session
 
+# What one study may ask of everybody: far beyond what an algorithm asks by default, and little enough to
+# rehearse in seconds, as a coordinator and every site do before they agree to it.
+MAX_ROUNDS = 2**12
+MAX_NUMBERS = 2**26
 SIZES = (SMALL - 1, SMALL)  # on either side of where the mean's share changes
 
 
@@ -45,15 +50,28 @@ def rehearse(plan: Plan, records: int | None = None) -> tuple[Query, ...]:
     study expects, if nothing is said.
 
     Raises:
-        RequestError: the budget is too small for one of them.
+        RequestError: the budget is too small for one of them, or they are more than `MAX_ROUNDS` or ask for
+            more than `MAX_NUMBERS` numbers of a site.
     """
     n = plan.study.expected_records if records is None else records
     session = Session(plan)
     asked: list[Query] = []
+    numbers = 0
     while (query := session.pending) is not None:
         asked.append(query)
+        numbers += query.ask.length
+        _check_size(len(asked), numbers)
         session.feed(_imagined(query, plan, n))
     return tuple(asked)
+
+
+def _check_size(rounds: int, numbers: int) -> None:
+    if rounds > MAX_ROUNDS or numbers > MAX_NUMBERS:
+        raise RequestError(
+            Code.BAD_STUDY,
+            f"this study would ask more than {MAX_ROUNDS} questions, or for over {MAX_NUMBERS} numbers of "
+            'each site; ask for fewer batches or components, or rank = "block"',
+        )
 
 
 def check_every_size(plan: Plan) -> None:

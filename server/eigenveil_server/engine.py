@@ -112,7 +112,9 @@ class Engine:
             RequestError: the study is refused, does not fit the budget, or the submission was used
                 for another study.
         """
-        stored, plan = await self._resources.draft(prepare, submission, self._resources, self._config)
+        stored, plan = await self._resources.draft(
+            submission.analyst, prepare, submission, self._resources, self._config
+        )
         return await self._resources.finish(self._take(stored, plan))
 
     async def _take(self, wanted: StoredStudy, plan: Plan) -> StoredStudy:
@@ -149,7 +151,7 @@ class Engine:
         if stored.analyst != analyst:
             raise RequestError(Code.NOT_FOUND, f"study {digest[:12]} is not yours to cancel")
         if stored.state is StudyState.RUNNING and digest not in self._runs:
-            self._launch(stored, await self._resources.draft(plan_from_json, stored.plan_json))
+            self._launch(stored, await self._resources.draft(analyst, plan_from_json, stored.plan_json))
         run, task = self._runs.get(digest), self._tasks.get(digest)
         if run is not None and task is not None:
             failpoint("study-cancelling")

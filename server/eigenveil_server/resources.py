@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -47,6 +48,7 @@ class Resources:
     drafts: ThreadPoolExecutor
     fatal: Fatal
     metrics: Metrics = field(default_factory=Metrics)
+    _turns: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
     _unfinished: set[asyncio.Task[Any]] = field(default_factory=set)
 
     @classmethod
@@ -80,10 +82,12 @@ class Resources:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.arithmetic, lambda: work(*args, **kwargs))
 
-    async def draft(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Read or plan what an analyst wrote: one wish at a time, on a thread that no round needs."""
+    async def draft(self, analyst: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Read or plan what an analyst wrote: one wish at a time, on a thread that no round needs. Nobody's
+        second wish queues before another's first."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self.drafts, lambda: work(*args, **kwargs))
+        async with self._turns[analyst]:
+            return await loop.run_in_executor(self.drafts, lambda: work(*args, **kwargs))
 
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:
         """Do `work` to its end, even when the call that asked for it is cancelled: a change that is on

@@ -212,14 +212,14 @@ class Service(CoordinatorServicer):
         return pb.SubmitStudyResponse(
             plan_digest=bytes.fromhex(stored.digest),
             plan=stored.signed_plan,
-            warnings=await self._resources.draft(_warnings, stored),
+            warnings=await self._resources.draft(stored.analyst, _warnings, stored),
         )
 
     async def ExplainStudy(
         self, request: pb.ExplainStudyRequest, context: Context
     ) -> pb.ExplainStudyResponse:
         """What a study would ask, reveal and cost; charges nothing."""
-        explained = await self._resources.draft(self._explain, request.study_toml)
+        explained = await self._resources.draft(CALLER.get().name, self._explain, request.study_toml)
         return pb.ExplainStudyResponse(explanation_json=explained)
 
     def _explain(self, study_toml: str) -> str:

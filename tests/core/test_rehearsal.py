@@ -1,0 +1,24 @@
+"""A plan that would ask without end is refused by whoever rehearses it, before it is agreed to."""
+
+from __future__ import annotations
+
+import pytest
+
+from eigenveil import rehearsal
+from eigenveil.errors import Code
+from eigenveil.rehearsal import rehearse
+from eigenveil.study import Algorithm
+from tests.support import a_plan, refused
+
+PLAN = a_plan(algorithm=Algorithm.PRIVATE_OJA, batches=30, epsilon=5.0)
+
+
+@pytest.mark.parametrize("limit", ["MAX_ROUNDS", "MAX_NUMBERS"])
+def test_more_than_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    queries = rehearse(PLAN)
+    asked = len(queries) if limit == "MAX_ROUNDS" else sum(query.ask.length for query in queries)
+    monkeypatch.setattr(rehearsal, limit, asked)
+    assert rehearse(PLAN) == queries
+    monkeypatch.setattr(rehearsal, limit, asked - 1)
+    with refused(Code.BAD_STUDY, "fewer batches"):
+        rehearse(PLAN)
