@@ -18,7 +18,7 @@ def test_more_than_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch, limit: 
     queries = rehearse(PLAN)
     asked = len(queries) if limit == "MAX_ROUNDS" else sum(query.ask.length for query in queries)
     monkeypatch.setattr(rehearsal, limit, asked)
-    assert rehearse(PLAN) == queries
+    assert len(rehearse(PLAN)) == len(queries)
     monkeypatch.setattr(rehearsal, limit, asked - 1)
     with refused(Code.BAD_STUDY, "fewer batches"):
         rehearse(PLAN)
