@@ -10,6 +10,7 @@ from eigenveil_client import doctor, records, site_config
 from eigenveil_client.site_config import SiteConfig
 from eigenveil_client.site_service import check_role, opened
 from eigenveil_client.tables import open_table
+from eigenveil_client.witness import LedgerWitness
 from eigenveil_common.doctor import Check, disk, examine, fail, ok, warn
 
 
@@ -33,7 +34,7 @@ def site_checks(config_file: Path) -> list[Check]:
 
 
 def _ledger(config: SiteConfig) -> Check:
-    if not config.state.exists():
+    if not config.state.exists() and LedgerWitness(config.identity).seen() is None:
         return warn("ledger", f"{config.state} is not there yet", "it is made when the daemon first starts")
     with opened(config) as store:
         sent = len(store.egress.rows())

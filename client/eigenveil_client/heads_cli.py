@@ -1,4 +1,4 @@
-"""eigenveil-site accept-head."""
+"""eigenveil-site accept-head, accept-loss."""
 
 from __future__ import annotations
 
@@ -26,4 +26,18 @@ def accept_head(config_file: Path, as_json: bool) -> None:
     say({"rows_before": before, "rows": now}, as_json, text)
 
 
-COMMANDS = (accept_head,)
+@click.command(name="accept-loss")
+@CONFIG
+@JSON
+def accept_loss(config_file: Path, as_json: bool) -> None:
+    """Go on although this site's own ledger is gone or was put back, and charge what it had committed.
+
+    Only when there is no newer copy of the state. What was spent or set aside counts as spent.
+    """
+    config = site_config.load(config_file)
+    charged = site_service.accept_loss(config)
+    text = f"Charged {charged.micro_rho} micro-rho for the rows that are lost. Start the daemon again."
+    say({"micro_rho": charged.micro_rho, "atto_delta": str(charged.atto_delta)}, as_json, text)
+
+
+COMMANDS = (accept_head, accept_loss)

@@ -126,6 +126,7 @@ class SiteDaemon:
     async def _greet(self, stub: rpc.CoordinatorAsyncStub) -> _Session:
         software, generation = f"eigenveil-site {__version__}", Generation(self._shown.folder)
         head = self._worker.heads.latest()
+        self._worker.bear_witness()
         try:
             hello = await introduce(stub, software, self._shown, generation, head=head)
         except InternalError:

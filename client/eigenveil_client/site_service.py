@@ -10,13 +10,14 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import click
 
+from eigenveil.accounting import Cost
 from eigenveil.errors import TABLE, Code, EigenveilError, InternalError, RequestError
 from eigenveil.grid import GridRows
 from eigenveil.identity import Role
@@ -30,6 +31,7 @@ from eigenveil_client.site_metrics import keep_written
 from eigenveil_client.site_store import SiteStore
 from eigenveil_client.site_worker import SiteWorker
 from eigenveil_client.tables import open_table
+from eigenveil_client.witness import LedgerWitness
 from eigenveil_common import log
 from eigenveil_common.process import forbid_core_dumps
 
@@ -128,13 +130,28 @@ def opened(config: SiteConfig) -> Iterator[SiteStore]:
     """The site's store, closed at the end.
 
     Raises:
+        InternalError: code `storage`, also for a ledger that is gone or was put back.
+    """
+    witness = LedgerWitness(config.identity)
+    seen = witness.seen()
+    if seen is not None and not config.state.exists():
+        raise seen.lost(config.state)
+    with closing(SiteStore(config.state, config.policy.budget, witness)) as store:
+        if seen is not None and not seen.is_in(store.ledger):
+            raise seen.lost(config.state)
+        yield store
+
+
+def accept_loss(config: SiteConfig) -> Cost:
+    """Go on with a ledger that lost rows, charging what they had spent or set aside; the charge.
+
+    Raises:
+        RequestError: code `conflict`, nothing is lost or the daemon is serving; the budget does not hold it.
         InternalError: code `storage`.
     """
-    store = SiteStore(config.state, config.policy.budget)
-    try:
-        yield store
-    finally:
-        store.close()
+    witness = LedgerWitness(config.identity)
+    with alone(config.state), closing(SiteStore(config.state, config.policy.budget, witness)) as store:
+        return witness.accept_loss(store.ledger)
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from eigenveil_client import chatter, egress, heads, seen_plans
 from eigenveil_client.egress import Sent
 from eigenveil_client.seen_plans import SeenPlan, SeenPlans, StudyStanding
 from eigenveil_client.tables import BadRecords
+from eigenveil_client.witness import LedgerWitness
 from eigenveil_client.years import YearlyLimit
 from eigenveil_common import ledger_store
 from eigenveil_common.database import Connection
@@ -54,15 +55,24 @@ TIMED = ("ledger", "egress", "studies", "chatter")  # tables with the time of ea
 
 
 class SiteStore:
-    """Everything a site must not forget, in one SQLite file; its key for digests lies beside it.
+    """Everything a site must not forget, in one SQLite file; its key for digests lies beside it. What its
+    ledger had come to is told to `witness`, too.
 
     Raises:
         InternalError: code `storage`; the process must end.
+        RequestError: code `bad-config`, the key is gone or can be read by others.
     """
 
-    def __init__(self, path: Path, budget: Cost, clock: Callable[[], int] = lambda: int(time.time())) -> None:
+    def __init__(
+        self,
+        path: Path,
+        budget: Cost,
+        witness: LedgerWitness,
+        clock: Callable[[], int] = lambda: int(time.time()),
+    ) -> None:
         self._clock = clock
-        self._key = _key(path.with_name("egress.key"))
+        self._witness = witness
+        self._key = _key(path.with_name("egress.key"), path)
         self.database = Database(path, SCHEMA, VERSION)
         self._latest = max(self._last_written(table) for table in TIMED)
         self.ledger = LedgerStore(self.database, budget, self.now)
@@ -106,6 +116,11 @@ class SiteStore:
 
         self.ledger.reserve(plan.digest, plan.cost, also=also)
         failpoint("plan-accepted")
+        self.bear_witness()
+
+    def bear_witness(self) -> None:
+        """Note outside of the database how far its ledger is."""
+        self._witness.note(self.ledger.ledger)
 
     def this_year(self, yearly: YearlyLimit) -> int:
         """Micro-rho spent in the current year or set aside, which may all be spent before the year ends."""
@@ -302,7 +317,11 @@ class SiteStore:
         self.database.close()
 
 
-def _key(path: Path) -> bytes:
+def _key(path: Path, database: Path) -> bytes:
     if not path.exists():
+        if database.exists():
+            raise RequestError(
+                Code.BAD_CONFIG, f"{path} is gone and {database} is there; put both back from one copy"
+            )
         write_secret(path, os.urandom(32))
     return read_secret(path)

@@ -99,6 +99,10 @@ class SiteWorker:
         """`stub`, with every message that leaves through it counted."""
         return cast("rpc.CoordinatorAsyncStub", CountedStub(stub, self._store.chatter))
 
+    def bear_witness(self) -> None:
+        """Note outside of the database how far its ledger is."""
+        self._store.bear_witness()
+
     @property
     def heads(self) -> SiteHeads:
         """What the coordinator's ledger was when last seen."""

@@ -16,6 +16,7 @@ from eigenveil_client.site_daemon import SiteDaemon
 from eigenveil_client.site_service import Reader
 from eigenveil_client.site_store import SiteStore
 from eigenveil_client.site_worker import SiteWorker
+from eigenveil_client.witness import LedgerWitness
 from eigenveil_common.files import write_secret
 from tests.server.rig import FEDERATION, Rig
 from tests.site.support import write_records
@@ -83,7 +84,7 @@ async def living(identity: Path) -> AsyncIterator[SiteDaemon]:
         name=SITE, records=folder / "records.csv", identity=identity, state=folder / "state.db",
         minimum_records=5,
     )  # fmt: skip
-    store = SiteStore(config.state, config.policy.budget)
+    store = SiteStore(config.state, config.policy.budget, LedgerWitness(config.identity))
     worker = SiteWorker(load_identity(identity), config.policy, store, Reader(config.records))
     daemon = SiteDaemon(worker, lambda: load_identity(identity))
     task = asyncio.create_task(daemon.run())

@@ -34,6 +34,7 @@ from eigenveil_client.site_config import SiteConfig
 from eigenveil_client.site_daemon import SiteDaemon
 from eigenveil_client.site_store import SiteStore
 from eigenveil_client.site_worker import SiteWorker
+from eigenveil_client.witness import LedgerWitness
 from eigenveil_common.files import write_secret
 from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon, Ports
@@ -149,7 +150,7 @@ async def site(identity: StoredIdentity, folder: Path, study: Study) -> AsyncIte
         algorithms=(study.algorithm.value,),
         maximum_records=min(study.max_records, config.maximum_records),
     )
-    store = SiteStore(config.state, policy.budget)
+    store = SiteStore(config.state, policy.budget, LedgerWitness(config.identity))
     worker = SiteWorker(identity, policy, store, partial(records.load, file))
     task = asyncio.create_task(SiteDaemon(worker, lambda: identity).run())
     try:

@@ -38,6 +38,7 @@ from eigenveil_client.site_daemon import SiteDaemon
 from eigenveil_client.site_service import Reader
 from eigenveil_client.site_store import SiteStore
 from eigenveil_client.site_worker import SiteWorker
+from eigenveil_client.witness import LedgerWitness
 from eigenveil_common.files import write_secret
 from eigenveil_common.rpc import CODE_KEY
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -267,7 +268,12 @@ class Stage:
     config: SiteConfig
 
     def store(self) -> SiteStore:
-        return SiteStore(self.config.state, self.config.policy.budget, clock=lambda: 1_800_000_000)
+        return SiteStore(
+            self.config.state,
+            self.config.policy.budget,
+            LedgerWitness(self.config.identity),
+            clock=lambda: 1_800_000_000,
+        )
 
     def worker(self, store: SiteStore) -> SiteWorker:
         identity = load_identity(self.config.identity)

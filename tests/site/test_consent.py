@@ -20,6 +20,7 @@ from eigenveil_client.refusals import Refusal
 from eigenveil_client.seen_plans import MOVES, StudyStanding
 from eigenveil_client.site_store import SiteStore
 from eigenveil_client.site_worker import SiteWorker
+from eigenveil_client.witness import LedgerWitness
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.site.command_line import site, written
 from tests.site.support import Coordinator, Stage, a_plan, a_stage, a_study, until, work
@@ -35,7 +36,9 @@ def process(
     stage: Stage, clock: Callable[[], int] = lambda: NEW_YEAR_2027
 ) -> Iterator[tuple[SiteStore, SiteWorker]]:
     """One life of the site's process."""
-    store = SiteStore(stage.config.state, stage.config.policy.budget, clock=clock)
+    store = SiteStore(
+        stage.config.state, stage.config.policy.budget, LedgerWitness(stage.config.identity), clock=clock
+    )
     try:
         yield store, stage.worker(store)
     finally:

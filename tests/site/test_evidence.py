@@ -17,6 +17,7 @@ from eigenveil.rehearsal import rehearse
 from eigenveil_client.layouts import labels
 from eigenveil_client.sbom import sbom
 from eigenveil_client.site_store import SiteStore
+from eigenveil_client.witness import LedgerWitness
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.site.command_line import site, written
 from tests.site.support import Coordinator, Stage, a_plan, until, work, write_records
@@ -66,7 +67,7 @@ def test_numbers_of_other_records_are_not_passed_off_as_those_that_left(answered
 
 def change(stage: Stage, *statements: str) -> None:
     """Do what an insider with the database does."""
-    store = SiteStore(stage.config.state, stage.config.policy.budget)
+    store = SiteStore(stage.config.state, stage.config.policy.budget, LedgerWitness(stage.config.identity))
     with store.database.transaction() as connection:
         for table in ("egress", "ledger"):
             for event in ("update", "delete"):

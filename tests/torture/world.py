@@ -26,6 +26,7 @@ from eigenveil_client.site_config import SiteConfig
 from eigenveil_client.site_daemon import SiteDaemon
 from eigenveil_client.site_store import SiteStore
 from eigenveil_client.site_worker import SiteWorker
+from eigenveil_client.witness import LedgerWitness
 from eigenveil_common.failpoints import arm, disarm
 from eigenveil_common.rpc import error_from
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub
@@ -121,7 +122,12 @@ class World:
             name=who, records=folder, identity=folder / "identity", state=folder / "state.db",
             algorithms=("gauss-cov", "private-oja"), budget_epsilon=1000.0,
         )  # fmt: skip
-        store = SiteStore(config.state, config.policy.budget, clock=lambda: self.clock(who) // 1000)
+        store = SiteStore(
+            config.state,
+            config.policy.budget,
+            LedgerWitness(config.identity),
+            clock=lambda: self.clock(who) // 1000,
+        )
         self.stores[who] = store
         member = load_identity(config.identity)
         worker = SiteWorker(member, config.policy, store, lambda study: to_grid(one_hot(who), study))
