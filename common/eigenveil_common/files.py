@@ -12,20 +12,27 @@ from eigenveil_common.failpoints import failpoint
 
 
 def write_durably(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Replace `path` by `data` in one step that survives a power cut (write, sync, rename, sync)."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    """Replace `path` by `data` in one step that survives a power cut (write, sync, rename, sync).
+
+    Raises:
+        InternalError: code `storage`; then `path` may hold either.
+    """
     try:
-        with os.fdopen(handle, "wb") as file:
-            os.fchmod(file.fileno(), mode)
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        failpoint("file-replacing")
-        os.replace(temporary, path)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                os.fchmod(file.fileno(), mode)
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            failpoint("file-replacing")
+            os.replace(temporary, path)
+        except OSError:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+        _sync_folder(path.parent)
     except OSError as problem:
-        Path(temporary).unlink(missing_ok=True)
         raise InternalError(Code.STORAGE, f"cannot write {path}: {problem}") from problem
-    _sync_folder(path.parent)
 
 
 def write_secret(path: Path, data: bytes) -> None:

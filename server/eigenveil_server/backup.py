@@ -172,7 +172,7 @@ def _ledger(store: Store, config: Config) -> Ledger:
 
 def _mark(store: Store, federation: str, ledger: Ledger, gone: Collection[str]) -> list[str]:
     """Note the restore, and whose heads are awaited. What the sites' next greetings must show was handed
-    out after the backup, so it is forgotten."""
+    out after the backup, so it is forgotten; a token that looks unused may have been used since."""
     sites = Registry(store, federation, unix_ms).sites()
     strange = sorted(set(gone) - sites)
     if strange:
@@ -183,6 +183,7 @@ def _mark(store: Store, federation: str, ledger: Ledger, gone: Collection[str]) 
         for site in waiting:
             change.execute("INSERT INTO awaited VALUES (?)", (site,))
         change.execute("UPDATE greetings SET generation = NULL")
+        change.execute("DELETE FROM tokens WHERE key_print IS NULL")
         audit(change, unix_ms(), "restored", federation, f"{ledger.size} rows, {ledger.head}")
     return waiting
 

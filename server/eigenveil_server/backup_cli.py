@@ -36,6 +36,12 @@ def _without(function: FC) -> FC:
     return click.option("--without", "gone", multiple=True, metavar="SITE", help=words)(function)
 
 
+FORGOTTEN = (
+    "Forgotten is what happened since: deny again whoever must stay out; whoever enrolled or renewed a "
+    "certificate since then needs a new join file, and join files that were not used yet work no more."
+)
+
+
 def _teller(as_json: bool) -> Callable[[str], None]:
     return (lambda text: None) if as_json else (lambda text: console.print(text, markup=False))
 
@@ -71,7 +77,7 @@ def restore_command(source: Path, folder: Path, gone: tuple[str, ...], as_json: 
     told = {"config": str(config), "made": manifest.made, "rows": manifest.rows, "awaited": waiting}
     text = (
         f"Restored {manifest.federation} as of {manifest.made} into {folder}.\n"
-        f"It will wait for the heads of: {', '.join(waiting) or 'nobody'}\n"
+        f"It will wait for the heads of: {', '.join(waiting) or 'nobody'}\n{FORGOTTEN}\n"
         f"Next: eigenveil-coordinator serve --config {config}"
     )
     say(told, as_json, text)
@@ -91,7 +97,7 @@ def restored_command(config_path: Path, gone: tuple[str, ...], as_json: bool) ->
     told = {"rows": ledger.size, "head": ledger.head, "awaited": waiting}
     text = (
         f"The ledger is whole: {ledger.size} rows, head {ledger.head[:16]}\n"
-        f"It will wait for the heads of: {', '.join(waiting) or 'nobody'}\n"
+        f"It will wait for the heads of: {', '.join(waiting) or 'nobody'}\n{FORGOTTEN}\n"
         f"Next: eigenveil-coordinator serve --config {config_path}"
     )
     say(told, as_json, text)

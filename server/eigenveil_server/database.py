@@ -137,6 +137,7 @@ CREATE TABLE audit (
   subject TEXT NOT NULL,
   detail TEXT NOT NULL
 ) STRICT;
+CREATE INDEX audit_by_subject ON audit (kind, subject);
 """
 )
 
@@ -188,8 +189,15 @@ def _on_server(url: str, expect: Expect) -> Store:
 
 
 def audit(change: Connection, at: int, kind: str, subject: str, detail: str = "") -> None:
-    """Append one line to the operator's record of who did what; the same thing again adds none, so
-    that nobody can fill the disk by repeating themselves."""
+    """Append one line to the operator's record of who did what."""
+    change.execute(
+        "INSERT INTO audit (at, kind, subject, detail) VALUES (?, ?, ?, ?)", (at, kind, subject, detail)
+    )
+
+
+def audit_once(change: Connection, at: int, kind: str, subject: str, detail: str = "") -> None:
+    """`audit` for what a caller may repeat: the same thing again adds no line, so that nobody can fill the
+    disk by repeating themselves."""
     change.execute(
         "INSERT INTO audit (at, kind, subject, detail) SELECT ?, ?, ?, ? WHERE NOT EXISTS "
         "(SELECT 1 FROM audit WHERE (kind, subject, detail) = (?, ?, ?))",

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from contextlib import suppress
 
-from eigenveil.errors import EigenveilError, InternalError
+from eigenveil.errors import Code, EigenveilError, InternalError
 from eigenveil_common import log
 from eigenveil_server.authorities import Authorities
 from eigenveil_server.calls import Calls
@@ -48,6 +48,8 @@ class Guard:
                 await asyncio.to_thread(self._refresh)
             except InternalError as problem:
                 self._fatal(problem)
+            except Exception as surprise:  # noqa: BLE001 - nothing may be served while nobody looks
+                self._fatal(InternalError(Code.BUG, f"the guard met {type(surprise).__qualname__}"))
 
     def _refresh(self) -> None:
         """A file that an operator damaged changes nothing: what was read before stays in force."""

@@ -91,19 +91,23 @@ class Heads:
             self._signed_size = now
         return self._signed
 
-    async def presented(self, caller: Identity, hello: pb.HelloRequest, writer: Writer) -> None:
-        """A site says which head it holds, or that it holds none; after a restore this is waited for.
+    def check_shown(self, caller: Identity, hello: pb.HelloRequest) -> None:
+        """Stop if a site shows a head that this ledger does not have.
 
         Raises:
             PeerError: the head is not one that this federation signed.
         """
-        if caller.role is not Role.SITE:
-            return
-        if hello.HasField("head"):
+        if caller.role is Role.SITE and hello.HasField("head"):
             head = self._read(hello.head)
             if not self._knows(head):
                 self._stop(caller.name, hello.head, head)
-        if caller.name in awaited(self._store.reader):
+
+    async def presented(self, caller: Identity, hello: pb.HelloRequest, writer: Writer) -> None:
+        """A site's daemon, whose greeting was accepted, has said which head it holds, or that it holds none;
+        after a restore this is waited for. Other programs of a site hold no ledger to show."""
+        if not hello.next_generation:
+            return
+        if caller.role is Role.SITE and caller.name in awaited(self._store.reader):
             at, site = self._clock(), caller.name
             await writer.write(lambda change: stop_waiting(change, at, site, "presented"))
             log.event("head-presented", site=caller.name)
@@ -125,9 +129,11 @@ class Heads:
             "signature": signed.signature.hex(),
             "at_ms": self._clock(),
         }
-        write_secret(marker_of(self._config), json.dumps(marker, indent=2, sort_keys=True).encode())
         log.alarm("ledger-behind", site=site, here=len(self._chain.digests), there=head.size)
-        self._fatal(self._behind(site, head))
+        try:
+            write_secret(marker_of(self._config), json.dumps(marker, indent=2, sort_keys=True).encode())
+        finally:  # a process that cannot even write this down must end all the more
+            self._fatal(self._behind(site, head))
 
     def _refuse_if_behind(self) -> None:
         path = marker_of(self._config)

@@ -12,7 +12,7 @@ from eigenveil_common import log
 from eigenveil_common.database import Connection
 from eigenveil_common.failpoints import failpoint
 from eigenveil_server import changes
-from eigenveil_server.database import audit
+from eigenveil_server.database import audit_once
 from eigenveil_server.inbox import DifferentAnswer, Inbox, LateAnswer
 from eigenveil_server.resources import Resources
 from eigenveil_server.run import StudyRun
@@ -125,7 +125,7 @@ class Intake:
         def change(connection: Connection) -> None:
             noted = "SELECT 1 FROM audit WHERE (kind, subject, substr(detail, 1, ?)) = (?, ?, ?)"
             if not connection.execute(noted, (len(about), "late-answer", subject, about)).fetchall():
-                audit(connection, at, "late-answer", subject, about + mac.hex())
+                audit_once(connection, at, "late-answer", subject, about + mac.hex())
 
         await self._resources.finish(self._resources.writer.write(change))
         failpoint("answer-late")
@@ -152,7 +152,7 @@ class Intake:
         log.event("different-second-answer", logging.ERROR, study=study, round=round, site=site)
         at, detail = self._resources.clock(), f"study {study} round {round}"
         await self._resources.writer.write(
-            lambda change: audit(change, at, "different-second-answer", f"site/{site}", detail)
+            lambda change: audit_once(change, at, "different-second-answer", f"site/{site}", detail)
         )
 
     async def decline(self, run: StudyRun, site: str, round: int, reason: str) -> None:
@@ -173,7 +173,7 @@ class Intake:
         def change(connection: Connection) -> None:
             changes.add_decline(connection, study, round, site, reason)
             changes.add_news(connection, study, round, event)
-            audit(connection, at, "declined", f"site/{site}", f"study {study} round {round}: {reason}")
+            audit_once(connection, at, "declined", f"site/{site}", f"study {study} round {round}: {reason}")
             failpoint("decline-storing")
 
         await self._resources.writer.write(change)

@@ -61,7 +61,8 @@ class Registry:
         token = secrets.token_urlsafe(TOKEN_BYTES)
         now, who = self._clock(), (role.value, name)
         with self._store.writer.transaction() as change:
-            if _denied(change, who) and not lift_denial:
+            denied = _denied(change, who)
+            if denied and not lift_denial:
                 raise RequestError(
                     Code.CONFLICT,
                     f"{'/'.join(who)} is on the deny-list; to let it in again, add --lift-denial",
@@ -72,6 +73,8 @@ class Registry:
                 (_hash(token.encode()), *who, now + valid_ms),
             )
             change.execute("DELETE FROM denied WHERE (role, name) = (?, ?)", who)
+            if denied:
+                audit(change, now, "denial-lifted", "/".join(who))
             audit(change, now, "token", "/".join(who))
         return token
 

@@ -76,8 +76,10 @@ class Service(CoordinatorServicer):
                 f"this coordinator speaks versions {VERSION_MIN} to {VERSION_MAX}, the caller "
                 f"{request.version_min} to {request.version_max}; update the older of the two",
             )
-        await self._heads.presented(CALLER.get(), request, self._resources.writer)
-        await self._sessions.greet(CALLER.get(), context.peer(), request, self._engine.hurry)
+        caller = CALLER.get()
+        self._heads.check_shown(caller, request)
+        await self._sessions.greet(caller, context.peer(), request, self._engine.hurry)
+        await self._heads.presented(caller, request, self._resources.writer)
         authorities = self._resources.keys.authorities
         limits = pb.Limits(
             message_bytes=MESSAGE_BYTES,

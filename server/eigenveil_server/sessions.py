@@ -19,7 +19,7 @@ from eigenveil_common import log
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.calls import Calls
 from eigenveil_server.clock import Clock
-from eigenveil_server.database import Store, audit
+from eigenveil_server.database import Store, audit_once
 
 SECRET_BYTES = 32
 DIGEST_BYTES = 32
@@ -67,8 +67,10 @@ class Sessions:
         """
         if len(hello.authorities) not in (0, DIGEST_BYTES):
             raise PeerError(Code.PROTOCOL, "authorities is a SHA-256 digest")
-        if caller.role is not Role.SITE or not hello.next_generation:
+        if caller.role is not Role.SITE:
             await self._note(caller, hello.authorities, None)
+            return
+        if not hello.next_generation:  # `doctor` of a site: what it trusts says nothing about the daemon
             return
         if len(hello.next_generation) != SECRET_BYTES or len(hello.generation) not in (0, SECRET_BYTES):
             raise PeerError(Code.PROTOCOL, f"a generation has {SECRET_BYTES} bytes")
@@ -135,7 +137,7 @@ class Sessions:
                 (caller.role.value, caller.name, new.authorities, new.generation),
             )
             if new.generation is not None:
-                audit(change, self._clock(), "greeted", caller.uri)
+                audit_once(change, self._clock(), "greeted", caller.uri)
 
 
 def _digest(secret: bytes) -> bytes:

@@ -22,7 +22,8 @@ from eigenveil_server.doctor import coordinator_checks
 from tests.server.process import command
 from tests.server.rig import Rig, answering, made, refusal, serving, study_toml
 
-HELLO = pb.HelloRequest(version_min=1, version_max=1)
+DOCTOR = pb.HelloRequest(version_min=1, version_max=1)
+HELLO = pb.HelloRequest(version_min=1, version_max=1, next_generation=bytes(32))
 
 
 def restored(folder: Path) -> Config:
@@ -106,6 +107,7 @@ def test_a_study_under_way_goes_on_only_when_every_site_is_there(tmp_path: Path)
             await sites["carl"].stub.Hello(HELLO)
             polls = asyncio.ensure_future(sites["anna"].stub.NextWork(known))
             await sites["anna"].stub.Hello(HELLO)
+            await sites["bert"].stub.Hello(DOCTOR)  # it has no ledger to show
             assert told("heads", "--config", toml)["awaited"] == ["bert"]
             await asyncio.sleep(1.2)  # more than twice the pause between two looks
             assert not polls.done(), "no round, and no study is said to have ended"
