@@ -21,6 +21,7 @@ MAX_SITES = 1000
 MAX_RECORDS = 2**31
 MAX_MULTIPLICITY = 1000
 MAX_BATCHES = 2**20
+LONGEST_NAME, LONGEST_PURPOSE = 200, 4000
 # Half the range of a column, relative to its bounds and absolute: the float64 steps of the grid are then
 # exact to a part in 2**11, so that a rounded entry never leaves [-S, S].
 RESOLUTION = 2.0**-30
@@ -99,6 +100,14 @@ def _need(condition: bool, message: str) -> None:
         raise _refuse(message)
 
 
+def _check_readable(what: str, text: str, most: int) -> None:
+    """Whoever consents reads it on a terminal, which other characters could make show something else."""
+    _need(
+        len(text) <= most and text.isprintable(),
+        f"{what} has at most {most} characters, all of them printable; got {text[:most]!r}",
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
     """One measurement: its name, unit and public bounds (never read off the data).
@@ -114,6 +123,8 @@ class Column:
 
     def __post_init__(self) -> None:
         _need(bool(self.name.strip()), "a column needs a name")
+        _check_readable("a column's name", self.name, LONGEST_NAME)
+        _check_readable("a unit", self.unit, LONGEST_NAME)
         where = f"column {self.name!r}"
         _need(
             math.isfinite(self.lower) and math.isfinite(self.upper),
@@ -284,6 +295,8 @@ class Study:
             NAME.fullmatch(self.name) is not None,
             f"study name {self.name!r}: use at most 63 lower-case letters, digits and hyphens",
         )
+        _check_readable("the purpose", self.purpose.replace("\n", " "), LONGEST_PURPOSE)
+        _check_readable("person_column", self.person_column or "", LONGEST_NAME)
         _need(
             1 <= len(self.columns) <= MAX_COLUMNS,
             f"a study has between 1 and {MAX_COLUMNS} columns, got {len(self.columns)}",

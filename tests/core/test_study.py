@@ -91,6 +91,12 @@ BAD_VALUES: list[tuple[str, Any, tuple[str, ...]]] = [
     ("columns.0.lower", 100.0 - 1e-13, ("'age'", "too close")),
     ("columns.0.name", "  ", ("column", "name")),
     ("columns.0.name", "pulse", ("twice", "pulse")),
+    ("columns.0.name", "a" * 201, ("column's name", "200")),
+    ("columns.0.name", "age\x1b[8m", ("printable", "\\x1b[8m")),
+    ("columns.0.unit", "mmol\u202e", ("unit", "printable", "\\u202e")),
+    ("purpose", "harmless\x1b[2J", ("purpose", "printable")),
+    ("purpose", "a" * 4001, ("purpose", "4000")),
+    ("records.person_column", "id\r", ("person_column", "printable")),
     ("columns.0.fill", 100.5, ("'age'", "fill", "within")),
     ("columns.0.fill", NAN, ("'age'", "fill")),
     ("records.missing", "fill", ("'age'", "fill value")),
@@ -217,7 +223,7 @@ def test_a_round_goes_on_with_the_required_sites_and_the_quorum() -> None:
 
 
 names = st.from_regex(r"[a-z0-9][a-z0-9-]{0,20}", fullmatch=True)
-texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+texts = st.text(st.characters(exclude_categories=["C", "Z"], include_characters=" "), max_size=20)
 
 
 @st.composite
