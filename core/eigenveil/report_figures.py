@@ -80,9 +80,8 @@ def _font_list(line: str) -> str:
 
 
 def label(name: str, most: int = 30) -> str:
-    """`name`, printable and short enough for a picture."""
-    clean = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in name)
-    return clean if len(clean) <= most else clean[: most - 1] + "…"
+    """`name`, short enough for a picture."""
+    return name if len(name) <= most else name[: most - 1] + "…"
 
 
 def scree(chosen: FloatArray, others: FloatArray, band: float, noise: float | None) -> str:
