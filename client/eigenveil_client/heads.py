@@ -53,8 +53,10 @@ class SiteHeads:
         if self._at(REFUSED) is not None:
             raise RequestError(Code.CONFLICT, self._backwards())
 
-    def take(self, signed: pb.SignedHead, release_key: bytes, federation: str) -> None:
-        """Keep a head, durably on return.
+    def take(
+        self, signed: pb.SignedHead, release_key: bytes, federation: str, *, parted: bool = False
+    ) -> None:
+        """Keep a head, durably on return. `parted`: the coordinator says that it does not follow.
 
         Raises:
             PeerError: it is not signed by this federation; nothing was kept.
@@ -65,7 +67,9 @@ class SiteHeads:
         if head.federation != federation:
             raise PeerError(Code.PROTOCOL, f"the head is of federation {head.federation}, not {federation}")
         held = self.latest()
-        if held is None or _may_follow(head, check_head(held.head_json, held.signature, release_key)):
+        if held is None or (
+            not parted and _may_follow(head, check_head(held.head_json, held.signature, release_key))
+        ):
             if held != signed:
                 self._keep(LATEST, signed, head)
             return

@@ -217,16 +217,16 @@ class _Session:
         response = await _remote(call(self._stub.NextWork, request, seconds=self._poll, attempts=1))
         self._contact.last = time.time()
         if response.HasField("head"):
-            await self._keep(response.head)
+            await self._keep(response)
             response.ClearField("head")
         if response.ByteSize() == 0 and time.monotonic() - began < QUICK_SECONDS:
             await asyncio.sleep(QUICK_SECONDS)
         return response
 
-    async def _keep(self, head: pb.SignedHead) -> None:
+    async def _keep(self, response: pb.NextWorkResponse) -> None:
         """Keep a head of the coordinator's ledger before anything of its answer is believed [R20]."""
         try:
-            await asyncio.to_thread(self._worker.take_head, head)
+            await asyncio.to_thread(self._worker.take_head, response.head, response.parted)
         except PeerError as problem:
             alarm("head-refused", code=problem.code.value, detail=str(problem))
             raise _Lost(problem) from problem

@@ -108,9 +108,10 @@ class SiteWorker:
         """What the coordinator's ledger was when last seen."""
         return self._store.heads
 
-    def take_head(self, signed: pb.SignedHead) -> None:
+    def take_head(self, signed: pb.SignedHead, parted: bool) -> None:
         """Keep a head, durably on return. Raises as `SiteHeads.take`."""
-        self.heads.take(signed, self._member.release_key, self._member.identity.federation)
+        member = self._member
+        self.heads.take(signed, member.release_key, member.identity.federation, parted=parted)
 
     def stands(self, reply: Reply) -> bool:
         """Whether `reply` may still be sent: an answer leaves only while its study is agreed to."""

@@ -114,7 +114,7 @@ class Service(CoordinatorServicer):
         known = frozenset(digest_from_bytes(digest) for digest in request.known_plans)
         answered = frozenset((digest_from_bytes(one.plan_digest), one.round) for one in request.answered)
         if self._heads.parted_from(request.head_digest):
-            return pb.NextWorkResponse(head=self._heads.other_than(request.head_digest))
+            return pb.NextWorkResponse(head=self._heads.other_than(request.head_digest), parted=True)
         with self._resources.metrics.polling(site):
             await self._engine.hear_of_waiting(site, map(digest_from_bytes, request.awaiting))
             found = await self._engine.next_work(site, known, answered, self._config.long_poll_seconds)

@@ -130,7 +130,7 @@ def test_a_later_head_stops_the_coordinator_until_the_loss_is_charged(tmp_path: 
             anna = await greeted(rig, later)  # known by now
             held = bytes.fromhex(accepted.head.digest)
             told = await anna.stub.NextWork(pb.NextWorkRequest(head_digest=held))
-            assert told.HasField("head")
+            assert (told.HasField("head"), told.parted) == (True, True)
             assert not told.HasField("query")
 
     asyncio.run(afterwards())

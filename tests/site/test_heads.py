@@ -11,7 +11,7 @@ import pytest
 
 from eigenveil.accounting import Cost
 from eigenveil.errors import Code, RequestError
-from eigenveil.signed_head import HEAD_SIGNED, head_of
+from eigenveil.signed_head import HEAD_SIGNED, Head, check_head, head_of
 from eigenveil_client.heads import SiteHeads
 from eigenveil_client.identity_store import load_identity
 from eigenveil_client.site_daemon import SiteDaemon
@@ -36,9 +36,9 @@ def signed(stage: Stage, rows: list[str], federation: str = FEDERATION) -> pb.Si
     return pb.SignedHead(head_json=said, signature=stage.authority.release_key.sign(HEAD_SIGNED + said))
 
 
-def take(stage: Stage, heads: SiteHeads, rows: list[str]) -> None:
+def take(stage: Stage, heads: SiteHeads, rows: list[str], *, parted: bool = False) -> None:
     """Be shown it."""
-    heads.take(signed(stage, rows), stage.authority.release_public, FEDERATION)
+    heads.take(signed(stage, rows), stage.authority.release_public, FEDERATION, parted=parted)
 
 
 def test_heads_move_forward_and_outlive_the_process(stage: Stage) -> None:
@@ -78,6 +78,24 @@ def test_a_head_that_does_not_follow_stops_the_site_until_its_operator_decides(
     assert store.heads.latest() == signed(stage, shown)
     store.close()
     assert site(written(stage), "accept-head").code == 8
+
+
+def test_a_coordinator_that_lost_rows_says_so_even_where_its_trail_would_not_show_it(stage: Stage) -> None:
+    store = stage.store()
+    held, forked = ROWS[:50], [*ROWS[:45], *OTHER[:45]]
+    assert not head(stage, forked).contradicts(head(stage, held))
+    take(stage, store.heads, held)
+    with refused(Code.CONFLICT, "does not follow the one of 50 rows"):
+        take(stage, store.heads, forked, parted=True)
+    with refused(Code.CONFLICT, "accept-head"):
+        store.heads.check()
+    store.close()
+
+
+def head(stage: Stage, rows: list[str]) -> Head:
+    """What a signed head says."""
+    one = signed(stage, rows)
+    return check_head(one.head_json, one.signature, stage.authority.release_public)
 
 
 def test_what_the_federation_did_not_sign_changes_nothing(stage: Stage) -> None:

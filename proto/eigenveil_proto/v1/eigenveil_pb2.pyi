@@ -1254,7 +1254,10 @@ class NextWorkResponse(_message.Message):
     DEADLINE_UNIX_MS_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
     HEAD_FIELD_NUMBER: _builtins.int
+    PARTED_FIELD_NUMBER: _builtins.int
     deadline_unix_ms: _builtins.int
+    parted: _builtins.bool
+    """head_digest is of rows that this ledger lost: head does not follow it [R20]"""
     @_builtins.property
     def plan(self) -> Global___SignedPlan:
         """only when the site does not hold it"""
@@ -1279,10 +1282,11 @@ class NextWorkResponse(_message.Message):
         deadline_unix_ms: _builtins.int = ...,
         ended: _abc.Iterable[Global___StudyEnd] | None = ...,
         head: Global___SignedHead | None = ...,
+        parted: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["head", b"head", "plan", b"plan", "query", b"query"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline_unix_ms", b"deadline_unix_ms", "ended", b"ended", "head", b"head", "plan", b"plan", "query", b"query"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline_unix_ms", b"deadline_unix_ms", "ended", b"ended", "head", b"head", "parted", b"parted", "plan", b"plan", "query", b"query"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
