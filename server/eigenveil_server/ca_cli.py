@@ -27,7 +27,8 @@ def ca() -> None:
     """The federation's certificate authority, and its succession.
 
     rotate (or csr, then import), switch, retire: in this order, each when `show` says that everybody has
-    followed. The coordinator may serve meanwhile; no site needs a restart or a new join file.
+    followed. The coordinator may serve meanwhile; no enrolled site needs a restart or a
+    new join file; join files that were not used before `switch` must be made again.
     """
 
 

@@ -19,8 +19,9 @@ from eigenveil_common.doctor import Level
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.config import Config
 from eigenveil_server.doctor import coordinator_checks
+from eigenveil_server.pki import new_key
 from tests.server.process import command
-from tests.server.rig import Rig, answering, made, refusal, serving, study_toml
+from tests.server.rig import Rig, answering, made, refusal, request_for, serving, study_toml
 
 DOCTOR = pb.HelloRequest(version_min=1, version_max=1)
 HELLO = pb.HelloRequest(version_min=1, version_max=1, next_generation=bytes(32))
@@ -57,9 +58,13 @@ def test_a_backup_while_serving_is_a_coordinator_again(tmp_path: Path) -> None:
     config, out, new = made(tmp_path / "c"), tmp_path / "b", tmp_path / "new" / "c"
     toml = str(tmp_path / "c" / "coordinator.toml")
 
+    unused = ""
+
     async def scenario() -> bytes:
+        nonlocal unused
         async with serving(config) as rig:
             release = await study(rig, "one")
+            unused = rig.token(Role.SITE, "dora")
             found = await asyncio.to_thread(told, "backup", "--config", toml, "--out", str(out))
             assert found["rows"] == len(rig.daemon.resources.books._store.ledger.charged) + 2
         return release
@@ -74,6 +79,8 @@ def test_a_backup_while_serving_is_a_coordinator_again(tmp_path: Path) -> None:
 
     async def again() -> None:
         async with serving(restored(new)) as rig:
+            refused = await refusal(rig.enrol(unused, request_for(new_key())))
+            assert "unknown" in str(refused), "it may have been used since the backup"
             ada = await rig.client(Role.ANALYST, "ada")
             problem = await refusal(ada.submit(study_toml(name="early"), "early"))
             assert problem.code is Code.NOT_READY

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from eigenveil.identity import Role
 from eigenveil.ints import frozen
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.clock import unix_ms
+from eigenveil_server.database import open_store
 from eigenveil_server.pki import new_key
 from tests.server.process import command
 from tests.server.rig import HOUR, Rig, made, refusal, request_for, serving, study_toml
@@ -78,6 +80,9 @@ def test_token_says_how_to_lift_a_denial(tmp_path: Path) -> None:
     assert (code, "--lift-denial" in err) == (9, True)
     assert command("token", *who, "--lift-denial")[0] == 0
     assert command("token", *who)[0] == 0
+    with closing(open_store(folder / "state.db")) as store:
+        told = [row["kind"] for row in store.reader.rows("SELECT kind FROM audit ORDER BY id")]
+    assert told == ["token", "denied", "denial-lifted", "token", "token"], "every act, however often"
 
 
 async def opened(rig: Rig) -> str:

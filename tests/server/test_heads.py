@@ -7,6 +7,7 @@ import shutil
 from functools import partial
 from pathlib import Path
 from random import Random
+from unittest import mock
 
 import pytest
 
@@ -135,6 +136,19 @@ def test_a_later_head_stops_the_coordinator_until_the_loss_is_charged(tmp_path: 
 
     asyncio.run(afterwards())
     assert spent(config) == owed
+
+
+def test_a_coordinator_that_cannot_write_down_that_it_is_behind_ends_all_the_same(tmp_path: Path) -> None:
+    config = made(tmp_path / "c")
+
+    async def scenario() -> None:
+        later = await behind(config)
+        async with serving(config) as rig:
+            with mock.patch("tempfile.mkstemp", side_effect=OSError("read-only")):
+                assert "accept-loss" in str(await refusal(greeted(rig, later)))
+
+    asyncio.run(scenario())
+    assert not (config.files.folder / MARKER).exists()
 
 
 def examined(config: Config) -> str:

@@ -1,0 +1,40 @@
+"""Without its guard a coordinator serves nobody: whatever ends the one ends the other."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NoReturn, cast
+from unittest import mock
+
+import pytest
+
+from eigenveil.errors import Code, InternalError
+from eigenveil_server import guard
+from eigenveil_server.authorities import Authorities
+from eigenveil_server.calls import Calls
+from eigenveil_server.guard import Guard
+from eigenveil_server.leaf import Leaf
+
+
+@pytest.mark.parametrize("problem", [InternalError(Code.STORAGE, "disk"), OSError("inodes"), TypeError("x")])
+def test_whatever_stops_the_guard_ends_the_process(
+    problem: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = asyncio.Event()
+
+    def fatal(problem: InternalError) -> NoReturn:
+        ended.set()
+        raise problem
+
+    async def scenario() -> None:
+        leaf = mock.Mock(renew=mock.Mock(side_effect=problem))
+        authorities = mock.Mock(refresh=mock.Mock(return_value=False))
+        looking = Guard(cast("Authorities", authorities), cast("Leaf", leaf), Calls(), fatal)
+        looking.start()
+        async with asyncio.timeout(10):
+            await ended.wait()
+        with pytest.raises(InternalError):
+            await looking.stop()
+
+    monkeypatch.setattr(guard, "EVERY_SECONDS", 0.01)
+    asyncio.run(scenario())
