@@ -99,6 +99,10 @@ class SiteWorker:
         """`stub`, with every message that leaves through it counted."""
         return cast("rpc.CoordinatorAsyncStub", CountedStub(stub, self._store.chatter))
 
+    async def keep_counted(self) -> None:
+        """Keep what was counted, for ever. Raises as `Chatter.flush`."""
+        await self._store.chatter.keep_flushed()
+
     @property
     def heads(self) -> SiteHeads:
         """What the coordinator's ledger was when last seen."""
