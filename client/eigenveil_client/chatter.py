@@ -2,14 +2,14 @@
 
 Answers and refusals have a row each in the egress ledger. The rest (greetings, questions for work) says
 which plans are here and which rounds were answered, and nothing about records. All calls are counted, in
-the bytes of their messages before TLS, retries included. Counts reach the disk at the end, and when a
-message leaves more than a minute after the last ones did: a crash loses those in between.
+the bytes of their messages before TLS, retries included. Counts reach the disk every minute and at the end:
+a crash loses those in between.
 """
 
 from __future__ import annotations
 
+import asyncio
 import threading
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
@@ -53,28 +53,40 @@ class Chatter:
         self._database = database
         self._clock = clock
         self._lock = threading.Lock()
+        self._flushing = threading.Lock()  # or two at once would write the same counts twice
         self._messages: Counter[tuple[str, str]] = Counter()
         self._bytes: Counter[tuple[str, str]] = Counter()
-        self._flushed = time.monotonic()
 
     def add(self, kind: str, size: int) -> None:
-        """Count one message of `size` bytes."""
+        """Count one message of `size` bytes; no disk is touched."""
         place = (f"{datetime.fromtimestamp(self._clock(), UTC):%Y-%m-%d}", kind)
         with self._lock:
             self._messages[place] += 1
             self._bytes[place] += size
-        if time.monotonic() - self._flushed > FLUSH_SECONDS:
-            self.flush()
+
+    async def keep_flushed(self) -> None:
+        """Flush every minute, in a thread, for ever. Raises as `flush`."""
+        while True:
+            await asyncio.sleep(FLUSH_SECONDS)
+            await asyncio.to_thread(self.flush)
 
     def flush(self) -> None:
-        """Bring the counts to the disk."""
-        self._flushed = time.monotonic()
-        with self._lock:
-            rows = [(*place, number, self._bytes[place]) for place, number in self._messages.items()]
-            self._messages.clear()
-            self._bytes.clear()
-        if not rows:
-            return
+        """Bring the counts to the disk.
+
+        Raises:
+            InternalError: code `storage`; the counts are still here.
+        """
+        with self._flushing:
+            with self._lock:
+                messages, sizes = self._messages.copy(), self._bytes.copy()
+            if not messages:
+                return
+            self._write([(*place, number, sizes[place]) for place, number in messages.items()])
+            with self._lock:
+                self._messages -= messages
+                self._bytes -= sizes
+
+    def _write(self, rows: list[tuple[str, str, int, int]]) -> None:
         with self._database.transaction() as change:
             for row in rows:
                 change.execute(

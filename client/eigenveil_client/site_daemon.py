@@ -80,6 +80,17 @@ class SiteDaemon:
             RequestError: the configuration does not hold any more (such as a key others can read), or the
                 coordinator's ledger went backwards; nothing was sent after it.
         """
+        tasks = [asyncio.create_task(work) for work in (self._serve(), self._worker.keep_counted())]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _serve(self) -> None:
         attempt = 0
         while True:
             self._worker.heads.check()

@@ -103,6 +103,10 @@ class SiteWorker:
         """Note outside of the database how far its ledger is."""
         self._store.bear_witness()
 
+    async def keep_counted(self) -> None:
+        """Keep what was counted, for ever. Raises as `Chatter.flush`."""
+        await self._store.chatter.keep_flushed()
+
     @property
     def heads(self) -> SiteHeads:
         """What the coordinator's ledger was when last seen."""

@@ -92,10 +92,11 @@ class Authorities:
         self._write(certificate, *(one for one in self.trusted if one != certificate))
 
     def keep_first(self) -> None:
-        """Trust only the one that issues, and forget the keys of the others."""
-        self._write(self.trusted[0])
-        failpoint("authority-retiring")
+        """Forget the keys of all but the one that issues, then trust only that; may be repeated after a crash
+        in between."""
         self._write_keys([self.issuing.key])
+        failpoint("authority-retiring")
+        self._write(self.trusted[0])
 
     def _write(self, *trusted: x509.Certificate) -> None:
         write_durably(self._files.ca, pem(*trusted))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil_common import log
 
 MOST_CALLS_OF_ONE = 64  # in progress at a time, so that one caller cannot take all of them
+WATCHES_SHARE = 4  # one caller has at most this part of all watches, and may have one in any case
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,6 +83,34 @@ class Calls:
             call.caller == caller and call.peer != peer and call.number > since
             for call in self._calls.values()
         )
+
+
+class Watches:
+    """The watches in progress, `most` in all. To be used on the event loop."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._of: Counter[str] = Counter()
+
+    @contextmanager
+    def one(self, caller: str) -> Iterator[None]:
+        """Count a watch of `caller` until it ends.
+
+        Raises:
+            RequestError: code `not-ready`, too many in all or of this caller.
+        """
+        if self._of.total() >= self._most:
+            raise RequestError(Code.NOT_READY, "too many studies are being watched; try again later")
+        share = max(1, self._most // WATCHES_SHARE)
+        if self._of[caller] >= share:
+            raise RequestError(
+                Code.NOT_READY, f"{share} studies are being watched by you; end one of these watches first"
+            )
+        self._of[caller] += 1
+        try:
+            yield
+        finally:
+            self._of[caller] -= 1
 
 
 def _verdict(call: InProgress) -> PeerError | None:

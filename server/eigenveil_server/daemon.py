@@ -46,8 +46,9 @@ ENROL_CALLS = 32
 
 
 def end_process(problem: InternalError) -> NoReturn:
-    """After a failed write nothing may be released: leave at once, running nothing more."""
-    log.logger.critical("storage-failed %s; the process ends", problem)
+    """After a failed write, or with studies that nobody drives, nothing may be released: leave at once,
+    running nothing more."""
+    log.logger.critical("%s-failed %s; the process ends", problem.code.value, problem)
     os._exit(problem.exit_code)
 
 

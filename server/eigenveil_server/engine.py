@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from eigenveil.errors import Code, RequestError
+from eigenveil.errors import Code, EigenveilError, InternalError, RequestError
 from eigenveil.plan import Plan, plan_from_json
 from eigenveil_common import log
 from eigenveil_common.database import Connection
@@ -52,12 +52,23 @@ class Engine:
             await self._resume()
 
     async def _resume_when_complete(self) -> None:
+        """Nobody waits for this: what fails here ends the process, as it does at an ordinary start."""
+        try:
+            await self._complete()
+            await self._resume()
+        except InternalError as problem:
+            self._resources.fatal(problem)
+        except Exception as problem:  # noqa: BLE001 - logged; the process ends
+            log.logger.error("studies-not-resumed", exc_info=problem)
+            detail = str(problem) if isinstance(problem, EigenveilError) else type(problem).__name__
+            self._resources.fatal(InternalError(Code.BUG, f"the studies cannot be resumed: {detail}"))
+
+    async def _complete(self) -> None:
         while missing := awaited(self._resources.store.reader):
             log.event("heads-awaited", sites=",".join(missing))
             while awaited(self._resources.store.reader) == missing:
                 await asyncio.sleep(HEADS_SECONDS)
         log.event("heads-complete")
-        await self._resume()
 
     def _check_complete(self) -> None:
         missing = awaited(self._resources.store.reader)

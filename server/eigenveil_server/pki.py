@@ -23,6 +23,7 @@ CA_LIFE = timedelta(days=3650)
 BACKDATED = timedelta(minutes=5)  # so that a clock a little behind ours accepts a fresh certificate
 BACKDATED_SHARE = 20  # but by no more than this part of a short life, so that two thirds of it are to come
 CSR_BYTES = 8192
+LONGEST_NAME = 64  # characters of a common name: ub-common-name of RFC 5280
 USAGE = {
     Role.COORDINATOR: ExtendedKeyUsageOID.SERVER_AUTH,
     Role.SITE: ExtendedKeyUsageOID.CLIENT_AUTH,
@@ -177,8 +178,10 @@ def _builder(
 
 
 def _ca_name(federation: str, key: ec.EllipticCurvePrivateKey) -> x509.Name:
-    """Every authority has a name of its own: while two are trusted, issuers are looked up by name."""
-    name = f"eigenveil {federation} {key_print(key.public_key())[:8]}"
+    """Every authority has a name of its own: while two are trusted, issuers are looked up by name. A long
+    federation's is cut here, and whole in the leaves' URI."""
+    own = f" {key_print(key.public_key())[:8]}"
+    name = f"eigenveil {federation}"[: LONGEST_NAME - len(own)] + own
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 

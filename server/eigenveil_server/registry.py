@@ -17,6 +17,7 @@ from eigenveil_server.database import Store, audit
 from eigenveil_server.pki import Authority, fingerprint, pem, requested_key
 
 TOKEN_BYTES = 32
+UNKNOWN_TOKEN = "the token is unknown or was replaced; ask the operator for a join file"
 LIVE = "superseded = 0 AND expires_at > ?"
 Who = tuple[str, str]  # role and name
 
@@ -86,11 +87,14 @@ class Registry:
                 its name is on the deny-list.
             RequestError: the certificate request is refused.
         """
-        key = requested_key(csr_der)
+        key, held = requested_key(csr_der), (_hash(token.encode()),)
+        # Anybody may ask: only who holds a token makes those wait who write.
+        if not self._store.reader.rows("SELECT 1 FROM tokens WHERE hash = ?", held):
+            raise _refused(UNKNOWN_TOKEN)
         with self._store.writer.transaction() as change:
-            row = change.execute("SELECT * FROM tokens WHERE hash = ?", (_hash(token.encode()),)).fetchone()
+            row = change.execute("SELECT * FROM tokens WHERE hash = ?", held).fetchone()
             if row is None:
-                raise _refused("the token is unknown or was replaced; ask the operator for a join file")
+                raise _refused(UNKNOWN_TOKEN)
             if _denied(change, (row["role"], row["name"])):
                 raise _refused(f"{row['role']}/{row['name']} is on the deny-list; speak to the operator")
             identity = Identity(federation=self._federation, role=Role(row["role"]), name=row["name"])
@@ -228,11 +232,12 @@ class Registry:
         )
 
     def enrolled(self) -> list[Enrolled]:
-        """Everybody who has enrolled, with the expiry and the key of the latest certificate."""
+        """Everybody who has enrolled, with the expiry and the key of the latest certificate; a replaced one
+        counts only if there is no other."""
         rows = self._store.reader.rows(
             "SELECT role, name, expires_at, key_print, EXISTS (SELECT 1 FROM denied d "
             "WHERE (d.role, d.name) = (c.role, c.name)) AS denied "
-            "FROM certificates c ORDER BY role, name, expires_at, issued_at"
+            "FROM certificates c ORDER BY role, name, superseded DESC, issued_at, expires_at"
         )
         latest = {(row["role"], row["name"]): row for row in rows}
         return [

@@ -165,7 +165,8 @@ def switch(config: Config, *, anyway: bool) -> None:
 
 
 def retire(config: Config, *, anyway: bool) -> None:
-    """Trust the old one no more.
+    """Trust the old one no more. Repeated after a crash, it goes on where that one ended: the old one's
+    certificates are shut out first, and while two authorities are trusted there is something left to do.
 
     Raises:
         RequestError: there is no old one; or a certificate of it is in use, unless `anyway`.
@@ -179,7 +180,6 @@ def retire(config: Config, *, anyway: bool) -> None:
             f"{config.certificate_days:g} days of their last; wait, deny them, or add --anyway. If you have "
             "not switched yet: eigenveil-coordinator ca switch",
         )
-    authorities.keep_first()
     store = existing_store(config)
     try:
         with store.writer.transaction() as change:
@@ -188,6 +188,7 @@ def retire(config: Config, *, anyway: bool) -> None:
             audit(change, unix_ms(), "authority-retired", "ca", kept)
     finally:
         store.close()
+    authorities.keep_first()
 
 
 def _settled(config: Config) -> Authorities:

@@ -26,6 +26,7 @@ from eigenveil_common.rpc import (
 )
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorServicer
+from eigenveil_server.calls import Watches
 from eigenveil_server.config import Config
 from eigenveil_server.engine import Engine
 from eigenveil_server.gate import CALLER, CERTIFICATE, Context, still_admitted
@@ -65,7 +66,7 @@ class Service(CoordinatorServicer):
         self._heads = heads
         self._intake = Intake(resources)
         self._uploads = engine.uploads
-        self._watches = 0
+        self._watches = Watches(config.max_watches)
 
     async def Hello(self, request: pb.HelloRequest, context: Context) -> pb.HelloResponse:
         """Version, clock and limits [R3]; whom to trust [R19]; for a site, the start of its session [R18]."""
@@ -251,14 +252,9 @@ class Service(CoordinatorServicer):
         """Every event beyond a sequence number, until the study ends [R11]."""
         digest = digest_from_bytes(request.plan_digest)
         self._resources.studies.get(digest)
-        if self._watches >= self._config.max_watches:
-            raise RequestError(Code.NOT_READY, "too many studies are being watched; try again later")
-        self._watches += 1
-        try:
+        with self._watches.one(CALLER.get().uri):
             async for event in self._events(digest, min(request.after_sequence, LARGEST_ROW)):
                 yield event
-        finally:
-            self._watches -= 1
 
     async def _events(self, digest: str, after: int) -> AsyncIterator[pb.StudyEvent]:
         while True:

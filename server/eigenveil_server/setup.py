@@ -72,29 +72,47 @@ class Layout:
 
 
 def create(layout: Layout) -> Path:
-    """Make keys, database and configuration in an empty folder; the path of coordinator.toml.
+    """Make keys, configuration and database in an empty folder, which is empty again if that fails; the path
+    of coordinator.toml.
 
     Raises:
         RequestError: a value is refused, or the folder or the database holds something already.
         InternalError: code `storage`.
     """
-    config = layout.config
+    config, path = layout.config, layout.folder / CONFIG_NAME
+    _claim(layout.folder, path)
     try:
-        layout.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        occupied = any(layout.folder.iterdir())
+        keys = create_keys(config.files, config.federation, as_datetime(unix_ms()))
+        Leaf(config, keys, unix_ms)
+        write_durably(path, layout.toml, mode=0o600)  # the URL of a database may hold a password
+        open_store(config.store, Expect.NEW).close()  # last: what was made on a server is not unmade here
+    except BaseException:
+        for made in (*(one for one in layout.folder.iterdir() if one != path), path):
+            made.unlink()
+        raise
+    return path
+
+
+def _claim(folder: Path, path: Path) -> None:
+    """Make the folder and in it, if it is empty, the file at `path`: of two at once, one is refused."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        vacant = not any(folder.iterdir()) and _made(path)
     except OSError as problem:
-        raise InternalError(Code.STORAGE, f"cannot make {layout.folder}: {problem.strerror}") from problem
-    if occupied:
+        raise InternalError(Code.STORAGE, f"cannot make {folder}: {problem.strerror}") from problem
+    if not vacant:
         raise RequestError(
             Code.CONFLICT,
-            f"{layout.folder} is not empty, and a federation is never overwritten; name a new folder",
+            f"{folder} is not empty, and a federation is never overwritten; name a new folder",
         )
-    open_store(config.store, Expect.NEW).close()
-    keys = create_keys(config.files, config.federation, as_datetime(unix_ms()))
-    Leaf(config, keys, unix_ms)
-    path = layout.folder / CONFIG_NAME
-    write_durably(path, layout.toml, mode=0o600)  # the URL of a database may hold a password
-    return path
+
+
+def _made(path: Path) -> bool:
+    try:
+        path.touch(mode=0o600, exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
 
 
 def existing_store(config: Config) -> Store:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
+import threading
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
-from eigenveil.errors import Code, EigenveilError
+from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil.identity import Role
 from eigenveil_client import site_daemon
 from eigenveil_client.identity_store import load_identity
 from eigenveil_client.transport import open_channel
+from eigenveil_common import failpoints
 from eigenveil_common.config import load
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.config import Config
+from eigenveil_server.rollover import retire, rotate, standing, switch
 from tests.integration.living import DAY, enrolled, listening, living
 from tests.server.process import command
 from tests.server.rig import Rig, made, refusal, serving, study_toml
@@ -132,6 +135,46 @@ def test_a_switch_waits_for_everybody_and_a_retirement_too(tmp_path: Path) -> No
             await bert.stub.Hello(HELLO)
             assert ca(rig, "retire", "--anyway")[0] == 0
             assert (await refusal(bert.stub.Hello(HELLO))).code is Code.IDENTITY
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("step", "passage"), [("file-replacing", 1), ("authority-retiring", 1), ("file-replacing", 2)]
+)
+def test_a_retirement_that_crashed_shuts_out_the_old_one_and_is_finished_by_another(
+    tmp_path: Path, step: str, passage: int
+) -> None:
+    class Crash(Exception):
+        pass
+
+    passed = [0]
+
+    def crash() -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return  # the serving process replaces files of its own
+        passed[0] += 1
+        if passed[0] == passage:
+            raise Crash
+
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            bert = await rig.client(Role.SITE, "bert")
+            await bert.stub.Hello(HELLO)
+            rotate(rig.config)
+            switch(rig.config, anyway=True)
+            failpoints.arm(step, crash)
+            try:
+                with pytest.raises(Crash):
+                    retire(rig.config, anyway=True)
+            finally:
+                failpoints.disarm()
+            assert (await refusal(bert.stub.Hello(HELLO))).code is Code.IDENTITY
+            retire(rig.config, anyway=False)
+            assert len(standing(rig.config).authorities) == 1
+            assert rig.config.files.ca_key.read_bytes().count(b"BEGIN PRIVATE KEY") == 1
+            with pytest.raises(RequestError, match="only one"):
+                retire(rig.config, anyway=False)
 
     asyncio.run(scenario())
 

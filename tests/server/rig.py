@@ -295,7 +295,7 @@ def made(folder: Path, **changes: Any) -> Config:
 @asynccontextmanager
 async def serving(config: Config, **arguments: Any) -> AsyncIterator[Rig]:
     """Serve `config` in this process."""
-    daemon = Daemon(config, fatal=no_fatal, **arguments)
+    daemon = Daemon(config, **{"fatal": no_fatal, **arguments})
     rig = Rig(config=config, daemon=daemon, ports=await daemon.start())
     try:
         yield rig

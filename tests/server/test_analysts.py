@@ -6,6 +6,7 @@ import asyncio
 import json
 from pathlib import Path
 
+import grpc
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -142,6 +143,35 @@ def test_watching_resumes_from_a_sequence_number(tmp_path: Path) -> None:
             assert spending[-1] <= live[-1].micro_rho
             unknown = pb.WatchStudyRequest(plan_digest=b"\x01" * 32)
             assert (await refusal(ada.stub.WatchStudy(unknown).read())).code is Code.NOT_FOUND
+
+    asyncio.run(scenario())
+
+
+async def watches(analyst: Client, watch: pb.WatchStudyRequest) -> bool:
+    try:
+        await analyst.stub.WatchStudy(watch).read()
+    except grpc.aio.AioRpcError:
+        return False
+    return True
+
+
+def test_one_analyst_cannot_take_every_watch(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c", max_watches=8)) as rig:
+            await rig.client(Role.SITE, "anna")
+            ada, eve = [await rig.client(Role.ANALYST, name) for name in ("ada", "eve")]
+            digest = await ada.submit(study_toml(sites=("anna",)))
+            watch = pb.WatchStudyRequest(plan_digest=bytes.fromhex(digest))
+            taken = [eve.stub.WatchStudy(watch) for _ in range(2)]
+            for one in taken:
+                await one.read()
+            refused = await refusal(eve.stub.WatchStudy(watch).read())
+            assert (refused.code, "by you" in str(refused)) == (Code.NOT_READY, True)
+            await ada.stub.WatchStudy(watch).read()
+            taken[0].cancel()
+            async with asyncio.timeout(20):
+                while not await watches(eve, watch):
+                    await asyncio.sleep(0.05)
 
     asyncio.run(scenario())
 

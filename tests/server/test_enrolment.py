@@ -13,8 +13,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Role
-from eigenveil_server.pki import new_key, requested_key
-from tests.server.rig import FEDERATION, made, refusal, request_for, serving
+from eigenveil_server.clock import as_datetime, unix_ms
+from eigenveil_server.database import open_store
+from eigenveil_server.pki import Authority, new_key, requested_key
+from eigenveil_server.registry import Registry
+from tests.server.rig import FEDERATION, HOUR, made, refusal, request_for, serving
 
 
 def test_only_the_key_of_a_request_is_used(tmp_path: Path) -> None:
@@ -109,3 +112,32 @@ def test_secrets_are_readable_by_the_owner_only(tmp_path: Path) -> None:
     assert json.dumps(sorted(modes)) == json.dumps(
         sorted([*secret, "ca.pem", "server.pem", "coordinator.toml"])
     )
+
+
+def test_a_made_up_token_keeps_no_writer_waiting(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            with rig.daemon.resources.store.writer.transaction():
+                refused = await refusal(asyncio.wait_for(rig.enrol("x" * 43, request_for(new_key())), 5))
+            assert "unknown" in str(refused)
+
+    asyncio.run(scenario())
+
+
+def test_the_key_to_compare_is_that_of_the_certificate_in_force(tmp_path: Path) -> None:
+    """Found here: with shorter lives, a re-enrolled site was shown with the key of its first certificate."""
+    made(tmp_path / "c")
+    now = [unix_ms()]
+    store = open_store(tmp_path / "c" / "state.db")
+    registry = Registry(store, FEDERATION, lambda: now[0])
+    authority = Authority.create(FEDERATION, as_datetime(now[0]))
+    for days in (7, 1):
+        now[0] += 1000
+        token = registry.new_token(Role.SITE, "anna", 1000)
+        issued = registry.enrol(token, request_for(new_key()), authority, days)
+        (shown,) = registry.enrolled()
+        assert (shown.key, round((shown.expires_at - now[0]) / (24 * HOUR))) == (issued.key, days)
+    registry.deny(Role.SITE, "anna")
+    (shown,) = registry.enrolled()
+    assert (shown.denied, shown.key) == (True, issued.key)
+    store.close()
