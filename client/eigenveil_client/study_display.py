@@ -101,8 +101,9 @@ class Display:
         if self._live is not None:
             self._live.update(panel(event, self._title))
         elif not self._quiet:
+            # One line for each state of a round; where a person is waited for, for each answer as well.
             waits = any(site.status == "waiting for approval" for site in event.sites)
-            line = f"{rounds_line(event)}{', waiting for approval' if waits else ''}"
-            if line != self._last:
+            state = plain(event) if waits else rounds_line(event)
+            if state != self._last:
                 self._console.print(plain(event), markup=False, soft_wrap=True)
-            self._last = line
+            self._last = state

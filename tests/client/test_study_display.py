@@ -1,0 +1,50 @@
+"""What a log of a study's events says."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from eigenveil_client.study_display import Display
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+
+
+def event(round_state: str, **sites: str) -> pb.StudyEvent:
+    return pb.StudyEvent(
+        state=pb.STUDY_STATE_RUNNING,
+        round_state=round_state,
+        expected_rounds=3,
+        micro_rho=100,
+        sites=[pb.SiteStatus(site=site, status=status) for site, status in sites.items()],
+    )
+
+
+def lines(*events: pb.StudyEvent) -> list[str]:
+    """What is printed where there is no terminal."""
+    out = io.StringIO()
+    with Display(Console(file=out, width=80), "a study") as display:
+        for one in events:
+            display.show(one)
+    return out.getvalue().splitlines()
+
+
+def test_a_round_is_one_line_for_each_of_its_states() -> None:
+    said = lines(
+        event("open", a="waiting", b="waiting"),
+        event("open", a="answered", b="waiting"),
+        event("closed", a="answered", b="answered"),
+    )
+    assert [line.split("; ")[0] for line in said] == ["round 1 of 3, open", "round 1 of 3, closed"]
+
+
+def test_while_a_person_is_waited_for_every_answer_is_seen() -> None:
+    """So that nobody who has answered is blamed for the wait."""
+    said = lines(
+        event("open", a="waiting", b="waiting"),
+        event("open", a="waiting", b="waiting for approval"),
+        event("open", a="answered", b="waiting for approval"),
+        event("open", a="answered", b="waiting for approval"),
+    )
+    assert said[-1].endswith("a=answered b=waiting for approval")
+    assert len(said) == 3
