@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, cast
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from eigenveil.aggregate import Contribution
 from eigenveil.asks import NAMES, Ask
@@ -23,6 +22,7 @@ from eigenveil.explain import MEANINGS
 from eigenveil.grid import GridRows
 from eigenveil.identity import Identity
 from eigenveil.ints import IntArray, to_bytes
+from eigenveil.one_thread import one_thread
 from eigenveil.plan import Plan, plan_from_json
 from eigenveil.query import Query, check_no_overflow
 from eigenveil.signed_plan import check_plan
@@ -220,7 +220,7 @@ class SiteWorker:
         return values
 
     def _compute(self, site: Site, ask: Ask) -> IntArray:
-        with threadpool_limits(1):  # the parts are the threads; more inside them only get in the way
+        with one_thread():  # the parts are the threads; more inside them only get in the way
             return site.answer(ask, self._threads.map)
 
     def _agreed(self, digest: str) -> Plan:

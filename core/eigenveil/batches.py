@@ -10,13 +10,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from eigenveil.asks import Boxed, Coordinates, Field, Part, Votes
 from eigenveil.asks.batches import VOTE_LIMIT
 from eigenveil.deal import deal
 from eigenveil.grid import GridRows
 from eigenveil.ints import IntArray, frozen
+from eigenveil.one_thread import one_thread
 
 if TYPE_CHECKING:
     from eigenveil.site import CentredRows, GridPart
@@ -64,7 +64,7 @@ def votes(rows: CentredRows, records: GridRows, ask: Votes) -> IntArray:
     order = np.lexsort((turn, subset))
     counts = np.zeros(ask.length, dtype=np.int64)
     cuts = np.searchsorted(subset[order], np.arange(ask.subsets + 1))
-    with threadpool_limits(1):
+    with one_thread():
         for start, stop in pairwise(cuts.tolist()):
             if stop - start >= 2:
                 counts[_bin(rows.only(order[start:stop]), ask)] += 1

@@ -9,11 +9,11 @@ import hashlib
 import math
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from eigenveil.asks.subspaces import CELL_BITS, Cells
 from eigenveil.ints import FloatArray, IntArray
 from eigenveil.linalg import fix_signs
+from eigenveil.one_thread import one_thread
 
 POINT_STEP = 2.0**-20  # points lie on a grid, so that another mathematical library gives the same ones
 
@@ -56,7 +56,7 @@ def middle_of(cell: IntArray, cells: Cells) -> FloatArray:
 
 def leading(moved: FloatArray, k: int) -> FloatArray:
     """The k directions in which points spread most. Shape: (q, d) -> (k, d), orthonormal."""
-    with threadpool_limits(1):
+    with one_thread():
         _, _, vectors = np.linalg.svd(moved, full_matrices=False)
     return fix_signs(vectors[:k].T).T
 
@@ -77,7 +77,7 @@ def error_of(moved: FloatArray, cells: Cells) -> float:
 
     A coordinate is off by a uniform within a cell, of variance width^2 / 12.
     """
-    with threadpool_limits(1):
+    with one_thread():
         carried = float(np.linalg.svd(moved, compute_uv=False)[cells.rank - 1])
     off = width(cells) / math.sqrt(12) * _across(cells.centre.size, cells.rank)
     return off / max(carried, off)

@@ -15,12 +15,12 @@ from collections.abc import Iterator
 
 import numpy as np
 from flint import fmpz_mat
-from threadpoolctl import threadpool_limits
 
 from eigenveil.asks import S
 from eigenveil.asks.subspaces import PRIME
 from eigenveil.ints import FloatArray, IntArray
 from eigenveil.linalg import fix_signs, orthonormal
+from eigenveil.one_thread import one_thread
 
 BESIDE = 4  # columns looked at together, beyond k
 ROOM = 2.0  # for the float lengths of a reduced basis, far more than their error
@@ -36,7 +36,7 @@ def real_basis(form: IntArray) -> FloatArray | None:
     leading = (form != 0).argmax(axis=1)
     basis = np.zeros((k, d))
     basis[np.arange(k), leading] = 1.0
-    with threadpool_limits(1):
+    with one_thread():
         for columns in _groups(np.setdiff1d(np.arange(d), leading), k + BESIDE):
             found = _ratios(form[:, columns])
             if found is None:

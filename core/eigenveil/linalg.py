@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from eigenveil.ints import FloatArray, IntArray
+from eigenveil.one_thread import one_thread
 
 SLACK = 2.0**-48  # relative error of LAPACK's symmetric eigenvalues, per dimension, with room to spare
 
@@ -24,20 +24,20 @@ def symmetric(upper: FloatArray | IntArray, d: int) -> FloatArray:
 
 def eigenpairs(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Eigenvalues (d,), falling, and eigenvectors as columns (d, d), signs by `fix_signs`."""
-    with threadpool_limits(1):
+    with one_thread():
         values, vectors = np.linalg.eigh(matrix)
     return values[::-1].copy(), fix_signs(vectors[:, ::-1])
 
 
 def eigenvalues(matrix: FloatArray) -> FloatArray:
     """Eigenvalues of a symmetric matrix, falling. Shape: (d, d) -> (d,)."""
-    with threadpool_limits(1):
+    with one_thread():
         return np.asarray(np.linalg.eigvalsh(matrix)[::-1], dtype=np.float64)
 
 
 def orthonormal(matrix: FloatArray) -> FloatArray:
     """An orthonormal basis of the columns, by QR. Shape: (d, k) -> (d, k)."""
-    with threadpool_limits(1):
+    with one_thread():
         q, _ = np.linalg.qr(matrix)
     return q
 
@@ -55,6 +55,6 @@ def sin_angle(left: FloatArray, right: FloatArray) -> float:
     """
     if not right.size:
         return 1.0
-    with threadpool_limits(1):
+    with one_thread():
         residual = right - (right @ left.T) @ left
         return min(1.0, float(np.linalg.norm(residual, 2)))

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from eigenveil import cells as geometry
 from eigenveil.asks.subspaces import Cells, fingerprint
 from eigenveil.grid import GridRows
 from eigenveil.ints import FloatArray, IntArray
+from eigenveil.one_thread import one_thread
 from eigenveil.spans import blocks_of
 
 NEGLIGIBLE = 1e-9  # of the largest singular value: below it, a direction is not one of the data
@@ -60,7 +60,7 @@ def rank_votes(rows: GridRows, ask: Cells) -> IntArray:
 def _votes(rows: GridRows, ask: Cells, dimensions: list[int]) -> IntArray:
     points = geometry.points(ask)
     out = np.zeros((len(dimensions), ask.blocks, 4), dtype=np.int64)
-    with threadpool_limits(1):
+    with one_thread():
         for block, vectors in enumerate(directions(rows, ask)):
             for i, k in enumerate(dimensions):
                 found = cell(vectors, k, ask, points)
@@ -72,7 +72,7 @@ def _votes(rows: GridRows, ask: Cells, dimensions: list[int]) -> IntArray:
 def preimage(rows: GridRows, ask: Cells, wanted: IntArray) -> IntArray | None:
     """The cell that `wanted` is the fingerprint of, if a subsample here is in it. Shape: (q d,)."""
     points = geometry.points(ask)
-    with threadpool_limits(1):
+    with one_thread():
         for vectors in directions(rows, ask):
             found = cell(vectors, ask.rank, ask, points)
             if found is not None and (fingerprint(found) == wanted).all():

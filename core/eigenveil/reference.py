@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from eigenveil.algorithms.deflation import apart
 from eigenveil.algorithms.dp_pca import start_directions
 from eigenveil.algorithms.rates import Rates, spectrum_rates
 from eigenveil.ints import FloatArray
 from eigenveil.linalg import eigenvalues, fix_signs
+from eigenveil.one_thread import one_thread
 from eigenveil.study import Rank
 
 
@@ -36,7 +36,7 @@ def oja(rows: FloatArray, k: int, *, rank: Rank = Rank.BLOCK, rates: Rates | Non
 def _pass(rows: FloatArray, start: FloatArray, found: FloatArray, rates: Rates) -> FloatArray:
     """Shape: rows (n, d), start (d, m), found (d, j) orthonormal -> (d, m), orthonormal to `found`."""
     w = apart(start, found)
-    with threadpool_limits(1):
+    with one_thread():
         for t, x in enumerate(rows):
             w = w + rates.step(t, 1.0) * np.outer(x, x @ w)
             w, _ = np.linalg.qr(w - found @ (found.T @ w))

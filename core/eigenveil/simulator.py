@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from eigenveil import barrier
 from eigenveil.aggregate import Contribution, aggregate, validate
@@ -21,6 +20,7 @@ from eigenveil.grid import to_grid
 from eigenveil.ints import FloatArray, IntArray, digest
 from eigenveil.ledger import Ledger
 from eigenveil.noise import NoiseSource, OsNoise
+from eigenveil.one_thread import one_thread
 from eigenveil.plan import Plan, make_plan
 from eigenveil.query import Query
 from eigenveil.release import Release
@@ -104,7 +104,7 @@ def simulate(
     session, journal = Session(plan), MemoryJournal(plan)
     rounds: list[RoundRecord] = []
     # The parts are the threads; more inside them only get in the way.
-    with ThreadPoolExecutor(CORES) as threads, threadpool_limits(1):
+    with ThreadPoolExecutor(CORES) as threads, one_thread():
         while (query := session.pending) is not None:
             gone = dict.fromkeys((drop_outs or {}).get(query.round, ()), "dropped out") | absent
             release = _round(query, sites, gone, plan, journal, noise, threads)
