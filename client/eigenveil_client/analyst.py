@@ -20,13 +20,14 @@ from eigenveil.study import Study
 from eigenveil.study_toml import parse_study
 from eigenveil_client.identity_store import StoredIdentity
 from eigenveil_client.renewal import due, introduce, renew
-from eigenveil_client.transport import call, open_channel, pause
+from eigenveil_client.transport import CALL_SECONDS, call, open_channel, pause
 from eigenveil_common.rpc import error_from
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 
 SHORTEST_PREFIX = 6
 ATTEMPTS = 8  # about as long as a coordinator takes to restart, and longer
+PLANNING_SECONDS = 120.0  # a coordinator rehearses every question of a study before it takes it
 PATIENCE_SECONDS = 600.0  # how long a watch outlives an unreachable coordinator
 
 Request = TypeVar("Request")
@@ -71,6 +72,7 @@ class Analyst:
         self,
         method: Callable[[rpc.CoordinatorAsyncStub], grpc.aio.UnaryUnaryMultiCallable[Request, Response]],
         request: Request,
+        seconds: float = CALL_SECONDS,
     ) -> Response:
         """Make an idempotent call, each attempt after a failure over a new connection.
 
@@ -80,7 +82,7 @@ class Analyst:
             try:
                 if self._channel is None:
                     await self._connect()
-                return await call(method(self._stub), request, attempts=1)
+                return await call(method(self._stub), request, attempts=1, seconds=seconds)
             except EigenveilError as problem:
                 if not self._worth_another_try(problem) or attempt + 1 == ATTEMPTS:
                     raise
@@ -108,7 +110,7 @@ class Analyst:
         """
         study = parse_study(text)
         request = pb.SubmitStudyRequest(study_toml=text, submission=submission)
-        answer = await self._call(lambda stub: stub.SubmitStudy, request)
+        answer = await self._call(lambda stub: stub.SubmitStudy, request, PLANNING_SECONDS)
         plan = check_plan(answer.plan.plan_json, answer.plan.signature, self._identity.release_key)
         mine = plan.analyst == self._identity.identity.name and same_study(plan, study, submission)
         if plan.digest != answer.plan_digest.hex() or not mine:
@@ -122,7 +124,8 @@ class Analyst:
     async def explain(self, text: str) -> str:
         """What a study would ask and cost here: JSON, see `eigenveil.explain`."""
         parse_study(text)
-        answer = await self._call(lambda stub: stub.ExplainStudy, pb.ExplainStudyRequest(study_toml=text))
+        request = pb.ExplainStudyRequest(study_toml=text)
+        answer = await self._call(lambda stub: stub.ExplainStudy, request, PLANNING_SECONDS)
         return answer.explanation_json
 
     async def studies(self) -> list[pb.StudyRow]:

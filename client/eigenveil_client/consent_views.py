@@ -7,7 +7,7 @@ from typing import Any
 from eigenveil.plan import plan_from_json
 from eigenveil_client.site_store import SiteStore
 from eigenveil_client.site_views import moment, plain, table
-from eigenveil_common.command import console
+from eigenveil_common.command import console, quoted
 
 
 def studies(store: SiteStore) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def show_studies(told: dict[str, Any]) -> None:
 def show_explanation(told: dict[str, Any]) -> None:
     """Print what a plan asks, reveals and costs, and what this site's policy says."""
     console.print(f"{told['name']} ({told['algorithm']}), plan {told['plan_digest']}", markup=False)
-    console.print(told["purpose"] or "(no purpose stated)", markup=False)
+    console.print(quoted(told["purpose"]) or "(no purpose stated)", markup=False)
     console.print(f"analyst: {told['analyst'] or 'not submitted yet'}", markup=False)
     columns = table("column", "unit", "lower", "upper", title="Columns and their public bounds")
     for column in told["study"]["columns"]:

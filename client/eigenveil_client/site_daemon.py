@@ -192,6 +192,7 @@ class _Session:
                 self._pending = self._ask()
                 if reply is not None:
                     await self._deliver(reply)
+                    await asyncio.to_thread(self._worker.bear_witness)
         finally:
             await self._give_up()
 

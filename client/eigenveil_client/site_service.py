@@ -33,6 +33,7 @@ from eigenveil_client.site_worker import SiteWorker
 from eigenveil_client.tables import open_table
 from eigenveil_client.witness import LedgerWitness
 from eigenveil_common import log
+from eigenveil_common.files import check_owner
 from eigenveil_common.process import forbid_core_dumps
 
 
@@ -130,8 +131,10 @@ def opened(config: SiteConfig) -> Iterator[SiteStore]:
     """The site's store, closed at the end.
 
     Raises:
+        RequestError: code `bad-config`, root in another user's folder.
         InternalError: code `storage`, also for a ledger that is gone or was put back.
     """
+    check_owner(config.state.parent)
     witness = LedgerWitness(config.identity)
     seen = witness.seen()
     if seen is not None and not config.state.exists():
@@ -149,9 +152,10 @@ def accept_loss(config: SiteConfig) -> Cost:
         RequestError: code `conflict`, nothing is lost or the daemon is serving; the budget does not hold it.
         InternalError: code `storage`.
     """
+    check_owner(config.state.parent)
     witness = LedgerWitness(config.identity)
     with alone(config.state), closing(SiteStore(config.state, config.policy.budget, witness)) as store:
-        return witness.accept_loss(store.ledger)
+        return store.accept_loss()
 
 
 @contextmanager

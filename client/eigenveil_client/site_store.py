@@ -26,7 +26,7 @@ from eigenveil_client import chatter, egress, heads, seen_plans
 from eigenveil_client.egress import Sent
 from eigenveil_client.seen_plans import SeenPlan, SeenPlans, StudyStanding
 from eigenveil_client.tables import BadRecords
-from eigenveil_client.witness import LedgerWitness
+from eigenveil_client.witness import LedgerWitness, lost_study
 from eigenveil_client.years import YearlyLimit
 from eigenveil_common import ledger_store
 from eigenveil_common.database import Connection
@@ -151,11 +151,28 @@ class SiteStore:
         Raises:
             RequestError: code `conflict`, it was declined, withdrawn or ended before.
         """
-        return self._close(digest, StudyStanding.WITHDRAWN, Code.POLICY.value)
+        freed = self._close(digest, StudyStanding.WITHDRAWN, Code.POLICY.value)
+        self.bear_witness()
+        return freed
 
     def end(self, digest: str) -> Cost:
         """Settle a study; what was set aside for it and not charged is free again, and returned."""
-        return self._close(digest, StudyStanding.ENDED, "")
+        freed = self._close(digest, StudyStanding.ENDED, "")
+        self.bear_witness()
+        return freed
+
+    def accept_loss(self) -> Cost:
+        """Go on with a ledger that lost rows, by the operator's word: every study that is open in it is
+        withdrawn, and what the lost rows had spent or set aside is charged, and returned. May be repeated.
+
+        Raises:
+            RequestError: code `conflict`, nothing is lost; or the budget does not hold it.
+            InternalError: code `storage`.
+        """
+        loss = lost_study(self._witness.lost(self.ledger))
+        for study in self.ledger.ledger.reserved.keys() - {loss}:
+            self._close(study, StudyStanding.WITHDRAWN, Code.POLICY.value)
+        return self._witness.accept_loss(self.ledger)
 
     def _close(self, digest: str, standing: StudyStanding, reason: str) -> Cost:
         freed = NOTHING
@@ -321,7 +338,9 @@ def _key(path: Path, database: Path) -> bytes:
     if not path.exists():
         if database.exists():
             raise RequestError(
-                Code.BAD_CONFIG, f"{path} is gone and {database} is there; put both back from one copy"
+                Code.BAD_CONFIG,
+                f"{path} is gone and {database} is there: put both back from one copy. If there is none, "
+                "move the database away, too, and run: eigenveil-site accept-loss",
             )
         write_secret(path, os.urandom(32))
     return read_secret(path)

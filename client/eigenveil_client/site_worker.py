@@ -172,6 +172,7 @@ class SiteWorker:
         try:
             self._invited(plan)
             self._policy.require(plan, self._store.now())
+            floors = price_floors(plan)  # what cannot be foreseen is not agreed to
             if self._policy.approval is Approval.ASK:
                 self._store.ask(plan, signed.plan_json, signed.signature)
             else:
@@ -182,6 +183,7 @@ class SiteWorker:
                 self._known.append(plan.digest)
             raise
         self._known.append(plan.digest)
+        self._floors[plan.digest] = floors
         state = "study-waits" if self._policy.approval is Approval.ASK else "study-accepted"
         event(state, study=plan.digest, algorithm=plan.algorithm.value, analyst=plan.analyst)
         return plan.digest
@@ -239,8 +241,10 @@ class SiteWorker:
                 pass
         if digest not in self._plans:
             self._store.ledger.refresh()  # another process may have agreed
+            self._store.bear_witness()
             plan = plan_from_json(seen.plan_json)
-            self._floors[digest] = price_floors(plan)
+            if digest not in self._floors:
+                self._floors[digest] = price_floors(plan)
             self._plans[digest] = plan
         # Again: time passes, and site.toml may have changed since.
         self._policy.require(self._plans[digest], self._store.now())

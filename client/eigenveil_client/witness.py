@@ -1,20 +1,24 @@
 """How far this site's ledger had come, kept beside its identity and outside of the ledger's own file.
 
 A ledger that is gone or was put back must not begin anew with a budget that is spent. What is written here
-is never ahead of the ledger, and no answer leaves before the row that set its study's price aside is here.
+is never ahead of the ledger; no answer leaves before the row that set its study's price aside is here, and
+the row of the answer itself follows when it was delivered.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from eigenveil.accounting import NOTHING, Cost
+from eigenveil.accounting import Cost
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.ints import digest
 from eigenveil.ledger import Ledger
-from eigenveil_client.identity_files import damaged
 from eigenveil_common.files import read_secret, write_secret
 from eigenveil_common.ledger_store import LedgerStore
 
@@ -45,7 +49,7 @@ class Seen:
 
 
 class LedgerWitness:
-    """The file in the identity's folder."""
+    """The file in the identity's folder. Several processes of a site may write it."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / NAME
@@ -55,7 +59,7 @@ class LedgerWitness:
         which another process may be writing.
 
         Raises:
-            RequestError: the file is damaged.
+            RequestError: the file is damaged, or cannot be read.
         """
         if not self._path.exists():
             return None
@@ -64,17 +68,37 @@ class LedgerWitness:
             committed = Cost(micro_rho=int(held["micro_rho"]), atto_delta=int(held["atto_delta"]))
             return Seen(size=int(held["size"]), digest=str(held["digest"]), committed=committed)
         except (ValueError, KeyError, TypeError) as problem:
-            raise damaged(self._path.parent) from problem
+            raise RequestError(
+                Code.BAD_CONFIG,
+                f"{self._path} is damaged: put it back from a copy. If there is none, and state.db is "
+                "certainly the newest, remove this one file; it is written anew",
+            ) from problem
 
     def note(self, ledger: Ledger) -> None:
         """Write down where the ledger stands, durably on return; never an earlier state than before.
 
         Raises:
-            InternalError: code `storage`.
+            InternalError: code `storage`, also if what was noted before cannot be read any more.
         """
-        seen = self.seen()
-        if ledger.size and (seen is None or ledger.size > seen.size):
-            self._write(ledger)
+        if not ledger.size:
+            return
+        try:
+            with self._alone():
+                seen = self.seen()
+                if seen is None or ledger.size > seen.size:
+                    self._write(ledger)
+        except (OSError, RequestError) as problem:
+            raise InternalError(Code.STORAGE, f"cannot keep {self._path}: {problem}") from problem
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep other processes from writing between our reading and our writing."""
+        handle = os.open(self._path.parent, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
 
     def _write(self, ledger: Ledger) -> None:
         committed = ledger.committed()
@@ -86,20 +110,30 @@ class LedgerWitness:
         }
         write_secret(self._path, json.dumps(held, sort_keys=True).encode())
 
+    def lost(self, store: LedgerStore) -> Seen:
+        """What was noted and is not in the ledger.
+
+        Raises:
+            RequestError: code `conflict`, nothing is lost.
+        """
+        seen = self.seen()
+        if seen is None or seen.is_in(store):
+            raise RequestError(Code.CONFLICT, "the ledger is whole; there is no loss to accept")
+        return seen
+
     def accept_loss(self, store: LedgerStore) -> Cost:
-        """Charge, and return, what was spent or set aside beyond what the ledger says; then go on with it.
+        """Charge, and return, all that had been spent or set aside and that the ledger does not say was
+        spent; then go on with it. No study may be open in it: what it sets aside could come free again.
         Repeated after a crash, it charges once.
 
         Raises:
             RequestError: code `conflict`, nothing is lost; or the budget does not hold what is lost.
             InternalError: code `storage`.
         """
-        seen = self.seen()
-        if seen is None or seen.is_in(store):
-            raise RequestError(Code.CONFLICT, "the ledger is whole; there is no loss to accept")
-        study = digest("lost-rows", {"head": seen.digest, "size": str(seen.size)})
+        seen = self.lost(store)
+        study = lost_study(seen)
         if study not in store.ledger.spent_by_study:
-            store.reserve(study, _beyond(seen.committed, store.ledger.committed()))
+            store.reserve(study, _beyond(seen.committed, store.ledger.spent))
         if study in store.ledger.reserved:
             store.charge(study, 0, seen.digest, store.ledger.reserved[study])
             store.settle(study)
@@ -107,9 +141,13 @@ class LedgerWitness:
         return store.ledger.spent_by_study[study]
 
 
-def _beyond(seen: Cost, now: Cost) -> Cost:
-    if seen.fits(now):
-        return NOTHING
+def lost_study(seen: Seen) -> str:
+    """The name under which the loss of what was seen is charged."""
+    return digest("lost-rows", {"head": seen.digest, "size": str(seen.size)})
+
+
+def _beyond(seen: Cost, spent: Cost) -> Cost:
     return Cost(
-        micro_rho=max(0, seen.micro_rho - now.micro_rho), atto_delta=max(0, seen.atto_delta - now.atto_delta)
+        micro_rho=max(0, seen.micro_rho - spent.micro_rho),
+        atto_delta=max(0, seen.atto_delta - spent.atto_delta),
     )

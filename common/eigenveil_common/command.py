@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from typing import Any
 
 import click
@@ -24,6 +25,13 @@ def say(value: dict[str, Any], as_json: bool, text: str) -> None:
         click.echo(json.dumps(value, sort_keys=True))
     else:
         console.print(text, markup=False)
+
+
+def quoted(words: str) -> str:
+    """What somebody else wrote, each line behind a bar: none of them can pass for one of ours."""
+    width = max(console.width - 2, 20)
+    lines = (piece for line in words.splitlines() for piece in textwrap.wrap(line, width) or [""])
+    return "\n".join(f"| {line}" for line in lines)
 
 
 def run(group: click.Command) -> int:

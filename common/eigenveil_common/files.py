@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import stat
 import tempfile
 from pathlib import Path
@@ -50,6 +51,27 @@ def read_secret(path: Path) -> bytes:
     if stat.S_IMODE(path.stat().st_mode) & 0o077:
         raise RequestError(Code.BAD_CONFIG, f"{path} can be read by others; run: chmod 600 {path}")
     return data
+
+
+def check_owner(folder: Path) -> None:
+    """Insist that root does not work in another user's folder: what it made there would lock the daemon out.
+
+    Raises:
+        RequestError: code `bad-config`.
+    """
+    owner = folder.stat().st_uid
+    if os.geteuid() == 0 != owner:
+        name = _user(owner)
+        raise RequestError(
+            Code.BAD_CONFIG, f"{folder} belongs to {name}; run this as that user: sudo -u {name} ..."
+        )
+
+
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"#{number}"
 
 
 def read(path: Path) -> bytes:

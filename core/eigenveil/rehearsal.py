@@ -38,10 +38,10 @@ from eigenveil.query import Query
 from eigenveil.release import Release
 from eigenveil.session import Session
 
-# What one study may ask of everybody: far beyond what an algorithm asks by default, and little enough to
-# rehearse in seconds, as a coordinator and every site do before they agree to it.
+# What one study may ask of everybody: far beyond what an algorithm asks by default, and little enough for a
+# coordinator and every site to rehearse before they agree to it.
 MAX_ROUNDS = 2**12
-MAX_NUMBERS = 2**26
+MAX_NUMBERS = 2**25
 SIZES = (SMALL - 1, SMALL)  # on either side of where the mean's share changes
 
 

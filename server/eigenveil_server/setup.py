@@ -9,7 +9,7 @@ from typing import Any
 
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.identity import Role
-from eigenveil_common.files import write_durably, write_secret
+from eigenveil_common.files import check_owner, write_durably, write_secret
 from eigenveil_common.migrations import Expect
 from eigenveil_server.authorities import Authorities
 from eigenveil_server.clock import as_datetime, unix_ms
@@ -119,7 +119,7 @@ def existing_store(config: Config) -> Store:
     """The database of a federation that `create` made.
 
     Raises:
-        RequestError: there is none.
+        RequestError: there is none, or root in another user's folder.
         InternalError: code `storage`, also for one that has lost its tables.
     """
     if isinstance(config.store, Path) and not config.store.is_file():
@@ -127,6 +127,7 @@ def existing_store(config: Config) -> Store:
             Code.BAD_CONFIG,
             f"there is no federation in {config.files.folder}; run: eigenveil-coordinator init",
         )
+    check_owner(config.files.folder)
     return open_store(config.store, Expect.EXISTING)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -15,10 +17,11 @@ from eigenveil.aggregate import Contribution
 from eigenveil.errors import Code, InternalError
 from eigenveil.plan import Plan
 from eigenveil.rehearsal import rehearse
-from eigenveil_client import site_service
+from eigenveil_client import consent, site_service
 from eigenveil_client.doctor_site import site_checks
 from eigenveil_client.witness import NAME, LedgerWitness
 from eigenveil_common.doctor import Level
+from eigenveil_common.files import check_owner
 from eigenveil_common.ledger_store import LedgerStore
 from tests.site.command_line import site, written
 from tests.site.support import Stage, a_plan, a_stage, work
@@ -58,16 +61,32 @@ def put_back(stage: Stage) -> None:
         shutil.copy(path, stage.config.state.with_name(path.name))
 
 
-@pytest.mark.parametrize("harm", [remove, put_back])
-def test_a_ledger_gone_or_older_is_charged_for_and_never_begun_anew(
-    stage: Stage, harm: Callable[[Stage], None]
-) -> None:
-    agree(stage, PLAN)
+def keep_copy(stage: Stage) -> None:
+    """What a backup of the database alone holds."""
     (stage.folder / "older").mkdir()
     for name in STATE:
         if (path := stage.config.state.with_name(name)).exists():
             shutil.copy(path, stage.folder / "older")
+
+
+def end_all(stage: Stage) -> None:
+    """The coordinator says that every study has ended, so whatever was only set aside is free."""
+    with site_service.opened(stage.config) as store:
+        for study in tuple(store.ledger.ledger.reserved):
+            store.end(study)
+
+
+@pytest.mark.parametrize("harm", [remove, put_back])
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_ledger_gone_or_older_is_charged_for_and_never_begun_anew(
+    stage: Stage, harm: Callable[[Stage], None], ended: bool
+) -> None:
+    """Also a copy that was made in the middle of a study, which gives back what it had only set aside."""
+    agree(stage, PLAN)
+    keep_copy(stage)
     agree(stage, LATER)
+    if ended:
+        end_all(stage)
     before = committed(stage)
     harm(stage)
     had = stage.config.state.exists()
@@ -81,16 +100,64 @@ def test_a_ledger_gone_or_older_is_charged_for_and_never_begun_anew(
     assert site(config, "ledger", "verify").code == 70
     accepted = site(config, "accept-loss", "--json")
     assert (accepted.code, accepted.json["micro_rho"] > 0) == (0, True)
-    now = committed(stage)
-    assert before.fits(now)
-    if harm is put_back:
-        assert now == before
+    end_all(stage)
+    with site_service.opened(stage.config) as store:
+        assert store.ledger.ledger.reserved == {}
+        assert store.ledger.ledger.spent == before
     with refused(Code.CONFLICT, "no loss"):
         site_service.accept_loss(stage.config)
     agree(stage, a_plan(submission="afterwards"))
 
 
-@pytest.mark.parametrize("step", ["charge", "settle"])
+def test_a_study_that_ended_is_noted(stage: Stage) -> None:
+    """Or a copy from just after its acceptance would give all of it back."""
+    agree(stage)
+    keep_copy(stage)
+    end_all(stage)
+    put_back(stage)
+    with pytest.raises(InternalError, match="accept-loss"):
+        agree(stage)
+
+
+def test_what_another_process_agreed_to_is_noted_before_it_is_answered(tmp_path: Path) -> None:
+    """`approve` was killed after its row was durable."""
+    stage = a_stage(tmp_path, approval="ask")
+    with site_service.opened(stage.config) as store:
+        worker = stage.worker(store)
+        assert worker.work(work(rehearse(PLAN)[0], stage.signed(PLAN))) is None
+        with (
+            mock.patch.object(LedgerWitness, "note", side_effect=KeyboardInterrupt),
+            site_service.opened(stage.config) as other,
+            pytest.raises(KeyboardInterrupt),
+        ):
+            consent.approve(stage.config, other, other.studies.find("a-study"))
+        assert LedgerWitness(stage.config.identity).seen() is None
+        assert isinstance(worker.work(work(rehearse(PLAN)[0])), Contribution)
+        seen = LedgerWitness(stage.config.identity).seen()
+        assert seen is not None
+        assert seen.is_in(store.ledger)
+
+
+def test_a_note_that_cannot_be_kept_stops_the_process(stage: Stage) -> None:
+    agree(stage)
+    with site_service.opened(stage.config) as store:
+        worker = stage.worker(store)
+        (stage.config.identity / NAME).chmod(0o644)
+        with pytest.raises(InternalError, match="can be read by others"):
+            worker.work(work(rehearse(LATER)[0], stage.signed(LATER)))
+
+
+def test_root_does_not_work_in_the_folder_of_the_daemons_user(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = os.stat_result((0, 0, 0, 0, 65534, 0, 0, 0, 0, 0))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(Path, "stat", lambda path, **how: owner)
+    with refused(Code.BAD_CONFIG, "run this as that user: sudo -u"):
+        check_owner(stage.folder)
+
+
+@pytest.mark.parametrize("step", ["reserve", "charge", "settle"])
 def test_a_crash_while_accepting_charges_once(stage: Stage, step: str) -> None:
     agree(stage)
     before = committed(stage)
@@ -122,17 +189,22 @@ def test_what_is_noted_is_never_ahead_and_never_goes_back(stage: Stage) -> None:
 def test_a_damaged_note_stops_the_site(stage: Stage) -> None:
     agree(stage)
     (stage.config.identity / NAME).write_text("{}")
-    with refused(Code.BAD_CONFIG, "damaged"):
-        agree(stage)
+    for go_on in (partial(agree, stage), partial(site_service.accept_loss, stage.config)):
+        with refused(Code.BAD_CONFIG, NAME, "remove this one file"):
+            go_on()
 
 
 def test_no_key_is_made_beside_a_ledger(stage: Stage) -> None:
     agree(stage)
     key = stage.config.state.with_name("egress.key")
     key.unlink()
-    with refused(Code.BAD_CONFIG, "put both back"):
+    with refused(Code.BAD_CONFIG, "put both back", "move the database away"):
         agree(stage)
     assert not key.exists()
+    spent = LedgerWitness(stage.config.identity).seen()
+    assert spent is not None
+    remove(stage)
+    assert site_service.accept_loss(stage.config) == spent.committed, "as the message says"
 
 
 def test_a_new_site_owes_nothing(stage: Stage) -> None:
