@@ -14,6 +14,7 @@ from eigenveil_client.identity_store import StoredIdentity
 from eigenveil_client.proxy import ProxyRule
 from eigenveil_common import config
 from eigenveil_common.command import say
+from eigenveil_common.files import is_there
 
 VARIABLE = "EIGENVEIL_PROFILE"
 
@@ -51,7 +52,7 @@ def proxy_rule(folder: Path) -> ProxyRule:
         RequestError: code `bad-config`.
     """
     path = folder / "profile.toml"
-    settings = config.load(path, Settings) if path.exists() else Settings()
+    settings = config.load(path, Settings) if is_there(path) else Settings()
     return ProxyRule(url=settings.proxy, credentials=settings.proxy_credentials)
 
 

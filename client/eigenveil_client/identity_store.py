@@ -16,7 +16,7 @@ import grpc
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from eigenveil.errors import Code, InternalError, PeerError, RequestError
+from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import UNREADABLE, Identity, Role, key_print, parse_identity, spoken
 from eigenveil_client.identity_files import (
     ABOUT,
@@ -34,7 +34,7 @@ from eigenveil_client.identity_files import (
 from eigenveil_client.proxy import DIRECT, ProxyRule
 from eigenveil_client.tls import KeyPair, verified_channel
 from eigenveil_client.transport import call
-from eigenveil_common.files import read, read_secret, write_durably
+from eigenveil_common.files import is_there, make_folder, read, read_secret, write_durably
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 
@@ -174,7 +174,7 @@ def named(folder: Path) -> Identity | None:
     Raises:
         RequestError: the file is damaged.
     """
-    if not (folder / ABOUT).exists():
+    if not is_there(folder / ABOUT):
         return None
     try:
         return parse_identity(_about(folder)["identity"])
@@ -218,10 +218,7 @@ def read_join(path: Path) -> Join:
 
 
 def _prepare(folder: Path, identity: Identity) -> None:
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as problem:
-        raise InternalError(Code.STORAGE, f"cannot make {folder}: {problem}") from problem
+    make_folder(folder, mode=0o700)
     known = named(folder)
     if known is not None and known != identity:
         raise RequestError(

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from eigenveil.bundle import verify_bundle
-from eigenveil.errors import Code, InternalError, RequestError
-from eigenveil_common.files import read, write_durably
+from eigenveil.errors import Code, RequestError
+from eigenveil_common.files import make_folder, read, write_durably
 
 KEY = re.compile(r"[0-9a-f]{64}")
 
@@ -66,10 +66,7 @@ def write_result(data: bytes, folder: Path) -> Written:
     from eigenveil.report import render
 
     bundle = verify_bundle(data)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise InternalError(Code.STORAGE, f"cannot make {folder}: {problem}") from problem
+    make_folder(folder)
     release, report = folder / "release.json", folder / "report.html"
     write_durably(release, data)
     page = render(bundle["document"], public_key=bundle["public_key"])

@@ -9,7 +9,7 @@ import click
 from eigenveil_client.analyst_cli import json_option
 from eigenveil_client.verify import read_key, verified
 from eigenveil_common.command import say
-from eigenveil_common.files import write_durably
+from eigenveil_common.files import check_output, write_durably
 
 release_argument = click.argument(
     "release", metavar="release.json", type=click.Path(path_type=Path, dir_okay=False)
@@ -58,6 +58,7 @@ def report(release: Path, out: Path, as_json: bool) -> None:
     """Write the report of a release as one HTML file."""
     from eigenveil.report import render  # drawing takes a second to import
 
+    check_output(out, release)
     bundle = verified(release)
     page = render(bundle["document"], public_key=bundle["public_key"])
     write_durably(out, page.encode())

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eigenveil.errors import Code, InternalError, RequestError
+from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Role
-from eigenveil_common.files import write_durably, write_secret
+from eigenveil_common.files import check_output, is_there, make_folder, occupied, write_durably, write_secret
 from eigenveil_common.migrations import Expect
 from eigenveil_server.authorities import Authorities
 from eigenveil_server.clock import as_datetime, unix_ms
@@ -79,12 +79,8 @@ def create(layout: Layout) -> Path:
         InternalError: code `storage`.
     """
     config = layout.config
-    try:
-        layout.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        occupied = any(layout.folder.iterdir())
-    except OSError as problem:
-        raise InternalError(Code.STORAGE, f"cannot make {layout.folder}: {problem.strerror}") from problem
-    if occupied:
+    make_folder(layout.folder, mode=0o700)
+    if occupied(layout.folder):
         raise RequestError(
             Code.CONFLICT,
             f"{layout.folder} is not empty, and a federation is never overwritten; name a new folder",
@@ -120,9 +116,12 @@ def join_file(
     Raises:
         PeerError: `name` is not a name.
         RequestError: `out` exists already, or `name` is on the deny-list and is to stay there.
+        InternalError: code `storage`, also if `out` cannot be written; then no token was made.
     """
-    if out is not None and out.exists():
-        raise RequestError(Code.CONFLICT, f"{out} exists already; name another file")
+    if out is not None:
+        if is_there(out):
+            raise RequestError(Code.CONFLICT, f"{out} exists already; name another file")
+        check_output(out)  # before the new token voids the one that was handed out
     store = existing_store(config)
     try:
         registry = Registry(store, config.federation, unix_ms)

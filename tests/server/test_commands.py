@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import tomllib
+from contextlib import closing
 from pathlib import Path
 
 import grpc
@@ -18,6 +19,7 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import EnrolmentStub
 from eigenveil_server.config import Config
 from eigenveil_server.pki import key_to_pem, new_key
+from eigenveil_server.setup import existing_store
 from tests.repo.tree import ROOT
 from tests.server.process import Coordinator, command, exit_of_serve, process
 from tests.server.rig import Credentials, request_for
@@ -110,3 +112,19 @@ def test_the_example_configuration_shows_every_key() -> None:
     assert config == Config(
         federation=config.federation, state=config.state, host=config.host, listen=config.listen
     )
+
+
+def test_a_join_file_that_cannot_be_written_voids_none(tmp_path: Path) -> None:
+    config, file = str(tmp_path / "fed" / "coordinator.toml"), tmp_path / "file"
+    assert command("init", "--dir", str(tmp_path / "fed"), "--federation", "fed")[0] == 0
+    token = ("token", "--config", config, "--role", "site", "--name", "anna")
+    assert command(*token, "--out", str(file))[0] == 0
+    with closing(existing_store(load(Path(config), Config))) as store:
+        before = [row["hash"] for row in store.reader.rows("SELECT hash FROM tokens")]
+        for place in (tmp_path / "none" / "x.join", file / "x.join", tmp_path / ("x" * 300)):
+            code, out, _ = command(*token, "--out", str(place), "--json")
+            assert (code, json.loads(out)["error"]) == (70, "storage")
+            assert str(place) in json.loads(out)["message"]
+        assert [row["hash"] for row in store.reader.rows("SELECT hash FROM tokens")] == before
+    code, out, _ = command("init", "--dir", str(file), "--federation", "fed", "--json")
+    assert (code, f"cannot make {file}" in json.loads(out)["message"]) == (70, True)
