@@ -196,7 +196,8 @@ def compared(key_print: str) -> str:
     """What the operators of both ends do with a key's digest, at enrolment."""
     return (
         f"SHA-256 of the key:  {spoken(key_print, 21)}\n"
-        "Read it to the coordinator's operator, who finds the same in: eigenveil-coordinator status"
+        "Read it to the coordinator's operator, who finds the same in:\n"
+        "eigenveil-coordinator status --config FILE"
     )
 
 

@@ -21,7 +21,7 @@ from eigenveil_client.doctor_site import site_checks
 from eigenveil_client.identity_store import compared
 from eigenveil_client.identity_store import enrol as enrol_here
 from eigenveil_client.site_options import CONFIG, JSON
-from eigenveil_common.command import run, say
+from eigenveil_common.command import run, say, typed
 from eigenveil_common.doctor import show as doctor_show
 
 
@@ -64,7 +64,7 @@ def init(folder: Path, name: str, records: Path, as_json: bool, **limits: Any) -
     say(
         {"config": str(path), "name": name},
         as_json,
-        f"wrote {path}\nnext: eigenveil-site enrol --config {path} --join FILE",
+        f"wrote {path}\nnext: {typed('eigenveil-site', 'enrol', '--config', path, '--join', 'FILE')}",
     )
 
 
@@ -87,7 +87,7 @@ def enrol(config_file: Path, join_file: Path, as_json: bool) -> None:
         as_json,
         f"enrolled as {stored.identity.uri} until {stored.expires:%Y-%m-%d %H:%M} UTC\n"
         f"{compared(stored.key_print)}\n"
-        f"next: eigenveil-site check --config {config_file}",
+        f"next: {typed('eigenveil-site', 'check', '--config', config_file)}",
     )
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -23,7 +25,12 @@ def say(value: dict[str, Any], as_json: bool, text: str) -> None:
     if as_json:
         click.echo(json.dumps(value, sort_keys=True))
     else:
-        console.print(text, markup=False)
+        console.print(text, markup=False, soft_wrap=True)  # a folded command does not survive pasting
+
+
+def typed(*words: str | Path) -> str:
+    """A command as a person can paste it into a shell, whatever its paths hold."""
+    return shlex.join(map(str, words))
 
 
 def run(group: click.Command) -> int:

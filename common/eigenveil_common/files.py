@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import stat
 import tempfile
 from pathlib import Path
@@ -121,7 +122,9 @@ def read_secret(path: Path) -> bytes:
     """
     data = read(path)
     if stat.S_IMODE(path.stat().st_mode) & 0o077:
-        raise RequestError(Code.BAD_CONFIG, f"{path} can be read by others; run: chmod 600 {path}")
+        raise RequestError(
+            Code.BAD_CONFIG, f"{path} can be read by others; run: chmod 600 {shlex.quote(str(path))}"
+        )
     return data
 
 

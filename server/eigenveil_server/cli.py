@@ -16,7 +16,7 @@ import click
 from eigenveil.errors import TABLE
 from eigenveil.identity import CALLERS, Role
 from eigenveil_common import log
-from eigenveil_common.command import INTERRUPTED, run, say
+from eigenveil_common.command import INTERRUPTED, run, say, typed
 from eigenveil_common.config import load
 from eigenveil_common.doctor import show
 from eigenveil_common.process import forbid_core_dumps
@@ -69,7 +69,8 @@ def group() -> None:
 def init(folder: Path, as_json: bool, **values: str | int | float) -> None:
     """Make a new federation: keys, certificate authority, empty ledger, coordinator.toml."""
     path = create(Layout(folder=folder, **values))  # type: ignore[arg-type]
-    say({"config": str(path)}, as_json, f"Wrote {path}. Next: eigenveil-coordinator serve --config {path}")
+    serving = typed("eigenveil-coordinator", "serve", "--config", path)
+    say({"config": str(path)}, as_json, f"Wrote {path}\nNext: {serving}")
 
 
 @group.command()

@@ -178,7 +178,7 @@ def retire(config: Config, *, anyway: bool) -> None:
             Code.CONFLICT,
             f"these still use a certificate of the old authority: {', '.join(behind)}; they renew within "
             f"{config.certificate_days:g} days of their last; wait, deny them, or add --anyway. If you have "
-            "not switched yet: eigenveil-coordinator ca switch",
+            "not switched yet: eigenveil-coordinator ca switch --config FILE",
         )
     authorities.keep_first()
     store = existing_store(config)

@@ -103,7 +103,8 @@ def existing_store(config: Config) -> Store:
     if isinstance(config.store, Path) and not config.store.is_file():
         raise RequestError(
             Code.BAD_CONFIG,
-            f"there is no federation in {config.files.folder}; run: eigenveil-coordinator init",
+            f"there is no federation in {config.files.folder}; make one: "
+            "eigenveil-coordinator init --dir DIR --federation NAME",
         )
     return open_store(config.store, Expect.EXISTING)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import threading
@@ -81,6 +82,22 @@ def test_the_tables_for_people(stage: Stage, tmp_path: Path, capfd: Capture) -> 
     assert "for-people" in capfd.readouterr().out
     assert eigenveil(["study", "show", "for-people"]) == 0
     assert "state: released" in capfd.readouterr().out
+
+
+def test_what_is_said_to_go_on_with_names_the_profile(
+    stage: Stage, tmp_path: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EIGENVEIL_PROFILE", str(tmp_path / "nobody"))
+    profile = ["--profile", str(stage.layout.analyst)]
+    file = study_file(stage, tmp_path, 'name = "breast-cancer"', 'name = "to-go-on-with"')
+    assert eigenveil(["study", "submit", file, *profile]) == 0
+    line = capfd.readouterr().out.splitlines()[-1]
+    watch = shlex.split(line.removeprefix("Follow it with: eigenveil "))
+    assert watch[2:] != []
+    assert eigenveil(watch) == 0
+    line = capfd.readouterr().out.splitlines()[-1]
+    fetch = shlex.split(line.removeprefix("Released. Fetch it with: eigenveil "))
+    assert eigenveil([*fetch, "--out", str(tmp_path)]) == 0
 
 
 def test_explain_charges_nothing(stage: Stage, tmp_path: Path, capfd: Capture) -> None:
