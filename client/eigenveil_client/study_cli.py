@@ -18,7 +18,7 @@ from eigenveil_client.analyst import Analyst
 from eigenveil_client.analyst_cli import follow, json_option, load_profile, profile_option
 from eigenveil_client.study_display import Display, plain, state_word
 from eigenveil_client.study_text import explanation_text, row_text, row_value, study_text
-from eigenveil_client.verify import write_result
+from eigenveil_client.verify import check_folder, write_result
 from eigenveil_common.command import INTERRUPTED, console, errors, say
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
@@ -61,6 +61,8 @@ def submit(
 ) -> int:
     """Submit STUDY.toml. A lost connection is retried: the study starts once."""
     text, chosen = study_text(file), submission or uuid.uuid4().hex
+    if wait:
+        check_folder(out, lambda held: bool(held["plan"]["submission"] == chosen))
 
     async def work(analyst: Analyst) -> tuple[Plan, list[str]]:
         return await analyst.submit(text, chosen)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from eigenveil.bundle import verify_bundle
 from eigenveil.errors import Code, RequestError
-from eigenveil_common.files import make_folder, read, write_durably
+from eigenveil_common.files import check_output, is_there, make_folder, read, write_durably
 
 KEY = re.compile(r"[0-9a-f]{64}")
+RELEASE = "release.json"
+REPORT = "report.html"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,18 +58,45 @@ def verified(path: Path, key: bytes | None = None) -> dict[str, Any]:
     return verify_bundle(read(path), key)
 
 
-def write_result(data: bytes, folder: Path) -> Written:
-    """Write an intact release.json and its report.html into `folder`, replacing what is there.
+def check_folder(folder: Path, ours: Callable[[Mapping[str, Any]], bool]) -> None:
+    """Make `folder`, and see that it holds no release but one whose document is `ours`.
 
     Raises:
         InternalError: code `storage`, the folder cannot be written.
+        RequestError: code `conflict`, another release would be replaced.
+    """
+    make_folder(folder)
+    release = folder / RELEASE
+    for path in (release, folder / REPORT):
+        check_output(path)
+    if not is_there(release):
+        return
+    try:
+        document = verified(release)["document"]
+    except RequestError as problem:
+        raise _occupied(release, "is no intact release") from problem
+    if not ours(document):
+        study = f"{document['plan']['study']['name']} ({document['plan_digest'][:12]})"
+        raise _occupied(release, f"is the release of another study, {study}")
+
+
+def _occupied(path: Path, what: str) -> RequestError:
+    return RequestError(Code.CONFLICT, f"{path} {what}; name another folder with --out")
+
+
+def write_result(data: bytes, folder: Path) -> Written:
+    """Write an intact release.json and its report.html into `folder`; the same study's are replaced.
+
+    Raises:
+        InternalError, RequestError: as `check_folder`.
     """
     # Drawing takes a second to import; commands that only verify do not pay for it.
     from eigenveil.report import render
 
     bundle = verify_bundle(data)
-    make_folder(folder)
-    release, report = folder / "release.json", folder / "report.html"
+    digest = bundle["document"]["plan_digest"]
+    check_folder(folder, lambda held: bool(held["plan_digest"] == digest))
+    release, report = folder / RELEASE, folder / REPORT
     write_durably(release, data)
     page = render(bundle["document"], public_key=bundle["public_key"])
     write_durably(report, page.encode())

@@ -13,9 +13,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from eigenveil import simulate
 from eigenveil.bundle import seal_bundle
+from eigenveil.errors import Code
 from eigenveil.ints import canonical
+from eigenveil_client.verify import write_result
 from tests.client.commands import eigenveil
-from tests.support import a_study
+from tests.support import a_study, refused
 
 BAD_RELEASE = 13
 
@@ -145,3 +147,32 @@ def test_the_report_is_written_from_an_intact_release_only(
     release.write_bytes(small_release().replace(b"tiny", b"tinx"))
     assert told(["report", str(release), "--out", str(tmp_path / "other.html")], capfd)[0] == BAD_RELEASE
     assert not (tmp_path / "other.html").exists()
+
+
+def another_release() -> bytes:
+    """A signed release of another study."""
+    parts = {name: np.random.default_rng(1).uniform(0, 100, (60, 3)) for name in ("north", "south")}
+    document = simulate(a_study(name="other"), parts, seed=1).document
+    public = signing_key().public_key().public_bytes_raw()
+    return seal_bundle(document, sign=signing_key().sign, public_key=public)
+
+
+def test_a_result_replaces_its_own_release_only(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    for _ in range(2):
+        written = write_result(small_release(), folder)
+    digest = written.document["plan_digest"][:12]
+    with refused(Code.CONFLICT, f"{written.release} is the release of another study, tiny ({digest})"):
+        write_result(another_release(), folder)
+    assert written.release.read_bytes() == small_release()
+    written.release.write_text("mine")
+    with refused(Code.CONFLICT, "is no intact release; name another folder with --out"):
+        write_result(small_release(), folder)
+    assert written.release.read_text() == "mine"
+
+
+def test_a_report_does_not_replace_its_release(release: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    code, value = told(["report", str(release), "--out", str(release)], capfd)
+    assert (code, value["error"]) == (9, "conflict")
+    assert "would replace what it is made of" in value["message"]
+    assert release.read_bytes() == small_release()

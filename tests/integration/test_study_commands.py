@@ -72,6 +72,19 @@ def test_submit_wait_and_everything_after(stage: Stage, tmp_path: Path, capfd: C
     assert (code, problem["error"]) == (9, "conflict")
 
 
+def test_a_folder_with_another_release_is_refused_before_the_study_begins(
+    stage: Stage, tmp_path: Path, capfd: Capture
+) -> None:
+    before = digests(capfd)
+    (tmp_path / "release.json").write_text("mine")
+    for extra in ([], ["--submission", "one-more"]):
+        code, problem = told(
+            capfd, "submit", study_file(stage, tmp_path), "--wait", "--out", str(tmp_path), *extra
+        )
+        assert (code, "name another folder with --out" in problem["message"]) == (9, True)
+    assert digests(capfd) == before
+
+
 def test_the_tables_for_people(stage: Stage, tmp_path: Path, capfd: Capture) -> None:
     file = study_file(stage, tmp_path, 'name = "breast-cancer"', 'name = "for-people"')
     assert eigenveil(["study", "submit", file, "--wait", "--out", str(tmp_path)]) == 0
