@@ -182,6 +182,19 @@ def named(folder: Path) -> Identity | None:
         raise damaged(folder) from problem
 
 
+def pinned(folder: Path) -> tuple[Identity, bytes] | None:
+    """Whose folder it is, and the release key it trusts, also after its certificate; None if not enrolled.
+
+    Raises:
+        RequestError: a file is damaged.
+    """
+    identity = named(folder)
+    try:
+        return None if identity is None else (identity, bytes.fromhex(_about(folder)["release_key"]))
+    except (ValueError, KeyError, TypeError) as problem:
+        raise damaged(folder) from problem
+
+
 def _about(folder: Path) -> dict[str, str]:
     about: dict[str, str] = json.loads(read(folder / ABOUT))
     return about

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,6 +15,7 @@ from eigenveil.errors import Code, RequestError
 from eigenveil_common.files import check_output, is_there, make_folder, read, write_durably
 
 KEY = re.compile(r"[0-9a-f]{64}")
+PRIVATE_BYTES = 32  # a coordinator's release.key; public keys are written as text
 RELEASE = "release.json"
 REPORT = "report.html"
 
@@ -27,26 +30,38 @@ class Written:
 
 
 def read_key(text: str) -> bytes:
-    """A raw Ed25519 public key: 64 hexadecimal digits, or a file that holds them.
+    """A raw Ed25519 public key: 64 hexadecimal digits, or a file that holds them, as an identity.json does.
 
     Raises:
-        RequestError: neither.
+        RequestError: neither, or a private key.
     """
     given = text.strip()
     if KEY.fullmatch(given.lower()):
         return bytes.fromhex(given)
-    path = Path(given)
-    if not path.is_file():
+    if not os.path.isfile(given):
         raise RequestError(
             Code.BAD_ARGUMENT, f"{given!r} is neither a key of 64 hexadecimal digits nor a file"
         )
-    data = read(path)
-    content = data.decode("ascii", errors="replace").strip().lower()
+    data = read(Path(given))
+    if len(data) == PRIVATE_BYTES or b"PRIVATE KEY" in data:
+        raise RequestError(
+            Code.BAD_ARGUMENT,
+            f"{given} holds a private key: it must not leave the coordinator, and verifies nothing; the "
+            "public one is shown by: eigenveil-coordinator status --config FILE",
+        )
+    content = _stated_key(data).strip().lower()
     if KEY.fullmatch(content):
         return bytes.fromhex(content)
-    if len(data) == 32:
-        return data
-    raise RequestError(Code.BAD_ARGUMENT, f"{path} holds no Ed25519 public key (64 hexadecimal digits)")
+    raise RequestError(Code.BAD_ARGUMENT, f"{given} holds no Ed25519 public key (64 hexadecimal digits)")
+
+
+def _stated_key(data: bytes) -> str:
+    """The text of a key's file: all of it, or what an identity.json says of the release key."""
+    text = data.decode("ascii", errors="replace")
+    try:
+        return str(json.loads(text)["release_key"])
+    except (ValueError, KeyError, TypeError):
+        return text
 
 
 def verified(path: Path, key: bytes | None = None) -> dict[str, Any]:

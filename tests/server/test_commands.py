@@ -12,6 +12,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from eigenveil.errors import TABLE
 from eigenveil_common.config import load
@@ -57,6 +58,8 @@ def test_from_init_to_a_clean_stop(tmp_path: Path) -> None:
         code, out, _ = command(*init, "--json")
         assert (code, json.loads(out)) == (0, {"config": config})
         assert command(*init)[0] == 9
+        secret = Ed25519PrivateKey.from_private_bytes((folder / "release.key").read_bytes())
+        release_key = secret.public_key().public_bytes_raw().hex()
         async with process(Path(config)) as coordinator:
             line = coordinator.serving
             assert (line["event"], line["federation"]) == ("serving", "fed")
@@ -76,13 +79,14 @@ def test_from_init_to_a_clean_stop(tmp_path: Path) -> None:
             code, out, _ = command("status", "--config", config, "--json")
             found = json.loads(out)
             assert found["budget"]["spent_micro_rho"] == 0
+            assert found["release_key"] == release_key
             assert [(i["role"], i["name"]) for i in found["identities"]] == [("site", "anna")]
             assert command("deny", "--config", config, "--role", "site", "--name", "anna")[0] == 0
             with pytest.raises(grpc.aio.AioRpcError, match="deny-list"):
                 await anna.stub.Hello(hello)
             assert await coordinator.end(signal.SIGTERM) == 0
         code, out, _ = command("status", "--config", config)
-        assert (code, "DENIED" in out) == (0, True)
+        assert (code, "DENIED" in out, release_key in out) == (0, True, True)
 
     asyncio.run(scenario())
 
