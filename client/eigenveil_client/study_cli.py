@@ -174,7 +174,7 @@ def _watch(
 
     async def work(analyst: Analyst) -> pb.StudyEvent:
         last = pb.StudyEvent()
-        async for last in analyst.watch(digest):
+        async for last in analyst.watch(digest, display.tell):
             if events:
                 click.echo(json.dumps(event_value(last), sort_keys=True))
             display.show(last)

@@ -8,11 +8,13 @@ import shlex
 import signal
 import subprocess
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from eigenveil_client.demo_federation import COORDINATOR
 from eigenveil_client.demo_processes import command_line
 from tests.client.commands import eigenveil
 from tests.integration.stage import SITES, Stage
@@ -159,6 +161,26 @@ def test_cancel_and_ctrl_c(stage: Stage, tmp_path: Path, capfd: Capture) -> None
         assert told(capfd, "show", digest)[1]["state"] == "cancelled"
     finally:
         stage.federation.restart(SITES[0])
+
+
+def test_who_watches_hears_once_that_the_coordinator_is_gone_and_back(stage: Stage, tmp_path: Path) -> None:
+    file = study_file(stage, tmp_path, 'name = "breast-cancer"', 'name = "to-lose"')
+    stage.federation.kill(SITES[0])  # the study waits for it
+    try:
+        assert eigenveil(["study", "submit", file, "--submission", "lost", "--json"]) == 0
+        watch = subprocess.Popen(
+            [*command_line("eigenveil"), "study", "watch", "to-lose"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ),
+        )  # fmt: skip
+        assert watch.stdout is not None
+        assert "round 1" in watch.stdout.readline()
+        stage.federation.kill(COORDINATOR)
+        time.sleep(2)  # several attempts
+        stage.federation.restart(COORDINATOR)
+    finally:
+        stage.federation.restart(SITES[0])
+    _, told = watch.communicate(timeout=60)
+    assert (watch.returncode, told) == (0, "connection lost, retrying\nconnected again\n")
 
 
 @pytest.mark.parametrize(
