@@ -108,9 +108,9 @@ def enrol(
     """
     join = read_join(join_file)
     if roles and join.identity.role not in roles:
-        wanted = " or ".join(role.value for role in roles)
+        wanted = " or ".join(_a(role.value) for role in roles)
         raise RequestError(
-            Code.BAD_CONFIG, f"{join_file} enrols a {join.role}; this command enrols a {wanted}"
+            Code.BAD_CONFIG, f"{join_file} enrols {_a(join.role)}; this command enrols {wanted}"
         )
     _prepare(folder, join.identity)
     key = read_pair(folder)[0] if _used(folder, join) else pending_key(folder, join.digest)
@@ -126,6 +126,10 @@ def enrol(
     write_durably(folder / ABOUT, json.dumps(about, indent=2, sort_keys=True).encode())
     settle(folder)
     return load_identity(folder)
+
+
+def _a(role: str) -> str:
+    return f"an {role}" if role[0] in "aeiou" else f"a {role}"
 
 
 def load_identity(folder: Path) -> StoredIdentity:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eigenveil.bundle import verify_bundle
+from eigenveil.bundle import FORMAT, verify_bundle
 from eigenveil.errors import Code, RequestError
 from eigenveil_common.files import check_output, is_there, make_folder, read, write_durably
 
@@ -70,7 +70,25 @@ def verified(path: Path, key: bytes | None = None) -> dict[str, Any]:
     Raises:
         RequestError: code `bad-release` (see `bundle.verify_bundle`), or the file cannot be read.
     """
-    return verify_bundle(read(path), key)
+    data = read(path)
+    try:
+        return verify_bundle(data, key)
+    except RequestError:
+        if _unsigned(data):
+            raise RequestError(
+                Code.BAD_RELEASE,
+                f"{path} bears no signature, as no simulation's result does: it cannot be verified, only a "
+                "federation's release.json can",
+            ) from None
+        raise
+
+
+def _unsigned(data: bytes) -> bool:
+    """Whether this is what a release says, alone."""
+    try:
+        return bool(json.loads(data)["format"] == FORMAT)
+    except (ValueError, KeyError, TypeError):
+        return False
 
 
 def check_folder(folder: Path, ours: Callable[[Mapping[str, Any]], bool]) -> None:

@@ -15,6 +15,7 @@ from eigenveil.errors import TABLE, Code, EigenveilError
 from eigenveil_common.log import places
 
 INTERRUPTED = 130
+SHORT_HELP = {"help_option_names": ["-h", "--help"]}
 
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
@@ -40,6 +41,9 @@ def run(group: click.Command) -> int:
         result = group.main(standalone_mode=False)
     except EigenveilError as problem:
         return _fail(problem.code.value, str(problem), problem.exit_code, as_json)
+    except click.exceptions.NoArgsIsHelpError as asked:
+        asked.show()
+        return asked.exit_code
     except click.ClickException as problem:
         return _fail("usage", problem.format_message(), problem.exit_code, as_json)
     except (KeyboardInterrupt, click.Abort):

@@ -167,6 +167,17 @@ def test_another_spelling_of_the_same_is_refused(release: Path, capfd: pytest.Ca
         assert told(["verify", str(release)], capfd)[0] == BAD_RELEASE
 
 
+def test_a_simulation_is_not_said_to_be_fetched_again(
+    release: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    release.write_bytes(canonical(json.loads(small_release())["document"]))
+    for words in (["verify"], ["report", "--out", str(release.with_name("report.html"))]):
+        code, value = told([*words, str(release)], capfd)
+        assert (code, value["error"]) == (BAD_RELEASE, "bad-release")
+        assert "bears no signature, as no simulation's result does" in value["message"]
+        assert "fetch it again" not in value["message"]
+
+
 def test_a_missing_file_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     code, value = told(["verify", str(tmp_path / "none.json")], capfd)
     assert (code, value["error"]) == (4, "bad-config")

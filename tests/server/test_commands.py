@@ -102,6 +102,13 @@ def test_errors_have_their_exit_codes(tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists()
 
 
+def test_a_token_lives_for_a_while(tmp_path: Path) -> None:
+    for hours in ("0", "-1", "1e-9"):
+        token = ("token", "--config", "c", "--role", "site", "--name", "a", "--valid-hours", hours)
+        code, _, err = command(*token)
+        assert (code, "error [usage]" in err) == (2, True), hours
+
+
 def test_help_documents_every_exit_code() -> None:
     lines = [line.split() for line in command("--help")[1].splitlines()]
     for code, rule in TABLE.items():
