@@ -180,19 +180,26 @@ class Analyst:
             if not answer.release_json:
                 raise PeerError(Code.PROTOCOL, "the coordinator sent less of the release than there is")
 
-    async def watch(self, plan_digest: bytes) -> AsyncIterator[pb.StudyEvent]:
+    async def watch(
+        self, plan_digest: bytes, tell: Callable[[str], None] = lambda sentence: None
+    ) -> AsyncIterator[pb.StudyEvent]:
         """The study's events up to its end, each once, through restarts of the coordinator.
+
+        `tell` hears once that the connection is lost, and once that it is there again.
 
         Raises:
             PeerError: code `unreachable`, after `PATIENCE_SECONDS` of failed attempts. A long round without
                 events is no failure.
         """
-        after, attempt, failing = 0, 0, math.inf
+        after, attempt, failing, lost = 0, 0, math.inf, False
         while True:
             try:
                 if self._channel is None:
                     await self._connect()
                     failing = math.inf
+                    if lost:
+                        lost = False
+                        tell("connected again")
                 request = pb.WatchStudyRequest(plan_digest=plan_digest, after_sequence=after)
                 async for event in self._stub.WatchStudy(request):
                     after, attempt, failing = event.sequence, 0, math.inf
@@ -204,6 +211,9 @@ class Analyst:
                 failing = min(failing, time.monotonic())
                 if not self._worth_another_try(failure) or time.monotonic() - failing > PATIENCE_SECONDS:
                     raise failure from problem
+                if failure.code is Code.UNREACHABLE and not lost:
+                    lost = True
+                    tell("connection lost, retrying")
                 await self._disconnect()
             await asyncio.sleep(pause(attempt))
             attempt += 1

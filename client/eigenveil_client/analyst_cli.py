@@ -13,7 +13,8 @@ from eigenveil_client import identity_store
 from eigenveil_client.identity_store import StoredIdentity
 from eigenveil_client.proxy import ProxyRule
 from eigenveil_common import config
-from eigenveil_common.command import say
+from eigenveil_common.command import say, typed
+from eigenveil_common.files import is_there
 
 VARIABLE = "EIGENVEIL_PROFILE"
 
@@ -51,8 +52,14 @@ def proxy_rule(folder: Path) -> ProxyRule:
         RequestError: code `bad-config`.
     """
     path = folder / "profile.toml"
-    settings = config.load(path, Settings) if path.exists() else Settings()
+    settings = config.load(path, Settings) if is_there(path) else Settings()
     return ProxyRule(url=settings.proxy, credentials=settings.proxy_credentials)
+
+
+def follow(profile: Path | None, *words: str) -> str:
+    """The command `eigenveil WORDS` for whoever goes on with this profile."""
+    stated = () if profile is None or profile == default_profile() else ("--profile", profile)
+    return typed("eigenveil", *words, *stated)
 
 
 profile_option = click.option(

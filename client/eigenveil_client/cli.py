@@ -8,7 +8,7 @@ from importlib import import_module
 import click
 
 from eigenveil import __version__
-from eigenveil_common.command import run
+from eigenveil_common.command import SHORT_HELP, run
 
 COMMANDS = {
     "compare": "eigenveil_client.compare_cli:compare",
@@ -39,7 +39,7 @@ class LateGroup(click.Group):
         return found
 
 
-@click.group(cls=LateGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LateGroup, context_settings=SHORT_HELP)
 @click.version_option(__version__, prog_name="eigenveil")
 def eigenveil() -> None:
     """Federated PCA with differential privacy, over records that never leave their site.

@@ -23,7 +23,7 @@ from eigenveil_client.simulate_cli import divide, with_sites
 from eigenveil_client.study_text import study_text
 from eigenveil_client.study_truth import exact
 from eigenveil_common.command import INTERRUPTED, console, errors
-from eigenveil_common.files import write_durably
+from eigenveil_common.files import check_output, write_durably
 
 MEANING = (
     "error: sine of the largest angle to the records' exact components, 0 is exact, 1 is noise (median of "
@@ -64,6 +64,8 @@ def compare(
     private, for you only. With --federation each algorithm is a study of its own at your coordinator.
     """
     study = parse_study(study_text(file))
+    if out is not None:
+        check_output(out, file, *([] if data is None else [data]))
     if federation:
         if sites is not None or seed is not None or repeat > 1:
             raise RequestError(

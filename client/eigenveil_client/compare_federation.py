@@ -21,6 +21,7 @@ from eigenveil.planner import choose
 from eigenveil.prediction import Prediction
 from eigenveil.study import Study
 from eigenveil_client.analyst import Analyst
+from eigenveil_client.analyst_cli import follow
 from eigenveil_client.compare_rows import Row
 from eigenveil_client.compare_studies import Wanted, cost_words, one_study, toml_text
 from eigenveil_client.identity_store import StoredIdentity
@@ -74,9 +75,9 @@ def ask(asking: Asking, prediction: Prediction) -> Row:
     except (RequestError, PeerError) as problem:
         return replace(blank, outcome=str(problem))
     except KeyboardInterrupt:
-        errors.print(
-            f"Stopped; if {study.name} was submitted, it goes on: see eigenveil study list", markup=False
-        )
+        listing = follow(asking.identity.folder, "study", "list")
+        said = f"Stopped; if {study.name} was submitted, it goes on: {listing}"
+        errors.print(said, markup=False, soft_wrap=True)
         raise
 
 

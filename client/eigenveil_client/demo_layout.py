@@ -17,6 +17,7 @@ from eigenveil.ints import FloatArray
 from eigenveil.simulator import split_rows
 from eigenveil.study import Algorithm, Study
 from eigenveil.study_toml import parse_study
+from eigenveil_common.files import cannot, is_there, make_folder, occupied
 
 MARKER = ".eigenveil-demo"
 NAMES = ("coordinator", "sites", "analyst", "join", "logs", "study.toml", "release.json", "report.html")
@@ -81,15 +82,15 @@ def prepared(root: Path) -> Iterator[Layout]:
     """
     root = root.absolute()
     marker = root / MARKER
-    if root.exists() and not marker.exists() and (not root.is_dir() or any(root.iterdir())):
+    if not is_there(marker) and occupied(root):
         raise RequestError(
             Code.CONFLICT, f"{root} is not empty and was not made by a demonstration; choose another --out"
         )
+    make_folder(root)
     try:
-        root.mkdir(parents=True, exist_ok=True)
         handle = os.open(marker, os.O_CREAT | os.O_RDWR, 0o644)
     except OSError as problem:
-        raise InternalError(Code.STORAGE, f"cannot write in {root}: {problem}") from problem
+        raise cannot("write in", root, problem) from problem
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -16,7 +16,7 @@ import grpc
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from eigenveil.errors import Code, InternalError, PeerError, RequestError
+from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import UNREADABLE, Identity, Role, key_print, parse_identity, spoken
 from eigenveil_client.identity_files import (
     ABOUT,
@@ -34,7 +34,7 @@ from eigenveil_client.identity_files import (
 from eigenveil_client.proxy import DIRECT, ProxyRule
 from eigenveil_client.tls import KeyPair, verified_channel
 from eigenveil_client.transport import call
-from eigenveil_common.files import read, read_secret, write_durably
+from eigenveil_common.files import is_there, make_folder, read, read_secret, write_durably
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 
@@ -108,9 +108,9 @@ def enrol(
     """
     join = read_join(join_file)
     if roles and join.identity.role not in roles:
-        wanted = " or ".join(role.value for role in roles)
+        wanted = " or ".join(_a(role.value) for role in roles)
         raise RequestError(
-            Code.BAD_CONFIG, f"{join_file} enrols a {join.role}; this command enrols a {wanted}"
+            Code.BAD_CONFIG, f"{join_file} enrols {_a(join.role)}; this command enrols {wanted}"
         )
     _prepare(folder, join.identity)
     key = read_pair(folder)[0] if _used(folder, join) else pending_key(folder, join.digest)
@@ -126,6 +126,10 @@ def enrol(
     write_durably(folder / ABOUT, json.dumps(about, indent=2, sort_keys=True).encode())
     settle(folder)
     return load_identity(folder)
+
+
+def _a(role: str) -> str:
+    return f"an {role}" if role[0] in "aeiou" else f"a {role}"
 
 
 def load_identity(folder: Path) -> StoredIdentity:
@@ -174,11 +178,24 @@ def named(folder: Path) -> Identity | None:
     Raises:
         RequestError: the file is damaged.
     """
-    if not (folder / ABOUT).exists():
+    if not is_there(folder / ABOUT):
         return None
     try:
         return parse_identity(_about(folder)["identity"])
     except (ValueError, KeyError, TypeError, PeerError) as problem:
+        raise damaged(folder) from problem
+
+
+def pinned(folder: Path) -> tuple[Identity, bytes] | None:
+    """Whose folder it is, and the release key it trusts, also after its certificate; None if not enrolled.
+
+    Raises:
+        RequestError: a file is damaged.
+    """
+    identity = named(folder)
+    try:
+        return None if identity is None else (identity, bytes.fromhex(_about(folder)["release_key"]))
+    except (ValueError, KeyError, TypeError) as problem:
         raise damaged(folder) from problem
 
 
@@ -196,7 +213,8 @@ def compared(key_print: str) -> str:
     """What the operators of both ends do with a key's digest, at enrolment."""
     return (
         f"SHA-256 of the key:  {spoken(key_print, 21)}\n"
-        "Read it to the coordinator's operator, who finds the same in: eigenveil-coordinator status"
+        "Read it to the coordinator's operator, who finds the same in:\n"
+        "eigenveil-coordinator status --config FILE"
     )
 
 
@@ -218,10 +236,7 @@ def read_join(path: Path) -> Join:
 
 
 def _prepare(folder: Path, identity: Identity) -> None:
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as problem:
-        raise InternalError(Code.STORAGE, f"cannot make {folder}: {problem}") from problem
+    make_folder(folder, mode=0o700)
     known = named(folder)
     if known is not None and known != identity:
         raise RequestError(

@@ -22,7 +22,7 @@ from eigenveil_client.records import load
 from eigenveil_client.study_text import study_text
 from eigenveil_client.study_truth import Truth, exact
 from eigenveil_common.command import say
-from eigenveil_common.files import write_durably
+from eigenveil_common.files import check_output, make_folder, write_durably
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +65,9 @@ def simulate(
     A result drawn without --seed carries the study's guarantee, once for every repeat.
     """
     wanted = with_sites(parse_study(study_text(study)), sites)
+    if out is not None:
+        make_folder(out)
+        check_output(out / "simulation.json", study, data)
     rows = load(data, wanted)
     parts = divide(rows, wanted, split)
     gone = parse_drop_outs(drop_outs, wanted)
@@ -173,7 +176,6 @@ def write_simulation(runs: Runs, folder: Path) -> dict[str, str]:
     from eigenveil.report import render  # drawing takes a second to import
 
     document, angle = runs.simulations[-1].document, runs.sin_angles[-1]
-    folder.mkdir(parents=True, exist_ok=True)
     where = {"document": folder / "simulation.json", "report": folder / "report.html"}
     write_durably(where["document"], canonical(document))
     write_durably(where["report"], render(document, measured_sin_angle=angle).encode())

@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from eigenveil import __version__
 from eigenveil.identity import Role
 from eigenveil_client import consent_commands, evidence_commands, heads_cli, site_config, site_service
 from eigenveil_client.consent_commands import plan_of
@@ -21,11 +22,15 @@ from eigenveil_client.doctor_site import site_checks
 from eigenveil_client.identity_store import compared
 from eigenveil_client.identity_store import enrol as enrol_here
 from eigenveil_client.site_options import CONFIG, JSON
-from eigenveil_common.command import run, say
+from eigenveil_common.command import SHORT_HELP, run, say, typed
 from eigenveil_common.doctor import show as doctor_show
 
 
-@click.group(help=f"Run one site of a federation.\n\n\b\n{(__doc__ or '').split(chr(10) * 2, 1)[1]}")
+@click.group(
+    help=f"Run one site of a federation.\n\n\b\n{(__doc__ or '').split(chr(10) * 2, 1)[1]}",
+    context_settings=SHORT_HELP,
+)
+@click.version_option(__version__, prog_name="eigenveil-site")
 def group() -> None:
     """The commands of a site."""
 
@@ -64,7 +69,7 @@ def init(folder: Path, name: str, records: Path, as_json: bool, **limits: Any) -
     say(
         {"config": str(path), "name": name},
         as_json,
-        f"wrote {path}\nnext: eigenveil-site enrol --config {path} --join FILE",
+        f"wrote {path}\nnext: {typed('eigenveil-site', 'enrol', '--config', path, '--join', 'FILE')}",
     )
 
 
@@ -87,7 +92,7 @@ def enrol(config_file: Path, join_file: Path, as_json: bool) -> None:
         as_json,
         f"enrolled as {stored.identity.uri} until {stored.expires:%Y-%m-%d %H:%M} UTC\n"
         f"{compared(stored.key_print)}\n"
-        f"next: eigenveil-site check --config {config_file}",
+        f"next: {typed('eigenveil-site', 'check', '--config', config_file)}",
     )
 
 

@@ -15,7 +15,7 @@ from eigenveil_client.policy import ANY, Approval, Policy
 from eigenveil_client.proxy import ProxyRule
 from eigenveil_client.years import Year
 from eigenveil_common import config, log
-from eigenveil_common.files import write_durably
+from eigenveil_common.files import is_there, make_folder, write_durably
 
 # What `auto` chooses from; a site that wants to allow more says so by name.
 ALGORITHMS = (Algorithm.GAUSS_COV.value, Algorithm.DP_PCA.value)
@@ -166,11 +166,12 @@ def create(
 
     Raises:
         RequestError: it is there already, or a value is refused.
+        InternalError: code `storage`.
     """
     path = folder / "site.toml"
-    if path.exists():
+    if is_there(path):
         raise RequestError(Code.CONFLICT, f"{path} is there already; edit it, or choose another folder")
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(folder, mode=0o700)
     text = TEMPLATE.format(
         name=_quoted(name),
         records=_quoted(str(records.resolve())),

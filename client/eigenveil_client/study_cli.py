@@ -15,10 +15,10 @@ from rich.table import Table
 from eigenveil.errors import Code, RequestError
 from eigenveil.plan import Plan
 from eigenveil_client.analyst import Analyst
-from eigenveil_client.analyst_cli import json_option, load_profile, profile_option
+from eigenveil_client.analyst_cli import follow, json_option, load_profile, profile_option
 from eigenveil_client.study_display import Display, plain, state_word
 from eigenveil_client.study_text import explanation_text, row_text, row_value, study_text
-from eigenveil_client.verify import write_result
+from eigenveil_client.verify import check_folder, write_result
 from eigenveil_common.command import INTERRUPTED, console, errors, say
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
@@ -61,6 +61,8 @@ def submit(
 ) -> int:
     """Submit STUDY.toml. A lost connection is retried: the study starts once."""
     text, chosen = study_text(file), submission or uuid.uuid4().hex
+    if wait:
+        check_folder(out, lambda held: bool(held["plan"]["submission"] == chosen))
 
     async def work(analyst: Analyst) -> tuple[Plan, list[str]]:
         return await analyst.submit(text, chosen)
@@ -70,8 +72,8 @@ def submit(
         errors.print(f"warning: {sentence}", style="yellow", markup=False)
     value = {"study": plan.digest, "name": plan.study.name, "submission": chosen, "warnings": warnings}
     if not wait:
-        follow = f"Follow it with: eigenveil study watch {plan.digest[:12]}"
-        say(value, as_json, f"Submitted {plan.study.name} as {plan.digest[:12]}.\n{follow}")
+        watching = follow(profile, "study", "watch", plan.digest[:12])
+        say(value, as_json, f"Submitted {plan.study.name} as {plan.digest[:12]}.\nFollow it with: {watching}")
         return 0
     digest = bytes.fromhex(plan.digest)
     ended = _watch(profile, digest, plan.study.name, quiet=as_json)
@@ -87,10 +89,14 @@ def list_(profile: Path | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"studies": [row_value(row) for row in rows]}, sort_keys=True))
         return
+    if not rows:
+        submitting = follow(profile, "study", "submit", "STUDY.toml")
+        console.print(f"No study yet. Submit one with: {submitting}", markup=False, soft_wrap=True)
+        return
     table = Table("study", "name", "state", "rounds", "spent (micro-rho)", "submitted")
     for row in rows:
         table.add_row(*row_text(row))
-    console.print(table if rows else "No study yet. Submit one with: eigenveil study submit STUDY.toml")
+    console.print(table)
 
 
 @study.command()
@@ -104,9 +110,9 @@ def watch(wanted: str, profile: Path | None, as_json: bool) -> int:
     if ended is None:
         return INTERRUPTED
     _refuse_unreleased(ended)
-    follow = f"eigenveil study result {row.plan_digest.hex()[:12]}"
     if not as_json:
-        console.print(f"Released. Fetch it with: {follow}", markup=False)
+        fetching = follow(profile, "study", "result", row.plan_digest.hex()[:12])
+        console.print(f"Released. Fetch it with: {fetching}", markup=False, soft_wrap=True)
     return 0
 
 
@@ -168,7 +174,7 @@ def _watch(
 
     async def work(analyst: Analyst) -> pb.StudyEvent:
         last = pb.StudyEvent()
-        async for last in analyst.watch(digest):
+        async for last in analyst.watch(digest, display.tell):
             if events:
                 click.echo(json.dumps(event_value(last), sort_keys=True))
             display.show(last)
@@ -178,8 +184,8 @@ def _watch(
         try:
             return _with(profile, work)
         except KeyboardInterrupt:
-            again = f"eigenveil study watch {digest.hex()[:12]}"
-            errors.print(f"Stopped watching; the study goes on. Watch again: {again}", markup=False)
+            again = f"Watch again: {follow(profile, 'study', 'watch', digest.hex()[:12])}"
+            errors.print(f"Stopped watching; the study goes on. {again}", markup=False, soft_wrap=True)
             return None
 
 

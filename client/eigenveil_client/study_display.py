@@ -11,6 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from eigenveil_common.command import errors
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 STATES = {
@@ -95,6 +96,11 @@ class Display:
     ) -> None:
         if self._live is not None:
             self._live.stop()
+
+    def tell(self, sentence: str) -> None:
+        """Say something about the connection: above the live picture, or else on standard error."""
+        console = errors if self._live is None else self._console
+        console.print(sentence, style="yellow", markup=False, soft_wrap=True)
 
     def show(self, event: pb.StudyEvent) -> None:
         """Show one event."""

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eigenveil.bundle import verify_bundle
-from eigenveil.errors import Code, InternalError, RequestError
-from eigenveil_common.files import read, write_durably
+from eigenveil.bundle import FORMAT, verify_bundle
+from eigenveil.errors import Code, RequestError
+from eigenveil_common.files import check_output, is_there, make_folder, read, write_durably
 
 KEY = re.compile(r"[0-9a-f]{64}")
+PRIVATE_BYTES = 32  # a coordinator's release.key; public keys are written as text
+RELEASE = "release.json"
+REPORT = "report.html"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,26 +30,38 @@ class Written:
 
 
 def read_key(text: str) -> bytes:
-    """A raw Ed25519 public key: 64 hexadecimal digits, or a file that holds them.
+    """A raw Ed25519 public key: 64 hexadecimal digits, or a file that holds them, as an identity.json does.
 
     Raises:
-        RequestError: neither.
+        RequestError: neither, or a private key.
     """
     given = text.strip()
     if KEY.fullmatch(given.lower()):
         return bytes.fromhex(given)
-    path = Path(given)
-    if not path.is_file():
+    if not os.path.isfile(given):
         raise RequestError(
             Code.BAD_ARGUMENT, f"{given!r} is neither a key of 64 hexadecimal digits nor a file"
         )
-    data = read(path)
-    content = data.decode("ascii", errors="replace").strip().lower()
+    data = read(Path(given))
+    if len(data) == PRIVATE_BYTES or b"PRIVATE KEY" in data:
+        raise RequestError(
+            Code.BAD_ARGUMENT,
+            f"{given} holds a private key: it must not leave the coordinator, and verifies nothing; the "
+            "public one is shown by: eigenveil-coordinator status --config FILE",
+        )
+    content = _stated_key(data).strip().lower()
     if KEY.fullmatch(content):
         return bytes.fromhex(content)
-    if len(data) == 32:
-        return data
-    raise RequestError(Code.BAD_ARGUMENT, f"{path} holds no Ed25519 public key (64 hexadecimal digits)")
+    raise RequestError(Code.BAD_ARGUMENT, f"{given} holds no Ed25519 public key (64 hexadecimal digits)")
+
+
+def _stated_key(data: bytes) -> str:
+    """The text of a key's file: all of it, or what an identity.json says of the release key."""
+    text = data.decode("ascii", errors="replace")
+    try:
+        return str(json.loads(text)["release_key"])
+    except (ValueError, KeyError, TypeError):
+        return text
 
 
 def verified(path: Path, key: bytes | None = None) -> dict[str, Any]:
@@ -53,24 +70,66 @@ def verified(path: Path, key: bytes | None = None) -> dict[str, Any]:
     Raises:
         RequestError: code `bad-release` (see `bundle.verify_bundle`), or the file cannot be read.
     """
-    return verify_bundle(read(path), key)
+    data = read(path)
+    try:
+        return verify_bundle(data, key)
+    except RequestError:
+        if _unsigned(data):
+            raise RequestError(
+                Code.BAD_RELEASE,
+                f"{path} bears no signature, as no simulation's result does: it cannot be verified, only a "
+                "federation's release.json can",
+            ) from None
+        raise
 
 
-def write_result(data: bytes, folder: Path) -> Written:
-    """Write an intact release.json and its report.html into `folder`, replacing what is there.
+def _unsigned(data: bytes) -> bool:
+    """Whether this is what a release says, alone."""
+    try:
+        return bool(json.loads(data)["format"] == FORMAT)
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+def check_folder(folder: Path, ours: Callable[[Mapping[str, Any]], bool]) -> None:
+    """Make `folder`, and see that it holds no release but one whose document is `ours`.
 
     Raises:
         InternalError: code `storage`, the folder cannot be written.
+        RequestError: code `conflict`, another release would be replaced.
+    """
+    make_folder(folder)
+    release = folder / RELEASE
+    for path in (release, folder / REPORT):
+        check_output(path)
+    if not is_there(release):
+        return
+    try:
+        document = verified(release)["document"]
+    except RequestError as problem:
+        raise _occupied(release, "is no intact release") from problem
+    if not ours(document):
+        study = f"{document['plan']['study']['name']} ({document['plan_digest'][:12]})"
+        raise _occupied(release, f"is the release of another study, {study}")
+
+
+def _occupied(path: Path, what: str) -> RequestError:
+    return RequestError(Code.CONFLICT, f"{path} {what}; name another folder with --out")
+
+
+def write_result(data: bytes, folder: Path) -> Written:
+    """Write an intact release.json and its report.html into `folder`; the same study's are replaced.
+
+    Raises:
+        InternalError, RequestError: as `check_folder`.
     """
     # Drawing takes a second to import; commands that only verify do not pay for it.
     from eigenveil.report import render
 
     bundle = verify_bundle(data)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise InternalError(Code.STORAGE, f"cannot make {folder}: {problem}") from problem
-    release, report = folder / "release.json", folder / "report.html"
+    digest = bundle["document"]["plan_digest"]
+    check_folder(folder, lambda held: bool(held["plan_digest"] == digest))
+    release, report = folder / RELEASE, folder / REPORT
     write_durably(release, data)
     page = render(bundle["document"], public_key=bundle["public_key"])
     write_durably(report, page.encode())

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import textwrap
+from pathlib import Path
 from typing import Any
 
 import click
@@ -14,6 +16,7 @@ from eigenveil.errors import TABLE, Code, EigenveilError
 from eigenveil_common.log import places
 
 INTERRUPTED = 130
+SHORT_HELP = {"help_option_names": ["-h", "--help"]}
 
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
@@ -24,7 +27,12 @@ def say(value: dict[str, Any], as_json: bool, text: str) -> None:
     if as_json:
         click.echo(json.dumps(value, sort_keys=True))
     else:
-        console.print(text, markup=False)
+        console.print(text, markup=False, soft_wrap=True)  # a folded command does not survive pasting
+
+
+def typed(*words: str | Path) -> str:
+    """A command as a person can paste it into a shell, whatever its paths hold."""
+    return shlex.join(map(str, words))
 
 
 def quoted(words: str) -> str:
@@ -41,6 +49,9 @@ def run(group: click.Command) -> int:
         result = group.main(standalone_mode=False)
     except EigenveilError as problem:
         return _fail(problem.code.value, str(problem), problem.exit_code, as_json)
+    except click.exceptions.NoArgsIsHelpError as asked:
+        asked.show()
+        return asked.exit_code
     except click.ClickException as problem:
         return _fail("usage", problem.format_message(), problem.exit_code, as_json)
     except (KeyboardInterrupt, click.Abort):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import stat
@@ -12,9 +11,8 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from pathlib import Path
 
-import click
-
 from eigenveil.errors import EigenveilError
+from eigenveil_common.command import say, typed
 
 LITTLE_DISK = 2**30
 NO_DISK = 64 * 2**20
@@ -77,8 +75,7 @@ def show(checks: Sequence[Check], as_json: bool) -> int:
     """Print the checks; the exit code, 1 if one failed."""
     failed = any(check.level is Level.FAIL for check in checks)
     value = {"ok": not failed, "checks": [check.as_dict() for check in checks]}
-    # Not through `say`, which would fold the lines: one line a check.
-    click.echo(json.dumps(value, sort_keys=True) if as_json else "\n".join(check.line() for check in checks))
+    say(value, as_json, "\n".join(check.line() for check in checks))
     return int(failed)
 
 
@@ -102,10 +99,12 @@ def permissions(secrets: Iterable[Path], folders: Iterable[Path]) -> Check:
     strange = [path for path in (*secrets, *folders) if path.exists() and path.stat().st_uid != os.geteuid()]
     if open_files:
         names = " ".join(map(str, open_files))
-        return fail("permissions", f"others can read {names}", f"run: chmod 600 {names}")
+        return fail("permissions", f"others can read {names}", f"run: {typed('chmod', '600', *open_files)}")
     if open_folders:
         names = " ".join(map(str, open_folders))
-        return fail("permissions", f"others can write in {names}", f"run: chmod go-w {names}")
+        return fail(
+            "permissions", f"others can write in {names}", f"run: {typed('chmod', 'go-w', *open_folders)}"
+        )
     if strange:
         names = " ".join(map(str, strange))
         return warn("permissions", f"{names} belongs to another user", "run this as the daemon's user")

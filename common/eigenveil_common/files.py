@@ -2,14 +2,88 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
+import shlex
 import stat
 import tempfile
 from pathlib import Path
 
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil_common.failpoints import failpoint
+
+ADVICE = {
+    errno.ENOENT: "make its folder first",
+    errno.ENOTDIR: "a part of this path is a file; name another",
+    errno.EEXIST: "a file is in its place; name another",
+    errno.EISDIR: "this is a folder; name a file in it",
+    errno.EACCES: "name a place where you may write",
+    errno.EPERM: "name a place where you may write",
+    errno.EROFS: "name a place where you may write",
+    errno.ENOSPC: "make room",
+}
+
+
+def cannot(act: str, path: Path, problem: OSError) -> InternalError:
+    """What the system refused, of which path, and what to do; without the names of our temporary files."""
+    advice = ADVICE.get(problem.errno or 0, "")
+    said = f"cannot {act} {path}: {problem.strerror or problem}"
+    return InternalError(Code.STORAGE, f"{said}; {advice}" if advice else said)
+
+
+def make_folder(path: Path, mode: int = 0o777) -> None:
+    """Make a folder, and those above it; one that is there stays as it is.
+
+    Raises:
+        InternalError: code `storage`.
+    """
+    try:
+        path.mkdir(mode=mode, parents=True, exist_ok=True)
+    except OSError as problem:
+        raise cannot("make", path, problem) from problem
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is anything at `path`.
+
+    Raises:
+        InternalError: code `storage`, the way there may not be looked into.
+    """
+    try:
+        return path.exists()
+    except OSError as problem:
+        raise cannot("look at", path, problem) from problem
+
+
+def occupied(folder: Path) -> bool:
+    """Whether there is something else than an empty folder at `folder`.
+
+    Raises:
+        InternalError: code `storage`, it may not be looked into.
+    """
+    try:
+        return folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+    except OSError as problem:
+        raise cannot("look into", folder, problem) from problem
+
+
+def check_output(path: Path, *inputs: Path) -> None:
+    """See that a file can be written at `path`, before anything that takes long or cannot be undone.
+
+    Raises:
+        InternalError: code `storage`, it cannot.
+        RequestError: it would replace one of `inputs`.
+    """
+    if os.path.realpath(path) in map(os.path.realpath, inputs):
+        raise RequestError(Code.CONFLICT, f"{path} would replace what it is made of; name another file")
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}."):
+            return
+    except OSError as problem:
+        raise cannot("write", path, problem) from problem
 
 
 def write_durably(path: Path, data: bytes, mode: int = 0o644) -> None:
@@ -33,7 +107,7 @@ def write_durably(path: Path, data: bytes, mode: int = 0o644) -> None:
             raise
         _sync_folder(path.parent)
     except OSError as problem:
-        raise InternalError(Code.STORAGE, f"cannot write {path}: {problem}") from problem
+        raise cannot("write", path, problem) from problem
 
 
 def write_secret(path: Path, data: bytes) -> None:
@@ -49,7 +123,9 @@ def read_secret(path: Path) -> bytes:
     """
     data = read(path)
     if stat.S_IMODE(path.stat().st_mode) & 0o077:
-        raise RequestError(Code.BAD_CONFIG, f"{path} can be read by others; run: chmod 600 {path}")
+        raise RequestError(
+            Code.BAD_CONFIG, f"{path} can be read by others; run: chmod 600 {shlex.quote(str(path))}"
+        )
     return data
 
 

@@ -164,10 +164,9 @@ def _columns(data: dict[str, Any]) -> tuple[Column, ...]:
         where = f"column {row.get('name', position)!r}"
         _unknown(row, ("name", "unit", "lower", "upper", "fill"), where)
         missing = [key for key in ("name", "unit", "lower", "upper") if key not in row]
-        _need(
-            not missing,
-            f"{where} misses: {', '.join(missing)} (bounds are public and never read off the data)",
-        )
+        unbounded = {"lower", "upper"} & set(missing)
+        hint = " (bounds are public and never read off the data)" if unbounded else ""
+        _need(not missing, f"{where} misses: {', '.join(missing)}{hint}")
         out.append(Column(**{key: _value(key, value) for key, value in row.items()}))
     return tuple(out)
 

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eigenveil.errors import Code, InternalError, RequestError
+from eigenveil.errors import Code, RequestError
 from eigenveil.ledger import Ledger
 from eigenveil_common.config import load
 from eigenveil_common.failpoints import failpoint
-from eigenveil_common.files import read, sync, write_secret
+from eigenveil_common.files import cannot, occupied, read, sync, write_secret
 from eigenveil_common.ledger_store import LedgerStore
 from eigenveil_common.migrations import Expect
 from eigenveil_common.sqlite import Database
@@ -216,7 +216,7 @@ def _new_folder(folder: Path) -> Iterator[Path]:
         RequestError: it is there already, and not empty.
         InternalError: code `storage`, it cannot be made.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if occupied(folder):
         raise RequestError(
             Code.CONFLICT, f"{folder} is there already; nothing is overwritten, name a new one"
         )
@@ -224,7 +224,7 @@ def _new_folder(folder: Path) -> Iterator[Path]:
         folder.parent.mkdir(parents=True, exist_ok=True)
         here = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
     except OSError as problem:
-        raise InternalError(Code.STORAGE, f"cannot make {folder}: {problem.strerror}") from problem
+        raise cannot("make", folder, problem) from problem
     try:
         yield here
         sync(here)
@@ -232,7 +232,7 @@ def _new_folder(folder: Path) -> Iterator[Path]:
         os.replace(here, folder)
         sync(folder)
     except OSError as problem:
-        raise InternalError(Code.STORAGE, f"cannot write {folder}: {problem}") from problem
+        raise cannot("write", folder, problem) from problem
     finally:
         shutil.rmtree(here, ignore_errors=True)
 

@@ -10,7 +10,7 @@ import click
 from click.decorators import FC
 
 from eigenveil.errors import Code, RequestError
-from eigenveil_common.command import console, say
+from eigenveil_common.command import console, say, typed
 from eigenveil_common.config import load
 from eigenveil_server.backup import back_up, restore, restored
 from eigenveil_server.clock import unix_ms
@@ -78,7 +78,7 @@ def restore_command(source: Path, folder: Path, gone: tuple[str, ...], as_json: 
     text = (
         f"Restored {manifest.federation} as of {manifest.made} into {folder}.\n"
         f"It will wait for the heads of: {', '.join(waiting) or 'nobody'}\n{FORGOTTEN}\n"
-        f"Next: eigenveil-coordinator serve --config {config}"
+        f"Next: {typed('eigenveil-coordinator', 'serve', '--config', config)}"
     )
     say(told, as_json, text)
 
@@ -98,7 +98,7 @@ def restored_command(config_path: Path, gone: tuple[str, ...], as_json: bool) ->
     text = (
         f"The ledger is whole: {ledger.size} rows, head {ledger.head[:16]}\n"
         f"It will wait for the heads of: {', '.join(waiting) or 'nobody'}\n{FORGOTTEN}\n"
-        f"Next: eigenveil-coordinator serve --config {config_path}"
+        f"Next: {typed('eigenveil-coordinator', 'serve', '--config', config_path)}"
     )
     say(told, as_json, text)
 

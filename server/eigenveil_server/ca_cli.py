@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from eigenveil_common.command import say
+from eigenveil_common.command import say, typed
 from eigenveil_common.config import load
 from eigenveil_server import rollover
 from eigenveil_server.config import Config
@@ -65,8 +65,8 @@ def csr(config_path: Path, out: Path, as_json: bool) -> None:
     say(
         {"request": str(out)},
         as_json,
-        f"Wrote {out}. Have it signed as a CA (CA:TRUE, path length 0, keyCertSign), then: "
-        f"eigenveil-coordinator ca import --config {config_path} --cert FILE",
+        f"Wrote {out}. Have it signed as a CA (CA:TRUE, path length 0, keyCertSign), then:\n"
+        + typed("eigenveil-coordinator", "ca", "import", "--config", config_path, "--cert", "FILE"),
     )
 
 

@@ -13,10 +13,11 @@ from typing import NoReturn
 
 import click
 
+from eigenveil import __version__
 from eigenveil.errors import TABLE
 from eigenveil.identity import CALLERS, Role
 from eigenveil_common import log
-from eigenveil_common.command import INTERRUPTED, run, say
+from eigenveil_common.command import INTERRUPTED, SHORT_HELP, run, say, typed
 from eigenveil_common.config import load
 from eigenveil_common.doctor import show
 from eigenveil_common.process import forbid_core_dumps
@@ -48,8 +49,8 @@ config_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Answer with one JSON object.")
 
 
-@click.group(epilog=_exit_codes())
-@click.version_option(package_name="eigenveil")
+@click.group(epilog=_exit_codes(), context_settings=SHORT_HELP)
+@click.version_option(__version__, prog_name="eigenveil-coordinator")
 def group() -> None:
     """Run the coordinator of a federation."""
 
@@ -69,7 +70,8 @@ def group() -> None:
 def init(folder: Path, as_json: bool, **values: str | int | float) -> None:
     """Make a new federation: keys, certificate authority, empty ledger, coordinator.toml."""
     path = create(Layout(folder=folder, **values))  # type: ignore[arg-type]
-    say({"config": str(path)}, as_json, f"Wrote {path}. Next: eigenveil-coordinator serve --config {path}")
+    serving = typed("eigenveil-coordinator", "serve", "--config", path)
+    say({"config": str(path)}, as_json, f"Wrote {path}\nNext: {serving}")
 
 
 @group.command()
@@ -118,7 +120,7 @@ def _leave() -> NoReturn:
 @config_option
 @click.option("--role", required=True, type=click.Choice([role.value for role in CALLERS]))
 @click.option("--name", required=True, help="The name in the certificate.")
-@click.option("--valid-hours", default=24.0, show_default=True, type=click.FloatRange(0.0, 720.0))
+@click.option("--valid-hours", default=24.0, show_default=True, type=click.FloatRange(0.01, 720.0))
 @click.option("--out", type=click.Path(path_type=Path), help="Write the join file here, mode 0600.")
 @click.option("--lift-denial", is_flag=True, help="Let a name in again that was denied.")
 @json_option

@@ -18,7 +18,7 @@ from cryptography import x509
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.identity import UNREADABLE, spoken
-from eigenveil_common.files import read, write_durably
+from eigenveil_common.files import check_output, is_there, read, write_durably
 from eigenveil_server.authorities import Authorities, certificates
 from eigenveil_server.clock import as_datetime, unix_ms
 from eigenveil_server.config import Config
@@ -125,8 +125,9 @@ def request(config: Config, out: Path) -> None:
         RequestError: a change is under way already, or `out` exists.
     """
     authorities = _settled(config)
-    if out.exists():
+    if is_there(out):
         raise RequestError(Code.CONFLICT, f"{out} exists already; name another file")
+    check_output(out)  # before the key is made
     write_durably(out, Authority.request(config.federation, authorities.add_key()))
 
 
@@ -178,7 +179,7 @@ def retire(config: Config, *, anyway: bool) -> None:
             Code.CONFLICT,
             f"these still use a certificate of the old authority: {', '.join(behind)}; they renew within "
             f"{config.certificate_days:g} days of their last; wait, deny them, or add --anyway. If you have "
-            "not switched yet: eigenveil-coordinator ca switch",
+            "not switched yet: eigenveil-coordinator ca switch --config FILE",
         )
     store = existing_store(config)
     try:

@@ -7,9 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eigenveil.errors import Code, InternalError, RequestError
+from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Role
-from eigenveil_common.files import check_owner, write_durably, write_secret
+from eigenveil_common.files import (
+    cannot,
+    check_output,
+    check_owner,
+    is_there,
+    make_folder,
+    occupied,
+    write_durably,
+    write_secret,
+)
 from eigenveil_common.migrations import Expect
 from eigenveil_server.authorities import Authorities
 from eigenveil_server.clock import as_datetime, unix_ms
@@ -95,12 +104,8 @@ def create(layout: Layout) -> Path:
 
 def _claim(folder: Path, path: Path) -> None:
     """Make the folder and in it, if it is empty, the file at `path`: of two at once, one is refused."""
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        vacant = not any(folder.iterdir()) and _made(path)
-    except OSError as problem:
-        raise InternalError(Code.STORAGE, f"cannot make {folder}: {problem.strerror}") from problem
-    if not vacant:
+    make_folder(folder, mode=0o700)
+    if occupied(folder) or not _made(path):
         raise RequestError(
             Code.CONFLICT,
             f"{folder} is not empty, and a federation is never overwritten; name a new folder",
@@ -112,6 +117,8 @@ def _made(path: Path) -> bool:
         path.touch(mode=0o600, exist_ok=False)
     except FileExistsError:
         return False
+    except OSError as problem:
+        raise cannot("make", path, problem) from problem
     return True
 
 
@@ -125,7 +132,8 @@ def existing_store(config: Config) -> Store:
     if isinstance(config.store, Path) and not config.store.is_file():
         raise RequestError(
             Code.BAD_CONFIG,
-            f"there is no federation in {config.files.folder}; run: eigenveil-coordinator init",
+            f"there is no federation in {config.files.folder}; make one: "
+            "eigenveil-coordinator init --dir DIR --federation NAME",
         )
     check_owner(config.files.folder)
     return open_store(config.store, Expect.EXISTING)
@@ -139,9 +147,12 @@ def join_file(
     Raises:
         PeerError: `name` is not a name.
         RequestError: `out` exists already, or `name` is on the deny-list and is to stay there.
+        InternalError: code `storage`, also if `out` cannot be written; then no token was made.
     """
-    if out is not None and out.exists():
-        raise RequestError(Code.CONFLICT, f"{out} exists already; name another file")
+    if out is not None:
+        if is_there(out):
+            raise RequestError(Code.CONFLICT, f"{out} exists already; name another file")
+        check_output(out)  # before the new token voids the one that was handed out
     store = existing_store(config)
     try:
         registry = Registry(store, config.federation, unix_ms)

@@ -11,6 +11,7 @@ from eigenveil_server.books import Books
 from eigenveil_server.clock import as_datetime, unix_ms
 from eigenveil_server.config import Config
 from eigenveil_server.database import Store
+from eigenveil_server.keys import load_keys
 from eigenveil_server.registry import Registry
 from eigenveil_server.setup import existing_store
 from eigenveil_server.studies import StoredStudy, Studies
@@ -20,7 +21,7 @@ def report(config: Config) -> dict[str, Any]:
     """The federation, its budget, studies and identities, as plain values; writes nothing.
 
     Raises:
-        RequestError: there is no federation here.
+        RequestError: there is no federation here, or its keys cannot be read.
         InternalError: code `storage`, also for a ledger whose chain is broken.
     """
     store = existing_store(config)
@@ -29,6 +30,7 @@ def report(config: Config) -> dict[str, Any]:
         return {
             "federation": config.federation,
             "coordinator": f"{config.host}:{config.port}",
+            "release_key": load_keys(config.files).release_public.hex(),
             "budget": _budget(config, books),
             "studies": _studies(store, books),
             "identities": _identities(store, config),
@@ -94,6 +96,7 @@ def text(found: dict[str, Any]) -> str:
     budget = found["budget"]
     lines = [
         f"Federation {found['federation']} at {found['coordinator']}",
+        f"Release key {found['release_key']} (public: for eigenveil verify --key)",
         f"Budget     epsilon {budget['epsilon']:g} at delta {budget['delta']:g}, in micro-rho:",
         (
             f"  {budget['spent_micro_rho']} of {budget['micro_rho']} spent (epsilon "

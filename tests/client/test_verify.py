@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from eigenveil import simulate
 from eigenveil.bundle import seal_bundle
+from eigenveil.errors import Code
 from eigenveil.ints import canonical
+from eigenveil_client.verify import write_result
 from tests.client.commands import eigenveil
-from tests.support import a_study
+from tests.support import a_study, refused
 
 BAD_RELEASE = 13
 
@@ -33,6 +36,12 @@ def small_release() -> bytes:
     document = simulate(a_study(), parts, seed=1).document
     public = signing_key().public_key().public_bytes_raw()
     return seal_bundle(document, sign=signing_key().sign, public_key=public)
+
+
+@pytest.fixture(autouse=True)
+def _nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever runs the tests has no profile."""
+    monkeypatch.setenv("EIGENVEIL_PROFILE", str(tmp_path / "nobody"))
 
 
 @pytest.fixture
@@ -63,11 +72,47 @@ def test_an_intact_release_passes(release: Path, capfd: pytest.CaptureFixture[st
 def test_the_key_may_be_given_as_text_or_file(
     release: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    for name, content in (("key.hex", key_hex().encode() + b"\n"), ("key.raw", bytes.fromhex(key_hex()))):
-        (tmp_path / name).write_bytes(content)
-    for key in (key_hex(), key_hex().upper(), str(tmp_path / "key.hex"), str(tmp_path / "key.raw")):
+    (tmp_path / "key.hex").write_text(f"{key_hex()}\n")
+    (tmp_path / "identity.json").write_text(json.dumps({"release_key": key_hex()}))
+    for key in (key_hex(), key_hex().upper(), str(tmp_path / "key.hex"), str(tmp_path / "identity.json")):
         code, value = told(["verify", str(release), "--key", key], capfd)
         assert (code, value["key_checked"]) == (0, True)
+
+
+def test_a_private_key_is_not_asked_for(
+    release: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    key = signing_key()
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    for content in (key.private_bytes_raw(), pem):
+        (tmp_path / "release.key").write_bytes(content)
+        code, value = told(["verify", str(release), "--key", str(tmp_path / "release.key")], capfd)
+        assert (code, value["error"]) == (2, "bad-argument")
+        assert "holds a private key" in value["message"]
+
+
+def test_the_profile_knows_the_key_of_its_federation(
+    release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def enrolled(federation: str, key: str) -> None:
+        about = {"identity": f"eigenveil://{federation}/analyst/ada", "release_key": key}
+        (tmp_path / "identity.json").write_text(json.dumps(about))
+
+    monkeypatch.setenv("EIGENVEIL_PROFILE", str(tmp_path))
+    asked = ["verify", str(release)]
+    assert told(asked, capfd)[1]["key_checked"] is False
+    enrolled("elsewhere", "00" * 32)
+    assert told(asked, capfd)[1]["key_checked"] is False
+    code, value = told([*asked, "--profile", str(tmp_path)], capfd)
+    assert (code, "holds no identity of federation simulation" in value["message"]) == (2, True)
+    enrolled("simulation", key_hex())
+    assert told(asked, capfd)[1]["key_checked"] is True
+    assert eigenveil(asked) == 0
+    assert "signed by your profile's key of this federation" in capfd.readouterr().out
+    enrolled("simulation", "00" * 32)
+    code, value = told(asked, capfd)
+    assert (code, "signed by another key" in value["message"]) == (BAD_RELEASE, True)
+    assert told([*asked, "--key", key_hex()], capfd)[0] == 0
 
 
 def test_another_key_does_not_pass(release: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -122,6 +167,17 @@ def test_another_spelling_of_the_same_is_refused(release: Path, capfd: pytest.Ca
         assert told(["verify", str(release)], capfd)[0] == BAD_RELEASE
 
 
+def test_a_simulation_is_not_said_to_be_fetched_again(
+    release: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    release.write_bytes(canonical(json.loads(small_release())["document"]))
+    for words in (["verify"], ["report", "--out", str(release.with_name("report.html"))]):
+        code, value = told([*words, str(release)], capfd)
+        assert (code, value["error"]) == (BAD_RELEASE, "bad-release")
+        assert "bears no signature, as no simulation's result does" in value["message"]
+        assert "fetch it again" not in value["message"]
+
+
 def test_a_missing_file_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     code, value = told(["verify", str(tmp_path / "none.json")], capfd)
     assert (code, value["error"]) == (4, "bad-config")
@@ -145,3 +201,32 @@ def test_the_report_is_written_from_an_intact_release_only(
     release.write_bytes(small_release().replace(b"tiny", b"tinx"))
     assert told(["report", str(release), "--out", str(tmp_path / "other.html")], capfd)[0] == BAD_RELEASE
     assert not (tmp_path / "other.html").exists()
+
+
+def another_release() -> bytes:
+    """A signed release of another study."""
+    parts = {name: np.random.default_rng(1).uniform(0, 100, (60, 3)) for name in ("north", "south")}
+    document = simulate(a_study(name="other"), parts, seed=1).document
+    public = signing_key().public_key().public_bytes_raw()
+    return seal_bundle(document, sign=signing_key().sign, public_key=public)
+
+
+def test_a_result_replaces_its_own_release_only(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    for _ in range(2):
+        written = write_result(small_release(), folder)
+    digest = written.document["plan_digest"][:12]
+    with refused(Code.CONFLICT, f"{written.release} is the release of another study, tiny ({digest})"):
+        write_result(another_release(), folder)
+    assert written.release.read_bytes() == small_release()
+    written.release.write_text("mine")
+    with refused(Code.CONFLICT, "is no intact release; name another folder with --out"):
+        write_result(small_release(), folder)
+    assert written.release.read_text() == "mine"
+
+
+def test_a_report_does_not_replace_its_release(release: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    code, value = told(["report", str(release), "--out", str(release)], capfd)
+    assert (code, value["error"]) == (9, "conflict")
+    assert "would replace what it is made of" in value["message"]
+    assert release.read_bytes() == small_release()

@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from eigenveil.accounting import MAX_EPSILON, MICRO, delta_at
-from eigenveil.errors import Code
+from eigenveil.errors import Code, RequestError
 from eigenveil.plan import plan_from_json
 from eigenveil.study import (
     MAX_COLUMNS,
@@ -183,7 +183,15 @@ def test_a_missing_key_is_named(section: str, key: str) -> None:
         study_from_dict(data)
 
 
-@pytest.mark.parametrize("key", ["name", "unit", "lower", "upper"])
+@pytest.mark.parametrize("key", ["name", "unit"])
+def test_a_column_that_misses_something_else_is_told_that_alone(key: str) -> None:
+    data = base()
+    del data["columns"][0][key]
+    with pytest.raises(RequestError, match=f"misses: {key}$"):
+        study_from_dict(data)
+
+
+@pytest.mark.parametrize("key", ["lower", "upper"])
 def test_a_column_without_bounds_is_told_that_they_are_public(key: str) -> None:
     data = base()
     del data["columns"][0][key]

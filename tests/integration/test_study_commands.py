@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from eigenveil_client.demo_federation import COORDINATOR
 from eigenveil_client.demo_processes import command_line
 from tests.client.commands import eigenveil
 from tests.integration.stage import SITES, Stage
@@ -71,6 +74,19 @@ def test_submit_wait_and_everything_after(stage: Stage, tmp_path: Path, capfd: C
     assert (code, problem["error"]) == (9, "conflict")
 
 
+def test_a_folder_with_another_release_is_refused_before_the_study_begins(
+    stage: Stage, tmp_path: Path, capfd: Capture
+) -> None:
+    before = digests(capfd)
+    (tmp_path / "release.json").write_text("mine")
+    for extra in ([], ["--submission", "one-more"]):
+        code, problem = told(
+            capfd, "submit", study_file(stage, tmp_path), "--wait", "--out", str(tmp_path), *extra
+        )
+        assert (code, "name another folder with --out" in problem["message"]) == (9, True)
+    assert digests(capfd) == before
+
+
 def test_the_tables_for_people(stage: Stage, tmp_path: Path, capfd: Capture) -> None:
     file = study_file(stage, tmp_path, 'name = "breast-cancer"', 'name = "for-people"')
     assert eigenveil(["study", "submit", file, "--wait", "--out", str(tmp_path)]) == 0
@@ -81,6 +97,22 @@ def test_the_tables_for_people(stage: Stage, tmp_path: Path, capfd: Capture) -> 
     assert "for-people" in capfd.readouterr().out
     assert eigenveil(["study", "show", "for-people"]) == 0
     assert "state: released" in capfd.readouterr().out
+
+
+def test_what_is_said_to_go_on_with_names_the_profile(
+    stage: Stage, tmp_path: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EIGENVEIL_PROFILE", str(tmp_path / "nobody"))
+    profile = ["--profile", str(stage.layout.analyst)]
+    file = study_file(stage, tmp_path, 'name = "breast-cancer"', 'name = "to-go-on-with"')
+    assert eigenveil(["study", "submit", file, *profile]) == 0
+    line = capfd.readouterr().out.splitlines()[-1]
+    watch = shlex.split(line.removeprefix("Follow it with: eigenveil "))
+    assert watch[2:] != []
+    assert eigenveil(watch) == 0
+    line = capfd.readouterr().out.splitlines()[-1]
+    fetch = shlex.split(line.removeprefix("Released. Fetch it with: eigenveil "))
+    assert eigenveil([*fetch, "--out", str(tmp_path)]) == 0
 
 
 def test_explain_charges_nothing(stage: Stage, tmp_path: Path, capfd: Capture) -> None:
@@ -129,6 +161,26 @@ def test_cancel_and_ctrl_c(stage: Stage, tmp_path: Path, capfd: Capture) -> None
         assert told(capfd, "show", digest)[1]["state"] == "cancelled"
     finally:
         stage.federation.restart(SITES[0])
+
+
+def test_who_watches_hears_once_that_the_coordinator_is_gone_and_back(stage: Stage, tmp_path: Path) -> None:
+    file = study_file(stage, tmp_path, 'name = "breast-cancer"', 'name = "to-lose"')
+    stage.federation.kill(SITES[0])  # the study waits for it
+    try:
+        assert eigenveil(["study", "submit", file, "--submission", "lost", "--json"]) == 0
+        watch = subprocess.Popen(
+            [*command_line("eigenveil"), "study", "watch", "to-lose"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ),
+        )  # fmt: skip
+        assert watch.stdout is not None
+        assert "round 1" in watch.stdout.readline()
+        stage.federation.kill(COORDINATOR)
+        time.sleep(2)  # several attempts
+        stage.federation.restart(COORDINATOR)
+    finally:
+        stage.federation.restart(SITES[0])
+    _, told = watch.communicate(timeout=60)
+    assert (watch.returncode, told) == (0, "connection lost, retrying\nconnected again\n")
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,12 @@ import json
 import signal
 import subprocess
 import tomllib
+from contextlib import closing
 from pathlib import Path
 
 import grpc
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from eigenveil.errors import TABLE
 from eigenveil_common.config import load
@@ -18,6 +20,7 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import EnrolmentStub
 from eigenveil_server.config import Config
 from eigenveil_server.pki import key_to_pem, new_key
+from eigenveil_server.setup import existing_store
 from tests.repo.tree import ROOT
 from tests.server.process import Coordinator, command, exit_of_serve, process
 from tests.server.rig import Credentials, request_for
@@ -55,6 +58,8 @@ def test_from_init_to_a_clean_stop(tmp_path: Path) -> None:
         code, out, _ = command(*init, "--json")
         assert (code, json.loads(out)) == (0, {"config": config})
         assert command(*init)[0] == 9
+        secret = Ed25519PrivateKey.from_private_bytes((folder / "release.key").read_bytes())
+        release_key = secret.public_key().public_bytes_raw().hex()
         async with process(Path(config)) as coordinator:
             line = coordinator.serving
             assert (line["event"], line["federation"]) == ("serving", "fed")
@@ -74,13 +79,14 @@ def test_from_init_to_a_clean_stop(tmp_path: Path) -> None:
             code, out, _ = command("status", "--config", config, "--json")
             found = json.loads(out)
             assert found["budget"]["spent_micro_rho"] == 0
+            assert found["release_key"] == release_key
             assert [(i["role"], i["name"]) for i in found["identities"]] == [("site", "anna")]
             assert command("deny", "--config", config, "--role", "site", "--name", "anna")[0] == 0
             with pytest.raises(grpc.aio.AioRpcError, match="deny-list"):
                 await anna.stub.Hello(hello)
             assert await coordinator.end(signal.SIGTERM) == 0
         code, out, _ = command("status", "--config", config)
-        assert (code, "DENIED" in out) == (0, True)
+        assert (code, "DENIED" in out, release_key in out) == (0, True, True)
 
     asyncio.run(scenario())
 
@@ -94,6 +100,13 @@ def test_errors_have_their_exit_codes(tmp_path: Path) -> None:
     code, _, err = command("init", "--dir", str(tmp_path / "x"), "--federation", "Bad Name")
     assert (code, "federation" in err) == (4, True)
     assert not (tmp_path / "x").exists()
+
+
+def test_a_token_lives_for_a_while(tmp_path: Path) -> None:
+    for hours in ("0", "-1", "1e-9"):
+        token = ("token", "--config", "c", "--role", "site", "--name", "a", "--valid-hours", hours)
+        code, _, err = command(*token)
+        assert (code, "error [usage]" in err) == (2, True), hours
 
 
 def test_help_documents_every_exit_code() -> None:
@@ -110,3 +123,19 @@ def test_the_example_configuration_shows_every_key() -> None:
     assert config == Config(
         federation=config.federation, state=config.state, host=config.host, listen=config.listen
     )
+
+
+def test_a_join_file_that_cannot_be_written_voids_none(tmp_path: Path) -> None:
+    config, file = str(tmp_path / "fed" / "coordinator.toml"), tmp_path / "file"
+    assert command("init", "--dir", str(tmp_path / "fed"), "--federation", "fed")[0] == 0
+    token = ("token", "--config", config, "--role", "site", "--name", "anna")
+    assert command(*token, "--out", str(file))[0] == 0
+    with closing(existing_store(load(Path(config), Config))) as store:
+        before = [row["hash"] for row in store.reader.rows("SELECT hash FROM tokens")]
+        for place in (tmp_path / "none" / "x.join", file / "x.join", tmp_path / ("x" * 300)):
+            code, out, _ = command(*token, "--out", str(place), "--json")
+            assert (code, json.loads(out)["error"]) == (70, "storage")
+            assert str(place) in json.loads(out)["message"]
+        assert [row["hash"] for row in store.reader.rows("SELECT hash FROM tokens")] == before
+    code, out, _ = command("init", "--dir", str(file), "--federation", "fed", "--json")
+    assert (code, f"cannot make {file}" in json.loads(out)["message"]) == (70, True)

@@ -169,7 +169,7 @@ def test_the_token_is_shown_to_the_coordinator_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("join", "message"),
     [
-        ({"role": "analyst"}, "this command enrols a site"),
+        ({"role": "analyst"}, "enrols an analyst; this command enrols a site"),
         ({"role": "king"}, "not a join file"),
         ({"name": "Not A Name"}, "not a join file"),
         ({"surplus": "x"}, "not a join file"),
