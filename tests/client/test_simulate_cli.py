@@ -139,6 +139,15 @@ def test_refusals(
     assert (got, message in value["message"]) == (code, True), value
 
 
+def test_who_is_missing_is_told_with_the_reason(
+    study: Path, data: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    study.write_text(study.read_text().replace("quorum = 1", "minimum_cohort = 250"))
+    code, value = told(capfd, study, "--data", data, "--split", "2,1", "--drop-out", "0:north")
+    assert (code, value["error"]) == (11, "study-failed")
+    assert "(north: dropped out; south: 200 records, minimum_cohort = 250)" in value["message"]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "code", "message"),
     [
