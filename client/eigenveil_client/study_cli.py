@@ -223,13 +223,16 @@ def _finish(ended: pb.StudyEvent, digest: bytes, profile: Path | None, out: Path
 def _fetch(digest: bytes, profile: Path | None, out: Path, as_json: bool) -> None:
     data = _with(profile, lambda analyst: analyst.release(digest))
     written = write_result(data, out)
-    words, declined = written.document["guarantee"]["words"], written.document["result"]["declined"]
+    words, found = written.document["guarantee"]["words"], written.document["result"]
+    declined = found["declined"]
     value = {
         "study": digest.hex(),
         "release": str(written.release),
         "report": str(written.report),
         "guarantee": written.document["guarantee"],
         "declined": declined,
+        "warnings": found["warnings"],
     }
-    outcome = f"\nno release: {declined}" if declined else ""
-    say(value, as_json, f"{written.release}\n{written.report}\n{words}{outcome}")
+    outcome = [f"no release: {declined}"] if declined else []
+    outcome += [f"warning: {sentence}" for sentence in found["warnings"]]
+    say(value, as_json, "\n".join([str(written.release), str(written.report), words, *outcome]))

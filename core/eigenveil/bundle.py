@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from eigenveil import __version__
 from eigenveil.algorithms import Estimate
 from eigenveil.asks import S
+from eigenveil.caveats import caveats
 from eigenveil.errors import Code, RequestError
 from eigenveil.explain import guarantee
 from eigenveil.grid import offsets, steps
@@ -90,7 +91,7 @@ def _result(plan: Plan, estimate: Estimate) -> dict[str, Any]:
         "noise_scale": estimate.noise_scale * square,
         "predicted_sin_angle": estimate.sin_error,
         "covariance": None if covariance is None else (covariance * square).tolist(),
-        "warnings": list(estimate.warnings),
+        "warnings": [*estimate.warnings, *caveats(plan.study, estimate, square)],
         "declined": estimate.declined,
     }
 

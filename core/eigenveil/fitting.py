@@ -83,9 +83,11 @@ def run(estimator: Any, study: Study, records: FloatArray) -> Simulation:
             f"delta = {study.delta:g} is not far below 1/n for {len(records)} records; choose it smaller",
             stacklevel=3,
         )
-    declined = simulation.document["result"]["declined"]
-    if declined:
-        warnings.warn(f"no release: {declined}", stacklevel=3)
+    result = simulation.document["result"]
+    for sentence in result["warnings"]:
+        warnings.warn(sentence, stacklevel=3)
+    if result["declined"]:
+        warnings.warn(f"no release: {result['declined']}", stacklevel=3)
     return simulation
 
 

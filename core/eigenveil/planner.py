@@ -64,13 +64,13 @@ def enough(records: int | None, epsilon: float | None) -> str:
 
 def remedies(study: Study, guess: Guess) -> tuple[int | None, float | None]:
     """The least records, and the least epsilon, by which the predicted error is usable; None if none does."""
-    records = _least(
+    records = least(
         lambda times: _first_error(
             replace(study, expected_records=math.ceil(study.expected_records * times)), guess
         ),
         MAX_RECORDS / study.expected_records,
     )
-    epsilon = _least(
+    epsilon = least(
         lambda times: _first_error(replace(study, epsilon=study.epsilon * times), guess),
         MAX_EPSILON / study.epsilon,
     )
@@ -80,7 +80,7 @@ def remedies(study: Study, guess: Guess) -> tuple[int | None, float | None]:
     )
 
 
-def _least(error: Callable[[float], float], most: float) -> float | None:
+def least(error: Callable[[float], float], most: float) -> float | None:
     """The least factor from 1 to `most` at which `error`, which falls, is usable."""
     low, high = 0.0, math.log(most)
     if error(math.exp(high) * (1 - 1e-9)) > USABLE:

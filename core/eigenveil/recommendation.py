@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from eigenveil.accounting import MAX_EPSILON
 from eigenveil.laws.guess import Guess
-from eigenveil.planner import CANDIDATES, HOPELESS, USABLE, WIDE, better, enough, remedies
-from eigenveil.prediction import Prediction
+from eigenveil.planner import CANDIDATES, HOPELESS, USABLE, WIDE, better, enough, least, remedies
+from eigenveil.prediction import Prediction, predict
 from eigenveil.study import Algorithm, Study
 
 FAR_BETTER = 0.5  # what an algorithm that `auto` never chooses must promise, relative to its choice
@@ -25,14 +26,13 @@ class Recommendation:
 def recommend(study: Study, guess: Guess, predictions: Sequence[Prediction]) -> Recommendation:
     """The better of what `auto` chooses from on the assumed spectrum; another only if it is far better."""
     able = {one.algorithm: one for one in predictions if one.refused is None}
-    if not able:
-        return Recommendation(
-            algorithm=None, reason="no algorithm can run this study; see why beside each", warnings=()
-        )
-    chosen = able.get(better(study, guess), next(iter(able.values())))
-    most = FAR_BETTER * (1.0 if chosen.error is None else chosen.error.median)
+    able.pop(Algorithm.ZERO, None)  # it asks nothing: whoever wants an answer wants another
+    chosen = next((able[name] for name in (better(study, guess), *CANDIDATES) if name in able), None)
+    most = FAR_BETTER * (1.0 if chosen is None or chosen.error is None else chosen.error.median)
     far = [one for one in able.values() if one.error is not None and one.error.median < most]
     best = min(far, key=lambda one: one.raw, default=chosen)
+    if best is None:
+        return Recommendation(algorithm=None, reason=_too_little(study, guess), warnings=study.warnings())
     return Recommendation(
         algorithm=best.algorithm,
         reason=_reason(study, guess, best, able),
@@ -40,10 +40,28 @@ def recommend(study: Study, guess: Guess, predictions: Sequence[Prediction]) -> 
     )
 
 
+def _too_little(study: Study, guess: Guess) -> str:
+    """Why nothing can be recommended, and the least epsilon with which something could."""
+
+    def refused(times: float) -> float:
+        louder = replace(study, epsilon=study.epsilon * times)
+        return float(all(predict(louder, algorithm, guess).refused for algorithm in CANDIDATES))
+
+    times = least(refused, MAX_EPSILON / study.epsilon)
+    if times is None:
+        return "no algorithm can run this study; see why beside each"
+    return (
+        f"none: epsilon = {study.epsilon:g} is too small for every algorithm that would learn something; "
+        f"raise it to {study.epsilon * times * 1.05:.2g} or more"
+    )
+
+
 def _reason(study: Study, guess: Guess, best: Prediction, able: Mapping[Algorithm, Prediction]) -> str:
     said = f"{best.algorithm.value}: its predicted error is {_sine(best)}"
     if best.algorithm not in CANDIDATES:
         trust = " and needs exact sums at the coordinator" if best.trusted else ""
+        if not able.keys() & set(CANDIDATES):
+            return f"{said}, and nothing that `auto` chooses from can run this study{trust}"
         return f"{said}, less than half of what `auto` would choose{trust}"
     others = [able[name] for name in CANDIDATES if name in able and name is not best.algorithm]
     if not others:
@@ -69,6 +87,8 @@ def _noise(study: Study, guess: Guess, best: Prediction) -> tuple[str, ...]:
         return ()
     what = "would be mostly noise" if best.raw >= HOPELESS else "would be rough"
     would_do = enough(*remedies(replace(study, algorithm=best.algorithm), guess))
-    remedy = f"; {would_do} would do" if would_do else "; no number of records and no epsilon would do"
-    fewer = ", or fewer components" if study.components > 1 else ""
-    return (f"the answer {what} on this spectrum{remedy}{fewer}",)
+    if would_do:
+        remedy, fewer = f"{would_do} would do", ", or fewer components"
+    else:
+        remedy, fewer = "no number of records and no epsilon would do", "; fewer components might"
+    return (f"the answer {what} on this spectrum; {remedy}{fewer if study.components > 1 else ''}",)

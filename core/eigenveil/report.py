@@ -13,13 +13,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from eigenveil.explain import MEANINGS
 from eigenveil.ints import FloatArray
+from eigenveil.planner import USABLE
 from eigenveil.report_figures import MOST_COLUMNS, Projection, biplot, loadings, scree
 from eigenveil.study import Scaling
 
 __all__ = ["Projection", "render"]
 
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-CLOSE, USABLE = 0.15, 0.35  # sines: privacy.md puts the end of usefulness near 0.35
+CLOSE = 0.15  # a sine that changes how nothing is read
 
 
 def render(
@@ -154,7 +155,7 @@ def _error(sine: float | None) -> dict[str, Any] | None:
             "Noise turns the released directions noticeably: trust the strong loadings only.",
         )
     else:
-        grade, words = "poor", "These directions are mostly noise: ask for more records, or a larger epsilon."
+        grade, words = "poor", "Noise turns the released directions so far that their loadings mean little."
     return {"sine": sine, "degrees": degrees, "grade": grade, "words": words}
 
 

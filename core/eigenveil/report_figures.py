@@ -21,6 +21,7 @@ GROUPS = ("#1f5fa8", "#d1661c", "#3a8f5c", "#8b5fbf", "#b0902a", "#6b7785")  # t
 MOST_BARS = 20
 MOST_COLUMNS = 48
 MOST_LABELS = 12
+SHORTEST = 0.05  # arrow that gets a label, relative to the longest: a shorter one is a dot
 MOST_VECTOR_POINTS = 4000  # beyond, the cloud is an image inside the SVG
 WIDTH = 8.6  # inches; the page scales it
 FONTS = "system-ui,-apple-system,'Segoe UI',Roboto,Helvetica,Arial,'DejaVu Sans',sans-serif"
@@ -176,13 +177,14 @@ def biplot(arrows: FloatArray, columns: Sequence[str], projection: Projection | 
     reach = 0.85 * float(np.quantile(np.abs(points), 0.995)) or 1.0
     longest = float(np.linalg.norm(arrows, axis=1).max()) or 1.0
     tips = arrows * (reach / longest)
-    named = np.argsort(-np.linalg.norm(tips, axis=1), kind="stable")[:MOST_LABELS]
-    labels = _place(tips, named, reach)
-    low = min(float(points[:, 0].min()), -2.0 * reach if any(x < 0 for x, _ in labels.values()) else 0.0)
-    high = max(float(points[:, 0].max()), 2.0 * reach if any(x > 0 for x, _ in labels.values()) else 0.0)
-    tall = 1.1 * max(
-        float(np.quantile(np.abs(points[:, 1]), 0.998)), *(abs(y) for _, y in labels.values()), 0.5 * reach
-    )
+    lengths = np.linalg.norm(tips, axis=1)
+    named = np.argsort(-lengths, kind="stable")[:MOST_LABELS]
+    labels = _place(tips, named[lengths[named] >= SHORTEST * reach], reach)
+    # A tip outside of the frame would take its arrow with it.
+    wide = [*points[:, 0], *tips[:, 0], *(np.sign(x) * 2.0 * reach for x, _ in labels.values())]
+    low, high = float(min(wide)), float(max(wide))
+    heights = [*tips[:, 1], *(y for _, y in labels.values()), 0.5 * reach]
+    tall = 1.1 * max(float(np.quantile(np.abs(points[:, 1]), 0.998)), float(np.abs(heights).max()))
 
     def paint(figure: Figure) -> None:
         axes = figure.add_subplot()

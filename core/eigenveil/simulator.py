@@ -27,7 +27,7 @@ from eigenveil.release import Release
 from eigenveil.seeded_noise import SeededNoise
 from eigenveil.session import Session
 from eigenveil.site import Apply, Site
-from eigenveil.study import Study
+from eigenveil.study import Federation, Study
 
 CORES = os.cpu_count() or 1
 SHARED = 2**18  # entries from which on starting threads costs less than they save
@@ -97,16 +97,17 @@ def simulate(
         for name, values in sorted(parts.items())
     }
     absent = {name: "no records" for name in study.federation.sites if name not in sites}
-    for name, site in tuple(sites.items()):
-        if len(site) < study.federation.minimum_cohort:
-            absent[name] = "declined"  # as in a federation: the reason is the site's own affair
-            del sites[name]
+    small = {name: len(site) for name, site in sites.items() if len(site) < study.federation.minimum_cohort}
+    for name in small:
+        absent[name] = "declined"  # as in a federation: the reason is the site's own affair
+        del sites[name]
     session, journal = Session(plan), MemoryJournal(plan)
     rounds: list[RoundRecord] = []
     # The parts are the threads; more inside them only get in the way.
     with ThreadPoolExecutor(CORES) as threads, one_thread():
         while (query := session.pending) is not None:
             gone = dict.fromkeys((drop_outs or {}).get(query.round, ()), "dropped out") | absent
+            _check_present(study.federation, gone, small)
             release = _round(query, sites, gone, plan, journal, noise, threads)
             rounds.append(RoundRecord(round=query.round, kind=NAMES[type(query.ask)], absent=gone))
             session.feed(release)
@@ -114,6 +115,17 @@ def simulate(
                 on_round(release)
     document = build(plan, session.result, session.releases, rounds=rounds, private=noise.private)
     return Simulation(plan=plan, estimate=session.result, releases=tuple(session.releases), document=document)
+
+
+def _check_present(federation: Federation, absent: Mapping[str, str], small: Mapping[str, int]) -> None:
+    """Whether the round may go on; who imagines the sites is told why not, `small` sites' sizes included."""
+    try:
+        federation.check_present([name for name in federation.sites if name not in absent])
+    except RequestError as problem:
+        least = federation.minimum_cohort
+        why = {name: f"{size} records, minimum_cohort = {least}" for name, size in small.items()}
+        reasons = "; ".join(f"{name}: {why.get(name, reason)}" for name, reason in absent.items())
+        raise RequestError(problem.code, f"{problem} ({reasons})") from problem
 
 
 def _round(
@@ -125,9 +137,7 @@ def _round(
     noise: NoiseSource,
     threads: ThreadPoolExecutor,
 ) -> Release:
-    federation = plan.study.federation
     present = tuple(name for name in sites if name not in absent)
-    federation.check_present(present)
     answers: dict[str, IntArray] = {}
     for name in present:
         site = sites[name]

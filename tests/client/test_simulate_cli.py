@@ -110,6 +110,13 @@ def test_for_people(study: Path, data: Path, capfd: pytest.CaptureFixture[str]) 
     assert "component 2: variance" in out
     assert "measured sine to the exact components" in out
     assert "zCDP" in out
+    assert "warning" not in out
+
+
+def test_a_noisy_answer_says_so(study: Path, data: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    study.write_text(study.read_text().replace("epsilon = 4.0", "epsilon = 0.1"))
+    assert eigenveil(["simulate", str(study), "--data", str(data), "--seed", "1"]) == 0
+    assert "warning: the directions are mostly noise" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -130,6 +137,15 @@ def test_refusals(
 ) -> None:
     got, value = told(capfd, study, "--data", data, *extra)
     assert (got, message in value["message"]) == (code, True), value
+
+
+def test_who_is_missing_is_told_with_the_reason(
+    study: Path, data: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    study.write_text(study.read_text().replace("quorum = 1", "minimum_cohort = 250"))
+    code, value = told(capfd, study, "--data", data, "--split", "2,1", "--drop-out", "0:north")
+    assert (code, value["error"]) == (11, "study-failed")
+    assert "(north: dropped out; south: 200 records, minimum_cohort = 250)" in value["message"]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -127,6 +128,33 @@ def test_the_recommendation_follows_the_spectrum_and_warns_of_noise() -> None:
     (warning,) = recommend(weak, flat, predict_all(weak, flat)).warnings
     assert "mostly noise" in warning
     assert "records or an epsilon of" in warning
+
+
+@pytest.mark.parametrize("epsilon", [0.001, 0.01, 0.05])
+def test_an_epsilon_too_small_to_ask_with_is_named_with_one_that_is_enough(epsilon: float) -> None:
+    study, guess = an_auto(10, components=2, expected_records=4000, epsilon=epsilon), default_guess(10, 2)
+    advice = recommend(study, guess, predict_all(study, guess))
+    assert (advice.algorithm, advice.warnings) == (None, ())
+    said = re.search(r"epsilon = (.*) is too small .* raise it to (.*) or more", advice.reason)
+    assert said is not None
+    assert float(said[1]) == epsilon
+    enough, hardly = (replace(study, epsilon=times * float(said[2])) for times in (1.0, 0.85))
+    assert recommend(enough, guess, predict_all(enough, guess)).algorithm in CANDIDATES
+    assert recommend(hardly, guess, predict_all(hardly, guess)).algorithm is None
+
+
+def test_zero_is_not_recommended_to_those_who_want_an_answer() -> None:
+    study, guess = an_auto(expected_records=60), default_guess(30, 1)
+    zero, plain = (predict(study, one, guess) for one in (Algorithm.ZERO, Algorithm.GAUSS_COV))
+    assert recommend(study, guess, (zero, plain)).algorithm is Algorithm.GAUSS_COV
+    assert recommend(study, guess, (zero,)).algorithm is None
+
+
+def test_what_nothing_would_mend_says_so_in_a_sentence() -> None:
+    study = an_auto(4, components=2, expected_records=200, radius=0.2)
+    flat = stated_guess([1.0] * 4, 4, 2)
+    (warning,) = recommend(study, flat, predict_all(study, flat)).warnings
+    assert warning.endswith("no number of records and no epsilon would do; fewer components might")
 
 
 def test_a_far_better_algorithm_is_recommended_with_what_it_needs() -> None:

@@ -93,6 +93,7 @@ def test_the_tables_for_people(stage: Stage, tmp_path: Path, capfd: Capture) -> 
     out = capfd.readouterr().out
     assert "released; budget" in out
     assert "hospital-1=answered" in out
+    assert "warning: the directions are mostly noise" in out
     assert eigenveil(["study", "list"]) == 0
     assert "for-people" in capfd.readouterr().out
     assert eigenveil(["study", "show", "for-people"]) == 0

@@ -176,7 +176,7 @@ async def federated(folder: Path, study: Study, toml: str) -> dict[str, Any]:
     return document
 
 
-@pytest.mark.filterwarnings("ignore:no release")
+@pytest.mark.filterwarnings("ignore::UserWarning")  # they are in the document, which is compared
 @pytest.mark.parametrize("algorithm", DRIVEN)
 def test_three_drivers_release_the_same_bits(algorithm: str, tmp_path: Path) -> None:
     by_estimator = fitted(algorithm).release_

@@ -19,6 +19,12 @@ from eigenveil.ints import FloatArray
 from eigenveil.study import Algorithm
 from tests.simulation.test_estimator import BOUNDS, HUGE, INFINITE, NAN, X, records
 
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:clipping kept",
+    "ignore:the directions are mostly noise",
+    "ignore:a variance of",
+    "ignore:nothing was asked",
+)
 MATRICES = [one.value for one in KNOWN if one is not Algorithm.ZERO]
 
 

@@ -21,6 +21,8 @@ from eigenveil.linalg import sin_angle
 
 BOUNDS = (-40.0, 40.0)
 HUGE = 1e6
+# What a result says against itself is a warning; most records here are few.
+pytestmark = pytest.mark.filterwarnings("ignore:clipping kept", "ignore:the directions are mostly noise")
 
 
 def records(n: int = 4000, seed: int = 0) -> FloatArray:
@@ -136,6 +138,21 @@ def test_values_beyond_the_bounds_count_as_the_bound() -> None:
 def test_a_delta_near_one_over_n_is_warned_about() -> None:
     with pytest.warns(UserWarning, match="not far below 1/n for 4000 records"):
         PrivatePCA(2, delta=1e-3, bounds=BOUNDS).fit(records())
+
+
+def test_noise_is_warned_about_and_so_are_variances_that_cannot_be() -> None:
+    with pytest.warns(UserWarning, match="mostly noise|bounds allow, 9600 in all") as caught:
+        fitted = PrivatePCA(2, bounds=BOUNDS, random_state=0).fit(records(3))
+    assert [str(one.message) for one in caught] == fitted.release_["result"]["warnings"]
+    assert {one.filename for one in caught} == {__file__}
+    assert len(caught) == 2
+
+
+def test_a_good_answer_comes_without_a_warning() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fitted = PrivatePCA(2, epsilon=HUGE, bounds=BOUNDS, algorithm="gauss-cov").fit(records())
+    assert fitted.release_["result"]["warnings"] == []
 
 
 X = records(50)

@@ -16,6 +16,7 @@ import pytest
 
 from eigenveil import simulate
 from eigenveil.report import Projection, number, render
+from eigenveil.report_figures import MOST_LABELS, biplot
 from eigenveil.study import Algorithm, Column, Federation, Study
 
 VOID = {"meta", "img", "br", "hr", "link", "input"}
@@ -153,6 +154,21 @@ def test_public_records_may_be_shown() -> None:
     assert "Public records." in text
     assert "0.123" in text
     assert any(">ill<" in svg for svg in pictures(page))
+
+
+@pytest.mark.parametrize("longest", [(0.01, 0.95), (0.01, -0.95), (0.95, 0.01), (-0.95, 0.01)])
+def test_every_arrow_is_in_the_picture(longest: tuple[float, float]) -> None:
+    arrows = np.column_stack([np.full(18, 0.05), np.linspace(-0.06, 0.06, 18)])
+    arrows[9] = longest  # alone up there: the labels of the others push its label down
+    svg = biplot(arrows, [f"c{i}" for i in range(18)], None)
+    # The figure, the axes, an arrow for each column, and a leader for each label.
+    assert svg.count('id="patch_') == 2 + 18 + MOST_LABELS
+
+
+def test_dots_have_no_labels() -> None:
+    arrows = np.array([[0.0, 1.0], [1e-3, 0.0], [0.5, 0.5]])
+    svg = biplot(arrows, ["long", "dot", "half"], None)
+    assert (">long<" in svg, ">dot<" in svg, ">half<" in svg) == (True, False, True)
 
 
 def test_without_records_it_says_that_they_stayed() -> None:
