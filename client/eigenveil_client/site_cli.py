@@ -8,6 +8,7 @@ Exit codes: 0 done; 2 bad usage, study or argument; 3 bad records; 4 bad configu
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,7 @@ def init(folder: Path, name: str, records: Path, as_json: bool, **limits: Any) -
     say(
         {"config": str(path), "name": name},
         as_json,
-        f"wrote {path}\nnext: eigenveil-site enrol --config {path} --join FILE",
+        f"wrote {path}\nnext: eigenveil-site enrol --config {shlex.quote(str(path))} --join FILE",
     )
 
 
@@ -87,7 +88,7 @@ def enrol(config_file: Path, join_file: Path, as_json: bool) -> None:
         as_json,
         f"enrolled as {stored.identity.uri} until {stored.expires:%Y-%m-%d %H:%M} UTC\n"
         f"{compared(stored.key_print)}\n"
-        f"next: eigenveil-site check --config {config_file}",
+        f"next: eigenveil-site check --config {shlex.quote(str(config_file))}",
     )
 
 
