@@ -9,7 +9,7 @@ from typing import Any
 from eigenveil.plan import plan_from_json
 from eigenveil_client.seen_plans import StudyStanding
 from eigenveil_client.site_store import SiteStore
-from eigenveil_client.site_views import moment, plain, table
+from eigenveil_client.site_views import moment, plain, show, table
 from eigenveil_common.command import console
 
 
@@ -38,7 +38,7 @@ def show_studies(told: dict[str, Any], config_file: Path) -> None:
     for row in told["studies"]:
         words = (row["study"][:12], row["name"], row["analyst"])
         listed.add_row(moment(row["at"]), *plain(*words), str(row["micro_rho"]), _decided(row), row["reason"])
-    console.print(listed)
+    show(listed)
     if told["pending"]:
         where = shlex.quote(str(config_file))
         console.print(f"{told['pending']} of them wait; decide about each:")
@@ -64,13 +64,13 @@ def show_explanation(told: dict[str, Any]) -> None:
     for column in told["study"]["columns"]:
         bounds = (f"{column['lower']:g}", f"{column['upper']:g}")
         columns.add_row(*plain(column["name"], column["unit"]), *bounds)
-    console.print(columns)
+    show(columns)
     rounds = table("round", "question", "bytes", "micro-rho", "what it reveals", title="Rounds")
     for row in told["rounds"]:
         rounds.add_row(
             str(row["round"]), row["kind"], str(row["bytes"]), str(row["micro_rho"]), row["meaning"]
         )
-    console.print(rounds)
+    show(rounds)
     console.print(f"in all: {told['bytes_per_site']} bytes and {told['micro_rho']} micro-rho")
     console.print(_left(told["budget"]))
     for name in ("rows", "clip", "trust"):
@@ -83,7 +83,7 @@ def show_explanation(told: dict[str, Any]) -> None:
     policy = table("rule", "verdict", "why", title="This site's policy")
     for verdict in told["policy"]:
         policy.add_row(verdict["rule"], "passes" if verdict["passed"] else "FAILS", *plain(verdict["text"]))
-    console.print(policy)
+    show(policy)
     for warning in told["warnings"]:
         console.print(f"warning: {warning}", markup=False)
 
