@@ -36,7 +36,7 @@ def approve(config: SiteConfig, store: SiteStore, seen: SeenPlan) -> Decision:
     """
     plan = plan_from_json(seen.plan_json)
     config.policy.require(plan, store.now())
-    store.accept(plan, seen.plan_json, seen.signature, config.policy.yearly)
+    store.accept(plan, seen.plan_json, seen.signature, config.policy.yearly, person=True)
     return Decision(study=seen.plan, was=seen.standing, standing=StudyStanding.ACCEPTED)
 
 
@@ -46,7 +46,7 @@ def decline(store: SiteStore, seen: SeenPlan) -> Decision:
     Raises:
         RequestError: code `conflict`: it does not wait.
     """
-    store.decline(seen.plan, seen.plan_json, seen.signature, Code.POLICY)
+    store.decline(seen.plan, seen.plan_json, seen.signature, Code.POLICY, person=True)
     return Decision(study=seen.plan, was=seen.standing, standing=StudyStanding.DECLINED)
 
 

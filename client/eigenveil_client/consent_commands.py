@@ -13,6 +13,7 @@ from eigenveil.study_toml import parse_study
 from eigenveil_client import consent, consent_views, site_config, site_service
 from eigenveil_client.consent import Decision
 from eigenveil_client.identity_store import named
+from eigenveil_client.seen_plans import StudyStanding, check_move
 from eigenveil_client.site_config import SiteConfig
 from eigenveil_client.site_options import CONFIG, JSON
 from eigenveil_common.command import say
@@ -30,7 +31,7 @@ def studies(config_file: Path, as_json: bool) -> None:
     if as_json:
         say(told, True, "")
     else:
-        consent_views.show_studies(told)
+        consent_views.show_studies(told, config_file)
 
 
 @click.command()
@@ -56,13 +57,20 @@ def explain(config_file: Path, study: str, as_json: bool) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @JSON
 def approve(config_file: Path, study: str, yes: bool, as_json: bool) -> None:
-    """Agree to STUDY, which waits: to exactly the plan that is shown, and no other."""
+    """Agree to STUDY, which waits: to exactly the plan that is shown, and no other.
+
+    Whoever answers no leaves it waiting; that is no error (exit code 0).
+    """
     config = site_config.load(config_file)
     with site_service.opened(config) as store:
         seen = store.studies.find(study)
+        check_move(seen.plan, seen.standing, StudyStanding.ACCEPTED)
         if not yes:
             consent_views.show_explanation(consent.explained(config, store, plan_from_json(seen.plan_json)))
-            click.confirm("Answer this study?", abort=True)
+            if not click.confirm("Answer this study?"):
+                told = {"study": seen.plan, "was": seen.standing.value, "standing": seen.standing.value}
+                say(told, as_json, "not approved; it still waits")
+                return
         _say(consent.approve(config, store, seen), config, as_json)
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
 from typing import Any
 
 from eigenveil.plan import plan_from_json
+from eigenveil_client.seen_plans import StudyStanding
 from eigenveil_client.site_store import SiteStore
-from eigenveil_client.site_views import moment, plain, table
+from eigenveil_client.site_views import moment, plain, show, table
 from eigenveil_common.command import console, quoted
 
 
@@ -20,6 +23,7 @@ def studies(store: SiteStore) -> dict[str, Any]:
             "name": seen.name,
             "analyst": plan.analyst,
             "standing": seen.standing.value,
+            "person": seen.person,
             "reason": seen.reason,
             "at": seen.at,
             "epsilon": plan.study.epsilon,
@@ -28,17 +32,27 @@ def studies(store: SiteStore) -> dict[str, Any]:
     return {"studies": rows, "pending": sum(row["standing"] == "pending" for row in rows)}
 
 
-def show_studies(told: dict[str, Any]) -> None:
-    """Print `studies`."""
+def show_studies(told: dict[str, Any], config_file: Path) -> None:
+    """Print `studies`, and the commands that decide about what waits."""
     listed = table("came (UTC)", "study", "name", "analyst", "micro-rho", "standing", "why")
     for row in told["studies"]:
         words = (row["study"][:12], row["name"], row["analyst"])
-        listed.add_row(
-            moment(row["at"]), *plain(*words), str(row["micro_rho"]), row["standing"], row["reason"]
-        )
-    console.print(listed)
+        listed.add_row(moment(row["at"]), *plain(*words), str(row["micro_rho"]), _decided(row), row["reason"])
+    show(listed)
     if told["pending"]:
-        console.print(f"{told['pending']} of them wait: eigenveil-site approve or decline STUDY")
+        where = shlex.quote(str(config_file))
+        console.print(f"{told['pending']} of them wait; decide about each:")
+        for word in ("explain", "approve", "decline"):
+            command = f"  eigenveil-site {word} STUDY --config {where}"
+            console.print(command, markup=False, soft_wrap=True)
+
+
+def _decided(row: dict[str, Any]) -> str:
+    """A person's word stays what it was when the study is over."""
+    if not row["person"]:
+        return str(row["standing"])
+    over = ", ended" if row["standing"] == StudyStanding.ENDED.value else ""
+    return f"{row['person']} by a person{over}"
 
 
 def show_explanation(told: dict[str, Any]) -> None:
@@ -50,13 +64,13 @@ def show_explanation(told: dict[str, Any]) -> None:
     for column in told["study"]["columns"]:
         bounds = (f"{column['lower']:g}", f"{column['upper']:g}")
         columns.add_row(*plain(column["name"], column["unit"]), *bounds)
-    console.print(columns)
+    show(columns)
     rounds = table("round", "question", "bytes", "micro-rho", "what it reveals", title="Rounds")
     for row in told["rounds"]:
         rounds.add_row(
             str(row["round"]), row["kind"], str(row["bytes"]), str(row["micro_rho"]), row["meaning"]
         )
-    console.print(rounds)
+    show(rounds)
     console.print(f"in all: {told['bytes_per_site']} bytes and {told['micro_rho']} micro-rho")
     console.print(_left(told["budget"]))
     for name in ("rows", "clip", "trust"):
@@ -69,7 +83,7 @@ def show_explanation(told: dict[str, Any]) -> None:
     policy = table("rule", "verdict", "why", title="This site's policy")
     for verdict in told["policy"]:
         policy.add_row(verdict["rule"], "passes" if verdict["passed"] else "FAILS", *plain(verdict["text"]))
-    console.print(policy)
+    show(policy)
     for warning in told["warnings"]:
         console.print(f"warning: {warning}", markup=False)
 

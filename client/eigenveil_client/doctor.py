@@ -31,6 +31,10 @@ Accept = Callable[[StoredIdentity], StoredIdentity]
 STEP_SECONDS = 10.0
 SHORT_LIFE = timedelta(days=2)
 SECRETS = ("key.pem",)
+DEAD_PORT = (
+    "ask its operator whether it runs and listens there (eigenveil-coordinator doctor), and IT whether a "
+    "firewall is in between"
+)
 ENROL = "enrol with a join file from the coordinator's operator"
 
 
@@ -114,7 +118,9 @@ async def _network(way: Way, stored: StoredIdentity | None) -> list[Check]:
             async with asyncio.timeout(STEP_SECONDS):
                 checks.append(await step)
         except EigenveilError as problem:
-            checks.append(fail(about, str(problem)))
+            checks.append(
+                fail(about, str(problem), DEAD_PORT if about == "port" and way.proxy is None else "")
+            )
         except TimeoutError:
             todo = f"ask IT whether a firewall drops what goes to {way.first}"
             checks.append(fail(about, f"nothing came within {STEP_SECONDS:.0f} s", todo))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from functools import partial
 from pathlib import Path
 
 from eigenveil.errors import EigenveilError
 from eigenveil_client import doctor, records, site_config
 from eigenveil_client.site_config import SiteConfig
-from eigenveil_client.site_service import check_role, opened
+from eigenveil_client.site_service import approval, begun, check_role, clock, opened
 from eigenveil_client.tables import open_table
-from eigenveil_client.witness import LedgerWitness
-from eigenveil_common.doctor import Check, disk, examine, fail, ok, warn
+from eigenveil_common.doctor import Check, Level, disk, examine, fail, ok, warn
 
 
 def site_checks(config_file: Path) -> list[Check]:
@@ -23,6 +23,7 @@ def site_checks(config_file: Path) -> list[Check]:
     secrets = [config.state, *([config.proxy_credentials] if config.proxy_credentials else [])]
     return [
         ok("configuration", f"{config_file} names the site {config.name}"),
+        _approval(config),
         disk(config.state.parent),
         doctor.files(config.identity, *secrets),
         examine("ledger", partial(_ledger, config)),
@@ -33,8 +34,14 @@ def site_checks(config_file: Path) -> list[Check]:
     ]
 
 
+def _approval(config: SiteConfig) -> Check:
+    found = approval(config, clock(config))
+    level = Level.FAIL if not found.ok else Level.WARN if found.warning else Level.OK
+    return Check(about=found.about, level=level, text=found.text)
+
+
 def _ledger(config: SiteConfig) -> Check:
-    if not config.state.exists() and LedgerWitness(config.identity).seen() is None:
+    if not begun(config):
         return warn("ledger", f"{config.state} is not there yet", "it is made when the daemon first starts")
     with opened(config) as store:
         sent = len(store.egress.rows())
@@ -46,4 +53,7 @@ def _records(config: SiteConfig) -> Check:
     table = open_table(config.records)
     if config.person_column:
         records.find_column(table.headers, config.person_column)
+    if config.records.stat().st_mode & 0o022:
+        todo = f"run: chmod go-w {shlex.quote(str(config.records))}"
+        return warn("records", f"others can change {config.records}, and with it what is answered", todo)
     return ok("records", f"{config.records} can be read and has {len(table.headers)} columns")

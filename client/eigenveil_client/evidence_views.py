@@ -12,7 +12,7 @@ from eigenveil_client.layouts import labels
 from eigenveil_client.recomputed import Numbers
 from eigenveil_client.site_config import SiteConfig
 from eigenveil_client.site_store import SiteStore
-from eigenveil_client.site_views import moment, plain, table
+from eigenveil_client.site_views import moment, plain, show, table
 from eigenveil_common.command import console
 
 MOST_SHOWN = 200
@@ -44,7 +44,7 @@ def show_ledger(told: dict[str, Any]) -> None:
             str(entry["index"]), moment(entry["at"]), entry["kind"], entry["study"][:12],
             round_number, str(entry["micro_rho"]),
         )  # fmt: skip
-    console.print(listed)
+    show(listed)
     console.print("the chain is whole; head " + told["head"], markup=False)
     for name in ("budget", "spent", "left"):
         amount = told[name]
@@ -74,7 +74,7 @@ def show_egress(told: dict[str, Any]) -> None:
             str(row["index"]), moment(row["at"]), row["study"][:12], str(row["round"]), row["kind"],
             str(row["bytes"]), row["contribution"][:16],
         )  # fmt: skip
-    console.print(listed)
+    show(listed)
     for kind, meaning in sorted({(row["kind"], row["meaning"]) for row in told["rows"]}):
         console.print(f"{kind}: {meaning}", markup=False)
     console.print(f"the chain is whole; {told['messages']} messages, {told['bytes']} bytes of numbers")
@@ -82,7 +82,7 @@ def show_egress(told: dict[str, Any]) -> None:
         calls = table("day (UTC)", "call", "messages", "bytes", title="Every call, by day")
         for count in told["calls"]:
             calls.add_row(count["day"], count["kind"], str(count["messages"]), str(count["bytes"]))
-        console.print(calls)
+        show(calls)
 
 
 def decoded(numbers: Numbers) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def show_decoded(told: dict[str, Any]) -> None:
     listed = table("numbers", "value")
     for number in told["numbers"][:MOST_SHOWN]:
         listed.add_row(*plain(number["is"]), str(number["value"]))
-    console.print(listed)
+    show(listed)
     more = len(told["numbers"]) - MOST_SHOWN
     if more > 0:
         console.print(f"and {more} more; --json shows them all")

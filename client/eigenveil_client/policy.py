@@ -114,14 +114,21 @@ class Policy:
     def verdicts(self, plan: Plan, now: int) -> tuple[Verdict, ...]:
         """Every rule, applied to `plan` at the Unix time `now`; no record is looked at."""
         return (
-            self._about_time(now),
+            self.about_time(now),
             *self._about_use(plan),
             *self._about_people(plan.study),
             *self._about_size(plan.study),
         )
 
-    def _about_time(self, now: int) -> Verdict:
-        passed = self.approval_ends is None or now < _midnight_after(self.approval_ends)
+    def days_left(self, now: int) -> float:
+        """Days from the Unix time `now` until nothing is answered any more."""
+        return (
+            math.inf if self.approval_ends is None else (_midnight_after(self.approval_ends) - now) / 86_400
+        )
+
+    def about_time(self, now: int) -> Verdict:
+        """Whether anything is answered at the Unix time `now`."""
+        passed = self.days_left(now) > 0
         if self.approval_ends is None:
             text = "no end is stated"
         else:

@@ -28,13 +28,24 @@ TEXT = (pa.types.is_string, pa.types.is_large_string)
 NUMERIC = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
 
 
-def load(path: Path, study: Study, *, unreadable: Callable[[str], None] | None = None) -> GridRows:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unreadable:
+    """Cells of one column in one batch that are taken as missing: how many, in which row of the file (from 0)
+    the first is, and what it is."""
+
+    column: str
+    cells: int
+    first: int
+    what: str
+
+
+def load(path: Path, study: Study, *, unreadable: Callable[[Unreadable], None] | None = None) -> GridRows:
     """The records of `path` on the study's grid. Shape: (n, d), d in the study's order.
 
     A cell that is empty, NA, N/A, NaN or null (in any case) is missing.
 
-    A cell that is no finite number is an error; but where `unreadable` is given, it is told the column
-    and the cell is missing, and a row that names no person is left out. Either way what becomes of a
+    A cell that is no finite number is an error; but where `unreadable` is given, it is told of such cells
+    and they are missing, and a row that names no person is left out. Either way what becomes of a
     record depends on that record alone.
 
     Raises:
@@ -70,16 +81,16 @@ class _Source:
     """A table, and what is done about its bad cells."""
 
     table: Table
-    unreadable: Callable[[str], None] | None
+    unreadable: Callable[[Unreadable], None] | None
 
     def fault(self, header: str, bad: NDArray[np.bool_], start: int, what: str) -> None:
         """Refuse or tell if there are `bad` cells in a batch that begins at row `start` of the file."""
         if not bad.any():
             return
+        first = start + int(np.argmax(bad))
         if self.unreadable is None:
-            place = self.table.place(start + int(np.argmax(bad)))
-            raise BadRecords(f"column {header!r}, {place}: {what}", about=header)
-        self.unreadable(header)
+            raise BadRecords(f"column {header!r}, {self.table.place(first)}: {what}", about=header)
+        self.unreadable(Unreadable(column=header, cells=int(bad.sum()), first=first, what=what))
 
 
 def constant_columns(rows: GridRows, study: Study) -> list[str]:

@@ -17,9 +17,14 @@ CREATE TABLE studies (
   standing TEXT NOT NULL,
   reason TEXT NOT NULL,
   records TEXT NOT NULL,
-  at INTEGER NOT NULL
+  at INTEGER NOT NULL,
+  person TEXT NOT NULL DEFAULT ''
 ) STRICT;
 """
+MIGRATION = """
+ALTER TABLE studies ADD COLUMN person TEXT NOT NULL DEFAULT '';
+UPDATE studies SET person = standing WHERE standing = 'withdrawn';
+"""  # only a person withdraws; of earlier approvals and refusals nothing says whose they were
 
 
 class StudyStanding(Enum):
@@ -41,6 +46,13 @@ MOVES: dict[StudyStanding, frozenset[StudyStanding]] = {
     StudyStanding.WITHDRAWN: frozenset({StudyStanding.ENDED}),
     StudyStanding.ENDED: frozenset(),
 }
+DECIDED = {
+    StudyStanding.PENDING: "still waits here",
+    StudyStanding.ACCEPTED: "was approved before; eigenveil-site withdraw takes that back",
+    StudyStanding.DECLINED: "was declined before, and that is for good",
+    StudyStanding.WITHDRAWN: "was withdrawn before, and that is for good",
+    StudyStanding.ENDED: "is over; there is nothing left to decide",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +60,8 @@ class SeenPlan:
     """A plan whose signature was verified. `reason` is the error code of a refusal, else empty.
 
     `records` is a keyed digest of the rows the study began with (empty before the first answer); `at` is
-    the Unix time at which the plan came.
+    the Unix time at which the plan came; `person` is the last standing that a person gave it, also after
+    its end (empty: the rules decided alone, or nobody yet).
     """
 
     plan: str
@@ -58,6 +71,7 @@ class SeenPlan:
     reason: str = ""
     records: str = ""
     at: int
+    person: str = ""
 
     @property
     def name(self) -> str:
@@ -107,23 +121,28 @@ class SeenPlans:
     def add(self, seen: SeenPlan, change: Connection) -> None:
         """Remember a plan, within the transaction `change`."""
         values = tuple((asdict(seen) | {"standing": seen.standing.value}).values())
-        change.execute("INSERT INTO studies VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+        change.execute("INSERT INTO studies VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
 
-    def move(self, digest: str, standing: StudyStanding, change: Connection, reason: str = "") -> None:
-        """Decide about a plan, within the transaction `change`.
+    def move(
+        self,
+        digest: str,
+        standing: StudyStanding,
+        change: Connection,
+        reason: str = "",
+        *,
+        person: bool = False,
+    ) -> None:
+        """Decide about a plan, within the transaction `change`; `person`: by a person's word.
 
         Raises:
-            RequestError: code `conflict`: what was decided before does not allow it.
+            RequestError: as `check_move`.
         """
-        now = self._standing(digest, change)
-        if standing not in MOVES[now]:
-            raise RequestError(
-                Code.CONFLICT,
-                f"study {digest[:12]} is {now.value} here, so it cannot become {standing.value}",
-            )
+        check_move(digest, self._standing(digest, change), standing)
         change.execute("UPDATE studies SET standing = ? WHERE plan = ?", (standing.value, digest))
         if reason:
             change.execute("UPDATE studies SET reason = ? WHERE plan = ?", (reason, digest))
+        if person:
+            change.execute("UPDATE studies SET person = ? WHERE plan = ?", (standing.value, digest))
 
     def require(self, digest: str, standing: StudyStanding, change: Connection) -> None:
         """Insist on what was decided about a plan, within the transaction `change`.
@@ -146,6 +165,16 @@ class SeenPlans:
         """Note the keyed digest of the rows that a study began with."""
         with self._database.transaction() as change:
             change.execute("UPDATE studies SET records = ? WHERE plan = ?", (records, digest))
+
+
+def check_move(digest: str, now: StudyStanding, standing: StudyStanding) -> None:
+    """Insist that a plan may come from one standing to another.
+
+    Raises:
+        RequestError: code `conflict`: what was decided before does not allow it.
+    """
+    if standing not in MOVES[now]:
+        raise RequestError(Code.CONFLICT, f"study {digest[:12]} {DECIDED[now]}")
 
 
 def _seen(row: Row) -> SeenPlan:

@@ -9,7 +9,8 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -25,6 +26,7 @@ from eigenveil.plan import Plan
 from eigenveil.study import Study
 from eigenveil_client import records
 from eigenveil_client.identity_store import StoredIdentity, load_identity
+from eigenveil_client.records import Unreadable
 from eigenveil_client.site_config import SiteConfig
 from eigenveil_client.site_daemon import SiteDaemon
 from eigenveil_client.site_metrics import keep_written
@@ -36,13 +38,16 @@ from eigenveil_common import log
 from eigenveil_common.files import check_owner
 from eigenveil_common.process import forbid_core_dumps
 
+ENDS_SOON_DAYS = 30
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was checked. `code` is empty when all is well; a `note` is no failure."""
+    """One thing that was checked. `code` is empty unless it failed; a `warning` is no failure."""
 
     about: str
-    ok: bool
+    ok: bool = True
+    warning: bool = False
     text: str
     code: str = ""
 
@@ -57,13 +62,16 @@ class Finding:
 
     def line(self) -> str:
         """One line for a person."""
-        return f"{'ok  ' if self.ok else 'FAIL'} {self.about}: {self.text}"
+        level = "FAIL" if not self.ok else "warn" if self.warning else "ok  "
+        return f"{level} {self.about}: {self.text}"
 
 
 def check(config: SiteConfig, plan: Plan | None) -> list[Finding]:
     """Everything that can be checked without the coordinator."""
     findings = [_finding("identity", partial(_check_identity, config))]
     findings.append(_finding("state", partial(_check_state, config)))
+    now = clock(config)
+    findings.append(approval(config, now))
     findings.append(_finding("records", partial(_check_file, config)))
     if plan is not None:
         findings += [
@@ -73,15 +81,60 @@ def check(config: SiteConfig, plan: Plan | None) -> list[Finding]:
                 text=verdict.text,
                 code="" if verdict.passed else Code.POLICY.value,
             )
-            for verdict in config.policy.verdicts(plan, int(time.time()))
+            for verdict in config.policy.verdicts(plan, now)
         ]
-        findings.append(_finding("study", partial(_check_study, config, plan)))
+        unreadable: list[Unreadable] = []
+        study = _finding("study", partial(_check_study, config, plan, unreadable))
+        findings += [*_cells(config.records, unreadable), study]
     return findings
+
+
+def approval(config: SiteConfig, now: int) -> Finding:
+    """Whether the approval still holds at the Unix time `now`, and whether it soon ends."""
+    verdict, days = config.policy.about_time(now), config.policy.days_left(now)
+    if not verdict.passed:
+        text = f"{verdict.text} and nothing is answered: renew it, then set approval_ends in site.toml"
+        return Finding(about="approval", ok=False, text=text, code=Code.POLICY.value)
+    if days < ENDS_SOON_DAYS:
+        text = f"{verdict.text}, in {days:.1f} days: renew it in time"
+        return Finding(about="approval", warning=True, text=text)
+    return Finding(about="approval", text=verdict.text)
+
+
+def clock(config: SiteConfig) -> int:
+    """The Unix time that the daemon would go by, as far as its state can be read."""
+    with suppress(EigenveilError):  # what is wrong with the state is a finding of its own
+        if begun(config):
+            with opened(config) as store:
+                return store.now()
+    return int(time.time())
+
+
+def begun(config: SiteConfig) -> bool:
+    """Whether this site has a state, or had one: looking must not make a new one."""
+    return config.state.exists() or LedgerWitness(config.identity).seen() is not None
+
+
+def _cells(path: Path, unreadable: Sequence[Unreadable]) -> list[Finding]:
+    """The cells that the daemon takes as missing, a finding for each column."""
+    cells = Counter[str]()
+    for one in unreadable:
+        cells[one.column] += one.cells
+    first = {one.column: one for one in sorted(unreadable, key=lambda one: -one.first)}
+    return [
+        Finding(
+            about=f"column {name!r}",
+            warning=True,
+            text=f"cells that cannot be read and count as missing: {cells[name]}, the first in "
+            f"{open_table(path).place(one.first)}: {one.what}",
+        )
+        for name, one in sorted(first.items())
+    ]
 
 
 def _finding(about: str, test: partial[str]) -> Finding:
     try:
-        return Finding(about=about, ok=True, text=test())
+        return Finding(about=about, text=test())
     except EigenveilError as problem:
         return Finding(about=about, ok=False, text=str(problem), code=problem.code.value)
 
@@ -92,6 +145,8 @@ def _check_identity(config: SiteConfig) -> str:
 
 
 def _check_state(config: SiteConfig) -> str:
+    if not begun(config):
+        return f"{config.state} is not there yet; it is made when the daemon first starts"
     with opened(config) as store:
         store.egress.rows()
         return f"both ledgers are whole: {store.ledger.ledger.size} entries"
@@ -104,8 +159,8 @@ def _check_file(config: SiteConfig) -> str:
     return f"{config.records} has {len(table.headers)} columns: {', '.join(table.headers)}"
 
 
-def _check_study(config: SiteConfig, plan: Plan) -> str:
-    rows = records.load(config.records, plan.study)
+def _check_study(config: SiteConfig, plan: Plan, unreadable: list[Unreadable]) -> str:
+    rows = records.load(config.records, plan.study, unreadable=unreadable.append)
     config.policy.require_enough(len(rows))
     constant = records.constant_columns(rows, plan.study)
     note = f"; warning: all records agree in {', '.join(constant)}" if constant else ""
@@ -193,7 +248,7 @@ class Reader:
     def __call__(self, study: Study) -> GridRows:
         """The records on the study's grid. Raises as `records.load`."""
         found: set[str] = set()
-        rows = records.load(self._path, study, unreadable=found.add)
+        rows = records.load(self._path, study, unreadable=lambda cells: found.add(cells.column))
         if found - self._warned:
             log.event("cells-unreadable", logging.WARNING, columns=", ".join(sorted(found - self._warned)))
             self._warned |= found
@@ -224,8 +279,16 @@ def serve(config: SiteConfig) -> None:
         }
         click.echo(json.dumps(about, sort_keys=True))
         log.event("started", site=config.name)
+        _tell_of_end(config, store.now())
         asyncio.run(_until_stopped(SiteDaemon(worker, identity), config.metrics_file, store))
         log.event("stopped", site=config.name)
+
+
+def _tell_of_end(config: SiteConfig, now: int) -> None:
+    end = approval(config, now)
+    if end.warning or not end.ok:
+        name = "approval-ends-soon" if end.ok else "approval-ended"
+        log.event(name, logging.WARNING, detail=end.text)
 
 
 async def _until_stopped(daemon: SiteDaemon, metrics: Path | None, store: SiteStore) -> None:

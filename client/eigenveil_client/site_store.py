@@ -35,7 +35,7 @@ from eigenveil_common.files import read_secret, write_secret
 from eigenveil_common.ledger_store import LedgerStore
 from eigenveil_common.sqlite import Database
 
-VERSION = 3
+VERSION = 4
 SCHEMA = (
     ledger_store.SCHEMA
     + egress.SCHEMA
@@ -51,6 +51,7 @@ CREATE TABLE passes (
 ) STRICT;
 """
 )
+MIGRATIONS = ((4, seen_plans.MIGRATION),)
 TIMED = ("ledger", "egress", "studies", "chatter")  # tables with the time of each row
 
 
@@ -73,7 +74,7 @@ class SiteStore:
         self._clock = clock
         self._witness = witness
         self._key = _key(path.with_name("egress.key"), path)
-        self.database = Database(path, SCHEMA, VERSION)
+        self.database = Database(path, SCHEMA, VERSION, migrations=MIGRATIONS)
         self._latest = max(self._last_written(table) for table in TIMED)
         self.ledger = LedgerStore(self.database, budget, self.now)
         self.egress = egress.EgressLedger(self.database, self.now)
@@ -99,8 +100,18 @@ class SiteStore:
         with self.database.transaction() as change:
             self._add(plan.digest, plan_json, signature, StudyStanding.PENDING, "", change)
 
-    def accept(self, plan: Plan, plan_json: bytes, signature: bytes, yearly: YearlyLimit | None) -> None:
+    def accept(
+        self,
+        plan: Plan,
+        plan_json: bytes,
+        signature: bytes,
+        yearly: YearlyLimit | None,
+        *,
+        person: bool = False,
+    ) -> None:
         """Reserve the study's whole price and agree to the plan, new or pending, in one transaction.
+
+        `person`: by a person's word, not by the rules alone.
 
         Raises:
             RequestError: code `budget-exhausted`, or `conflict` if it was decided about before; nothing was
@@ -112,7 +123,7 @@ class SiteStore:
             if self.studies.get(plan.digest) is None:
                 self._add(plan.digest, plan_json, signature, StudyStanding.ACCEPTED, "", change)
             else:
-                self.studies.move(plan.digest, StudyStanding.ACCEPTED, change)
+                self.studies.move(plan.digest, StudyStanding.ACCEPTED, change, person=person)
 
         self.ledger.reserve(plan.digest, plan.cost, also=also)
         failpoint("plan-accepted")
@@ -137,13 +148,15 @@ class SiteStore:
                 f"({yearly.micro_rho}, of which {committed} are spent or set aside); nothing was charged",
             )
 
-    def decline(self, digest: str, plan_json: bytes, signature: bytes, reason: Code) -> None:
-        """Remember a plan that was refused, new or pending."""
+    def decline(
+        self, digest: str, plan_json: bytes, signature: bytes, reason: Code, *, person: bool = False
+    ) -> None:
+        """Remember a plan that was refused, new or pending; `person`: by a person's word."""
         with self.database.transaction() as change:
             if self.studies.get(digest) is None:
                 self._add(digest, plan_json, signature, StudyStanding.DECLINED, reason.value, change)
             else:
-                self.studies.move(digest, StudyStanding.DECLINED, change, reason.value)
+                self.studies.move(digest, StudyStanding.DECLINED, change, reason.value, person=person)
 
     def withdraw(self, digest: str) -> Cost:
         """Answer a study no more, by its operator's word; what was set aside for it is free and returned.
@@ -179,7 +192,8 @@ class SiteStore:
 
         def also(change: Connection) -> None:
             nonlocal freed
-            self.studies.move(digest, standing, change, reason)
+            person = standing is StudyStanding.WITHDRAWN
+            self.studies.move(digest, standing, change, reason, person=person)
             freed = self.ledger.ledger.reserved.get(digest, NOTHING)
             failpoint("study-ending")
 

@@ -16,6 +16,7 @@ from eigenveil.errors import Code, InternalError, PeerError, RequestError
 from eigenveil.ints import digest
 
 GENESIS = "0" * 64
+KEYS = {"micro-rho": "budget_epsilon", "atto-delta": "budget_own_delta"}  # of every daemon's configuration
 
 
 class EntryKind(Enum):
@@ -109,7 +110,7 @@ class Ledger:
             case EntryKind.RESERVE:
                 if entry.study in self.spent_by_study:
                     raise RequestError(Code.CONFLICT, f"study {entry.study[:12]} was reserved already")
-                self.check_fits(self.committed() + entry.cost, self.budget, "the budget")
+                self._check_fits(self.committed() + entry.cost, self.budget, "the budget")
             case EntryKind.CHARGE:
                 left = self.reserved.get(entry.study)
                 if left is None:
@@ -119,17 +120,15 @@ class Ledger:
                         Code.STORAGE,
                         f"ledger row {entry.index} charges a round twice; restore the ledger",
                     )
-                self.check_fits(entry.cost, left, "the study's reservation")
+                self._check_fits(entry.cost, left, "the study's reservation")
             case EntryKind.SETTLE:
                 pass
 
     @staticmethod
-    def check_fits(cost: Cost, budget: Cost, name: str) -> None:
+    def _check_fits(cost: Cost, budget: Cost, name: str) -> None:
         """Raise `budget-exhausted` if `cost` is beyond `budget`."""
         if not cost.fits(budget):
-            column, much, most = ("micro-rho", cost.micro_rho, budget.micro_rho)
-            if much <= most:
-                column, much, most = ("atto-delta", cost.atto_delta, budget.atto_delta)
+            column, much, most = _beyond(cost, budget)
             raise RequestError(
                 Code.BUDGET, f"{much} {column} would exceed {name} of {most}; nothing was charged"
             )
@@ -183,5 +182,19 @@ def replay(budget: Cost, entries: Iterable[Entry]) -> Ledger:
     for row in rows:
         ledger.apply(row)
     ledger.budget = budget
-    ledger.check_fits(ledger.committed(), budget, "the budget")
+    committed = ledger.committed()
+    if not committed.fits(budget):
+        column, much, most = _beyond(committed, budget)
+        raise RequestError(
+            Code.BUDGET,
+            f"the configured budget of {most} {column} is below what is already spent or set aside "
+            f"({much} {column}): raise {KEYS[column]}",
+        )
     return ledger
+
+
+def _beyond(cost: Cost, budget: Cost) -> tuple[str, int, int]:
+    """The first column in which `cost` is beyond `budget`, and both in it."""
+    if cost.micro_rho > budget.micro_rho:
+        return "micro-rho", cost.micro_rho, budget.micro_rho
+    return "atto-delta", cost.atto_delta, budget.atto_delta

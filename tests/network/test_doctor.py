@@ -8,12 +8,14 @@ import sqlite3
 import sys
 from collections.abc import Sequence
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
 import pytest
 
+from eigenveil.accounting import Cost
 from eigenveil_client import cli, site_cli
 from eigenveil_client.demo_federation import free_ports
 from eigenveil_client.doctor_site import site_checks
@@ -30,15 +32,17 @@ from tests.network.forwarders import ConnectProxy, Inspection
 from tests.site.support import FEDERATION, Coordinator, Stage, a_stage, store_identity
 
 ORDER = (
-    "configuration", "disk", "permissions", "ledger", "records", "identity", "certificate", "proxy", "dns",
-    "port", "tls", "coordinator", "clock",
+    "configuration", "approval", "disk", "permissions", "ledger", "records", "identity", "certificate",
+    "proxy", "dns", "port", "tls", "coordinator", "clock",
 )  # fmt: skip
 
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Stage:
     tmp_path.chmod(0o700)
-    return a_stage(tmp_path)
+    made = a_stage(tmp_path)
+    made.config.records.chmod(0o640)
+    return made
 
 
 def configured(stage: Stage, *lines: str) -> Path:
@@ -92,7 +96,7 @@ def test_a_site_that_is_half_set_up(stage: Stage) -> None:
 
 def test_an_offline_site_is_told_where_it_ends(stage: Stage) -> None:
     checks = by_name(site_checks(configured(stage)))
-    found(checks, "port", Level.FAIL, "no coordinator answers at 127.0.0.1:1")
+    found(checks, "port", Level.FAIL, "no coordinator answers at 127.0.0.1:1", "ask its operator")
     assert "tls" not in checks
     store_identity(stage.authority, stage.config.identity, "no-such-host.invalid:7443")
     checks = by_name(site_checks(configured(stage)))
@@ -121,6 +125,27 @@ def test_a_ledger_that_was_edited(stage: Stage) -> None:
 def test_records_that_are_gone(stage: Stage) -> None:
     stage.config.records.unlink()
     found(by_name(site_checks(configured(stage))), "records", Level.FAIL, "records.csv")
+
+
+def test_records_that_others_can_change(stage: Stage) -> None:
+    stage.config.records.chmod(0o660)
+    found(by_name(site_checks(configured(stage))), "records", Level.WARN, "others can change", "chmod go-w")
+
+
+@pytest.mark.parametrize(("days", "level"), [(-1, Level.FAIL), (29, Level.WARN), (30, Level.OK)])
+def test_an_approval_that_has_ended_or_soon_will(stage: Stage, days: int, level: Level) -> None:
+    ends = datetime.now(UTC).date() + timedelta(days=days)
+    found(by_name(site_checks(configured(stage, f'approval_ends = "{ends}"'))), "approval", level, str(ends))
+
+
+def test_an_approval_ends_by_the_clock_of_the_ledger_too(stage: Stage) -> None:
+    """A clock that is set back revives nothing, and doctor says so."""
+    store = stage.store()  # its clock is at 1_800_000_000, in January 2027
+    store.ledger.reserve("ab" * 32, Cost(micro_rho=1))
+    store.close()
+    config = configured(stage, 'approval_ends = "2026-12-31"')
+    with mock.patch("time.time", return_value=1_790_000_000):
+        found(by_name(site_checks(config)), "approval", Level.FAIL, "2026-12-31")
 
 
 def test_a_certificate_that_ends_soon_or_has_ended(stage: Stage) -> None:
@@ -270,7 +295,7 @@ def test_an_analyst_s_doctor(
 
     assert asyncio.run(scenario()) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[1] for line in lines] == [*ORDER[2:3], *ORDER[5:]]
+    assert [line.split()[1] for line in lines] == [ORDER[3], *ORDER[6:]]
     (stage.config.identity / "profile.toml").write_text('proxy = "socks5://x"')
     words = ["eigenveil", "doctor", "--profile", str(stage.config.identity)]
     monkeypatch.setattr(sys, "argv", words)

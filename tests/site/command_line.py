@@ -36,14 +36,14 @@ def written(stage: Stage, more: str = "") -> Path:
     return path
 
 
-def site(config: Path, *words: object, answer: str = "") -> Ran:
-    """Run `eigenveil-site WORDS --config CONFIG`; `answer` is typed in."""
+def site(config: Path, *words: object, answer: str = "", width: int = 160, terminal: bool = False) -> Ran:
+    """Run `eigenveil-site WORDS --config CONFIG`, `width` columns wide; `answer` is typed in."""
     out = io.StringIO()
     argv = ["eigenveil-site", *map(str, words), "--config", str(config)]
     with (
         mock.patch.object(sys, "argv", argv),
         mock.patch.object(sys, "stdin", io.StringIO(answer)),
-        mock.patch.object(command.console, "_width", 160),
+        mock.patch.multiple(command.console, _width=width, _force_terminal=terminal),
         redirect_stdout(out),
         redirect_stderr(io.StringIO()),
     ):

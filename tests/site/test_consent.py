@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -86,7 +87,7 @@ def test_a_declined_study_is_refused_without_a_reason_after_a_restart_too(asking
         refusal = worker.work(work(FIRST))
         assert isinstance(refusal, Refusal)
         assert refusal.reason == pb.DECLINE_REASON_POLICY
-        with pytest.raises(RequestError, match="is declined here, so it cannot become accepted"):
+        with pytest.raises(RequestError, match="was declined before, and that is for good"):
             consent.approve(asking.config, store, store.studies.find(PLAN.digest))
         assert store.ledger.ledger.committed().micro_rho == 0, "nothing stays set aside by a refused approval"
 
@@ -198,6 +199,41 @@ def test_what_is_set_aside_counts_for_the_year(tmp_path: Path) -> None:
         assert told["left_this_year"]["micro_rho"] == limit - PLAN.micro_rho - small.micro_rho
 
 
+END = pb.StudyEnd(plan_digest=bytes.fromhex(PLAN.digest), state=pb.STUDY_STATE_FAILED)
+
+
+@pytest.mark.parametrize("word", ["declined", "withdrawn"])
+def test_a_person_s_word_stays_visible_when_the_study_is_over(asking: Stage, word: str) -> None:
+    config = written(asking)
+    with process(asking) as (_, worker):
+        asked(asking, worker)
+        site(config, "decline" if word == "declined" else "withdraw", PLAN.digest)
+        worker.work(pb.NextWorkResponse(ended=[END]))
+        assert worker.known_plans() == []
+    (row,) = site(config, "studies", "--json").json["studies"]
+    assert (row["standing"], row["person"]) == ("ended", word)
+    assert f"{word} by a person, ended" in site(config, "studies").out
+
+
+def test_what_the_rules_refused_is_nobody_s_word(tmp_path: Path) -> None:
+    stage = a_stage(tmp_path, columns=("a",))
+    with process(stage) as (_, worker):
+        asked(stage, worker)
+    (row,) = site(written(stage), "studies", "--json").json["studies"]
+    assert (row["standing"], row["person"]) == ("declined", "")
+
+
+def test_an_older_database_is_brought_up_and_what_was_withdrawn_is_a_person_s_word(asking: Stage) -> None:
+    with process(asking) as (store, worker):
+        asked(asking, worker)
+        consent.withdraw(store, store.studies.find(PLAN.digest))
+    with closing(sqlite3.connect(asking.config.state)) as connection, connection:
+        connection.execute("ALTER TABLE studies DROP COLUMN person")
+        connection.execute("PRAGMA user_version = 3")
+    with process(asking) as (store, _):
+        assert store.studies.find(PLAN.digest).person == "withdrawn"
+
+
 def test_nothing_comes_back_from_an_end() -> None:
     ends = {StudyStanding.DECLINED, StudyStanding.WITHDRAWN, StudyStanding.ENDED}
     assert all(MOVES[end] <= ends for end in ends)
@@ -223,12 +259,15 @@ def test_the_commands_list_show_ask_and_decide(asking: Stage) -> None:
     listed = site(config, "studies", "--json").json
     assert [row["standing"] for row in listed["studies"]] == ["pending", "pending"]
     assert {row["analyst"] for row in listed["studies"]} == {"ada"}
-    assert "2 of them wait" in site(config, "studies").out
+    waiting = site(config, "studies").out
+    assert "2 of them wait" in waiting
+    assert f"eigenveil-site approve STUDY --config {config}\n" in waiting
 
     several = site(config, "approve", "a-study", "--yes", "--json")
     assert (several.code, several.json["error"]) == (8, "not-found")
     refused = site(config, "approve", PLAN.digest[:8], answer="n\n")
-    assert refused.code == 130
+    assert refused.code == 0
+    assert "not approved; it still waits" in refused.out
     shown = " ".join(refused.out.split())
     for words in (
         "analyst: ada",
@@ -250,6 +289,8 @@ def test_the_commands_list_show_ask_and_decide(asking: Stage) -> None:
     assert "micro-rho are free again" in gone.out
     again = site(config, "withdraw", PLAN.digest[:8], "--json")
     assert (again.code, again.json["error"]) == (9, "conflict")
+    assert again.json["message"] == f"study {PLAN.digest[:12]} was withdrawn before, and that is for good"
+    assert "[y/N]" not in site(config, "approve", PLAN.digest[:8], answer="n\n").out, "nothing to ask about"
     rows = site(config, "studies", "--json").json["studies"]
     assert {row["standing"] for row in rows} == {"withdrawn", "declined"}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -150,3 +151,29 @@ def test_the_sbom_is_cyclonedx_and_names_what_is_installed() -> None:
     names = {component["name"] for component in document["components"]}
     assert {"numpy", "cryptography", "grpcio", "opendp", "apsw", "pyarrow"} <= names
     assert document["metadata"]["component"]["name"] == "eigenveil"
+
+
+@pytest.mark.parametrize(
+    "words", [["egress", "show"], ["ledger", "show"], ["studies"], ["explain", "a-study"]], ids=" ".join
+)
+def test_no_cell_of_a_table_is_cut(answered: Path, words: list[str]) -> None:
+    """Found in a trial: at 80 columns and in a pipe row, minute, bytes and question were cut."""
+    piped = site(answered, *words, width=80).out
+    for width in (120, 80, 60):
+        folded = site(answered, *words, width=width, terminal=True).out
+        assert max(map(len, folded.splitlines())) <= width
+        assert signs(folded) == signs(piped)
+
+
+def signs(shown: str) -> Counter[str]:
+    """Every character, wherever it stands; but for the rules of tables."""
+    return Counter(shown.replace("─", "").replace(" ", "").replace("\n", ""))
+
+
+def test_a_row_in_a_pipe_is_one_line(answered: Path) -> None:
+    shown = [line.split() for line in site(answered, "egress", "show", width=80).out.splitlines()]
+    for row in site(answered, "egress", "show", "--json").json["rows"]:
+        (line,) = [words for words in shown if words[:1] == [str(row["index"])]]
+        assert line[3:] == [
+            row["study"][:12], str(row["round"]), row["kind"], str(row["bytes"]), row["contribution"][:16],
+        ]  # fmt: skip

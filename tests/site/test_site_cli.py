@@ -11,6 +11,7 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -126,15 +127,72 @@ def test_check_fails_with_the_code_of_what_it_finds(
     assert "chmod 600" in ran.json["findings"][0]["text"]
 
 
-def test_check_names_the_line_of_a_cell_that_the_daemon_only_warns_of(
+def test_check_counts_the_cells_that_the_daemon_takes_as_missing(
     config: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """It answers all the same, so that is a warning; unless too few records remain."""
     study = stage.folder / "study.toml"
     with stage.config.records.open("a") as file:
-        file.write("1,>5,3\n")
+        file.write("1,>5,3\n1,2,inf\n1,2,<3\n")
     ran = site(monkeypatch, capsys, "check", "--config", config, "--study", study)
-    assert ran.code == 3
-    assert "column 'b', line 42: text where a number is due" in " ".join(ran.out.split())
+    assert ran.code == 0
+    told = " ".join(ran.out.split())
+    missing = "cells that cannot be read and count as missing"
+    assert f"warn column 'b': {missing}: 1, the first in line 42: text where a number is due" in told
+    assert f"warn column 'c': {missing}: 2, the first in line 43: an infinite number" in told
+    assert "40 usable records" in told
+    config.write_text(config.read_text() + "minimum_records = 41\n")
+    ran = site(monkeypatch, capsys, "check", "--config", config, "--study", study, "--json")
+    assert ran.code == 7
+    assert sum(finding["warning"] for finding in ran.json["findings"]) == 2
+
+
+def test_check_makes_nothing(
+    config: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in stage.config.identity.iterdir():
+        path.unlink()
+    before = sorted(stage.folder.rglob("*"))
+    ran = site(monkeypatch, capsys, "check", "--config", config, "--json")
+    assert ran.code == 4
+    assert [finding["about"] for finding in ran.json["findings"] if not finding["ok"]] == ["identity"]
+    assert sorted(stage.folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("days", "code", "level", "event"),
+    [(-1, 6, "FAIL", "approval-ended"), (0, 0, "warn", "approval-ends-soon"), (40, 0, "ok  ", "")],
+)
+def test_an_approval_that_has_ended_or_soon_will_is_told(
+    config: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    days: int,
+    code: int,
+    level: str,
+    event: str,
+) -> None:
+    ends = datetime.now(UTC).date() + timedelta(days=days)
+    config.write_text(config.read_text() + f'approval_ends = "{ends}"\n')
+    ran = site(monkeypatch, capsys, "check", "--config", config)
+    assert ran.code == code
+    assert f"{level} approval: the approval end" in ran.out
+
+    async def scenario() -> str:
+        process = await start(config)
+        assert process.stderr is not None
+        lines = b""
+        while b"disconnected" not in lines:
+            line = await asyncio.wait_for(process.stderr.readline(), 10)
+            assert line, lines
+            lines += line
+        process.terminate()
+        await process.wait()
+        return lines.decode()
+
+    log = asyncio.run(scenario())
+    assert log.count("approval-end") == (1 if event else 0)
+    assert not event or f"{event} detail='the approval end" in log
 
 
 def test_check_and_explain_show_the_rules_about_people_and_numbers(

@@ -201,6 +201,20 @@ def test_a_prefix_is_a_ledger_of_its_own() -> None:
         assert replay(BUDGET, entries[:size]).size == size
 
 
+@pytest.mark.parametrize(
+    ("lowered", "words"),
+    [
+        ({"micro_rho": 1}, ("budget of 1 micro-rho is below", "(80 micro-rho): raise budget_epsilon")),
+        ({"atto_delta": 0}, ("budget of 0 atto-delta is below", "atto-delta): raise budget_own_delta")),
+    ],
+)
+def test_a_budget_lowered_below_what_is_committed_is_named(
+    lowered: dict[str, int], words: tuple[str, ...]
+) -> None:
+    with refused(Code.BUDGET, *words):
+        replay(replace(BUDGET, **lowered), chain())
+
+
 def test_a_refused_request_changes_nothing() -> None:
     ledger = replay(BUDGET, chain())
     before = replay(BUDGET, chain())
