@@ -10,7 +10,7 @@ from eigenveil.plan import plan_from_json
 from eigenveil_client.seen_plans import StudyStanding
 from eigenveil_client.site_store import SiteStore
 from eigenveil_client.site_views import moment, plain, show, table
-from eigenveil_common.command import console, quoted
+from eigenveil_common.command import console, quoted, typed
 
 
 def studies(store: SiteStore) -> dict[str, Any]:
@@ -40,11 +40,10 @@ def show_studies(told: dict[str, Any], config_file: Path) -> None:
         listed.add_row(moment(row["at"]), *plain(*words), str(row["micro_rho"]), _decided(row), row["reason"])
     show(listed)
     if told["pending"]:
-        where = shlex.quote(str(config_file))
         console.print(f"{told['pending']} of them wait; decide about each:")
         for word in ("explain", "approve", "decline"):
-            command = f"  eigenveil-site {word} STUDY --config {where}"
-            console.print(command, markup=False, soft_wrap=True)
+            command = typed("eigenveil-site", word, "STUDY", "--config", config_file)
+            console.print(f"  {command}", markup=False, soft_wrap=True)
 
 
 def _decided(row: dict[str, Any]) -> str:
