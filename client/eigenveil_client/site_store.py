@@ -184,7 +184,10 @@ class SiteStore:
         """
         loss = lost_study(self._witness.lost(self.ledger))
         for study in self.ledger.ledger.reserved.keys() - {loss}:
-            self._close(study, StudyStanding.WITHDRAWN, Code.POLICY.value)
+            if self.studies.get(study) is None:  # another loss, whose charge was cut short in this copy
+                self.ledger.settle(study)
+            else:
+                self._close(study, StudyStanding.WITHDRAWN, Code.POLICY.value)
         return self._witness.accept_loss(self.ledger)
 
     def _close(self, digest: str, standing: StudyStanding, reason: str) -> Cost:

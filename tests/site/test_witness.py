@@ -169,6 +169,21 @@ def test_a_crash_while_accepting_charges_once(stage: Stage, step: str) -> None:
     assert committed(stage) == before
 
 
+def test_a_copy_from_the_middle_of_an_earlier_loss_is_no_dead_end(stage: Stage) -> None:
+    agree(stage)
+    before = committed(stage)
+    remove(stage)
+    crash = mock.patch.object(LedgerStore, "charge", side_effect=KeyboardInterrupt)
+    with crash, pytest.raises(KeyboardInterrupt):
+        site_service.accept_loss(stage.config)
+    keep_copy(stage)
+    site_service.accept_loss(stage.config)
+    put_back(stage)
+    assert site_service.accept_loss(stage.config) == before
+    with site_service.opened(stage.config) as store:
+        assert store.ledger.ledger.spent == before
+
+
 def test_what_is_noted_is_never_ahead_and_never_goes_back(stage: Stage) -> None:
     witness = LedgerWitness(stage.config.identity)
     assert witness.seen() is None
