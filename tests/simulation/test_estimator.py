@@ -22,7 +22,9 @@ from eigenveil.linalg import sin_angle
 BOUNDS = (-40.0, 40.0)
 HUGE = 1e6
 # What a result says against itself is a warning; most records here are few.
-pytestmark = pytest.mark.filterwarnings("ignore:clipping kept", "ignore:the directions are mostly noise")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:clipping kept", "ignore:the directions are mostly noise", "ignore:the predicted error assumes"
+)
 
 
 def records(n: int = 4000, seed: int = 0) -> FloatArray:

@@ -1,0 +1,65 @@
+"""dp-pca says where its predicted error assumes a gap that its releases do not show."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from eigenveil.algorithms import Estimate
+from eigenveil.ints import FloatArray
+from eigenveil.linalg import eigenpairs, sin_angle
+from eigenveil.simulator import simulate
+from eigenveil.study import Algorithm
+from tests.support import a_study
+
+STRONG, WEAK = 8.0, 0.5  # epsilons with and without spare directions
+
+
+def records(variances: list[float], n: int = 20_000) -> FloatArray:
+    """Records with exactly these variances, in turned directions of columns from 0 to 100."""
+    rng = np.random.default_rng(0)
+    d = len(variances)
+    plain = rng.normal(size=(n, d))
+    plain -= plain.mean(axis=0)
+    plain = plain @ np.linalg.inv(np.linalg.cholesky(plain.T @ plain / n)).T
+    turn, _ = np.linalg.qr(rng.normal(size=(d, d)))
+    return np.asarray(50 + (plain * np.sqrt(variances)) @ turn)
+
+
+def found(rows: FloatArray, epsilon: float, k: int = 2, radius: float | None = None) -> Estimate:
+    """What dp-pca releases of them."""
+    study = a_study(
+        rows.shape[1], ("a",), epsilon=epsilon, components=k, algorithm=Algorithm.DP_PCA, radius=radius
+    )
+    return simulate(study, {"a": rows}, seed=1).estimate
+
+
+@pytest.mark.parametrize(
+    ("variances", "epsilon", "said"),
+    [
+        ([90.0, 40.0, 2.0, 2.0, 2.0, 2.0], WEAK, None),  # all that is left is less than the second
+        ([90.0, 40.0, 39.5, 2.0, 2.0, 2.0], WEAK, "which was not measured"),
+        ([90.0, 40.0, 20.0, 20.0, 20.0, 20.0], WEAK, "which was not measured"),
+        ([90.0, 40.0, 20.0, 20.0, 20.0, 20.0], STRONG, None),
+        ([90.0, 40.0, 39.99, 20.0, 20.0, 20.0], STRONG, "component 2 and the next direction vary alike"),
+    ],
+)
+def test_a_gap_that_is_not_seen_is_said(variances: list[float], epsilon: float, said: str | None) -> None:
+    warnings = found(records(variances), epsilon).warnings
+    assert len(warnings) == (said is not None)
+    assert all(said is not None and said in sentence for sentence in warnings)
+
+
+def test_it_is_said_where_the_predicted_error_is_far_too_small() -> None:
+    rows = records([90.0, 40.0, 39.5, 2.0, 2.0, 2.0])
+    told = found(rows, 1.0)
+    _, vectors = eigenpairs(np.cov(rows.T))
+    assert told.sin_error is not None
+    assert sin_angle(told.components, vectors[:, :2].T) > 10 * told.sin_error
+    assert told.warnings
+
+
+def test_where_there_is_no_next_direction_or_no_stated_error_nothing_is_said() -> None:
+    rows = records([40.0, 39.5, 39.0])
+    assert found(rows, WEAK, k=3).warnings == ()
+    assert found(rows, WEAK, radius=0.8).warnings == ()
