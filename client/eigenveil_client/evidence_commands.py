@@ -62,7 +62,13 @@ def egress() -> None:
 def show_egress(
     config_file: Path, round_number: int | None, wanted: str | None, decode: bool, as_json: bool
 ) -> None:
-    """Verify the egress ledger and show it: what left, what it meant, how many bytes, and its digest."""
+    """Verify the egress ledger and show it: what left, what it meant, how many bytes, and its digest.
+
+    --numbers says above the table what a value of 1 is. Values are clipped: moved into their column's public
+    bounds, counted in grid steps from a public centre, and a record farther from it than the public radius is
+    shortened to that. So they are whole grid steps, not the study's units; sums and products are shown in
+    those units besides, and the rest has none. --json shows every row and number in full.
+    """
     config = site_config.load(config_file)
     with site_service.opened(config) as store:
         rows = _chosen(store, round_number, wanted)

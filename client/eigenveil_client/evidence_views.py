@@ -13,6 +13,7 @@ from eigenveil_client.recomputed import Numbers
 from eigenveil_client.site_config import SiteConfig
 from eigenveil_client.site_store import SiteStore
 from eigenveil_client.site_views import moment, plain, show, table
+from eigenveil_client.units import grid, scale
 from eigenveil_common.command import console
 
 MOST_SHOWN = 200
@@ -86,8 +87,13 @@ def show_egress(told: dict[str, Any]) -> None:
 
 
 def decoded(numbers: Numbers) -> dict[str, Any]:
-    """One row's question and its numbers, each with what it stands for: plain values."""
-    named = zip(labels(numbers.query.ask, numbers.columns), numbers.values, strict=True)
+    """One row's question and its numbers, each with what it stands for and what its unit is: plain values."""
+    ask, study, values = numbers.query.ask, numbers.study, numbers.values.tolist()
+    named = zip(labels(ask, [column.name for column in study.columns]), values, strict=True)
+    told = [{"is": label, "value": value} for label, value in named]
+    unit = scale(ask, study)
+    for number, factor, name in zip(told, unit.factors, unit.names, strict=False):
+        number |= {"in_units": number["value"] * factor, "unit": name}
     return {
         "row": numbers.row.index,
         "study": numbers.row.study,
@@ -96,18 +102,38 @@ def decoded(numbers: Numbers) -> dict[str, Any]:
         "meaning": numbers.row.meaning,
         "question": numbers.row.query,
         "digest": numbers.row.contribution,
-        "numbers": [{"is": label, "value": int(value)} for label, value in named],
+        "one_unit": unit.words,
+        "grid": grid(ask, study),
+        "numbers": told,
     }
 
 
 def show_decoded(told: dict[str, Any]) -> None:
     """Print `decoded`, at most MOST_SHOWN numbers (--json shows all)."""
     console.print(f"row {told['row']}, round {told['round']}: {told['meaning']}", markup=False)
-    listed = table("numbers", "value")
+    console.print(f"a value of 1 is {told['one_unit']}", markup=False)
+    if told["kind"] != "count":
+        _show_grid(told["grid"])
+    in_units = "in_units" in told["numbers"][0]
+    listed = table("numbers", "value", *(["in the study's units, after clipping"] if in_units else []))
     for number in told["numbers"][:MOST_SHOWN]:
-        listed.add_row(*plain(number["is"]), str(number["value"]))
+        meant = [f"{number['in_units']:.6g} {number['unit']}"] if in_units else []
+        listed.add_row(*plain(number["is"]), str(number["value"]), *plain(*meant))
     show(listed)
     more = len(told["numbers"]) - MOST_SHOWN
     if more > 0:
         console.print(f"and {more} more; --json shows them all")
     console.print("computed again from the records; their keyed digest is that of what was sent")
+
+
+def _show_grid(told: dict[str, Any]) -> None:
+    console.print(f"grid: {told['words']}", markup=False)
+    if told["radius"] is not None:
+        console.print(
+            f"radius: {told['radius']} grid steps; a record farther from the centre is shortened to that"
+        )
+    listed = table("column", "one grid step", "centre")
+    for column in told["columns"][:MOST_SHOWN]:
+        centre = "" if column["centre"] is None else f"{column['centre']:.6g} {column['unit']}"
+        listed.add_row(*plain(column["column"], f"{column['step']:.6g} {column['unit']}", centre))
+    show(listed)

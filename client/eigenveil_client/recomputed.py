@@ -6,7 +6,7 @@ whether they did.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from eigenveil.errors import Code, InternalError, RequestError
@@ -26,7 +26,7 @@ class Numbers:
 
     row: Row
     query: Query
-    columns: Sequence[str]
+    study: Study
     values: IntArray
 
 
@@ -49,5 +49,4 @@ def again(store: SiteStore, row: Row, load: Callable[[Study], GridRows]) -> Numb
             f"the records have changed since row {row.index} was sent, so its numbers cannot be shown again; "
             "put the records of that day in place",
         )
-    columns = [column.name for column in plan.study.columns]
-    return Numbers(row=row, query=query, columns=columns, values=values)
+    return Numbers(row=row, query=query, study=plan.study, values=values)

@@ -13,16 +13,21 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 from eigenveil.aggregate import Contribution
+from eigenveil.asks import ClippedSum, Gram, S
+from eigenveil.grid import to_grid
 from eigenveil.ledger import GENESIS
 from eigenveil.rehearsal import rehearse
+from eigenveil.site import Site
+from eigenveil.study import Column
 from eigenveil_client.layouts import labels
 from eigenveil_client.sbom import sbom
 from eigenveil_client.site_store import SiteStore
+from eigenveil_client.units import grid, scale
 from eigenveil_client.witness import LedgerWitness
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.site.command_line import site, written
-from tests.site.support import Coordinator, Stage, a_plan, until, work, write_records
-from tests.support import every_ask
+from tests.site.support import Coordinator, Stage, a_plan, a_study, until, work, write_records
+from tests.support import covariance_asks, every_ask
 
 PLAN = a_plan()
 QUERIES = rehearse(PLAN)
@@ -177,3 +182,49 @@ def test_a_row_in_a_pipe_is_one_line(answered: Path) -> None:
         assert line[3:] == [
             row["study"][:12], str(row["round"]), row["kind"], str(row["bytes"]), row["contribution"][:16],
         ]  # fmt: skip
+
+
+def test_numbers_say_what_one_unit_is(answered: Path) -> None:
+    ask, last = QUERIES[-1].ask, QUERIES[-1].round
+    assert isinstance(ask, Gram)
+    told = site(answered, "egress", "show", "--round", last, "--numbers", "--json").json
+    step = 5.0 / S
+    assert told["grid"]["radius"] == ask.radius
+    assert [column["centre"] for column in told["grid"]["columns"]] == pytest.approx(5.0 + step * ask.centre)
+    for number in told["numbers"]:
+        assert number["in_units"] == pytest.approx(number["value"] * step**2)
+        assert number["unit"] == "mmol/L x mmol/L"
+    text = " ".join(site(answered, "egress", "show", "--round", last, "--numbers").out.split())
+    for words in (
+        "a value of 1 is one grid step of each of the two columns, multiplied",
+        "grid: a value is first moved into its column's public bounds",
+        f"radius: {ask.radius} grid steps",
+    ):
+        assert words in text
+    counted = site(answered, "egress", "show", "--round", 0, "--numbers").out
+    assert "a value of 1 is one record" in counted
+
+
+def test_sums_and_products_are_in_the_units_of_their_columns() -> None:
+    """Of two records that no radius clips, away from the centre by (1, 1) and (2, -1)."""
+    study = a_study(columns=tuple(Column(name=n, unit=u, lower=0.0, upper=8.0) for n, u in ("ag", "bm")))
+    site_rows = Site(to_grid(np.array([[5.0, 7.0], [6.0, 5.0]]), study))
+    centre, radius = np.array([0, S // 2]), 3 * S
+    for ask, expected, names in (
+        (ClippedSum(centre=centre, radius=radius), [3.0, 0.0], ("g", "m")),
+        (Gram(centre=centre, radius=radius), [5.0, 2.0, -1.0], ("g x g", "m x m", "g x m")),
+    ):
+        unit = scale(ask, study)
+        np.testing.assert_allclose(site_rows.answer(ask) * np.array(unit.factors), expected, atol=1e-2)
+        assert unit.names == names
+        assert [column["centre"] for column in grid(ask, study)["columns"]] == pytest.approx([4.0, 6.0])
+
+
+def test_every_question_says_its_unit() -> None:
+    for ask in (*every_ask().values(), *covariance_asks().values()):
+        study = a_study(columns=tuple(Column(name=n, unit="kg", lower=0.0, upper=1.0) for n in "abcd"))
+        unit = scale(ask, study)
+        assert unit.words
+        assert len(unit.factors) == len(unit.names)
+        assert len(unit.factors) in (0, ask.length)
+        assert len(grid(ask, study)["columns"]) == 4
