@@ -31,6 +31,7 @@ SECRET = "MRN-0451"
 def handlers() -> Iterator[None]:
     root = logging.getLogger()
     before = (list(root.handlers), log.logger.level, threading.excepthook, sys.unraisablehook)
+    root.handlers.clear()  # what a daemon in this process may have left
     yield
     root.handlers[:], level, threading.excepthook, sys.unraisablehook = before
     log.logger.setLevel(level)
