@@ -9,14 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from itertools import pairwise
 
 import numpy as np
-import pytest
-from threadpoolctl import threadpool_limits
 
-from eigenveil import projectors, spans
+from eigenveil import spans
 from eigenveil.asks import BlockRanks, CellVotes, RankVotes, SpanVotes
 from eigenveil.asks.subspaces import PRIME, Blocks, Cells, fingerprint
 from eigenveil.grid import GridRows
@@ -111,11 +108,9 @@ def test_a_record_more_changes_one_span_vote_and_never_into_another() -> None:
     assert replayed(span_votes, PAIRS, 1) == (1, ask.l1(ONE)) == (1, 1)
 
 
-def test_a_record_more_changes_one_subsample_for_all_dimensions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(projectors, "threadpool_limits", lambda _: nullcontext())  # once is enough
-    with threadpool_limits(1):
-        assert replayed(rank_votes, PAIRS, 3)[0] == 1
-        assert replayed(cell_votes, 1000, 2) == (1, 2)
+def test_a_record_more_changes_one_subsample_for_all_dimensions() -> None:
+    assert replayed(rank_votes, PAIRS, 3)[0] == 1
+    assert replayed(cell_votes, 1000, 2) == (1, 2)
     ask = CellVotes(cells=cells(np.zeros((0, 3), dtype=np.int16), 2, 3, np.arange(4)), least=1)
     assert ask.l1(ONE) == 2
 

@@ -8,7 +8,6 @@ catches. The sparse vector's probabilities are computed exactly, from the discre
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from itertools import product
 
 import numpy as np
@@ -35,12 +34,6 @@ ADD, REPLACE = Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE
 SHAPES = list(product((1, 2, 3, 5, 8), (4000, S, 2 * S)))
 
 Totals = tuple[IntArray, IntArray]  # of two neighbours
-
-
-@pytest.fixture(autouse=True)
-def _threads_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Setting the number of BLAS threads takes far longer than the eigenvalues of a small matrix."""
-    monkeypatch.setattr("eigenveil.linalg.threadpool_limits", lambda threads: nullcontext())
 
 
 def spectrum_ask(d: int, radius: int) -> Spectrum:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from typing import Any
 from unittest.mock import patch
@@ -68,14 +68,12 @@ ALWAYS_THE_SAME = (
 
 @contextmanager
 def computed_once() -> Iterator[None]:
-    """While one sum is released many times, its decompositions and tallies are computed once, and no BLAS
-    library is looked for each time (1.7 ms, to save the last bit from a second thread)."""
+    """While one sum is released many times, its decompositions and tallies are computed once."""
     with ExitStack() as stack:
         for name in ALWAYS_THE_SAME:
             module, function = name.rsplit(".", 1)
             known = remembered(getattr(import_module(module), function))
             stack.enter_context(patch(name, known))
-        stack.enter_context(patch("eigenveil.linalg.threadpool_limits", lambda threads: nullcontext(threads)))
         yield
 
 
