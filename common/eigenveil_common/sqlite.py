@@ -20,7 +20,7 @@ from eigenveil_common.migrations import Expect, Migrations, bring_up
 from eigenveil_common.transactions import Transactions
 
 FULL = 2
-WAIT_MS = 10_000  # for another process that writes
+WAIT_MS = 60_000  # for another process that writes: on a busy disk one sync can take seconds
 LOG_PAGES = 1000  # the write-ahead log is copied into the database when it is longer
 # OSError comes from a file system below, OverflowError from an integer beyond 64 bits.
 FAILURES = (apsw.Error, OSError, OverflowError)
