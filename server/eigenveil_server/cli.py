@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import os
 import signal
 import sys
@@ -134,6 +135,8 @@ def token(
     as_json: bool,
 ) -> None:
     """Make a one-time join file for a site, an analyst or an operator. Earlier unused ones are void."""
+    if math.isnan(valid_hours):  # which lies in every range
+        raise click.BadParameter("nan is no number of hours", param_hint="--valid-hours")
     valid_ms = int(valid_hours * 3_600_000)
     config = load(config_path, Config)
     join = join_file(config, Role(role), name, valid_ms, out, lift_denial=lift_denial)

@@ -103,7 +103,7 @@ def test_errors_have_their_exit_codes(tmp_path: Path) -> None:
 
 
 def test_a_token_lives_for_a_while(tmp_path: Path) -> None:
-    for hours in ("0", "-1", "1e-9"):
+    for hours in ("0", "-1", "1e-9", "nan", "inf"):
         token = ("token", "--config", "c", "--role", "site", "--name", "a", "--valid-hours", hours)
         code, _, err = command(*token)
         assert (code, "error [usage]" in err) == (2, True), hours

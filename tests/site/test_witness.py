@@ -1,4 +1,4 @@
-"""A site whose ledger is gone or was put back answers nothing until what was committed is charged."""
+"""[P8] A site whose ledger is gone or was put back answers nothing until what was committed is charged."""
 
 from __future__ import annotations
 
