@@ -16,7 +16,7 @@ from eigenveil_client.identity_store import named
 from eigenveil_client.seen_plans import StudyStanding, check_move
 from eigenveil_client.site_config import SiteConfig
 from eigenveil_client.site_options import CONFIG, JSON
-from eigenveil_common.command import say
+from eigenveil_common.command import console, say
 from eigenveil_common.files import read
 
 
@@ -59,8 +59,10 @@ def explain(config_file: Path, study: str, as_json: bool) -> None:
 def approve(config_file: Path, study: str, yes: bool, as_json: bool) -> None:
     """Agree to STUDY, which waits: to exactly the plan that is shown, and no other.
 
-    Whoever answers no leaves it waiting; that is no error (exit code 0).
+    Whoever answers no leaves it waiting; that is no error (exit code 0). --json asks nobody: add --yes.
     """
+    if as_json and not yes:
+        raise click.UsageError("--json asks nobody; read `explain`, then add --yes")
     config = site_config.load(config_file)
     with site_service.opened(config) as store:
         seen = store.studies.find(study)
@@ -68,8 +70,7 @@ def approve(config_file: Path, study: str, yes: bool, as_json: bool) -> None:
         if not yes:
             consent_views.show_explanation(consent.explained(config, store, plan_from_json(seen.plan_json)))
             if not click.confirm("Answer this study?"):
-                told = {"study": seen.plan, "was": seen.standing.value, "standing": seen.standing.value}
-                say(told, as_json, "not approved; it still waits")
+                console.print("not approved; it still waits")
                 return
         _say(consent.approve(config, store, seen), config, as_json)
 

@@ -265,6 +265,8 @@ def test_the_commands_list_show_ask_and_decide(asking: Stage) -> None:
 
     several = site(config, "approve", "a-study", "--yes", "--json")
     assert (several.code, several.json["error"]) == (8, "not-found")
+    unasked = site(config, "approve", PLAN.digest[:8], "--json")
+    assert (unasked.code, unasked.json["error"]) == (2, "usage"), "one JSON object, and no question in it"
     refused = site(config, "approve", PLAN.digest[:8], answer="n\n")
     assert refused.code == 0
     assert "not approved; it still waits" in refused.out
