@@ -18,6 +18,7 @@ import grpc
 
 from eigenveil import __version__
 from eigenveil.errors import Code, EigenveilError, InternalError, PeerError
+from eigenveil.rehearsal import MAX_NUMBERS
 from eigenveil_client.generation import Generation
 from eigenveil_client.identity_store import StoredIdentity
 from eigenveil_client.refusals import Refusal
@@ -38,6 +39,7 @@ DECISION_SECONDS = 1.0  # how often to look whether a person has decided
 QUICK_SECONDS = 1.0  # a long-poll that ends sooner with nothing is answered by a pause
 SESSION_SECONDS = 6 * 3600.0  # then a new connection, which finds a renewed certificate on either side
 MOST_ANSWERED = 256
+MOST_VALUES = 8 * MAX_NUMBERS  # bytes of one release
 STRANGE = (pb.DECLINE_REASON_PROTOCOL, pb.DECLINE_REASON_FAILURE)
 EXPIRY_WARNING = timedelta(days=2)
 CLOCK_WARNING_MS = 60_000
@@ -186,7 +188,8 @@ class _Session:
             while time.monotonic() - began < SESSION_SECONDS and not over():
                 response = await self._word()
                 known = self._worker.known_plans()
-                reply = await asyncio.to_thread(self._worker.work, response)
+                fetched = [await self._round(response, round) for round in self._worker.lacks(response)]
+                reply = await asyncio.to_thread(self._worker.work, response, fetched)
                 idle = response.ByteSize() == 0 or self._worker.known_plans() != known
                 await self._slow_down(reply, idle)
                 self._pending = self._ask()
@@ -217,6 +220,7 @@ class _Session:
         request = pb.NextWorkRequest(
             awaiting=[bytes.fromhex(plan) for plan in sorted(self._awaiting)],
             known_plans=[bytes.fromhex(plan) for plan in self._worker.known_plans()],
+            held=[self._worker.held(plan) for plan in self._worker.known_plans()],
             answered=[
                 pb.Answered(plan_digest=bytes.fromhex(plan), round=round) for plan, round in self._answered
             ],
@@ -242,6 +246,24 @@ class _Session:
         except PeerError as problem:
             alarm("head-refused", code=problem.code.value, detail=str(problem))
             raise _Lost(problem) from problem
+
+    async def _round(self, response: pb.NextWorkResponse, round: int) -> pb.SealedRound:
+        """The release of a round that was missed, or that is too large to come with the question [R21]."""
+        release = pb.SealedRound()
+        total, values = 1, bytearray()
+        while len(values) < min(total, MOST_VALUES):
+            request = pb.GetRoundRequest(
+                plan_digest=response.query.plan_digest, round=round, offset=len(values)
+            )
+            part = await _remote(call(self._stub.GetRound, request))
+            if not values:
+                release.CopyFrom(part.release)
+                total = part.total_bytes
+            if not part.release.values:
+                break
+            values += part.release.values
+        release.values = bytes(values)
+        return release
 
     async def _slow_down(self, reply: Reply | None, idle: bool) -> None:
         """Remember the reply. Work that no honest coordinator hands out is taken ever more slowly: what is

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hmac
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -22,10 +22,11 @@ from eigenveil.plan import Plan
 from eigenveil.pricing import check_epsilon, check_part
 from eigenveil.query import Query
 from eigenveil.site import Site
-from eigenveil_client import chatter, egress, heads, seen_plans
+from eigenveil_client import chatter, egress, heads, seen_plans, transcript
 from eigenveil_client.egress import Sent
 from eigenveil_client.seen_plans import SeenPlan, SeenPlans, StudyStanding
 from eigenveil_client.tables import BadRecords
+from eigenveil_client.transcript import Stated, Transcript
 from eigenveil_client.witness import LedgerWitness, lost_study
 from eigenveil_client.years import YearlyLimit
 from eigenveil_common import ledger_store
@@ -35,13 +36,14 @@ from eigenveil_common.files import read_secret, write_secret
 from eigenveil_common.ledger_store import LedgerStore
 from eigenveil_common.sqlite import Database
 
-VERSION = 4
+VERSION = 5
 SCHEMA = (
     ledger_store.SCHEMA
     + egress.SCHEMA
     + chatter.SCHEMA
     + seen_plans.SCHEMA
     + heads.SCHEMA
+    + transcript.SCHEMA
     + """
 CREATE TABLE passes (
   plan TEXT NOT NULL,
@@ -51,7 +53,7 @@ CREATE TABLE passes (
 ) STRICT;
 """
 )
-MIGRATIONS = ((4, seen_plans.MIGRATION),)
+MIGRATIONS = ((4, seen_plans.MIGRATION), (5, transcript.SCHEMA))
 TIMED = ("ledger", "egress", "studies", "chatter")  # tables with the time of each row
 
 
@@ -81,6 +83,7 @@ class SiteStore:
         self.chatter = chatter.Chatter(self.database, self.now)
         self.studies = SeenPlans(self.database)
         self.heads = heads.SiteHeads(self.database)
+        self.transcript = Transcript(self.database)
         self._due: dict[str, int] = {}  # the round after the last answered one, by study
         for study, round in self.ledger.ledger.charged:
             self._passed(study, round)
@@ -271,8 +274,9 @@ class SiteStore:
         if ledger.charge(query.plan_digest, query.round, query.digest, cost, at=0) is not None:
             check_epsilon(plan, query, cost, ledger.pico_by_study[query.plan_digest])
 
-    def answer(self, plan: Plan, query: Query, values: bytes, meaning: str) -> None:
-        """Charge a round and write down what is about to leave: one transaction, durable on return.
+    def answer(self, plan: Plan, query: Query, values: bytes, meaning: str, stated: Sequence[Stated]) -> None:
+        """Charge a round and write down what is about to leave, and what the coordinator `stated` to be asked
+        this: one transaction, durable on return.
 
         Raises:
             EigenveilError: as `Ledger.charge`, or code `site-policy`: the study was withdrawn meanwhile; then
@@ -292,13 +296,14 @@ class SiteStore:
             query.round,
             query.digest,
             self._cost(plan, query),
-            also=partial(self._write, query, sent),
+            also=partial(self._write, query, sent, stated),
         )
         failpoint("answer-charged")
         self._passed(query.plan_digest, query.round)
 
-    def _write(self, query: Query, sent: Sent, change: Connection) -> None:
+    def _write(self, query: Query, sent: Sent, stated: Sequence[Stated], change: Connection) -> None:
         self.studies.require(query.plan_digest, StudyStanding.ACCEPTED, change)
+        self.transcript.keep(stated, change)
         self.egress.append(sent, change)
         self.egress.keep_question(query, change)
         failpoint("answer-charging")
@@ -310,14 +315,15 @@ class SiteStore:
     def _passed(self, study: str, round: int) -> None:
         self._due[study] = max(self._due.get(study, 0), round + 1)
 
-    def refuse(self, plan_digest: str, round: int, reason: str) -> None:
-        """Write down that a refusal is about to leave."""
+    def refuse(self, plan_digest: str, round: int, reason: str, stated: Sequence[Stated] = ()) -> None:
+        """Write down that a refusal is about to leave, and what the coordinator `stated` before."""
         sent = Sent(
             study=plan_digest, round=round, kind="decline", bytes=0, contribution="", query="",
             meaning=f"this site declines: {reason}",
         )  # fmt: skip
         with self.database.transaction() as change:
             self.egress.append(sent, change)
+            self.transcript.keep(stated, change)
             failpoint("refusal-writing")
         failpoint("refusal-written")
 

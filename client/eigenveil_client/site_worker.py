@@ -1,7 +1,8 @@
 """What a site does with a piece of work: decide, compute, write down. No network and no clock here.
 
 The order within one piece of work is the promise: signature, policy and budget before a plan is
-accepted; consent, plan, round order, price and overflow before a record is read; records that do not do
+accepted; consent, and that the question is the one which this site computes itself, in its round and at its
+price, before a record is read; records that do not do
 are refused only after the computation that an answer takes; the charge and the egress row are durable before
 the caller holds anything it could send.
 """
@@ -9,7 +10,7 @@ the caller holds anything it could send.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, cast
 
@@ -24,14 +25,15 @@ from eigenveil.identity import Identity
 from eigenveil.ints import IntArray, to_bytes
 from eigenveil.one_thread import one_thread
 from eigenveil.plan import Plan, plan_from_json
-from eigenveil.query import Query, check_no_overflow
+from eigenveil.query import Query
+from eigenveil.rehearsal import MAX_ROUNDS, rehearse
 from eigenveil.signed_plan import check_plan
 from eigenveil.site import Site
 from eigenveil.study import Study
 from eigenveil.wire import digest_from_bytes, query_from_proto
 from eigenveil_client.chatter import CountedStub
-from eigenveil_client.foreseen import columns_of, price_floors
 from eigenveil_client.heads import SiteHeads
+from eigenveil_client.own_session import OwnSession
 from eigenveil_client.policy import Approval, Policy
 from eigenveil_client.refusals import Refusal, reason_of, told
 from eigenveil_client.seen_plans import SeenPlan, StudyStanding
@@ -81,7 +83,7 @@ class SiteWorker:
         self._store = store
         self._load = load
         self._plans: dict[str, Plan] = {}
-        self._floors: dict[str, dict[str, int]] = {}
+        self._own: dict[str, OwnSession] = {}
         self._sites: dict[str, Site] = {}
         self._cores = os.cpu_count() or 1
         self._threads = ThreadPoolExecutor(self._cores)
@@ -90,6 +92,21 @@ class SiteWorker:
     def known_plans(self) -> list[str]:
         """Plans that are here and have not ended, oldest first."""
         return list(self._known)
+
+    def held(self, plan: str) -> int:
+        """Of how many rounds of a plan the releases are here."""
+        own = self._own.get(plan)
+        return self._store.transcript.held(plan) if own is None else own.held
+
+    def lacks(self, response: pb.NextWorkResponse) -> range:
+        """The rounds whose releases this site has to fetch before it can tell whether `response` asks what it
+        should [R21]; none for a study that is not agreed to."""
+        plan = response.query.plan_digest.hex()
+        seen = self._store.studies.get(plan) if response.HasField("query") else None
+        if seen is None or seen.standing is not StudyStanding.ACCEPTED:
+            return range(0)
+        inline = response.HasField("release")
+        return range(self.held(plan), min(response.query.round - inline, MAX_ROUNDS))
 
     def awaiting(self) -> frozenset[str]:
         """Plans that wait for a person's word: their questions are of no use yet."""
@@ -123,8 +140,9 @@ class SiteWorker:
         agreed = seen is not None and seen.standing is StudyStanding.ACCEPTED
         return agreed or isinstance(reply, Refusal)
 
-    def work(self, response: pb.NextWorkResponse) -> Reply | None:
-        """Settle what ended, then answer or refuse what is asked; None if nothing is.
+    def work(self, response: pb.NextWorkResponse, fetched: Sequence[pb.SealedRound] = ()) -> Reply | None:
+        """Settle what ended, then answer or refuse what is asked; None if nothing is. `fetched` are the
+        releases of the rounds that `lacks` named.
 
         On return everything that must survive a crash is durable, and the reply may be sent. An error
         that nobody foresaw is a refusal too: it would end the process at every start again.
@@ -141,7 +159,10 @@ class SiteWorker:
             query = query_from_proto(response.query)
             if admitted is not None and admitted != query.plan_digest:
                 raise PeerError(Code.PROTOCOL, "the query is for another plan than the one beside it")
-            return self._answer(query)
+            if admitted is not None and not fetched and self.lacks(response):
+                return None  # agreed to only now: asked again, the releases of the rounds before are fetched
+            releases = [*fetched, *([response.release] if response.HasField("release") else [])]
+            return self._answer(query, response.asked, releases)
         except Waiting:
             return None
         except EigenveilError as problem:
@@ -156,7 +177,7 @@ class SiteWorker:
         if state not in ENDS:
             raise PeerError(Code.PROTOCOL, f"no study ends in state {state}; is the coordinator newer?")
         seen = self._store.studies.get(digest)
-        for held in (self._plans, self._floors, self._sites):
+        for held in (self._plans, self._own, self._sites):
             held.pop(digest, None)
         if seen is not None and seen.standing is not StudyStanding.ENDED:
             self._store.end(digest)
@@ -172,7 +193,7 @@ class SiteWorker:
         try:
             self._invited(plan)
             self._policy.require(plan, self._store.now())
-            floors = price_floors(plan)  # what cannot be foreseen is not agreed to
+            rehearse(plan)  # what cannot be foreseen is not agreed to
             if self._policy.approval is Approval.ASK:
                 self._store.ask(plan, signed.plan_json, signed.signature)
             else:
@@ -183,7 +204,6 @@ class SiteWorker:
                 self._known.append(plan.digest)
             raise
         self._known.append(plan.digest)
-        self._floors[plan.digest] = floors
         state = "study-waits" if self._policy.approval is Approval.ASK else "study-accepted"
         event(state, study=plan.digest, algorithm=plan.algorithm.value, analyst=plan.analyst)
         return plan.digest
@@ -197,8 +217,13 @@ class SiteWorker:
         if not plan.analyst:
             raise PeerError(Code.PROTOCOL, "the plan does not name its analyst")
 
-    def _answer(self, query: Query) -> Contribution:
+    def _answer(
+        self, query: Query, asked: pb.SignedRound, releases: Sequence[pb.SealedRound]
+    ) -> Contribution:
         plan = self._agreed(query.plan_digest)
+        own = self._session(plan)
+        own.follow(releases)
+        own.expect(query, asked)
         self._check(query, plan)
         contribution = Contribution(
             plan_digest=query.plan_digest,
@@ -209,7 +234,8 @@ class SiteWorker:
         )
         failpoint("answer-computed")
         meaning = MEANINGS[NAMES[type(query.ask)]]
-        self._store.answer(plan, query, to_bytes(contribution.values), meaning)
+        self._store.answer(plan, query, to_bytes(contribution.values), meaning, own.unkept())
+        own.kept()
         event("round-answered", study=query.plan_digest, round=query.round)
         return contribution
 
@@ -242,10 +268,7 @@ class SiteWorker:
         if digest not in self._plans:
             self._store.ledger.refresh()  # another process may have agreed
             self._store.bear_witness()
-            plan = plan_from_json(seen.plan_json)
-            if digest not in self._floors:
-                self._floors[digest] = price_floors(plan)
-            self._plans[digest] = plan
+            self._plans[digest] = plan_from_json(seen.plan_json)
         # Again: time passes, and site.toml may have changed since.
         self._policy.require(self._plans[digest], self._store.now())
         return self._plans[digest]
@@ -258,21 +281,21 @@ class SiteWorker:
         self._policy.require(plan, self._store.now())
         self._store.accept(plan, seen.plan_json, seen.signature, self._policy.yearly)
 
+    def _session(self, plan: Plan) -> OwnSession:
+        """This site's own session of a study; at most `MOST_LOADED` stay in memory."""
+        if plan.digest not in self._own:
+            while len(self._own) >= MOST_LOADED:
+                self._own.pop(next(iter(self._own)))
+            self._own[plan.digest] = OwnSession(plan, self._member.release_key, self._store.transcript)
+        return self._own[plan.digest]
+
     def _check(self, query: Query, plan: Plan) -> None:
-        """Refuse whatever the plan does not allow, before a record is touched."""
+        """What the ledger has to say of a question, before a record is touched."""
         federation = plan.study.federation
         may_miss = self._member.identity.name not in federation.required and federation.least < len(
             federation.sites
         )
         self._store.check_order(query, may_miss)
-        floor = self._floors[plan.digest].get(NAMES[type(query.ask)])
-        if floor is None:
-            raise PeerError(Code.PROTOCOL, f"{plan.algorithm.value} asks no such question")
-        if query.micro_rho < floor:
-            raise PeerError(Code.PROTOCOL, "the query is priced far below what the plan foresees")
-        if columns_of(query.ask) not in (None, plan.study.dimension):
-            raise PeerError(Code.PROTOCOL, "the query is about another number of columns than the plan")
-        check_no_overflow(query.ask, plan.most_records)
         self._store.check_price(plan, query)
 
     def _site(self, plan: Plan) -> tuple[Site, EigenveilError | None]:
@@ -315,5 +338,6 @@ class SiteWorker:
         reason = reason_of(problem)
         tell = alarm if reason == pb.DECLINE_REASON_PROTOCOL else event
         tell("declined", study=digest, round=round, code=problem.code.value, **told(problem))
-        self._store.refuse(digest, round, problem.code.value)
+        own = self._own.pop(digest, None)  # whatever it was in the middle of: it is replayed the next time
+        self._store.refuse(digest, round, problem.code.value, () if own is None else own.unkept())
         return Refusal(plan_digest=digest, round=round, reason=reason)

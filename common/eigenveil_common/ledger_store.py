@@ -50,6 +50,7 @@ class LedgerStore:
         self._clock = clock
         self._lock = threading.Lock()  # from the decision until the entry is in `ledger`
         self.ledger = replay(budget, self.entries())
+        self.tip = (self.ledger.head, self.ledger.size)  # one value: read without the lock
 
     def entries(self) -> list[Entry]:
         """Every row, in order."""
@@ -85,6 +86,7 @@ class LedgerStore:
                     also(change)
             if entry is not None:
                 self.ledger.apply(entry)
+            self.tip = (self.ledger.head, self.ledger.size)
 
     def _catch_up(self, change: Connection) -> None:
         """Take in what others appended. It is durable, so it stays even if this transaction fails."""

@@ -6,8 +6,8 @@ import grpc
 
 from eigenveil.errors import Code, EigenveilError, PeerError, error
 
-VERSION_MIN = 1
-VERSION_MAX = 1
+VERSION_MIN = 2  # from 2 on a site computes its questions itself, and needs the releases
+VERSION_MAX = 2
 MESSAGE_BYTES = 4 * 2**20
 INLINE_BYTES = 2**20
 CHUNK_BYTES = 2**20

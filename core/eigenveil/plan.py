@@ -22,7 +22,7 @@ from eigenveil.study import NAME, Algorithm, Rank, Study, Trust
 from eigenveil.study_toml import study_from_dict, study_to_dict
 from eigenveil.traits import TRAITS
 
-PLAN_VERSION = 1
+PLAN_VERSION = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,6 +153,7 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
         "submission": plan.submission,
         "analyst": plan.analyst,
         "algorithm": plan.algorithm.value,
+        "revision": TRAITS[plan.algorithm].revision,
         "row_bits": ROW_BITS,
         "micro_rho": plan.micro_rho,
         "atto_delta": str(plan.atto_delta),  # canonical JSON has no integers beyond 2**53
@@ -184,12 +185,20 @@ def _plan_from_dict(raw: dict[str, Any]) -> Plan:
             Code.VERSION,
             f"plan version {raw['version']} with {raw['row_bits']}-bit rows is not supported here",
         )
+    algorithm = Algorithm(raw["algorithm"])
+    if raw["revision"] != TRAITS[algorithm].revision:
+        raise PeerError(
+            Code.VERSION,
+            f"the plan is for revision {raw['revision']} of {algorithm.value}, and this is revision "
+            f"{TRAITS[algorithm].revision}: coordinator and sites need the same version of eigenveil from a "
+            "study's first round to its last",
+        )
     return Plan(
         study=study_from_dict(raw["study"]),
         federation=raw["federation"],
         submission=raw["submission"],
         analyst=raw["analyst"],
-        algorithm=Algorithm(raw["algorithm"]),
+        algorithm=algorithm,
         micro_rho=raw["micro_rho"],
         atto_delta=int(raw["atto_delta"]),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from typing import Any
 
@@ -65,6 +65,7 @@ class Query:
     micro_rho: int
     atto_delta: int = 0
     law: Law = Law.GAUSSIAN
+    digest: str = field(init=False)
 
     def __post_init__(self) -> None:
         whole = all(type(value) is int for value in (self.round, self.micro_rho, self.atto_delta))
@@ -82,6 +83,7 @@ class Query:
                 self.round - part.first == part.index and bool((part.key == dealt).all()),
                 f"round {self.round} cannot ask part {part.index} of a pass that began in round {part.first}",
             )
+        object.__setattr__(self, "digest", self._digest())
 
     @property
     def cost(self) -> Cost:
@@ -96,10 +98,9 @@ class Query:
         """What the answer costs the records that it is about."""
         return Cost(micro_rho=self.micro_rho, atto_delta=self.atto_delta)
 
-    @property
-    def digest(self) -> str:
+    def _digest(self) -> str:
         """SHA-256 over every field; sites persist it and answer no other query for this round."""
-        scalars, arrays = _flatten(self.ask)
+        scalars, arrays = _parts(self.ask)
         header = {
             "plan": self.plan_digest,
             "round": self.round,
@@ -113,13 +114,13 @@ class Query:
         return digest("query", header, arrays)
 
 
-def _flatten(value: Any) -> tuple[dict[str, Any], list[IntArray]]:
+def _parts(value: Any) -> tuple[dict[str, Any], list[IntArray]]:
     scalars: dict[str, Any] = {}
     arrays: list[IntArray] = []
     for name in (f.name for f in fields(value)):
         part = getattr(value, name)
         if is_dataclass(part):
-            inner, more = _flatten(part)
+            inner, more = _parts(part)
             scalars[name] = inner
             arrays += more
         elif isinstance(part, np.ndarray):
@@ -127,6 +128,15 @@ def _flatten(value: Any) -> tuple[dict[str, Any], list[IntArray]]:
         else:
             scalars[name] = part.value if isinstance(part, Enum) else part
     return scalars, arrays
+
+
+def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Every number and array of a question, by its dotted name, such as `field.centre`."""
+    out: dict[str, Any] = {}
+    for name in (f.name for f in fields(value)):
+        part = getattr(value, name)
+        out |= flatten(part, f"{prefix}{name}.") if is_dataclass(part) else {prefix + name: part}
+    return out
 
 
 def check_no_overflow(ask: Ask, records: int) -> None:

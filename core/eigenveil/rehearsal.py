@@ -53,16 +53,22 @@ def rehearse(plan: Plan, records: int | None = None) -> tuple[Query, ...]:
         RequestError: the budget is too small for one of them, or they are more than `MAX_ROUNDS` or ask for
             more than `MAX_NUMBERS` numbers of a site.
     """
+    return tuple(query for query, _ in rehearsed(plan, records))
+
+
+def rehearsed(plan: Plan, records: int | None = None) -> tuple[tuple[Query, Release], ...]:
+    """The queries of `rehearse`, each with the release that was imagined for it."""
     n = plan.study.expected_records if records is None else records
     session = Session(plan)
-    asked: list[Query] = []
+    rounds: list[tuple[Query, Release]] = []
     numbers = 0
     while (query := session.pending) is not None:
-        asked.append(query)
         numbers += query.ask.length
-        _check_size(len(asked), numbers)
-        session.feed(_imagined(query, plan, n))
-    return tuple(asked)
+        _check_size(len(rounds) + 1, numbers)
+        release = _imagined(query, plan, n)
+        rounds.append((query, release))
+        session.feed(release)
+    return tuple(rounds)
 
 
 def _check_size(rounds: int, numbers: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from eigenveil.accounting import Cost
 from eigenveil.ints import IntArray, digest, frozen
@@ -24,17 +24,18 @@ class Release:
     micro_rho: int
     atto_delta: int
     present: tuple[str, ...]
+    digest: str = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", frozen(self.values))
+        object.__setattr__(self, "digest", self._digest())
 
     @property
     def cost(self) -> Cost:
         """What was charged."""
         return Cost(micro_rho=self.micro_rho, atto_delta=self.atto_delta)
 
-    @property
-    def digest(self) -> str:
+    def _digest(self) -> str:
         """SHA-256 over every field."""
         header = {
             "round": self.round,

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from eigenveil.accounting import NOTHING, pico_epsilon
+from eigenveil.agreement import same_question
 from eigenveil.algorithms import ALGORITHMS, Estimate
+from eigenveil.algorithms.bounds import check_bounds
 from eigenveil.asks import released
-from eigenveil.errors import Code, InternalError, RequestError
+from eigenveil.errors import Code, InternalError, PeerError, RequestError
 from eigenveil.plan import Plan
 from eigenveil.pricing import check_affordable
 from eigenveil.query import Priced, Query, check_no_overflow
@@ -40,6 +42,26 @@ class Session:
             session.feed(release)
         return session
 
+    def adopt(self, asked: Query) -> None:
+        """Go on with the federation's wording of the pending query, which the last bit of somebody's linear
+        algebra may have rounded to another unit.
+
+        Raises:
+            PeerError: code `protocol`: it is not what the study asks now.
+        """
+        if self.pending is None or not same_question(self.pending, asked):
+            due = (
+                "nothing more"
+                if self.pending is None
+                else f"as round {self.pending.round + 1} something else"
+            )
+            raise PeerError(
+                Code.PROTOCOL,
+                f"what was asked as round {asked.round + 1} does not follow from the plan and the releases "
+                f"so far, which ask {due}",
+            )
+        self.pending = asked
+
     def feed(self, release: Release) -> None:
         """Hand the pending query's release to the algorithm.
 
@@ -49,8 +71,7 @@ class Session:
         query = self.pending
         if query is None:
             raise InternalError(Code.BUG, "a release was fed to a session that asked nothing")
-        answers = (release.round, release.query, release.cost) == (query.round, query.digest, query.cost)
-        if not answers or release.values.shape != (released(query.ask),):
+        if not self.fits(release):
             raise InternalError(
                 Code.BUG,
                 f"the release of round {release.round} does not answer what round {query.round} asks",
@@ -60,6 +81,14 @@ class Session:
         self._pico += pico_epsilon(release.micro_rho)
         self._asked.append(query)
         self._advance(release)
+
+    def fits(self, release: Release) -> bool:
+        """Whether `release` answers the pending query: its round, digest, price and number of integers."""
+        query = self.pending
+        if query is None:
+            return False
+        answers = (release.round, release.query, release.cost) == (query.round, query.digest, query.cost)
+        return answers and release.values.shape == (released(query.ask),)
 
     def _advance(self, release: Release | None) -> None:
         try:
@@ -81,6 +110,7 @@ class Session:
         )
         check_affordable(self.plan, query, self._asked, self.spent, self._pico)
         check_no_overflow(priced.ask, self.plan.most_records)
+        check_bounds(priced.ask, self.plan.study)
         return query
 
     @property

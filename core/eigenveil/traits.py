@@ -18,6 +18,8 @@ class Traits:
     over several sites. `parts`: it works through disjoint parts of the records. `deflation`: it can find its
     components one after the other. `single_records`: a sum would be one record, so it runs where all records
     are on one machine and in no federation. `private`: False for a reference that only a simulation may run.
+    `revision`: goes up whenever the algorithm asks other questions after the same releases; a plan names it,
+    so that a study never begins under one revision and goes on under another.
     """
 
     basic: bool = False
@@ -29,6 +31,7 @@ class Traits:
     deflation: bool = False
     single_records: bool = False
     private: bool = True
+    revision: int = 1
 
 
 TRAITS: dict[Algorithm, Traits] = {

@@ -17,6 +17,8 @@ from eigenveil.asks.subspaces import Blocks, Cells, Pool
 from eigenveil.errors import Code, PeerError
 from eigenveil.ints import IntArray, from_bytes, to_bytes
 from eigenveil.query import Law, Query
+from eigenveil.release import Release
+from eigenveil.signed_round import RoundStatement, SignedRound
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 INNER: dict[str, type[Any]] = {"Field": Field, "Part": Part, "Blocks": Blocks, "Cells": Cells, "Pool": Pool}
@@ -90,6 +92,40 @@ def _part(message: Message, name: str, required: bool) -> Any:
     if isinstance(part, pb.Matrix):
         return from_bytes(part.values, (part.rows, part.columns))
     return _value(INNER[type(part).__name__], part)
+
+
+def round_to_proto(release: Release, stated: SignedRound) -> pb.SealedRound:
+    """The message that says a release, with the statement that covers it [R21]."""
+    return pb.SealedRound(
+        stated=pb.SignedRound(said=stated.said, signature=stated.signature),
+        values=to_bytes(release.values),
+        sigma=release.sigma,
+        micro_rho=release.micro_rho,
+        atto_delta=release.atto_delta,
+        present=release.present,
+    )
+
+
+def round_from_proto(message: pb.SealedRound, stated: RoundStatement) -> Release:
+    """The release that a message says and `stated` covers.
+
+    Raises:
+        PeerError: it is not what was stated.
+    """
+    release = Release(
+        round=stated.round,
+        query=stated.query,
+        values=_vector(message.values),
+        sigma=message.sigma,
+        micro_rho=message.micro_rho,
+        atto_delta=message.atto_delta,
+        present=tuple(message.present),
+    )
+    if release.digest != stated.release:
+        raise PeerError(
+            Code.PROTOCOL, f"the release of round {stated.round + 1} is not the one that was stated"
+        )
+    return release
 
 
 def digest_from_bytes(data: bytes) -> str:

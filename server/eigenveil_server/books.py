@@ -33,6 +33,11 @@ class Books:
         return self._store.ledger.spent_by_study.get(study, NOTHING).micro_rho
 
     @property
+    def tip(self) -> tuple[str, int]:
+        """The digest of the last durable row, and how many rows there are."""
+        return self._store.tip
+
+    @property
     def budget(self) -> int:
         """Micro-rho that may be spent in all."""
         return self._store.ledger.budget.micro_rho

@@ -10,6 +10,7 @@ from eigenveil.ints import to_bytes
 from eigenveil.query import Query
 from eigenveil.release import Release
 from eigenveil.round import RoundState
+from eigenveil.signed_round import SignedRound
 from eigenveil_common.database import Connection
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.states import StudyState
@@ -93,11 +94,13 @@ def close_round(change: Connection, query: Query, absent: Mapping[str, str], at:
     )
 
 
-def seal_round(change: Connection, study: str, release: Release, at: int, event: pb.StudyEvent) -> None:
-    """Store a release for ever, and what watchers shall see of it once it is out."""
+def seal_round(
+    change: Connection, study: str, release: Release, stated: SignedRound, at: int, event: pb.StudyEvent
+) -> None:
+    """Store a release for ever, what is stated of it, and what watchers shall see of it once it is out."""
     change.execute(
-        'INSERT INTO releases (study, round, query, "values", sigma, micro_rho, atto_delta, present, digest) '
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        'INSERT INTO releases (study, round, query, "values", sigma, micro_rho, atto_delta, present, digest, '
+        "said, signature) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             study,
             release.round,
@@ -108,6 +111,8 @@ def seal_round(change: Connection, study: str, release: Release, at: int, event:
             str(release.atto_delta),  # may exceed 63 bits
             json.dumps(release.present),
             release.digest,
+            stated.said,
+            stated.signature,
         ),
     )
     change.execute(

@@ -17,7 +17,7 @@ from eigenveil_common.migrations import Expect, Migrations
 
 # A new table or column goes into SCHEMA, and once a version was released, into a step of MIGRATIONS that
 # leads there: (VERSION, the statements).
-VERSION = 3
+VERSION = 4
 MIGRATIONS: Migrations = ()
 Change = Callable[[Connection], None]
 
@@ -108,6 +108,8 @@ CREATE TABLE releases (
   atto_delta TEXT NOT NULL,
   present TEXT NOT NULL,
   digest TEXT NOT NULL,
+  said BLOB NOT NULL,
+  signature BLOB NOT NULL,
   PRIMARY KEY (study, round),
   FOREIGN KEY (study, round) REFERENCES rounds (study, round)
 ) STRICT;

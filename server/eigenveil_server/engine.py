@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from eigenveil.errors import Code, EigenveilError, InternalError, RequestError
 from eigenveil.plan import Plan, plan_from_json
@@ -84,7 +84,25 @@ class Engine:
             if stored.state is StudyState.RUNNING and stored.digest not in self._runs:
                 log.event("study-resumed", study=stored.digest)
                 failpoint("study-resumed")
-                self._launch(stored, await self._resources.compute(plan_from_json, stored.plan_json))
+                try:
+                    plan = await self._resources.compute(plan_from_json, stored.plan_json)
+                except EigenveilError as problem:  # begun by another version: nothing goes on from here
+                    await self._resources.compute(self._abandon, stored, str(problem))
+                else:
+                    self._launch(stored, plan)
+
+    def _abandon(self, stored: StoredStudy, why: str) -> None:
+        """End a study whose plan this version cannot run; what it spent stays spent."""
+        event = pb.StudyEvent(state=StudyState.FAILED.proto, micro_rho=stored.micro_rho, failure=why)
+        at = self._resources.clock()
+
+        def end(change: Connection) -> None:
+            changes.end_study(change, stored.digest, StudyState.FAILED, at, failure=why)
+            changes.add_event(change, stored.digest, event)
+
+        self._resources.books.settle(stored.digest, end)
+        self._states[stored.digest] = StudyState.FAILED
+        log.event("study-failed", study=stored.digest)
 
     async def stop(self) -> None:
         """Stop driving; every study resumes at the next start."""
@@ -203,9 +221,10 @@ class Engine:
                 await self._resources.finish(run.tell_of_waiting(site))
 
     async def next_work(
-        self, site: str, known: frozenset[str], answered: frozenset[Place], seconds: float
+        self, site: str, known: Mapping[str, int], answered: frozenset[Place], seconds: float
     ) -> pb.NextWorkResponse:
-        """What `site` should do next; waits up to `seconds` for something [R5]."""
+        """What `site` should do next; waits up to `seconds` for something [R5]. `known` are the plans that it
+        holds, and of how many rounds it holds the releases."""
         loop = asyncio.get_running_loop()
         start = loop.time()
         while True:
@@ -231,7 +250,7 @@ class Engine:
         return frozenset(place for place in answered if self.uploads.moving((*place, site)))
 
     def _work(
-        self, site: str, known: frozenset[str], answered: frozenset[Place]
+        self, site: str, known: Mapping[str, int], answered: frozenset[Place]
     ) -> pb.NextWorkResponse | None:
         ended = [
             pb.StudyEnd(plan_digest=bytes.fromhex(digest), state=self._end_of(digest))
@@ -239,16 +258,13 @@ class Engine:
             if self._states.get(digest) is not StudyState.RUNNING
         ]
         for run in self._runs.values():
-            offer = run.offer(site, answered)
+            offer = run.offer(site, answered, known.get(run.digest, 0))
             if offer is not None:
                 failpoint("round-offered")
-                plan = None if run.digest in known else run.stored.signed_plan
-                return pb.NextWorkResponse(
-                    plan=plan,
-                    query=offer.query,
-                    deadline_unix_ms=offer.deadline_unix_ms,
-                    ended=ended,
-                )
+                if run.digest not in known:
+                    offer.plan.CopyFrom(run.stored.signed_plan)
+                offer.ended.extend(ended)
+                return offer
         return pb.NextWorkResponse(ended=ended) if ended else None
 
     def _end_of(self, digest: str) -> pb.StudyState.ValueType:

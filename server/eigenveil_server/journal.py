@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from eigenveil.query import Query
 from eigenveil.release import Release
+from eigenveil.signed_round import RoundStatement, Sign
 from eigenveil_common.database import Connection, Database
 from eigenveil_common.failpoints import failpoint
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -20,12 +21,15 @@ from eigenveil_server.studies import Studies
 class RoundJournal:
     """`eigenveil.barrier.Journal` of one round; two transactions, each durable on return.
 
-    `macs` are the HMACs of the contributions that are in. `sealed` is for watchers, but only once the
+    `macs` are the HMACs of the contributions that are in; `after` is the digest of the release before;
+    `sign` signs what is stated of this one. `sealed` is for watchers, but only once the
     round is released: when a seal was done tells how long the noise took.
     """
 
     study: str
     macs: Mapping[str, bytes]
+    after: str
+    sign: Sign
     absent: Mapping[str, str]
     closed_at: int
     closed_event: pb.StudyEvent
@@ -50,14 +54,25 @@ class RoundJournal:
 
     def sealed(self, round: int) -> Release | None:
         """The stored release of a round, if any."""
-        return self.studies.sealed(self.study, round)
+        found = self.studies.sealed(self.study, round)
+        return None if found is None else found.release
 
     def charge(self, query: Query) -> None:
         """No effect after `close`, which charged the same."""
         self.books.charge(query)
 
     def seal(self, release: Release) -> None:
-        """Store the release; it can never change afterwards."""
+        """Store the release with its statement [R21]; neither can ever change afterwards."""
+        stated = state(self.books, self.study, release.round, release.query, self.after, release.digest)
+        signed = stated.signed(self.sign)
         with self.database.transaction() as change:
-            changes.seal_round(change, self.study, release, self.clock(), self.sealed_event)
+            changes.seal_round(change, self.study, release, signed, self.clock(), self.sealed_event)
             failpoint("round-sealing")
+
+
+def state(books: Books, study: str, round: int, query: str, after: str, release: str = "") -> RoundStatement:
+    """What is stated of a round now, with the ledger's last row [R21]."""
+    ledger, size = books.tip
+    return RoundStatement(
+        plan=study, round=round, query=query, after=after, release=release, ledger=ledger, size=size
+    )

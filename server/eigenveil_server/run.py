@@ -26,10 +26,11 @@ from eigenveil.wire import query_to_proto
 from eigenveil_common import log
 from eigenveil_common.database import Connection
 from eigenveil_common.failpoints import failpoint
+from eigenveil_common.rpc import INLINE_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server import changes
 from eigenveil_server.inbox import Inbox
-from eigenveil_server.journal import RoundJournal
+from eigenveil_server.journal import RoundJournal, state
 from eigenveil_server.noise_ahead import NoiseAhead
 from eigenveil_server.resources import Resources
 from eigenveil_server.states import StudyState
@@ -54,6 +55,7 @@ class StudyRun:
         self.inbox: Inbox | None = None
         self._round = RoundState.PLANNED
         self._offer = pb.NextWorkResponse()
+        self._sealed: list[pb.SealedRound] = []  # what sites need to compute the next question [R21]
         self._cancelled = False
         self._waiting: set[str] = set()  # sites at which a person has to agree first
         self._told: set[str] = set()  # of whom those who watch were told that
@@ -80,12 +82,13 @@ class StudyRun:
 
     async def _rounds(self) -> None:
         compute = self._resources.compute
-        sealed = await compute(self._resources.studies.releases, self.digest)
-        session = await compute(Session.replay, self.plan, sealed)
+        sealed = await compute(self._resources.studies.sealed_rounds, self.digest)
+        session = await compute(Session.replay, self.plan, [one.release for one in sealed])
+        self._sealed = [one.message for one in sealed]
         release: Release | None = None
         while (inbox := await self._next(session, release)) is not None:
             with self._resources.metrics.round():
-                release = await self._one_round(inbox, session.spent.micro_rho + inbox.query.cost.micro_rho)
+                release = await self._one_round(inbox, session)
         data = await compute(self._bundle, session)
         failpoint("bundle-built")
         await self._end(StudyState.RELEASED, release=data)
@@ -127,6 +130,8 @@ class StudyRun:
             return None
         if studies.query_digest(self.digest, query.round) not in (None, query.digest):
             raise InternalError(Code.BUG, f"round {query.round} was opened with another query before")
+        if len(self._sealed) < query.round:
+            self._sealed.append(self._last_sealed(query.round - 1))
         inbox = Inbox(query, self.plan.study.federation, studies.answers(self.digest, query.round))
         message, now = query_to_proto(query), self._resources.clock()
         event = self._event(inbox, RoundState.OPEN)
@@ -136,14 +141,23 @@ class StudyRun:
             failpoint("round-opening")
         failpoint("round-opened")
         deadline = now + int(1000 * self.plan.study.federation.deadline_seconds)
-        return inbox, pb.NextWorkResponse(query=message, deadline_unix_ms=deadline)
+        stated = state(self._resources.books, self.digest, query.round, query.digest, _after(session))
+        signed = stated.signed(self._resources.keys.release.sign)
+        asked = pb.SignedRound(said=signed.said, signature=signed.signature)
+        return inbox, pb.NextWorkResponse(query=message, asked=asked, deadline_unix_ms=deadline)
 
-    async def _one_round(self, inbox: Inbox, spent: int) -> Release:
-        """From the question to its release; `spent` is what the study has spent by then."""
+    def _last_sealed(self, round: int) -> pb.SealedRound:
+        sealed = self._resources.studies.sealed(self.digest, round)
+        if sealed is None:
+            raise InternalError(Code.BUG, f"round {round} was fed to the study and is not stored")
+        return sealed.message
+
+    async def _one_round(self, inbox: Inbox, session: Session) -> Release:
+        """From the question to its release."""
         self._prepare_noise(inbox.query)  # only now: the question leaves first, then the sites compute
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(inbox.ready.wait(), self.plan.study.federation.deadline_seconds)
-        answers, journal = await self._close(inbox, spent)
+        answers, journal = await self._close(inbox, session)
         await self._noise.drawn()
         failpoint("noise-drawn")
         release = await self._resources.compute(self._seal, inbox.query, answers, journal)
@@ -155,7 +169,7 @@ class StudyRun:
         self._enter(RoundState.RELEASED)
         return release
 
-    async def _close(self, inbox: Inbox, spent: int) -> tuple[Mapping[str, IntArray], RoundJournal]:
+    async def _close(self, inbox: Inbox, session: Session) -> tuple[Mapping[str, IntArray], RoundJournal]:
         """Freeze the set of sites and charge, while the noise may still be under way."""
         durable = False
         try:
@@ -163,7 +177,7 @@ class StudyRun:
             self._stop_if_cancelled()
             self._check_present(inbox, answers)
             self._enter(RoundState.CLOSED)
-            journal = self._journal(inbox, closed_at, spent)
+            journal = self._journal(inbox, closed_at, session)
             failpoint("round-closing")
             await self._resources.compute(journal.close, inbox.query)
             durable = True
@@ -185,11 +199,13 @@ class StudyRun:
             why = "; ".join(f"{site}: {reason}" for site, reason in inbox.absent().items())
             raise RequestError(problem.code, f"round {inbox.query.round}: {problem} ({why})") from problem
 
-    def _journal(self, inbox: Inbox, closed_at: int, spent: int) -> RoundJournal:
-        resources = self._resources
+    def _journal(self, inbox: Inbox, closed_at: int, session: Session) -> RoundJournal:
+        resources, spent = self._resources, session.spent.micro_rho + inbox.query.cost.micro_rho
         return RoundJournal(
             study=self.digest,
             macs=inbox.macs(),
+            after=_after(session),
+            sign=resources.keys.release.sign,
             absent=inbox.absent(),
             closed_at=closed_at,
             closed_event=self._event(inbox, RoundState.CLOSED, spent=spent),
@@ -279,14 +295,19 @@ class StudyRun:
         if self.inbox is not None:
             self.inbox.ready.set()
 
-    def offer(self, site: str, answered: frozenset[tuple[str, int]]) -> pb.NextWorkResponse | None:
-        """The open round, if it waits for `site` and is not among `answered`."""
+    def offer(self, site: str, answered: frozenset[tuple[str, int]], held: int) -> pb.NextWorkResponse | None:
+        """The open round, if it waits for `site` and is not among `answered`; with the last release, if that
+        is small and all that the site lacks. It fetches what else it needs [R21]."""
         inbox = self.inbox
         if inbox is None or not inbox.wants(site) or (self.digest, inbox.query.round) in answered:
             return None
         if site in self._waiting:
             return None
-        return self._offer
+        offer = pb.NextWorkResponse()
+        offer.CopyFrom(self._offer)
+        if held == len(self._sealed) - 1 and len(self._sealed[held].values) <= INLINE_BYTES:
+            offer.release.CopyFrom(self._sealed[held])
+        return offer
 
     def waits(self, site: str, waits: bool) -> bool:
         """Note whether `site` waits for a person's word; whether watchers are to be told: once only."""
@@ -312,6 +333,11 @@ class StudyRun:
     def answered_event(self) -> pb.StudyEvent:
         """The state of the open round, for whoever watches."""
         return self._event(self.inbox)
+
+
+def _after(session: Session) -> str:
+    """The digest of the last release; empty before the first."""
+    return session.releases[-1].digest if session.releases else ""
 
 
 async def _tick() -> None:

@@ -109,10 +109,12 @@ class Service(CoordinatorServicer):
 
     async def NextWork(self, request: pb.NextWorkRequest, context: Context) -> pb.NextWorkResponse:
         """The next open round for this site, at once or when it opens [R5]."""
-        if max(len(request.known_plans), len(request.answered), len(request.awaiting)) > MOST_LISTED:
+        listed = (request.known_plans, request.answered, request.awaiting, request.held)
+        if max(map(len, listed)) > MOST_LISTED:
             raise PeerError(Code.PROTOCOL, f"at most {MOST_LISTED} plans or rounds may be named")
         site = CALLER.get().name
-        known = frozenset(digest_from_bytes(digest) for digest in request.known_plans)
+        known = dict.fromkeys(map(digest_from_bytes, request.known_plans), 0)
+        known |= zip(known, request.held, strict=False)
         answered = frozenset((digest_from_bytes(one.plan_digest), one.round) for one in request.answered)
         if self._heads.parted_from(request.head_digest):
             return pb.NextWorkResponse(head=self._heads.other_than(request.head_digest), parted=True)
@@ -280,14 +282,36 @@ class Service(CoordinatorServicer):
     async def GetRelease(self, request: pb.GetReleaseRequest, context: Context) -> pb.GetReleaseResponse:
         """The signed release, or a part of it [R12]."""
         digest = digest_from_bytes(request.plan_digest)
-        stored = self._resources.studies.get(digest)
-        if CALLER.get().role is Role.SITE:
-            invited(await self._resources.compute(lambda: stored.plan), CALLER.get().name)
+        stored = await self._readable(digest)
         data = self._resources.studies.release_json(digest)
         if data is None:
             raise _no_release(stored)
         part = data[request.offset : request.offset + RELEASE_PART_BYTES]
         return pb.GetReleaseResponse(release_json=part, total_bytes=len(data))
+
+    async def GetRound(self, request: pb.GetRoundRequest, context: Context) -> pb.GetRoundResponse:
+        """The signed release of one round, or a part of its numbers [R21]."""
+        digest = digest_from_bytes(request.plan_digest)
+        await self._readable(digest)
+        query = self._resources.studies.released_query(digest, request.round)
+        sealed = self._resources.studies.sealed(digest, request.round)
+        if query is None or sealed is None:
+            raise RequestError(
+                Code.NOT_FOUND, f"study {digest[:12]} has released no round {request.round + 1}"
+            )
+        message, start = sealed.message, request.offset
+        total = len(message.values)
+        message.values = message.values[start : start + RELEASE_PART_BYTES]
+        if not start:
+            message.query.CopyFrom(query)
+        return pb.GetRoundResponse(release=message, total_bytes=total)
+
+    async def _readable(self, digest: str) -> StoredStudy:
+        """The study, if its caller may read what it released: analysts, and the sites that it invited."""
+        stored = self._resources.studies.get(digest)
+        if CALLER.get().role is Role.SITE:
+            invited(await self._resources.compute(lambda: stored.plan), CALLER.get().name)
+        return stored
 
 
 def _no_release(stored: StoredStudy) -> RequestError:

@@ -10,6 +10,9 @@ from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.ints import from_bytes
 from eigenveil.plan import Plan, plan_from_json
 from eigenveil.release import Release
+from eigenveil.round import RoundState
+from eigenveil.signed_round import SignedRound
+from eigenveil.wire import round_to_proto
 from eigenveil_common.database import Connection, Database, Row
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.states import StudyState
@@ -80,6 +83,19 @@ class Answers:
     declined: dict[str, str]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sealed:
+    """A sealed release and what was stated of it."""
+
+    release: Release
+    stated: SignedRound
+
+    @property
+    def message(self) -> pb.SealedRound:
+        """Both as sites and analysts get them."""
+        return round_to_proto(self.release, self.stated)
+
+
 class Studies:
     """Reads of the studies' tables."""
 
@@ -127,19 +143,27 @@ class Studies:
         data: bytes | None = rows[0]["release"]
         return data
 
-    def releases(self, digest: str) -> list[Release]:
+    def sealed_rounds(self, digest: str) -> list[Sealed]:
         """The sealed releases of a study, in order.
 
         Raises:
             InternalError: code `storage`: a stored release is not what was sealed.
         """
         rows = self._reader.rows("SELECT * FROM releases WHERE study = ? ORDER BY round", (digest,))
-        return [_release(row) for row in rows]
+        return [_sealed(row) for row in rows]
 
-    def sealed(self, digest: str, round: int) -> Release | None:
+    def sealed(self, digest: str, round: int) -> Sealed | None:
         """The sealed release of one round, if any."""
         rows = self._reader.rows("SELECT * FROM releases WHERE (study, round) = (?, ?)", (digest, round))
-        return _release(rows[0]) if rows else None
+        return _sealed(rows[0]) if rows else None
+
+    def released_query(self, digest: str, round: int) -> pb.Query | None:
+        """The question of a round whose release is out; None before that."""
+        rows = self._reader.rows(
+            "SELECT query FROM rounds WHERE (study, round, state) = (?, ?, ?)",
+            (digest, round, RoundState.RELEASED.value),
+        )
+        return pb.Query.FromString(rows[0][0]) if rows else None
 
     def query_digest(self, digest: str, round: int) -> str | None:
         """The digest of the query that was opened as this round, if any."""
@@ -202,7 +226,7 @@ def _event(row: Row) -> pb.StudyEvent:
     return event
 
 
-def _release(row: Row) -> Release:
+def _sealed(row: Row) -> Sealed:
     data: bytes = row["values"]
     release = Release(
         round=row["round"],
@@ -219,4 +243,4 @@ def _release(row: Row) -> Release:
             f"the stored release of round {release.round} of study {row['study'][:12]} was changed; "
             "restore the database",
         )
-    return release
+    return Sealed(release=release, stated=SignedRound(said=row["said"], signature=row["signature"]))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -29,18 +30,21 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from eigenveil.plan import Plan, make_plan
 from eigenveil.query import Query
+from eigenveil.rehearsal import rehearse, rehearsed
+from eigenveil.release import Release
 from eigenveil.signed_plan import PLAN_SIGNED
+from eigenveil.signed_round import RoundStatement, SignedRound
 from eigenveil.study import Algorithm, Column, Federation, Study
-from eigenveil.wire import query_to_proto
+from eigenveil.wire import query_to_proto, round_to_proto
 from eigenveil_client.identity_store import load_identity
 from eigenveil_client.site_config import SiteConfig
 from eigenveil_client.site_daemon import SiteDaemon
 from eigenveil_client.site_service import Reader
 from eigenveil_client.site_store import SiteStore
-from eigenveil_client.site_worker import SiteWorker
+from eigenveil_client.site_worker import Reply, SiteWorker
 from eigenveil_client.witness import LedgerWitness
 from eigenveil_common.files import write_secret
-from eigenveil_common.rpc import CODE_KEY
+from eigenveil_common.rpc import CODE_KEY, VERSION_MAX
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 
@@ -48,6 +52,7 @@ FEDERATION = "test-federation"
 SITE = "hospital-a"
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 FULL_DISK = "CREATE TRIGGER full BEFORE INSERT ON egress BEGIN SELECT RAISE(ABORT, 'full'); END"
+RELEASE_KEY = Ed25519PrivateKey.generate()  # one for all of a test run, so that `work` can sign
 PRIVATE = (Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
@@ -67,7 +72,7 @@ class Authority:
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         self.certificate = builder.sign(self.key, hashes.SHA256())
         self.pem = self.certificate.public_bytes(Encoding.PEM)
-        self.release_key = Ed25519PrivateKey.generate()
+        self.release_key = RELEASE_KEY
 
     @property
     def release_public(self) -> bytes:
@@ -144,12 +149,54 @@ def a_study(**changes: object) -> Study:
 def a_plan(
     study: Study | None = None, *, federation: str = FEDERATION, submission: str = "one", analyst: str = "ada"
 ) -> Plan:
-    return make_plan(study or a_study(), federation=federation, submission=submission, analyst=analyst)
+    plan = make_plan(study or a_study(), federation=federation, submission=submission, analyst=analyst)
+    PLANS[plan.digest] = plan
+    return plan
 
 
-def work(query: Query | None, plan: pb.SignedPlan | None = None) -> pb.NextWorkResponse:
-    message = None if query is None else query_to_proto(query)
-    return pb.NextWorkResponse(plan=plan, query=message)
+PLANS: dict[str, Plan] = {}  # of which `work` can state the rounds before
+
+
+@cache
+def released(plan_digest: str) -> tuple[Release, ...]:
+    """The releases of a study in which every question is answered with what a rehearsal imagines."""
+    return tuple(release for _, release in rehearsed(PLANS[plan_digest]))
+
+
+def state(query: Query, releases: Sequence[Release], release: str = "") -> SignedRound:
+    """What an honest coordinator states of a round that comes after `releases`."""
+    after = releases[query.round - 1].digest if query.round else ""
+    statement = RoundStatement(
+        plan=query.plan_digest, round=query.round, query=query.digest, after=after, release=release,
+        ledger="0" * 64, size=1 + query.round,
+    )  # fmt: skip
+    return statement.signed(RELEASE_KEY.sign)
+
+
+def sealed(query: Query, releases: Sequence[Release]) -> pb.SealedRound:
+    """The release of a round, under the release key."""
+    release = releases[query.round]
+    message = round_to_proto(release, state(query, releases, release.digest))
+    message.query.CopyFrom(query_to_proto(query))
+    return message
+
+
+def work(
+    query: Query | None, plan: pb.SignedPlan | None = None, releases: Sequence[Release] | None = None
+) -> pb.NextWorkResponse:
+    """What an honest coordinator says of `query`, where `releases` (or what was rehearsed) were released."""
+    if query is None:
+        return pb.NextWorkResponse(plan=plan)
+    response = pb.NextWorkResponse(plan=plan, query=query_to_proto(query))
+    if releases is None:
+        releases = released(query.plan_digest) if query.plan_digest in PLANS else ()
+    if query.round <= len(releases):
+        signed = state(query, releases)
+        response.asked.CopyFrom(pb.SignedRound(said=signed.said, signature=signed.signature))
+        if query.round:
+            before = rehearse(PLANS[query.plan_digest])[query.round - 1]
+            response.release.CopyFrom(sealed(before, releases))
+    return response
 
 
 class Analysts(rpc.CoordinatorServicer):
@@ -181,7 +228,7 @@ class Coordinator(Analysts):
     lose: list[str] = field(default_factory=list)
     forget: list[str] = field(default_factory=list)
     hellos: int = 0
-    version: int = 1
+    version: int = VERSION_MAX
     clock_lag_ms: int = 0
 
     async def _maybe_lose(self, name: str, context: Context) -> None:
@@ -206,6 +253,11 @@ class Coordinator(Analysts):
         answer = self.work.pop(0)
         await self._maybe_lose("NextWork", context)
         return answer
+
+    async def GetRound(self, request: pb.GetRoundRequest, context: Context) -> pb.GetRoundResponse:
+        plan = request.plan_digest.hex()
+        message = sealed(rehearse(PLANS[plan])[request.round], released(plan))
+        return pb.GetRoundResponse(release=message, total_bytes=len(message.values))
 
     async def Contribute(self, request: pb.ContributeRequest, context: Context) -> pb.ContributeResponse:
         self.contributions.append(request)
@@ -259,6 +311,19 @@ async def until(condition: object, seconds: float = 60.0) -> None:
             await asyncio.sleep(0.005)
 
 
+class Driven(SiteWorker):
+    """A worker that fetches the releases it lacks, as the daemon does for it."""
+
+    def work(self, response: pb.NextWorkResponse, fetched: Sequence[pb.SealedRound] = ()) -> Reply | None:
+        reply = super().work(response, fetched or self._fetched(response))
+        missing = self._fetched(response) if reply is None else []
+        return super().work(response, missing) if missing else reply
+
+    def _fetched(self, response: pb.NextWorkResponse) -> list[pb.SealedRound]:
+        plan = response.query.plan_digest.hex()
+        return [sealed(rehearse(PLANS[plan])[round], released(plan)) for round in self.lacks(response)]
+
+
 @dataclass
 class Stage:
     """One site's files and its federation's authority."""
@@ -277,7 +342,7 @@ class Stage:
 
     def worker(self, store: SiteStore) -> SiteWorker:
         identity = load_identity(self.config.identity)
-        return SiteWorker(identity, self.config.policy, store, Reader(self.config.records))
+        return Driven(identity, self.config.policy, store, Reader(self.config.records))
 
     def signed(self, plan: Plan) -> pb.SignedPlan:
         return self.authority.sign(plan.to_json())

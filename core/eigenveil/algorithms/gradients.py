@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from eigenveil.algorithms.bounds import least_gradient_radius
 from eigenveil.algorithms.radius import Grid
 from eigenveil.asks import Field, Gradient, GradientNorms, S
 from eigenveil.asks.limits import DIRECTION_LIMIT, GRADIENT_LIMIT, PULL
@@ -44,7 +45,7 @@ class Slope:
         """The question for the sum of gradients clipped to `radius`, and how many integers a norm of 1 is."""
         field = self._pulled(radius)
         unit = self._unit(field.shift)
-        clip = min(max(math.floor(radius * unit), 1), GRADIENT_LIMIT)
+        clip = min(max(math.floor(radius * unit), least_gradient_radius(field.pull)), GRADIENT_LIMIT)
         return Gradient(field=field, radius=clip), unit
 
     def exact_pull(self, field: Field) -> FloatArray:

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from eigenveil.accounting import MICRO
+from eigenveil.algorithms.bounds import box, least_row_radius
 from eigenveil.algorithms.radius import BINS, Balance, Grid, Histogram, choose, read_histogram
 from eigenveil.asks import Additive, Ask, ClippedSum, Count, Gram, RowNorms, S
 from eigenveil.asks.limits import WEIGHT, row_norm_limit
 from eigenveil.errors import Code, RequestError
-from eigenveil.grid import midpoint, steps
+from eigenveil.grid import midpoint
 from eigenveil.ints import FloatArray, IntArray, frozen
 from eigenveil.plan import Plan
 from eigenveil.pricing import Composition
@@ -147,7 +148,8 @@ def step_price(plan: Plan, share: float, inner: float) -> int:
 
 def _reach(centre: IntArray) -> Grid:
     """A public grid of norms about a centre."""
-    return Grid(top=math.sqrt(centre.size) + float(np.linalg.norm(centre / S)))
+    # A root of an integer, so that every machine has the same edges.
+    return Grid(top=math.sqrt(centre.size) + math.sqrt(int((centre**2).sum())) / S)
 
 
 def nothing_known(centre: IntArray) -> Histogram:
@@ -173,16 +175,16 @@ def _step(
     ask = ClippedSum(centre=centre, radius=row_radius(radius, centre.size))
     release = yield Priced(ask=ask, micro_rho=micro_rho, law=law(plan))
     moved = np.rint(centre + release.values / (WEIGHT * records))
-    return frozen(np.clip(moved, -S, S).astype(np.int64))
+    most = box(plan.study)
+    return frozen(np.clip(moved, -most, most).astype(np.int64))
 
 
 def public_radius(plan: Plan, centre: IntArray) -> int:
     """The largest norm that a row within the public bounds can have about a centre, in grid units."""
-    half = np.array([column.half_range for column in plan.study.columns])
-    reach = np.ceil(half / steps(plan.study)) + np.abs(centre)
+    reach = box(plan.study) + np.abs(centre)
     return min(math.isqrt(int((reach**2).sum())) + 1, row_norm_limit(centre.size))
 
 
 def row_radius(radius: float, d: int) -> int:
-    """A row radius in grid units, within what a query accepts."""
-    return min(max(math.floor(radius * S), 1), row_norm_limit(d))
+    """A row radius in grid units, within what a query may ask."""
+    return min(max(math.floor(radius * S), least_row_radius(d)), row_norm_limit(d))

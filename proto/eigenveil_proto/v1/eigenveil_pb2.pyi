@@ -1193,6 +1193,7 @@ class NextWorkRequest(_message.Message):
     ANSWERED_FIELD_NUMBER: _builtins.int
     AWAITING_FIELD_NUMBER: _builtins.int
     HEAD_DIGEST_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
     head_digest: _builtins.bytes
     """of the latest head this site holds [R20]"""
     @_builtins.property
@@ -1207,6 +1208,10 @@ class NextWorkRequest(_message.Message):
     def awaiting(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """plans that wait for a person's word: not offered meanwhile [R5]"""
 
+    @_builtins.property
+    def held(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """releases the site holds, one number for each of known_plans [R21]"""
+
     def __init__(
         self,
         *,
@@ -1214,10 +1219,11 @@ class NextWorkRequest(_message.Message):
         answered: _abc.Iterable[Global___Answered] | None = ...,
         awaiting: _abc.Iterable[_builtins.bytes] | None = ...,
         head_digest: _builtins.bytes = ...,
+        held: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "awaiting", b"awaiting", "head_digest", b"head_digest", "known_plans", b"known_plans"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "awaiting", b"awaiting", "head_digest", b"head_digest", "held", b"held", "known_plans", b"known_plans"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1255,6 +1261,8 @@ class NextWorkResponse(_message.Message):
     ENDED_FIELD_NUMBER: _builtins.int
     HEAD_FIELD_NUMBER: _builtins.int
     PARTED_FIELD_NUMBER: _builtins.int
+    ASKED_FIELD_NUMBER: _builtins.int
+    RELEASE_FIELD_NUMBER: _builtins.int
     deadline_unix_ms: _builtins.int
     parted: _builtins.bool
     """head_digest is of rows that this ledger lost: head does not follow it [R20]"""
@@ -1274,6 +1282,14 @@ class NextWorkResponse(_message.Message):
     def head(self) -> Global___SignedHead:
         """only when it is another than head_digest [R20]"""
 
+    @_builtins.property
+    def asked(self) -> Global___SignedRound:
+        """what is stated of the query [R21]"""
+
+    @_builtins.property
+    def release(self) -> Global___SealedRound:
+        """of the round before, if it is small and all that the site lacks"""
+
     def __init__(
         self,
         *,
@@ -1283,14 +1299,138 @@ class NextWorkResponse(_message.Message):
         ended: _abc.Iterable[Global___StudyEnd] | None = ...,
         head: Global___SignedHead | None = ...,
         parted: _builtins.bool = ...,
+        asked: Global___SignedRound | None = ...,
+        release: Global___SealedRound | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["head", b"head", "plan", b"plan", "query", b"query"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "head", b"head", "plan", b"plan", "query", b"query", "release", b"release"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline_unix_ms", b"deadline_unix_ms", "ended", b"ended", "head", b"head", "parted", b"parted", "plan", b"plan", "query", b"query"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "deadline_unix_ms", b"deadline_unix_ms", "ended", b"ended", "head", b"head", "parted", b"parted", "plan", b"plan", "query", b"query", "release", b"release"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___NextWorkResponse: _TypeAlias = NextWorkResponse  # noqa: Y015
+
+@_typing.final
+class SignedRound(_message.Message):
+    """A statement about a round, under the release key. [R21]"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SAID_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    said: _builtins.bytes
+    """canonical JSON"""
+    signature: _builtins.bytes
+    """Ed25519 by the federation's release key"""
+    def __init__(
+        self,
+        *,
+        said: _builtins.bytes = ...,
+        signature: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["said", b"said", "signature", b"signature"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SignedRound: _TypeAlias = SignedRound  # noqa: Y015
+
+@_typing.final
+class SealedRound(_message.Message):
+    """The release of a round: all that went into the next question."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATED_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    SIGMA_FIELD_NUMBER: _builtins.int
+    MICRO_RHO_FIELD_NUMBER: _builtins.int
+    ATTO_DELTA_FIELD_NUMBER: _builtins.int
+    PRESENT_FIELD_NUMBER: _builtins.int
+    QUERY_FIELD_NUMBER: _builtins.int
+    values: _builtins.bytes
+    sigma: _builtins.float
+    micro_rho: _builtins.int
+    atto_delta: _builtins.int
+    @_builtins.property
+    def stated(self) -> Global___SignedRound: ...
+    @_builtins.property
+    def present(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def query(self) -> Global___Query:
+        """what it answers; only where a round is fetched by itself"""
+
+    def __init__(
+        self,
+        *,
+        stated: Global___SignedRound | None = ...,
+        values: _builtins.bytes = ...,
+        sigma: _builtins.float = ...,
+        micro_rho: _builtins.int = ...,
+        atto_delta: _builtins.int = ...,
+        present: _abc.Iterable[_builtins.str] | None = ...,
+        query: Global___Query | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["query", b"query", "stated", b"stated"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["atto_delta", b"atto_delta", "micro_rho", b"micro_rho", "present", b"present", "query", b"query", "sigma", b"sigma", "stated", b"stated", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SealedRound: _TypeAlias = SealedRound  # noqa: Y015
+
+@_typing.final
+class GetRoundRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLAN_DIGEST_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    plan_digest: _builtins.bytes
+    round: _builtins.int
+    offset: _builtins.int
+    """values over 3 MiB come in parts"""
+    def __init__(
+        self,
+        *,
+        plan_digest: _builtins.bytes = ...,
+        round: _builtins.int = ...,
+        offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset", "plan_digest", b"plan_digest", "round", b"round"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetRoundRequest: _TypeAlias = GetRoundRequest  # noqa: Y015
+
+@_typing.final
+class GetRoundResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RELEASE_FIELD_NUMBER: _builtins.int
+    TOTAL_BYTES_FIELD_NUMBER: _builtins.int
+    total_bytes: _builtins.int
+    """of all values"""
+    @_builtins.property
+    def release(self) -> Global___SealedRound:
+        """its values from `offset` on"""
+
+    def __init__(
+        self,
+        *,
+        release: Global___SealedRound | None = ...,
+        total_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["release", b"release"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["release", b"release", "total_bytes", b"total_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetRoundResponse: _TypeAlias = GetRoundResponse  # noqa: Y015
 
 @_typing.final
 class SignedHead(_message.Message):

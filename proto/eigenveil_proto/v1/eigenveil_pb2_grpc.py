@@ -76,6 +76,11 @@ class CoordinatorStub:
                 request_serializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.DeclineRequest.SerializeToString,
                 response_deserializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.DeclineResponse.FromString,
                 _registered_method=True)
+        self.GetRound = channel.unary_unary(
+                '/eigenveil.v1.Coordinator/GetRound',
+                request_serializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.GetRoundRequest.SerializeToString,
+                response_deserializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.GetRoundResponse.FromString,
+                _registered_method=True)
         self.SubmitStudy = channel.unary_unary(
                 '/eigenveil.v1.Coordinator/SubmitStudy',
                 request_serializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.SubmitStudyRequest.SerializeToString,
@@ -168,6 +173,13 @@ class CoordinatorServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetRound(self, request, context):
+        """Both: one sealed round of a study [R21].
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SubmitStudy(self, request, context):
         """Analysts.
         """
@@ -250,6 +262,11 @@ def add_CoordinatorServicer_to_server(servicer, server):
                     servicer.Decline,
                     request_deserializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.DeclineRequest.FromString,
                     response_serializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.DeclineResponse.SerializeToString,
+            ),
+            'GetRound': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetRound,
+                    request_deserializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.GetRoundRequest.FromString,
+                    response_serializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.GetRoundResponse.SerializeToString,
             ),
             'SubmitStudy': grpc.unary_unary_rpc_method_handler(
                     servicer.SubmitStudy,
@@ -500,6 +517,33 @@ class Coordinator:
             '/eigenveil.v1.Coordinator/Decline',
             eigenveil__proto_dot_v1_dot_eigenveil__pb2.DeclineRequest.SerializeToString,
             eigenveil__proto_dot_v1_dot_eigenveil__pb2.DeclineResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetRound(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/eigenveil.v1.Coordinator/GetRound',
+            eigenveil__proto_dot_v1_dot_eigenveil__pb2.GetRoundRequest.SerializeToString,
+            eigenveil__proto_dot_v1_dot_eigenveil__pb2.GetRoundResponse.FromString,
             options,
             channel_credentials,
             insecure,

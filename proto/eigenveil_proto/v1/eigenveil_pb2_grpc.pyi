@@ -53,6 +53,8 @@ class CoordinatorStub:
     Commit: _grpc.UnaryUnaryMultiCallable[_eigenveil_pb2.CommitRequest, _eigenveil_pb2.ContributeResponse]
     Decline: _grpc.UnaryUnaryMultiCallable[_eigenveil_pb2.DeclineRequest, _eigenveil_pb2.DeclineResponse]
     """an enumerated reason [R9]"""
+    GetRound: _grpc.UnaryUnaryMultiCallable[_eigenveil_pb2.GetRoundRequest, _eigenveil_pb2.GetRoundResponse]
+    """Both: one sealed round of a study [R21]."""
     SubmitStudy: _grpc.UnaryUnaryMultiCallable[_eigenveil_pb2.SubmitStudyRequest, _eigenveil_pb2.SubmitStudyResponse]
     """Analysts."""
     ExplainStudy: _grpc.UnaryUnaryMultiCallable[_eigenveil_pb2.ExplainStudyRequest, _eigenveil_pb2.ExplainStudyResponse]
@@ -87,6 +89,8 @@ class CoordinatorAsyncStub(CoordinatorStub):
     Commit: _aio.UnaryUnaryMultiCallable[_eigenveil_pb2.CommitRequest, _eigenveil_pb2.ContributeResponse]  # type: ignore[assignment]
     Decline: _aio.UnaryUnaryMultiCallable[_eigenveil_pb2.DeclineRequest, _eigenveil_pb2.DeclineResponse]  # type: ignore[assignment]
     """an enumerated reason [R9]"""
+    GetRound: _aio.UnaryUnaryMultiCallable[_eigenveil_pb2.GetRoundRequest, _eigenveil_pb2.GetRoundResponse]  # type: ignore[assignment]
+    """Both: one sealed round of a study [R21]."""
     SubmitStudy: _aio.UnaryUnaryMultiCallable[_eigenveil_pb2.SubmitStudyRequest, _eigenveil_pb2.SubmitStudyResponse]  # type: ignore[assignment]
     """Analysts."""
     ExplainStudy: _aio.UnaryUnaryMultiCallable[_eigenveil_pb2.ExplainStudyRequest, _eigenveil_pb2.ExplainStudyResponse]  # type: ignore[assignment]
@@ -166,6 +170,14 @@ class CoordinatorServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_eigenveil_pb2.DeclineResponse, _abc.Awaitable[_eigenveil_pb2.DeclineResponse]]:
         """an enumerated reason [R9]"""
+
+    @_abc_1.abstractmethod
+    def GetRound(
+        self,
+        request: _eigenveil_pb2.GetRoundRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_eigenveil_pb2.GetRoundResponse, _abc.Awaitable[_eigenveil_pb2.GetRoundResponse]]:
+        """Both: one sealed round of a study [R21]."""
 
     @_abc_1.abstractmethod
     def SubmitStudy(

@@ -1,0 +1,100 @@
+"""What no question of an honest study passes, whatever releases its algorithm was fed [P25].
+
+Releases are noised, so an algorithm may come to any question; and a coordinator may state releases that
+were never drawn, to steer the next question onto one person. These bounds hold all the same: a sum is about
+every record, because even the record farthest from the centre is shortened to something that still counts,
+a centre lies where records can, and a histogram has the bins that the grid has.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from eigenveil.algorithms.radius import BINS, PER_OCTAVE
+from eigenveil.asks import (
+    Ask,
+    ClippedSum,
+    Count,
+    Eigenvectors,
+    Energy,
+    Gradient,
+    GradientNorms,
+    Gram,
+    OnField,
+    RowNorms,
+    Slot,
+    Spectrum,
+    Subspace,
+)
+from eigenveil.asks.limits import GRADIENT_LIMIT, WEIGHT, root_up, row_norm_limit
+from eigenveil.errors import Code, RequestError
+from eigenveil.grid import steps
+from eigenveil.ints import IntArray
+from eigenveil.study import Study
+
+OCTAVE = 2.0 ** (1 / PER_OCTAVE)  # from one edge to the next
+APART = 0.25 * BINS  # what rounding and keeping edges apart add up to
+ROUNDING = 2.0**-40  # of edges so large that a float64 has no unit of 1 any more
+
+
+def least_row_radius(d: int) -> int:
+    """The least clip radius of rows: with it the weight of a record of a clipped sum,
+    floor(WEIGHT R / ||z||), is at least 1 for the longest row that there can be."""
+    return -(-row_norm_limit(d) // WEIGHT)
+
+
+def least_gradient_radius(pull: IntArray) -> int:
+    """The least clip radius of gradients z b^T - u pull, b (k,): shortened to it, a record as long as
+    there can be still has a coefficient of at least 1. Shape: pull (d, k).
+
+    The coefficients get R less sqrt(k) ||z|| + ||pull|| for what truncation may add (`clipping`), and as
+    much again leaves the largest of k coefficients at least 1.
+    """
+    d, k = pull.shape
+    norm = root_up(sum(int(value) ** 2 for value in pull.flat))
+    return min(2 * root_up(k) * row_norm_limit(d) + norm, GRADIENT_LIMIT)
+
+
+def box(study: Study) -> IntArray:
+    """The farthest grid point of each column from the middle of its public bounds. Shape: (d,)."""
+    half = np.array([column.half_range for column in study.columns])
+    return np.ceil(half / steps(study)).astype(np.int64)
+
+
+def check_bounds(ask: Ask, study: Study) -> None:
+    """Insist that a question stays within what an honest study may ask.
+
+    Raises:
+        RequestError: code `plan-overflow`.
+    """
+    if isinstance(ask, Count):
+        return
+    centre = ask.field.centre if isinstance(ask, OnField) else ask.centre
+    _need(centre.size == study.dimension, "a question is about another number of columns than its study")
+    _need(bool((np.abs(centre) <= box(study)).all()), "a centre lies outside of the public bounds")
+    match ask:
+        case ClippedSum() | Energy() | Gram() | Spectrum() | Eigenvectors() | Subspace():
+            _check_floor(ask.radius, least_row_radius(centre.size))
+        case Gradient() | Slot():
+            _check_floor(ask.radius, least_gradient_radius(ask.field.pull))
+        case RowNorms() | GradientNorms():
+            _need(_on_grid(ask.edges), "a histogram of norms has other bins than the public grid")
+        case _:
+            pass  # nothing of these is clipped to a radius that a question states
+
+
+def _check_floor(radius: int, least: int) -> None:
+    _need(radius >= least, f"a clip radius of {radius} is below the public floor of {least}")
+
+
+def _on_grid(edges: IntArray) -> bool:
+    """Whether these are the edges of `radius.Grid` at some top: quarters of an octave, rounded to integers,
+    or kept one apart where they would coincide."""
+    apart = np.diff(edges).astype(np.float64)
+    wanted = edges[:-1].astype(np.float64) * (OCTAVE - 1)
+    return edges.size == BINS - 1 and bool((np.abs(apart - wanted) <= APART + wanted * ROUNDING).all())
+
+
+def _need(condition: bool, message: str) -> None:
+    if not condition:
+        raise RequestError(Code.OVERFLOW, message)
