@@ -66,7 +66,7 @@ def test_a_late_answer_is_refused_audited_once_and_not_kept(tmp_path: Path) -> N
             assert late_rows(rig) == [("site/carl", f"study {digest} round 0 mac {mac}")]
             sealed = rig.daemon.resources.studies.sealed(digest, 0)
             assert sealed is not None
-            assert sealed.present == ("anna", "bert")
+            assert sealed.release.present == ("anna", "bert")
 
     asyncio.run(scenario())
     stored = b"".join(path.read_bytes() for path in (tmp_path / "c").glob("state.db*"))

@@ -163,12 +163,12 @@ def released(plan_digest: str) -> tuple[Release, ...]:
     return tuple(release for _, release in rehearsed(PLANS[plan_digest]))
 
 
-def state(query: Query, releases: Sequence[Release], release: str = "") -> SignedRound:
+def state(query: Query, releases: Sequence[Release], release: str = "", size: int = 0) -> SignedRound:
     """What an honest coordinator states of a round that comes after `releases`."""
     after = releases[query.round - 1].digest if query.round else ""
     statement = RoundStatement(
         plan=query.plan_digest, round=query.round, query=query.digest, after=after, release=release,
-        ledger="0" * 64, size=1 + query.round,
+        ledger="0" * 64, size=size or 1 + query.round,
     )  # fmt: skip
     return statement.signed(RELEASE_KEY.sign)
 

@@ -229,6 +229,7 @@ def test_an_older_database_is_brought_up_and_what_was_withdrawn_is_a_person_s_wo
         consent.withdraw(store, store.studies.find(PLAN.digest))
     with closing(sqlite3.connect(asking.config.state)) as connection, connection:
         connection.execute("ALTER TABLE studies DROP COLUMN person")
+        connection.execute("DROP TABLE rounds")
         connection.execute("PRAGMA user_version = 3")
     with process(asking) as (store, _):
         assert store.studies.find(PLAN.digest).person == "withdrawn"

@@ -19,6 +19,7 @@ from eigenveil.rehearsal import rehearse
 from eigenveil.site import Site
 from eigenveil.study import Column, Federation
 from eigenveil_client import records
+from eigenveil_common.rpc import VERSION_MAX
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.site.support import (
     SITE,
@@ -106,12 +107,12 @@ def test_neither_the_log_nor_the_egress_ledger_holds_a_value(
 
 def test_another_protocol_version_is_waited_out(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "eigenveil")
-    coordinator = Coordinator(version=2)
+    coordinator = Coordinator(version=VERSION_MAX + 1)
 
     async def scenario() -> None:
         async with stage.serving(coordinator), stage.daemon():
             await until(lambda: coordinator.hellos >= 2)
-            coordinator.version = 1
+            coordinator.version = VERSION_MAX
             await until(lambda: bool(coordinator.asked))
 
     asyncio.run(scenario())
@@ -327,7 +328,7 @@ def test_what_an_honest_coordinator_never_asks_is_declined_and_alarmed(
     assert "declined" in alarms[0].message
 
 
-def test_a_price_beyond_the_reservation_is_declined(stage: Stage) -> None:
+def test_another_price_is_declined_as_a_breach(stage: Stage) -> None:
     plan = a_plan()
     dear = replace(queries(plan)[0], micro_rho=plan.micro_rho + 1)
     coordinator = Coordinator(work=[work(dear, stage.signed(plan))])
@@ -338,7 +339,7 @@ def test_a_price_beyond_the_reservation_is_declined(stage: Stage) -> None:
             assert store.ledger.ledger.spent.micro_rho == 0
 
     asyncio.run(scenario())
-    assert coordinator.declines[0].reason == pb.DECLINE_REASON_BUDGET
+    assert coordinator.declines[0].reason == pb.DECLINE_REASON_PROTOCOL
     assert coordinator.contributions == []
 
 

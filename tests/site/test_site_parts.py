@@ -10,6 +10,7 @@ import pytest
 from eigenveil.aggregate import Contribution
 from eigenveil.asks import Gradient, Part, part_of
 from eigenveil.asks.parts import pass_key
+from eigenveil.errors import RequestError
 from eigenveil.plan import Plan
 from eigenveil.query import Query
 from eigenveil.rehearsal import rehearse
@@ -55,8 +56,10 @@ def test_a_dear_question_is_no_payment_for_a_pass(stage: Stage) -> None:
     free = replace(dear, round=BEGAN + 1, ask=replace(whole, part=part))
     store = stage.store()
     worker = stage.worker(store)
-    assert all(answered(stage, worker, query) for query in (*QUERIES[:BEGAN], dear))
-    assert not answered(stage, worker, free)
+    assert all(answered(stage, worker, query) for query in QUERIES[:BEGAN])
+    store.answer(PLAN, dear, b"", "", ())
+    with pytest.raises(RequestError, match=r"reservation|costs more than"):
+        store.check_price(PLAN, free)
     store.close()
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from eigenveil.aggregate import Contribution
 from eigenveil.asks import part_of
+from eigenveil.errors import RequestError
 from eigenveil.plan import Plan
 from eigenveil.pricing import micro_rho_of
 from eigenveil.query import Law, Query
@@ -17,7 +18,6 @@ from eigenveil.study import Algorithm, Federation
 from eigenveil_client.refusals import Refusal
 from eigenveil_client.site_store import SiteStore
 from eigenveil_client.site_worker import SiteWorker
-from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.site.support import SITE, Stage, a_plan, a_stage, a_study, work
 
 
@@ -79,10 +79,8 @@ def test_a_later_part_may_not_cost_more_than_the_pass_has_paid(stage: Stage) -> 
     before, parts = passes(plan)
     for query in (*before, parts[0]):
         ask(stage, worker, query, plan)
-    dearer = replace(parts[1], micro_rho=parts[1].micro_rho + 1)
-    refusal = ask(stage, worker, dearer, plan)
-    assert isinstance(refusal, Refusal)
-    assert refusal.reason == pb.DECLINE_REASON_BUDGET
+    with pytest.raises(RequestError, match="costs more than its pass has paid"):
+        store.check_price(plan, replace(parts[1], micro_rho=parts[1].micro_rho + 1))
     store.close()
 
 
@@ -93,11 +91,14 @@ def pure_plan() -> Plan:
 def test_epsilons_add_up_at_the_site_too(stage: Stage) -> None:
     """Found in review: rho alone would let thousands of questions through at a hundred times the epsilon."""
     plan, store = pure_plan(), stage.store()
-    worker = stage.worker(store)
-    count = rehearse(plan)[0]
+    stage.worker(store).work(work(None, stage.signed(plan)))
     half = micro_rho_of(0.5 * plan.study.epsilon)
-    answers = [ask(stage, worker, replace(count, round=round, micro_rho=half), plan) for round in range(3)]
-    assert [type(answer) for answer in answers] == [Contribution, Contribution, Refusal]
+    first, second, third = (replace(rehearse(plan)[0], round=round, micro_rho=half) for round in range(3))
+    for query in (first, second):
+        store.check_price(plan, query)
+        store.answer(plan, query, b"", "", ())
+    with pytest.raises(RequestError, match="exceed the study's epsilon"):
+        store.check_price(plan, third)
     assert spent(store) == 2 * half < 3 * half < plan.micro_rho
     store.close()
 

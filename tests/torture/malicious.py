@@ -26,6 +26,7 @@ from eigenveil.study import Federation
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.site.command_line import site, written
 from tests.site.support import SITE, Coordinator, Stage, a_plan, a_stage, a_study, until, work
+from tests.torture import steering
 from tests.torture.line import Line
 
 ATTACKERS = 2
@@ -112,12 +113,7 @@ def forged_head(stage: Stage) -> Responses:
 
 HIGH_COHORT = a_plan(a_study(federation=Federation(sites=(SITE, "hospital-b"), minimum_cohort=21)))
 PRECISE = a_plan(a_study(epsilon=5.5))
-PROTOCOL, POLICY, BUDGET, IDENTITY = (
-    "code=protocol",
-    "code=site-policy",
-    "code=budget-exhausted",
-    "code=identity",
-)
+PROTOCOL, POLICY, IDENTITY = "code=protocol", "code=site-policy", "code=identity"
 
 ATTACKS = (
     Attack(name="changed clip", seen="code=plan-overflow", evil=wider_clip),
@@ -125,7 +121,7 @@ ATTACKS = (
            evil=asked(replace(GRAM, round=1, ask=Gram(centre=np.zeros(3, dtype=np.int64), radius=5)))),
     Attack(name="changed columns", seen=PROTOCOL,
            evil=asked(replace(GRAM, round=2, ask=Gram(centre=np.zeros(4, dtype=np.int64), radius=5)))),
-    Attack(name="less noise than planned (price)", seen=BUDGET,
+    Attack(name="less noise than planned (price)", seen=PROTOCOL,
            evil=asked(replace(GRAM, round=2, micro_rho=PLAN.micro_rho))),
     Attack(name="question for nothing", seen=PROTOCOL, evil=asked(replace(GRAM, round=2, micro_rho=1))),
     Attack(name="less noise than allowed (plan)", seen=POLICY, evil=signed(PRECISE)),
@@ -148,6 +144,9 @@ ATTACKS = (
            honest=(), approval="ask", waits=True),
     Attack(name="withdrawn study", seen=POLICY, evil=asked(replace(GRAM, round=2)),
            before=("withdraw", PLAN.digest)),
+    Attack(name="one round more than the plan has", seen=PROTOCOL, honest=QUERIES,
+           evil=asked(replace(NORMS, round=len(QUERIES)))),
+    *(Attack(name=name, seen="code=", evil=evil) for name, evil in steering.questions(PLAN).items()),
 )  # fmt: skip
 
 

@@ -6,12 +6,15 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from eigenveil.plan import plan_from_json
+from eigenveil.signed_round import SignedRound
 from eigenveil_client import site_worker
+from eigenveil_client.own_session import OwnSession
 from eigenveil_client.policy import Policy
 from eigenveil_client.site_store import SiteStore
 from tests.site.support import Stage, a_stage
@@ -49,8 +52,12 @@ def test_it_is_refused_and_logged_and_nothing_is_sent(attack: Attack, tmp_path: 
 @pytest.mark.parametrize(
     ("name", "owner", "check"),
     [
-        ("replayed round", SiteStore, "check_order"),
-        ("round out of order", SiteStore, "check_order"),
+        ("presence of one exact record", OwnSession, "expect"),
+        ("one micro-rho less", OwnSession, "expect"),
+        ("round out of order", OwnSession, "expect"),
+        ("a release that a stranger signed", OwnSession, "_check"),
+        ("a second release of one round", OwnSession, "_compare"),
+        ("a ledger that shrank", OwnSession, "_check_ledger"),
         ("cohort that probes the site", Policy, "require"),
         ("wrong plan signature", site_worker, "check_plan"),
     ],
@@ -61,8 +68,13 @@ def test_a_site_without_that_check_is_found(
     """A planted fault for each kind: the check is gone, and the verdict says so."""
     if check == "check_plan":
         monkeypatch.setattr(owner, check, lambda plan_json, *_: plan_from_json(plan_json))
+    elif check == "_check":
+        believed = SignedRound(said=b"", signature=b"")
+        monkeypatch.setattr(owner, check, lambda _, signed: replace(believed, said=signed.said).read())
     else:
         monkeypatch.setattr(owner, check, lambda *_: None)
+    if check == "expect":
+        monkeypatch.setattr(SiteStore, "check_order", lambda *_: None)  # the second lock on the same door
     found = outcome(tmp_path, BY_NAME[name])
     assert found.faults
     assert not verdict([found]).passed

@@ -11,6 +11,7 @@ from collections.abc import Generator
 
 import numpy as np
 
+from eigenveil.algorithms.bounds import least_row_radius
 from eigenveil.algorithms.estimate import Steps
 from eigenveil.algorithms.frobenius import gauss_error, separate_error
 from eigenveil.algorithms.gauss_cov import of_matrix
@@ -84,10 +85,11 @@ def _energy(plan: Plan, start: Centred, radius: int, share: float) -> Generator[
 def _search(
     plan: Plan, centre: IntArray, edges: IntArray, limits: IntArray, top: int
 ) -> Generator[Priced, Release, int]:
-    """The first edge beyond which few enough records lie; `top` if there is none."""
+    """The first edge beyond which few enough records lie, or the public floor; `top` if there is none."""
     share = SEARCH_SHARE if law(plan) is Law.GAUSSIAN else PURE_SEARCH_SHARE
     release = yield priced(plan, RadiusSearch(centre=centre, edges=edges, limits=limits), share)
-    return int([*edges.tolist(), top][int(release.values[0])])
+    found = int([*edges.tolist(), top][int(release.values[0])])
+    return max(found, least_row_radius(centre.size))
 
 
 def _worth(plan: Plan, edges: IntArray, top: int, left: float, trace: float) -> IntArray:
