@@ -15,12 +15,13 @@ from eigenveil import __version__
 from eigenveil.bundle import verify_bundle
 from eigenveil.errors import Code, EigenveilError, PeerError, RequestError
 from eigenveil.plan import Plan
+from eigenveil.round_log import RoundLog
 from eigenveil.signed_plan import check_plan
 from eigenveil.study import Study
 from eigenveil.study_toml import parse_study
 from eigenveil_client.identity_store import StoredIdentity
 from eigenveil_client.renewal import due, introduce, renew
-from eigenveil_client.transport import CALL_SECONDS, call, open_channel, pause
+from eigenveil_client.transport import CALL_SECONDS, call, fetch_round, open_channel, pause
 from eigenveil_common.rpc import error_from
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
@@ -179,6 +180,14 @@ class Analyst:
                 return data
             if not answer.release_json:
                 raise PeerError(Code.PROTOCOL, "the coordinator sent less of the release than there is")
+
+    async def rounds(self, plan_digest: bytes, count: int) -> RoundLog:
+        """The first `count` signed rounds of a study. [R21]"""
+        messages = [
+            await fetch_round(lambda asked: self._call(lambda stub: stub.GetRound, asked), plan_digest, round)
+            for round in range(count)
+        ]
+        return RoundLog(plan=plan_digest.hex(), messages=tuple(messages))
 
     async def watch(
         self, plan_digest: bytes, tell: Callable[[str], None] = lambda sentence: None

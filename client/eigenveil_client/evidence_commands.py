@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -10,10 +12,13 @@ from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.ledger import GENESIS
 from eigenveil_client import evidence_views, recomputed, site_config, site_service
 from eigenveil_client.egress import Row
+from eigenveil_client.identity_store import load_identity
 from eigenveil_client.sbom import sbom as installed
 from eigenveil_client.site_options import CONFIG, JSON
 from eigenveil_client.site_store import SiteStore
+from eigenveil_client.verify import verified
 from eigenveil_common.command import say
+from eigenveil_common.files import check_output, write_durably
 
 HEAD = click.option("--head", default="", help="A head noted earlier: insist that the chain still holds it.")
 
@@ -40,12 +45,41 @@ def show_ledger(config_file: Path, as_json: bool) -> None:
 @ledger.command("verify")
 @CONFIG
 @HEAD
+@click.option(
+    "--release",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A published release.json, to hold against what was signed to this site.",
+)
 @JSON
-def verify_ledger(config_file: Path, head: str, as_json: bool) -> None:
-    """Verify the chain of the ledger, row by row, and print its head."""
-    with site_service.opened(site_config.load(config_file)) as store:
+def verify_ledger(config_file: Path, head: str, release: Path | None, as_json: bool) -> None:
+    """Verify the chain of the ledger, row by row, and print its head.
+
+    With --release exit code 13 if the published document contradicts what the coordinator signed to this
+    site, or the questions that this site was charged for: both are then proof against the coordinator.
+    """
+    config = site_config.load(config_file)
+    with site_service.opened(config) as store:
+        if release is not None:
+            key = load_identity(config.identity).release_key
+            check_published(store, verified(release, key)["document"], key, config.name)
         entries = store.ledger.entries()
         _say_whole("ledger", [entry.digest for entry in entries], head, as_json)
+
+
+@ledger.command("rounds")
+@CONFIG
+@click.option("--study", "wanted", required=True, help="Its name, or the first characters of its digest.")
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("rounds.json"), show_default=True
+)
+@JSON
+def write_rounds(config_file: Path, wanted: str, out: Path, as_json: bool) -> None:
+    """Write what the coordinator signed to this site of a study's rounds, for `eigenveil verify --log`."""
+    check_output(out)
+    with site_service.opened(site_config.load(config_file)) as store:
+        log = store.transcript.log(store.studies.find(wanted).plan)
+    write_durably(out, log.to_json())
+    say({"log": str(out), "statements": len(log.messages)}, as_json, str(out))
 
 
 @click.group()
@@ -100,6 +134,27 @@ def verify_egress(config_file: Path, head: str, as_json: bool) -> None:
 def sbom() -> None:
     """List what is installed beside this program, as CycloneDX JSON."""
     say(installed(), True, "")
+
+
+def check_published(store: SiteStore, document: Mapping[str, Any], key: bytes, site: str) -> None:
+    """Hold a published document against what was signed to this site, and what it was charged for.
+
+    Raises:
+        RequestError: code `bad-release`, they contradict.
+    """
+    plan, charged = document["plan_digest"], store.ledger.ledger.charged
+    found = store.transcript.log(plan).contradictions(document, key)
+    found += [
+        f"round {row['round'] + 1}: this site is named as present, and has answered no such question"
+        for row in document["rounds"]
+        if site in row["present"] and charged.get((plan, row["round"])) != row["query"]
+    ]
+    if found:
+        raise RequestError(
+            Code.BAD_RELEASE,
+            f"the release contradicts what this site holds: {'; '.join(found)}. Keep both, and tell the "
+            "federation: eigenveil-site ledger rounds writes the proof",
+        )
 
 
 def _chosen(store: SiteStore, round_number: int | None, wanted: str | None) -> list[Row]:

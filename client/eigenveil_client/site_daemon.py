@@ -18,7 +18,6 @@ import grpc
 
 from eigenveil import __version__
 from eigenveil.errors import Code, EigenveilError, InternalError, PeerError
-from eigenveil.rehearsal import MAX_NUMBERS
 from eigenveil_client.generation import Generation
 from eigenveil_client.identity_store import StoredIdentity
 from eigenveil_client.refusals import Refusal
@@ -26,7 +25,7 @@ from eigenveil_client.renewal import introduce, renew_in_time
 from eigenveil_client.site_metrics import Contact
 from eigenveil_client.site_sender import Limits, send
 from eigenveil_client.site_worker import Reply, SiteWorker
-from eigenveil_client.transport import call, open_channel, pause
+from eigenveil_client.transport import call, fetch_round, open_channel, pause
 from eigenveil_common.log import alarm, event
 from eigenveil_common.rpc import CHUNK_BYTES, INLINE_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -39,7 +38,6 @@ DECISION_SECONDS = 1.0  # how often to look whether a person has decided
 QUICK_SECONDS = 1.0  # a long-poll that ends sooner with nothing is answered by a pause
 SESSION_SECONDS = 6 * 3600.0  # then a new connection, which finds a renewed certificate on either side
 MOST_ANSWERED = 256
-MOST_VALUES = 8 * MAX_NUMBERS  # bytes of one release
 STRANGE = (pb.DECLINE_REASON_PROTOCOL, pb.DECLINE_REASON_FAILURE)
 EXPIRY_WARNING = timedelta(days=2)
 CLOCK_WARNING_MS = 60_000
@@ -249,21 +247,9 @@ class _Session:
 
     async def _round(self, response: pb.NextWorkResponse, round: int) -> pb.SealedRound:
         """The release of a round that was missed, or that is too large to come with the question [R21]."""
-        release = pb.SealedRound()
-        total, values = 1, bytearray()
-        while len(values) < min(total, MOST_VALUES):
-            request = pb.GetRoundRequest(
-                plan_digest=response.query.plan_digest, round=round, offset=len(values)
-            )
-            part = await _remote(call(self._stub.GetRound, request))
-            if not values:
-                release.CopyFrom(part.release)
-                total = part.total_bytes
-            if not part.release.values:
-                break
-            values += part.release.values
-        release.values = bytes(values)
-        return release
+        return await fetch_round(
+            lambda asked: _remote(call(self._stub.GetRound, asked)), response.query.plan_digest, round
+        )
 
     async def _slow_down(self, reply: Reply | None, idle: bool) -> None:
         """Remember the reply. Work that no honest coordinator hands out is taken ever more slowly: what is

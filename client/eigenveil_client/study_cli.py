@@ -1,4 +1,4 @@
-"""`eigenveil study`: submit, list, watch, show, explain, result, cancel."""
+"""`eigenveil study`: submit, list, watch, show, explain, result, log, cancel."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from typing import Any, TypeVar
 import click
 from rich.table import Table
 
+from eigenveil.bundle import verify_bundle
 from eigenveil.errors import Code, RequestError
 from eigenveil.plan import Plan
+from eigenveil.round_log import RoundLog
 from eigenveil_client.analyst import Analyst
 from eigenveil_client.analyst_cli import follow, json_option, load_profile, profile_option
 from eigenveil_client.study_display import Display, plain, state_word
 from eigenveil_client.study_text import explanation_text, row_text, row_value, study_text
 from eigenveil_client.verify import check_folder, write_result
 from eigenveil_common.command import INTERRUPTED, console, errors, say
+from eigenveil_common.files import check_output, write_durably
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 T = TypeVar("T")
@@ -147,6 +150,27 @@ def result(wanted: str, out: Path, profile: Path | None, as_json: bool) -> None:
     """Fetch the release of STUDY, check its signature, write release.json and report.html."""
     row = _with(profile, lambda analyst: analyst.find(wanted))
     _fetch(row.plan_digest, profile, out, as_json)
+
+
+@study.command()
+@study_argument
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("rounds.json"), show_default=True
+)
+@profile_option
+@json_option
+def log(wanted: str, out: Path, profile: Path | None, as_json: bool) -> None:
+    """Fetch the signed rounds of STUDY, all that its result is made of, for `eigenveil verify --log`."""
+    check_output(out)
+
+    async def work(analyst: Analyst) -> RoundLog:
+        row = await analyst.find(wanted)
+        document = verify_bundle(await analyst.release(row.plan_digest))["document"]
+        return await analyst.rounds(row.plan_digest, len(document["rounds"]))
+
+    fetched = _with(profile, work)
+    write_durably(out, fetched.to_json())
+    say({"log": str(out), "rounds": len(fetched.messages)}, as_json, str(out))
 
 
 @study.command()

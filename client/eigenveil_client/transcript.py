@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from eigenveil.signed_round import RoundStatement, SignedRound
+from eigenveil.round_log import RoundLog
+from eigenveil.signed_round import RoundStatement
 from eigenveil_common.database import Connection, Database
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
@@ -67,8 +68,7 @@ class Transcript:
         held: int = self._database.rows(statement, (plan,))[0][0]
         return held
 
-    def statements(self, plan: str) -> list[SignedRound]:
+    def log(self, plan: str) -> RoundLog:
         """Every statement about a study, questions too, in order."""
         rows = self._database.rows("SELECT message FROM rounds WHERE plan = ? ORDER BY round, rowid", (plan,))
-        messages = [pb.SealedRound.FromString(row["message"]).stated for row in rows]
-        return [SignedRound(said=one.said, signature=one.signature) for one in messages]
+        return RoundLog(plan=plan, messages=tuple(pb.SealedRound.FromString(row["message"]) for row in rows))

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
 import grpc
 
 from eigenveil.errors import Code, PeerError
 from eigenveil.identity import Identity
+from eigenveil.rehearsal import MAX_NUMBERS
 from eigenveil_client.proxy import ProxyRule
 from eigenveil_client.tls import KeyPair, verified_channel
 from eigenveil_common.rpc import VERSION_MAX, VERSION_MIN, error_from
@@ -26,6 +28,7 @@ CALL_SECONDS = 20.0
 ATTEMPTS = 6
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 10.0
+MOST_VALUES = 8 * MAX_NUMBERS  # bytes of one release
 
 
 class Certified(Protocol):
@@ -113,6 +116,27 @@ async def call(
                 raise failure from problem
         await asyncio.sleep(pause(attempt))
     raise PeerError(Code.UNREACHABLE, "no attempt was allowed")
+
+
+async def fetch_round(
+    ask: Callable[[pb.GetRoundRequest], Awaitable[pb.GetRoundResponse]], plan_digest: bytes, round: int
+) -> pb.SealedRound:
+    """The signed release of a round, in as many calls as it takes. [R21]
+
+    Raises:
+        EigenveilError: as `ask`; or code `protocol`, there is less or more than was announced.
+    """
+    release, values, total = pb.SealedRound(), bytearray(), 1
+    while len(values) < total:
+        part = await ask(pb.GetRoundRequest(plan_digest=plan_digest, round=round, offset=len(values)))
+        if not values:
+            release.CopyFrom(part.release)
+            total = part.total_bytes
+        values += part.release.values
+        if not part.release.values or total > MOST_VALUES:
+            raise PeerError(Code.PROTOCOL, f"round {round + 1} came in other pieces than it has")
+    release.values = bytes(values)
+    return release
 
 
 def pause(attempt: int) -> float:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
 from eigenveil.errors import Code, RequestError
+from eigenveil.round_log import read_log
 from eigenveil_client.analyst_cli import default_profile, json_option, profile_option
 from eigenveil_client.identity_store import pinned
 from eigenveil_client.verify import read_key, verified
 from eigenveil_common.command import say
-from eigenveil_common.files import check_output, write_durably
+from eigenveil_common.files import check_output, read, write_durably
 
 release_argument = click.argument(
     "release", metavar="release.json", type=click.Path(path_type=Path, dir_okay=False)
@@ -23,10 +26,21 @@ release_argument = click.argument(
 @click.option(
     "--key", metavar="HEX|FILE", help="The federation's release key, or an identity.json that holds it."
 )
+@click.option(
+    "--log",
+    "log_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Signed rounds of the study, from `eigenveil study log` or a site: recompute what they lead to.",
+)
 @profile_option
 @json_option
-def verify(release: Path, key: str | None, profile: Path | None, as_json: bool) -> None:
+def verify(
+    release: Path, key: str | None, log_file: Path | None, profile: Path | None, as_json: bool
+) -> None:
     """Check a release without a network. Exit code 13 if one byte is not as it was signed.
+
+    With --log every question is computed again from the plan and the releases before it, and the result from
+    all of them; exit code 13 too if the release does not follow from what was signed.
 
     Who signed it is checked with --key, or else by your profile, if that is of the release's federation.
     """
@@ -43,6 +57,7 @@ def verify(release: Path, key: str | None, profile: Path | None, as_json: bool) 
         "name": document["plan"]["study"]["name"],
         "federation": federation,
         "guarantee": document["guarantee"],
+        "log": None if log_file is None else check_log(document, log_file, bundle["public_key"]),
     }
     told = "the key you gave" if key is not None else "your profile's key of this federation"
     unknown = f"{bundle['public_key']}: compare this with the federation's key, or pass --key"
@@ -50,7 +65,28 @@ def verify(release: Path, key: str | None, profile: Path | None, as_json: bool) 
         f"Intact: {value['name']} of federation {federation}, plan {document['plan_digest'][:12]}, "
         f"signed by {unknown if trusted is None else told}.\n{document['guarantee']['words']}"
     )
+    if value["log"] is not None:
+        text += f"\n{value['log']['words']}"
     say(value, as_json, text)
+
+
+def check_log(document: Mapping[str, Any], path: Path, public_key: str) -> dict[str, Any]:
+    """Hold a release against a log of signed rounds.
+
+    Raises:
+        RequestError: code `bad-release`, they contradict, or the release does not follow.
+    """
+    log, key = read_log(read(path)), bytes.fromhex(public_key)
+    found = log.contradictions(document, key)
+    if found:
+        raise RequestError(Code.BAD_RELEASE, f"one key signed both, and they contradict: {'; '.join(found)}")
+    whole = log.replayed(document, key)
+    words = "every question and the result follow" if whole else "every question in the log follows"
+    return {
+        "statements": len(log.messages),
+        "result_compared": whole,
+        "words": f"From the plan and the signed releases {words}.",
+    }
 
 
 def profile_key(profile: Path | None, federation: str) -> bytes | None:

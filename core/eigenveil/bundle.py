@@ -54,7 +54,7 @@ def build(
         "plan_digest": plan.digest,
         "plan": plan_to_dict(plan),
         "guarantee": guarantee(plan) if private else _no_guarantee(),
-        "result": _result(plan, estimate),
+        "result": result_of(plan, estimate),
         "rounds": [_round(release, record) for release, record in zip(releases, rounds, strict=True)],
     }
 
@@ -72,7 +72,8 @@ def data_factors(plan: Plan) -> FloatArray:
     return factors
 
 
-def _result(plan: Plan, estimate: Estimate) -> dict[str, Any]:
+def result_of(plan: Plan, estimate: Estimate) -> dict[str, Any]:
+    """The `result` of a document: what the estimate says in the study's units."""
     factors = data_factors(plan)
     keeps_units = plan.study.scaling is Scaling.NONE
     square = float(factors[0]) ** 2 if keeps_units else 1.0

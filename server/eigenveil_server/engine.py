@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 
-from eigenveil.errors import Code, EigenveilError, InternalError, RequestError
+from eigenveil.errors import Code, EigenveilError, InternalError, PeerError, RequestError
 from eigenveil.plan import Plan, plan_from_json
 from eigenveil_common import log
 from eigenveil_common.database import Connection
@@ -86,7 +86,10 @@ class Engine:
                 failpoint("study-resumed")
                 try:
                     plan = await self._resources.compute(plan_from_json, stored.plan_json)
-                except EigenveilError as problem:  # begun by another version: nothing goes on from here
+                except PeerError as problem:
+                    if problem.code is not Code.VERSION:
+                        raise
+                    # Begun by another version: nothing goes on from here.
                     await self._resources.compute(self._abandon, stored, str(problem))
                 else:
                     self._launch(stored, plan)

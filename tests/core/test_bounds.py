@@ -97,7 +97,7 @@ FIELD = Field(
     pull=frozen(np.zeros((D, 1), dtype=np.int64)),
     shift=0,
 )
-BEYOND = {
+BEYOND: dict[str, Ask] = {
     "a tiny sum": ClippedSum(centre=CENTRE, radius=least_row_radius(D) - 1),
     "a tiny product": Gram(centre=CENTRE, radius=least_row_radius(D) - 1),
     "a tiny gradient": Gradient(field=FIELD, radius=least_gradient_radius(FIELD.pull) - 1),

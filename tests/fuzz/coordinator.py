@@ -209,7 +209,7 @@ async def _about_rounds(clients: Mapping[str, Client], query: Query) -> dict[str
     decline = pb.DeclineRequest(plan_digest=plan, round=query.round, reason=pb.DECLINE_REASON_POLICY)
     many = [pb.Answered(plan_digest=plan, round=round) for round in range(40)]
     return {
-        "Hello": [pb.HelloRequest(version_min=1, version_max=1, software="eigenveil-site")],
+        "Hello": [pb.HelloRequest(version_min=2, version_max=2, software="eigenveil-site")],
         "NextWork": [
             pb.NextWorkRequest(),
             pb.NextWorkRequest(known_plans=[plan, ANY_DIGEST], answered=[pb.Answered(plan_digest=plan)]),

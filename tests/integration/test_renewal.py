@@ -23,7 +23,7 @@ from tests.integration.living import DAY, enrolled, listening, living
 from tests.server.rig import HOUR, Rig, made, serving, study_toml
 from tests.site.support import until
 
-HELLO = pb.HelloRequest(version_min=1, version_max=1)
+HELLO = pb.HelloRequest(version_min=2, version_max=2)
 STEPS = [
     *(("file-replacing", passage) for passage in (1, 2, 3)),  # the pending key, the authorities, the pair
     *(

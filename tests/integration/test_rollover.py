@@ -26,7 +26,7 @@ from tests.server.process import command
 from tests.server.rig import Rig, made, refusal, serving, study_toml
 from tests.site.support import until
 
-HELLO = pb.HelloRequest(version_min=1, version_max=1)
+HELLO = pb.HelloRequest(version_min=2, version_max=2)
 EXTENSIONS = "[v3_ca]\nbasicConstraints=critical,CA:TRUE,pathlen:0\nkeyUsage=critical,keyCertSign,cRLSign\n"
 
 

@@ -70,6 +70,10 @@ def test_submit_wait_and_everything_after(stage: Stage, tmp_path: Path, capfd: C
     first = Path(done["release"]).read_bytes()
     code, again = told(capfd, "result", done["study"][:8], "--out", str(tmp_path / "again"))
     assert (code, Path(again["release"]).read_bytes()) == (0, first)
+    log = tmp_path / "rounds.json"
+    code, _ = told(capfd, "log", "commands", "--out", str(log))
+    assert (code, eigenveil(["verify", done["release"], "--key", key, "--log", str(log)])) == (0, 0)
+    assert "every question and the result follow" in capfd.readouterr().out
     code, problem = told(capfd, "cancel", "commands")
     assert (code, problem["error"]) == (9, "conflict")
 

@@ -100,7 +100,7 @@ def test_a_probe_without_a_certificate_reaches_health_and_nothing_else(tmp_path:
             for service in ("", "eigenveil.v1.Coordinator"):
                 assert (await probe.Check(health_pb2.HealthCheckRequest(service=service))).status == SERVING
             for call in (
-                CoordinatorStub(channel).Hello(pb.HelloRequest(version_min=1, version_max=1), timeout=1),
+                CoordinatorStub(channel).Hello(pb.HelloRequest(version_min=2, version_max=2), timeout=1),
                 EnrolmentStub(channel).Enrol(pb.EnrolRequest(token="x", csr_der=b"x"), timeout=1),
             ):
                 with pytest.raises(grpc.aio.AioRpcError) as caught:

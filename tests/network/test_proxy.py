@@ -50,7 +50,7 @@ async def at_work(stage: Stage, rule: ProxyRule) -> AsyncIterator[None]:
 async def hello(stage: Stage, rule: ProxyRule) -> pb.HelloResponse:
     """One call by way of `rule`."""
     async with await open_channel(replace(load_identity(stage.config.identity), proxy=rule)) as channel:
-        asked = pb.HelloRequest(version_min=1, version_max=1)
+        asked = pb.HelloRequest(version_min=2, version_max=2)
         return await call(rpc.CoordinatorStub(channel).Hello, asked, attempts=1)
 
 

@@ -338,4 +338,4 @@ async def uncertified_hello(rig: Rig, port: int) -> pb.HelloResponse:
     """Hello from nobody."""
     credentials = grpc.ssl_channel_credentials(rig.ca)
     async with grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials) as channel:
-        return await CoordinatorStub(channel).Hello(pb.HelloRequest(version_min=1, version_max=1))
+        return await CoordinatorStub(channel).Hello(pb.HelloRequest(version_min=2, version_max=2))

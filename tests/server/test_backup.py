@@ -23,8 +23,8 @@ from eigenveil_server.pki import new_key
 from tests.server.process import command
 from tests.server.rig import Rig, answering, made, refusal, request_for, serving, study_toml
 
-DOCTOR = pb.HelloRequest(version_min=1, version_max=1)
-HELLO = pb.HelloRequest(version_min=1, version_max=1, next_generation=bytes(32))
+DOCTOR = pb.HelloRequest(version_min=2, version_max=2)
+HELLO = pb.HelloRequest(version_min=2, version_max=2, next_generation=bytes(32))
 
 
 def restored(folder: Path) -> Config:

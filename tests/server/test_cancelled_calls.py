@@ -161,7 +161,7 @@ def test_an_answer_whose_sender_vanished_is_in(tmp_path: Path, monkeypatch: pyte
                 await sites[name].contribute(query, frozen([60]))
             while (await sites["anna"].query()).round == 0:
                 pass
-            assert rig.daemon.resources.studies.releases(digest)[0].present == SITES
+            assert rig.daemon.resources.studies.sealed_rounds(digest)[0].release.present == SITES
             assert (await sites["anna"].stub.Contribute(message)).repeated
 
     asyncio.run(scenario())

@@ -73,7 +73,7 @@ def test_from_init_to_a_clean_stop(tmp_path: Path) -> None:
             join = json.loads(out_file.read_text())
             assert (join["role"], join["name"], join["federation"]) == ("site", "anna", "fed")
             held = await joined(coordinator, join)
-            hello = pb.HelloRequest(version_min=1, version_max=1)
+            hello = pb.HelloRequest(version_min=2, version_max=2)
             anna = coordinator.connect(held)
             await anna.stub.Hello(hello)
             code, out, _ = command("status", "--config", config, "--json")

@@ -18,7 +18,7 @@ from eigenveil_server.pki import new_key
 from tests.server.process import command
 from tests.server.rig import HOUR, Rig, made, refusal, request_for, serving, study_toml
 
-HELLO = pb.HelloRequest(version_min=1, version_max=1)
+HELLO = pb.HelloRequest(version_min=2, version_max=2)
 
 
 def test_a_new_token_and_a_denial_void_the_unused_ones(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ STUDY = study_toml()
 
 
 def hello(head: pb.SignedHead | None) -> pb.HelloRequest:
-    return pb.HelloRequest(version_min=1, version_max=1, head=head)
+    return pb.HelloRequest(version_min=2, version_max=2, head=head)
 
 
 async def released(rig: Rig) -> pb.SignedHead:

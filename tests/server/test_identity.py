@@ -24,7 +24,7 @@ from tests.server.rig import (
     study_toml,
 )
 
-HELLO = pb.HelloRequest(version_min=1, version_max=1)
+HELLO = pb.HelloRequest(version_min=2, version_max=2)
 
 
 def test_every_method_has_a_row_in_the_role_table() -> None:
@@ -36,10 +36,10 @@ def test_hello_tells_version_and_limits(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with serving(made(tmp_path / "c")) as rig:
             site = await rig.client(Role.SITE, "anna")
-            hello = await site.stub.Hello(pb.HelloRequest(version_min=1, version_max=9))
-            assert (hello.version, hello.federation) == (1, FEDERATION)
+            hello = await site.stub.Hello(pb.HelloRequest(version_min=2, version_max=9))
+            assert (hello.version, hello.federation) == (2, FEDERATION)
             assert abs(hello.unix_time_ms - unix_ms()) < 60_000
-            newer = pb.HelloRequest(version_min=2, version_max=3)
+            newer = pb.HelloRequest(version_min=3, version_max=4)
             assert (await refusal(site.stub.Hello(newer))).code is Code.VERSION
 
     asyncio.run(scenario())

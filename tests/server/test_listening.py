@@ -18,7 +18,7 @@ from tests.server.rig import Client, Rig, made, refusal, request_for, serving
 from tests.torture.frames import END_HEADERS, HEADERS, HELLO, data, frame, head, message
 
 NAMES = ("/eigenveil.v1.Coordinator/Nothing", "/eigenveil.v1.\xef/Hello", "/\xff")
-REQUEST = pb.HelloRequest(version_min=1, version_max=1)
+REQUEST = pb.HelloRequest(version_min=2, version_max=2)
 
 
 async def say(rig: Rig, port: int, name: str, site: Client | None = None) -> None:

@@ -209,7 +209,7 @@ def test_put_back_by_its_own_tools_it_waits_stops_and_charges_the_loss(tmp_path:
             ada = await rig.client(Role.ANALYST, "ada")
             assert (await refusal(ada.submit(study_toml(name="early")))).code is Code.NOT_READY
             bert = await rig.client(Role.SITE, "bert")
-            await refusal(bert.stub.Hello(pb.HelloRequest(version_min=1, version_max=1, head=later)))
+            await refusal(bert.stub.Hello(pb.HelloRequest(version_min=2, version_max=2, head=later)))
 
     asyncio.run(greeted())
     with pytest.raises(InternalError, match="accept-loss"):

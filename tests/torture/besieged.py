@@ -31,7 +31,7 @@ from tests.server.rig import Credentials, made, serving
 if TYPE_CHECKING:
     from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorAsyncStub
 
-HELLO = pb.HelloRequest(version_min=1, version_max=1)
+HELLO = pb.HelloRequest(version_min=2, version_max=2)
 PAUSE = 0.05
 FRESH_EVERY = 5  # honest calls
 ANSWER_SECONDS = 1.0

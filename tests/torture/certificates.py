@@ -46,7 +46,7 @@ LEAST_CLIENTS, LEAST_SERVERS = 24, 10
 MOST_SECONDS = 2.0  # from a denial to the end of a call under way
 ANNA = f"eigenveil://{FEDERATION}/site/anna"
 COORDINATOR = f"eigenveil://{FEDERATION}/coordinator/coordinator"
-HELLO = pb.HelloRequest(version_min=1, version_max=1)
+HELLO = pb.HelloRequest(version_min=2, version_max=2)
 
 
 @dataclass(slots=True)

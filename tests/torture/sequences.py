@@ -39,7 +39,7 @@ from tests.torture.frames import (
     window_update,
 )
 
-GREETING = message(pb.HelloRequest(version_min=1, version_max=1).SerializeToString())
+GREETING = message(pb.HelloRequest(version_min=2, version_max=2).SerializeToString())
 GOOD = HELLO + call(1, "Hello", GREETING)
 BOMB = bomb(64 * 2**20)
 ODD = (0, 1, 2, 127, 2**14, 2**14 + 1, 2**24 - 1, 2**31 - 1, 2**31, 2**32 - 1)

@@ -56,7 +56,6 @@ def test_it_is_refused_and_logged_and_nothing_is_sent(attack: Attack, tmp_path: 
         ("one micro-rho less", OwnSession, "expect"),
         ("round out of order", OwnSession, "expect"),
         ("a release that a stranger signed", OwnSession, "_check"),
-        ("a second release of one round", OwnSession, "_compare"),
         ("a ledger that shrank", OwnSession, "_check_ledger"),
         ("cohort that probes the site", Policy, "require"),
         ("wrong plan signature", site_worker, "check_plan"),

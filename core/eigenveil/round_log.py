@@ -1,0 +1,149 @@
+"""The signed rounds of one study in a file, held against the document that was published [R21].
+
+A coordinator fetches it for an analyst, a site writes what it was told: the same format. Whatever the release
+key signed in it and the document states otherwise is a contradiction, and both are proof of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from eigenveil.bundle import result_of
+from eigenveil.errors import Code, EigenveilError, PeerError, RequestError
+from eigenveil.ints import canonical
+from eigenveil.plan import plan_from_json
+from eigenveil.session import Session
+from eigenveil.signed_round import RoundStatement, SignedRound
+from eigenveil.wire import query_from_proto, round_from_proto
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+
+FORMAT = "eigenveil-rounds/1"
+CLOSE = 1e-6  # relative: how far results may differ between two machines' linear algebra
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RoundLog:
+    """Statements about the rounds of the study `plan`, each in its message; a question's has no numbers."""
+
+    plan: str
+    messages: tuple[pb.SealedRound, ...]
+
+    def to_json(self) -> bytes:
+        """The file: what was stated readably, and the whole message beside it."""
+        rows = [
+            {
+                "stated": json.loads(message.stated.said),
+                "message": base64.b64encode(message.SerializeToString()).decode(),
+            }
+            for message in self.messages
+        ]
+        return canonical({"format": FORMAT, "plan": self.plan, "rounds": rows})
+
+    def contradictions(self, document: Mapping[str, Any], key: bytes) -> list[str]:
+        """What `key` signed here and `document` states otherwise, a sentence each.
+
+        Raises:
+            PeerError: a statement here is not signed by `key`.
+            RequestError: code `bad-argument`, the log is of another study.
+        """
+        if self.plan != document["plan_digest"]:
+            raise RequestError(
+                Code.BAD_ARGUMENT,
+                f"these are rounds of study {self.plan[:12]}, the release is of another study",
+            )
+        found = [contradiction(stated, document) for stated in self._statements(key)]
+        return [sentence for sentence in found if sentence]
+
+    def replayed(self, document: Mapping[str, Any], key: bytes) -> bool:
+        """Compute every question, and the result, once more from the plan and the releases; whether all
+        releases are here, so that the result could be compared too.
+
+        Raises:
+            RequestError: code `bad-release`, the study did not ask this, or its result is another.
+        """
+        session = Session(plan_from_json(canonical(document["plan"])))
+        for message, stated in zip(self.messages, self._statements(key), strict=True):
+            if stated.release and stated.round == len(session.releases):
+                try:
+                    _feed(session, message, stated)
+                except EigenveilError as problem:
+                    raise _unlike(f"round {stated.round + 1}: {problem}") from problem
+        if session.pending is not None:
+            return False
+        if not _close(result_of(session.plan, session.result), document["result"]):
+            raise _unlike("its result is not what these releases give")
+        return True
+
+    def _statements(self, key: bytes) -> list[RoundStatement]:
+        signed = (message.stated for message in self.messages)
+        statements = [SignedRound(said=one.said, signature=one.signature).check(key) for one in signed]
+        if any(stated.plan != self.plan for stated in statements):
+            raise PeerError(Code.PROTOCOL, "a statement in this log is about another study")
+        return statements
+
+
+def read_log(data: bytes) -> RoundLog:
+    """The log in a file.
+
+    Raises:
+        RequestError: code `bad-argument`, it is none.
+    """
+    try:
+        said = json.loads(data)
+        if said["format"] != FORMAT:
+            raise ValueError(said["format"])
+        messages = (pb.SealedRound.FromString(base64.b64decode(row["message"])) for row in said["rounds"])
+        return RoundLog(plan=str(said["plan"]), messages=tuple(messages))
+    except (ValueError, KeyError, TypeError, DecodeError) as problem:
+        raise RequestError(
+            Code.BAD_ARGUMENT, "this is no log of signed rounds; `eigenveil study log` writes one"
+        ) from problem
+
+
+def contradiction(stated: RoundStatement, document: Mapping[str, Any]) -> str:
+    """In what a statement and the document differ; empty if in nothing."""
+    rounds = document["rounds"]
+    number = stated.round + 1
+    if stated.round >= len(rounds):
+        return f"round {number} was signed, and the document ends before it" if stated.release else ""
+    published = rounds[stated.round]
+    if stated.query != published["query"]:
+        what = f"question {stated.query[:12]}, published was the answer to {published['query'][:12]}"
+        return f"round {number}: the coordinator signed {what}"
+    if stated.release not in ("", published["release"]):
+        what = f"release {stated.release[:12]}, published was {published['release'][:12]}"
+        return f"round {number}: the coordinator signed {what}"
+    return ""
+
+
+def _feed(session: Session, message: pb.SealedRound, stated: RoundStatement) -> None:
+    if message.HasField("query"):
+        session.adopt(query_from_proto(message.query))
+    release = round_from_proto(message, stated)
+    if not session.fits(release):
+        raise PeerError(Code.PROTOCOL, "this release answers another question than the plan leads to")
+    session.feed(release)
+
+
+def _unlike(why: str) -> RequestError:
+    return RequestError(Code.BAD_RELEASE, f"the release does not follow from its rounds: {why}")
+
+
+def _close(mine: Any, theirs: Any) -> bool:
+    """Equal, but for the last digits of floats."""
+    match mine, theirs:
+        case dict(), dict():
+            return mine.keys() == theirs.keys() and all(_close(mine[key], theirs[key]) for key in mine)
+        case list() | tuple(), list() | tuple():
+            return len(mine) == len(theirs) and all(map(_close, mine, theirs))
+        case float() | int(), float() | int():
+            return math.isclose(mine, theirs, rel_tol=CLOSE, abs_tol=CLOSE)
+        case _:
+            return bool(mine == theirs)

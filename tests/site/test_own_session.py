@@ -1,0 +1,195 @@
+"""[P25] A site follows a study by itself, over restarts and between machines, and holds proof."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eigenveil.aggregate import Contribution
+from eigenveil.agreement import same_question
+from eigenveil.asks import ClippedSum, RowNorms
+from eigenveil.bundle import RoundRecord, build, seal_bundle
+from eigenveil.errors import RequestError
+from eigenveil.ints import canonical, frozen
+from eigenveil.plan import Plan
+from eigenveil.query import Query
+from eigenveil.rehearsal import rehearse, rehearsed
+from eigenveil.release import Release
+from eigenveil.session import Session
+from eigenveil.study import Algorithm, Column, Federation
+from eigenveil.wire import query_from_proto, query_to_proto
+from eigenveil_client.refusals import Refusal
+from eigenveil_client.verify import verified
+from eigenveil_client.verify_cli import check_log
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.site.command_line import site, written
+from tests.site.support import RELEASE_KEY, SITE, Stage, a_plan, a_stage, a_study, work
+from tests.torture.steering import lied
+
+PLAN = a_plan(a_study(federation=Federation(sites=(SITE, "hospital-b"), quorum=2)))
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return a_stage(tmp_path)
+
+
+def release_of(query: Query, values: list[int]) -> Release:
+    return Release(
+        round=query.round, query=query.digest, values=frozen(values), sigma=1.0,
+        micro_rho=query.cost.micro_rho, atto_delta=0, present=(SITE, "hospital-b"),
+    )  # fmt: skip
+
+
+def followed(stage: Stage, plan: Plan, releases: tuple[Release, ...]) -> list[object]:
+    """The site's replies to a coordinator that releases just these, and asks what they lead to."""
+    store = stage.store()
+    worker, session = stage.worker(store), Session(plan)
+    replies: list[object] = []
+    for release in releases:
+        query = session.pending
+        assert query is not None
+        replies.append(worker.work(work(query, stage.signed(plan), session.releases)))
+        session.feed(release)
+    store.close()
+    return replies
+
+
+def published(releases: tuple[Release, ...], folder: Path) -> Path:
+    """The document that a coordinator publishes of these releases."""
+    session = Session.replay(PLAN, releases)
+    rounds = [RoundRecord(round=r.round, kind="?", absent={}) for r in releases]
+    document = build(PLAN, session.result, releases, rounds=rounds, private=True)
+    key = RELEASE_KEY.public_key().public_bytes_raw()
+    path = folder / "release.json"
+    path.write_bytes(seal_bundle(document, sign=RELEASE_KEY.sign, public_key=key))
+    return path
+
+
+def log_of(config: Path, document: Path) -> tuple[Any, Path, str]:
+    """What `verify --log` compares: the document, and what the site writes for it."""
+    out = document.with_name("rounds.json")
+    assert site(config, "ledger", "rounds", "--study", PLAN.digest[:12], "--out", out).code == 0
+    bundle = verified(document)
+    return bundle["document"], out, bundle["public_key"]
+
+
+HONEST = tuple(release for _, release in rehearsed(PLAN))
+
+
+def test_a_lie_about_a_release_is_signed_and_found_in_the_published_document(
+    stage: Stage, tmp_path: Path
+) -> None:
+    """A coordinator states a mean that nobody has, to put the centre onto a person, and publishes another."""
+    step = next(query for query in rehearse(PLAN) if isinstance(query.ask, ClippedSum))
+    steered = lied(HONEST, step.round, frozen([2**24, -(2**24), 0]))[: step.round + 1]
+    session = Session.replay(PLAN, steered)
+    assert isinstance(session.pending, Query)
+    assert isinstance(session.pending.ask, RowNorms)
+    lies = (*steered, release_of(session.pending, [0] * session.pending.ask.length))
+    assert all(isinstance(reply, Contribution) for reply in followed(stage, PLAN, lies))
+    config, document = written(stage), published(HONEST, tmp_path)
+    ran = site(config, "ledger", "verify", "--release", document, "--json")
+    assert (ran.code, f"round {step.round + 1}: the coordinator signed release" in ran.out) == (13, True)
+    with pytest.raises(RequestError, match="one key signed both, and they contradict"):
+        check_log(*log_of(config, document))
+
+
+def test_an_honest_document_agrees_with_what_the_site_holds(stage: Stage, tmp_path: Path) -> None:
+    assert all(isinstance(reply, Contribution) for reply in followed(stage, PLAN, HONEST))
+    config, document = written(stage), published(HONEST, tmp_path)
+    assert site(config, "ledger", "verify", "--release", document).code == 0
+    assert "every question in the log follows" in check_log(*log_of(config, document))["words"]
+
+
+def test_a_site_that_never_answered_is_not_present(stage: Stage, tmp_path: Path) -> None:
+    followed(stage, PLAN, HONEST[:2])
+    ran = site(written(stage), "ledger", "verify", "--release", published(HONEST, tmp_path), "--json")
+    assert (ran.code, "named as present, and has answered no such question" in ran.out) == (13, True)
+
+
+def test_what_was_refused_is_kept_as_proof(stage: Stage) -> None:
+    store = stage.store()
+    worker = stage.worker(store)
+    evil = replace(rehearse(PLAN)[1], ask=RowNorms(centre=frozen([1, 2, 3]), edges=frozen([1])))
+    worker.work(work(rehearse(PLAN)[0], stage.signed(PLAN)))
+    assert isinstance(worker.work(work(evil)), Refusal)
+    kept = [message.stated.said for message in store.transcript.log(PLAN.digest).messages]
+    assert any(evil.digest.encode() in said for said in kept)
+    assert isinstance(worker.work(work(rehearse(PLAN)[1])), Contribution)  # and the honest one is answered
+    store.close()
+
+
+def test_a_restarted_site_goes_on_from_what_it_kept(stage: Stage) -> None:
+    for query in rehearse(PLAN):
+        store = stage.store()
+        reply = stage.worker(store).work(work(query, stage.signed(PLAN)))
+        assert isinstance(reply, Contribution), query.round
+        store.close()
+
+
+def test_a_plan_of_another_revision_is_refused_by_name(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan = json.loads(PLAN.to_json())
+    signed = stage.authority.sign(canonical({**plan, "revision": 99}))
+    store = stage.store()
+    assert isinstance(stage.worker(store).work(work(rehearse(PLAN)[0], signed)), Refusal)
+    store.close()
+    assert "code=version" in caplog.text
+    assert "revision 99 of gauss-cov" in caplog.text
+
+
+# ---------------------------------------------------------------- two machines
+
+ALGORITHMS = (Algorithm.GAUSS_COV, Algorithm.DP_PCA, Algorithm.NOISY_POWER, Algorithm.PRIVATE_OJA)
+KERNELS = ("Haswell", "Nehalem")
+COLUMNS = tuple(Column(name=f"c{i}", unit="", lower=0.0, upper=1.0) for i in range(30))
+
+
+def questions() -> None:
+    """Run by a process with its own BLAS: what is asked after releases that are the same for all."""
+    for algorithm in ALGORITHMS:
+        plan = a_plan(a_study(algorithm=algorithm, components=2, epsilon=8.0, columns=COLUMNS))
+        random, session = np.random.default_rng(5), Session(plan)
+        while (query := session.pending) is not None and query.round < 30:
+            sys.stdout.write(query_to_proto(query).SerializeToString().hex() + "\n")
+            size = getattr(query.ask, "released", query.ask.length)
+            session.feed(release_of(query, random.integers(0, 10**6, size).tolist()))
+
+
+def asked_with(kernel: str) -> list[Query]:
+    run = "from tests.site.test_own_session import questions; questions()"
+    done = subprocess.run(
+        [sys.executable, "-c", run], env=os.environ | {"OPENBLAS_CORETYPE": kernel},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return [query_from_proto(pb.Query.FromString(bytes.fromhex(line))) for line in done.stdout.split()]
+
+
+def test_two_builds_of_blas_ask_the_same() -> None:
+    """Each machine goes on with its own words here; a site goes on with the coordinator's, and drifts less."""
+    one, other = map(asked_with, KERNELS)
+    assert len(one) == len(other) > 60
+    assert all(same_question(mine, theirs) for mine, theirs in zip(one, other, strict=True))
+
+
+def moved(query: Query, by: int) -> Query:
+    ask = query.ask
+    assert isinstance(ask, ClippedSum)
+    return replace(query, ask=replace(ask, centre=ask.centre + by))
+
+
+def test_one_unit_is_the_same_question_and_two_are_another() -> None:
+    query = next(query for query in rehearse(PLAN) if isinstance(query.ask, ClippedSum))
+    assert same_question(query, moved(query, 1))
+    assert not same_question(query, moved(query, 2))
+    assert not same_question(query, replace(query, micro_rho=query.micro_rho + 1))
