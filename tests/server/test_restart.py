@@ -29,6 +29,7 @@ from tests.server.process import process
 from tests.server.rig import (
     SITES,
     Credentials,
+    Rig,
     answering,
     made,
     refusal,
@@ -64,8 +65,12 @@ def charges(config: Config) -> dict[tuple[str, int], str]:
 async def enrolled(config: Config) -> dict[str, Credentials]:
     """Credentials of all sites and of an analyst."""
     async with serving(config) as rig:
-        held = {name: await rig.credentials(Role.SITE, name) for name in SITES}
-        return held | {"ada": await rig.credentials(Role.ANALYST, "ada")}
+        return await enrolled_at(rig)
+
+
+async def enrolled_at(rig: Rig) -> dict[str, Credentials]:
+    held = {name: await rig.credentials(Role.SITE, name) for name in SITES}
+    return held | {"ada": await rig.credentials(Role.ANALYST, "ada")}
 
 
 def test_a_study_survives_kill_after_kill(tmp_path: Path) -> None:
@@ -112,6 +117,27 @@ def test_a_study_survives_kill_after_kill(tmp_path: Path) -> None:
         async with process(path) as coordinator:
             again = await coordinator.connect(held["ada"]).release(document["plan_digest"])
             assert again == documents[0]
+
+    asyncio.run(scenario())
+
+
+def test_a_study_begun_under_another_revision_ends_and_frees_what_it_had_not_spent(tmp_path: Path) -> None:
+    config = made(tmp_path / "c")
+
+    async def scenario() -> None:
+        async with serving(config) as rig:
+            held = await enrolled_at(rig)
+            digest = await rig.connect(held["ada"]).submit(study_toml())
+        store = open_store(config.files.database)
+        with store.writer.transaction() as change:
+            older = "CAST(replace(CAST(plan AS TEXT), '\"revision\":1', '\"revision\":0') AS BLOB)"
+            change.execute(f"UPDATE studies SET plan = {older}")
+        store.close()
+        async with serving(config) as rig:
+            row = rig.daemon.resources.studies.get(digest)
+            assert (row.state.value, "revision 0 of gauss-cov" in row.failure) == ("failed", True)
+            assert rig.daemon.resources.books.committed == rig.daemon.resources.books.total_spent
+            assert await rig.connect(held["ada"]).submit(study_toml(), submission="another") != digest
 
     asyncio.run(scenario())
 
@@ -274,7 +300,7 @@ def test_sealed_releases_cannot_be_changed_in_the_database(tmp_path: Path) -> No
             "INSERT INTO rounds (study, round, kind, state, query, query_digest, opened_at) "
             "VALUES ('s', 0, 'count', 'open', x'', '', 0)"
         )
-        change.execute("INSERT INTO releases VALUES ('s', 0, '', x'00', 1.0, 1, '0', '[]', 'd')")
+        change.execute("INSERT INTO releases VALUES ('s', 0, '', x'00', 1.0, 1, '0', '[]', 'd', x'', x'')")
     store.close()
     connection = sqlite3.connect(tmp_path / "state.db")
     for statement in ("UPDATE releases SET sigma = 2", "DELETE FROM releases"):

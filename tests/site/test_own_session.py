@@ -176,7 +176,7 @@ def asked_with(kernel: str) -> list[Query]:
 
 
 def test_two_builds_of_blas_ask_the_same() -> None:
-    """Each machine goes on with its own words here; a site goes on with the coordinator's, and drifts less."""
+    """Each machine goes on with its own words here; a site goes on with the coordinator's."""
     one, other = map(asked_with, KERNELS)
     assert len(one) == len(other) > 60
     assert all(same_question(mine, theirs) for mine, theirs in zip(one, other, strict=True))
