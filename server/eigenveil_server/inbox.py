@@ -122,6 +122,12 @@ class Inbox:
             raise RequestError(Code.CONFLICT, f"site {site} answered round {self.query.round} already")
         self._declined[site] = reason
 
+    def needs(self, asking: Collection[str]) -> bool:
+        """Whether the round cannot go on yet and awaits one of `asking`."""
+        federation = self._federation
+        enough = len(self._answered) >= federation.least and self._answered.issuperset(federation.required)
+        return not enough and any(self.wants(site) for site in asking)
+
     def close(self) -> Mapping[str, IntArray]:
         """Freeze the set of sites; the values of those whose records are in."""
         self._closed = True

@@ -7,7 +7,6 @@ price charged -> noise added -> sealed durable -> published on a tick -> fed to 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Mapping
 
 from eigenveil import barrier
@@ -28,6 +27,7 @@ from eigenveil_common.database import Connection
 from eigenveil_common.failpoints import failpoint
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server import changes
+from eigenveil_server.approvals import HOUR_MS, Approvals
 from eigenveil_server.inbox import Inbox
 from eigenveil_server.journal import RoundJournal
 from eigenveil_server.noise_ahead import NoiseAhead
@@ -45,7 +45,9 @@ class Cancelled(Exception):
 class StudyRun:
     """One study under way: `state` is RUNNING until `drive` returns, `inbox` holds the latest round."""
 
-    def __init__(self, stored: StoredStudy, plan: Plan, resources: Resources) -> None:
+    def __init__(
+        self, stored: StoredStudy, plan: Plan, resources: Resources, approval_hours: float
+    ) -> None:
         self.stored = stored
         self.plan = plan
         self.state = StudyState.RUNNING
@@ -55,8 +57,8 @@ class StudyRun:
         self._round = RoundState.PLANNED
         self._offer = pb.NextWorkResponse()
         self._cancelled = False
-        self._waiting: set[str] = set()  # sites at which a person has to agree first
-        self._told: set[str] = set()  # of whom those who watch were told that
+        asked_until = stored.submitted_at + int(HOUR_MS * approval_hours)
+        self.approvals = Approvals(plan.study.federation.sites, asked_until, resources.clock)
 
     @property
     def digest(self) -> str:
@@ -141,8 +143,7 @@ class StudyRun:
     async def _one_round(self, inbox: Inbox, spent: int) -> Release:
         """From the question to its release; `spent` is what the study has spent by then."""
         self._prepare_noise(inbox.query)  # only now: the question leaves first, then the sites compute
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(inbox.ready.wait(), self.plan.study.federation.deadline_seconds)
+        await self.approvals.answered(inbox, self.plan.study.federation.deadline_seconds)
         answers, journal = await self._close(inbox, spent)
         await self._noise.drawn()
         failpoint("noise-drawn")
@@ -182,8 +183,8 @@ class StudyRun:
         try:
             self.plan.study.federation.check_present(answers)
         except RequestError as problem:
-            why = "; ".join(f"{site}: {reason}" for site, reason in inbox.absent().items())
-            raise RequestError(problem.code, f"round {inbox.query.round}: {problem} ({why})") from problem
+            why = f"round {inbox.query.round + 1}: {problem} ({self.approvals.reasons(inbox)})"
+            raise RequestError(problem.code, why) from problem
 
     def _journal(self, inbox: Inbox, closed_at: int, spent: int) -> RoundJournal:
         resources = self._resources
@@ -260,7 +261,7 @@ class StudyRun:
         spent: int | None = None,
         failure: str = "",
     ) -> pb.StudyEvent:
-        statuses = {} if inbox is None else inbox.statuses(self._waiting)
+        statuses = {} if inbox is None else inbox.statuses(self.approvals.asking)
         return pb.StudyEvent(
             state=state.proto,
             round=0 if inbox is None else inbox.query.round,
@@ -284,20 +285,7 @@ class StudyRun:
         inbox = self.inbox
         if inbox is None or not inbox.wants(site) or (self.digest, inbox.query.round) in answered:
             return None
-        if site in self._waiting:
-            return None
-        return self._offer
-
-    def waits(self, site: str, waits: bool) -> bool:
-        """Note whether `site` waits for a person's word; whether watchers are to be told: once only."""
-        if not waits or site not in self.plan.study.federation.sites:
-            self._waiting.discard(site)
-            return False
-        self._waiting.add(site)
-        news = self.inbox is not None and site not in self._told
-        if news:
-            self._told.add(site)
-        return news
+        return None if site in self.approvals.asking else self._offer
 
     async def tell_of_waiting(self, site: str) -> None:
         """Have whoever watches see that `site` waits."""

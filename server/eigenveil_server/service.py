@@ -234,6 +234,7 @@ class Service(CoordinatorServicer):
         return pb.ListStudiesResponse(studies=[self._row(stored) for stored in self._resources.studies.all()])
 
     def _row(self, stored: StoredStudy) -> pb.StudyRow:
+        own = CALLER.get().role is Role.ANALYST and CALLER.get().name == stored.analyst
         return pb.StudyRow(
             plan_digest=bytes.fromhex(stored.digest),
             name=stored.name,
@@ -244,6 +245,8 @@ class Service(CoordinatorServicer):
             rounds=self._resources.studies.rounds(stored.digest),
             submitted_unix_ms=stored.submitted_at,
             failure=stored.failure,
+            submission=stored.submission if own else "",
+            study_digest=self._resources.studies.content(stored) if own else b"",
         )
 
     async def WatchStudy(

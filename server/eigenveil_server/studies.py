@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from eigenveil.bundle import RoundRecord
 from eigenveil.errors import Code, InternalError, RequestError
-from eigenveil.ints import from_bytes
+from eigenveil.ints import digest, from_bytes
 from eigenveil.plan import Plan, plan_from_json
 from eigenveil.release import Release
 from eigenveil_common.database import Connection, Database, Row
@@ -85,6 +85,7 @@ class Studies:
 
     def __init__(self, reader: Database) -> None:
         self._reader = reader
+        self._contents: dict[str, bytes] = {}
 
     def all(self) -> list[StoredStudy]:
         """Every study, oldest first."""
@@ -112,6 +113,13 @@ class Studies:
         """The study that this submission made, if any."""
         found = self._select("(analyst, submission) = (?, ?)", (analyst, submission))
         return found[0] if found else None
+
+    def content(self, stored: StoredStudy) -> bytes:
+        """The digest of the study alone, the same for every submission of it (`study_toml.study_digest`)."""
+        if stored.digest not in self._contents:
+            said = json.loads(stored.plan_json)["study"]
+            self._contents[stored.digest] = bytes.fromhex(digest("study", said))
+        return self._contents[stored.digest]
 
     def _select(self, where: str, parameters: tuple[object, ...]) -> list[StoredStudy]:
         columns = (

@@ -49,7 +49,7 @@ def demo(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def check(folder: Path, value: dict[str, Any]) -> None:
     """What every demonstration must leave behind."""
     assert set(value) >= KEYS
-    assert eigenveil(["verify", value["release"]]) == 0
+    assert eigenveil(["verify", value["release"], "--profile", str(folder / "analyst")]) == 0
     document = json.loads(Path(value["release"]).read_text())["document"]
     spent = sum(entry["micro_rho"] for entry in document["rounds"])
     assert 0 < spent / 1e6 <= value["rho"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shlex
@@ -132,6 +133,32 @@ def test_one_submission_is_one_study(stage: Stage, tmp_path: Path, capfd: Captur
     other = study_file(stage, tmp_path, "components = 2", "components = 1")
     code, problem = told(capfd, "submit", other, "--submission", "just-once")
     assert (code, problem["error"]) == (9, "conflict")
+
+
+def test_the_same_study_is_not_paid_for_twice_unasked(
+    stage: Stage, tmp_path: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    file = study_file(stage, tmp_path, 'name = "breast-cancer"', 'name = "only-once"')
+    first = told(capfd, "submit", file, "--submission", "first")[1]["study"]
+    for words in ([], ["--submission", "second"]):
+        code, problem = told(capfd, "submit", file, *words)
+        assert (code, first[:12] in problem["message"], "--again" in problem["message"]) == (9, True, True)
+    monkeypatch.setattr("sys.stdin", Terminal("n\ny\n"))
+    before = len(digests(capfd))
+    assert eigenveil(["study", "submit", file]) == 9
+    assert len(digests(capfd)) == before
+    assert eigenveil(["study", "submit", file]) == 0
+    capfd.readouterr()
+    assert len(digests(capfd)) == before + 1
+    again = told(capfd, "submit", file, "--again")[1]["study"]
+    for study in digests(capfd)[-2:]:
+        assert told(capfd, "cancel", study)[0] in (0, 9)  # 9: it has ended already
+    assert digests(capfd)[-1] == again
+    assert told(capfd, "submit", file, "--submission", "first")[1]["study"] == first  # as after a lost reply
 
 
 def test_cancel_and_ctrl_c(stage: Stage, tmp_path: Path, capfd: Capture) -> None:

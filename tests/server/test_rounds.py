@@ -139,7 +139,7 @@ def test_when_every_site_is_gone_the_study_fails_and_keeps_only_what_it_spent(tm
                 await site.contribute(query, frozen([60]))
             last = (await analyst.events(digest))[-1]
             assert last.state == pb.STUDY_STATE_FAILED
-            assert last.failure.startswith("round 1: 0 of the 1 sites needed answered")
+            assert last.failure.startswith("round 2: 0 of the 1 sites needed answered")
             assert last.spent_micro_rho == query.micro_rho
             assert spent(rig) == (query.micro_rho, query.micro_rho)
 

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from eigenveil.asks import Count
 from eigenveil.identity import Role
+from eigenveil.ints import frozen
+from eigenveil.study import Federation
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from tests.server.rig import answering, made, serving, study_toml
+from eigenveil_server.approvals import Approvals
+from eigenveil_server.inbox import Inbox
+from eigenveil_server.studies import Answers
+from tests.server.rig import HOUR, SITES, answering, made, serving, study_toml
+from tests.support import a_query
+from tests.torture.virtual import VirtualLoop, play
 
 
 def test_a_site_that_waits_for_approval_is_shown_and_offered_the_round_afterwards(tmp_path: Path) -> None:
@@ -45,5 +58,85 @@ def test_a_site_that_is_not_invited_cannot_have_itself_shown(tmp_path: Path) -> 
                 await dora.stub.NextWork(pb.NextWorkRequest(awaiting=[bytes.fromhex(digest)]))
                 events = await analyst.events(digest)
             assert "waiting for approval" not in {one.status for event in events for one in event.sites}
+
+    asyncio.run(scenario())
+
+
+def waited(script: Callable[[Approvals, Inbox], Awaitable[None]], **federation: Any) -> float:
+    """How long a round with a deadline of 60 s waits, at most two hours for persons, while `script` goes on."""
+    invited = Federation(sites=SITES, deadline_seconds=60.0, **federation)
+
+    async def scenario(loop: VirtualLoop) -> float:
+        inbox = Inbox(a_query(Count()), invited, Answers(macs={}, declined={}))
+        approvals = Approvals(SITES, ends=2 * HOUR, clock=lambda: int(1000 * loop.time()))
+        others = asyncio.create_task(script(approvals, inbox))  # type: ignore[arg-type]
+        await approvals.answered(inbox, 60.0)
+        others.cancel()
+        assert all(f"{site}: " in approvals.reasons(inbox) for site in inbox.absent())
+        return loop.time()
+
+    return play(scenario, seed=1)
+
+
+def answers(inbox: Inbox, *sites: str) -> None:
+    for site in sites:
+        inbox.put(site, b"", frozen([60]))
+
+
+async def asks(approvals: Approvals, hours: float) -> None:
+    """Carl's daemon says every 30 s that a person is being asked."""
+    for _ in range(int(hours * 120)):
+        approvals.hear("carl", asks=True)
+        await asyncio.sleep(30)
+
+
+def test_the_deadline_runs_once_the_person_whom_a_round_needs_has_decided() -> None:
+    async def script(approvals: Approvals, inbox: Inbox, answer: bool = True) -> None:
+        answers(inbox, "anna", "bert")
+        await asks(approvals, hours=0.5)
+        approvals.hear("carl", asks=False)
+        await asyncio.sleep(50)
+        if answer:
+            answers(inbox, "carl")
+
+    assert waited(script) == pytest.approx(1800 + 50, abs=1)
+    assert waited(partial(script, answer=False)) == pytest.approx(1800 + 60, abs=6)
+
+
+def test_a_person_is_not_waited_for_where_the_round_can_go_on_or_the_operators_limit_has_passed() -> None:
+    async def script(approvals: Approvals, inbox: Inbox) -> None:
+        answers(inbox, "anna", "bert")
+        await asks(approvals, hours=4)
+
+    assert waited(script, quorum=2) == pytest.approx(60, abs=1)
+    assert waited(script, quorum=2, required=("carl",)) == pytest.approx(2 * 3600 + 60, abs=6)
+
+
+def test_a_site_that_fell_silent_or_declined_is_not_waited_for() -> None:
+    async def silent(approvals: Approvals, inbox: Inbox) -> None:
+        await asks(approvals, hours=0.5)
+
+    async def declined(approvals: Approvals, inbox: Inbox) -> None:
+        answers(inbox, "anna", "bert")
+        await asks(approvals, hours=0.2)
+        inbox.decline("carl", "policy")
+        inbox.stored("carl")
+        await asyncio.sleep(HOUR)
+
+    assert waited(silent) < 2 * 3600
+    assert waited(declined) == pytest.approx(720, abs=1)
+
+
+def test_an_undecided_study_fails_and_says_so(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c", long_poll_seconds=0.1, approval_hours=0.0)) as rig:
+            sites = dict(await rig.sites())
+            analyst = await rig.client(Role.ANALYST, "ada")
+            digest = await analyst.submit(study_toml(deadline_seconds=3.0))
+            carl = sites["carl"]
+            await carl.query()
+            await carl.stub.NextWork(pb.NextWorkRequest(known_plans=carl.known, awaiting=carl.known))
+            last = (await analyst.events(digest))[-1]
+            assert "carl: nobody has approved the study there" in last.failure
 
     asyncio.run(scenario())
