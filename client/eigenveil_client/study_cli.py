@@ -21,7 +21,9 @@ from eigenveil_client.analyst_cli import follow, json_option, load_profile, prof
 from eigenveil_client.study_display import Display, plain, state_word
 from eigenveil_client.study_text import explanation_text, row_text, row_value, study_text
 from eigenveil_client.verify import check_folder, write_result
-from eigenveil_common.command import INTERRUPTED, console, errors, say
+from eigenveil_common.command import console, errors, say
+from eigenveil_common.examples import example
+from eigenveil_common.start import INTERRUPTED
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 T = TypeVar("T")
@@ -39,6 +41,13 @@ def study() -> None:
 
     STUDY is a study's digest, at least 6 characters of its beginning, or its name when that is unique.
     """
+
+
+@study.command("example")
+@click.argument("file", type=click.Choice(["study", "profile"]), default="study")
+def show_example(file: str) -> None:
+    """Print a study's TOML, or a profile.toml, with every key and its meaning."""
+    click.echo(example(file), nl=False)
 
 
 def _with(profile: Path | None, work: Callable[[Analyst], Coroutine[Any, Any, T]]) -> T:

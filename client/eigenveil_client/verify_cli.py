@@ -30,8 +30,8 @@ release_argument = click.argument(
 def verify(release: Path, key: str | None, profile: Path | None, as_json: bool) -> int:
     """Check a release without a network. Exit code 13 if one byte is not as it was signed.
 
-    Who signed it is checked with --key, or else by your profile, if that is of the release's federation. Where
-    neither says whose key it should be, anybody may have signed it: exit code 14.
+    Who signed it is checked with --key, or else by your profile, if that is of the release's federation.
+    Where neither says whose key it should be, anybody may have signed it: exit code 14.
     """
     federation = verified(release)["document"]["plan"]["federation"]
     trusted = profile_key(profile, federation) if key is None else read_key(key)

@@ -16,6 +16,7 @@ from eigenveil.plan import Plan
 from eigenveil.pricing import check_affordable
 from eigenveil.query import Priced, Query, check_no_overflow
 from eigenveil.release import Release
+from eigenveil.round import spoken
 
 
 class Session:
@@ -53,7 +54,7 @@ class Session:
         if not answers or release.values.shape != (released(query.ask),):
             raise InternalError(
                 Code.BUG,
-                f"the release of round {release.round} does not answer what round {query.round} asks",
+                f"the release of {spoken(release.round)} does not answer what {spoken(query.round)} asks",
             )
         self.spent = self.spent + release.cost
         self.releases.append(release)

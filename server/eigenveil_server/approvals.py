@@ -1,4 +1,4 @@
-"""At which sites a person is being asked about one study, and how long its rounds wait for their word [R5]."""
+"""At which sites a person is being asked about one study, and how long its rounds wait for that word [R5]."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNDECIDED = "nobody has approved the study there"
 
 
 class Approvals:
-    """Only the study's own `sites` count, and nobody's word is waited for beyond `ends` (Unix milliseconds)."""
+    """Only the study's own `sites` count, and nobody is waited for beyond `ends` (Unix milliseconds)."""
 
     def __init__(self, sites: Collection[str], ends: int, clock: Clock) -> None:
         self._sites = frozenset(sites)

@@ -19,7 +19,7 @@ from eigenveil.mechanism import noise_ahead
 from eigenveil.plan import Plan
 from eigenveil.query import Query
 from eigenveil.release import Release
-from eigenveil.round import RoundState, move
+from eigenveil.round import RoundState, move, spoken
 from eigenveil.session import Session
 from eigenveil.wire import query_to_proto
 from eigenveil_common import log
@@ -45,9 +45,7 @@ class Cancelled(Exception):
 class StudyRun:
     """One study under way: `state` is RUNNING until `drive` returns, `inbox` holds the latest round."""
 
-    def __init__(
-        self, stored: StoredStudy, plan: Plan, resources: Resources, approval_hours: float
-    ) -> None:
+    def __init__(self, stored: StoredStudy, plan: Plan, resources: Resources, approval_hours: float) -> None:
         self.stored = stored
         self.plan = plan
         self.state = StudyState.RUNNING
@@ -128,7 +126,7 @@ class StudyRun:
         if query is None:
             return None
         if studies.query_digest(self.digest, query.round) not in (None, query.digest):
-            raise InternalError(Code.BUG, f"round {query.round} was opened with another query before")
+            raise InternalError(Code.BUG, f"{spoken(query.round)} was opened with another query before")
         inbox = Inbox(query, self.plan.study.federation, studies.answers(self.digest, query.round))
         message, now = query_to_proto(query), self._resources.clock()
         event = self._event(inbox, RoundState.OPEN)
@@ -183,7 +181,7 @@ class StudyRun:
         try:
             self.plan.study.federation.check_present(answers)
         except RequestError as problem:
-            why = f"round {inbox.query.round + 1}: {problem} ({self.approvals.reasons(inbox)})"
+            why = f"{spoken(inbox.query.round)}: {problem} ({self.approvals.reasons(inbox)})"
             raise RequestError(problem.code, why) from problem
 
     def _journal(self, inbox: Inbox, closed_at: int, spent: int) -> RoundJournal:

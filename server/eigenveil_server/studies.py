@@ -10,6 +10,7 @@ from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.ints import digest, from_bytes
 from eigenveil.plan import Plan, plan_from_json
 from eigenveil.release import Release
+from eigenveil.round import spoken
 from eigenveil_common.database import Connection, Database, Row
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.states import StudyState
@@ -224,7 +225,7 @@ def _release(row: Row) -> Release:
     if release.digest != row["digest"]:
         raise InternalError(
             Code.STORAGE,
-            f"the stored release of round {release.round} of study {row['study'][:12]} was changed; "
+            f"the stored release of {spoken(release.round)} of study {row['study'][:12]} was changed; "
             "restore the database",
         )
     return release

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -62,14 +62,14 @@ def test_a_site_that_is_not_invited_cannot_have_itself_shown(tmp_path: Path) -> 
     asyncio.run(scenario())
 
 
-def waited(script: Callable[[Approvals, Inbox], Awaitable[None]], **federation: Any) -> float:
-    """How long a round with a deadline of 60 s waits, at most two hours for persons, while `script` goes on."""
+def waited(script: Callable[[Approvals, Inbox], Coroutine[Any, Any, None]], **federation: Any) -> float:
+    """How long a round with a deadline of 60 s waits, two hours for persons, while `script` goes on."""
     invited = Federation(sites=SITES, deadline_seconds=60.0, **federation)
 
     async def scenario(loop: VirtualLoop) -> float:
         inbox = Inbox(a_query(Count()), invited, Answers(macs={}, declined={}))
         approvals = Approvals(SITES, ends=2 * HOUR, clock=lambda: int(1000 * loop.time()))
-        others = asyncio.create_task(script(approvals, inbox))  # type: ignore[arg-type]
+        others = asyncio.create_task(script(approvals, inbox))
         await approvals.answered(inbox, 60.0)
         others.cancel()
         assert all(f"{site}: " in approvals.reasons(inbox) for site in inbox.absent())

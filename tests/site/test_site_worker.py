@@ -103,7 +103,7 @@ def test_only_the_last_answered_round_is_answered_again(
         assert refusal.reason == pb.DECLINE_REASON_PROTOCOL
         assert [row.kind for row in store.egress.rows()] == ["count", "row-norms", "row-norms", "decline"]
     assert caplog.records[-1].levelno == logging.ERROR
-    assert "round 0 was asked when round 2 was due" in caplog.records[-1].getMessage()
+    assert "round 1 was asked when round 3 was due" in caplog.records[-1].getMessage()
 
 
 def test_the_charge_and_the_egress_row_are_written_together_or_not_at_all(stage: Stage) -> None:
