@@ -1,4 +1,4 @@
-"""In sentences a round is counted from 1, as `eigenveil study watch` does; in fields, logs and audits from 0."""
+"""Sentences count rounds from 1, as `eigenveil study watch` does; fields, logs and audits from 0."""
 
 from __future__ import annotations
 

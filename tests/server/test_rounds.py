@@ -96,7 +96,7 @@ def test_a_required_site_that_declines_ends_the_study_at_once(tmp_path: Path) ->
             analyst = await rig.client(Role.ANALYST, "ada")
             task = asyncio.create_task(declining(sites["anna"], pb.DECLINE_REASON_POLICY))
             toml = study_toml(quorum=1, required=["anna"], deadline_seconds=60.0)
-            last = await asyncio.wait_for(ends(analyst, toml), 10)
+            last = await asyncio.wait_for(ends(analyst, toml), 50)
             task.cancel()
             assert last.state == pb.STUDY_STATE_FAILED
             assert "required sites did not answer: anna" in last.failure
