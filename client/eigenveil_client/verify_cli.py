@@ -89,11 +89,11 @@ def report(release: Path, out: Path, profile: Path | None, as_json: bool) -> Non
 
     Who signed the release is checked if your profile is of its federation; `eigenveil verify` tells.
     """
-    from eigenveil.report import render  # drawing takes a second to import
-
     check_output(out, release)
     trusted = profile_key(profile, verified(release)["document"]["plan"]["federation"])
     bundle = verified(release, trusted)
+    from eigenveil.report import render  # drawing takes a second to import
+
     page = render(bundle["document"], public_key=bundle["public_key"])
     write_durably(out, page.encode())
     if trusted is None:

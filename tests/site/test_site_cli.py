@@ -280,12 +280,12 @@ def test_the_process_survives_kill_9_and_stops_cleanly(config: Path, stage: Stag
     async def scenario() -> bytes:
         async with stage.serving(coordinator):
             process = await start(config)
-            await until(lambda: len(coordinator.contributions) == 1, 60)
+            await until(lambda: len(coordinator.contributions) == 1)
             process.kill()
             await process.wait()
             coordinator.work = [work(query) for query in queries]
             process = await start(config)
-            await until(lambda: len(coordinator.contributions) == 1 + len(queries), 60)
+            await until(lambda: len(coordinator.contributions) == 1 + len(queries))
             assert listening_sockets(process.pid) == []
             process.send_signal(signal.SIGTERM)
             _, log = await process.communicate()
