@@ -23,6 +23,9 @@ STAMP := $(VENV)/.installed-$(shell printf %s '$(CURDIR)' | cksum | cut -d' ' -f
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest
 
+# A missing program is named before anything runs, not in the middle of an hour's work.
+need = @command -v $(1) >/dev/null || { echo "This needs $(1); on Debian and Ubuntu: sudo apt install $(2)" >&2; exit 1; }
+
 .PHONY: help
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -67,12 +70,17 @@ lint: $(STAMP) ## The gates before the tests: ruff, repo tests, mypy, import con
 	$(BIN)/python -m mypy
 	$(BIN)/lint-imports --no-logo
 
+.PHONY: openssl
+openssl:
+	$(call need,openssl,openssl)
+
 .PHONY: test
-test: lint ## The gates, then every test that is not marked slow
+test: openssl lint ## The gates, then every test that is not marked slow
 	$(PYTEST) -n $(JOBS) -m 'not slow' --ignore=tests/repo
 
 .PHONY: test-full
-test-full: lint ## The gates, then every test, then a part of the torture
+test-full: openssl lint ## The gates, then every test, then a part of the torture
+	$(ONE_THREAD) $(BIN)/python -m tests.torture --check
 	$(PYTEST) -n $(JOBS) --ignore=tests/repo
 	$(ONE_THREAD) $(BIN)/python -m tests.torture --scale 0.1
 

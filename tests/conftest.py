@@ -4,12 +4,18 @@
 """
 
 import os
+import signal
 
 from hypothesis import settings
 
 # Some tests start processes while gRPC runs in theirs. A fork handler of gRPC can abort the child
 # before it becomes the other program, so they are switched off before gRPC is loaded.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
+
+# A shell starts what runs in its background with Ctrl-C ignored, and every program that a test starts would
+# inherit that: those tests that send it would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None, max_examples=2000)

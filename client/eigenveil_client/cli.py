@@ -45,9 +45,10 @@ def eigenveil() -> None:
     """Federated PCA with differential privacy, over records that never leave their site.
 
     Exit codes: 0 done; 1, 2 wrong usage or study; 3 data; 4 configuration; 5 budget; 6 policy; 7 too few
-    records; 8 not found; 9 conflict; 10 not ready; 11 study failed; 12 cancelled; 13 bad release;
-    20 to 24 the coordinator (identity, protocol, contribution, version, unreachable); 70, 71 disk or
-    bug; 130 interrupted. With --json an error is one JSON object on standard output.
+    records; 8 not found; 9 conflict; 10 not ready; 11 study failed; 12 cancelled; 13 bad release; 14 a
+    release signed with an unknown key; 20 to 24 the coordinator (identity, protocol, contribution, version,
+    unreachable); 70, 71 disk or bug; 130 interrupted. With --json an error is one JSON object on standard
+    output.
     """
 
 

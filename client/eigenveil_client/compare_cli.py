@@ -22,8 +22,9 @@ from eigenveil_client.records import load
 from eigenveil_client.simulate_cli import divide, with_sites
 from eigenveil_client.study_text import study_text
 from eigenveil_client.study_truth import exact
-from eigenveil_common.command import INTERRUPTED, console, errors
+from eigenveil_common.command import console, errors
 from eigenveil_common.files import check_output, write_durably
+from eigenveil_common.start import INTERRUPTED
 
 MEANING = (
     "error: sine of the largest angle to the records' exact components, 0 is exact, 1 is noise (median of "

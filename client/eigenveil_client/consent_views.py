@@ -66,7 +66,7 @@ def show_explanation(told: dict[str, Any]) -> None:
     rounds = table("round", "question", "bytes", "micro-rho", "what it reveals", title="Rounds")
     for row in told["rounds"]:
         rounds.add_row(
-            str(row["round"]), row["kind"], str(row["bytes"]), str(row["micro_rho"]), row["meaning"]
+            str(row["round"] + 1), row["kind"], str(row["bytes"]), str(row["micro_rho"]), row["meaning"]
         )
     show(rounds)
     console.print(f"in all: {told['bytes_per_site']} bytes and {told['micro_rho']} micro-rho")

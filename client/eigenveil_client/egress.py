@@ -20,6 +20,7 @@ from eigenveil.errors import Code, EigenveilError, InternalError
 from eigenveil.ints import digest
 from eigenveil.ledger import GENESIS, Ledger
 from eigenveil.query import Query
+from eigenveil.round import spoken
 from eigenveil.wire import query_from_proto, query_to_proto
 from eigenveil_common.database import Connection, Database
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -139,8 +140,8 @@ class EgressLedger:
             study, round = missing[0]
             raise InternalError(
                 Code.STORAGE,
-                f"{len(missing)} rounds were charged and have no row in the egress ledger, such as round "
-                f"{round} of study {study[:12]}: rows are missing at its end",
+                f"{len(missing)} rounds were charged and have no row in the egress ledger, such as "
+                f"{spoken(round)} of study {study[:12]}: rows are missing at its end",
             )
         return rows
 

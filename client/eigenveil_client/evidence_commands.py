@@ -89,7 +89,7 @@ def egress() -> None:
 
 @egress.command("show")
 @CONFIG
-@click.option("--round", "round_number", type=int, help="Only this round.")
+@click.option("--round", "round_number", type=click.IntRange(1), help="Only this round, counted from 1.")
 @click.option("--study", "wanted", help="Only this study: its name, or the first characters of its digest.")
 @click.option("--numbers", "decode", is_flag=True, help="Compute one answer's numbers again, and name each.")
 @JSON
@@ -159,9 +159,8 @@ def check_published(store: SiteStore, document: Mapping[str, Any], key: bytes, s
 
 def _chosen(store: SiteStore, round_number: int | None, wanted: str | None) -> list[Row]:
     study = None if wanted is None else store.studies.find(wanted).plan
-    return [
-        row for row in store.egress.rows() if round_number in (None, row.round) and study in (None, row.study)
-    ]
+    rows = (row for row in store.egress.rows() if study in (None, row.study))
+    return [row for row in rows if round_number in (None, row.round + 1)]
 
 
 def _one_answer(rows: list[Row]) -> Row:

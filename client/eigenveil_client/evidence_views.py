@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from eigenveil.round import spoken
 from eigenveil_client import consent
 from eigenveil_client.chatter import Count
 from eigenveil_client.egress import Row
@@ -40,7 +41,7 @@ def show_ledger(told: dict[str, Any]) -> None:
     """Print `ledger`."""
     listed = table("entry", "time (UTC)", "what", "study", "round", "micro-rho")
     for entry in told["entries"]:
-        round_number = str(entry["round"]) if entry["kind"] == "charge" else ""
+        round_number = str(entry["round"] + 1) if entry["kind"] == "charge" else ""
         listed.add_row(
             str(entry["index"]), moment(entry["at"]), entry["kind"], entry["study"][:12],
             round_number, str(entry["micro_rho"]),
@@ -72,7 +73,7 @@ def show_egress(told: dict[str, Any]) -> None:
     listed = table("row", "time (UTC)", "study", "round", "what", "bytes", "keyed digest of what was sent")
     for row in told["rows"]:
         listed.add_row(
-            str(row["index"]), moment(row["at"]), row["study"][:12], str(row["round"]), row["kind"],
+            str(row["index"]), moment(row["at"]), row["study"][:12], str(row["round"] + 1), row["kind"],
             str(row["bytes"]), row["contribution"][:16],
         )  # fmt: skip
     show(listed)
@@ -110,7 +111,7 @@ def decoded(numbers: Numbers) -> dict[str, Any]:
 
 def show_decoded(told: dict[str, Any]) -> None:
     """Print `decoded`, at most MOST_SHOWN numbers (--json shows all)."""
-    console.print(f"row {told['row']}, round {told['round']}: {told['meaning']}", markup=False)
+    console.print(f"row {told['row']}, {spoken(told['round'])}: {told['meaning']}", markup=False)
     console.print(f"a value of 1 is {told['one_unit']}", markup=False)
     if told["kind"] != "count":
         _show_grid(told["grid"])

@@ -43,7 +43,9 @@ class Runs:
 @click.option("--repeat", default=1, show_default=True, type=click.IntRange(1, 10_000))
 @click.option("--truth", is_flag=True, help="Compare with the exact answer (not private: for you only).")
 @click.option("--seed", type=click.IntRange(0), help="Reproducible noise; the result says it is not private.")
-@click.option("--drop-out", "drop_outs", multiple=True, metavar="ROUND:SITE", help="SITE misses ROUND.")
+@click.option(
+    "--drop-out", "drop_outs", multiple=True, metavar="ROUND:SITE", help="SITE misses ROUND (from 1)."
+)
 @click.option(
     "--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for the last run's results."
 )
@@ -119,7 +121,7 @@ def _weights(split: str, number: int) -> list[float]:
 
 
 def parse_drop_outs(given: Sequence[str], study: Study) -> dict[int, list[str]]:
-    """Which sites miss which round, from ROUND:SITE.
+    """Which sites miss which round (from 0), from ROUND:SITE, where people count from 1.
 
     Raises:
         RequestError: not of that form, or an unknown site.
@@ -127,12 +129,13 @@ def parse_drop_outs(given: Sequence[str], study: Study) -> dict[int, list[str]]:
     out: dict[int, list[str]] = {}
     for item in given:
         round_text, _, site = item.partition(":")
-        if not round_text.isdigit() or site not in study.federation.sites:
+        if not round_text.isdigit() or int(round_text) < 1 or site not in study.federation.sites:
             known = ", ".join(study.federation.sites)
             raise RequestError(
-                Code.BAD_ARGUMENT, f"--drop-out {item!r}: write ROUND:SITE, with a site of: {known}"
+                Code.BAD_ARGUMENT,
+                f"--drop-out {item!r}: write ROUND:SITE, with a round from 1 and a site of: {known}",
             )
-        out.setdefault(int(round_text), []).append(site)
+        out.setdefault(int(round_text) - 1, []).append(site)
     return out
 
 

@@ -24,6 +24,7 @@ from eigenveil_client.identity_store import enrol as enrol_here
 from eigenveil_client.site_options import CONFIG, JSON
 from eigenveil_common.command import SHORT_HELP, run, say, typed
 from eigenveil_common.doctor import show as doctor_show
+from eigenveil_common.examples import example
 
 
 @click.group(
@@ -71,6 +72,12 @@ def init(folder: Path, name: str, records: Path, as_json: bool, **limits: Any) -
         as_json,
         f"wrote {path}\nnext: {typed('eigenveil-site', 'enrol', '--config', path, '--join', 'FILE')}",
     )
+
+
+@group.command("example")
+def show_example() -> None:
+    """Print a site.toml with every key and its meaning."""
+    click.echo(example("site"), nl=False)
 
 
 @group.command()

@@ -121,7 +121,7 @@ def load(path: Path) -> SiteConfig:
 
 
 TEMPLATE = """\
-# A site's configuration. Every key, with its meaning: deploy/config/site.example.toml
+# A site's configuration. Every key, with its meaning: eigenveil-site example
 
 name = {name}
 records = {records}

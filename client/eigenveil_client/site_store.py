@@ -21,6 +21,7 @@ from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.plan import Plan
 from eigenveil.pricing import check_epsilon, check_part
 from eigenveil.query import Query
+from eigenveil.round import spoken
 from eigenveil.site import Site
 from eigenveil_client import chatter, egress, heads, seen_plans, transcript
 from eigenveil_client.egress import Sent
@@ -240,12 +241,12 @@ class SiteStore:
             return
         if known not in (None, query.digest):
             raise PeerError(
-                Code.PROTOCOL, f"round {query.round} was answered for another query; this one is refused"
+                Code.PROTOCOL, f"{spoken(query.round)} was answered for another query; this one is refused"
             )
         if query.round < due or (query.round > due and not may_miss):
             raise PeerError(
                 Code.PROTOCOL,
-                f"round {query.round} was asked when round {due} was due; "
+                f"{spoken(query.round)} was asked when {spoken(due)} was due; "
                 "was the coordinator restored from an old copy?",
             )
 

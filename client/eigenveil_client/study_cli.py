@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import uuid
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -16,13 +17,16 @@ from eigenveil.bundle import verify_bundle
 from eigenveil.errors import Code, RequestError
 from eigenveil.plan import Plan
 from eigenveil.round_log import RoundLog
+from eigenveil.study_toml import parse_study, study_digest
 from eigenveil_client.analyst import Analyst
 from eigenveil_client.analyst_cli import follow, json_option, load_profile, profile_option
 from eigenveil_client.study_display import Display, plain, state_word
 from eigenveil_client.study_text import explanation_text, row_text, row_value, study_text
 from eigenveil_client.verify import check_folder, write_result
-from eigenveil_common.command import INTERRUPTED, console, errors, say
+from eigenveil_common.command import console, errors, say
+from eigenveil_common.examples import example
 from eigenveil_common.files import check_output, write_durably
+from eigenveil_common.start import INTERRUPTED
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 T = TypeVar("T")
@@ -42,6 +46,13 @@ def study() -> None:
     """
 
 
+@study.command("example")
+@click.argument("file", type=click.Choice(["study", "profile"]), default="study")
+def show_example(file: str) -> None:
+    """Print a study's TOML, or a profile.toml, with every key and its meaning."""
+    click.echo(example(file), nl=False)
+
+
 def _with(profile: Path | None, work: Callable[[Analyst], Coroutine[Any, Any, T]]) -> T:
     identity = load_profile(profile)
 
@@ -55,17 +66,30 @@ def _with(profile: Path | None, work: Callable[[Analyst], Coroutine[Any, Any, T]
 @study.command()
 @file_argument
 @click.option("--submission", help="Submit under this id: the same id twice is one study [default: random].")
+@click.option("--again", is_flag=True, help="Spend anew on a study that was submitted before; ask nobody.")
 @click.option("--wait", is_flag=True, help="Watch it to its end, then write the release and the report.")
 @out_option
 @profile_option
 @json_option
 def submit(
-    file: Path, submission: str | None, wait: bool, out: Path, profile: Path | None, as_json: bool
+    file: Path,
+    submission: str | None,
+    again: bool,
+    wait: bool,
+    out: Path,
+    profile: Path | None,
+    as_json: bool,
 ) -> int:
-    """Submit STUDY.toml. A lost connection is retried: the study starts once."""
+    """Submit STUDY.toml. A lost connection is retried: the study starts once.
+
+    The same study under another id would spend its price once more: you are asked first, or with --json or
+    without a terminal refused (exit code 9) unless --again is there.
+    """
     text, chosen = study_text(file), submission or uuid.uuid4().hex
     if wait:
         check_folder(out, lambda held: bool(held["plan"]["submission"] == chosen))
+    if not again:
+        _ask_before_repeating(text, chosen, profile, as_json)
 
     async def work(analyst: Analyst) -> tuple[Plan, list[str]]:
         return await analyst.submit(text, chosen)
@@ -81,6 +105,28 @@ def submit(
     digest = bytes.fromhex(plan.digest)
     ended = _watch(profile, digest, plan.study.name, quiet=as_json)
     return INTERRUPTED if ended is None else _finish(ended, digest, profile, out, as_json)
+
+
+def _ask_before_repeating(text: str, submission: str, profile: Path | None, as_json: bool) -> None:
+    """Whether a study that has, or will have, a result is to be paid for once more.
+
+    Raises:
+        RequestError: code `conflict`, it is not.
+    """
+    mine = bytes.fromhex(study_digest(parse_study(text)))
+    rows = _with(profile, lambda analyst: analyst.studies())
+    lasting = (pb.STUDY_STATE_RUNNING, pb.STUDY_STATE_RELEASED)
+    same = [row for row in rows if row.study_digest == mine and row.state in lasting]
+    if not same or submission in (row.submission for row in same):
+        return
+    told = f"this very study is {state_word(same[-1].state)} as {same[-1].plan_digest.hex()[:12]}"
+    price = f"submitted again it would spend another {same[-1].micro_rho} micro-rho"
+    if not as_json and sys.stdin.isatty() and click.confirm(f"{told}; {price}. Submit?"):
+        return
+    following = follow(profile, "study", "watch", same[-1].plan_digest.hex()[:12])
+    raise RequestError(
+        Code.CONFLICT, f"not submitted: {told}, see `{following}`; {price}: add --again if you mean that"
+    )
 
 
 @study.command(name="list")

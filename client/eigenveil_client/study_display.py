@@ -11,6 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from eigenveil.round import spoken
 from eigenveil_common.command import errors
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
@@ -40,7 +41,7 @@ def rounds_line(event: pb.StudyEvent) -> str:
         return state_word(event.state)
     kind = f": {event.query_kind}" if event.query_kind else ""
     state = f", {event.round_state}" if event.round_state else ""
-    return f"round {event.round + 1} of {max(event.expected_rounds, event.round + 1)}{kind}{state}"
+    return f"{spoken(event.round)} of {max(event.expected_rounds, event.round + 1)}{kind}{state}"
 
 
 def panel(event: pb.StudyEvent, title: str) -> RenderableType:

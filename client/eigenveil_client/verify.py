@@ -57,7 +57,7 @@ def read_key(text: str) -> bytes:
 
 def _stated_key(data: bytes) -> str:
     """The text of a key's file: all of it, or what an identity.json says of the release key."""
-    text = data.decode("ascii", errors="replace")
+    text = data.decode("utf-8-sig", errors="replace")
     try:
         return str(json.loads(text)["release_key"])
     except (ValueError, KeyError, TypeError):

@@ -13,8 +13,10 @@ from eigenveil.round_log import read_log
 from eigenveil_client.analyst_cli import default_profile, json_option, profile_option
 from eigenveil_client.identity_store import pinned
 from eigenveil_client.verify import read_key, verified
-from eigenveil_common.command import say
+from eigenveil_common.command import errors, say
 from eigenveil_common.files import check_output, read, write_durably
+
+UNKNOWN_SIGNER = 14
 
 release_argument = click.argument(
     "release", metavar="release.json", type=click.Path(path_type=Path, dir_okay=False)
@@ -34,15 +36,14 @@ release_argument = click.argument(
 )
 @profile_option
 @json_option
-def verify(
-    release: Path, key: str | None, log_file: Path | None, profile: Path | None, as_json: bool
-) -> None:
+def verify(release: Path, key: str | None, log_file: Path | None, profile: Path | None, as_json: bool) -> int:
     """Check a release without a network. Exit code 13 if one byte is not as it was signed.
 
     With --log every question is computed again from the plan and the releases before it, and the result from
     all of them; exit code 13 too if the release does not follow from what was signed.
 
     Who signed it is checked with --key, or else by your profile, if that is of the release's federation.
+    Where neither says whose key it should be, anybody may have signed it: exit code 14.
     """
     federation = verified(release)["document"]["plan"]["federation"]
     trusted = profile_key(profile, federation) if key is None else read_key(key)
@@ -60,14 +61,21 @@ def verify(
         "log": None if log_file is None else check_log(document, log_file, bundle["public_key"]),
     }
     told = "the key you gave" if key is not None else "your profile's key of this federation"
-    unknown = f"{bundle['public_key']}: compare this with the federation's key, or pass --key"
     text = (
-        f"Intact: {value['name']} of federation {federation}, plan {document['plan_digest'][:12]}, "
-        f"signed by {unknown if trusted is None else told}.\n{document['guarantee']['words']}"
+        f"{value['name']} of federation {federation}, plan {document['plan_digest'][:12]}, "
+        f"signed by {told if trusted else bundle['public_key']}.\n{document['guarantee']['words']}"
     )
     if value["log"] is not None:
         text += f"\n{value['log']['words']}"
-    say(value, as_json, text)
+    if trusted is None:
+        unknown = (
+            "NOT VERIFIED: it is as somebody signed it, and nothing here says whose key that is; pass the "
+            "federation's with --key"
+        )
+        say(value, as_json, f"{unknown}.\n{text}")
+        return UNKNOWN_SIGNER
+    say(value, as_json, f"Intact: {text}")
+    return 0
 
 
 def check_log(document: Mapping[str, Any], path: Path, public_key: str) -> dict[str, Any]:
@@ -108,13 +116,21 @@ def profile_key(profile: Path | None, federation: str) -> bytes | None:
 @click.option(
     "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("report.html"), show_default=True
 )
+@profile_option
 @json_option
-def report(release: Path, out: Path, as_json: bool) -> None:
-    """Write the report of a release as one HTML file."""
+def report(release: Path, out: Path, profile: Path | None, as_json: bool) -> None:
+    """Write the report of a release as one HTML file.
+
+    Who signed the release is checked if your profile is of its federation; `eigenveil verify` tells.
+    """
+    check_output(out, release)
+    trusted = profile_key(profile, verified(release)["document"]["plan"]["federation"])
+    bundle = verified(release, trusted)
     from eigenveil.report import render  # drawing takes a second to import
 
-    check_output(out, release)
-    bundle = verified(release)
     page = render(bundle["document"], public_key=bundle["public_key"])
     write_durably(out, page.encode())
-    say({"report": str(out)}, as_json, str(out))
+    if trusted is None:
+        sentence = "whose signature this release bears was not checked: eigenveil verify --key"
+        errors.print(f"warning: {sentence}", style="yellow", markup=False)
+    say({"report": str(out), "key_checked": trusted is not None}, as_json, str(out))

@@ -14,8 +14,8 @@ from rich.console import Console
 
 from eigenveil.errors import TABLE, Code, EigenveilError
 from eigenveil_common.log import places
+from eigenveil_common.start import INTERRUPTED
 
-INTERRUPTED = 130
 SHORT_HELP = {"help_option_names": ["-h", "--help"]}
 
 console = Console(highlight=False)

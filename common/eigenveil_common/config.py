@@ -22,7 +22,7 @@ def load(path: Path, kind: type[T]) -> T:
         RequestError: code `bad-config`, naming the key.
     """
     try:
-        data = tomllib.loads(read(path).decode())
+        data = tomllib.loads(read(path).decode("utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
         raise RequestError(Code.BAD_CONFIG, f"{path} is not valid TOML: {problem}") from problem
     hints = get_type_hints(kind)

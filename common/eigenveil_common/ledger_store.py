@@ -60,6 +60,11 @@ class LedgerStore:
         """Set `cost` aside for `study`, durably on return. Raises as `Ledger.reserve`."""
         self._append(lambda: self.ledger.reserve(study, cost, at=self._clock()), also)
 
+    def check(self, study: str, cost: Cost) -> None:
+        """Refuse what `reserve` would refuse now, and set nothing aside."""
+        with self._lock:
+            self.ledger.reserve(study, cost, at=self._clock())
+
     def charge(self, study: str, round: int, query: str, cost: Cost, also: Also | None = None) -> None:
         """Spend `cost` for a round, durably on return; once only. Raises as `Ledger.charge`."""
         if also is None and self.ledger.charged.get((study, round)) == query:

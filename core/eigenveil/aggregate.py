@@ -26,6 +26,7 @@ from eigenveil.asks import (
 from eigenveil.errors import Code, PeerError
 from eigenveil.ints import IntArray, digest, frozen
 from eigenveil.query import Query
+from eigenveil.round import spoken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -63,12 +64,12 @@ def validate(query: Query, contribution: Contribution, max_records: int) -> None
     if wrong:
         raise PeerError(
             Code.BAD_CONTRIBUTION,
-            f"site {contribution.site} answered round {query.round} with {wrong}; nothing was added",
+            f"site {contribution.site} answered {spoken(query.round)} with {wrong}; nothing was added",
         )
     if not _possible(query.ask, contribution.values, max_records):
         raise PeerError(
             Code.BAD_CONTRIBUTION,
-            f"site {contribution.site} answered round {query.round} with values outside what "
+            f"site {contribution.site} answered {spoken(query.round)} with values outside what "
             f"{max_records} clipped records can add up to; nothing was added",
         )
 
@@ -90,7 +91,7 @@ def _mismatch(query: Query, contribution: Contribution) -> str:
     if contribution.plan_digest != query.plan_digest:
         return "a contribution for another plan"
     if contribution.round != query.round:
-        return f"a contribution for round {contribution.round}"
+        return f"a contribution for {spoken(contribution.round)}"
     if contribution.query != query.digest:
         return "a contribution for another query"
     if contribution.values.shape != (query.ask.length,):

@@ -16,6 +16,7 @@ from eigenveil.noise import NoiseSource
 from eigenveil.plan import Plan
 from eigenveil.query import Query
 from eigenveil.release import Release
+from eigenveil.round import spoken
 
 
 class Journal(Protocol):
@@ -51,14 +52,14 @@ def release(
     if query.plan_digest != plan.digest:
         raise InternalError(Code.BUG, "a query reached the barrier of another plan")
     if total.shape != (together(query.ask, len(present)),) or total.dtype.kind != "i":
-        raise InternalError(Code.BUG, f"the sum of round {query.round} has the wrong shape or type")
+        raise InternalError(Code.BUG, f"the sum of {spoken(query.round)} has the wrong shape or type")
     done = journal.sealed(query.round)
     if done is not None:
         return _same(done, query)
     journal.charge(query)
     outcome = publishable(query, total, plan.study, noise, present)
     if outcome.values.shape != (released(query.ask),):
-        raise InternalError(Code.BUG, f"the release of round {query.round} has the wrong shape")
+        raise InternalError(Code.BUG, f"the release of {spoken(query.round)} has the wrong shape")
     sealed = Release(
         round=query.round,
         query=query.digest,
@@ -74,5 +75,5 @@ def release(
 
 def _same(done: Release, query: Query) -> Release:
     if done.query != query.digest:
-        raise InternalError(Code.BUG, f"round {query.round} was sealed for another query")
+        raise InternalError(Code.BUG, f"{spoken(query.round)} was sealed for another query")
     return done

@@ -14,6 +14,7 @@ from enum import Enum
 from eigenveil.accounting import NOTHING, Cost, pico_epsilon
 from eigenveil.errors import Code, InternalError, PeerError, RequestError
 from eigenveil.ints import digest
+from eigenveil.round import spoken
 
 GENESIS = "0" * 64
 KEYS = {"micro-rho": "budget_epsilon", "atto-delta": "budget_own_delta"}  # of every daemon's configuration
@@ -86,7 +87,7 @@ class Ledger:
         if known is not None:
             raise PeerError(
                 Code.PROTOCOL,
-                f"round {round} of study {study[:12]} was already charged for another query",
+                f"{spoken(round)} of study {study[:12]} was already charged for another query",
             )
         return self._next(EntryKind.CHARGE, study, round, query, cost, at)
 

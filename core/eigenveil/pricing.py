@@ -13,6 +13,7 @@ from eigenveil.asks import Additive, Coordinates, Part, Spectrum, part_of
 from eigenveil.errors import Code, RequestError
 from eigenveil.ints import EXACT
 from eigenveil.query import Law, Query
+from eigenveil.round import spoken
 from eigenveil.study import Algorithm, Study
 from eigenveil.traits import TRAITS
 
@@ -74,7 +75,7 @@ def check_affordable(plan: Plan, query: Query, asked: Sequence[Query], spent: Co
     """
     if not (spent + query.cost).fits(plan.cost):
         raise RequestError(
-            Code.BUDGET, f"round {query.round} would exceed the study's {plan.micro_rho} micro-rho"
+            Code.BUDGET, f"{spoken(query.round)} would exceed the study's {plan.micro_rho} micro-rho"
         )
     check_epsilon(plan, query, query.cost, pico)
     part = part_of(query.ask)
@@ -96,9 +97,9 @@ def check_epsilon(plan: Plan, query: Query, cost: Cost, pico: int) -> None:
     loud = isinstance(query.ask, Additive | Spectrum) and query.law is Law.GAUSSIAN
     pure = query.law is Law.LAPLACE or (plan.study.delta > 0 and not loud)
     if not pure or isinstance(query.ask, Coordinates):
-        raise RequestError(Code.BUDGET, f"round {query.round} asks for noise that has no epsilon to add up")
+        raise RequestError(Code.BUDGET, f"{spoken(query.round)} asks for noise that has no epsilon to add up")
     if pico + pico_epsilon(cost.micro_rho) > math.floor(Fraction(plan.study.epsilon) * PICO):
-        raise RequestError(Code.BUDGET, f"round {query.round} would exceed the study's epsilon")
+        raise RequestError(Code.BUDGET, f"{spoken(query.round)} would exceed the study's epsilon")
 
 
 def _paid(asked: Sequence[Query], part: Part) -> Cost:

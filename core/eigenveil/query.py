@@ -14,6 +14,7 @@ from eigenveil.asks.limits import SUM_LIMIT, need
 from eigenveil.asks.parts import pass_key
 from eigenveil.errors import Code, RequestError
 from eigenveil.ints import EXACT, IntArray, digest
+from eigenveil.round import spoken
 
 TOO_LITTLE = "a question's share of the budget is below one micro-rho; raise epsilon"
 
@@ -73,7 +74,7 @@ class Query:
         if not (priced and self.round >= 0):
             raise RequestError(
                 Code.BAD_STUDY,
-                f"round {self.round} at {self.micro_rho} micro-rho: every question has a round from 0 "
+                f"round = {self.round} at {self.micro_rho} micro-rho: every question has a round from 0 "
                 "and a whole price from one micro-rho to below 2**53",
             )
         part = part_of(self.ask)
@@ -81,7 +82,7 @@ class Query:
             dealt = pass_key(self.plan_digest, part.first, part.parts)
             need(
                 self.round - part.first == part.index and bool((part.key == dealt).all()),
-                f"round {self.round} cannot ask part {part.index} of a pass that began in round {part.first}",
+                f"{spoken(self.round)} cannot ask part {part.index} of a pass begun in {spoken(part.first)}",
             )
         object.__setattr__(self, "digest", self._digest())
 

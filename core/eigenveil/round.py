@@ -39,3 +39,8 @@ def move(state: RoundState, to: RoundState) -> RoundState:
     if to not in MOVES[state]:
         raise InternalError(Code.BUG, f"a round cannot go from {state.value} to {to.value}")
     return to
+
+
+def spoken(round: int) -> str:
+    """A round for people, who count from 1; fields, digests and logs count from 0."""
+    return f"round {round + 1}"

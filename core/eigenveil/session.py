@@ -18,6 +18,7 @@ from eigenveil.plan import Plan
 from eigenveil.pricing import check_affordable
 from eigenveil.query import Priced, Query, check_no_overflow
 from eigenveil.release import Release
+from eigenveil.round import spoken
 
 
 class Session:
@@ -74,7 +75,7 @@ class Session:
         if not self.fits(release):
             raise InternalError(
                 Code.BUG,
-                f"the release of round {release.round} does not answer what round {query.round} asks",
+                f"the release of {spoken(release.round)} does not answer what {spoken(query.round)} asks",
             )
         self.spent = self.spent + release.cost
         self.releases.append(release)

@@ -8,7 +8,10 @@ from enum import Enum
 from typing import Any
 
 from eigenveil.errors import Code, RequestError
+from eigenveil.ints import digest
 from eigenveil.study import Algorithm, Column, Federation, Missing, Neighbours, Rank, Scaling, Study, Trust
+
+BOM = "\ufeff"  # some editors write it before the first character; it says nothing
 
 
 def _refuse(message: str) -> RequestError:
@@ -27,7 +30,7 @@ def parse_study(text: str) -> Study:
         RequestError: the text is not TOML, a key is unknown or missing, or a value is refused.
     """
     try:
-        data = tomllib.loads(text)
+        data = tomllib.loads(text.removeprefix(BOM))
     except (ValueError, RecursionError) as problem:  # an integer of thousands of digits, or deep nesting
         raise _refuse(f"the study is not valid TOML: {problem}") from problem
     return study_from_dict(data)
@@ -90,6 +93,11 @@ def study_to_dict(study: Study) -> dict[str, Any]:
         {f.name: _plain(f.name, getattr(column, f.name)) for f in fields(Column)} for column in study.columns
     ]
     return out
+
+
+def study_digest(study: Study) -> str:
+    """SHA-256 (hex) of all that a study says: the same for two submissions of one study."""
+    return digest("study", study_to_dict(study))
 
 
 def _plain(key: str, value: Any) -> Any:

@@ -76,7 +76,7 @@ def back_up(config_path: Path, config: Config, out: Path, tell: Tell) -> Manifes
         failpoint("backup-copied")
         for path in _others(config.files):
             _copy(path, here / path.name)
-        text = read(config_path).decode()
+        text = read(config_path).decode("utf-8-sig")
         write_secret(here / CONFIG_NAME, STATE_KEY.sub('state = "."', text).encode())
         manifest = Manifest(
             federation=config.federation,

@@ -20,6 +20,10 @@ class Books:
         """Set `cost` aside, or raise `budget-exhausted` with nothing written."""
         self._store.reserve(study, cost, also)
 
+    def check(self, study: str, cost: Cost) -> None:
+        """Raise `budget-exhausted` if `reserve` would, with nothing written."""
+        self._store.check(study, cost)
+
     def charge(self, query: Query, also: Change | None = None) -> None:
         """Spend a query's price, once."""
         self._store.charge(query.plan_digest, query.round, query.digest, query.cost, also)

@@ -18,10 +18,12 @@ from eigenveil import __version__
 from eigenveil.errors import TABLE
 from eigenveil.identity import CALLERS, Role
 from eigenveil_common import log
-from eigenveil_common.command import INTERRUPTED, SHORT_HELP, run, say, typed
+from eigenveil_common.command import SHORT_HELP, run, say, typed
 from eigenveil_common.config import load
 from eigenveil_common.doctor import show
+from eigenveil_common.examples import example
 from eigenveil_common.process import forbid_core_dumps
+from eigenveil_common.start import INTERRUPTED
 from eigenveil_server import backup_cli
 from eigenveil_server.ca_cli import ca
 from eigenveil_server.config import Config
@@ -73,6 +75,12 @@ def init(folder: Path, as_json: bool, **values: str | int | float) -> None:
     path = create(Layout(folder=folder, **values))  # type: ignore[arg-type]
     serving = typed("eigenveil-coordinator", "serve", "--config", path)
     say({"config": str(path)}, as_json, f"Wrote {path}\nNext: {serving}")
+
+
+@group.command("example")
+def show_example() -> None:
+    """Print a coordinator.toml with every key and its meaning."""
+    click.echo(example("coordinator"), nl=False)
 
 
 @group.command()

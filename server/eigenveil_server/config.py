@@ -12,6 +12,7 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.study import NAME
 from eigenveil_common import log
 
+MAX_HOURS = 24.0 * 366
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]{0,252})")
 
 
@@ -57,6 +58,7 @@ class Config:
     max_delta_per_study: float = 1e-6
     certificate_days: float = 7.0
     long_poll_seconds: float = 30.0
+    approval_hours: float = 168.0
     max_calls: int = 1000
     max_streams: int = 100
     max_uploads: int = 64
@@ -95,6 +97,7 @@ class Config:
         _need(0 <= self.budget_own_delta < 1, "budget_own_delta must lie between 0 and 1")
         _need(self.certificate_days <= 7, "certificate_days must be at most 7")
         _need(self.long_poll_seconds <= 50, "long_poll_seconds must be at most 50")
+        _need(0 <= self.approval_hours <= MAX_HOURS, f"approval_hours must lie between 0 and {MAX_HOURS:g}")
         self.budget  # noqa: B018 - refuses a budget that leaves nothing to spend
         for key in ("max_calls", "max_streams", "max_uploads", "max_watches"):
             _need(getattr(self, key) >= 1, f"{key} must be at least 1")

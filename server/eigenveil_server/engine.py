@@ -119,7 +119,7 @@ class Engine:
         digest = stored.digest
         if digest in self._runs or self._resources.studies.state(digest) is not StudyState.RUNNING:
             return
-        run = StudyRun(stored, plan, self._resources)
+        run = StudyRun(stored, plan, self._resources, self._config.approval_hours)
         self._states[digest] = StudyState.RUNNING
         self._runs[digest] = run
         self._tasks[digest] = asyncio.create_task(self._drive(run))
@@ -220,7 +220,7 @@ class Engine:
         """Which studies wait for a person's word at `site`, as of now; whoever watches is told."""
         waiting = frozenset(studies)
         for run in tuple(self._runs.values()):
-            if run.waits(site, run.digest in waiting):
+            if run.approvals.hear(site, asks=run.digest in waiting):
                 await self._resources.finish(run.tell_of_waiting(site))
 
     async def next_work(

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from eigenveil.errors import Code, RequestError
 from eigenveil.ints import IntArray
 from eigenveil.query import Query
+from eigenveil.round import spoken
 from eigenveil.study import Federation
 from eigenveil_server.states import shown
 from eigenveil_server.studies import Answers
@@ -26,7 +27,7 @@ class DifferentAnswer(RequestError):
     def __init__(self, site: str, round: int) -> None:
         super().__init__(
             Code.CONFLICT,
-            f"site {site} answered round {round} differently before; nothing was added, "
+            f"site {site} answered {spoken(round)} differently before; nothing was added, "
             "and the operator was told",
         )
 
@@ -35,7 +36,8 @@ class LateAnswer(RequestError):
     """An answer came after its round was closed: it is never added."""
 
     def __init__(self, site: str, round: int) -> None:
-        super().__init__(Code.CONFLICT, f"round {round} was closed before site {site} answered; ask for work")
+        said = f"{spoken(round)} was closed before site {site} answered; ask for work"
+        super().__init__(Code.CONFLICT, said)
 
 
 class Inbox:
@@ -84,7 +86,7 @@ class Inbox:
             raise LateAnswer(site, self.query.round)
         if site in self._declined:
             raise RequestError(
-                Code.CONFLICT, f"site {site} declined round {self.query.round}; that cannot be taken back"
+                Code.CONFLICT, f"site {site} declined {spoken(self.query.round)}; that cannot be taken back"
             )
         repeated = site in self._macs
         self._macs[site] = mac
@@ -119,8 +121,14 @@ class Inbox:
         if self._closed:
             raise LateAnswer(site, self.query.round)
         if site in self._answered:
-            raise RequestError(Code.CONFLICT, f"site {site} answered round {self.query.round} already")
+            raise RequestError(Code.CONFLICT, f"site {site} answered {spoken(self.query.round)} already")
         self._declined[site] = reason
+
+    def needs(self, asking: Collection[str]) -> bool:
+        """Whether the round cannot go on yet and awaits one of `asking`."""
+        federation = self._federation
+        enough = len(self._answered) >= federation.least and self._answered.issuperset(federation.required)
+        return not enough and any(self.wants(site) for site in asking)
 
     def close(self) -> Mapping[str, IntArray]:
         """Freeze the set of sites; the values of those whose records are in."""

@@ -8,6 +8,7 @@ from eigenveil.aggregate import Contribution, validate
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.plan import Plan
 from eigenveil.query import Query
+from eigenveil.round import spoken
 from eigenveil_common import log
 from eigenveil_common.database import Connection
 from eigenveil_common.failpoints import failpoint
@@ -38,7 +39,7 @@ class Intake:
     def _inbox(self, run: StudyRun, site: str, round: int) -> Inbox:
         invited(run.plan, site)
         if run.inbox is None or round > run.inbox.query.round:
-            raise RequestError(Code.NOT_FOUND, f"round {round} of study {run.digest[:12]} is not open")
+            raise RequestError(Code.NOT_FOUND, f"{spoken(round)} of study {run.digest[:12]} is not open")
         if round < run.inbox.query.round:
             raise LateAnswer(site, round)
         return run.inbox
@@ -103,7 +104,7 @@ class Intake:
         site, round = contribution.site, contribution.round
         invited(await self._resources.compute(lambda: stored.plan), site)
         if self._resources.studies.query_digest(stored.digest, round) is None:
-            raise RequestError(Code.NOT_FOUND, f"study {stored.digest[:12]} had no round {round}")
+            raise RequestError(Code.NOT_FOUND, f"study {stored.digest[:12]} had no {spoken(round)}")
         try:
             if await self._known(contribution):
                 return True

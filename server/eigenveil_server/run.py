@@ -7,7 +7,6 @@ price charged -> noise added -> sealed durable -> published on a tick -> fed to 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Mapping
 
 from eigenveil import barrier
@@ -20,7 +19,7 @@ from eigenveil.mechanism import noise_ahead
 from eigenveil.plan import Plan
 from eigenveil.query import Query
 from eigenveil.release import Release
-from eigenveil.round import RoundState, move
+from eigenveil.round import RoundState, move, spoken
 from eigenveil.session import Session
 from eigenveil.wire import query_to_proto
 from eigenveil_common import log
@@ -29,6 +28,7 @@ from eigenveil_common.failpoints import failpoint
 from eigenveil_common.rpc import INLINE_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server import changes
+from eigenveil_server.approvals import HOUR_MS, Approvals
 from eigenveil_server.inbox import Inbox
 from eigenveil_server.journal import RoundJournal, state
 from eigenveil_server.noise_ahead import NoiseAhead
@@ -46,7 +46,7 @@ class Cancelled(Exception):
 class StudyRun:
     """One study under way: `state` is RUNNING until `drive` returns, `inbox` holds the latest round."""
 
-    def __init__(self, stored: StoredStudy, plan: Plan, resources: Resources) -> None:
+    def __init__(self, stored: StoredStudy, plan: Plan, resources: Resources, approval_hours: float) -> None:
         self.stored = stored
         self.plan = plan
         self.state = StudyState.RUNNING
@@ -57,8 +57,8 @@ class StudyRun:
         self._offer = pb.NextWorkResponse()
         self._sealed: list[pb.SealedRound] = []  # what sites need to compute the next question [R21]
         self._cancelled = False
-        self._waiting: set[str] = set()  # sites at which a person has to agree first
-        self._told: set[str] = set()  # of whom those who watch were told that
+        asked_until = stored.submitted_at + int(HOUR_MS * approval_hours)
+        self.approvals = Approvals(plan.study.federation.sites, asked_until, resources.clock)
 
     @property
     def digest(self) -> str:
@@ -129,7 +129,7 @@ class StudyRun:
         if query is None:
             return None
         if studies.query_digest(self.digest, query.round) not in (None, query.digest):
-            raise InternalError(Code.BUG, f"round {query.round} was opened with another query before")
+            raise InternalError(Code.BUG, f"{spoken(query.round)} was opened with another query before")
         if len(self._sealed) < query.round:
             self._sealed.append(self._last_sealed(query.round - 1))
         inbox = Inbox(query, self.plan.study.federation, studies.answers(self.digest, query.round))
@@ -155,8 +155,7 @@ class StudyRun:
     async def _one_round(self, inbox: Inbox, session: Session) -> Release:
         """From the question to its release."""
         self._prepare_noise(inbox.query)  # only now: the question leaves first, then the sites compute
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(inbox.ready.wait(), self.plan.study.federation.deadline_seconds)
+        await self.approvals.answered(inbox, self.plan.study.federation.deadline_seconds)
         answers, journal = await self._close(inbox, session)
         await self._noise.drawn()
         failpoint("noise-drawn")
@@ -196,8 +195,8 @@ class StudyRun:
         try:
             self.plan.study.federation.check_present(answers)
         except RequestError as problem:
-            why = "; ".join(f"{site}: {reason}" for site, reason in inbox.absent().items())
-            raise RequestError(problem.code, f"round {inbox.query.round}: {problem} ({why})") from problem
+            why = f"{spoken(inbox.query.round)}: {problem} ({self.approvals.reasons(inbox)})"
+            raise RequestError(problem.code, why) from problem
 
     def _journal(self, inbox: Inbox, closed_at: int, session: Session) -> RoundJournal:
         resources, spent = self._resources, session.spent.micro_rho + inbox.query.cost.micro_rho
@@ -276,7 +275,7 @@ class StudyRun:
         spent: int | None = None,
         failure: str = "",
     ) -> pb.StudyEvent:
-        statuses = {} if inbox is None else inbox.statuses(self._waiting)
+        statuses = {} if inbox is None else inbox.statuses(self.approvals.asking)
         return pb.StudyEvent(
             state=state.proto,
             round=0 if inbox is None else inbox.query.round,
@@ -301,24 +300,13 @@ class StudyRun:
         inbox = self.inbox
         if inbox is None or not inbox.wants(site) or (self.digest, inbox.query.round) in answered:
             return None
-        if site in self._waiting:
+        if site in self.approvals.asking:
             return None
         offer = pb.NextWorkResponse()
         offer.CopyFrom(self._offer)
         if held == len(self._sealed) - 1 and len(self._sealed[held].values) <= INLINE_BYTES:
             offer.release.CopyFrom(self._sealed[held])
         return offer
-
-    def waits(self, site: str, waits: bool) -> bool:
-        """Note whether `site` waits for a person's word; whether watchers are to be told: once only."""
-        if not waits or site not in self.plan.study.federation.sites:
-            self._waiting.discard(site)
-            return False
-        self._waiting.add(site)
-        news = self.inbox is not None and site not in self._told
-        if news:
-            self._told.add(site)
-        return news
 
     async def tell_of_waiting(self, site: str) -> None:
         """Have whoever watches see that `site` waits."""

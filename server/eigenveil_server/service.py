@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from functools import partial
 
 from eigenveil.aggregate import Contribution
 from eigenveil.errors import Code, PeerError, RequestError
-from eigenveil.explain import explain
 from eigenveil.identity import Role
 from eigenveil.ints import from_bytes
-from eigenveil.plan import make_plan
 from eigenveil.planner import doubts
-from eigenveil.study_toml import parse_study
 from eigenveil.wire import digest_from_bytes
 from eigenveil_common import log
 from eigenveil_common.rpc import (
@@ -37,7 +33,7 @@ from eigenveil_server.resources import Resources
 from eigenveil_server.sessions import Sessions
 from eigenveil_server.states import StudyState, decline_word
 from eigenveil_server.studies import StoredStudy
-from eigenveil_server.submissions import Submission
+from eigenveil_server.submissions import Submission, explained
 from eigenveil_server.uploads import Upload
 
 RELEASE_PART_BYTES = 3 * 2**20
@@ -207,13 +203,7 @@ class Service(CoordinatorServicer):
 
     async def SubmitStudy(self, request: pb.SubmitStudyRequest, context: Context) -> pb.SubmitStudyResponse:
         """Start a study, once for each submission [R10]."""
-        submission = Submission(
-            analyst=CALLER.get().name,
-            id=request.submission,
-            study_toml=request.study_toml,
-            enrolled=self._registry.sites(),
-        )
-        stored = await self._engine.submit(submission)
+        stored = await self._engine.submit(self._submission(request.submission, request.study_toml))
         return pb.SubmitStudyResponse(
             plan_digest=bytes.fromhex(stored.digest),
             plan=stored.signed_plan,
@@ -223,19 +213,21 @@ class Service(CoordinatorServicer):
     async def ExplainStudy(
         self, request: pb.ExplainStudyRequest, context: Context
     ) -> pb.ExplainStudyResponse:
-        """What a study would ask, reveal and cost; charges nothing."""
-        explained = await self._resources.draft(CALLER.get().name, self._explain, request.study_toml)
-        return pb.ExplainStudyResponse(explanation_json=explained)
+        """What a study would ask, reveal and cost; charges nothing, and refuses what SubmitStudy would."""
+        draft = self._submission(DRAFT, request.study_toml)
+        work = partial(explained, draft, self._resources, self._config)
+        return pb.ExplainStudyResponse(explanation_json=await self._resources.draft(draft.analyst, work))
 
-    def _explain(self, study_toml: str) -> str:
-        plan = make_plan(parse_study(study_toml), federation=self._config.federation, submission=DRAFT)
-        return json.dumps(explain(plan), sort_keys=True)
+    def _submission(self, id: str, study_toml: str) -> Submission:
+        enrolled = self._registry.sites()
+        return Submission(analyst=CALLER.get().name, id=id, study_toml=study_toml, enrolled=enrolled)
 
     async def ListStudies(self, request: pb.ListStudiesRequest, context: Context) -> pb.ListStudiesResponse:
         """Every study of the federation, oldest first."""
         return pb.ListStudiesResponse(studies=[self._row(stored) for stored in self._resources.studies.all()])
 
     def _row(self, stored: StoredStudy) -> pb.StudyRow:
+        own = CALLER.get().role is Role.ANALYST and CALLER.get().name == stored.analyst
         return pb.StudyRow(
             plan_digest=bytes.fromhex(stored.digest),
             name=stored.name,
@@ -246,6 +238,8 @@ class Service(CoordinatorServicer):
             rounds=self._resources.studies.rounds(stored.digest),
             submitted_unix_ms=stored.submitted_at,
             failure=stored.failure,
+            submission=stored.submission if own else "",
+            study_digest=self._resources.studies.content(stored) if own else b"",
         )
 
     async def WatchStudy(

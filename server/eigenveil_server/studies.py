@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from eigenveil.bundle import RoundRecord
 from eigenveil.errors import Code, InternalError, RequestError
-from eigenveil.ints import from_bytes
+from eigenveil.ints import digest, from_bytes
 from eigenveil.plan import Plan, plan_from_json
 from eigenveil.release import Release
-from eigenveil.round import RoundState
+from eigenveil.round import RoundState, spoken
 from eigenveil.signed_round import SignedRound
 from eigenveil.wire import round_to_proto
 from eigenveil_common.database import Connection, Database, Row
@@ -101,6 +101,7 @@ class Studies:
 
     def __init__(self, reader: Database) -> None:
         self._reader = reader
+        self._contents: dict[str, bytes] = {}
 
     def all(self) -> list[StoredStudy]:
         """Every study, oldest first."""
@@ -128,6 +129,13 @@ class Studies:
         """The study that this submission made, if any."""
         found = self._select("(analyst, submission) = (?, ?)", (analyst, submission))
         return found[0] if found else None
+
+    def content(self, stored: StoredStudy) -> bytes:
+        """The digest of the study alone, the same for every submission of it (`study_toml.study_digest`)."""
+        if stored.digest not in self._contents:
+            said = json.loads(stored.plan_json)["study"]
+            self._contents[stored.digest] = bytes.fromhex(digest("study", said))
+        return self._contents[stored.digest]
 
     def _select(self, where: str, parameters: tuple[object, ...]) -> list[StoredStudy]:
         columns = (
@@ -240,7 +248,7 @@ def _sealed(row: Row) -> Sealed:
     if release.digest != row["digest"]:
         raise InternalError(
             Code.STORAGE,
-            f"the stored release of round {release.round} of study {row['study'][:12]} was changed; "
+            f"the stored release of {spoken(release.round)} of study {row['study'][:12]} was changed; "
             "restore the database",
         )
     return Sealed(release=release, stated=SignedRound(said=row["said"], signature=row["signature"]))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from eigenveil.accounting import ATTO, MICRO, epsilon_at
 from eigenveil.errors import Code, RequestError
+from eigenveil.explain import explain
 from eigenveil.plan import Plan, make_plan
 from eigenveil.pricing import Composition
 from eigenveil.rehearsal import check_every_size, rehearse
@@ -61,13 +63,7 @@ def prepare(submission: Submission, resources: Resources, config: Config) -> tup
         if plan.study != study:
             raise used(known)
         return known, plan
-    _check_sites(study, submission.enrolled, config.federation)
-    plan = make_plan(
-        study, federation=config.federation, submission=submission.id, analyst=submission.analyst
-    )
-    _check_sums(plan)
-    _check_price(plan, config)
-    plan_json = plan.to_json()
+    plan, plan_json, rounds = planned(study, submission, config)
     stored = StoredStudy(
         digest=plan.digest,
         name=study.name,
@@ -76,12 +72,39 @@ def prepare(submission: Submission, resources: Resources, config: Config) -> tup
         plan_json=plan_json,
         signature=resources.keys.sign_plan(plan_json),
         micro_rho=plan.micro_rho,
-        expected_rounds=_rehearsed(plan, plan_json),
+        expected_rounds=rounds,
         state=StudyState.RUNNING,
         failure="",
         submitted_at=resources.clock(),
     )
     return stored, plan
+
+
+def planned(study: Study, submission: Submission, config: Config) -> tuple[Plan, bytes, int]:
+    """The plan, its bytes, and how many rounds it expects to ask: for who explains and who submits alike.
+
+    Raises:
+        RequestError: the study is refused, or asks for more than one study may reserve.
+    """
+    _check_sites(study, submission.enrolled, config.federation)
+    plan = make_plan(
+        study, federation=config.federation, submission=submission.id, analyst=submission.analyst
+    )
+    _check_sums(plan)
+    _check_price(plan, config)
+    plan_json = plan.to_json()
+    return plan, plan_json, _rehearsed(plan, plan_json)
+
+
+def explained(submission: Submission, resources: Resources, config: Config) -> str:
+    """What a study would ask, reveal and cost, as JSON; refused wherever submitting it now would be.
+
+    Raises:
+        RequestError: as `planned`; or code `budget-exhausted`.
+    """
+    plan, _, _ = planned(parse_study(submission.study_toml), submission, config)
+    resources.books.check(plan.digest, plan.cost)
+    return json.dumps(explain(plan), sort_keys=True)
 
 
 def used(known: StoredStudy) -> RequestError:

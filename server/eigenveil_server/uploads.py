@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from eigenveil.errors import Code, PeerError, RequestError
+from eigenveil.round import spoken
 from eigenveil_common.failpoints import failpoint
 from eigenveil_common.rpc import CHUNK_BYTES
 
@@ -111,7 +112,7 @@ class Uploads:
             if known.contribution_digest != contribution_digest:
                 raise RequestError(
                     Code.CONFLICT,
-                    f"another answer of site {key[2]} to round {key[1]} is being uploaded",
+                    f"another answer of site {key[2]} to {spoken(key[1])} is being uploaded",
                 )
             return known
         if len(self._by_id) >= self._most:

@@ -286,7 +286,7 @@ def test_where_epsilons_add_up_no_eigenvalue_gets_gaussian_noise() -> None:
         ask = Spectrum(centre=np.zeros(4, dtype=np.int64), radius=100, records=10)
         query = Query(plan_digest=plan.digest, round=0, ask=ask, micro_rho=10, law=Law.LAPLACE)
         check_affordable(plan, query, [], NOTHING, 0)
-        with refused(Code.BUDGET, "round 0"):
+        with refused(Code.BUDGET, "round 1"):
             check_affordable(plan, replace(query, law=Law.GAUSSIAN), [], NOTHING, 0)
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
 from eigenveil_client.cli import main
+from eigenveil_client.demo_processes import command_line
 
 
 def eigenveil(arguments: Sequence[str]) -> int:
@@ -15,3 +19,13 @@ def eigenveil(arguments: Sequence[str]) -> int:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["eigenveil", *arguments])
         return main()
+
+
+@contextmanager
+def spawned(*arguments: str, **settings: Any) -> Iterator[subprocess.Popen[str]]:
+    """`eigenveil` as a process of its own, which ends with the block, whatever fails there."""
+    with subprocess.Popen([*command_line("eigenveil"), *arguments], text=True, **settings) as process:
+        try:
+            yield process
+        finally:
+            process.kill()

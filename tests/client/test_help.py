@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import re
+import signal
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import click
 import pytest
 
 from eigenveil import __version__
 from eigenveil_client import cli as analyst
 from eigenveil_client import site_cli as site
+from eigenveil_client import site_config
 from eigenveil_server import cli as coordinator
+from tests.repo.tree import PACKAGES, ROOT
 
 PROGRAMS = {
     "eigenveil": analyst.main,
     "eigenveil-site": site.main,
     "eigenveil-coordinator": coordinator.main,
 }
+
+GROUPS = (analyst.eigenveil, site.group, coordinator.group)
 
 Capture = pytest.CaptureFixture[str]
 Run = Callable[..., tuple[int, str, str]]
@@ -50,3 +62,64 @@ def test_without_words_there_is_help(program: str, run: Run) -> None:
     assert (code, out) == (2, "")
     assert err.startswith("Usage: ")
     assert err.strip() == run(program, "--help")[1].strip()
+
+
+SCRIPTS: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+PRESSED = """
+import os, signal
+os.kill(os.getpid(), signal.SIGINT)
+for _ in range(1000): pass
+raise ImportError("nobody stopped")
+"""
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+@pytest.mark.parametrize("program", SCRIPTS)
+def test_ctrl_c_while_modules_are_loaded_is_no_traceback(program: str, ignored: bool, tmp_path: Path) -> None:
+    """A module that every command needs is replaced by one in whose import Ctrl-C comes."""
+    (tmp_path / "click.py").write_text(PRESSED)
+    module, function = SCRIPTS[program].split(":")
+    start = f"import sys; sys.path[:0] = sys.argv.pop(1).split(':'); from {module} import {function} as run"
+    path = ":".join(map(str, (tmp_path, *PACKAGES.values())))
+    done = subprocess.run(
+        [sys.executable, "-c", f"{start}; sys.exit(run())", path, "--json"],
+        capture_output=True, text=True, check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.SIG_DFL),
+    )  # fmt: skip
+    if ignored:  # as under nohup: nobody meant us
+        assert "nobody stopped" in done.stderr
+    else:
+        assert (done.returncode, done.stderr) == (130, "error [interrupted]: interrupted\n")
+        assert json.loads(done.stdout)["error"] == "interrupted"
+
+
+# What is in the repository only.
+ELSEWHERE = re.compile(r"\b(?:deploy|docs|core|proto)/|\.md\b|\.example\.")
+
+
+def helps(command: click.Command, context: click.Context) -> Iterator[str]:
+    """The help of a command and of every command below it."""
+    yield command.get_help(context)
+    for name in command.list_commands(context) if isinstance(command, click.Group) else ():
+        one = command.get_command(context, name)  # type: ignore[attr-defined]
+        yield from helps(one, click.Context(one, info_name=name, parent=context))
+
+
+def test_no_help_and_no_file_that_is_written_names_a_file_that_is_not_installed(run: Run) -> None:
+    said = [text for group in GROUPS for text in helps(group, click.Context(group))]
+    assert [text for text in [*said, site_config.TEMPLATE] if ELSEWHERE.search(text)] == []
+    assert "eigenveil-site example" in site_config.TEMPLATE
+
+
+@pytest.mark.parametrize(
+    ("words", "file"),
+    [
+        (["eigenveil", "study", "example"], "study"),
+        (["eigenveil", "study", "example", "profile"], "profile"),
+        (["eigenveil-site", "example"], "site"),
+        (["eigenveil-coordinator", "example"], "coordinator"),
+    ],
+)
+def test_each_configuration_is_explained_by_a_command(words: list[str], file: str, run: Run) -> None:
+    text = (ROOT / "deploy" / "config" / f"{file}.example.toml").read_text()
+    assert run(*words) == (0, text, "")

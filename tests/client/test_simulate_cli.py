@@ -89,7 +89,7 @@ def test_how_records_are_divided_changes_nothing(
 
 def test_a_site_may_drop_out(study: Path, data: Path, capfd: pytest.CaptureFixture[str]) -> None:
     whole = told(capfd, study, "--data", data, "--seed", 1)[1]["result"]["records"]
-    half = told(capfd, study, "--data", data, "--seed", 1, "--drop-out", "0:south")[1]["result"]["records"]
+    half = told(capfd, study, "--data", data, "--seed", 1, "--drop-out", "1:south")[1]["result"]["records"]
     assert whole - half == 300
 
 
@@ -125,9 +125,10 @@ def test_a_noisy_answer_says_so(study: Path, data: Path, capfd: pytest.CaptureFi
         (["--split", "1,2,3"], 2, "write even, uneven, or 2 weights above 0"),
         (["--split", "1,-2"], 2, "weights above 0"),
         (["--split", "many"], 2, "write even, uneven"),
-        (["--drop-out", "0:east"], 2, "write ROUND:SITE, with a site of: north, south"),
+        (["--drop-out", "1:east"], 2, "with a round from 1 and a site of: north, south"),
+        (["--drop-out", "0:south"], 2, "with a round from 1"),
         (["--drop-out", "south"], 2, "write ROUND:SITE"),
-        (["--drop-out", "0:south", "--drop-out", "0:north"], 11, "nothing was charged for this round"),
+        (["--drop-out", "1:south", "--drop-out", "1:north"], 11, "nothing was charged for this round"),
         (["--sites", "0"], 2, "0 is not in the range"),
         (["--repeat", "0"], 2, "0 is not in the range"),
     ],
@@ -143,7 +144,7 @@ def test_who_is_missing_is_told_with_the_reason(
     study: Path, data: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     study.write_text(study.read_text().replace("quorum = 1", "minimum_cohort = 250"))
-    code, value = told(capfd, study, "--data", data, "--split", "2,1", "--drop-out", "0:north")
+    code, value = told(capfd, study, "--data", data, "--split", "2,1", "--drop-out", "1:north")
     assert (code, value["error"]) == (11, "study-failed")
     assert "(north: dropped out; south: 200 records, minimum_cohort = 250)" in value["message"]
 

@@ -63,7 +63,7 @@ def test_a_histogram_holds_no_more_records_than_a_site_may_have(name: str) -> No
     ("change", "words"),
     [
         ({"plan_digest": "cd" * 32}, "another plan"),
-        ({"round": 1}, "round 1"),
+        ({"round": 1}, "round 2"),
         ({"query": "cd" * 32}, "another query"),
         ({"values": frozen([1, 2, 3])}, "3 numbers where 4 are due"),
         ({"values": frozen([])}, "0 numbers"),

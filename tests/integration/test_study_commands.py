@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import io
 import json
-import os
 import shlex
 import signal
 import subprocess
@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 from eigenveil_client.demo_federation import COORDINATOR
-from eigenveil_client.demo_processes import command_line
-from tests.client.commands import eigenveil
+from tests.client.commands import eigenveil, spawned
 from tests.integration.stage import SITES, Stage
 
+PIPES: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+PATIENCE = 120.0
 Capture = pytest.CaptureFixture[str]
 
 
@@ -138,6 +139,33 @@ def test_one_submission_is_one_study(stage: Stage, tmp_path: Path, capfd: Captur
     assert (code, problem["error"]) == (9, "conflict")
 
 
+def test_the_same_study_is_not_paid_for_twice_unasked(
+    stage: Stage, tmp_path: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    file = study_file(stage, tmp_path, 'name = "breast-cancer"', 'name = "only-once"')
+    first = told(capfd, "submit", file, "--submission", "first")[1]["study"]
+    for words in ([], ["--submission", "second"]):
+        code, problem = told(capfd, "submit", file, *words)
+        assert (code, first[:12] in problem["message"], "--again" in problem["message"]) == (9, True, True)
+    monkeypatch.setattr("sys.stdin", Terminal("n\ny\n"))
+    before = len(digests(capfd))
+    assert eigenveil(["study", "submit", file]) == 9
+    capfd.readouterr()
+    assert len(digests(capfd)) == before
+    assert eigenveil(["study", "submit", file]) == 0
+    capfd.readouterr()
+    assert len(digests(capfd)) == before + 1
+    again = told(capfd, "submit", file, "--again")[1]["study"]
+    for study in digests(capfd)[-2:]:
+        assert told(capfd, "cancel", study)[0] in (0, 9)  # 9: it has ended already
+    assert digests(capfd)[-1] == again
+    assert told(capfd, "submit", file, "--submission", "first")[1]["study"] == first  # as after a lost reply
+
+
 def test_cancel_and_ctrl_c(stage: Stage, tmp_path: Path, capfd: Capture) -> None:
     stage.federation.kill(SITES[0])  # the study waits for it, so there is time to interfere
     try:
@@ -146,15 +174,11 @@ def test_cancel_and_ctrl_c(stage: Stage, tmp_path: Path, capfd: Capture) -> None
         code, problem = told(capfd, "result", digest)
         assert (code, problem["error"]) == (10, "not-ready")
 
-        watch = subprocess.Popen(
-            [*command_line("eigenveil"), "study", "watch", digest],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env={**os.environ, "EIGENVEIL_PROFILE": str(stage.layout.analyst)},
-        )  # fmt: skip
-        assert watch.stdout is not None
-        assert "round 1" in watch.stdout.readline()
-        watch.send_signal(signal.SIGINT)
-        _, errors = watch.communicate(timeout=20)
+        with spawned("study", "watch", digest, **PIPES) as watch:
+            assert watch.stdout is not None
+            assert "round 1" in watch.stdout.readline()
+            watch.send_signal(signal.SIGINT)
+            _, errors = watch.communicate(timeout=PATIENCE)
         assert (watch.returncode, "the study goes on" in errors) == (130, True), errors
         assert told(capfd, "show", digest)[1]["state"] == "running"
 
@@ -173,19 +197,20 @@ def test_who_watches_hears_once_that_the_coordinator_is_gone_and_back(stage: Sta
     stage.federation.kill(SITES[0])  # the study waits for it
     try:
         assert eigenveil(["study", "submit", file, "--submission", "lost", "--json"]) == 0
-        watch = subprocess.Popen(
-            [*command_line("eigenveil"), "study", "watch", "to-lose"],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ),
-        )  # fmt: skip
-        assert watch.stdout is not None
-        assert "round 1" in watch.stdout.readline()
-        stage.federation.kill(COORDINATOR)
-        time.sleep(2)  # several attempts
-        stage.federation.restart(COORDINATOR)
+        with spawned("study", "watch", "to-lose", **PIPES) as watch:
+            assert watch.stdout is not None
+            assert watch.stderr is not None
+            assert "round 1" in watch.stdout.readline()
+            stage.federation.kill(COORDINATOR)
+            told = watch.stderr.readline()
+            time.sleep(2)  # several attempts
+            stage.federation.restart(COORDINATOR)
+            stage.federation.restart(SITES[0])
+            _, more = watch.communicate(timeout=PATIENCE)
     finally:
-        stage.federation.restart(SITES[0])
-    _, told = watch.communicate(timeout=60)
-    assert (watch.returncode, told) == (0, "connection lost, retrying\nconnected again\n")
+        for name in {COORDINATOR, SITES[0]} - stage.federation.daemons.keys():
+            stage.federation.restart(name)
+    assert (watch.returncode, told + more) == (0, "connection lost, retrying\nconnected again\n")
 
 
 @pytest.mark.parametrize(

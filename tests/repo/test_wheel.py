@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 from tests.repo.tree import PACKAGES, ROOT
 
+CONFIG = Path("deploy") / "config"
 PARTS = ("pyproject.toml", "README.md", "LICENSE")
 
 
-def built(folder: Path, age: int) -> str:
-    """The digest of a wheel that is built in a copy of the tree whose files are `age` seconds old."""
+def built(folder: Path, age: int) -> bytes:
+    """A wheel that is built in a copy of the tree whose files are `age` seconds old."""
     for root in PACKAGES.values():
-        shutil.copytree(root, folder / root.name, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
+        unwanted = shutil.ignore_patterns("__pycache__", "*.pyc")
+        shutil.copytree(root, folder / root.name, ignore=unwanted, symlinks=True)
+    shutil.copytree(ROOT / CONFIG, folder / CONFIG)
     for name in PARTS:
         shutil.copy(ROOT / name, folder / name)
     for path in folder.rglob("*"):
@@ -30,11 +35,16 @@ def built(folder: Path, age: int) -> str:
         capture_output=True,
     )
     (wheel,) = (folder / "dist").glob("*.whl")
-    return hashlib.sha256(wheel.read_bytes()).hexdigest()
+    return wheel.read_bytes()
 
 
-def test_two_builds_have_one_digest(tmp_path: Path) -> None:
+def test_two_builds_are_the_same_and_hold_the_explained_configuration(tmp_path: Path) -> None:
     first, second = tmp_path / "a", tmp_path / "elsewhere" / "b"
     for folder in (first, second):
         folder.mkdir(parents=True)
-    assert built(first, 0) == built(second, 86_400)
+    wheel = built(first, 0)
+    assert hashlib.sha256(wheel).digest() == hashlib.sha256(built(second, 86_400)).digest()
+    with zipfile.ZipFile(io.BytesIO(wheel)) as held:
+        for example in (ROOT / CONFIG).glob("*.example.toml"):
+            name = example.name.replace(".example", "")
+            assert held.read(f"eigenveil_common/examples/{name}") == example.read_bytes()

@@ -15,6 +15,7 @@ from eigenveil.errors import Code
 from eigenveil.identity import Role
 from eigenveil.ints import frozen
 from eigenveil.plan import plan_from_json
+from eigenveil.study_toml import study_digest
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server import service, submissions
 from tests.server.rig import Client, answering, made, parsed, refusal, serving, study_toml
@@ -113,11 +114,62 @@ def test_a_study_of_unknown_sites_of_nonsense_or_beyond_a_message_is_refused(
 def test_explaining_charges_nothing(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with serving(made(tmp_path / "c")) as rig:
+            await rig.sites()
             ada = await rig.client(Role.ANALYST, "ada")
             answer = await ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=study_toml()))
             explained = json.loads(answer.explanation_json)
             assert explained["micro_rho"] == micro_rho_for(1.0, 1e-6)
             assert rig.daemon.resources.books.committed == 0
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "toml",
+    [
+        study_toml(sites=("anna", "zoe")),
+        study_toml(epsilon=2.1),
+        study_toml(epsilon=1.2),
+        study_toml(columns=60, algorithm="dp-pca"),
+        study_toml(sites=("anna",), algorithm="private-oja-shuffled").replace(
+            "delta", 'neighbours = "replace-one"\ndelta', 1
+        ),
+        "not = [toml",
+    ],
+)
+def test_what_would_not_be_taken_is_not_explained_either(
+    toml: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unknown sites, above a price, above what is left, beyond a message, single records, no TOML."""
+    monkeypatch.setattr(submissions, "MESSAGE_BYTES", submissions.ENVELOPE_BYTES + 4000)
+
+    async def scenario() -> None:
+        config = made(tmp_path / "c", max_epsilon_per_study=2.0, budget_epsilon=2.2)
+        async with serving(config) as rig:
+            await rig.sites()
+            ada = await rig.client(Role.ANALYST, "ada")
+            await ada.submit(study_toml(epsilon=1.9), "first")
+            submitted = await refusal(ada.submit(toml, "second"))
+            explained = await refusal(ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=toml)))
+            assert (explained.code, str(explained)) == (submitted.code, str(submitted))
+
+    asyncio.run(scenario())
+
+
+def test_the_rows_of_ones_own_studies_tell_which_are_the_same(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            await rig.sites()
+            ada, eve = [await rig.client(Role.ANALYST, name) for name in ("ada", "eve")]
+            await ada.submit(study_toml(), "s-1")
+            await ada.submit(study_toml() + "\n# the same\n", "s-2")
+            await ada.submit(study_toml(epsilon=0.5), "s-3")
+            rows = (await ada.stub.ListStudies(pb.ListStudiesRequest())).studies
+            told = {row.submission: row.study_digest.hex() for row in rows}
+            same, other = study_digest(parsed(study_toml())), study_digest(parsed(study_toml(epsilon=0.5)))
+            assert told == {"s-1": same, "s-2": same, "s-3": other}
+            rows = (await eve.stub.ListStudies(pb.ListStudiesRequest())).studies
+            assert {(row.submission, row.study_digest) for row in rows} == {("", b"")}
 
     asyncio.run(scenario())
 

@@ -18,7 +18,7 @@ from eigenveil.identity import Role
 from eigenveil.ints import frozen
 from eigenveil.query import Query
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server import service
+from eigenveil_server import submissions
 from eigenveil_server.books import Books
 from eigenveil_server.studies import StoredStudy
 from eigenveil_server.writer import Writer
@@ -180,7 +180,7 @@ def test_an_answer_alone_in_its_round_is_in_although_its_sender_vanished(
             monkeypatch.setattr(Books, "charge", slowly(Books.charge))
             message = anna.contribution(query, frozen([60]))
             await gives_up(anna.stub.Contribute(message, timeout=GONE))
-            assert (await asyncio.wait_for(anna.query(), 10)).round == 1
+            assert (await asyncio.wait_for(anna.query(), 60)).round == 1
 
     asyncio.run(scenario())
 
@@ -218,7 +218,7 @@ def test_explaining_does_not_take_the_threads_of_the_rounds(
             sites = await rig.sites()
             ada = await rig.client(Role.ANALYST, "ada")
             digest = await ada.submit(study_toml())
-            monkeypatch.setattr(service, "explain", endless)
+            monkeypatch.setattr(submissions, "explain", endless)
             try:
                 for _ in range(8):
                     await gives_up(
@@ -227,7 +227,7 @@ def test_explaining_does_not_take_the_threads_of_the_rounds(
                         )
                     )
                 async with answering(sites):
-                    events = await asyncio.wait_for(ada.events(digest), 20)
+                    events = await asyncio.wait_for(ada.events(digest), 60)
             finally:
                 go_on.set()
             assert events[-1].state == pb.STUDY_STATE_RELEASED

@@ -48,7 +48,7 @@ async def first_round(
         ({"query_digest": b"\x01" * 32}, Code.BAD_CONTRIBUTION, "another query"),
         ({"plan_digest": b"\x01" * 32}, Code.NOT_FOUND, "there is no study"),
         ({"plan_digest": b"\x01"}, Code.PROTOCOL, "32 bytes"),
-        ({"round": 7}, Code.NOT_FOUND, "round 7 of study"),
+        ({"round": 7}, Code.NOT_FOUND, "round 8 of study"),
         ({"contribution_digest": b""}, Code.PROTOCOL, "32 bytes"),
         ({"values": b"\x00" * (2**20 + 8)}, Code.PROTOCOL, "uploaded in chunks"),
     ],
@@ -153,9 +153,9 @@ def test_a_decline_needs_a_known_reason_and_excludes_an_answer(tmp_path: Path) -
                 assert refused.code is Code.PROTOCOL
             await anna.stub.Decline(decline(query))
             await anna.stub.Decline(decline(query))
-            assert "declined round 0" in str(await refusal(anna.contribute(query, FULL)))
+            assert "declined round 1" in str(await refusal(anna.contribute(query, FULL)))
             await bert.contribute(query, FULL)
-            assert "answered round 0" in str(await refusal(bert.stub.Decline(decline(query))))
+            assert "answered round 1" in str(await refusal(bert.stub.Decline(decline(query))))
 
     asyncio.run(scenario())
 

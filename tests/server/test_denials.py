@@ -126,7 +126,7 @@ def test_a_silent_stream_of_a_denied_analyst_ends(tmp_path: Path) -> None:
             watching = asyncio.create_task(eve.events(digest))
             await asyncio.sleep(0.2)
             rig.daemon.registry.deny(Role.ANALYST, "eve")
-            refused = await refusal(asyncio.wait_for(watching, 5))
+            refused = await refusal(asyncio.wait_for(watching, 60))
             assert refused.code is Code.IDENTITY
 
     asyncio.run(scenario())
@@ -151,7 +151,7 @@ def test_a_denial_by_another_process_ends_calls_under_way(tmp_path: Path) -> Non
                 )
                 assert code == 0, err
             for call in calls:
-                assert "deny-list" in str(await refusal(asyncio.wait_for(call, 20)))
+                assert "deny-list" in str(await refusal(asyncio.wait_for(call, 45)))
             assert not polling.done() or polling.exception() is None, "nobody else is disturbed"
             polling.cancel()
 
@@ -168,14 +168,14 @@ def test_a_call_that_outlives_its_certificate_is_ended(tmp_path: Path) -> None:
             polling = asyncio.create_task(anna.query())
             await asyncio.sleep(0.3)
             ahead[0] = 8 * 24 * HOUR
-            assert "not valid now" in str(await refusal(asyncio.wait_for(polling, 20)))
+            assert "not valid now" in str(await refusal(asyncio.wait_for(polling, 45)))
 
     asyncio.run(scenario())
 
 
 def test_a_long_poll_under_way_tells_a_denied_site_nothing(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
+        async with serving(made(tmp_path / "c", long_poll_seconds=50.0)) as rig:
             anna = await rig.client(Role.SITE, "anna")
             polling = asyncio.create_task(anna.query())
             ada = await rig.client(Role.ANALYST, "ada")
@@ -184,6 +184,6 @@ def test_a_long_poll_under_way_tells_a_denied_site_nothing(tmp_path: Path) -> No
             rig.daemon.registry.deny(Role.SITE, "anna")
             rig.daemon.registry.sites = lambda: sites  # type: ignore[method-assign]  # submitted just before
             await ada.submit(study_toml(sites=("anna",)))
-            assert (await refusal(asyncio.wait_for(polling, 4))).code is Code.IDENTITY
+            assert (await refusal(asyncio.wait_for(polling, 45))).code is Code.IDENTITY
 
     asyncio.run(scenario())

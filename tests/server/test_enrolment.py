@@ -118,7 +118,7 @@ def test_a_made_up_token_keeps_no_writer_waiting(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with serving(made(tmp_path / "c")) as rig:
             with rig.daemon.resources.store.writer.transaction():
-                refused = await refusal(asyncio.wait_for(rig.enrol("x" * 43, request_for(new_key())), 5))
+                refused = await refusal(asyncio.wait_for(rig.enrol("x" * 43, request_for(new_key())), 60))
             assert "unknown" in str(refused)
 
     asyncio.run(scenario())

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from eigenveil.asks import Count
 from eigenveil.identity import Role
+from eigenveil.ints import frozen
+from eigenveil.study import Federation
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from tests.server.rig import answering, made, serving, study_toml
+from eigenveil_server.approvals import Approvals
+from eigenveil_server.inbox import Inbox
+from eigenveil_server.studies import Answers
+from tests.server.rig import HOUR, SITES, answering, made, serving, study_toml
+from tests.support import a_query
+from tests.torture.virtual import VirtualLoop, play
 
 
 def test_a_site_that_waits_for_approval_is_shown_and_offered_the_round_afterwards(tmp_path: Path) -> None:
@@ -47,3 +60,71 @@ def test_a_site_that_is_not_invited_cannot_have_itself_shown(tmp_path: Path) -> 
             assert "waiting for approval" not in {one.status for event in events for one in event.sites}
 
     asyncio.run(scenario())
+
+
+def waited(script: Callable[[Approvals, Inbox], Coroutine[Any, Any, None]], **federation: Any) -> Any:
+    """How long a round with a deadline of 60 s, and two hours for persons, waits while `script` goes on; and
+    who is not in, in words."""
+    invited = Federation(sites=SITES, deadline_seconds=60.0, **federation)
+
+    async def scenario(loop: VirtualLoop) -> tuple[float, str]:
+        inbox = Inbox(a_query(Count()), invited, Answers(macs={}, declined={}))
+        approvals = Approvals(SITES, ends=2 * HOUR, clock=lambda: int(1000 * loop.time()))
+        others = asyncio.create_task(script(approvals, inbox))
+        await approvals.answered(inbox, 60.0)
+        others.cancel()
+        return loop.time(), approvals.reasons(inbox)
+
+    return play(scenario, seed=1)
+
+
+def answers(inbox: Inbox, *sites: str) -> None:
+    for site in sites:
+        inbox.put(site, b"", frozen([60]))
+
+
+async def asks(approvals: Approvals, hours: float) -> None:
+    """Carl's daemon says every 30 s that a person is being asked."""
+    for _ in range(int(hours * 120)):
+        approvals.hear("carl", asks=True)
+        await asyncio.sleep(30)
+
+
+def test_the_deadline_runs_once_the_person_whom_a_round_needs_has_decided() -> None:
+    async def script(approvals: Approvals, inbox: Inbox, answer: bool = True) -> None:
+        answers(inbox, "anna", "bert")
+        await asks(approvals, hours=0.5)
+        approvals.hear("carl", asks=False)
+        await asyncio.sleep(50)
+        if answer:
+            answers(inbox, "carl")
+
+    assert waited(script) == (pytest.approx(1800 + 50, abs=1), "")
+    silent = partial(script, answer=False)
+    assert waited(silent) == (pytest.approx(1800 + 60, abs=6), "carl: did not answer")
+
+
+def test_a_person_is_not_waited_for_where_the_round_can_go_on_or_the_operators_limit_has_passed() -> None:
+    async def script(approvals: Approvals, inbox: Inbox) -> None:
+        answers(inbox, "anna", "bert")
+        await asks(approvals, hours=4)
+
+    undecided = "carl: nobody has approved the study there"
+    assert waited(script, quorum=2) == (pytest.approx(60, abs=1), undecided)
+    needed = waited(script, quorum=2, required=("carl",))
+    assert needed == (pytest.approx(2 * 3600 + 60, abs=6), undecided)
+
+
+def test_a_site_that_fell_silent_or_declined_is_not_waited_for() -> None:
+    async def silent(approvals: Approvals, inbox: Inbox) -> None:
+        await asks(approvals, hours=0.5)
+
+    async def declined(approvals: Approvals, inbox: Inbox) -> None:
+        answers(inbox, "anna", "bert")
+        await asks(approvals, hours=0.2)
+        inbox.decline("carl", "policy")
+        inbox.stored("carl")
+        await asyncio.sleep(HOUR)
+
+    assert waited(silent)[0] < 2 * 3600
+    assert waited(declined) == (pytest.approx(720, abs=1), "carl: declined: policy")

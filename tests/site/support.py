@@ -303,7 +303,7 @@ class Coordinator(Analysts):
         return pb.ContributeResponse()
 
 
-async def until(condition: object, seconds: float = 60.0) -> None:
+async def until(condition: object, seconds: float = 150.0) -> None:
     """Wait for `condition()` to become true."""
     assert callable(condition)
     async with asyncio.timeout(seconds):

@@ -92,7 +92,7 @@ def test_a_failed_write_of_the_counts_ends_the_daemon(stage: Stage, caplog: pyte
             statement(store, FULL)
             daemon = SiteDaemon(stage.worker(store), lambda: load_identity(stage.config.identity))
             with pytest.raises(InternalError, match="full") as failed:
-                await asyncio.wait_for(daemon.run(), 20)
+                await asyncio.wait_for(daemon.run(), 60)
             assert failed.value.code is Code.STORAGE
             assert not daemon.contact.lost
             asked = coordinator.hellos, len(coordinator.asked)

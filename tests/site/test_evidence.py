@@ -45,13 +45,13 @@ def answered(stage: Stage) -> Path:
 
 
 def test_a_round_is_shown_and_its_numbers_are_computed_again(answered: Path, stage: Stage) -> None:
-    shown = site(answered, "egress", "show", "--round", "2", "--study", "a-study")
+    shown = site(answered, "egress", "show", "--round", "3", "--study", "a-study")
     assert QUERIES[2].digest not in shown.out
     assert f"{8 * QUERIES[2].ask.length} bytes of numbers" in shown.out
     last = len(QUERIES) - 1
-    both = site(answered, "egress", "show", "--round", last, "--json").json
+    both = site(answered, "egress", "show", "--round", last + 1, "--json").json
     assert both["messages"] == 2
-    decoded = site(answered, "egress", "show", "--round", last, "--numbers", "--json").json
+    decoded = site(answered, "egress", "show", "--round", last + 1, "--numbers", "--json").json
     assert decoded["question"] == QUERIES[-1].digest
     names = [number["is"] for number in decoded["numbers"]]
     assert names[:4] == ["a squared", "b squared", "c squared", "a x b"]
@@ -59,14 +59,14 @@ def test_a_round_is_shown_and_its_numbers_are_computed_again(answered: Path, sta
     values = np.array([number["value"] for number in decoded["numbers"]], dtype="<i8").tobytes()
     assert store.keyed(values) == store.egress.rows()[-1].contribution == decoded["digest"]
     store.close()
-    assert "usable records" in site(answered, "egress", "show", "--round", 0, "--numbers").out
+    assert "usable records" in site(answered, "egress", "show", "--round", 1, "--numbers").out
     several = site(answered, "egress", "show", "--numbers", "--json")
     assert (several.code, several.json["error"]) == (8, "not-found")
 
 
 def test_numbers_of_other_records_are_not_passed_off_as_those_that_left(answered: Path, stage: Stage) -> None:
     write_records(stage.config.records, rows=41)
-    ran = site(answered, "egress", "show", "--round", 0, "--numbers", "--json")
+    ran = site(answered, "egress", "show", "--round", 1, "--numbers", "--json")
     assert (ran.code, ran.json["error"]) == (9, "conflict")
     assert "the records have changed" in ran.json["message"]
 
@@ -180,28 +180,29 @@ def test_a_row_in_a_pipe_is_one_line(answered: Path) -> None:
     for row in site(answered, "egress", "show", "--json").json["rows"]:
         (line,) = [words for words in shown if words[:1] == [str(row["index"])]]
         assert line[3:] == [
-            row["study"][:12], str(row["round"]), row["kind"], str(row["bytes"]), row["contribution"][:16],
+            row["study"][:12], str(row["round"] + 1), row["kind"], str(row["bytes"]),
+            row["contribution"][:16],
         ]  # fmt: skip
 
 
 def test_numbers_say_what_one_unit_is(answered: Path) -> None:
     ask, last = QUERIES[-1].ask, QUERIES[-1].round
     assert isinstance(ask, Gram)
-    told = site(answered, "egress", "show", "--round", last, "--numbers", "--json").json
+    told = site(answered, "egress", "show", "--round", last + 1, "--numbers", "--json").json
     step = 5.0 / S
     assert told["grid"]["radius"] == ask.radius
     assert [column["centre"] for column in told["grid"]["columns"]] == pytest.approx(5.0 + step * ask.centre)
     for number in told["numbers"]:
         assert number["in_units"] == pytest.approx(number["value"] * step**2)
         assert number["unit"] == "mmol/L x mmol/L"
-    text = " ".join(site(answered, "egress", "show", "--round", last, "--numbers").out.split())
+    text = " ".join(site(answered, "egress", "show", "--round", last + 1, "--numbers").out.split())
     for words in (
         "a value of 1 is one grid step of each of the two columns, multiplied",
         "grid: a value is first moved into its column's public bounds",
         f"radius: {ask.radius} grid steps",
     ):
         assert words in text
-    counted = site(answered, "egress", "show", "--round", 0, "--numbers").out
+    counted = site(answered, "egress", "show", "--round", 1, "--numbers").out
     assert "a value of 1 is one record" in counted
 
 

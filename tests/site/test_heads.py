@@ -143,7 +143,7 @@ def test_the_daemon_shows_its_head_and_ends_at_one_that_goes_back(stage: Stage) 
             assert coordinator.greetings[-1].head == signed(stage, ROWS[:9])
             asked = len(coordinator.asked)
             with pytest.raises(RequestError), suppress(TimeoutError):
-                await asyncio.wait_for(daemon.run(), 5)
+                await asyncio.wait_for(daemon.run(), 60)
             assert len(coordinator.asked) == asked
             assert not coordinator.contributions
             store.close()

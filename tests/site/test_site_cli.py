@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 from asyncio.subprocess import PIPE, Process
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -183,7 +184,7 @@ def test_an_approval_that_has_ended_or_soon_will_is_told(
         assert process.stderr is not None
         lines = b""
         while b"disconnected" not in lines:
-            line = await asyncio.wait_for(process.stderr.readline(), 10)
+            line = await asyncio.wait_for(process.stderr.readline(), 60)
             assert line, lines
             lines += line
         process.terminate()
@@ -225,12 +226,26 @@ def test_brackets_in_a_study_are_shown_as_they_are(
     assert "[/b]" in shown.out
 
 
+STARTED: list[Process] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_running() -> Iterator[None]:
+    yield
+    while STARTED:
+        process = STARTED.pop()
+        if process.returncode is None:  # the test failed before it ended it
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
+
+
 async def start(config: Path) -> Process:
     """The daemon as a process; returns once it says that it serves."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "eigenveil_client.site_cli", "serve", "--config", str(config),
         stdout=PIPE, stderr=PIPE, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )  # fmt: skip
+    STARTED.append(process)
     assert process.stdout is not None
     said = json.loads(await process.stdout.readline())
     assert said["event"] == "serving"
@@ -265,12 +280,12 @@ def test_the_process_survives_kill_9_and_stops_cleanly(config: Path, stage: Stag
     async def scenario() -> bytes:
         async with stage.serving(coordinator):
             process = await start(config)
-            await until(lambda: len(coordinator.contributions) == 1, 60)
+            await until(lambda: len(coordinator.contributions) == 1)
             process.kill()
             await process.wait()
             coordinator.work = [work(query) for query in queries]
             process = await start(config)
-            await until(lambda: len(coordinator.contributions) == 1 + len(queries), 60)
+            await until(lambda: len(coordinator.contributions) == 1 + len(queries))
             assert listening_sockets(process.pid) == []
             process.send_signal(signal.SIGTERM)
             _, log = await process.communicate()
@@ -293,7 +308,7 @@ def test_sigint_while_the_coordinator_is_away_is_a_clean_stop_too(config: Path, 
         assert process.stderr is not None
         lines = b""
         while b"disconnected" not in lines:
-            lines += await asyncio.wait_for(process.stderr.readline(), 10)
+            lines += await asyncio.wait_for(process.stderr.readline(), 60)
         process.send_signal(signal.SIGINT)
         await process.wait()
         return process.returncode, lines
@@ -336,7 +351,7 @@ def test_a_failed_disk_ends_the_process(config: Path, stage: Stage) -> None:
     async def scenario() -> None:
         async with stage.serving(coordinator):
             process = await start(config)
-            _, log = await asyncio.wait_for(process.communicate(), 20)
+            _, log = await asyncio.wait_for(process.communicate(), 60)
             assert process.returncode == 70
             assert b"error [storage]" in log
 

@@ -29,6 +29,13 @@ LIMITS = {
 }  # fmt: skip
 
 
+def test_what_some_editors_write_before_the_first_character_means_nothing(tmp_path: Path) -> None:
+    (tmp_path / "site.toml").write_text(f"\ufeff{EXAMPLE.read_text()}")
+    assert site_config.load(tmp_path / "site.toml").name == site_config.load(EXAMPLE).name
+    study = EXAMPLE.with_name("study.example.toml").read_text()
+    assert parse_study(f"\ufeff{study}") == parse_study(study)
+
+
 def test_the_example_shows_every_key_and_its_default() -> None:
     data = tomllib.loads(EXAMPLE.read_text())
     assert set(data) == {f.name for f in fields(SiteConfig)}

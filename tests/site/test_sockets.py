@@ -48,9 +48,11 @@ def test_it_connects_to_its_coordinator_alone_and_listens_on_nothing(stage: Stag
                 seen.extend(sockets(process.pid))
                 return len(coordinator.contributions) == len(rehearse(plan))
 
-            await until(all_answered)
-            process.terminate()
-            await process.wait()
+            try:
+                await until(all_answered)
+            finally:
+                process.terminate()
+                await process.wait()
             return port
 
     port = asyncio.run(scenario())

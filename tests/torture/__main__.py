@@ -8,7 +8,9 @@ import sys
 import time
 
 import eigenveil_server  # noqa: F401 - before gRPC, which reads its settings when it is loaded
+from tests.torture import preflight
 
+UNFIT = 2  # the exit code of a machine on which a check cannot run
 CHECKS = (
     "kills",
     "power",
@@ -32,7 +34,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.torture", description=__doc__)
     parser.add_argument("--only", nargs="+", choices=CHECKS, default=CHECKS, metavar="NAME")
     parser.add_argument("--scale", type=float, default=1.0, help="1 is what is promised")
+    parser.add_argument("--check", action="store_true", help="only say what this machine lacks")
     chosen = parser.parse_args()
+    problems = preflight.lacking(chosen.only)
+    if problems:
+        print("\n".join([*problems, "nothing was run; --only NAME ... leaves checks out"]), file=sys.stderr)
+        return UNFIT
+    if chosen.check:
+        return 0
     passed, began = True, time.monotonic()
     for name in chosen.only:
         start = time.monotonic()

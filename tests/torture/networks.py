@@ -292,7 +292,7 @@ def run(scale: float) -> Line:
         with tempfile.TemporaryDirectory(prefix="eigenveil-networks-") as root:
             outcomes = play_all([*quiet, *chosen], Path(root))
     except NotPermittedError as problem:
-        detail = f"network namespaces are not permitted here, so nothing was shown: {problem}"
+        detail = f"no network namespaces could be made here, so nothing was shown: {problem}"
         return Line(number=NUMBER, title=TITLE, passed=False, detail=detail)
     found = []
     for scenario in (*quiet, *chosen):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from unittest import mock
 
 import pytest
 
-from tests.torture import nets, networks
+from tests.torture import __main__ as torture
+from tests.torture import nets, networks, preflight
 from tests.torture.networks import FAR, SITES, Outcome, faults
 
 PRICES = {0: 10, 1: 20}
@@ -64,11 +67,40 @@ def test_a_study_that_should_fail_must_fail_at_its_deadline_for_the_right_reason
     ]
 
 
+REFUSED = nets.NotPermittedError("ip netns add: mount --make-shared failed: Operation not permitted")
+
+
 def test_a_machine_without_namespaces_fails_and_says_so() -> None:
-    with mock.patch.object(nets, "sh", side_effect=nets.NotPermittedError("ip netns add: not permitted")):
+    with mock.patch.object(nets, "sh", side_effect=REFUSED):
         line = networks.run(1.0)
     assert not line.passed
-    assert "not permitted" in line.detail
+    assert "Operation not permitted" in line.detail
+
+
+def test_what_a_machine_lacks_is_said_by_name_before_any_check_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in (["--only", "networks"], []):
+        monkeypatch.setattr("sys.argv", ["torture", *words])
+        with (
+            mock.patch.object(shutil, "which", lambda name: None if name == "nft" else f"/bin/{name}"),
+            mock.patch.object(importlib, "import_module", side_effect=AssertionError("a check began")),
+        ):
+            assert torture.main() == torture.UNFIT
+        said = capsys.readouterr().err
+        assert "networks needs the program nft; on Debian and Ubuntu: sudo apt install nftables" in said
+        assert "not let us make" not in said
+    with mock.patch.object(shutil, "which", return_value=None):
+        assert preflight.lacking(["calls", "messages"]) == []
+
+
+def test_namespaces_that_are_not_permitted_are_told_with_the_kernels_words() -> None:
+    with (
+        mock.patch.object(shutil, "which", lambda name: f"/bin/{name}"),
+        mock.patch.object(nets, "sh", side_effect=REFUSED),
+    ):
+        (sentence,) = preflight.lacking(["networks"])
+    assert "Operation not permitted" in sentence
 
 
 @pytest.mark.slow

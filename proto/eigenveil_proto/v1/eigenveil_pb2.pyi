@@ -1264,6 +1264,7 @@ class NextWorkResponse(_message.Message):
     ASKED_FIELD_NUMBER: _builtins.int
     RELEASE_FIELD_NUMBER: _builtins.int
     deadline_unix_ms: _builtins.int
+    """for information: later if persons had to be asked [R5]"""
     parted: _builtins.bool
     """head_digest is of rows that this ledger lost: head does not follow it [R20]"""
     @_builtins.property
@@ -1851,6 +1852,8 @@ class StudyRow(_message.Message):
     ROUNDS_FIELD_NUMBER: _builtins.int
     SUBMITTED_UNIX_MS_FIELD_NUMBER: _builtins.int
     FAILURE_FIELD_NUMBER: _builtins.int
+    SUBMISSION_FIELD_NUMBER: _builtins.int
+    STUDY_DIGEST_FIELD_NUMBER: _builtins.int
     plan_digest: _builtins.bytes
     name: _builtins.str
     state: Global___StudyState.ValueType
@@ -1860,6 +1863,10 @@ class StudyRow(_message.Message):
     rounds: _builtins.int
     submitted_unix_ms: _builtins.int
     failure: _builtins.str
+    submission: _builtins.str
+    """this and the next: of the caller's own studies only"""
+    study_digest: _builtins.bytes
+    """the same for the same study, whatever its submission"""
     def __init__(
         self,
         *,
@@ -1872,10 +1879,12 @@ class StudyRow(_message.Message):
         rounds: _builtins.int = ...,
         submitted_unix_ms: _builtins.int = ...,
         failure: _builtins.str = ...,
+        submission: _builtins.str = ...,
+        study_digest: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["analyst", b"analyst", "failure", b"failure", "micro_rho", b"micro_rho", "name", b"name", "plan_digest", b"plan_digest", "rounds", b"rounds", "spent_micro_rho", b"spent_micro_rho", "state", b"state", "submitted_unix_ms", b"submitted_unix_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["analyst", b"analyst", "failure", b"failure", "micro_rho", b"micro_rho", "name", b"name", "plan_digest", b"plan_digest", "rounds", b"rounds", "spent_micro_rho", b"spent_micro_rho", "state", b"state", "study_digest", b"study_digest", "submission", b"submission", "submitted_unix_ms", b"submitted_unix_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

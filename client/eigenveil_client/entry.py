@@ -1,0 +1,15 @@
+"""Where `eigenveil` and `eigenveil-site` begin."""
+
+from __future__ import annotations
+
+from eigenveil_common.start import start
+
+
+def analyst() -> int:
+    """Run `eigenveil`; the process exit code."""
+    return start("eigenveil_client.cli")
+
+
+def site() -> int:
+    """Run `eigenveil-site`; the process exit code."""
+    return start("eigenveil_client.site_cli")
