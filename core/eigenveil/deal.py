@@ -11,6 +11,7 @@ from eigenveil.grid import GridRows
 from eigenveil.ints import IntArray
 
 CHUNK = 4096
+SPREAD = 2**62  # parts when a hash is wanted as a number
 
 
 def deal(rows: GridRows, parts: int, key: IntArray) -> IntArray:
