@@ -88,11 +88,11 @@ class Plan:
         traits, study, most = TRAITS[self.algorithm], self.study, self._most_parts
         # Single records run where all of them are on one machine, and in no federation.
         if traits.parts and not traits.single_records and self.parts > most:
+            where = f"{self.parts} parts at {len(study.federation.sites)} sites"
             raise RequestError(
                 Code.BAD_STUDY,
-                f"{self.algorithm.value} would deal {study.expected_records} expected records into "
-                f"{self.parts} parts at {len(study.federation.sites)} sites, fewer than {FEWEST_IN_PART} each: "
-                f"ask for at most {most} batches, or for another algorithm",
+                f"{self.algorithm.value} would deal {study.expected_records} expected records into {where}, "
+                f"fewer than {FEWEST_IN_PART} each: ask for at most {most} batches, or another algorithm",
             )
 
     def _check_sums(self) -> None:
