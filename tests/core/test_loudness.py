@@ -20,7 +20,8 @@ from eigenveil.study import MAX_MULTIPLICITY, Neighbours
 from tests.support import DIGEST, a_plan, a_study, every_ask, refused
 
 WIDE = frozen(np.zeros(256, dtype=np.int64))
-LARGEST: dict[str, Ask] = every_ask() | {
+LARGEST: dict[str, Ask] = {
+    **every_ask(),
     "wide gram": Gram(centre=WIDE, radius=row_norm_limit(256)),
     "wide sum": ClippedSum(centre=WIDE, radius=row_norm_limit(256)),
     "wide energy": Energy(centre=WIDE, radius=row_norm_limit(256)),

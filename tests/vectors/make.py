@@ -17,7 +17,7 @@ import numpy as np
 
 from eigenveil.accounting import Cost
 from eigenveil.aggregate import Contribution
-from eigenveil.asks import Part
+from eigenveil.asks import Gradient, Part
 from eigenveil.asks.parts import pass_key
 from eigenveil.deal import SPREAD, deal
 from eigenveil.grid import GridRows
@@ -31,7 +31,7 @@ from eigenveil.study import Algorithm, Federation, Missing, Neighbours, Study
 from eigenveil.study_toml import study_to_dict
 from eigenveil.wire import query_to_proto
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from tests.support import DIGEST, a_column, every_ask
+from tests.support import DIGEST, a_column, a_field, every_ask
 
 FOLDER = Path(__file__).resolve().parent
 
@@ -167,7 +167,7 @@ def deal_vectors() -> dict[str, Any]:
 def spoiled_part(change: Callable[[pb.Part], None]) -> bytes:
     """A gradient of part 1, in its round, with one thing wrong."""
     part = Part(first=4, index=1, parts=9, key=pass_key(DIGEST, 4, 9))
-    ask = replace(every_ask()["gradient"], part=part)  # type: ignore[call-arg]
+    ask = Gradient(field=a_field(4, 2), radius=1000, part=part)
     message = query_to_proto(Query(plan_digest=DIGEST, round=5, ask=ask, micro_rho=1))
     change(message.gradient.part)
     return message.SerializeToString(deterministic=True)
