@@ -152,6 +152,12 @@ def _set_up(
     begun = federation.begin()
     records = public_records()
     sizes = write_records(layout, study, records.values)
+    if min(sizes.values()) < federation.least:
+        raise RequestError(
+            Code.BAD_ARGUMENT,
+            f"{study.algorithm.value} deals each site's records into parts and needs {federation.least} of "
+            "them at every site; ask for fewer sites",
+        )
     shares = ", ".join(f"{name} {size}" for name, size in sizes.items())
     say(f"Dividing {len(records.values)} public records: {shares}")
     federation.set_up(begun)

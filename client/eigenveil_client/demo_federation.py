@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eigenveil.accounting import MICRO, epsilon_at
+from eigenveil.asks.parts import FEWEST_IN_PART
 from eigenveil.plan import make_plan
 from eigenveil.study import Study
 from eigenveil_client.demo_layout import Layout
@@ -45,7 +46,11 @@ class DemoFederation:
         self._budget = ("--budget-epsilon", str(max(USUAL_EPSILON, needed)), "--budget-delta", str(DELTA))
         algorithms = dict.fromkeys((*ALGORITHMS, plan.algorithm.value))
         most = str(max(USUAL_MOST, study.epsilon))
-        self._allowed = (*(f"--algorithm={name}" for name in algorithms), "--max-epsilon-per-study", most)
+        self.least = FEWEST_IN_PART * plan.parts  # records at a site
+        self._allowed = (
+            *(f"--algorithm={name}" for name in algorithms),
+            *("--max-epsilon-per-study", most, "--minimum-records", str(self.least)),
+        )
         self._processes = processes
         self.daemons: dict[str, Job] = {}
 

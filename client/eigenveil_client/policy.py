@@ -13,6 +13,7 @@ from datetime import UTC, date, datetime, time
 from enum import Enum
 
 from eigenveil.accounting import ATTO, Cost, micro_rho_for
+from eigenveil.asks.parts import FEWEST_IN_PART
 from eigenveil.errors import Code, RequestError
 from eigenveil.plan import Plan
 from eigenveil.study import MAX_MULTIPLICITY, MAX_RECORDS, Study
@@ -45,8 +46,10 @@ class Policy:
     `max_columns_per_record` bounds a study's columns by `minimum_records`. `approval_ends` is the last day,
     in UTC, on which anything is answered (None: no end); `max_epsilon_per_year` is infinite for no limit.
     `minimum_records` and `maximum_records` bound the usable records that the site answers with; a study
-    must be content with both. `person_column` names the person a row is about ("": every row is another
-    person) and `sites_per_person` how many sites may hold records of one; a study must say the same.
+    must be content with both. A study that deals them into parts is answered only if `minimum_records` leave
+    `minimum_records_per_part` in each: a study chooses its parts, so the records themselves are not compared.
+    `person_column` names the person a row is about ("": every row is another person) and `sites_per_person`
+    how many sites may hold records of one; a study must say the same.
 
     Raises:
         RequestError: code `bad-config`, a value that cannot be meant.
@@ -62,6 +65,7 @@ class Policy:
     max_delta: float
     minimum_records: int
     maximum_records: int
+    minimum_records_per_part: int
     person_column: str
     sites_per_person: int
     budget_epsilon: float
@@ -88,6 +92,10 @@ class Policy:
         _need(
             self.minimum_records <= self.maximum_records <= MAX_RECORDS,
             f"maximum_records must lie between minimum_records and {MAX_RECORDS}",
+        )
+        _need(
+            self.minimum_records_per_part >= FEWEST_IN_PART,
+            f"minimum_records_per_part must be at least {FEWEST_IN_PART}, so that no record is a sum",
         )
         _need(
             1 <= self.sites_per_person <= MAX_MULTIPLICITY,
@@ -118,6 +126,7 @@ class Policy:
             *self._about_use(plan),
             *self._about_people(plan.study),
             *self._about_size(plan.study),
+            self._about_parts(plan),
         )
 
     def days_left(self, now: int) -> float:
@@ -219,6 +228,19 @@ class Policy:
                 text=f"the study's max_records {most}; at least {self.maximum_records}"
                 + ("" if room else ": raise it in the study, or lower the site's maximum_records"),
             ),
+        )
+
+    def _about_parts(self, plan: Plan) -> Verdict:
+        """Whether every sum covers records enough, if there are no more than the site says at least."""
+        parts, least = plan.parts, self.minimum_records_per_part
+        passed = parts == 1 or self.minimum_records >= parts * least
+        text = f"{parts} parts of {self.minimum_records} records; at least {least} in each" + (
+            "" if passed else ": lower batches in the study, or raise the site's minimum_records"
+        )
+        return Verdict(
+            rule="minimum_records_per_part",
+            passed=passed,
+            text="every sum is over all records" if parts == 1 else text,
         )
 
     def require(self, plan: Plan, now: int) -> None:

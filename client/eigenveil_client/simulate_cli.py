@@ -13,7 +13,7 @@ import click
 from eigenveil.errors import Code, RequestError
 from eigenveil.grid import GridRows, offsets, steps
 from eigenveil.ints import FloatArray, canonical
-from eigenveil.simulator import Simulation, split_rows
+from eigenveil.simulator import Simulation, site_places
 from eigenveil.simulator import simulate as run_study
 from eigenveil.study import Study
 from eigenveil.study_toml import parse_study
@@ -24,6 +24,11 @@ from eigenveil_client.study_truth import Truth, exact
 from eigenveil_common.command import say
 from eigenveil_common.files import check_output, make_folder, write_durably
 
+LOOKED = (
+    "NOT PRIVATE: the exact answer was computed from the records and stands beside this result. "
+    "Do not publish it if the records are confidential."
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runs:
@@ -31,6 +36,14 @@ class Runs:
 
     simulations: tuple[Simulation, ...]
     sin_angles: tuple[float | None, ...]
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The last run's document; not private any more once the exact answer stands beside it."""
+        last = self.simulations[-1].document
+        if self.sin_angles[-1] is None:
+            return last
+        return last | {"private": False, "guarantee": {"words": LOOKED}}
 
 
 @click.command()
@@ -64,7 +77,8 @@ def simulate(
 ) -> None:
     """Run STUDY.toml on the records in one file, with the session and the noise of a real federation.
 
-    A result drawn without --seed carries the study's guarantee, once for every repeat.
+    A result drawn without --seed and without --truth carries the study's guarantee, once for every repeat.
+    Which imagined site a record is at depends on that record alone.
     """
     wanted = with_sites(parse_study(study_text(study)), sites)
     if out is not None:
@@ -92,15 +106,15 @@ def with_sites(study: Study, number: int | None) -> Study:
 
 
 def divide(rows: GridRows, study: Study, split: str) -> dict[str, FloatArray]:
-    """Consecutive parts of the records, one a site, in the columns' units.
+    """The records dealt to the sites by what they are, in the columns' units.
 
     Raises:
         RequestError: the split cannot be read.
     """
     names = study.federation.sites
     weights = _weights(split, len(names))
-    values = offsets(study) + rows * steps(study)
-    return split_rows(values, dict(zip(names, weights, strict=True)))
+    places = site_places(rows, dict(zip(names, weights, strict=True)))
+    return {name: offsets(study) + rows[mine] * steps(study) for name, mine in places.items()}
 
 
 def _weights(split: str, number: int) -> list[float]:
@@ -158,7 +172,7 @@ def repeat_study(
 
 def summary(runs: Runs) -> dict[str, Any]:
     """The runs as plain values; the document is the last run's."""
-    last = runs.simulations[-1].document
+    last = runs.document
     value: dict[str, Any] = {
         "algorithm": last["plan"]["algorithm"],
         "n_sites": len(last["plan"]["study"]["federation"]["sites"]),
@@ -178,7 +192,7 @@ def write_simulation(runs: Runs, folder: Path) -> dict[str, str]:
     """The last run as simulation.json (unsigned) and report.html."""
     from eigenveil.report import render  # drawing takes a second to import
 
-    document, angle = runs.simulations[-1].document, runs.sin_angles[-1]
+    document, angle = runs.document, runs.sin_angles[-1]
     where = {"document": folder / "simulation.json", "report": folder / "report.html"}
     write_durably(where["document"], canonical(document))
     write_durably(where["report"], render(document, measured_sin_angle=angle).encode())

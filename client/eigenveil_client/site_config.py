@@ -9,6 +9,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TypeVar
 
+from eigenveil.asks.parts import FEWEST_IN_PART
 from eigenveil.errors import Code, RequestError
 from eigenveil.study import NAME, Algorithm
 from eigenveil_client.policy import ANY, Approval, Policy
@@ -42,6 +43,7 @@ class SiteConfig:
     max_delta: float = 1e-5
     minimum_records: int = 20
     maximum_records: int = 100_000
+    minimum_records_per_part: int = FEWEST_IN_PART
     person_column: str = ""
     sites_per_person: int = 1
     budget_epsilon: float = 10.0
@@ -84,6 +86,7 @@ class SiteConfig:
             max_delta=self.max_delta,
             minimum_records=self.minimum_records,
             maximum_records=self.maximum_records,
+            minimum_records_per_part=self.minimum_records_per_part,
             person_column=self.person_column,
             sites_per_person=self.sites_per_person,
             budget_epsilon=self.budget_epsilon,
@@ -138,6 +141,7 @@ max_epsilon_per_study = {max_epsilon}
 max_delta = 1e-5
 minimum_records = {minimum_records}
 maximum_records = {maximum_records}
+minimum_records_per_part = {per_part}
 person_column = {person_column}
 sites_per_person = {sites_per_person}
 budget_epsilon = {budget_epsilon}
@@ -179,6 +183,7 @@ def create(
         max_epsilon=max_epsilon_per_study,
         minimum_records=minimum_records,
         maximum_records=maximum_records,
+        per_part=FEWEST_IN_PART,
         person_column=_quoted(person_column),
         sites_per_person=sites_per_person,
         budget_epsilon=budget_epsilon,

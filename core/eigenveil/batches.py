@@ -13,7 +13,7 @@ import numpy as np
 
 from eigenveil.asks import Boxed, Coordinates, Field, Part, Votes
 from eigenveil.asks.batches import VOTE_LIMIT
-from eigenveil.deal import deal
+from eigenveil.deal import SPREAD, deal
 from eigenveil.grid import GridRows
 from eigenveil.ints import IntArray, frozen
 from eigenveil.one_thread import one_thread
@@ -21,7 +21,6 @@ from eigenveil.one_thread import one_thread
 if TYPE_CHECKING:
     from eigenveil.site import CentredRows, GridPart
 
-SPREAD = 2**62
 EXACT_ROWS = 2**10  # differences of 2**21, squared, that many times: 2**52
 
 

@@ -69,8 +69,9 @@ default="auto"
     -----
     Shape: X (n_samples, n_features), finite. Neighbours, sensitivity and privacy: as every study
     [P1]-[P7], and [P10], [P12]-[P14] for the algorithms that use them; only what `release_` holds is covered
-    by the guarantee. `error_norm`, `mahalanobis` and `score` return functions of the records given to them,
-    which are as confidential as those.
+    by the guarantee, and warnings, which say no more. Under "replace-one" the number of records is public:
+    the plan in `release_` holds it. `error_norm`, `mahalanobis` and `score` return functions of the records
+    given to them, which are as confidential as those.
 
     All columns share one scale, as the Frobenius norm does: a column whose bounds are far narrower than the
     widest is lost in the noise. Rescale such columns by their public bounds before fitting.

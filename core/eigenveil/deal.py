@@ -11,14 +11,16 @@ from eigenveil.grid import GridRows
 from eigenveil.ints import IntArray
 
 CHUNK = 4096
+SPREAD = 2**62  # parts when a hash is wanted as a number
 
 
 def deal(rows: GridRows, parts: int, key: IntArray) -> IntArray:
     """The part of each record: a keyed hash of the record and its number among its equals, modulo `parts`.
 
     A record more is one (record, number) pair more, wherever it is put: nobody else's part changes. Parts
-    by position would move every record behind it. The guarantee needs a function of the pair, no more: the
-    hash is a random linear form over the integers modulo 2^64, mixed, so that parts come out even.
+    by position would move every record behind it. The guarantee needs a function of the pair, no more, and
+    the key is public: the hash is a random linear form over the integers modulo 2^64, mixed, so that parts
+    come out even (proto/PROTOCOL.md, R13; core/decisions/0013).
 
     Shape: rows (n, d) int16, key (4,) -> (n,) in [0, parts).
     """

@@ -55,8 +55,9 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     Notes
     -----
     Shape: X (n_samples, n_features), finite. Neighbours, sensitivity and privacy: as every study
-    [P1]-[P7]; only what `release_` holds is covered by the guarantee. `fit_transform` and `transform`
-    return functions of single records, which are as confidential as the records.
+    [P1]-[P7]; only what `release_` holds is covered by the guarantee, and warnings, which say no more. Under
+    "replace-one" the number of records is public, and the plan in `release_` holds it. `fit_transform` and
+    `transform` return functions of single records, which are as confidential as the records.
     """
 
     def __init__(

@@ -119,14 +119,16 @@ def _round(query: Query) -> dict[str, Any]:
 
 
 def guarantee(plan: Plan) -> dict[str, Any]:
-    """The statement that a release makes, for the stated neighbours and for the other ones.
+    """The statement that a release makes, for the stated neighbours; under add-remove for the others as well.
 
+    Under replace-one the number of records is public (the estimators write it into the plan), so a data set
+    with one record more is told apart for certain, and there is no other reading to state.
     About what the study may spend: what it did spend follows from releases, and no bound covers that [P4].
     """
     study = plan.study
     adds = study.neighbours is Neighbours.ADD_REMOVE
     epsilon, delta = _promise(plan, 1)
-    other_epsilon, other_delta = _promise(plan, REPLACED) if adds else (epsilon, delta)
+    other_epsilon, other_delta = _promise(plan, REPLACED) if adds else (None, None)
     return {
         "unit": "person",
         "neighbours": study.neighbours.value,
@@ -137,7 +139,7 @@ def guarantee(plan: Plan) -> dict[str, Any]:
         "atto_delta": str(plan.atto_delta),
         "epsilon": epsilon,
         "delta": delta,
-        "other_neighbours": (Neighbours.REPLACE_ONE if adds else Neighbours.ADD_REMOVE).value,
+        "other_neighbours": Neighbours.REPLACE_ONE.value if adds else None,
         "other_epsilon": other_epsilon,
         "other_delta": other_delta,
         "words": _words(plan, plan.micro_rho / MICRO, epsilon, delta),
@@ -171,7 +173,9 @@ def _words(plan: Plan, rho: float, epsilon: float, delta: float) -> str:
     )
     sites = study.max_sites_per_person
     where = "" if sites == 1 else f" (who may be at up to {sites} sites)"
-    zcdp = "" if plan.composition is Composition.BASIC else f"{rho:.6f}-zCDP, hence "
+    own = plan.atto_delta / ATTO
+    kind = f"{own:.3g}-approximate " if own else ""
+    zcdp = "" if plan.composition is Composition.BASIC else f"{kind}{rho:.6f}-zCDP, hence "
     except_for = f", except with probability {delta:.3g}" if delta > 0 else ""
     return (
         f"{zcdp}({epsilon:.4g}, {delta:.3g})-differential privacy: {change}{where} changes the "

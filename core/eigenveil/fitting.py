@@ -20,18 +20,19 @@ from eigenveil.study import Algorithm, Column, Federation, Neighbours, Scaling, 
 SITE = "here"
 SEEDS = 2**31 - 1
 MAX_RECORDS = 2**24
-FEW = 0.1  # delta times records above this is worth a warning
 
 
 def records_of(estimator: Any, X: ArrayLike) -> FloatArray:
     """The records of a `fit`, checked. Shape: (n_samples, n_features).
 
+    How many there are is in no message: under add-remove that is private.
+
     Raises:
-        ValueError: fewer than 2, more than MAX_RECORDS, or not finite numbers.
+        ValueError: none, more than MAX_RECORDS, or not finite numbers.
     """
-    records: FloatArray = validate_data(estimator, X, dtype=np.float64, ensure_min_samples=2)
+    records: FloatArray = validate_data(estimator, X, dtype=np.float64)
     if len(records) > MAX_RECORDS:
-        raise ValueError(f"{len(records)} records; one fit takes at most {MAX_RECORDS}")
+        raise ValueError(f"one fit takes at most {MAX_RECORDS} records; these are more")
     return records
 
 
@@ -78,13 +79,11 @@ def run(estimator: Any, study: Study, records: FloatArray) -> Simulation:
         simulation = simulate(study, {SITE: records}, seed=_seed(estimator.random_state))
     except RequestError as problem:
         raise ValueError(str(problem)) from problem
-    if study.delta * len(records) >= FEW:
-        warnings.warn(
-            f"delta = {study.delta:g} is not far below 1/n for {len(records)} records; choose it smaller",
-            stacklevel=3,
-        )
     result = simulation.document["result"]
-    for sentence in result["warnings"]:
+    if study.neighbours is Neighbours.ADD_REMOVE:  # what may be said about n is the noised count
+        counted = min(max(round(result["records"]), 1), MAX_RECORDS)
+        study = replace(study, expected_records=counted)
+    for sentence in (*study.warnings(), *result["warnings"]):
         warnings.warn(sentence, stacklevel=3)
     if result["declined"]:
         warnings.warn(f"no release: {result['declined']}", stacklevel=3)

@@ -12,12 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from eigenveil.asks.subspaces import Pool, fingerprint
-from eigenveil.deal import deal
+from eigenveil.deal import SPREAD, deal
 from eigenveil.grid import GridRows
 from eigenveil.ints import IntArray
 from eigenveil.spans import inside, reduced
-
-SPREAD = 2**62  # of the hashes that put records in order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -34,9 +34,9 @@ def to_grid(values: FloatArray, study: Study) -> GridRows:
     """
     values = np.asarray(values, dtype=np.float64)
     if values.ndim != 2 or values.shape[1] != study.dimension:
+        shape = f"{values.shape[1]} columns" if values.ndim == 2 else f"{values.ndim} dimensions"
         raise RequestError(
-            Code.BAD_DATA,
-            f"records have shape {values.shape}; the study has {study.dimension} columns",
+            Code.BAD_DATA, f"the records have {shape}; the study has rows of {study.dimension} columns"
         )
     if not np.isfinite(values).all():
         _refuse_infinite(values, study)

@@ -10,7 +10,7 @@ import numpy as np
 import rfc8785
 from numpy.typing import ArrayLike, NDArray
 
-from eigenveil.errors import Code, PeerError
+from eigenveil.errors import Code, InternalError, PeerError
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -34,6 +34,20 @@ def frozen(values: ArrayLike) -> IntArray:
     array = array.astype(np.int64)
     array.setflags(write=False)
     return array
+
+
+def added(total: IntArray, drawn: IntArray) -> IntArray:
+    """`total` and noise, which may never wrap around. Shape: equal.
+
+    Whether it would is a function of the noised values alone, so that refusing tells no more than they do.
+
+    Raises:
+        InternalError: a sum needs more than 64 bits; no noise is planned that loud (eigenveil.loudness).
+    """
+    out: IntArray = total + drawn
+    if (((total ^ out) & (drawn ^ out)) < 0).any():  # a sign that neither has
+        raise InternalError(Code.BUG, "a noised value does not fit 64 bits")
+    return out
 
 
 def to_bytes(values: IntArray) -> bytes:

@@ -17,7 +17,7 @@ from eigenveil.asks import (
     Subspace,
 )
 from eigenveil.errors import Code, InternalError
-from eigenveil.ints import IntArray
+from eigenveil.ints import IntArray, added
 from eigenveil.noise import NoiseSource, NoiseSpec, noise_spec
 from eigenveil.query import Law, Query
 from eigenveil.study import Study
@@ -89,4 +89,4 @@ def _added(query: Query, ask: Additive, total: IntArray, study: Study, noise: No
     drawn = noise.draw(spec)
     if drawn.shape != total.shape or drawn.dtype.kind != "i":
         raise InternalError(Code.BUG, "the noise source drew another number or kind of values than asked")
-    return Outcome(values=total + drawn, sigma=spec.sigma)
+    return Outcome(values=added(total, drawn), sigma=spec.sigma)

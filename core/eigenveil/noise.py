@@ -22,7 +22,9 @@ from opendp.mod import enable_features
 
 from eigenveil.accounting import MICRO
 from eigenveil.asks import Additive, Gram
+from eigenveil.asks.limits import need
 from eigenveil.ints import FloatArray, IntArray, frozen
+from eigenveil.loudness import LOUDEST
 from eigenveil.query import Law
 from eigenveil.study import Neighbours
 
@@ -36,11 +38,18 @@ AT_ONCE = 2**13  # draws: 80 ms of one core, beside which a thread costs nothing
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
     """`count` consecutive integers that get independent noise of scale `scale`: the standard deviation of
-    the discrete Gaussian, b of the discrete Laplace exp(-|x| / b)."""
+    the discrete Gaussian, b of the discrete Laplace exp(-|x| / b).
+
+    Raises:
+        RequestError: code `plan-overflow`: a scale at which a draw could leave 64 bits.
+    """
 
     count: int
     scale: float
     law: Law = Law.GAUSSIAN
+
+    def __post_init__(self) -> None:
+        need(0 < self.scale <= LOUDEST, f"noise is drawn at scales up to {LOUDEST:.3g}, not {self.scale:.3g}")
 
     @property
     def sigma(self) -> float:

@@ -14,6 +14,7 @@ from typing import Any
 from eigenveil.accounting import Cost
 from eigenveil.asks import Gram
 from eigenveil.asks.limits import ROW_BITS, row_norm_limit
+from eigenveil.asks.parts import FEWEST_IN_PART
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.ints import canonical, digest
 from eigenveil.pricing import Composition, affordable, composition
@@ -61,6 +62,7 @@ class Plan:
                 f"0 to {wanted.atto_delta} atto-delta, not {self.micro_rho} and {self.atto_delta}",
             )
         self._check_algorithm()
+        self._check_parts()
         self._check_sums()
 
     def _check_algorithm(self) -> None:
@@ -79,6 +81,18 @@ class Plan:
             never = f"; {name} needs exact sums at the coordinator and never can" if traits.trusted else ""
             raise RequestError(
                 Code.BAD_STUDY, f'trust = "secure-aggregation" is not available yet{never}; use "central"'
+            )
+
+    def _check_parts(self) -> None:
+        """One record is never a sum (core/decisions/0008); what a site can be sure of is its own policy."""
+        traits, study, most = TRAITS[self.algorithm], self.study, self._most_parts
+        # Single records run where all of them are on one machine, and in no federation.
+        if traits.parts and not traits.single_records and self.parts > most:
+            where = f"{self.parts} parts at {len(study.federation.sites)} sites"
+            raise RequestError(
+                Code.BAD_STUDY,
+                f"{self.algorithm.value} would deal {study.expected_records} expected records into {where}, "
+                f"fewer than {FEWEST_IN_PART} each: ask for at most {most} batches, or another algorithm",
             )
 
     def _check_sums(self) -> None:
@@ -112,7 +126,13 @@ class Plan:
         # pass spends three parts, each of which must be large enough for its histogram to speak.
         single = self.algorithm is Algorithm.DP_PCA_SINGLE_PASS
         size, least, most = (6000, 15, 60) if single else (256, 8, 48)
-        return self.study.batches or min(max(self.study.expected_records // size, least), most)
+        wanted = min(max(self.study.expected_records // size, least), most)
+        return self.study.batches or max(1, min(wanted, self._most_parts))
+
+    @property
+    def _most_parts(self) -> int:
+        """Parts that leave enough of the expected records in each at every site."""
+        return self.study.expected_records // (FEWEST_IN_PART * len(self.study.federation.sites))
 
     @cached_property
     def digest(self) -> str:

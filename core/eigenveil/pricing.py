@@ -12,6 +12,7 @@ from eigenveil.accounting import ATTO, MICRO, NOTHING, PICO, Cost, micro_rho_for
 from eigenveil.asks import Additive, Coordinates, Part, Spectrum, part_of
 from eigenveil.errors import Code, RequestError
 from eigenveil.ints import EXACT
+from eigenveil.loudness import check_loudness
 from eigenveil.query import Law, Query
 from eigenveil.round import spoken
 from eigenveil.study import Algorithm, Study
@@ -68,16 +69,18 @@ def micro_rho_of(epsilon: float) -> int:
 
 
 def check_affordable(plan: Plan, query: Query, asked: Sequence[Query], spent: Cost, pico: int) -> None:
-    """Insist that `query` fits after those `asked`, which cost `spent` and, added up as epsilons, `pico`.
+    """Insist that `query` fits after those `asked`, which cost `spent` and, added up as epsilons, `pico`, and
+    that what it pays makes its noise no louder than integers hold [P2].
 
     Raises:
-        RequestError: code `budget-exhausted`, or `bad-study` for what the plan does not allow.
+        RequestError: `budget-exhausted`, `plan-overflow`, or `bad-study` for what the plan does not allow.
     """
     if not (spent + query.cost).fits(plan.cost):
         raise RequestError(
             Code.BUDGET, f"{spoken(query.round)} would exceed the study's {plan.micro_rho} micro-rho"
         )
     check_epsilon(plan, query, query.cost, pico)
+    check_loudness(query, plan.study)
     part = part_of(query.ask)
     if part is not None:
         check_part(plan, query.price, part, query.cost if part.index == 0 else _paid(asked, part))

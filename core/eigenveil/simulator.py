@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -15,9 +15,10 @@ from eigenveil.aggregate import Contribution, aggregate, validate
 from eigenveil.algorithms import Estimate
 from eigenveil.asks import NAMES
 from eigenveil.bundle import RoundRecord, build
+from eigenveil.deal import SPREAD, deal
 from eigenveil.errors import Code, RequestError
-from eigenveil.grid import to_grid
-from eigenveil.ints import FloatArray, IntArray, digest
+from eigenveil.grid import GridRows, to_grid
+from eigenveil.ints import FloatArray, IntArray, digest, frozen
 from eigenveil.ledger import Ledger
 from eigenveil.noise import NoiseSource, OsNoise
 from eigenveil.one_thread import one_thread
@@ -79,9 +80,10 @@ def simulate(
     """Run a study on records held by simulated sites.
 
     Shape: parts maps each invited site's name to its records (n_i, d), in the units of the study's
-    bounds, NaN for a missing value; a site that is left out never answers. `drop_outs` maps a round
-    to the sites that do not answer it. With `seed` the noise is reproducible and the release says
-    that it is not private.
+    bounds, NaN for a missing value; a site that is left out never answers. Which site a record is at must not
+    depend on other records, or one record moves many (`split_rows` deals by what a record is). `drop_outs`
+    maps a round to the sites that do not answer it. With `seed` the noise is reproducible and the release
+    says that it is not private.
 
     Raises:
         RequestError: records do not fit the study; too few sites answered a round.
@@ -97,7 +99,7 @@ def simulate(
         for name, values in sorted(parts.items())
     }
     absent = {name: "no records" for name in study.federation.sites if name not in sites}
-    small = {name: len(site) for name, site in sites.items() if len(site) < study.federation.minimum_cohort}
+    small = [name for name, site in sites.items() if len(site) < study.federation.minimum_cohort]
     for name in small:
         absent[name] = "declined"  # as in a federation: the reason is the site's own affair
         del sites[name]
@@ -117,13 +119,13 @@ def simulate(
     return Simulation(plan=plan, estimate=session.result, releases=tuple(session.releases), document=document)
 
 
-def _check_present(federation: Federation, absent: Mapping[str, str], small: Mapping[str, int]) -> None:
-    """Whether the round may go on; who imagines the sites is told why not, `small` sites' sizes included."""
+def _check_present(federation: Federation, absent: Mapping[str, str], small: Collection[str]) -> None:
+    """Whether the round may go on; who imagines the sites is told why not, but not how small a site is."""
     try:
         federation.check_present([name for name in federation.sites if name not in absent])
     except RequestError as problem:
-        least = federation.minimum_cohort
-        why = {name: f"{size} records, minimum_cohort = {least}" for name, size in small.items()}
+        few = f"fewer records than minimum_cohort = {federation.minimum_cohort}"
+        why = dict.fromkeys(small, few)
         reasons = "; ".join(f"{name}: {why.get(name, reason)}" for name, reason in absent.items())
         raise RequestError(problem.code, f"{problem} ({reasons})") from problem
 
@@ -154,8 +156,19 @@ def _round(
     return barrier.release(query, aggregate(query, answers), present, plan=plan, journal=journal, noise=noise)
 
 
+def site_places(rows: GridRows, weights: Mapping[str, float]) -> dict[str, IntArray]:
+    """The positions of the records of each site, about as many as its weight (above 0) says.
+
+    By what records are, as parts are dealt, never by where they stand: a record more joins one site and moves
+    nobody from one site to another [P9].
+    """
+    tops = np.cumsum([weight / sum(weights.values()) for weight in weights.values()])
+    place = deal(rows, SPREAD, frozen([0, 0, 0, 0])) / SPREAD
+    site = np.searchsorted(tops[:-1], place, side="right")
+    return {name: np.flatnonzero(site == i) for i, name in enumerate(weights)}
+
+
 def split_rows(values: FloatArray, weights: Mapping[str, float]) -> dict[str, FloatArray]:
-    """Consecutive parts of the records, one a site, in proportion to `weights` (each above 0)."""
-    bounds = np.rint(np.cumsum([0.0, *weights.values()]) / sum(weights.values()) * len(values))
-    cuts = bounds.astype(int)
-    return {name: values[cuts[i] : cuts[i + 1]] for i, name in enumerate(weights)}
+    """The records themselves, dealt to sites like that. Shape: values (n, d) -> (n_i, d) a site."""
+    words = np.ascontiguousarray(values + 0.0).view(np.int16)  # + 0.0: the two zeros are one number
+    return {name: values[mine] for name, mine in site_places(words, weights).items()}

@@ -10,7 +10,7 @@ import numpy as np
 from eigenveil.accounting import ATTO, MICRO
 from eigenveil.asks import Additive, Coordinates
 from eigenveil.errors import Code, InternalError, RequestError
-from eigenveil.ints import IntArray, frozen
+from eigenveil.ints import IntArray, added, frozen
 from eigenveil.noise import Block, NoiseSource, NoiseSpec, root_of
 from eigenveil.query import Query
 from eigenveil.study import Study
@@ -64,5 +64,5 @@ def release(query: Query, total: IntArray, study: Study, noise: NoiseSource) -> 
     Cost: epsilon = sqrt(2 rho), and query.atto_delta.
     """
     spec, threshold = noise_of(query, study)
-    noised = total + noise.draw(spec)
+    noised = added(total, noise.draw(spec))
     return Outcome(values=frozen(np.where((total > 0) & (noised >= threshold), noised, 0)), sigma=spec.sigma)

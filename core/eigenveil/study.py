@@ -235,8 +235,8 @@ class Study:
     the public bounds alone limit a record). `batches` is the number of disjoint parts for the algorithms that
     work through the records once.
     `max_records` is a public upper bound on one site's records: exact sums are proven not to
-    overflow below it. `expected_records` is a public guess of the whole federation's records; it
-    steers only the planner and may be wrong without harm to privacy.
+    overflow below it. `expected_records` is a public guess of the whole federation's records; it steers the
+    planner, limits the number of parts, and may be wrong without harm to the guarantee.
     """
 
     name: str

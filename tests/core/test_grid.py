@@ -142,6 +142,12 @@ def test_another_shape_is_refused(shape: tuple[int, ...]) -> None:
         to_grid(np.zeros(shape), a_study())
 
 
+def test_a_refusal_does_not_say_how_many_records_there_are() -> None:
+    with pytest.raises(EigenveilError) as caught:
+        to_grid(np.zeros((4711, 4)), a_study())
+    assert "4711" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("lower", "upper"),
     [(0.0, 5e-324), (0.0, 1e-319), (1e15, 1e15 + 0.125), (1e15, 1e15 + 1), (-1e-300, 1e-300)],

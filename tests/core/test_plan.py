@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 
 from eigenveil.accounting import MICRO, delta_at
 from eigenveil.asks import S
 from eigenveil.asks.limits import ROW_BITS
+from eigenveil.asks.parts import pass_key
+from eigenveil.deal import deal
 from eigenveil.errors import Code, EigenveilError, PeerError
 from eigenveil.ints import canonical
 from eigenveil.plan import PLAN_VERSION, Plan, make_plan, plan_from_json, plan_to_dict
@@ -43,6 +46,33 @@ def test_a_plan_that_promises_more_than_it_keeps_is_refused(more: int) -> None:
 
 def test_a_plan_may_spend_less() -> None:
     assert plan_from_json(written(micro_rho=1)).micro_rho == 1
+
+
+BY_PARTS = (Algorithm.PRIVATE_OJA, Algorithm.DP_PCA_SINGLE_PASS)
+
+
+@pytest.mark.parametrize("algorithm", BY_PARTS)
+def test_a_plan_whose_parts_would_be_single_records_is_refused_by_everybody(algorithm: Algorithm) -> None:
+    """400 batches of 400 records left 143 records alone in their part."""
+    with refused(Code.BAD_STUDY, "ask for at most 10 batches"):
+        a_plan(algorithm=algorithm, batches=400, expected_records=400)
+    plan = plan_to_dict(a_plan(algorithm=algorithm, batches=10, expected_records=400))
+    for changed in ({"batches": 11}, {"records": plan["study"]["records"] | {"expected_records": 399}}):
+        with refused(Code.BAD_STUDY, "fewer than 20 each"):
+            plan_from_json(canonical(plan | {"study": plan["study"] | changed}))
+
+
+@pytest.mark.parametrize("algorithm", BY_PARTS)
+@pytest.mark.parametrize("expected", [60, 569, 3000, 10**6])
+@pytest.mark.parametrize("sites", [("a",), ("a", "b", "c")])
+def test_parts_that_nobody_chose_leave_a_crowd_in_each(
+    algorithm: Algorithm, expected: int, sites: tuple[str, ...]
+) -> None:
+    plan = a_plan(algorithm=algorithm, expected_records=expected, sites=sites)
+    rows = np.random.default_rng(expected).integers(-S, S, (min(expected, 3000) // len(sites), 2))
+    assert expected / (plan.parts * len(sites)) >= 20
+    dealt = deal(rows.astype(np.int16), plan.parts, pass_key(plan.digest, 2, plan.parts))
+    assert np.bincount(dealt, minlength=plan.parts).min() >= 2
 
 
 @pytest.mark.parametrize("price", [0, -1, 1.5, True, "1", None])

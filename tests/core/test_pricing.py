@@ -26,7 +26,7 @@ from eigenveil.pricing import (
 )
 from eigenveil.query import Law, Query
 from eigenveil.rehearsal import check_every_size, rehearse
-from eigenveil.study import Algorithm, Trust
+from eigenveil.study import Algorithm, Neighbours, Trust
 from eigenveil.traits import TRAITS
 from tests.support import a_plan, a_study, refused
 
@@ -124,6 +124,26 @@ def test_a_guarantee_says_how_it_was_added_up() -> None:
     assert "except" not in pure["words"]
     assert "floating point" in pure["words"]
     assert "floating point" not in guarantee(a_plan_of(Algorithm.GAUSS_COV, delta=0.0))["words"]
+
+
+@pytest.mark.parametrize("algorithm", [a for a in TRAITS if TRAITS[a].private])
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_the_words_claim_what_the_prices_add_up_to(algorithm: Algorithm, delta: float) -> None:
+    """zCDP where every mechanism has it, approximate zCDP where some have a delta of their own, and neither
+    where epsilons are added up. A plan of pure mechanisms excepts nothing."""
+    traits = TRAITS[algorithm]
+    if delta == 0 and not traits.pure:
+        return
+    slots = {"neighbours": Neighbours.REPLACE_ONE} if traits.single_records else {}
+    plan = a_plan_of(algorithm, delta=delta, **slots)
+    queries = [] if algorithm is Algorithm.ZERO or traits.single_records else rehearse(plan)
+    words, own = guarantee(plan)["words"], sum(query.cost.atto_delta for query in queries)
+    adds_epsilons = traits.basic or delta == 0
+    assert ("zCDP" in words) is not adds_epsilons
+    assert words.startswith("5e-07-approximate ") is (own > 0 and not adds_epsilons)
+    assert ("except with probability" in words) is (delta > 0 and (not adds_epsilons or traits.delta))
+    if queries and not adds_epsilons and not own:
+        assert all(query.law is not Law.STABILITY for query in queries)
 
 
 def test_a_budget_too_small_for_one_share_is_refused_before_anything_is_spent() -> None:

@@ -19,10 +19,12 @@ from sklearn.utils import check_random_state
 from eigenveil import PrivatePCA, simulate
 from eigenveil.algorithms import ALGORITHMS
 from eigenveil.asks import S
+from eigenveil.asks.parts import FEWEST_IN_PART
 from eigenveil.errors import InternalError
 from eigenveil.fitting import SEEDS, SITE
 from eigenveil.identity import Role
 from eigenveil.ints import FloatArray
+from eigenveil.plan import make_plan
 from eigenveil.seeded_noise import SeededNoise
 from eigenveil.study import Study
 from eigenveil.study_toml import study_from_dict
@@ -53,7 +55,8 @@ def some_records(algorithm: str) -> FloatArray:
     if algorithm.startswith("subspace"):
         a, b = generator.integers(-1000, 1000, (2, 250))
         return np.stack([a, b, a + b, a - b], axis=1) * (5.0 / S)
-    return generator.normal(size=(400, 4)) * [2.0, 1.0, 0.5, 0.2]
+    rows = 800 if algorithm == "private-oja" else 400  # 20 for each of its parts
+    return generator.normal(size=(rows, 4)) * [2.0, 1.0, 0.5, 0.2]
 
 
 def fitted(algorithm: str) -> PrivatePCA:
@@ -145,8 +148,10 @@ async def site(identity: StoredIdentity, folder: Path, study: Study) -> AsyncIte
         writer.writerow([column.name for column in study.columns])
         writer.writerows(some_records(study.algorithm.value).tolist())
     config = SiteConfig(name=SITE, records=file, identity=folder, state=folder / "site.db")
+    parts = make_plan(study, federation=NAME, submission=NAME).parts
     policy = replace(
         config.policy,
+        minimum_records=FEWEST_IN_PART * parts,
         algorithms=(study.algorithm.value,),
         maximum_records=min(study.max_records, config.maximum_records),
     )

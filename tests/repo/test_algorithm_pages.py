@@ -66,7 +66,7 @@ def expected(algorithm: Algorithm) -> dict[str, str]:
         "private": traits.private,
     }
     return {
-        "prices add up as": "epsilons" if traits.basic else "zCDP",
+        "prices add up as": "epsilons" if traits.basic else "approximate zCDP" if traits.delta else "zCDP",
         "sites": "one" if traits.one_site else "any number",
         **{name: "yes" if answer else "no" for name, answer in answers.items()},
     }

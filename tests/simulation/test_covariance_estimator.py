@@ -136,11 +136,6 @@ def test_a_table_gives_its_names() -> None:
     assert fitted.release_["result"]["columns"] == table.column_names
 
 
-def test_a_delta_near_one_over_n_is_warned_about() -> None:
-    with pytest.warns(UserWarning, match="not far below 1/n for 4000 records"):
-        PrivateCovariance(delta=1e-3, bounds=BOUNDS).fit(records())
-
-
 def test_zero_has_no_precision_to_speak_of() -> None:
     fitted = PrivateCovariance(bounds=BOUNDS, algorithm="zero").fit(X)
     assert not fitted.precision_.any()
@@ -163,7 +158,7 @@ REFUSED: list[tuple[str, dict[str, Any], Any, str]] = [
     ("unknown radius", {"radius": "wide"}, X, 'choose "balance", "none" or a share'),
     ("radius above one", {"radius": 1.5}, X, "radius must be"),
     ("radius NaN", {"radius": float("nan")}, X, "radius must be"),
-    ("one record", {}, X[:1], "minimum of 2 is required"),
+    ("no records", {}, X[:0], "minimum of 1 is required"),
 ]
 
 

@@ -15,9 +15,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from eigenveil import PrivatePCA
+from eigenveil import PrivateCovariance, PrivatePCA, fitting
 from eigenveil.ints import FloatArray
 from eigenveil.linalg import sin_angle
+from eigenveil.report import render
 
 BOUNDS = (-40.0, 40.0)
 HUGE = 1e6
@@ -98,9 +99,16 @@ def test_the_release_carries_the_guarantee() -> None:
     assert fitted.release_["plan"]["study"]["records"]["scaling"] == "none"
 
 
-def test_replace_one_is_stated() -> None:
+def test_replace_one_is_stated_and_nothing_about_one_record_more() -> None:
+    """Its plan holds the exact number of records, which one record more changes for certain."""
     fitted = PrivatePCA(2, bounds=BOUNDS, neighbours="replace-one").fit(records())
-    assert fitted.release_["guarantee"]["neighbours"] == "replace-one"
+    said = fitted.release_["guarantee"]
+    assert fitted.release_["plan"]["study"]["records"]["max_records"] == len(records())
+    assert said["neighbours"] == "replace-one"
+    assert (said["other_neighbours"], said["other_epsilon"], said["other_delta"]) == (None, None, None)
+    assert "add-remove" not in render(fitted.release_)
+    both = PrivatePCA(2, bounds=BOUNDS).fit(records()).release_
+    assert "Read as replace-one" in render(both)
 
 
 def test_a_seed_is_a_simulation_and_says_so() -> None:
@@ -137,9 +145,32 @@ def test_values_beyond_the_bounds_count_as_the_bound() -> None:
     np.testing.assert_array_equal(one, two)
 
 
-def test_a_delta_near_one_over_n_is_warned_about() -> None:
-    with pytest.warns(UserWarning, match="not far below 1/n for 4000 records"):
-        PrivatePCA(2, delta=1e-3, bounds=BOUNDS).fit(records())
+@pytest.mark.parametrize("estimator", [PrivatePCA, PrivateCovariance])
+def test_a_delta_near_one_over_n_is_warned_about_by_the_noised_count(estimator: Any) -> None:
+    """Under add-remove the number of records is private: the exact one is in no sentence."""
+    with pytest.warns(UserWarning, match="not far below 1/n") as caught:
+        fitted = estimator(epsilon=0.5, delta=1e-3, bounds=BOUNDS, random_state=4).fit(records(3917))
+    told = " ".join(str(one.message) for one in caught)
+    assert f"about {fitted.n_samples_:.0f} records" in told
+    assert "3917" not in told
+
+
+def test_under_replace_one_the_number_of_records_is_public() -> None:
+    with pytest.warns(UserWarning, match="1/n for about 3917 records"):
+        PrivatePCA(2, delta=1e-3, bounds=BOUNDS, neighbours="replace-one").fit(records(3917))
+
+
+def test_a_refusal_does_not_say_how_many_records_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fitting, "MAX_RECORDS", 3000)
+    with pytest.raises(ValueError, match="at most 3000 records") as caught:
+        PrivatePCA(2, bounds=BOUNDS).fit(records(3917))
+    assert "3917" not in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore:a variance of")
+def test_one_record_is_fitted_like_any_other_number_of_them() -> None:
+    """Were it refused, the refusal would tell one record from two."""
+    assert PrivatePCA(2, bounds=BOUNDS).fit(records(1)).components_.shape == (2, 6)
 
 
 def test_noise_is_warned_about_and_so_are_variances_that_cannot_be() -> None:
@@ -185,7 +216,7 @@ REFUSED: list[tuple[str, dict[str, Any], Any, str]] = [
     ("delta one", {"delta": 1.0}, X, "delta must be 0"),
     ("unknown algorithm", {"algorithm": "pca"}, X, "choose one of: auto, gauss-cov, "),
     ("unknown neighbours", {"neighbours": "add"}, X, "choose one of: add-remove, replace-one"),
-    ("one record", {}, X[:1], "minimum of 2 is required"),
+    ("no records", {}, X[:0], "minimum of 1 is required"),
 ]  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from eigenveil.accounting import micro_rho_for
 from eigenveil.errors import TABLE, Code, RequestError, error
-from eigenveil.study import Federation
+from eigenveil.study import Algorithm, Federation
 from eigenveil_client.policy import Approval, Policy
 from eigenveil_client.refusals import reason_of
 from eigenveil_client.years import Year
@@ -24,7 +24,8 @@ def a_policy(**changes: object) -> Policy:
         "approval": Approval.AUTO, "approval_ends": None, "analysts": ("*",), "columns": ("*",),
         "max_columns_per_record": 1.0, "algorithms": ("gauss-cov", "dp-pca"), "max_epsilon_per_study": 2.0,
         "max_delta": 1e-5, "minimum_records": 30, "maximum_records": 50_000, "person_column": "",
-        "sites_per_person": 1, "budget_epsilon": 10.0, "budget_delta": 1e-6, "budget_own_delta": 1e-5,
+        "minimum_records_per_part": 20, "sites_per_person": 1, "budget_epsilon": 10.0,
+        "budget_delta": 1e-6, "budget_own_delta": 1e-5,
         "max_epsilon_per_year": math.inf, "year": Year.ROLLING,
     }  # fmt: skip
     return Policy(**(values | changes))  # type: ignore[arg-type]
@@ -62,6 +63,16 @@ def test_a_plan_within_the_rules_passes_all_of_them() -> None:
             {},
             {"max_records": 49_999},
             "max_records 49999; at least 50000: raise it in the study",
+        ),
+        (
+            "minimum_records_per_part",
+            {"algorithms": ("private-oja",), "minimum_records": 399},
+            {
+                "algorithm": Algorithm.PRIVATE_OJA,
+                "batches": 20,
+                "expected_records": 10**9,
+            },
+            "20 parts of 399 records; at least 20 in each: lower batches in the study",
         ),
         (
             "person_column",

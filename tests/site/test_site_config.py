@@ -80,6 +80,7 @@ def test_init_refuses_to_overwrite_and_leaves_nothing_bad_behind(tmp_path: Path)
         ("colums = []", "unknown key colums"),
         ("minimum_records = 0", "minimum_records must be at least 1"),
         ("maximum_records = 19", "maximum_records must lie between minimum_records and"),
+        ("minimum_records_per_part = 19", "minimum_records_per_part must be at least 20"),
         ("sites_per_person = 0", "sites_per_person must lie between"),
         ("person_column = 7", "must be of type"),
         ("max_delta = 2.0", "max_delta"),

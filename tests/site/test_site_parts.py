@@ -18,7 +18,7 @@ from eigenveil.study import Algorithm
 from eigenveil_client.refusals import Refusal
 from eigenveil_client.site_worker import SiteWorker
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from tests.site.support import Stage, a_plan, a_stage, a_study, work
+from tests.site.support import Stage, a_plan, a_stage, a_study, work, write_records
 
 PLAN = a_plan(a_study(algorithm=Algorithm.PRIVATE_OJA, centring=False, batches=4))
 QUERIES = rehearse(PLAN)
@@ -28,7 +28,9 @@ BEGAN = next(query.round for query in QUERIES if part_of(query.ask) is not None)
 @pytest.fixture
 def stage(tmp_path: Path) -> Stage:
     """A site that allows the algorithm: it is not among those that sites allow by themselves."""
-    return a_stage(tmp_path, algorithms=("private-oja",))
+    stage = a_stage(tmp_path, algorithms=("private-oja",), minimum_records=80)
+    write_records(stage.config.records, rows=80)
+    return stage
 
 
 def answered(stage: Stage, worker: SiteWorker, query: Query, plan: Plan = PLAN) -> bool:

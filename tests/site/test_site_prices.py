@@ -18,12 +18,14 @@ from eigenveil.study import Algorithm, Federation
 from eigenveil_client.refusals import Refusal
 from eigenveil_client.site_store import SiteStore
 from eigenveil_client.site_worker import SiteWorker
-from tests.site.support import SITE, Stage, a_plan, a_stage, a_study, work
+from tests.site.support import SITE, Stage, a_plan, a_stage, a_study, work, write_records
 
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Stage:
-    return a_stage(tmp_path, algorithms=("gauss-cov", "private-oja"))
+    stage = a_stage(tmp_path, algorithms=("gauss-cov", "private-oja"), minimum_records=80)
+    write_records(stage.config.records, rows=80)
+    return stage
 
 
 def ask(stage: Stage, worker: SiteWorker, query: Query, plan: Plan) -> object:

@@ -18,7 +18,7 @@ from tests.torture.armed import Command, Kill
 SITES = ("anna", "bert")
 COORDINATOR, OPERATOR, ANALYST = "coordinator", "operator", "ada"
 PROGRAMS = {COORDINATOR: "eigenveil-coordinator", OPERATOR: "eigenveil-coordinator", ANALYST: "eigenveil"}
-COLUMNS, ROWS = 4, 60
+COLUMNS, ROWS = 4, 100
 START_SECONDS, GLANCE = 60.0, 0.01
 BUDGET = ("--budget-epsilon", "10000")
 MODEST = 3.0  # the most epsilon a study that anna declines may have
@@ -141,7 +141,7 @@ class Federation:
         most = MODEST if name == SITES[0] else 5.0
         await self._well(
             name, "init", "--dir", str(self.folder / name), "--name", name, "--records", str(table),
-            "--max-epsilon-per-study", str(most), *BUDGET,
+            "--max-epsilon-per-study", str(most), "--minimum-records", "80", *BUDGET,
         )  # fmt: skip
         path = Path(self.config(name))
         text = path.read_text()

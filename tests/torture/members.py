@@ -20,7 +20,7 @@ from eigenveil_server.setup import join_file
 from tests.server.rig import HOUR, SITES, made, serving
 
 COORDINATOR, ANALYST = "coordinator", "ada"
-ROWS = {"anna": 21, "bert": 34, "carl": 55}  # no sum of some is the sum of others, or of one twice
+ROWS = {"anna": 42, "bert": 68, "carl": 110}  # no sum of some is the sum of others, or of one twice
 COLUMNS = 3
 
 

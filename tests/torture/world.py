@@ -120,7 +120,7 @@ class World:
         folder = self.folder / who
         config = SiteConfig(
             name=who, records=folder, identity=folder / "identity", state=folder / "state.db",
-            algorithms=("gauss-cov", "private-oja"), budget_epsilon=1000.0,
+            algorithms=("gauss-cov", "private-oja"), budget_epsilon=1000.0, minimum_records=40,
         )  # fmt: skip
         store = SiteStore(
             config.state,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ import numpy as np
 
 from eigenveil.accounting import Cost
 from eigenveil.aggregate import Contribution
+from eigenveil.asks import Gradient, Part
+from eigenveil.asks.parts import pass_key
+from eigenveil.deal import SPREAD, deal
 from eigenveil.grid import GridRows
 from eigenveil.ints import canonical, frozen, to_bytes
 from eigenveil.ledger import Entry, Ledger
@@ -24,9 +28,10 @@ from eigenveil.query import Query
 from eigenveil.release import Release
 from eigenveil.site import Site
 from eigenveil.study import Algorithm, Federation, Missing, Neighbours, Study
+from eigenveil.study_toml import study_to_dict
 from eigenveil.wire import query_to_proto
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from tests.support import DIGEST, a_column, every_ask
+from tests.support import DIGEST, a_column, a_field, every_ask
 
 FOLDER = Path(__file__).resolve().parent
 
@@ -145,6 +150,29 @@ def spoiled(change: Callable[[pb.Query], None]) -> bytes:
     return message.SerializeToString(deterministic=True)
 
 
+def deal_vectors() -> dict[str, Any]:
+    """Which part each of ROWS and some of their equals is in, by pass; and the hash itself, as text."""
+    rows = np.vstack([ROWS, ROWS[[1, 4, 1, 1]]])
+    passes = {}
+    for first, parts in ((2, 1), (2, 7), (5, 7), (2, 2**20)):
+        key = pass_key(DIGEST, first, parts)
+        passes[f"{parts} parts from round {first}"] = {
+            "plan": DIGEST, "first": first, "parts": parts, "key": to_bytes(key).hex(),
+            "part": deal(rows, parts, key).tolist(),
+            "subset hash": [str(hashed) for hashed in deal(rows, SPREAD, ~key)],
+        }  # fmt: skip
+    return {"rows": rows.tolist(), "passes": passes}
+
+
+def spoiled_part(change: Callable[[pb.Part], None]) -> bytes:
+    """A gradient of part 1, in its round, with one thing wrong."""
+    part = Part(first=4, index=1, parts=9, key=pass_key(DIGEST, 4, 9))
+    ask = Gradient(field=a_field(4, 2), radius=1000, part=part)
+    message = query_to_proto(Query(plan_digest=DIGEST, round=5, ask=ask, micro_rho=1))
+    change(message.gradient.part)
+    return message.SerializeToString(deterministic=True)
+
+
 def bad_vectors() -> dict[str, Any]:
     """Plans and queries that must be refused, with the code of the refusal."""
     good = plan_to_dict(a_vector_plan())
@@ -154,6 +182,7 @@ def bad_vectors() -> dict[str, Any]:
         "unknown version": (canonical(good | {"version": 2}), "version"),
         "price beyond the promise": (canonical(good | {"micro_rho": good["micro_rho"] + 1}), "bad-study"),
         "fractional price": (canonical(good | {"micro_rho": 1.5}), "bad-study"),
+        "parts of 10 records": (canonical(good | crowded(100)), "bad-study"),
         "algorithm not chosen": (canonical(good | {"algorithm": "auto"}), "bad-study"),
     }
     queries = {
@@ -166,6 +195,10 @@ def bad_vectors() -> dict[str, Any]:
         "half an integer": (spoiled(lambda m: setattr(m.gram, "centre", bytes(12))), "protocol"),
         "digest": (spoiled(lambda m: setattr(m, "plan_digest", bytes(31))), "protocol"),
         "kind": (spoiled(lambda m: m.ClearField("gram")), "version"),
+        "part out of its turn": (spoiled_part(lambda m: setattr(m, "index", 2)), "plan-overflow"),
+        "part beyond the last": (spoiled_part(lambda m: setattr(m, "parts", 1)), "plan-overflow"),
+        "key of another pass": (spoiled_part(lambda m: setattr(m, "key", bytes(32))), "plan-overflow"),
+        "key of three integers": (spoiled_part(lambda m: setattr(m, "key", bytes(24))), "plan-overflow"),
     }
     return {
         "plans": {n: {"plan_json": d.decode(), "code": c} for n, (d, c) in plans.items()},
@@ -173,7 +206,14 @@ def bad_vectors() -> dict[str, Any]:
     }
 
 
+def crowded(batches: int) -> dict[str, Any]:
+    """The plan's study by parts, of its 2,000 expected records at two sites."""
+    study = replace(a_vector_plan().study, algorithm=Algorithm.PRIVATE_OJA, expected_records=2000)
+    return {"algorithm": "private-oja", "study": study_to_dict(replace(study, batches=batches))}
+
+
 VECTORS = {
+    "deal": deal_vectors,
     "plan": plan_vector,
     "query": query_vectors,
     "contribution": contribution_vector,

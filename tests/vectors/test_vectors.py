@@ -6,6 +6,7 @@ and signed releases would no longer be understood. `python -m tests.vectors.make
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from eigenveil.accounting import Cost
 from eigenveil.errors import Code
-from eigenveil.ints import from_bytes
+from eigenveil.ints import digest, from_bytes
 from eigenveil.ledger import Entry, EntryKind, replay
 from eigenveil.plan import plan_from_json
 from eigenveil.release import Release
@@ -49,6 +50,29 @@ def test_a_query_reads_and_its_answer_follows_from_the_definition(name: str) -> 
     query = query_from_proto(pb.Query.FromString(bytes.fromhex(vector["message"])))
     assert query.digest == vector["digest"]
     assert reference.answer(stored("query")["rows"], query.ask) == vector["answer"]
+
+
+@pytest.mark.parametrize("name", stored("deal")["passes"])
+def test_records_are_dealt_as_the_protocol_says(name: str) -> None:
+    """R13 in plain Python integers, from its words."""
+    rows, vector = stored("deal")["rows"], stored("deal")["passes"][name]
+    header = {"first": vector["first"], "parts": vector["parts"], "plan": vector["plan"]}
+    assert digest("pass", header) == vector["key"]
+    key = bytes.fromhex(vector["key"])
+    numbers = [rows[:place].count(row) for place, row in enumerate(rows)]
+    pairs = list(zip(rows, numbers, strict=True))
+    assert [dealt(row, m, key) % vector["parts"] for row, m in pairs] == vector["part"]
+    flipped = bytes(255 - byte for byte in key)
+    assert [str(dealt(row, m, flipped) % 2**62) for row, m in pairs] == vector["subset hash"]
+
+
+def dealt(row: list[int], number: int, key: bytes) -> int:
+    stream = hashlib.shake_256(b"eigenveil/deal/v1" + key).digest(8 * (len(row) + 1))
+    factors = [int.from_bytes(stream[i : i + 8], "little") | 1 for i in range(0, len(stream), 8)]
+    h = sum(f * z for f, z in zip(factors, [number, *row], strict=True)) % 2**64
+    h = (h ^ h >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    h = (h ^ h >> 27) * 0x94D049BB133111EB % 2**64
+    return h ^ h >> 31
 
 
 def test_the_release_reads() -> None:

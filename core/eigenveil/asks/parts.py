@@ -14,6 +14,8 @@ from eigenveil.asks.limits import check_whole, freeze, need
 from eigenveil.ints import IntArray, digest
 
 MOST_PARTS = 2**20
+# Records to expect in each part at a site: of parts of 20, 1 in 23 million holds fewer than 2.
+FEWEST_IN_PART = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -62,6 +62,9 @@ def private_oja(plan: Plan, guess: Guess) -> Error:
     assumed = Assumed(guess=guess, k=k, records=start.records)
     left = 1 - COUNT_SHARE - start.mean_share - VARIANCE_SHARE
     once = Pass(plan=plan, first=0, micro_rho=part(plan.micro_rho, left))
+    steps = once.size - len(radius_parts(once.size))
+    if steps < 1:  # the only part is spent on the radius: the directions stay where they began
+        return NOISE
     pulls = Pulls(assumed, k, pulled=False, scaled=False)
     axes = np.eye(plan.study.dimension, k)
     slope = Slope(centre=start.centre, directions=axes, pull=np.zeros_like(axes))
@@ -73,7 +76,6 @@ def private_oja(plan: Plan, guess: Guess) -> Error:
     each = start.records / once.size
     noise = sensitivity(plan) * radius / (mu(once.micro_rho) * each) / own[:, None]
     sampled = assumed.product(kept**2) / each / own[:, None] ** 2
-    steps = once.size - len(radius_parts(once.size))
     variances, started = _stepped(noise**2, sampled, gaps / own[:, None], steps)
     return error(variances + bent(assumed, kept, gaps), assumed.beyond.counts, started)
 

@@ -9,7 +9,7 @@ from eigenveil.accounting import ATTO, MICRO
 from eigenveil.amplification import local_micro_rho
 from eigenveil.asks import Slot
 from eigenveil.errors import Code, RequestError
-from eigenveil.ints import IntArray
+from eigenveil.ints import IntArray, added
 from eigenveil.noise import Block, NoiseSource, NoiseSpec, root_of
 from eigenveil.query import Query
 from eigenveil.study import Neighbours, Study
@@ -42,4 +42,4 @@ def release(query: Query, ask: Slot, total: IntArray, study: Study, noise: Noise
     Cost: epsilon = sqrt(2 rho) and query.atto_delta, once for all slots of the pass.
     """
     drawn = spec(query, ask, study)
-    return Outcome(values=total + noise.draw(drawn), sigma=drawn.sigma)
+    return Outcome(values=added(total, noise.draw(drawn)), sigma=drawn.sigma)

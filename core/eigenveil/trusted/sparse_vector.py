@@ -8,7 +8,7 @@ import numpy as np
 
 from eigenveil.accounting import MICRO
 from eigenveil.asks import RadiusSearch
-from eigenveil.ints import IntArray, frozen
+from eigenveil.ints import IntArray, added, frozen
 from eigenveil.noise import Block, NoiseSource, NoiseSpec, root_of
 from eigenveil.query import Law, Query
 from eigenveil.study import Neighbours, Study
@@ -51,6 +51,6 @@ def release(query: Query, ask: RadiusSearch, total: IntArray, study: Study, nois
     Cost: epsilon = sqrt(2 rho), whatever the number of edges.
     """
     drawn = noise.draw(noise_of(ask, query.micro_rho, study))
-    few = statistic(total) + drawn[1:] <= ask.limits + drawn[0]
+    few = added(statistic(total), drawn[1:]) <= added(ask.limits, np.repeat(drawn[:1], ask.limits.size))
     first = int(few.argmax()) if few.any() else ask.edges.size
     return Outcome(values=frozen([first]), sigma=0.0)

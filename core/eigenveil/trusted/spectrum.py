@@ -9,7 +9,7 @@ import numpy as np
 from eigenveil.accounting import MICRO
 from eigenveil.asks import Spectrum
 from eigenveil.asks.limits import root_up
-from eigenveil.ints import IntArray, frozen
+from eigenveil.ints import IntArray, added, frozen
 from eigenveil.linalg import SLACK, eigenvalues, symmetric
 from eigenveil.noise import Block, NoiseSource, NoiseSpec, root_of
 from eigenveil.query import Law, Query
@@ -64,4 +64,4 @@ def release(query: Query, ask: Spectrum, total: IntArray, study: Study, noise: N
     Cost: query.micro_rho.
     """
     spec = noise_of(query, ask, study)
-    return Outcome(values=statistic(ask, total) + noise.draw(spec), sigma=spec.sigma)
+    return Outcome(values=added(statistic(ask, total), noise.draw(spec)), sigma=spec.sigma)

@@ -10,7 +10,7 @@ import numpy as np
 from eigenveil.accounting import ATTO, MICRO, noise_for
 from eigenveil.asks.turned import CAUCHY, FRAME, GAP_STEPS, GAUSSIAN, TESTED, Subspace
 from eigenveil.errors import Code, RequestError
-from eigenveil.ints import FloatArray, IntArray, frozen
+from eigenveil.ints import FloatArray, IntArray, added, frozen
 from eigenveil.noise import Block, NoiseSource, NoiseSpec
 from eigenveil.query import Law, Query
 from eigenveil.study import Study
@@ -20,7 +20,7 @@ from eigenveil.trusted.outcome import Outcome
 from eigenveil.turning import Turning, decompose, turning, weight
 
 TEST_SHARE = 0.2  # of epsilon, for the gap's bound
-WIDEST = 2.0**18  # noise on an entry of a unit vector beyond which nothing is said at all
+WIDEST = 2.0**15  # noise on an entry of a unit vector beyond which nothing is said at all
 FAR = 2**61  # larger numbers are published as this
 
 
@@ -88,7 +88,7 @@ def _gaussian(
     if gaussian_scale(bounds, 0.0, epsilon, delta, entries.size) > WIDEST:
         return _published([0] * entries.size)
     spread = gaussian_scale(bounds, gap, epsilon, delta, entries.size)
-    return _published((entries + _normal(entries.size, spread, noise)).tolist())
+    return _published(added(entries, _normal(entries.size, spread, noise)).tolist())
 
 
 def _normal(count: int, spread: float, noise: NoiseSource) -> IntArray:
@@ -119,5 +119,5 @@ def _tested(
     spread = (reach + bounds.blur) * noise_for((1 - TEST_SHARE) * epsilon, delta / 2)
     if reach >= bounds.cap or spread > WIDEST:
         return nothing
-    values = entries + _normal(entries.size, spread, noise)
+    values = added(entries, _normal(entries.size, spread, noise))
     return _published(values.tolist(), least, spread * FRAME)

@@ -11,7 +11,7 @@ from eigenveil.accounting import ATTO, MICRO
 from eigenveil.asks import CellVotes, SpanVotes
 from eigenveil.asks.subspaces import WORDS
 from eigenveil.errors import Code, RequestError
-from eigenveil.ints import IntArray, frozen
+from eigenveil.ints import IntArray, added, frozen
 from eigenveil.noise import Block, NoiseSource, NoiseSpec, root_of
 from eigenveil.query import Law, Query
 from eigenveil.study import Neighbours, Study
@@ -82,7 +82,7 @@ def release(
 def winner(total: IntArray, drawn: IntArray, least: int) -> IntArray:
     """The fingerprint whose noised count is largest, if it reaches `least`; or zeros. Shape: -> (4,)."""
     found, counts = tally(total)
-    noised = counts + drawn[: len(counts)]
+    noised = added(counts, drawn[: len(counts)])
     if not len(noised) or noised.max() < least:
         return np.zeros(WORDS, dtype=np.int64)
     return np.asarray(found[int(noised.argmax())], dtype=np.int64)
