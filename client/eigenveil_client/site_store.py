@@ -21,9 +21,9 @@ from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.plan import Plan
 from eigenveil.pricing import check_epsilon, check_part
 from eigenveil.query import Query
-from eigenveil.site import Site
 from eigenveil_client import chatter, egress, heads, seen_plans
 from eigenveil_client.egress import Sent
+from eigenveil_client.records import Records
 from eigenveil_client.seen_plans import SeenPlan, SeenPlans, StudyStanding
 from eigenveil_client.tables import BadRecords
 from eigenveil_client.witness import LedgerWitness, lost_study
@@ -203,19 +203,20 @@ class SiteStore:
         self.ledger.settle(digest, also=also)
         return freed
 
-    def keep_records(self, plan: Plan, site: Site) -> None:
-        """Hold a study to the records it began with.
+    def keep_records(self, plan: Plan, records: Records) -> None:
+        """Hold a study to the file it began with: all of it, whatever the study looks at, so that no choice
+        of columns tells who was changed; and its rows, should the file change while it is read.
 
         Raises:
             BadRecords: the records have changed since.
         """
-        digest = self.keyed(site.rows.tobytes())
+        digest = self.keyed(records.file + records.rows.tobytes())
         seen = self.studies.get(plan.digest)
         if seen is None or seen.records == digest:
             return
         if seen.records:
             raise BadRecords(
-                "the records have changed since this study began; a study runs over one set of records",
+                "the file of records has changed since this study began; a study runs over one file",
                 about="changed",
             )
         self.studies.keep_records(plan.digest, digest)
