@@ -1,9 +1,10 @@
 """The egress ledger: one hash-chained row for every answer and every refusal that leaves a site.
 
 The row is written before the message is sent, so it may name a message that a crash then held
-back, and never misses one. `contribution` is a keyed digest (HMAC-SHA-256 with a key of this site):
-a count has so few likely values that a plain hash would let any reader of the ledger find it by
-trying, and the ledger is meant to be shown.
+back, and never misses one. `contribution` is a keyed digest (HMAC-SHA-256 with a key of this site) of the
+question and the numbers: a count has so few likely values that a plain hash would let any reader of the
+ledger find it by trying, and one of the numbers alone would be the same in every study that counts the
+same. The ledger is meant to be shown.
 
 The question that a row answers is kept beside it, under its digest, so that what left can be explained and,
 while the records are the same, computed again. Greetings and questions for work are counted in `chatter`.

@@ -59,8 +59,8 @@ DECIDED = {
 class SeenPlan:
     """A plan whose signature was verified. `reason` is the error code of a refusal, else empty.
 
-    `records` is a keyed digest of the rows the study began with (empty before the first answer); `at` is
-    the Unix time at which the plan came; `person` is the last standing that a person gave it, also after
+    `records` is a keyed digest of the file and rows the study began with (empty before the first answer); `at`
+    is the Unix time at which the plan came; `person` is the last standing that a person gave it, also after
     its end (empty: the rules decided alone, or nobody yet).
     """
 
@@ -162,7 +162,7 @@ class SeenPlans:
         return StudyStanding(row["standing"])
 
     def keep_records(self, digest: str, records: str) -> None:
-        """Note the keyed digest of the rows that a study began with."""
+        """Note the keyed digest of the records that a study began with."""
         with self._database.transaction() as change:
             change.execute("UPDATE studies SET records = ? WHERE plan = ?", (records, digest))
 

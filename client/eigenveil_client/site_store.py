@@ -210,7 +210,7 @@ class SiteStore:
         Raises:
             BadRecords: the records have changed since.
         """
-        digest = self.keyed(records.file + records.rows.tobytes())
+        digest = self._keyed("records", plan.digest, records.file + records.rows.tobytes())
         seen = self.studies.get(plan.digest)
         if seen is None or seen.records == digest:
             return
@@ -284,7 +284,7 @@ class SiteStore:
             round=query.round,
             kind=NAMES[type(query.ask)],
             bytes=len(values),
-            contribution=self.keyed(values),
+            contribution=self.fingerprint(query, values),
             query=query.digest,
             meaning=meaning,
         )
@@ -322,9 +322,14 @@ class SiteStore:
             failpoint("refusal-writing")
         failpoint("refusal-written")
 
-    def keyed(self, data: bytes) -> str:
+    def fingerprint(self, query: Query, values: bytes) -> str:
+        """The keyed digest of an answer: of the question, which names its plan and round, and of the numbers.
+        Of the numbers alone it would tell that two studies counted the same."""
+        return self._keyed("answer", query.digest, values)
+
+    def _keyed(self, what: str, about: str, data: bytes) -> str:
         """HMAC-SHA-256 (hex) with this site's key: nobody else can find `data` by trying."""
-        return hmac.new(self._key, data, sha256).hexdigest()
+        return hmac.new(self._key, f"{what}\n{about}\n".encode() + data, sha256).hexdigest()
 
     def _add(
         self,

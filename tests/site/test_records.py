@@ -341,7 +341,7 @@ def test_one_broken_line_costs_its_own_record_and_no_other(
 def test_a_line_is_left_out_exactly_if_it_is_no_record_for_the_reader(tmp_path: Path) -> None:
     """The reader is Arrow's: where the two differed, one line could have a whole file refused."""
     rng, outcomes = np.random.default_rng(1), set[bool]()
-    for _ in range(1500):
+    for _ in range(500):
         line = bytes(rng.choice(list(b'",,""a \xff\t\0'), size=rng.integers(1, 12)))
         path = csv(tmp_path, b"a,b,c\n" + line + b"\nZ,Z,Z\n")
         try:

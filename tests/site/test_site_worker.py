@@ -343,6 +343,18 @@ def test_a_tampered_egress_row_is_found(stage: Stage) -> None:
             store.egress.rows()
 
 
+def test_equal_answers_look_different_in_every_study(stage: Stage) -> None:
+    """The ledger is shown to officers: whoever reads it must not learn that two counts are equal."""
+    plans = [a_plan(a_study(epsilon=0.2), submission=name) for name in ("one", "two")]
+    with process(stage) as (store, worker):
+        answers = [ask(stage, worker, rehearse(plan)[0], plan) for plan in plans]
+        assert [answer.values.tolist() for answer in answers if isinstance(answer, Contribution)] == [
+            [40]
+        ] * 2
+        assert len({row.contribution for row in store.egress.rows()}) == 2
+        assert len({seen.records for seen in store.studies.all()}) == 2
+
+
 def test_the_egress_digest_needs_the_sites_key(stage: Stage) -> None:
     with process(stage) as (store, worker):
         answer = ask(stage, worker)
