@@ -119,6 +119,12 @@ class EgressLedger:
                 return query
         raise _unlike(row)
 
+    def check_questions(self, rows: list[Row]) -> None:
+        """Insist that the question beside each answer is there. Raises as `question`."""
+        for row in rows:
+            if row.query:
+                self.question(row)
+
     def head(self) -> str:
         """The digest of the last row."""
         rows = self._database.rows('SELECT digest FROM egress ORDER BY "index" DESC LIMIT 1')
@@ -132,9 +138,7 @@ class EgressLedger:
             InternalError: something was changed, removed or put in.
         """
         rows = self.rows()
-        for row in rows:
-            if row.query:
-                self.question(row)
+        self.check_questions(rows)
         missing = sorted(ledger.charged.keys() - {(row.study, row.round) for row in rows if row.query})
         if missing:
             study, round = missing[0]

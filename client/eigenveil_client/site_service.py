@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 import logging
-import os
 import signal
 import time
 from collections import Counter
@@ -19,7 +17,7 @@ from pathlib import Path
 import click
 
 from eigenveil.accounting import Cost
-from eigenveil.errors import TABLE, Code, EigenveilError, InternalError, RequestError
+from eigenveil.errors import TABLE, Code, EigenveilError, RequestError
 from eigenveil.identity import Role
 from eigenveil.plan import Plan
 from eigenveil.study import Study
@@ -35,6 +33,7 @@ from eigenveil_client.tables import open_table
 from eigenveil_client.witness import LedgerWitness
 from eigenveil_common import log
 from eigenveil_common.files import check_owner
+from eigenveil_common.locks import try_lock
 from eigenveil_common.process import forbid_core_dumps
 
 ENDS_SOON_DAYS = 30
@@ -200,6 +199,7 @@ def opened(config: SiteConfig) -> Iterator[SiteStore]:
     with closing(SiteStore(config.state, config.policy.budget, witness)) as store:
         if seen is not None and not seen.is_in(store.ledger):
             raise seen.lost(config.state)
+        store.check_whole()
         yield store
 
 
@@ -223,18 +223,11 @@ def alone(state: Path) -> Iterator[None]:
     Raises:
         RequestError: code `conflict`, another process serves this state.
     """
-    try:
-        handle = os.open(state.with_name("serve.lock"), os.O_CREAT | os.O_RDWR, 0o600)
-    except OSError as problem:
-        raise InternalError(Code.STORAGE, f"cannot write beside {state}: {problem}") from problem
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise RequestError(Code.CONFLICT, f"another process serves {state.parent}; stop it first") from None
-    else:
+    lock = try_lock(state.with_name("serve.lock"))
+    if lock is None:
+        raise RequestError(Code.CONFLICT, f"another process serves {state.parent}; stop it first")
+    with lock:
         yield
-    finally:
-        os.close(handle)
 
 
 class Reader:

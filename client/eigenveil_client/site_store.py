@@ -351,6 +351,13 @@ class SiteStore:
         )
         self.studies.add(seen, change)
 
+    def check_whole(self) -> None:
+        """Insist that everything here is as it was written, as far as pages, chains, digests and signatures
+        tell. Raises InternalError, code `storage`."""
+        self.database.check_whole()
+        self.egress.check_questions(self.egress.rows())
+        self.studies.check_whole()
+
     def close(self) -> None:
         """Close the database."""
         self.chatter.flush()

@@ -1,0 +1,143 @@
+"""Bits that flip on a disk are found before anything rests on them, and a lock is its owner's alone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sqlite3
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eigenveil.errors import Code, EigenveilError, InternalError
+from eigenveil.identity import Role
+from eigenveil.rehearsal import rehearse
+from eigenveil_client import site_service
+from eigenveil_common.ledger_store import LedgerStore
+from eigenveil_common.locks import try_lock
+from eigenveil_server.daemon import Daemon
+from eigenveil_server.database import open_store
+from eigenveil_server.only_one import only_one
+from eigenveil_server.wholeness import check_whole
+from tests.server.rig import answering, made, serving, study_toml
+from tests.site.support import a_plan, a_stage, work
+
+LARGE = 10**17  # a budget that no damage to a price exceeds
+
+
+def content(path: Path) -> dict[str, Any] | None:
+    """Every row of every table; None if it cannot be read."""
+    with closing(sqlite3.connect(path)) as connection:
+        try:
+            tables = [
+                row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            ]
+            return {name: connection.execute(f'SELECT * FROM "{name}"').fetchall() for name in tables}
+        except (sqlite3.Error, UnicodeDecodeError):
+            return None
+
+
+def refused(start: Callable[[], None]) -> bool:
+    """Any other error than one about the storage goes through."""
+    try:
+        start()
+    except InternalError as problem:
+        return problem.code is Code.STORAGE
+    return False
+
+
+def flipped(path: Path, start: Callable[[], None], copies: int) -> Counter[bool]:
+    """Of copies of a database in which one bit changed what it says: how many `start` refused."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    whole, said, rng = path.read_bytes(), content(path), random.Random(7)
+    outcomes = Counter[bool]()
+    while outcomes.total() < copies:
+        bit = rng.randrange(8 * len(whole))
+        copy = bytearray(whole)
+        copy[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(copy)
+        harmless = content(path) == said
+        path.write_bytes(copy)  # reading may have mended it
+        if harmless:
+            continue
+        outcomes[refused(start)] += 1
+    path.write_bytes(whole)
+    start()
+    return outcomes
+
+
+def test_a_site_does_not_start_on_flipped_bits(tmp_path: Path) -> None:
+    stage = a_stage(tmp_path)
+    store, plan = stage.store(), a_plan()
+    worker = stage.worker(store)
+    for query in rehearse(plan):
+        worker.work(work(query, stage.signed(plan)))
+    store.close()
+
+    def start() -> None:
+        with site_service.opened(stage.config):
+            pass
+
+    outcomes = flipped(stage.config.state, start, copies=30)
+    assert outcomes[True] >= 0.9 * outcomes.total()
+
+
+def test_a_coordinator_does_not_start_on_flipped_bits(tmp_path: Path) -> None:
+    config = made(tmp_path / "c")
+
+    async def study() -> None:
+        async with serving(config) as rig:
+            ada = await rig.client(Role.ANALYST, "ada")
+            async with answering(await rig.sites()):
+                await ada.watch(await ada.submit(study_toml()))
+
+    def start() -> None:
+        with closing(open_store(config.files.database)) as store:
+            check_whole(store)
+            LedgerStore(store.reader, config.budget, lambda: 0)
+
+    asyncio.run(study())
+    outcomes = flipped(config.files.database, start, copies=30)
+    assert outcomes[True] >= 0.7 * outcomes.total()
+    with closing(sqlite3.connect(config.files.database)) as connection, connection:
+        connection.execute("UPDATE studies SET plan = CAST(replace(plan, '1', '2') AS BLOB)")
+    with pytest.raises(InternalError, match=r"plan of study .* was changed; restore"):
+        Daemon(config)
+
+
+@pytest.mark.parametrize("before", [None, 0o666])
+def test_a_lock_is_its_owners_alone_whatever_the_umask(tmp_path: Path, before: int | None) -> None:
+    """Whoever can open the file could hold it, and keep the daemon from starting."""
+    config, stage = made(tmp_path / "c"), a_stage(tmp_path)
+    files = (config.files.lock, stage.config.state.with_name("serve.lock"))
+    for file in files:
+        if before is not None:
+            file.touch()
+            file.chmod(before)
+    umask = os.umask(0)
+    try:
+        with only_one(config), site_service.alone(stage.config.state):
+            assert [file.stat().st_mode & 0o777 for file in files] == [0o600, 0o600]
+            assert all(try_lock(file) is None for file in files)
+    finally:
+        os.umask(umask)
+
+
+def test_a_lock_follows_no_link(tmp_path: Path) -> None:
+    """It would make, empty or change a file of somebody else's choice."""
+    config, stage = made(tmp_path / "c"), a_stage(tmp_path)
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    precious.chmod(0o644)
+    for file in (config.files.lock, stage.config.state.with_name("serve.lock")):
+        file.symlink_to(precious)
+    for hold in (lambda: only_one(config), lambda: site_service.alone(stage.config.state)):
+        with pytest.raises(EigenveilError, match="a link is in its place; remove it"), hold():
+            pass
+    assert (precious.read_text(), precious.stat().st_mode & 0o777) == ("kept", 0o644)
