@@ -26,7 +26,7 @@ from eigenveil_server.database import open_store
 from eigenveil_server.only_one import only_one
 from eigenveil_server.wholeness import check_whole
 from tests.server.rig import answering, made, serving, study_toml
-from tests.site.support import a_plan, a_stage, work
+from tests.site.support import Stage, a_plan, a_stage, work
 
 LARGE = 10**17  # a budget that no damage to a price exceeds
 
@@ -73,20 +73,41 @@ def flipped(path: Path, start: Callable[[], None], copies: int) -> Counter[bool]
     return outcomes
 
 
+def answered(folder: Path) -> Stage:
+    stage, plan = a_stage(folder), a_plan()
+    with closing(stage.store()) as store:
+        worker = stage.worker(store)
+        for query in rehearse(plan):
+            worker.work(work(query, stage.signed(plan)))
+    return stage
+
+
+def start_site(stage: Stage) -> None:
+    with site_service.opened(stage.config):
+        pass
+
+
+@pytest.mark.slow
 def test_a_site_does_not_start_on_flipped_bits(tmp_path: Path) -> None:
-    stage = a_stage(tmp_path)
-    store, plan = stage.store(), a_plan()
-    worker = stage.worker(store)
-    for query in rehearse(plan):
-        worker.work(work(query, stage.signed(plan)))
-    store.close()
-
-    def start() -> None:
-        with site_service.opened(stage.config):
-            pass
-
-    outcomes = flipped(stage.config.state, start, copies=10)
+    stage = answered(tmp_path)
+    outcomes = flipped(stage.config.state, lambda: start_site(stage), copies=60)
     assert outcomes[True] >= 0.9 * outcomes.total()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE studies SET plan_json = CAST(replace(plan_json, '1', '2') AS BLOB)",
+        "UPDATE questions SET message = x''",
+        "PRAGMA writable_schema = ON; UPDATE sqlite_master SET rootpage = 2 WHERE name = 'chatter'",
+    ],
+)
+def test_a_site_does_not_start_on_what_it_did_not_write(tmp_path: Path, change: str) -> None:
+    stage = answered(tmp_path)
+    with closing(sqlite3.connect(stage.config.state)) as connection, connection:
+        connection.executescript(change)
+    with pytest.raises(InternalError, match=r"was changed|damaged"):
+        start_site(stage)
 
 
 async def a_study(config: Config) -> None:
