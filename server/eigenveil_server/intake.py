@@ -71,7 +71,7 @@ class Intake:
             await self._alarm("different-second-answer", run.digest, site, round)
             raise
         except PeerError:
-            await self._alarm("bad-contribution", run.digest, site, round)
+            await self._alarm("answer-refused", run.digest, site, round)
             raise
         except LateAnswer:
             await self._note_late(contribution)

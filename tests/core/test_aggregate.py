@@ -12,15 +12,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenveil.aggregate import Contribution, aggregate, validate
-from eigenveil.asks import Ask, S
+from eigenveil.asks import Ask, Coordinates, Gradient, GradientNorms, Part, S, Slot, Votes
+from eigenveil.asks.parts import pass_key
 from eigenveil.asks.possible import is_gram
 from eigenveil.errors import Code
 from eigenveil.ints import IntArray, frozen
 from eigenveil.site import Site
-from tests.support import a_query, covariance_asks, every_ask, random_rows, refused
+from tests.support import DIGEST, a_field, a_query, covariance_asks, every_ask, random_rows, refused
 
 MOST = 500
-ASKS = every_ask()
+PART = Part(first=0, index=0, parts=4, key=pass_key(DIGEST, 0, 4))
+ONE = a_field(4, 1, pulls=False)
+ASKS: dict[str, Ask] = {
+    **every_ask(),
+    **covariance_asks(),
+    "votes": Votes(field=ONE, edges=np.array([10, 100]), subsets=5),
+    "votes, part": Votes(field=ONE, edges=np.array([10, 100]), subsets=5, part=PART),
+    "gradient, part": Gradient(field=ONE, radius=2**20, part=PART),
+    "gradient-norms, part": GradientNorms(field=ONE, edges=np.array([10, 100]), part=PART),
+    "coordinates, part": Coordinates(field=ONE, width=8, half=3, part=PART),
+    "slot": Slot(field=ONE, radius=2**20, part=PART),
+}
 
 
 def answered(ask: Ask, values: IntArray | list[int]) -> Contribution:
@@ -31,9 +43,10 @@ def answered(ask: Ask, values: IntArray | list[int]) -> Contribution:
 
 
 @pytest.mark.parametrize("name", ASKS)
-@pytest.mark.parametrize("records", [0, 1, MOST])
+@pytest.mark.parametrize("records", [0, 1, 2, MOST])
 def test_an_honest_answer_passes(name: str, records: int) -> None:
     said = Site(random_rows(MOST, 4)[:records]).answer(ASKS[name])
+    assert records or not said.any()
     for known in (range(MOST + 1), range(records, records + 1)):
         validate(a_query(ASKS[name]), answered(ASKS[name], said), known)
 
@@ -86,7 +99,7 @@ PLANTED: dict[str, Callable[[IntArray], Any]] = {
 @pytest.mark.parametrize("name", PLANTED)
 def test_what_no_records_add_up_to_is_refused(name: str) -> None:
     """Each entry alone is within its limits: it is the answer as a whole that cannot be."""
-    ask = {**ASKS, **covariance_asks()}[name]
+    ask = ASKS[name]
     rows = random_rows(MOST, 4)
     said, known = Site(rows).answer(ask), range(MOST, MOST + 1)
     validate(a_query(ask), answered(ask, said), known)

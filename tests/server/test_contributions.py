@@ -259,9 +259,9 @@ def test_an_answer_that_contradicts_its_own_count_is_refused_and_alarmed(
             refused = await refusal(anna.contribute(second, histogram))
             assert refused.code is Code.BAD_CONTRIBUTION
             assert "61" not in str(refused) + caplog.text.replace(second.plan_digest[:12], "")
-            assert f"bad-contribution study={second.plan_digest[:12]} round=1 site=anna" in caplog.text
+            assert f"answer-refused study={second.plan_digest[:12]} round=1 site=anna" in caplog.text
             told = rig.daemon.resources.store.reader.rows("SELECT kind, subject FROM audit")
-            assert ("bad-contribution", "site/anna") in [tuple(row) for row in told]
+            assert ("answer-refused", "site/anna") in [tuple(row) for row in told]
             await anna.contribute(second, frozen([60] + [0] * (second.ask.length - 1)))
 
     asyncio.run(scenario())
