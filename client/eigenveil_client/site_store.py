@@ -75,6 +75,7 @@ class SiteStore:
         self._witness = witness
         self._key = _key(path.with_name("egress.key"), path)
         self.database = Database(path, SCHEMA, VERSION, migrations=MIGRATIONS)
+        self.database.check_whole()  # before a row of it is believed
         self._latest = max(self._last_written(table) for table in TIMED)
         self.ledger = LedgerStore(self.database, budget, self.now)
         self.egress = egress.EgressLedger(self.database, self.now)
@@ -352,9 +353,8 @@ class SiteStore:
         self.studies.add(seen, change)
 
     def check_whole(self) -> None:
-        """Insist that everything here is as it was written, as far as pages, chains, digests and signatures
-        tell. Raises InternalError, code `storage`."""
-        self.database.check_whole()
+        """Insist that what is kept here under a digest is what that names; the pages were looked at before.
+        Raises InternalError, code `storage`."""
         self.egress.check_questions(self.egress.rows())
         self.studies.check_whole()
 
