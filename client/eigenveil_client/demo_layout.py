@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import fcntl
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +15,8 @@ from eigenveil.ints import FloatArray
 from eigenveil.simulator import split_rows
 from eigenveil.study import Algorithm, Study
 from eigenveil.study_toml import parse_study
-from eigenveil_common.files import cannot, is_there, make_folder, occupied
+from eigenveil_common.files import is_there, make_folder, occupied
+from eigenveil_common.locks import try_lock
 
 MARKER = ".eigenveil-demo"
 NAMES = ("coordinator", "sites", "analyst", "join", "logs", "study.toml", "release.json", "report.html")
@@ -87,20 +86,13 @@ def prepared(root: Path) -> Iterator[Layout]:
             Code.CONFLICT, f"{root} is not empty and was not made by a demonstration; choose another --out"
         )
     make_folder(root)
-    try:
-        handle = os.open(marker, os.O_CREAT | os.O_RDWR, 0o644)
-    except OSError as problem:
-        raise cannot("write in", root, problem) from problem
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RequestError(Code.CONFLICT, f"a demonstration runs in {root}; wait for it") from None
+    lock = try_lock(marker)
+    if lock is None:
+        raise RequestError(Code.CONFLICT, f"a demonstration runs in {root}; wait for it")
+    with lock:
         layout = Layout(root=root)
         _empty(layout)
         yield layout
-    finally:
-        os.close(handle)
 
 
 def _empty(layout: Layout) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import json
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -57,11 +57,11 @@ def analyst_checks(folder: Path, rule: Callable[[], ProxyRule]) -> list[Check]:
     return [files(folder), *identity_and_network(folder, rule)]
 
 
-def files(folder: Path, *more: Path) -> Check:
-    """Whether others can read the keys of an identity, or any of `more`, or change what is beside them."""
-    return examine(
-        "permissions", partial(permissions, [*(folder / name for name in SECRETS), *more], [folder])
-    )
+def files(folder: Path, *more: Path, folders: Sequence[Path] = (), settings: Sequence[Path] = ()) -> Check:
+    """Whether others can read the keys of an identity, or any of `more`, or change what is beside them, in
+    `folders` or in `settings`."""
+    secrets = [*(folder / name for name in SECRETS), *more]
+    return examine("permissions", partial(permissions, secrets, [folder, *folders], settings))
 
 
 def identity_and_network(

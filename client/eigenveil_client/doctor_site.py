@@ -20,12 +20,18 @@ def site_checks(config_file: Path) -> list[Check]:
         config = site_config.load(config_file)
     except EigenveilError as problem:
         return [fail("configuration", str(problem))]
-    secrets = [config.state, *([config.proxy_credentials] if config.proxy_credentials else [])]
+    secrets = [
+        config.state,
+        config.state.with_name("egress.key"),
+        config.state.with_name("serve.lock"),
+        *([config.proxy_credentials] if config.proxy_credentials else []),
+    ]
+    settings = [config_file, config_file.absolute().parent]
     return [
         ok("configuration", f"{config_file} names the site {config.name}"),
         _approval(config),
         disk(config.state.parent),
-        doctor.files(config.identity, *secrets),
+        doctor.files(config.identity, *secrets, folders=[config.state.parent], settings=settings),
         examine("ledger", partial(_ledger, config)),
         examine("records", partial(_records, config)),
         *doctor.identity_and_network(
@@ -53,7 +59,8 @@ def _records(config: SiteConfig) -> Check:
     table = open_table(config.records)
     if config.person_column:
         records.find_column(table.headers, config.person_column)
-    if config.records.stat().st_mode & 0o022:
-        todo = f"run: chmod go-w {shlex.quote(str(config.records))}"
-        return warn("records", f"others can change {config.records}, and with it what is answered", todo)
+    for path in (config.records, config.records.parent):
+        if path.stat().st_mode & 0o022:
+            todo = f"run: chmod go-w {shlex.quote(str(path))}"
+            return warn("records", f"others can change {path}, and with it what is answered", todo)
     return ok("records", f"{config.records} can be read and has {len(table.headers)} columns")

@@ -1,9 +1,10 @@
 """The egress ledger: one hash-chained row for every answer and every refusal that leaves a site.
 
 The row is written before the message is sent, so it may name a message that a crash then held
-back, and never misses one. `contribution` is a keyed digest (HMAC-SHA-256 with a key of this site):
-a count has so few likely values that a plain hash would let any reader of the ledger find it by
-trying, and the ledger is meant to be shown.
+back, and never misses one. `contribution` is a keyed digest (HMAC-SHA-256 with a key of this site) of the
+question and the numbers: a count has so few likely values that a plain hash would let any reader of the
+ledger find it by trying, and one of the numbers alone would be the same in every study that counts the
+same. The ledger is meant to be shown.
 
 The question that a row answers is kept beside it, under its digest, so that what left can be explained and,
 while the records are the same, computed again. Greetings and questions for work are counted in `chatter`.
@@ -119,6 +120,12 @@ class EgressLedger:
                 return query
         raise _unlike(row)
 
+    def check_questions(self, rows: list[Row]) -> None:
+        """Insist that the question beside each answer is there. Raises as `question`."""
+        for row in rows:
+            if row.query:
+                self.question(row)
+
     def head(self) -> str:
         """The digest of the last row."""
         rows = self._database.rows('SELECT digest FROM egress ORDER BY "index" DESC LIMIT 1')
@@ -132,9 +139,7 @@ class EgressLedger:
             InternalError: something was changed, removed or put in.
         """
         rows = self.rows()
-        for row in rows:
-            if row.query:
-                self.question(row)
+        self.check_questions(rows)
         missing = sorted(ledger.charged.keys() - {(row.study, row.round) for row in rows if row.query})
         if missing:
             study, round = missing[0]

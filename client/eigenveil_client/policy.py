@@ -1,8 +1,9 @@
 """What a site agrees to, decided before any study: frozen rules that a plan passes or fails.
 
 Every rule compares the plan with site.toml and the calendar alone, so its verdict says nothing about a
-patient. The number of records is compared with the site's own two numbers and with nothing that a study
-chose: otherwise a series of studies could search for it, and learn it exactly at no cost.
+patient. The site's own two numbers are compared with the persons in the whole file, and with nothing that a
+study chose, neither a threshold nor whom to count: otherwise a series of studies could search for the
+number, or for one person's missing values, and learn them exactly at no cost.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Policy:
 
     `max_columns_per_record` bounds a study's columns by `minimum_records`. `approval_ends` is the last day,
     in UTC, on which anything is answered (None: no end); `max_epsilon_per_year` is infinite for no limit.
-    `minimum_records` and `maximum_records` bound the usable records that the site answers with; a study
+    `minimum_records` and `maximum_records` bound the persons in the file with which the site answers; a study
     must be content with both. A study that deals them into parts is answered only if `minimum_records` leave
     `minimum_records_per_part` in each: a study chooses its parts, so the records themselves are not compared.
     `person_column` names the person a row is about ("": every row is another person) and `sites_per_person`
@@ -254,21 +255,21 @@ class Policy:
             text = "; ".join(f"{verdict.rule}: {verdict.text}" for verdict in failed)
             raise RequestError(Code.POLICY, f"the site's policy forbids this study ({text})")
 
-    def require_enough(self, records: int) -> None:
-        """Insist on the site's own minimum and maximum of usable records.
+    def require_enough(self, persons: int) -> None:
+        """Insist on the site's own minimum and maximum of persons in the file.
 
         Raises:
             RequestError: code `too-few-records` or `too-many-records`; the number is not in the message.
         """
-        if records < self.minimum_records:
+        if persons < self.minimum_records:
             raise RequestError(
                 Code.TOO_FEW_RECORDS,
-                f"fewer usable records than the site's minimum_records = {self.minimum_records}",
+                f"fewer persons in the file than the site's minimum_records = {self.minimum_records}",
             )
-        if records > self.maximum_records:
+        if persons > self.maximum_records:
             raise RequestError(
                 Code.TOO_MANY_RECORDS,
-                f"more usable records than the site's maximum_records = {self.maximum_records}; "
+                f"more persons in the file than the site's maximum_records = {self.maximum_records}; "
                 "raise it in site.toml",
             )
 

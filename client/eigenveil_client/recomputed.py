@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from eigenveil.errors import Code, InternalError, RequestError
-from eigenveil.grid import GridRows
 from eigenveil.ints import IntArray, to_bytes
 from eigenveil.plan import plan_from_json
 from eigenveil.query import Query
 from eigenveil.site import Site
 from eigenveil.study import Study
 from eigenveil_client.egress import Row
+from eigenveil_client.records import Records
 from eigenveil_client.site_store import SiteStore
 
 
@@ -30,7 +30,7 @@ class Numbers:
     values: IntArray
 
 
-def again(store: SiteStore, row: Row, load: Callable[[Study], GridRows]) -> Numbers:
+def again(store: SiteStore, row: Row, load: Callable[[Study], Records]) -> Numbers:
     """Compute the answer of `row` once more.
 
     Raises:
@@ -42,8 +42,8 @@ def again(store: SiteStore, row: Row, load: Callable[[Study], GridRows]) -> Numb
     if seen is None:
         raise InternalError(Code.STORAGE, f"the plan of row {row.index} is not here; restore the state")
     plan = plan_from_json(seen.plan_json)
-    values = Site(load(plan.study)).answer(query.ask)
-    if store.keyed(to_bytes(values)) != row.contribution:
+    values = Site(load(plan.study).rows).answer(query.ask)
+    if store.fingerprint(query, to_bytes(values)) != row.contribution:
         raise RequestError(
             Code.CONFLICT,
             f"the records have changed since row {row.index} was sent, so its numbers cannot be shown again; "

@@ -4,10 +4,14 @@ Columns are found by name. Messages name columns and lines, for the operator's e
 value. With a person column, the rows of one person are one record: the first row in the
 file stands for the person (also when it has a missing value and the study drops it). Which row that
 is depends on that person's rows alone, so a person more or less changes one record.
+
+How many persons a file holds is counted before a study's rules drop any of them: nothing that an analyst
+chooses bears on it.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -21,42 +25,62 @@ from numpy.typing import NDArray
 from eigenveil.grid import GridRows, to_grid
 from eigenveil.ints import FloatArray
 from eigenveil.study import Study
-from eigenveil_client.tables import UNREADABLE, BadRecords, Table, open_table
+from eigenveil_client.tables import UNREADABLE, BadRecords, LeaveOut, Table, open_table
 
 MISSING = ("", "na", "n/a", "nan", "null")
 TEXT = (pa.types.is_string, pa.types.is_large_string)
+BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
 NUMERIC = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreadable:
     """Cells of one column in one batch that are taken as missing: how many, in which row of the file (from 0)
-    the first is, and what it is."""
+    the first is, and what it is. Without a column: lines of the file that are left out."""
 
-    column: str
+    column: str | None
     cells: int
     first: int
     what: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Records:
+    """What a study sees of a file, and what no study's choices bear on.
+
+    Shape: rows (n, d), the usable records on the study's grid, d in the study's order. `persons` are counted
+    in the whole file, before a missing value drops any; n <= persons. `file` is the SHA-256 of the file.
+    """
+
+    rows: GridRows
+    persons: int
+    file: bytes
+
+
 def load(path: Path, study: Study, *, unreadable: Callable[[Unreadable], None] | None = None) -> GridRows:
-    """The records of `path` on the study's grid. Shape: (n, d), d in the study's order.
+    """The rows of `read`."""
+    return read(path, study, unreadable=unreadable).rows
+
+
+def read(path: Path, study: Study, *, unreadable: Callable[[Unreadable], None] | None = None) -> Records:
+    """The records of `path`.
 
     A cell that is empty, NA, N/A, NaN or null (in any case) is missing.
 
-    A cell that is no finite number is an error; but where `unreadable` is given, it is told of such cells
-    and they are missing, and a row that names no person is left out. Either way what becomes of a
-    record depends on that record alone.
+    A cell that is no finite number or no UTF-8 is an error, and a line with too many or too few cells; but
+    where `unreadable` is given, it is told of them, such cells are missing, and such a line is left out, like
+    a row that names no person. Either way what becomes of a record depends on that record alone.
 
     Raises:
         BadRecords: naming the column and the line, or the file.
     """
     source = _Source(table=open_table(path), unreadable=unreadable)
+    file = _digest(path)
     headers = match_columns(source.table.headers, study)
     first = _first_rows(source, study.person_column)
     parts: list[GridRows] = []
     start = 0
-    for batch in source.table.batches(headers):
+    for batch in source.table.batches(headers, source.told_of_lines):
         values = np.column_stack(
             [_numbers(source, header, batch.column(i), start) for i, header in enumerate(headers)]
         )
@@ -67,7 +91,15 @@ def load(path: Path, study: Study, *, unreadable: Callable[[Unreadable], None] |
     _check_people(first, start, more=False)
     rows = np.concatenate(parts) if parts else np.empty((0, study.dimension), dtype=np.int16)
     rows.setflags(write=False)
-    return rows
+    return Records(rows=rows, persons=start if first is None else int(first.sum()), file=file)
+
+
+def _digest(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").digest()
+    except OSError as problem:
+        raise BadRecords(f"cannot read {path}: {problem.strerror}") from None
 
 
 def _check_people(first: NDArray[np.bool_] | None, rows: int, *, more: bool) -> None:
@@ -82,6 +114,18 @@ class _Source:
 
     table: Table
     unreadable: Callable[[Unreadable], None] | None
+
+    @property
+    def told_of_lines(self) -> LeaveOut | None:
+        """What is told how many lines are left out; None if such a file is refused."""
+        tell = self.unreadable
+        what = "another number of cells than the header has"
+        return tell and (lambda lines: tell(Unreadable(column=None, cells=lines, first=0, what=what)))
+
+    @property
+    def quietly(self) -> LeaveOut | None:
+        """The same for a file that is read once more."""
+        return self.unreadable and (lambda lines: None)
 
     def fault(self, header: str, bad: NDArray[np.bool_], start: int, what: str) -> None:
         """Refuse or tell if there are `bad` cells in a batch that begins at row `start` of the file."""
@@ -147,11 +191,14 @@ def _first_rows(source: _Source, person: str | None) -> NDArray[np.bool_] | None
     if person is None:
         return None
     header = find_column(source.table.headers, person)
-    chunks = [_text(header, batch.column(0)) for batch in source.table.batches([header])]
+    chunks, start = [], 0
+    for batch in source.table.batches([header], source.quietly):
+        chunks.append(_text(source, header, batch.column(0), start))
+        start += batch.num_rows
     people = pa.chunked_array(chunks, type=pa.string()).combine_chunks()
     # Whatever says "missing" in a measurement names nobody here: else its rows were one person's.
-    nobody = pc.is_in(pc.utf8_lower(people), value_set=pa.array((*MISSING, "-nan")))
-    named = ~pc.fill_null(nobody, True).to_numpy(zero_copy_only=False)
+    nobody = pc.is_in(pc.utf8_lower(people), value_set=pa.array((*MISSING, "-nan", None)))
+    named = ~nobody.to_numpy(zero_copy_only=False)
     source.fault(header, ~named, 0, "no person is named; every row needs one")
     codes = pc.dictionary_encode(people, null_encoding="encode").indices.to_numpy(zero_copy_only=False)
     mask = np.zeros(len(codes), dtype=np.bool_)
@@ -164,11 +211,35 @@ def _plain(column: pa.Array) -> pa.Array:
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
-def _text(header: str, column: pa.Array) -> pa.Array:
+def _text(source: _Source, header: str, column: pa.Array, start: int) -> pa.Array:
+    """A column of a batch as trimmed text; a cell that is no UTF-8 becomes null."""
     with _about(header):
-        text = pc.cast(_plain(column), pa.string())
-        text.validate(full=True)  # Parquet promises UTF-8 and keeps anything
-        return pc.utf8_trim_whitespace(text)
+        plain = _plain(column)
+        if any(test(plain.type) for test in BYTES):  # a cast would look at all cells at once
+            plain = pc.cast(plain, pa.binary()).view(pa.string())
+        text = pc.cast(plain, pa.string())
+    bad = _no_utf8(text)
+    if bad is not None:
+        source.fault(header, bad, start, "text that is not UTF-8; save the file as UTF-8")
+        text = pc.if_else(pa.array(bad), pa.scalar(None, pa.string()), text)
+    return pc.utf8_trim_whitespace(text)
+
+
+def _no_utf8(text: pa.Array) -> NDArray[np.bool_] | None:
+    """Which cells are no UTF-8; None if all are. Parquet promises UTF-8 and keeps anything, as CSV does."""
+    with suppress(pa.ArrowInvalid):
+        text.validate(full=True)
+        return None
+    cells = text.cast(pa.binary()).to_pylist()
+    return np.array([cell is not None and not _is_utf8(cell) for cell in cells], dtype=np.bool_)
+
+
+def _is_utf8(cell: bytes) -> bool:
+    try:
+        cell.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 @contextmanager
@@ -188,7 +259,7 @@ def _numbers(source: _Source, header: str, column: pa.Array, start: int) -> Floa
         column = _plain(column)
     kind = column.type
     if any(test(kind) for test in TEXT):
-        column = _parse(source, header, _text(header, column), start)
+        column = _parse(source, header, _text(source, header, column, start), start)
     elif not any(test(kind) for test in NUMERIC):
         raise BadRecords(f"column {header!r} holds {kind}, where numbers are due; convert it", about=header)
     with _about(header):

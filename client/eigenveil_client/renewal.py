@@ -7,9 +7,7 @@ so until its successor is on the disk, and works at the coordinator until the su
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
-import os
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -34,6 +32,7 @@ from eigenveil_client.identity_files import (
 from eigenveil_client.identity_store import StoredIdentity
 from eigenveil_client.transport import CALL_SECONDS, call, greet
 from eigenveil_common.files import write_durably
+from eigenveil_common.locks import try_lock
 from eigenveil_common.log import event
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
@@ -143,15 +142,9 @@ async def renew_in_time(stub: rpc.CoordinatorAsyncStub, stored: StoredIdentity) 
 @contextmanager
 def _alone(stored: StoredIdentity) -> Iterator[bool]:
     """Whether no other process renews this identity; the system frees the lock at exit."""
-    try:
-        handle = os.open(stored.folder / "renewal.lock", os.O_CREAT | os.O_RDWR, 0o600)
-    except OSError as problem:
-        raise InternalError(Code.STORAGE, f"cannot write in {stored.folder}: {problem}") from problem
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    lock = try_lock(stored.folder / "renewal.lock")
+    if lock is None:
         yield False
-    else:
+        return
+    with lock:
         yield True
-    finally:
-        os.close(handle)

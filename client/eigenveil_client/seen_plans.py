@@ -6,7 +6,8 @@ import json
 from dataclasses import asdict, dataclass
 from enum import Enum
 
-from eigenveil.errors import Code, RequestError
+from eigenveil.errors import Code, InternalError, RequestError
+from eigenveil.ints import digest as sha256
 from eigenveil_common.database import Connection, Database, Row
 
 SCHEMA = """
@@ -59,7 +60,7 @@ DECIDED = {
 class SeenPlan:
     """A plan whose signature was verified. `reason` is the error code of a refusal, else empty.
 
-    `records` is a keyed digest of the rows the study began with (empty before the first answer); `at` is
+    `records` is a keyed digest of the records the study began with (empty before the first answer); `at` is
     the Unix time at which the plan came; `person` is the last standing that a person gave it, also after
     its end (empty: the rules decided alone, or nobody yet).
     """
@@ -77,6 +78,14 @@ class SeenPlan:
     def name(self) -> str:
         """The study's name."""
         return str(json.loads(self.plan_json)["study"]["name"])
+
+    @property
+    def whole(self) -> bool:
+        """Whether the plan is the one that its digest names."""
+        try:
+            return sha256("plan", json.loads(self.plan_json)) == self.plan
+        except ValueError:
+            return False
 
 
 class SeenPlans:
@@ -154,6 +163,18 @@ class SeenPlans:
         if now is not standing:
             raise RequestError(Code.POLICY, f"this study is {now.value} here")
 
+    def check_whole(self) -> None:
+        """Insist that every plan is the one that its digest names.
+
+        Raises:
+            InternalError: code `storage`.
+        """
+        for seen in self.all():
+            if not seen.whole:
+                raise InternalError(
+                    Code.STORAGE, f"the plan of study {seen.plan[:12]} was changed here; restore the state"
+                )
+
     @staticmethod
     def _standing(digest: str, change: Connection) -> StudyStanding:
         row = change.execute("SELECT standing FROM studies WHERE plan = ?", (digest,)).fetchone()
@@ -162,7 +183,7 @@ class SeenPlans:
         return StudyStanding(row["standing"])
 
     def keep_records(self, digest: str, records: str) -> None:
-        """Note the keyed digest of the rows that a study began with."""
+        """Note the keyed digest of the records that a study began with."""
         with self._database.transaction() as change:
             change.execute("UPDATE studies SET records = ? WHERE plan = ?", (records, digest))
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 import logging
-import os
 import signal
 import time
 from collections import Counter
@@ -19,14 +17,13 @@ from pathlib import Path
 import click
 
 from eigenveil.accounting import Cost
-from eigenveil.errors import TABLE, Code, EigenveilError, InternalError, RequestError
-from eigenveil.grid import GridRows
+from eigenveil.errors import TABLE, Code, EigenveilError, RequestError
 from eigenveil.identity import Role
 from eigenveil.plan import Plan
 from eigenveil.study import Study
 from eigenveil_client import records
 from eigenveil_client.identity_store import StoredIdentity, load_identity
-from eigenveil_client.records import Unreadable
+from eigenveil_client.records import Records, Unreadable
 from eigenveil_client.site_config import SiteConfig
 from eigenveil_client.site_daemon import SiteDaemon
 from eigenveil_client.site_metrics import keep_written
@@ -36,9 +33,13 @@ from eigenveil_client.tables import open_table
 from eigenveil_client.witness import LedgerWitness
 from eigenveil_common import log
 from eigenveil_common.files import check_owner
+from eigenveil_common.locks import try_lock
 from eigenveil_common.process import forbid_core_dumps
 
 ENDS_SOON_DAYS = 30
+LEFT_OUT = "lines that are left out"
+MISSING = "cells that cannot be read and count as missing"
+LINES = "(whole lines)"  # no column's name, where columns are listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,19 +117,20 @@ def begun(config: SiteConfig) -> bool:
 
 
 def _cells(path: Path, unreadable: Sequence[Unreadable]) -> list[Finding]:
-    """The cells that the daemon takes as missing, a finding for each column."""
-    cells = Counter[str]()
+    """What the daemon takes as missing or leaves out, a finding for each column and one for lines."""
+    cells = Counter[str | None]()
     for one in unreadable:
         cells[one.column] += one.cells
     first = {one.column: one for one in sorted(unreadable, key=lambda one: -one.first)}
+    table = open_table(path)
     return [
         Finding(
-            about=f"column {name!r}",
+            about="lines" if name is None else f"column {name!r}",
             warning=True,
-            text=f"cells that cannot be read and count as missing: {cells[name]}, the first in "
-            f"{open_table(path).place(one.first)}: {one.what}",
+            text=f"{LEFT_OUT if name is None else MISSING}: {cells[name]}, "
+            f"the first in {table.place(one.first, whole=name is not None)}: {one.what}",
         )
-        for name, one in sorted(first.items())
+        for name, one in sorted(first.items(), key=lambda found: found[0] or "")
     ]
 
 
@@ -160,11 +162,11 @@ def _check_file(config: SiteConfig) -> str:
 
 
 def _check_study(config: SiteConfig, plan: Plan, unreadable: list[Unreadable]) -> str:
-    rows = records.load(config.records, plan.study, unreadable=unreadable.append)
-    config.policy.require_enough(len(rows))
-    constant = records.constant_columns(rows, plan.study)
+    found = records.read(config.records, plan.study, unreadable=unreadable.append)
+    config.policy.require_enough(found.persons)
+    constant = records.constant_columns(found.rows, plan.study)
     note = f"; warning: all records agree in {', '.join(constant)}" if constant else ""
-    return f"{len(rows)} usable records{note} (this stays here)"
+    return f"{len(found.rows)} usable records of {found.persons}{note} (this stays here)"
 
 
 def check_role(stored: StoredIdentity, name: str) -> StoredIdentity:
@@ -197,6 +199,7 @@ def opened(config: SiteConfig) -> Iterator[SiteStore]:
     with closing(SiteStore(config.state, config.policy.budget, witness)) as store:
         if seen is not None and not seen.is_in(store.ledger):
             raise seen.lost(config.state)
+        store.check_whole()
         yield store
 
 
@@ -220,22 +223,16 @@ def alone(state: Path) -> Iterator[None]:
     Raises:
         RequestError: code `conflict`, another process serves this state.
     """
-    try:
-        handle = os.open(state.with_name("serve.lock"), os.O_CREAT | os.O_RDWR, 0o600)
-    except OSError as problem:
-        raise InternalError(Code.STORAGE, f"cannot write beside {state}: {problem}") from problem
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise RequestError(Code.CONFLICT, f"another process serves {state.parent}; stop it first") from None
-    else:
+    lock = try_lock(state.with_name("serve.lock"))
+    if lock is None:
+        raise RequestError(Code.CONFLICT, f"another process serves {state.parent}; stop it first")
+    with lock:
         yield
-    finally:
-        os.close(handle)
 
 
 class Reader:
-    """Reads a site's records for its daemon: a cell that is no number is a missing value of its record.
+    """Reads a site's records for its daemon: a cell that is no number is a missing value of its record, and a
+    line with too many or too few cells is no record.
 
     One such cell must not show itself to the coordinator as a refusal; the operator is warned of its
     column, once, and finds the line with `eigenveil-site check`.
@@ -245,14 +242,14 @@ class Reader:
         self._path = path
         self._warned: set[str] = set()
 
-    def __call__(self, study: Study) -> GridRows:
-        """The records on the study's grid. Raises as `records.load`."""
+    def __call__(self, study: Study) -> Records:
+        """The records of a study. Raises as `records.read`."""
         found: set[str] = set()
-        rows = records.load(self._path, study, unreadable=lambda cells: found.add(cells.column))
+        read = records.read(self._path, study, unreadable=lambda cells: found.add(cells.column or LINES))
         if found - self._warned:
             log.event("cells-unreadable", logging.WARNING, columns=", ".join(sorted(found - self._warned)))
             self._warned |= found
-        return rows
+        return read
 
 
 def serve(config: SiteConfig) -> None:

@@ -22,9 +22,9 @@ from eigenveil.plan import Plan
 from eigenveil.pricing import check_epsilon, check_part
 from eigenveil.query import Query
 from eigenveil.round import spoken
-from eigenveil.site import Site
 from eigenveil_client import chatter, egress, heads, seen_plans, transcript
 from eigenveil_client.egress import Sent
+from eigenveil_client.records import Records
 from eigenveil_client.seen_plans import SeenPlan, SeenPlans, StudyStanding
 from eigenveil_client.tables import BadRecords
 from eigenveil_client.transcript import Stated, Transcript
@@ -78,6 +78,7 @@ class SiteStore:
         self._witness = witness
         self._key = _key(path.with_name("egress.key"), path)
         self.database = Database(path, SCHEMA, VERSION, migrations=MIGRATIONS)
+        self.database.check_whole()  # before a row of it is believed
         self._latest = max(self._last_written(table) for table in TIMED)
         self.ledger = LedgerStore(self.database, budget, self.now)
         self.egress = egress.EgressLedger(self.database, self.now)
@@ -207,19 +208,20 @@ class SiteStore:
         self.ledger.settle(digest, also=also)
         return freed
 
-    def keep_records(self, plan: Plan, site: Site) -> None:
-        """Hold a study to the records it began with.
+    def keep_records(self, plan: Plan, records: Records) -> None:
+        """Hold a study to the file it began with: all of it, whatever the study looks at, so that no choice
+        of columns tells who was changed; and its rows, should the file change while it is read.
 
         Raises:
             BadRecords: the records have changed since.
         """
-        digest = self.keyed(site.rows.tobytes())
+        digest = self._keyed("records", plan.digest, records.file + records.rows.tobytes())
         seen = self.studies.get(plan.digest)
         if seen is None or seen.records == digest:
             return
         if seen.records:
             raise BadRecords(
-                "the records have changed since this study began; a study runs over one set of records",
+                "the file of records has changed since this study began; a study runs over one file",
                 about="changed",
             )
         self.studies.keep_records(plan.digest, digest)
@@ -288,7 +290,7 @@ class SiteStore:
             round=query.round,
             kind=NAMES[type(query.ask)],
             bytes=len(values),
-            contribution=self.keyed(values),
+            contribution=self.fingerprint(query, values),
             query=query.digest,
             meaning=meaning,
         )
@@ -328,9 +330,14 @@ class SiteStore:
             failpoint("refusal-writing")
         failpoint("refusal-written")
 
-    def keyed(self, data: bytes) -> str:
+    def fingerprint(self, query: Query, values: bytes) -> str:
+        """The keyed digest of an answer: of the question, which names its plan and round, and of the numbers.
+        Of the numbers alone it would tell that two studies counted the same."""
+        return self._keyed("answer", query.digest, values)
+
+    def _keyed(self, what: str, about: str, data: bytes) -> str:
         """HMAC-SHA-256 (hex) with this site's key: nobody else can find `data` by trying."""
-        return hmac.new(self._key, data, sha256).hexdigest()
+        return hmac.new(self._key, f"{what}\n{about}\n".encode() + data, sha256).hexdigest()
 
     def _add(
         self,
@@ -351,6 +358,12 @@ class SiteStore:
             at=self.now(),
         )
         self.studies.add(seen, change)
+
+    def check_whole(self) -> None:
+        """Insist that what is kept here under a digest is what that names; the pages were looked at before.
+        Raises InternalError, code `storage`."""
+        self.egress.check_questions(self.egress.rows())
+        self.studies.check_whole()
 
     def close(self) -> None:
         """Close the database."""

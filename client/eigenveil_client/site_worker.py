@@ -20,7 +20,6 @@ from eigenveil.aggregate import Contribution
 from eigenveil.asks import NAMES, Ask
 from eigenveil.errors import Code, EigenveilError, InternalError, PeerError, RequestError, error
 from eigenveil.explain import MEANINGS
-from eigenveil.grid import GridRows
 from eigenveil.identity import Identity
 from eigenveil.ints import IntArray, to_bytes
 from eigenveil.one_thread import one_thread
@@ -35,6 +34,7 @@ from eigenveil_client.chatter import CountedStub
 from eigenveil_client.heads import SiteHeads
 from eigenveil_client.own_session import OwnSession
 from eigenveil_client.policy import Approval, Policy
+from eigenveil_client.records import Records
 from eigenveil_client.refusals import Refusal, reason_of, told
 from eigenveil_client.seen_plans import SeenPlan, StudyStanding
 from eigenveil_client.site_store import SiteStore
@@ -76,7 +76,7 @@ class SiteWorker:
     """Answers work for one site, one piece at a time. `load` reads the records for a study."""
 
     def __init__(
-        self, member: Member, policy: Policy, store: SiteStore, load: Callable[[Study], GridRows]
+        self, member: Member, policy: Policy, store: SiteStore, load: Callable[[Study], Records]
     ) -> None:
         self._member = member
         self._policy = policy
@@ -311,13 +311,16 @@ class SiteWorker:
         return site, problem
 
     def _loaded(self, plan: Plan) -> tuple[Site, EigenveilError | None]:
+        """Whether there are enough is asked of the persons in the whole file, never of those that the study's
+        columns and rules leave: else its analyst chose whom a refusal is about."""
         try:
-            site = Site(self._load(plan.study), parts=self._cores)
+            records = self._load(plan.study)
         except RequestError as problem:
             return self._stand_in(plan), problem
+        site = Site(records.rows, parts=self._cores)
         try:
-            self._policy.require_enough(len(site))
-            self._store.keep_records(plan, site)
+            self._policy.require_enough(records.persons)
+            self._store.keep_records(plan, records)
         except RequestError as problem:
             return site, problem
         return site, None

@@ -1,14 +1,18 @@
-"""A CSV or Parquet file as batches of named columns: text from CSV, typed from Parquet."""
+"""A CSV or Parquet file as batches of named columns: text from CSV, typed from Parquet.
+
+Text is not checked to be UTF-8 here: one record's bytes must not decide about a file.
+"""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
-from contextlib import suppress
+import io
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
@@ -19,6 +23,12 @@ from eigenveil.errors import Code, RequestError
 UNREADABLE = (pa.ArrowException, OSError, UnicodeError, LookupError)
 BLOCK_BYTES = 4 * 2**20
 BATCH_ROWS = 65_536
+# A cell as Arrow reads it: a quote opens one only at its beginning, two quotes within are one, and what
+# stands behind the closing one belongs to the cell.
+CELL = r'(?:"(?:[^"]++|"")*+"[^,]*+|[^",][^,]*+|)'
+CLOSED = re.compile(f"{CELL}(?:,{CELL})*+")
+
+LeaveOut = Callable[[int], None]  # told how many lines of a file are left out
 
 
 class BadRecords(RequestError):
@@ -39,11 +49,17 @@ class Table(Protocol):
     def headers(self) -> tuple[str, ...]:
         """The names of its columns, as the file writes them."""
 
-    def batches(self, headers: list[str]) -> Iterator[pa.RecordBatch]:
-        """These columns, in this order, in pieces that keep the file's order of rows."""
+    def batches(self, headers: list[str], leave_out: LeaveOut | None) -> Iterator[pa.RecordBatch]:
+        """These columns, in this order, in pieces that keep the file's order of rows.
 
-    def place(self, row: int) -> str:
-        """Where a person finds row `row` (from 0): "line 7"."""
+        A line with another number of cells than the header is refused; or left out, if `leave_out` is given.
+
+        Raises:
+            BadRecords: the file cannot be read.
+        """
+
+    def place(self, row: int, *, whole: bool = True) -> str:
+        """Where a person finds row `row` (from 0): "line 7"; not `whole`: of the lines that are left out."""
 
 
 def open_table(path: Path) -> Table:
@@ -62,84 +78,141 @@ def open_table(path: Path) -> Table:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CsvTable:
-    """Comma-separated UTF-8 text with one header line and one record a line; every cell is text here.
+class _Scan:
+    """What a pass over the lines of a file finds, before it is read: how many hold anything, the bytes of the
+    longest, how many are broken, and the numbers (from 1) of the first of these and the first open quote."""
 
-    A cell must not span lines: an opened quote would swallow the records behind it, so that one record
-    decided about others. Such a file is refused.
+    filled: int = 0
+    longest: int = 0
+    broken: int = 0
+    first: int = 0
+    quote: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CsvTable:
+    """Comma-separated text with one header line and one record a line; every cell is text here.
+
+    A cell must not span lines: an opened quote would swallow the records behind it, and lines taken one by
+    one would let a text that holds line breaks pass for several records. Such a file is refused.
     """
 
     path: Path
     headers: tuple[str, ...]
 
-    def batches(self, headers: list[str]) -> Iterator[pa.RecordBatch]:
+    def batches(self, headers: list[str], leave_out: LeaveOut | None) -> Iterator[pa.RecordBatch]:
         """See `Table.batches`."""
         rows = 0
         try:
-            for batch in self._reader(headers):
+            found = self._scan()
+            self._check(found, leave_out)
+            for batch in self._reader(headers, found):
                 rows += batch.num_rows
                 yield batch
-            if rows == self._lines() - 1:
+            if rows == found.filled - found.broken - 1:
+                if leave_out is not None and found.broken:
+                    leave_out(found.broken)
                 return
-            problem = BadRecords(
-                f"{self.path}: a quoted cell spans lines{self._odd_quote()}; every record must be one line",
-                about="quotes",
-            )
+            problem = self._spanning("")
         except UNREADABLE:
-            problem = self._ragged()
+            problem = BadRecords(f"{self.path} cannot be read as comma-separated text")
         raise problem  # not chained: Arrow's message quotes the line
 
-    def _lines(self) -> int:
-        """Lines that hold anything, the header among them."""
-        with self.path.open(encoding="latin-1") as file:
-            return sum(line != "\n" for line in file)
+    def _check(self, found: _Scan, leave_out: LeaveOut | None) -> None:
+        if found.quote:
+            raise self._spanning(f" (line {found.quote})")
+        if found.broken and leave_out is None:
+            raise BadRecords(
+                f"{self.path}, line {found.first}: not {len(self.headers)} cells, as the header has; "
+                "mend the line"
+            )
 
-    def _odd_quote(self) -> str:
-        """Where a quote is opened and not closed: " (line 7)"."""
-        with self.path.open(encoding="latin-1") as file:
-            odd = (number for number, line in enumerate(file, 1) if line.count('"') % 2)
-            first = next(odd, None)
-        return "" if first is None else f" (line {first})"
+    def _spanning(self, where: str) -> BadRecords:
+        return BadRecords(
+            f"{self.path}: a quoted cell spans lines{where}; every record must be one line", about="quotes"
+        )
 
-    def _reader(self, headers: list[str]) -> Iterator[pa.RecordBatch]:
+    def _lines(self) -> Iterator[tuple[int, str, bool]]:
+        """Lines that hold anything: the number, the line, and whether it is whole; the header is."""
+        cells, header = re.compile(f"{CELL}(?:,{CELL}){{{len(self.headers) - 1}}}"), True
+        with self.path.open(encoding="latin-1") as file:  # every byte is a character
+            for number, line in enumerate(file, 1):
+                text = line.removesuffix("\n")
+                if not text:
+                    continue
+                if header or '"' not in text:
+                    whole = header or text.count(",") == len(self.headers) - 1
+                else:
+                    whole = cells.fullmatch(text) is not None
+                header = False
+                yield number, text, whole
+
+    def _scan(self) -> _Scan:
+        commas, filled, longest, plain = len(self.headers) - 1, 0, 0, True
+        with self.path.open(encoding="latin-1") as file:
+            for line in file:  # as fast as Python can: nearly every file holds plain lines alone
+                if line != "\n":
+                    filled += 1
+                    plain = plain and line.count(",") == commas and '"' not in line
+                    if len(line) > longest:
+                        longest = len(line)
+        if plain:
+            return _Scan(filled=filled, longest=longest)
+        broken = [(number, text) for number, text, whole in self._lines() if not whole]
+        return _Scan(
+            filled=filled,
+            longest=longest,
+            broken=len(broken),
+            first=next((number for number, _ in broken), 0),
+            quote=next((number for number, text in broken if not CLOSED.fullmatch(text)), 0),
+        )
+
+    def _reader(self, headers: list[str], found: _Scan) -> Iterator[pa.RecordBatch]:
+        source = _WholeLines(self._lines()) if found.broken else self.path
         reader = arrow_csv.open_csv(
-            self.path,
-            read_options=arrow_csv.ReadOptions(block_size=BLOCK_BYTES),
+            source,
+            # A line that is longer than two blocks is an error.
+            read_options=arrow_csv.ReadOptions(block_size=max(BLOCK_BYTES, found.longest + 2)),
             parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
             convert_options=arrow_csv.ConvertOptions(
                 include_columns=headers,
                 column_types={header: pa.string() for header in headers},
                 strings_can_be_null=False,
+                check_utf8=False,
             ),
         )
         with reader:
             yield from reader
 
-    def _ragged(self) -> BadRecords:
-        """What is wrong with a file that cannot be parsed, said without its content."""
-        try:
-            with self.path.open(newline="", encoding="utf-8-sig") as file:
-                rows = csv.reader(file)
-                for cells in rows:
-                    if cells and len(cells) != len(self.headers):
-                        return BadRecords(
-                            f"{self.path}, line {rows.line_num}: {len(cells)} cells under "
-                            f"{len(self.headers)} headers; mend the line"
-                        )
-        except UnicodeDecodeError:
-            return BadRecords(f"{self.path} is not UTF-8 text; save it as UTF-8")
-        except (csv.Error, OSError):
-            pass  # the sentence below covers it
-        return BadRecords(f"{self.path} cannot be read as comma-separated text")
+    def place(self, row: int, *, whole: bool = True) -> str:
+        """See `Table.place`."""
+        lines = (number for number, _, fits in self._lines() if fits is whole)
+        return f"line {next(islice(lines, row + whole, None))}"  # the header is a whole line, too
 
-    def place(self, row: int) -> str:
-        """See `Table.place`; a quoted cell may span lines, so lines are counted as a CSV reader does."""
-        with self.path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
-            rows = csv.reader(file)
-            filled = (rows.line_num for cells in rows if cells)
-            with suppress(csv.Error, StopIteration):  # it and Arrow disagree about the lines before
-                return f"line {next(islice(filled, row + 1, None))}"
-        return f"record {row + 1}"
+
+class _WholeLines(io.RawIOBase):
+    """A file without its broken lines, for a reader."""
+
+    def __init__(self, lines: Iterator[tuple[int, str, bool]]) -> None:
+        super().__init__()
+        self._kept = (text.encode("latin-1") + b"\n" for _, text, whole in lines if whole)
+        self._rest = b""
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill `buffer` as far as there are lines; 0 at the end."""
+        held = [self._rest]
+        size = len(self._rest)
+        while size < len(buffer) and (line := next(self._kept, b"")):
+            held.append(line)
+            size += len(line)
+        data = b"".join(held)
+        count = min(len(buffer), len(data))
+        buffer[:count], self._rest = data[:count], data[count:]
+        return count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,8 +222,8 @@ class ParquetTable:
     path: Path
     headers: tuple[str, ...]
 
-    def batches(self, headers: list[str]) -> Iterator[pa.RecordBatch]:
-        """See `Table.batches`."""
+    def batches(self, headers: list[str], leave_out: LeaveOut | None) -> Iterator[pa.RecordBatch]:
+        """See `Table.batches`; every row of such a file has every cell."""
         try:
             with parquet.ParquetFile(self.path) as file:
                 for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=headers):
@@ -161,17 +234,19 @@ class ParquetTable:
             return
         raise problem
 
-    def place(self, row: int) -> str:
+    def place(self, row: int, *, whole: bool = True) -> str:
         """See `Table.place`."""
         return f"row {row + 1}"
 
 
 def _csv_headers(path: Path) -> tuple[str, ...]:
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
+        # Text is decoded in blocks: bytes of a record below must not matter.
+        with path.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
             headers = next((cells for cells in csv.reader(file) if cells), [])
-    except UnicodeDecodeError:
-        raise BadRecords(f"{path} is not UTF-8 text; save it as UTF-8") from None
+        "".join(headers).encode()
+    except UnicodeEncodeError:
+        raise BadRecords(f"the first line of {path} is not UTF-8 text; save it as UTF-8") from None
     except (csv.Error, OSError):
         raise _unreadable(path) from None
     if not headers:

@@ -7,11 +7,7 @@ the row of the answer itself follows when it was delivered.
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +17,7 @@ from eigenveil.ints import digest
 from eigenveil.ledger import Ledger
 from eigenveil_common.files import read_secret, write_secret
 from eigenveil_common.ledger_store import LedgerStore
+from eigenveil_common.locks import in_turn
 
 NAME = "ledger.json"
 
@@ -83,22 +80,12 @@ class LedgerWitness:
         if not ledger.size:
             return
         try:
-            with self._alone():
+            with in_turn(self._path.parent):  # nobody writes between our reading and our writing
                 seen = self.seen()
                 if seen is None or ledger.size > seen.size:
                     self._write(ledger)
         except (OSError, RequestError) as problem:
             raise InternalError(Code.STORAGE, f"cannot keep {self._path}: {problem}") from problem
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Keep other processes from writing between our reading and our writing."""
-        handle = os.open(self._path.parent, os.O_RDONLY)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(handle)
 
     def _write(self, ledger: Ledger) -> None:
         committed = ledger.committed()

@@ -92,18 +92,21 @@ def disk(folder: Path) -> Check:
     return ok("disk", text)
 
 
-def permissions(secrets: Iterable[Path], folders: Iterable[Path]) -> Check:
-    """Whether others can read a secret, or change what lies in a folder. What is not there is passed over."""
+def permissions(secrets: Iterable[Path], folders: Iterable[Path], settings: Iterable[Path] = ()) -> Check:
+    """Whether others can read a secret, or change what lies in a folder, or `settings` (files and folders
+    that the administrator may own). What is not there is passed over."""
+    ours, theirs = {os.geteuid()}, {os.geteuid(), 0}
     open_files = [path for path in secrets if path.exists() and _mode(path) & 0o077]
-    open_folders = [path for path in folders if path.exists() and _mode(path) & 0o022]
-    strange = [path for path in (*secrets, *folders) if path.exists() and path.stat().st_uid != os.geteuid()]
+    open_folders = [path for path in (*folders, *settings) if path.exists() and _mode(path) & 0o022]
+    owned = [*((path, ours) for path in (*secrets, *folders)), *((path, theirs) for path in settings)]
+    strange = [path for path, owners in owned if path.exists() and path.stat().st_uid not in owners]
     if open_files:
         names = " ".join(map(str, open_files))
         return fail("permissions", f"others can read {names}", f"run: {typed('chmod', '600', *open_files)}")
     if open_folders:
         names = " ".join(map(str, open_folders))
         return fail(
-            "permissions", f"others can write in {names}", f"run: {typed('chmod', 'go-w', *open_folders)}"
+            "permissions", f"others can change {names}", f"run: {typed('chmod', 'go-w', *open_folders)}"
         )
     if strange:
         names = " ".join(map(str, strange))

@@ -22,6 +22,7 @@ ADVICE = {
     errno.EPERM: "name a place where you may write",
     errno.EROFS: "name a place where you may write",
     errno.ENOSPC: "make room",
+    errno.ELOOP: "a link is in its place; remove it",
 }
 
 

@@ -22,8 +22,10 @@ from eigenveil_common.transactions import Transactions
 FULL = 2
 WAIT_MS = 60_000  # for another process that writes: on a busy disk one sync can take seconds
 LOG_PAGES = 1000  # the write-ahead log is copied into the database when it is longer
-# OSError comes from a file system below, OverflowError from an integer beyond 64 bits.
-FAILURES = (apsw.Error, OSError, OverflowError)
+DAMAGED = "it is damaged: move it away and restore the last backup"
+# OSError comes from a file system below, OverflowError from an integer beyond 64 bits, UnicodeDecodeError
+# from text whose bytes have changed.
+FAILURES = (apsw.Error, OSError, OverflowError, UnicodeDecodeError)
 
 
 class Database:
@@ -60,7 +62,17 @@ class Database:
                 self._connection.close()
                 raise
         except FAILURES as problem:
-            raise InternalError(Code.STORAGE, f"cannot open {path}: {problem}") from problem
+            raise InternalError(Code.STORAGE, f"cannot open {path}: {_said(problem)}") from problem
+
+    def check_whole(self) -> None:
+        """Read every page, row and index: a disk that flips bits says nothing.
+
+        Raises:
+            InternalError: code `storage`, something is not as it was written.
+        """
+        found = self.rows("PRAGMA integrity_check(1)")[0][0]
+        if found != "ok":
+            raise InternalError(Code.STORAGE, f"{self.path}: {found}; {DAMAGED}")
 
     def _set_up(self) -> None:
         self._connection.row_trace = _row
@@ -134,7 +146,7 @@ class Database:
         try:
             rows: list[Any] = self._connection.execute(statement, parameters).fetchall()
         except FAILURES as problem:
-            raise InternalError(Code.STORAGE, f"{self.path}: {problem}") from problem
+            raise InternalError(Code.STORAGE, f"{self.path}: {_said(problem)}") from problem
         return rows
 
     def close(self) -> None:
@@ -144,6 +156,11 @@ class Database:
                 self._connection.close()
             except FAILURES as problem:
                 raise InternalError(Code.STORAGE, f"{self.path}: {problem}") from problem
+
+
+def _said(problem: Exception) -> str:
+    damaged = isinstance(problem, apsw.CorruptError | apsw.NotADBError | UnicodeDecodeError)
+    return f"{problem}; {DAMAGED}" if damaged else str(problem)
 
 
 def _row(cursor: apsw.Cursor, values: tuple[Any, ...]) -> Row:

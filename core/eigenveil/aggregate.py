@@ -11,18 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eigenveil.asks import (
-    Ask,
-    Coordinates,
-    Count,
-    Energy,
-    GradientNorms,
-    Listed,
-    OnSubspaces,
-    RadiusSearch,
-    RowNorms,
-    Votes,
-)
+from eigenveil.asks import Listed
 from eigenveil.errors import Code, PeerError
 from eigenveil.ints import IntArray, digest, frozen
 from eigenveil.query import Query
@@ -54,8 +43,8 @@ class Contribution:
         return digest("contribution", header, (self.values,))
 
 
-def validate(query: Query, contribution: Contribution, max_records: int) -> None:
-    """Check everything that can be checked without trusting the site.
+def validate(query: Query, contribution: Contribution, records: range) -> None:
+    """Check everything that can be checked without trusting the site; `records` is where its number lies.
 
     Raises:
         PeerError: another plan, round or query; wrong length; a value no honest site can have.
@@ -66,25 +55,12 @@ def validate(query: Query, contribution: Contribution, max_records: int) -> None
             Code.BAD_CONTRIBUTION,
             f"site {contribution.site} answered {spoken(query.round)} with {wrong}; nothing was added",
         )
-    if not _possible(query.ask, contribution.values, max_records):
+    if not query.ask.possible(contribution.values, records):
         raise PeerError(
             Code.BAD_CONTRIBUTION,
-            f"site {contribution.site} answered {spoken(query.round)} with values outside what "
-            f"{max_records} clipped records can add up to; nothing was added",
+            f"site {contribution.site} answered {spoken(query.round)} with values that "
+            "clipped records of its number cannot add up to; nothing was added",
         )
-
-
-def _possible(ask: Ask, values: IntArray, max_records: int) -> bool:
-    """Whether `max_records` records can add up to these values."""
-    if isinstance(ask, OnSubspaces):
-        return ask.possible(values, max_records)
-    limit = ask.bound() * max_records
-    counts = isinstance(ask, Count | RowNorms | RadiusSearch | GradientNorms | Votes | Coordinates)
-    low = 0 if counts or isinstance(ask, Energy) else -limit
-    in_range = bool((values >= low).all() and (values <= limit).all())
-    histograms = ask.histograms if isinstance(ask, Coordinates) else 1
-    counts_fit = not counts or sum(map(int, values)) <= histograms * max_records
-    return in_range and counts_fit
 
 
 def _mismatch(query: Query, contribution: Contribution) -> str:

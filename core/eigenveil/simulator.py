@@ -151,7 +151,7 @@ def _round(
             site=name,
             values=site.answer(query.ask, apply),
         )
-        validate(query, contribution, plan.study.max_records)
+        validate(query, contribution, range(plan.study.max_records + 1))
         answers[name] = contribution.values
     return barrier.release(query, aggregate(query, answers), present, plan=plan, journal=journal, noise=noise)
 

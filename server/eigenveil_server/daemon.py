@@ -39,6 +39,7 @@ from eigenveil_server.service import Service
 from eigenveil_server.sessions import Sessions
 from eigenveil_server.setup import existing_store
 from eigenveil_server.uploads import Uploads
+from eigenveil_server.wholeness import check_whole
 
 STOP_SECONDS = 2.0
 ENROL_BYTES = 64 * 1024
@@ -83,6 +84,7 @@ class Daemon:
             undo.callback(store.close)
             self._lock = undo.enter_context(only_one(config))
             store.claim()
+            check_whole(store)
             keys = load_keys(config.files)
             self.heads = Heads(config, store, keys, clock, fatal)
             self.resources = Resources.of(

@@ -147,11 +147,13 @@ CREATE INDEX audit_by_subject ON audit (kind, subject);
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Store:
     """The two connections. `claim` makes this process the only one that serves the database, or raises
-    RequestError, code `conflict`."""
+    RequestError, code `conflict`. `check_whole` looks for damaged pages, or raises InternalError, code
+    `storage`."""
 
     writer: Database
     reader: Database
     claim: Callable[[], None]
+    check_whole: Callable[[], None]
 
     def close(self) -> None:
         """Close both."""
@@ -171,7 +173,7 @@ def open_store(where: Path | str, expect: Expect = Expect.ANY) -> Store:
     writer = sqlite.Database(where, SCHEMA, VERSION, migrations=MIGRATIONS, expect=expect)
     reader = sqlite.Database(where, SCHEMA, VERSION, migrations=MIGRATIONS)
     # The lock of the folder, which guards the keys as well, is claim enough.
-    return Store(writer=writer, reader=reader, claim=lambda: None)
+    return Store(writer=writer, reader=reader, claim=lambda: None, check_whole=reader.check_whole)
 
 
 def _on_server(url: str, expect: Expect) -> Store:
@@ -187,7 +189,8 @@ def _on_server(url: str, expect: Expect) -> Store:
     except BaseException:
         writer.close()
         raise
-    return Store(writer=writer, reader=reader, claim=writer.claim)
+    # Its pages have checksums, which it sees to itself.
+    return Store(writer=writer, reader=reader, claim=writer.claim, check_whole=lambda: None)
 
 
 def audit(change: Connection, at: int, kind: str, subject: str, detail: str = "") -> None:

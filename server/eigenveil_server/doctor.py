@@ -25,6 +25,7 @@ from eigenveil_server.heads import awaited, marker_of, read_marker
 from eigenveil_server.keys import load_keys
 from eigenveil_server.registry import Registry
 from eigenveil_server.setup import existing_store
+from eigenveil_server.wholeness import check_whole
 
 STEP_SECONDS = 10.0
 BACKWARDS_MS = 60_000
@@ -45,11 +46,13 @@ def coordinator_checks(config_file: Path) -> list[Check]:
         files.audit_key,
         files.database,
         config_file,
+        files.lock,
     ]
+    settings = [config_file.absolute().parent]
     return [
         ok("configuration", f"{config_file} is of federation {config.federation}"),
         disk(files.folder),
-        examine("permissions", partial(permissions, secrets, [files.folder])),
+        examine("permissions", partial(permissions, secrets, [files.folder], settings)),
         examine("keys", partial(_keys, config)),
         *_stored(config),
         examine("authority", partial(_authority, config)),
@@ -70,7 +73,7 @@ def _stored(config: Config) -> list[Check]:
         return [fail("database", str(problem))]
     try:
         return [
-            ok("database", _mode(config)),
+            examine("database", partial(_database, config, store)),
             examine("ledger", partial(_ledger, config, store)),
             examine("heads", partial(_heads, config, store)),
             examine("clock", partial(_clock, store)),
@@ -80,11 +83,13 @@ def _stored(config: Config) -> list[Check]:
         store.close()
 
 
-def _mode(config: Config) -> str:
+def _database(config: Config, store: Store) -> Check:
     """Opening it has insisted on these modes."""
+    check_whole(store)
     if config.database:
-        return "PostgreSQL answers, with synchronous_commit, fsync and full_page_writes on"
-    return f"SQLite {config.files.database}, journal_mode WAL, synchronous FULL"
+        return ok("database", "PostgreSQL answers, with synchronous_commit, fsync and full_page_writes on")
+    text = f"SQLite {config.files.database} is whole, with journal_mode WAL and synchronous FULL"
+    return ok("database", text)
 
 
 def _ledger(config: Config, store: Store) -> Check:

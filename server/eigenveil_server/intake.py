@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from weakref import WeakKeyDictionary
 
 from eigenveil.aggregate import Contribution, validate
+from eigenveil.asks import Count
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.plan import Plan
 from eigenveil.query import Query
@@ -27,6 +29,8 @@ class Intake:
 
     def __init__(self, resources: Resources) -> None:
         self._resources = resources
+        # What each site counted in a study under way, in this process's memory only [0014].
+        self._counted: WeakKeyDictionary[StudyRun, dict[str, int]] = WeakKeyDictionary()
 
     def query(self, run: StudyRun, site: str, round: int) -> Query:
         """The query of the open round.
@@ -48,7 +52,8 @@ class Intake:
         """Take one site's answer; whether the same one was here before. `claimed` is its digest.
 
         Raises:
-            PeerError: the contribution is not what it says, or not what the round asks for.
+            PeerError: the contribution is not what it says, or nothing that its records can add up to; the
+                operator is told.
             RequestError: the round is not open, or the site answered differently before.
             LateAnswer: the round is over; that the answer came is audited, and it is not added.
         """
@@ -57,12 +62,17 @@ class Intake:
             if await self._answered_before(run, contribution):
                 return True
             inbox = self._inbox(run, site, round)
-            await self._check(inbox.query, contribution, run.plan.study.max_records, claimed)
+            await self._check(inbox.query, contribution, self._records(run, inbox.query, site), claimed)
             mac = self._resources.keys.mac(claimed)
             repeated = inbox.put(site, mac, contribution.values)
+            if isinstance(inbox.query.ask, Count):
+                self._counted.setdefault(run, {})[site] = int(contribution.values[0])
             failpoint("answer-taken")
         except DifferentAnswer:
-            await self._alarm(run.digest, site, round)
+            await self._alarm("different-second-answer", run.digest, site, round)
+            raise
+        except PeerError:
+            await self._alarm("answer-refused", run.digest, site, round)
             raise
         except LateAnswer:
             await self._note_late(contribution)
@@ -71,11 +81,17 @@ class Intake:
             await self._resources.finish(self._store(run, inbox, site, mac))
         return repeated
 
-    async def _check(self, query: Query, contribution: Contribution, max_records: int, claimed: str) -> None:
+    def _records(self, run: StudyRun, query: Query, site: str) -> range:
+        """Where the number of records of `site` lies: a study runs over one file at each site."""
+        counted = None if isinstance(query.ask, Count) else self._counted.get(run, {}).get(site)
+        most = run.plan.study.max_records
+        return range(most + 1) if counted is None else range(counted, counted + 1)
+
+    async def _check(self, query: Query, contribution: Contribution, records: range, claimed: str) -> None:
         if contribution.values.nbytes <= AT_ONCE_BYTES:
-            _check(query, contribution, max_records, claimed)
+            _check(query, contribution, records, claimed)
         else:
-            await self._resources.compute(_check, query, contribution, max_records, claimed)
+            await self._resources.compute(_check, query, contribution, records, claimed)
 
     async def _answered_before(self, run: StudyRun, contribution: Contribution) -> bool:
         """A site that lost our reply may send again although the round has ended [R7]."""
@@ -109,7 +125,7 @@ class Intake:
             if await self._known(contribution):
                 return True
         except DifferentAnswer:
-            await self._alarm(stored.digest, site, round)
+            await self._alarm("different-second-answer", stored.digest, site, round)
             raise
         await self._note_late(contribution)
         raise LateAnswer(site, round)
@@ -149,11 +165,11 @@ class Intake:
         inbox.stored(site)
         self._resources.news.ring()
 
-    async def _alarm(self, study: str, site: str, round: int) -> None:
-        log.event("different-second-answer", logging.ERROR, study=study, round=round, site=site)
+    async def _alarm(self, kind: str, study: str, site: str, round: int) -> None:
+        log.event(kind, logging.ERROR, study=study, round=round, site=site)
         at, detail = self._resources.clock(), f"study {study} round {round}"
         await self._resources.writer.write(
-            lambda change: audit_once(change, at, "different-second-answer", f"site/{site}", detail)
+            lambda change: audit_once(change, at, kind, f"site/{site}", detail)
         )
 
     async def decline(self, run: StudyRun, site: str, round: int, reason: str) -> None:
@@ -190,8 +206,8 @@ def invited(plan: Plan, site: str) -> None:
         raise RequestError(Code.NOT_FOUND, f"study {plan.digest[:12]} does not invite site {site}")
 
 
-def _check(query: Query, contribution: Contribution, max_records: int, claimed: str) -> None:
-    validate(query, contribution, max_records)
+def _check(query: Query, contribution: Contribution, records: range, claimed: str) -> None:
+    validate(query, contribution, records)
     if contribution.digest != claimed:
         raise PeerError(
             Code.BAD_CONTRIBUTION,

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import fcntl
 from typing import IO
 
 from eigenveil.errors import Code, RequestError
+from eigenveil_common.locks import try_lock
 from eigenveil_server.config import Config
 
 
 def only_one(config: Config) -> IO[bytes]:
-    """Hold the folder's lock until the process ends, however it ends."""
-    try:
-        file = config.files.lock.open("wb")
-    except OSError as problem:
-        raise RequestError(
-            Code.BAD_CONFIG, f"cannot write in {config.files.folder}: {problem.strerror}"
-        ) from problem
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as problem:
-        file.close()
-        raise RequestError(
-            Code.CONFLICT, f"another coordinator serves {config.files.folder}; stop it first"
-        ) from problem
+    """Hold the folder's lock until the process ends, however it ends.
+
+    Raises:
+        RequestError: code `conflict`, another process holds it.
+        InternalError: code `storage`.
+    """
+    file = try_lock(config.files.lock)
+    if file is None:
+        raise RequestError(Code.CONFLICT, f"another coordinator serves {config.files.folder}; stop it first")
     return file

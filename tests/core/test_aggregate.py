@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenveil.aggregate import Contribution, aggregate, validate
-from eigenveil.asks import Ask
+from eigenveil.asks import Ask, Coordinates, Gradient, GradientNorms, Part, S, Slot, Votes
+from eigenveil.asks.parts import pass_key
+from eigenveil.asks.possible import is_gram
 from eigenveil.errors import Code
 from eigenveil.ints import IntArray, frozen
 from eigenveil.site import Site
-from tests.support import a_query, every_ask, random_rows, refused
+from tests.support import DIGEST, a_field, a_query, covariance_asks, every_ask, random_rows, refused
 
 MOST = 500
-ASKS = every_ask()
+PART = Part(first=0, index=0, parts=4, key=pass_key(DIGEST, 0, 4))
+ONE = a_field(4, 1, pulls=False)
+ASKS: dict[str, Ask] = {
+    **every_ask(),
+    **covariance_asks(),
+    "votes": Votes(field=ONE, edges=np.array([10, 100]), subsets=5),
+    "votes, part": Votes(field=ONE, edges=np.array([10, 100]), subsets=5, part=PART),
+    "gradient, part": Gradient(field=ONE, radius=2**20, part=PART),
+    "gradient-norms, part": GradientNorms(field=ONE, edges=np.array([10, 100]), part=PART),
+    "coordinates, part": Coordinates(field=ONE, width=8, half=3, part=PART),
+    "slot": Slot(field=ONE, radius=2**20, part=PART),
+}
 
 
 def answered(ask: Ask, values: IntArray | list[int]) -> Contribution:
@@ -28,10 +43,12 @@ def answered(ask: Ask, values: IntArray | list[int]) -> Contribution:
 
 
 @pytest.mark.parametrize("name", ASKS)
-@pytest.mark.parametrize("records", [0, 1, MOST])
+@pytest.mark.parametrize("records", [0, 1, 2, MOST])
 def test_an_honest_answer_passes(name: str, records: int) -> None:
     said = Site(random_rows(MOST, 4)[:records]).answer(ASKS[name])
-    validate(a_query(ASKS[name]), answered(ASKS[name], said), MOST)
+    assert records or not said.any()
+    for known in (range(MOST + 1), range(records, records + 1)):
+        validate(a_query(ASKS[name]), answered(ASKS[name], said), known)
 
 
 @pytest.mark.parametrize("name", ASKS)
@@ -40,23 +57,70 @@ def test_a_value_beyond_what_the_records_can_add_up_to_is_refused(name: str) -> 
     most = ask.bound() * MOST
     for value in (most + 1, -most - 1, 2**63 - 1, -(2**63)):
         with refused(Code.BAD_CONTRIBUTION, "north", "nothing was added"):
-            validate(a_query(ask), answered(ask, [0] * (ask.length - 1) + [value]), MOST)
+            validate(a_query(ask), answered(ask, [0] * (ask.length - 1) + [value]), range(MOST + 1))
 
 
 @pytest.mark.parametrize("name", ["count", "row-norms", "energy", "gradient-norms"])
 def test_what_cannot_be_negative_is_not(name: str) -> None:
     ask = ASKS[name]
     with refused(Code.BAD_CONTRIBUTION):
-        validate(a_query(ask), answered(ask, [0] * (ask.length - 1) + [-1]), MOST)
+        validate(a_query(ask), answered(ask, [0] * (ask.length - 1) + [-1]), range(MOST + 1))
 
 
 @pytest.mark.parametrize("name", ["row-norms", "gradient-norms"])
 def test_a_histogram_holds_no_more_records_than_a_site_may_have(name: str) -> None:
     ask = ASKS[name]
     fits = [MOST - ask.length + 1] + [1] * (ask.length - 1)
-    validate(a_query(ask), answered(ask, fits), MOST)
+    validate(a_query(ask), answered(ask, fits), range(MOST + 1))
     with refused(Code.BAD_CONTRIBUTION):
-        validate(a_query(ask), answered(ask, [fits[0] + 1, *fits[1:]]), MOST)
+        validate(a_query(ask), answered(ask, [fits[0] + 1, *fits[1:]]), range(MOST + 1))
+
+
+def one_at(said: IntArray, place: int) -> IntArray:
+    return frozen((np.arange(said.size) == place).astype(np.int64))
+
+
+PLANTED: dict[str, Callable[[IntArray], Any]] = {
+    "row-norms": lambda said: said + one_at(said, 0),  # one record more than counted
+    "radius-search": lambda said: said - one_at(said, int(said.argmax())),
+    "gradient-norms": lambda said: said + one_at(said, 1),
+    "coordinates": lambda said: said + one_at(said, 5),  # in one coordinate only
+    "clipped-sum": lambda said: said * 0 + 1024 * S * 300,  # each entry fits, the vector is too long
+    "energy": lambda said: said * 0 + MOST * S**2 + 1,
+    "gradient": lambda said: said * 0 + 2**27 * 250,
+    "boxed": lambda said: said + one_at(said, 0),  # a coordinate of half-width 0
+    "gram": lambda said: said + one_at(said, 0) * MOST * S**2,  # the trace
+    "spectrum": lambda said: said * np.where(np.arange(said.size) < 4, 1, 100),  # Cauchy-Schwarz
+    "subspace": lambda said: np.array([1] * 4 + [-1] * 6) * 10**9,  # every pair may, all four together not
+    "eigenvectors": lambda said: -said,
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_what_no_records_add_up_to_is_refused(name: str) -> None:
+    """Each entry alone is within its limits: it is the answer as a whole that cannot be."""
+    ask = ASKS[name]
+    rows = random_rows(MOST, 4)
+    said, known = Site(rows).answer(ask), range(MOST, MOST + 1)
+    validate(a_query(ask), answered(ask, said), known)
+    with refused(Code.BAD_CONTRIBUTION, "cannot add up"):
+        validate(a_query(ask), answered(ask, frozen(PLANTED[name](said))), known)
+
+
+@pytest.mark.parametrize("d", [1, 2, 7, 60])
+@pytest.mark.parametrize("rank", [0, 1, 3, 60])
+def test_no_honest_products_are_refused_for_rounding(d: int, rank: int) -> None:
+    """Of low rank, where the least eigenvalue is 0 and floats are off; up to the largest sums there are."""
+    rng = np.random.default_rng(rank)
+    for scale in (1, 2**10, 2**15):
+        factors = rng.integers(-S, S, (rank, d), dtype=np.int64) * scale
+        products = factors.T @ factors
+        triangle = frozen(np.concatenate([np.diagonal(products), products[np.triu_indices(d, 1)]]))
+        radius = int(np.sqrt((factors.astype(float) ** 2).sum(axis=1).max(initial=1))) + 2
+        assert is_gram(triangle, d, radius, range(rank + 1))
+        worse = triangle.copy()
+        worse[0] -= products[0, 0] + 1
+        assert not is_gram(worse, d, radius, range(rank + 1))
 
 
 @pytest.mark.parametrize(
@@ -73,7 +137,7 @@ def test_a_histogram_holds_no_more_records_than_a_site_may_have(name: str) -> No
 def test_an_answer_to_something_else_is_refused(change: dict[str, Any], words: str) -> None:
     ask = ASKS["clipped-sum"]
     with refused(Code.BAD_CONTRIBUTION, "north", words):
-        validate(a_query(ask), replace(answered(ask, [0, 0, 0, 0]), **change), MOST)
+        validate(a_query(ask), replace(answered(ask, [0, 0, 0, 0]), **change), range(MOST + 1))
 
 
 @pytest.mark.parametrize("bad", [[0.5], [float("nan")], [float("inf")], ["1"], [True]])

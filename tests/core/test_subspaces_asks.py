@@ -73,7 +73,7 @@ def test_an_answer_has_its_length_is_accepted_and_does_not_depend_on_order(name:
     answer = Site(data).answer(ask)
     assert answer.shape == (ask.length,)
     assert (Site(data[::-1].copy()).answer(ask) == answer).all()
-    validate(a_query(ask), said(ask, answer), 100)
+    validate(a_query(ask), said(ask, answer), range(101))
 
 
 def said(ask: OnSubspaces, values: IntArray, site: str = "anna") -> Contribution:
@@ -113,7 +113,7 @@ REFUSED: list[tuple[str, Callable[[int], list[int]]]] = [
 def test_what_no_honest_site_sends_is_refused(name: str, values: Callable[[int], list[int]]) -> None:
     ask = ASKS[name]
     with refused(Code.BAD_CONTRIBUTION, "anna"):
-        validate(a_query(ask), said(ask, frozen(values(ask.length))), 100)
+        validate(a_query(ask), said(ask, frozen(values(ask.length))), range(101))
 
 
 MALFORMED: list[Callable[[], object]] = [

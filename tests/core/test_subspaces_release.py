@@ -355,10 +355,10 @@ def test_a_preimage_is_released_only_if_every_holder_answered() -> None:
 def test_a_site_can_send_nothing_but_the_preimage() -> None:
     values = frozen([1, 2, 3, 4, 5, 6])
     ask = Preimage(fingerprint=fingerprint(values), holders=[0], blocks=BLOCKS)  # type: ignore[arg-type]
-    assert ask.possible(frozen([1, *values]), 10)
-    assert ask.possible(frozen([0] * 7), 10)
+    assert ask.possible(frozen([1, *values]), range(11))
+    assert ask.possible(frozen([0] * 7), range(11))
     for wrong in ([1, 1, 2, 3, 4, 5, 7], [0, *values], [2, *values], [1] + [0] * 6):
-        assert not ask.possible(frozen(wrong), 10)
+        assert not ask.possible(frozen(wrong), range(11))
 
 
 def test_an_epsilon_beyond_floats_hides_by_its_bound() -> None:

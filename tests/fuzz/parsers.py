@@ -114,4 +114,5 @@ def _parquet(path: Path) -> tuple[bytes, ...]:
 
 async def _records(path: Path, data: bytes) -> None:
     path.write_bytes(data)
+    _only_requests(partial(load, unreadable=lambda _: None), path, _wanted())  # as a site's daemon reads
     _only_requests(load, path, _wanted())

@@ -156,7 +156,7 @@ async def site(identity: StoredIdentity, folder: Path, study: Study) -> AsyncIte
         maximum_records=min(study.max_records, config.maximum_records),
     )
     store = SiteStore(config.state, policy.budget, LedgerWitness(config.identity))
-    worker = SiteWorker(identity, policy, store, partial(records.load, file))
+    worker = SiteWorker(identity, policy, store, partial(records.read, file))
     task = asyncio.create_task(SiteDaemon(worker, lambda: identity).run())
     try:
         yield

@@ -112,6 +112,26 @@ def test_files_that_others_can_read_or_write(stage: Stage) -> None:
     found(by_name(site_checks(configured(stage))), "permissions", Level.FAIL, "chmod go-w")
 
 
+def test_settings_and_folders_that_others_can_change(stage: Stage) -> None:
+    """Whoever writes site.toml, or puts another in its place, says what the site agrees to."""
+    stage.config.identity.chmod(0o700)
+    apart = stage.folder / "etc"
+    apart.mkdir(0o700)
+    config = apart / "site.toml"
+    keys = {"records": "records.csv", "identity": "identity", "state": "state.db"}
+    lines = [f'{key} = "{stage.folder / name}"' for key, name in keys.items()]
+    config.write_text("\n".join(['name = "hospital-a"', *lines]))
+    assert by_name(site_checks(config))["permissions"].level is Level.OK
+    for path in (config, apart, stage.folder):
+        mode = path.stat().st_mode & 0o777
+        path.chmod(mode | 0o002)
+        found(
+            by_name(site_checks(config)), "permissions", Level.FAIL, f"others can change {path}", "chmod go-w"
+        )
+        path.chmod(mode)
+    assert by_name(site_checks(config))["permissions"].level is Level.OK
+
+
 def test_a_ledger_that_was_edited(stage: Stage) -> None:
     store = stage.store()
     store.ledger.reserve("ab" * 32, store.ledger.ledger.budget)

@@ -52,9 +52,9 @@ def no_column(stage: Stage) -> None:
     stage.config.records.write_text("a,b\n" + "1,2\n" * 40)
 
 
-def ragged(stage: Stage) -> None:
+def quoted(stage: Stage) -> None:
     with stage.config.records.open("a") as file:
-        file.write("1,2\n")
+        file.write('1,2,"3\n1,2,3\n')
 
 
 def no_file(stage: Stage) -> None:
@@ -65,7 +65,7 @@ def nothing(stage: Stage) -> None:
     pass
 
 
-@pytest.mark.parametrize("spoil", [nothing, too_few, too_many, no_column, ragged, no_file])
+@pytest.mark.parametrize("spoil", [nothing, too_few, too_many, no_column, quoted, no_file])
 @pytest.mark.parametrize("query", rehearse(PLAN), ids=lambda query: f"round{query.round}")
 def test_load_compute_write(stage: Stage, spoil: Callable[[Stage], None], query: Any) -> None:
     spoil(stage)

@@ -134,18 +134,19 @@ def test_check_counts_the_cells_that_the_daemon_takes_as_missing(
     """It answers all the same, so that is a warning; unless too few records remain."""
     study = stage.folder / "study.toml"
     with stage.config.records.open("a") as file:
-        file.write("1,>5,3\n1,2,inf\n1,2,<3\n")
+        file.write("1,>5,3\n1,2\n1,2,inf\n1,2,<3\n")
     ran = site(monkeypatch, capsys, "check", "--config", config, "--study", study)
     assert ran.code == 0
     told = " ".join(ran.out.split())
     missing = "cells that cannot be read and count as missing"
     assert f"warn column 'b': {missing}: 1, the first in line 42: text where a number is due" in told
-    assert f"warn column 'c': {missing}: 2, the first in line 43: an infinite number" in told
-    assert "40 usable records" in told
-    config.write_text(config.read_text() + "minimum_records = 41\n")
+    assert f"warn column 'c': {missing}: 2, the first in line 44: an infinite number" in told
+    assert "warn lines: lines that are left out: 1, the first in line 43: another number of cells" in told
+    assert "40 usable records of 43" in told
+    config.write_text(config.read_text() + "minimum_records = 44\n")
     ran = site(monkeypatch, capsys, "check", "--config", config, "--study", study, "--json")
     assert ran.code == 7
-    assert sum(finding["warning"] for finding in ran.json["findings"]) == 2
+    assert sum(finding["warning"] for finding in ran.json["findings"]) == 3
 
 
 def test_check_makes_nothing(
@@ -213,7 +214,7 @@ def test_check_and_explain_show_the_rules_about_people_and_numbers(
     config.write_text(base + "maximum_records = 39\n")
     ran = site(monkeypatch, capsys, "check", "--config", config, "--study", study, "--json")
     assert ran.code == 7
-    assert "more usable records than the site's maximum_records = 39" in ran.json["findings"][-1]["text"]
+    assert "more persons in the file than the site's maximum_records = 39" in ran.json["findings"][-1]["text"]
 
 
 def test_brackets_in_a_study_are_shown_as_they_are(

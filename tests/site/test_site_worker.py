@@ -16,7 +16,7 @@ from eigenveil.errors import Code, EigenveilError, InternalError, RequestError
 from eigenveil.plan import Plan
 from eigenveil.query import Query
 from eigenveil.rehearsal import rehearse
-from eigenveil.study import Federation
+from eigenveil.study import Column, Federation
 from eigenveil_client import records
 from eigenveil_client.refusals import Refusal
 from eigenveil_client.seen_plans import StudyStanding
@@ -163,8 +163,8 @@ def test_a_policy_refusal_names_its_reason_and_charges_nothing(tmp_path: Path) -
     [
         "a,b,c\n" + "1,2,3\n" * 19,
         "a,b\n" + "1,2\n" * 40,
-        "a,b,c\n" + "1,2,x\n" * 40,
-        "a,b,c\n" + "1,2,3\n" * 40 + "1,2\n",
+        "a,b,c\n" + "1,2,3\n" * 19 + "1,2\n" * 40,
+        "a,b,c\n" + "1,2,3\n" * 40 + '1,2,"\n1,2,3\n',
         "",
     ],
 )
@@ -194,6 +194,31 @@ def test_the_answer_does_not_hang_on_a_number_that_the_study_chose(stage: Stage)
             worker.work(ended(plan))
         refused = {seen.reason for seen in store.studies.all() if seen.reason}
         assert refused == {Code.POLICY.value}
+
+
+def test_what_an_analyst_looks_at_decides_about_no_refusal(stage: Stage) -> None:
+    """Found in attack: ten free studies, one a column, read which of a person's values are missing."""
+    names = tuple("abcdefghij")
+    write_records(stage.config.records, rows=19, columns=names)
+    with stage.config.records.open("a") as file:
+        file.write("1,,1,,,1,1,,1,\n")
+    with process(stage) as (store, worker):
+        for name in names:
+            columns = (Column(name=name, unit="mmol/L", lower=0.0, upper=10.0),)
+            plan = a_plan(a_study(epsilon=0.2, columns=columns), submission=name)
+            assert isinstance(ask(stage, worker, rehearse(plan)[0], plan), Contribution)
+            worker.work(ended(plan))
+        assert {row.kind for row in store.egress.rows()} == {"count"}
+
+
+def test_if_dropping_leaves_nobody_the_answers_are_zeros(stage: Stage) -> None:
+    stage.config.records.write_text("a,b,c\n" + "1,,3\n" * 40)
+    with process(stage) as (store, worker):
+        for number, query in enumerate(rehearse(PLAN)):
+            answer = ask(stage, worker, query)
+            assert isinstance(answer, Contribution)
+            assert not answer.values.any()
+            assert store.ledger.ledger.size == number + 2
 
 
 def test_more_records_than_the_site_says_are_its_own_mistake(tmp_path: Path) -> None:
@@ -237,9 +262,9 @@ SECRET = "8.7654321"
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (f"a,b,c\n{SECRET},2\n" + "1,2,3\n" * 40, "code=bad-data about=file"),
+        (f'a,b,c\n{SECRET},2,"\n' + "1,2,3\n" * 40, "code=bad-data about=quotes"),
         (f"a,b\n{SECRET},2\n", "code=bad-data about=c"),
-        (f"a,b,c\n{SECRET},2,x\n" + "1,2,3\n" * 18, "code=too-few-records"),
+        (f"a,b,c\n{SECRET},2\n" + "1,2,3\n" * 19, "code=too-few-records"),
         (f"a,b,c [g/{SECRET}]\n1,2,3\n", "code=bad-data about=c"),
     ],
 )
@@ -261,7 +286,7 @@ def test_an_unforeseen_error_is_a_refusal_and_its_text_is_not_logged(
         raise ValueError(f"could not convert string to float: {SECRET}")
 
     with monkeypatch.context() as broken, process(stage) as (store, worker):
-        broken.setattr(records, "load", load)
+        broken.setattr(records, "read", load)
         refusal = ask(stage, worker)
         assert isinstance(refusal, Refusal)
         assert refusal.reason == pb.DECLINE_REASON_FAILURE
@@ -274,10 +299,18 @@ def test_an_unforeseen_error_is_a_refusal_and_its_text_is_not_logged(
         assert isinstance(ask(stage, worker), Contribution)
 
 
-def test_a_study_runs_over_one_set_of_records(stage: Stage) -> None:
+@pytest.mark.parametrize("columns", ["abc", "abcd"])
+def test_a_study_runs_over_one_file(stage: Stage, columns: str) -> None:
+    """All of it: else an analyst's columns would tell in which of them somebody was changed."""
+    with stage.config.records.open() as file:
+        lines = file.read().splitlines()
+    stage.config.records.write_text("\n".join(f"{line},d" for line in lines))
     with process(stage) as (_, worker):
         ask(stage, worker)
-        write_records(stage.config.records, rows=41)
+        if columns == "abc":
+            write_records(stage.config.records, rows=41)
+        else:
+            stage.config.records.write_text("\n".join(f"{line},d" for line in lines) + "x\n")
         assert isinstance(worker.work(work(SECOND)), Contribution)
     with process(stage) as (_, worker):
         refusal = worker.work(work(SECOND))
@@ -308,6 +341,18 @@ def test_a_tampered_egress_row_is_found(stage: Stage) -> None:
             change.execute("UPDATE egress SET bytes = 0")
         with pytest.raises(InternalError, match="row 0 of the egress ledger"):
             store.egress.rows()
+
+
+def test_equal_answers_look_different_in_every_study(stage: Stage) -> None:
+    """The ledger is shown to officers: whoever reads it must not learn that two counts are equal."""
+    plans = [a_plan(a_study(epsilon=0.2), submission=name) for name in ("one", "two")]
+    with process(stage) as (store, worker):
+        answers = [ask(stage, worker, rehearse(plan)[0], plan) for plan in plans]
+        assert [answer.values.tolist() for answer in answers if isinstance(answer, Contribution)] == [
+            [40]
+        ] * 2
+        assert len({row.contribution for row in store.egress.rows()}) == 2
+        assert len({seen.records for seen in store.studies.all()}) == 2
 
 
 def test_the_egress_digest_needs_the_sites_key(stage: Stage) -> None:

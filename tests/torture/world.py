@@ -20,8 +20,10 @@ import grpc
 
 from eigenveil.errors import Code, EigenveilError, InternalError
 from eigenveil.grid import to_grid
+from eigenveil.study import Study
 from eigenveil_client import site_daemon, site_sender, site_worker, transport
 from eigenveil_client.identity_store import StoredIdentity, load_identity
+from eigenveil_client.records import Records
 from eigenveil_client.site_config import SiteConfig
 from eigenveil_client.site_daemon import SiteDaemon
 from eigenveil_client.site_store import SiteStore
@@ -130,9 +132,13 @@ class World:
         )
         self.stores[who] = store
         member = load_identity(config.identity)
-        worker = SiteWorker(member, config.policy, store, lambda study: to_grid(one_hot(who), study))
+        worker = SiteWorker(member, config.policy, store, lambda study: self._records(who, study))
         daemon = SiteDaemon(worker, lambda: self._identity(who))
         self.loop.create_task(self._serve(who, daemon))
+
+    def _records(self, who: str, study: Study) -> Records:
+        rows = one_hot(who)
+        return Records(rows=to_grid(rows, study), persons=len(rows), file=who.encode())
 
     def _identity(self, who: str) -> StoredIdentity:
         held = load_identity(self.folder / who / "identity")

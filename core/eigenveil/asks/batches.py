@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from eigenveil.asks.gradients import Field
 from eigenveil.asks.limits import GRADIENT_LIMIT, check_edges, check_whole, freeze, need, within
 from eigenveil.asks.parts import Part
+from eigenveil.asks.possible import at_most, most
 from eigenveil.ints import IntArray
 from eigenveil.study import Neighbours
 
@@ -65,6 +66,10 @@ class Votes:
         """Largest magnitude one record adds to an entry."""
         return 1
 
+    def possible(self, values: IntArray, records: range) -> bool:
+        """Whether an honest site could answer this: a subset votes if it holds two records."""
+        return at_most(values, min(self.subsets, most(records) // 2))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Coordinates:
@@ -105,6 +110,15 @@ class Coordinates:
         """Largest magnitude one record adds to an entry."""
         return 1
 
+    def possible(self, values: IntArray, records: range) -> bool:
+        """Whether an honest site could answer this: every record is once in every coordinate's histogram."""
+        each = values.reshape(self.histograms, -1)
+        if not at_most(each[0], most(records)) or not within(values, most(records)):
+            return False
+        total = int(each[0].sum())
+        same = bool((values >= 0).all()) and bool((each.sum(axis=1) == total).all())
+        return same and (self.part is not None or total in records)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Boxed:
@@ -144,3 +158,8 @@ class Boxed:
     def bound(self) -> int:
         """Largest magnitude one record adds to an entry."""
         return int(self.halves.max())
+
+    def possible(self, values: IntArray, records: range) -> bool:
+        """Whether an honest site could answer this."""
+        reach = self.halves * most(records)
+        return bool(((values >= -reach) & (values <= reach)).all())

@@ -17,6 +17,7 @@ from eigenveil.asks.limits import (
     within,
 )
 from eigenveil.asks.parts import Part
+from eigenveil.asks.possible import at_most, is_histogram, is_short, most
 from eigenveil.ints import IntArray
 from eigenveil.study import Neighbours
 
@@ -89,6 +90,12 @@ class GradientNorms:
         """Largest magnitude one record adds to an entry."""
         return 1
 
+    def possible(self, values: IntArray, records: range) -> bool:
+        """Whether an honest site could answer this."""
+        if self.part is not None:
+            return at_most(values, most(records))
+        return is_histogram(values, records)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Gradient:
@@ -122,3 +129,7 @@ class Gradient:
     def bound(self) -> int:
         """Largest magnitude one record adds to an entry."""
         return self.radius
+
+    def possible(self, values: IntArray, records: range) -> bool:
+        """Whether an honest site could answer this."""
+        return is_short(values, most(records) * self.radius)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from eigenveil.asks.limits import check_centre, check_edges, freeze, need
+from eigenveil.asks.possible import is_histogram
 from eigenveil.ints import IntArray
 
 MOST_RECORDS = 2**41
@@ -47,3 +48,7 @@ class RadiusSearch:
     def bound(self) -> int:
         """Largest magnitude one record adds to an entry."""
         return 1
+
+    def possible(self, values: IntArray, records: range) -> bool:
+        """Whether an honest site could answer this."""
+        return is_histogram(values, records)

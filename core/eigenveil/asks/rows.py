@@ -13,6 +13,7 @@ from eigenveil.asks.limits import (
     need,
     root_up,
 )
+from eigenveil.asks.possible import is_gram, is_histogram, is_short, most
 from eigenveil.ints import IntArray
 from eigenveil.study import Neighbours
 
@@ -38,6 +39,10 @@ class Count:
     def bound(self) -> int:
         """Largest magnitude one record adds to an entry."""
         return 1
+
+    def possible(self, values: IntArray, records: range) -> bool:
+        """Whether an honest site could answer this."""
+        return int(values[0]) in records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -73,6 +78,10 @@ class RowNorms:
         """Largest magnitude one record adds to an entry."""
         return 1
 
+    def possible(self, values: IntArray, records: range) -> bool:
+        """Whether an honest site could answer this."""
+        return is_histogram(values, records)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ClippedSum:
@@ -106,6 +115,10 @@ class ClippedSum:
         """Largest magnitude one record adds to an entry."""
         return WEIGHT * self.radius
 
+    def possible(self, values: IntArray, records: range) -> bool:
+        """Whether an honest site could answer this."""
+        return is_short(values, most(records) * WEIGHT * self.radius)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Energy:
@@ -134,6 +147,10 @@ class Energy:
     def bound(self) -> int:
         """Largest magnitude one record adds to an entry."""
         return int(self.radius**2)
+
+    def possible(self, values: IntArray, records: range) -> bool:
+        """Whether an honest site could answer this."""
+        return 0 <= int(values[0]) <= most(records) * self.radius**2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -180,3 +197,7 @@ class Gram:
     def bound(self) -> int:
         """Largest magnitude one record adds to an entry."""
         return int(self.radius**2)
+
+    def possible(self, values: IntArray, records: range) -> bool:
+        """Whether an honest site could answer this."""
+        return is_gram(values, self.centre.size, self.radius, records)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from eigenveil.asks.gradients import Field
 from eigenveil.asks.limits import GRADIENT_LIMIT, check_whole, need
 from eigenveil.asks.parts import Part
+from eigenveil.asks.possible import is_short, most
+from eigenveil.ints import IntArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -44,3 +46,7 @@ class Slot:
     def bound(self) -> int:
         """Largest magnitude one record adds to an entry."""
         return self.radius
+
+    def possible(self, values: IntArray, records: range) -> bool:
+        """Whether an honest site could answer this about one record."""
+        return is_short(values, min(most(records), 1) * self.radius)

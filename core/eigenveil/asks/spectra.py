@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from eigenveil.asks.limits import check_centre, check_radius, check_whole, freeze
+from eigenveil.asks.possible import is_gram
 from eigenveil.ints import IntArray
 
 VECTOR_BITS = 24
@@ -47,6 +48,10 @@ class Spectrum:
         """Largest magnitude one record adds to an entry."""
         return int(self.radius**2)
 
+    def possible(self, values: IntArray, records: range) -> bool:
+        """Whether an honest site could answer this."""
+        return is_gram(values, self.centre.size, self.radius, records)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Eigenvectors:
@@ -81,3 +86,7 @@ class Eigenvectors:
     def bound(self) -> int:
         """Largest magnitude one record adds to an entry."""
         return int(self.radius**2)
+
+    def possible(self, values: IntArray, records: range) -> bool:
+        """Whether an honest site could answer this."""
+        return is_gram(values, self.centre.size, self.radius, records)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from eigenveil.asks.limits import check_centre, check_whole, freeze, need
+from eigenveil.asks.possible import most
 from eigenveil.ints import IntArray, digest
 from eigenveil.study import MAX_SITES, Neighbours
 
@@ -160,7 +161,7 @@ class BlockRanks:
         """Largest magnitude one record adds to an entry."""
         return 1
 
-    def possible(self, values: IntArray, max_records: int) -> bool:
+    def possible(self, values: IntArray, records: range) -> bool:
         """Whether an honest site could answer this."""
         rising = bool((values[:-1] <= values[1:]).all())  # np.diff would wrap around
         return rising and int(values[0]) >= 0 and int(values[-1]) <= self.blocks.blocks
@@ -205,7 +206,7 @@ class SpanVotes:
         """Largest magnitude one record adds to a count."""
         return 1
 
-    def possible(self, values: IntArray, max_records: int) -> bool:
+    def possible(self, values: IntArray, records: range) -> bool:
         """Whether an honest site could answer this: fingerprints may be anything."""
         return True
 
@@ -246,7 +247,7 @@ class CellVotes:
         """Largest magnitude one record adds to a count."""
         return 1
 
-    def possible(self, values: IntArray, max_records: int) -> bool:
+    def possible(self, values: IntArray, records: range) -> bool:
         """Whether an honest site could answer this: fingerprints may be anything."""
         return True
 
@@ -284,7 +285,7 @@ class RankVotes:
         """Largest magnitude one record adds to a count."""
         return 1
 
-    def possible(self, values: IntArray, max_records: int) -> bool:
+    def possible(self, values: IntArray, records: range) -> bool:
         """Whether an honest site could answer this: fingerprints may be anything."""
         return True
 
@@ -322,9 +323,9 @@ class SpanGap:
         """Largest magnitude one record adds to a score."""
         return 1
 
-    def possible(self, values: IntArray, max_records: int) -> bool:
+    def possible(self, values: IntArray, records: range) -> bool:
         """Whether an honest site could answer this."""
-        return 0 <= int(values[1]) <= int(values[0]) <= min(max_records, self.pool.most)
+        return 0 <= int(values[1]) <= int(values[0]) <= min(most(records), self.pool.most)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -378,7 +379,7 @@ class Preimage:
         """Nothing is added up."""
         return 1
 
-    def possible(self, values: IntArray, max_records: int) -> bool:
+    def possible(self, values: IntArray, records: range) -> bool:
         """Whether an honest site could answer this: zeros, or exactly what the fingerprint stands for."""
         if not values[0]:
             return not values.any()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from eigenveil.asks.limits import check_centre, check_radius, check_whole, freeze, need
+from eigenveil.asks.possible import is_gram
 from eigenveil.ints import IntArray
 
 GAUSSIAN, CAUCHY, TESTED = "smooth-gaussian", "smooth-cauchy", "propose-test-release"
@@ -53,3 +54,7 @@ class Subspace:
     def bound(self) -> int:
         """Largest magnitude one record adds to an entry."""
         return int(self.radius**2)
+
+    def possible(self, values: IntArray, records: range) -> bool:
+        """Whether an honest site could answer this."""
+        return is_gram(values, self.centre.size, self.radius, records)
