@@ -6,6 +6,7 @@ as `Matrix`, inner values as messages of their own. So a new kind needs its mess
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import MISSING, fields
 from typing import Any
 
@@ -17,6 +18,7 @@ from eigenveil.asks.subspaces import Blocks, Cells, Pool
 from eigenveil.errors import Code, PeerError
 from eigenveil.ints import IntArray, from_bytes, to_bytes
 from eigenveil.query import Law, Query
+from eigenveil.signed_authorities import SignedList
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 INNER: dict[str, type[Any]] = {"Field": Field, "Part": Part, "Blocks": Blocks, "Cells": Cells, "Pool": Pool}
@@ -90,6 +92,16 @@ def _part(message: Message, name: str, required: bool) -> Any:
     if isinstance(part, pb.Matrix):
         return from_bytes(part.values, (part.rows, part.columns))
     return _value(INNER[type(part).__name__], part)
+
+
+def lists_to_proto(lists: Sequence[SignedList]) -> list[pb.SignedAuthorities]:
+    """Lists of authorities as messages."""
+    return [pb.SignedAuthorities(list_json=one.list_json, signatures=one.signatures) for one in lists]
+
+
+def lists_from_proto(messages: Sequence[pb.SignedAuthorities]) -> list[SignedList]:
+    """The inverse of `lists_to_proto`; nothing is believed yet."""
+    return [SignedList(list_json=one.list_json, signatures=tuple(one.signatures)) for one in messages]
 
 
 def digest_from_bytes(data: bytes) -> str:
