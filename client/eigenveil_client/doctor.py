@@ -22,6 +22,7 @@ from eigenveil_client.identity_store import StoredIdentity, load_identity
 from eigenveil_client.proxy import Proxy, ProxyRule, connect, split_address
 from eigenveil_client.tls import verified_leaf
 from eigenveil_client.transport import greet, open_channel
+from eigenveil_client.trusted_authorities import held_list
 from eigenveil_common.doctor import Check, certificate, clock, examine, fail, ok, permissions, warn
 from eigenveil_common.files import read
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
@@ -29,7 +30,7 @@ from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 Accept = Callable[[StoredIdentity], StoredIdentity]
 
 STEP_SECONDS = 10.0
-SHORT_LIFE = timedelta(days=2)
+SHORT_LIFE, SHORT_LIST = timedelta(days=2), timedelta(days=30)
 SECRETS = ("key.pem",)
 DEAD_PORT = (
     "ask its operator whether it runs and listens there (eigenveil-coordinator doctor), and IT whether a "
@@ -72,7 +73,7 @@ def identity_and_network(
     `accept` raises if the identity is somebody else's.
     """
     stored, first = _identity(folder, accept)
-    checks = [first] if stored is None else [first, _days(stored)]
+    checks = [first] if stored is None else [first, _days(stored), _authorities(stored)]
     try:
         chosen = rule()
         way = _way(folder, chosen)
@@ -100,11 +101,20 @@ def _days(stored: StoredIdentity) -> Check:
     return certificate("certificate", stored.expires, SHORT_LIFE, todo)
 
 
+def _authorities(stored: StoredIdentity) -> Check:
+    """Whom this identity trusts, and for how long that was said."""
+    held = stored.authorities
+    todo = "the coordinator's operator makes it anew (ca extend), and it comes with the next greeting"
+    days = certificate("authorities", held.ends, SHORT_LIST, todo)
+    names = ", ".join(one[:12] for one in held.prints)
+    return replace(days, text=f"list of version {held.version}, {names}: {days.text}")
+
+
 def _way(folder: Path, rule: ProxyRule) -> Way | None:
     """From the files alone, so that an identity that has ended still shows the way."""
     try:
         address = str(json.loads(read(folder / "identity.json"))["coordinator"])
-        ca_pem = read(folder / "ca.pem")
+        ca_pem = held_list(folder).issuers_pem
     except (RequestError, ValueError, KeyError, TypeError):
         return None
     return Way(address=address, ca_pem=ca_pem, proxy=rule.towards(address))

@@ -5,8 +5,8 @@ One folder, readable by its owner only:
     key.pem          EC P-256, made here, and the certificate that the coordinator issued for it
     pending.pem      a key that is being certified: kept until its certificate is in key.pem, so that a
                      lost answer is asked for again with the same key
-    ca.pem           the federation's certificate authorities
-    identity.json    name, coordinator address, release key; written last, so it means "enrolled"
+    authorities.json the list of the federation's authorities, and its release key: see `trusted_authorities`
+    identity.json    name, coordinator address; written last, so it means "enrolled"
     generation.json  a site's: what its daemon shows in its next greeting
 """
 
@@ -20,13 +20,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import UNREADABLE, Identity, parse_identity
+from eigenveil.signed_authorities import AuthorityList
 from eigenveil_client.tls import only_uri
 from eigenveil_common.failpoints import failpoint
-from eigenveil_common.files import read_secret, write_durably, write_secret
+from eigenveil_common.files import read_secret, write_secret
 
-KEY, PENDING, AUTHORITIES, ABOUT = "key.pem", "pending.pem", "ca.pem", "identity.json"
+KEY, PENDING, ABOUT = "key.pem", "pending.pem", "identity.json"
 RENEWAL = "renewal"
-MOST_AUTHORITIES = 8
 
 
 def read_pair(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
@@ -81,9 +81,9 @@ def request_for(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def checked(
-    certificate_pem: bytes, ca_pem: bytes, identity: Identity, key: ec.EllipticCurvePrivateKey
+    certificate_pem: bytes, held: AuthorityList, identity: Identity, key: ec.EllipticCurvePrivateKey
 ) -> x509.Certificate:
-    """An answered certificate, if it is ours and comes from one of the authorities beside it.
+    """An answered certificate, if it is ours and comes from one of the authorities.
 
     Raises:
         PeerError: code `identity`.
@@ -92,25 +92,10 @@ def checked(
         leaf = x509.load_pem_x509_certificate(certificate_pem)
     except UNREADABLE as problem:
         raise PeerError(Code.IDENTITY, f"the coordinator sent no usable certificate: {problem}") from problem
-    authorities(ca_pem, leaf)
+    if not any(_issued(leaf, one) for one in held.issuers):
+        raise PeerError(Code.IDENTITY, "the certificate is not the federation's; nothing was stored")
     matches(leaf, identity, key)
     return leaf
-
-
-def authorities(ca_pem: bytes, leaf: x509.Certificate) -> list[x509.Certificate]:
-    """The authorities of a message, if they are such and one of them vouches for `leaf`, which is ours.
-
-    Raises:
-        PeerError: code `identity`.
-    """
-    try:
-        found = x509.load_pem_x509_certificates(ca_pem)
-        leaders = [one.extensions.get_extension_for_class(x509.BasicConstraints).value.ca for one in found]
-    except UNREADABLE as problem:
-        raise PeerError(Code.IDENTITY, f"the coordinator sent no usable certificate: {problem}") from problem
-    if not all(leaders) or len(found) > MOST_AUTHORITIES or not any(_issued(leaf, one) for one in found):
-        raise PeerError(Code.IDENTITY, "the certificate is not the federation's; nothing was stored")
-    return found
 
 
 def _issued(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
@@ -134,14 +119,12 @@ def matches(leaf: x509.Certificate, identity: Identity, key: ec.EllipticCurvePri
         )
 
 
-def store(folder: Path, key: ec.EllipticCurvePrivateKey, leaf: x509.Certificate, ca_pem: bytes) -> None:
-    """Put a certificate and its key in force: from one moment to the next, both at once.
+def store(folder: Path, key: ec.EllipticCurvePrivateKey, leaf: x509.Certificate) -> None:
+    """Put a certificate and its key in force.
 
     Raises:
         InternalError: code `storage`; what was in force before still is.
     """
-    failpoint("identity-granted")
-    write_durably(folder / AUTHORITIES, ca_pem)
     failpoint("identity-replacing")
     write_secret(folder / KEY, _pem(key) + leaf.public_bytes(serialization.Encoding.PEM))
     failpoint("identity-replaced")

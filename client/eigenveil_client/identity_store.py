@@ -17,10 +17,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from eigenveil.errors import Code, PeerError, RequestError
-from eigenveil.identity import UNREADABLE, Identity, Role, key_print, parse_identity, spoken
+from eigenveil.identity import Identity, Role, key_print, parse_identity, spoken
+from eigenveil.signed_authorities import AuthorityList, list_from_json
 from eigenveil_client.identity_files import (
     ABOUT,
-    AUTHORITIES,
     KEY,
     checked,
     damaged,
@@ -34,24 +34,23 @@ from eigenveil_client.identity_files import (
 from eigenveil_client.proxy import DIRECT, ProxyRule
 from eigenveil_client.tls import KeyPair, verified_channel
 from eigenveil_client.transport import call
+from eigenveil_client.trusted_authorities import held_list, put, walk
+from eigenveil_common.failpoints import failpoint
 from eigenveil_common.files import is_there, make_folder, read, read_secret, write_durably
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 
-RELEASE_KEY_BYTES = 32
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredIdentity:
-    """A complete enrolment. `release_key` is the raw Ed25519 public key that signs plans and releases;
-    `renews` is when two thirds of the certificate's life are over; `key_print` is what its operator compares
-    with the coordinator's; `proxy` comes from the configuration, not from the folder."""
+    """A complete enrolment. `authorities` is the list of whom to trust; `renews` is when two thirds of the
+    certificate's life are over; `key_print` is what its operator compares with the coordinator's; `proxy`
+    comes from the configuration, not from the folder."""
 
     identity: Identity
     coordinator: str
     pair: KeyPair
-    ca_pem: bytes
-    release_key: bytes
+    authorities: AuthorityList
     expires: datetime
     renews: datetime
     key_print: str
@@ -62,18 +61,29 @@ class StoredIdentity:
         """Where it is stored."""
         return self.pair.file.parent
 
+    @property
+    def ca_pem(self) -> bytes:
+        """The authorities whose certificates are believed."""
+        return self.authorities.issuers_pem
+
+    @property
+    def release_key(self) -> bytes:
+        """The raw Ed25519 public key that signs plans and releases."""
+        return self.authorities.release_key
+
     def reread(self) -> StoredIdentity:
         """The same with the certificate and the authorities that the folder holds by now. Raises as
         `load_identity`."""
         now = load_identity(self.folder)
         return replace(
-            self, ca_pem=now.ca_pem, expires=now.expires, renews=now.renews, key_print=now.key_print
+            self, authorities=now.authorities, expires=now.expires, renews=now.renews, key_print=now.key_print
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
-    """A join file: a one-time token, and where and to whom it may be shown."""
+    """A join file: a one-time token, where and to whom it may be shown, and the list of authorities with
+    which trust begins."""
 
     token: str
     role: str
@@ -81,12 +91,17 @@ class Join:
     federation: str
     coordinator: str
     enrol: str
-    ca_pem: str
+    authorities: str
 
     @property
     def identity(self) -> Identity:
         """Who will be enrolled."""
         return Identity(federation=self.federation, role=Role(self.role), name=self.name)
+
+    @property
+    def trusted(self) -> AuthorityList:
+        """The list of authorities."""
+        return list_from_json(self.authorities.encode())
 
     @property
     def digest(self) -> str:
@@ -113,16 +128,16 @@ def enrol(
             Code.BAD_CONFIG, f"{join_file} enrols {_a(join.role)}; this command enrols {wanted}"
         )
     _prepare(folder, join.identity)
-    key = read_pair(folder)[0] if _used(folder, join) else pending_key(folder, join.digest)
-    answer = asyncio.run(_ask(join, request_for(key), proxy))
-    leaf = _check(join, answer, key)
-    store(folder, key, leaf, answer.ca_pem)
-    about = {
-        "identity": join.identity.uri,
-        "coordinator": join.coordinator,
-        "join": join.digest,
-        "release_key": answer.release_key.hex(),
-    }
+    used = _used(folder, join)
+    key = read_pair(folder)[0] if used else pending_key(folder, join.digest)
+    # A join file is its giver's word, and trust begins anew with it; but not twice with the same one.
+    begun = held_list(folder) if used else join.trusted
+    answer = asyncio.run(_ask(join, begun, request_for(key), proxy))
+    trusted, leaf = _check(join, begun, answer, key)
+    failpoint("identity-granted")
+    put(folder, trusted)
+    store(folder, key, leaf)
+    about = {"identity": join.identity.uri, "coordinator": join.coordinator, "join": join.digest}
     write_durably(folder / ABOUT, json.dumps(about, indent=2, sort_keys=True).encode())
     settle(folder)
     return load_identity(folder)
@@ -145,8 +160,7 @@ def load_identity(folder: Path) -> StoredIdentity:
             Code.BAD_CONFIG, f"{folder} holds no identity; enrol with a join file from the coordinator"
         )
     try:
-        about = _about(folder)
-        address, release_key = str(about["coordinator"]), bytes.fromhex(about["release_key"])
+        address = str(_about(folder)["coordinator"])
     except (ValueError, KeyError, TypeError) as problem:
         raise damaged(folder) from problem
     key, certificate = read_pair(folder)
@@ -157,8 +171,7 @@ def load_identity(folder: Path) -> StoredIdentity:
         identity=identity,
         coordinator=address,
         pair=KeyPair(file=folder / KEY),
-        ca_pem=read(folder / AUTHORITIES),
-        release_key=release_key,
+        authorities=held_list(folder),
         expires=ends,
         renews=begins + life * 2 / 3,
         key_print=key_print(key.public_key()),
@@ -193,10 +206,7 @@ def pinned(folder: Path) -> tuple[Identity, bytes] | None:
         RequestError: a file is damaged.
     """
     identity = named(folder)
-    try:
-        return None if identity is None else (identity, bytes.fromhex(_about(folder)["release_key"]))
-    except (ValueError, KeyError, TypeError) as problem:
-        raise damaged(folder) from problem
+    return None if identity is None else (identity, held_list(folder).release_key)
 
 
 def _about(folder: Path) -> dict[str, str]:
@@ -229,7 +239,8 @@ def read_join(path: Path) -> Join:
         join = Join(**data)
         if not all(isinstance(value, str) for value in data.values()):
             raise ValueError("a value is not text")
-        _ = join.identity
+        if join.trusted.federation != join.identity.federation:
+            raise ValueError("its list of authorities is another federation's")
     except (ValueError, TypeError, PeerError) as problem:
         raise RequestError(Code.BAD_CONFIG, f"{path} is not a join file: {problem}") from problem
     return join
@@ -244,24 +255,26 @@ def _prepare(folder: Path, identity: Identity) -> None:
         )
 
 
-async def _ask(join: Join, request: bytes, proxy: ProxyRule) -> pb.EnrolResponse:
+async def _ask(join: Join, begun: AuthorityList, request: bytes, proxy: ProxyRule) -> pb.EnrolResponse:
     channel: grpc.aio.Channel = await verified_channel(
-        join.enrol, join.federation, join.ca_pem.encode(), None, proxy
+        join.enrol, join.federation, begun.issuers_pem, None, proxy
     )
+    asked = pb.EnrolRequest(token=join.token, csr_der=request, authorities_version=begun.version)
     async with channel:
-        stub = rpc.EnrolmentStub(channel)
-        return await call(stub.Enrol, pb.EnrolRequest(token=join.token, csr_der=request))
+        return await call(rpc.EnrolmentStub(channel).Enrol, asked)
 
 
-def _check(join: Join, answer: pb.EnrolResponse, key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
+def _check(
+    join: Join, begun: AuthorityList, answer: pb.EnrolResponse, key: ec.EllipticCurvePrivateKey
+) -> tuple[AuthorityList, x509.Certificate]:
     """Believe nothing of the answer that the join file or our own key can contradict."""
-    try:
-        sent = x509.load_pem_x509_certificates(answer.ca_pem)
-        pinned = x509.load_pem_x509_certificates(join.ca_pem.encode())
-    except UNREADABLE as problem:
-        raise PeerError(Code.IDENTITY, f"the coordinator sent no usable certificate: {problem}") from problem
-    if not set(sent) & set(pinned) or answer.federation != join.federation:
+    if answer.federation != join.federation:
         raise PeerError(Code.IDENTITY, "the coordinator answered for another federation; nothing was stored")
-    if len(answer.release_key) != RELEASE_KEY_BYTES:
-        raise PeerError(Code.PROTOCOL, "the coordinator sent no release key; nothing was stored")
-    return checked(answer.certificate_pem, answer.ca_pem, join.identity, key)
+    trusted = walk(begun, answer.authorities)
+    if trusted.ends <= datetime.now(UTC):
+        raise PeerError(
+            Code.IDENTITY,
+            f"the federation's list of authorities ended on {trusted.ends:%Y-%m-%d}; ask its operator to "
+            "make it anew: eigenveil-coordinator ca extend",
+        )
+    return trusted, checked(answer.certificate_pem, trusted, join.identity, key)

@@ -13,25 +13,21 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from cryptography import x509
-
 from eigenveil.errors import Code, EigenveilError, InternalError, PeerError
-from eigenveil.identity import authorities_digest
+from eigenveil.signed_authorities import AuthorityList
 from eigenveil_client.generation import Generation
 from eigenveil_client.identity_files import (
-    AUTHORITIES,
     RENEWAL,
-    authorities,
     checked,
     pending_key,
-    read_pair,
     request_for,
     settle,
     store,
 )
 from eigenveil_client.identity_store import StoredIdentity
 from eigenveil_client.transport import CALL_SECONDS, call, greet
-from eigenveil_common.files import write_durably
+from eigenveil_client.trusted_authorities import held_list, take
+from eigenveil_common.failpoints import failpoint
 from eigenveil_common.locks import try_lock
 from eigenveil_common.log import event
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -56,20 +52,19 @@ async def introduce(
     seconds: float = CALL_SECONDS,
     head: pb.SignedHead | None = None,
 ) -> pb.HelloResponse:
-    """Say Hello as `stored`, and trust from then on whom the coordinator says; a site hands on its
+    """Say Hello as `stored`, and take the lists of authorities that follow ours; a site hands on its
     `generation`, and shows the `head` that it holds.
 
     Raises:
-        EigenveilError: as `transport.greet`, or `identity`: what was sent are no authorities.
+        EigenveilError: as `transport.greet`, or `identity`: a list was sent that does not follow.
         InternalError: code `storage`, here; never there.
     """
     shown, following = generation.announce() if generation is not None else (b"", b"")
     also = pb.HelloRequest(generation=shown, next_generation=following, head=head)
-    also.authorities = authorities_digest(x509.load_pem_x509_certificates(stored.ca_pem))
+    also.MergeFrom(_shown(stored.authorities))
     hello = await _theirs(greet(stub, software, seconds, also))
-    if hello.ca_pem:
-        trusted = _trust(stored, hello.ca_pem)
-        also.authorities = authorities_digest(trusted)
+    if hello.authorities:
+        also.MergeFrom(_shown(take(stored.folder, stored.authorities, hello.authorities)))
         # Once more, so that the operator knows whom a change has reached.
         await _theirs(greet(stub, software, seconds, also))
     if generation is not None:
@@ -77,11 +72,8 @@ async def introduce(
     return hello
 
 
-def _trust(stored: StoredIdentity, ca_pem: bytes) -> list[x509.Certificate]:
-    trusted = authorities(ca_pem, read_pair(stored.folder)[1])
-    write_durably(stored.folder / AUTHORITIES, ca_pem)
-    event("authorities-changed", print=authorities_digest(trusted).hex())
-    return trusted
+def _shown(held: AuthorityList) -> pb.HelloRequest:
+    return pb.HelloRequest(authorities=held.digest, authorities_version=held.version)
 
 
 async def renew(stub: rpc.CoordinatorAsyncStub, stored: StoredIdentity) -> bool:
@@ -96,10 +88,13 @@ async def renew(stub: rpc.CoordinatorAsyncStub, stored: StoredIdentity) -> bool:
         if not alone:
             return False
         key = pending_key(stored.folder, RENEWAL)
-        asked = pb.RenewRequest(csr_der=request_for(key))
+        held = held_list(stored.folder)
+        asked = pb.RenewRequest(csr_der=request_for(key), authorities_version=held.version)
         answer = await _theirs(call(stub.Renew, asked, attempts=1))
-        leaf = checked(answer.certificate_pem, answer.ca_pem, stored.identity, key)
-        store(stored.folder, key, leaf, answer.ca_pem)
+        held = take(stored.folder, held, answer.authorities)
+        leaf = checked(answer.certificate_pem, held, stored.identity, key)
+        failpoint("identity-granted")
+        store(stored.folder, key, leaf)
         settle(stored.folder)
         event("certificate-renewed", at=f"{leaf.not_valid_after_utc:%Y-%m-%dT%H:%MZ}")
         return True

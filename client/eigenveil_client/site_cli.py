@@ -22,6 +22,7 @@ from eigenveil_client.doctor_site import site_checks
 from eigenveil_client.identity_store import compared
 from eigenveil_client.identity_store import enrol as enrol_here
 from eigenveil_client.site_options import CONFIG, JSON
+from eigenveil_client.trusted_authorities import held_list
 from eigenveil_common.command import SHORT_HELP, run, say, typed
 from eigenveil_common.doctor import show as doctor_show
 from eigenveil_common.examples import example
@@ -127,6 +128,18 @@ def serve(config_file: Path, as_json: bool) -> None:
     """Serve until SIGTERM or SIGINT: ask the coordinator for work and answer it."""
     del as_json  # the one line on standard output is JSON in any case
     site_service.serve(site_config.load(config_file))
+
+
+@group.command()
+@CONFIG
+@JSON
+def authorities(config_file: Path, as_json: bool) -> None:
+    """Whom this site trusts to be the coordinator's authority, and who must sign a change of that.
+
+    The next greeting may bring a later list, and nothing but such signatures; every change is in the log.
+    """
+    held = held_list(site_config.load(config_file).identity)
+    say(held.as_dict(), as_json, f"list of authorities: {held.text()}")
 
 
 @group.command()

@@ -40,6 +40,7 @@ SESSION_SECONDS = 6 * 3600.0  # then a new connection, which finds a renewed cer
 MOST_ANSWERED = 256
 STRANGE = (pb.DECLINE_REASON_PROTOCOL, pb.DECLINE_REASON_FAILURE)
 EXPIRY_WARNING = timedelta(days=2)
+LIST_WARNING = timedelta(days=30)
 CLOCK_WARNING_MS = 60_000
 
 T = TypeVar("T")
@@ -130,6 +131,8 @@ class SiteDaemon:
             self.contact.ends = identity.expires.timestamp()
             if identity.expires - datetime.now(UTC) < EXPIRY_WARNING:
                 self._warn("certificate-ends-soon", at=f"{identity.expires:%Y-%m-%dT%H:%MZ}")
+            if identity.authorities.ends - datetime.now(UTC) < LIST_WARNING:
+                self._warn("authorities-end-soon", at=f"{identity.authorities.ends:%Y-%m-%dT%H:%MZ}")
             return await open_channel(identity)
         except PeerError as problem:
             raise _Lost(problem) from problem

@@ -30,7 +30,7 @@ class Written:
 
 
 def read_key(text: str) -> bytes:
-    """A raw Ed25519 public key: 64 hexadecimal digits, or a file that holds them, as an identity.json does.
+    """A raw Ed25519 public key: 64 hexadecimal digits, or a file of them, as authorities.json is.
 
     Raises:
         RequestError: neither, or a private key.
@@ -56,7 +56,7 @@ def read_key(text: str) -> bytes:
 
 
 def _stated_key(data: bytes) -> str:
-    """The text of a key's file: all of it, or what an identity.json says of the release key."""
+    """The text of a key's file: all of it, or what an authorities.json says of the release key."""
     text = data.decode("utf-8-sig", errors="replace")
     try:
         return str(json.loads(text)["release_key"])

@@ -26,7 +26,7 @@ release_argument = click.argument(
 @click.command()
 @release_argument
 @click.option(
-    "--key", metavar="HEX|FILE", help="The federation's release key, or an identity.json that holds it."
+    "--key", metavar="HEX|FILE", help="The federation's release key, or an authorities.json that holds it."
 )
 @click.option(
     "--log",

@@ -15,24 +15,39 @@ from eigenveil_common.files import cannot
 def try_lock(path: Path) -> IO[bytes] | None:
     """The lock file at `path`, made if need be, held until it is closed; None if another process holds it.
 
-    Whoever can open the file can hold it, so it is its owner's alone, whatever the umask, also if it was
-    there before. A link is refused: it would have us make, or change, a file of somebody's choice.
-
     Raises:
         InternalError: code `storage`.
     """
+    file = _opened(path)
     try:
-        file = os.fdopen(os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600), "r+b")
-    except OSError as problem:
-        raise cannot("lock", path, problem) from problem
-    try:
-        os.fchmod(file.fileno(), 0o600)
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         file.close()
         return None
     except OSError as problem:
         file.close()
+        raise cannot("lock", path, problem) from problem
+    return file
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Wait until no other process holds the lock file at `path`, and hold it. Raises as `try_lock`."""
+    with _opened(path) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError as problem:
+            raise cannot("lock", path, problem) from problem
+        yield
+
+
+def _opened(path: Path) -> IO[bytes]:
+    """Whoever can open the file can hold it, so it is its owner's alone, whatever the umask, also if it was
+    there before. A link is refused: it would have us make, or change, a file of somebody's choice."""
+    try:
+        file = os.fdopen(os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600), "r+b")
+        os.fchmod(file.fileno(), 0o600)
+    except OSError as problem:
         raise cannot("lock", path, problem) from problem
     return file
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -84,9 +83,3 @@ def spoken(digest: str, indent: int = 0) -> str:
     groups = [digest[start : start + GROUP] for start in range(0, len(digest), GROUP)]
     half = len(groups) // 2
     return f"{' '.join(groups[:half])}\n{' ' * indent}{' '.join(groups[half:])}"
-
-
-def authorities_digest(certificates: Iterable[x509.Certificate]) -> bytes:
-    """SHA-256 over the sorted SHA-256 digests of the authorities' certificates, in whatever order. [R19]"""
-    ders = {one.public_bytes(Encoding.DER) for one in certificates}
-    return hashlib.sha256(b"".join(sorted(hashlib.sha256(der).digest() for der in ders))).digest()

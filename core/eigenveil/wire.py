@@ -6,6 +6,7 @@ as `Matrix`, inner values as messages of their own. So a new kind needs its mess
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import MISSING, fields
 from typing import Any
 
@@ -18,6 +19,7 @@ from eigenveil.errors import Code, PeerError
 from eigenveil.ints import IntArray, from_bytes, to_bytes
 from eigenveil.query import Law, Query
 from eigenveil.release import Release
+from eigenveil.signed_authorities import SignedList
 from eigenveil.signed_round import RoundStatement, SignedRound
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
@@ -126,6 +128,16 @@ def round_from_proto(message: pb.SealedRound, stated: RoundStatement) -> Release
             Code.PROTOCOL, f"the release of round {stated.round + 1} is not the one that was stated"
         )
     return release
+
+
+def lists_to_proto(lists: Sequence[SignedList]) -> list[pb.SignedAuthorities]:
+    """Lists of authorities as messages."""
+    return [pb.SignedAuthorities(list_json=one.list_json, signatures=one.signatures) for one in lists]
+
+
+def lists_from_proto(messages: Sequence[pb.SignedAuthorities]) -> list[SignedList]:
+    """The inverse of `lists_to_proto`; nothing is believed yet."""
+    return [SignedList(list_json=one.list_json, signatures=tuple(one.signatures)) for one in messages]
 
 
 def digest_from_bytes(data: bytes) -> str:

@@ -69,12 +69,23 @@ def group() -> None:
 @click.option("--budget-delta", default=1e-6, show_default=True)
 @click.option("--max-epsilon-per-study", default=5.0, show_default=True, help="All that one may reserve.")
 @click.option("--database", default="", metavar="URL", help="An empty PostgreSQL database, if not a file.")
+@click.option(
+    "--csr",
+    type=click.Path(path_type=Path),
+    help="Make no authority of its own: write here what an offline root is asked to sign.",
+)
 @json_option
-def init(folder: Path, as_json: bool, **values: str | int | float) -> None:
+def init(folder: Path, csr: Path | None, as_json: bool, **values: str | int | float) -> None:
     """Make a new federation: keys, certificate authority, empty ledger, coordinator.toml."""
-    path = create(Layout(folder=folder, **values))  # type: ignore[arg-type]
-    serving = typed("eigenveil-coordinator", "serve", "--config", path)
-    say({"config": str(path)}, as_json, f"Wrote {path}\nNext: {serving}")
+    path = create(Layout(folder=folder, csr=csr, **values))  # type: ignore[arg-type]
+    if csr is None:
+        then = typed("eigenveil-coordinator", "serve", "--config", path)
+        say({"config": str(path)}, as_json, f"Wrote {path}\nNext: {then}")
+        return
+    words = ("ca", "import", "--config", path, "--cert", "FILE", "--signer", "ROOT")
+    then = f"have {csr} signed as a CA (CA:TRUE, path length 0, keyCertSign), then:\n"
+    then += typed("eigenveil-coordinator", *words)
+    say({"config": str(path), "request": str(csr)}, as_json, f"Wrote {path} and {csr}\nNext: {then}")
 
 
 @group.command("example")

@@ -154,8 +154,18 @@ class Files:
 
     @property
     def ca(self) -> Path:
-        """Certificate of the federation's certificate authority (PEM)."""
+        """Certificates of the federation's certificate authorities (PEM); the first one issues."""
         return self.folder / "ca.pem"
+
+    @property
+    def authorities(self) -> Path:
+        """Every list of authorities that was in force, with its signatures, oldest first."""
+        return self.folder / "authorities.json"
+
+    @property
+    def draft(self) -> Path:
+        """The next list, while it waits for signatures of keys that are elsewhere: the bytes to be signed."""
+        return self.folder / "authorities.draft"
 
     @property
     def server_key(self) -> Path:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from cryptography import x509
 
 from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil_common.config import load
-from eigenveil_common.doctor import Check, certificate, disk, examine, fail, ok, permissions, warn
+from eigenveil_common.doctor import Check, Level, certificate, disk, examine, fail, ok, permissions, warn
 from eigenveil_common.files import read
 from eigenveil_server.books import Books
 from eigenveil_server.clock import as_datetime, unix_ms
@@ -23,6 +24,7 @@ from eigenveil_server.config import Config
 from eigenveil_server.database import Store
 from eigenveil_server.heads import awaited, marker_of, read_marker
 from eigenveil_server.keys import load_keys
+from eigenveil_server.lists import Lists
 from eigenveil_server.registry import Registry
 from eigenveil_server.setup import existing_store
 from eigenveil_server.wholeness import check_whole
@@ -56,6 +58,7 @@ def coordinator_checks(config_file: Path) -> list[Check]:
         examine("keys", partial(_keys, config)),
         *_stored(config),
         examine("authority", partial(_authority, config)),
+        examine("authorities", partial(_list, config)),
         *_reached(config),
     ]
 
@@ -140,6 +143,19 @@ def _authority(config: Config) -> Check:
         ) from problem
     ends = min(one.not_valid_after_utc for one in authorities)
     return certificate("authority", ends, SHORT_CA, "roll the federation's authority over before it ends")
+
+
+def _list(config: Config) -> Check:
+    """The list of authorities, and whether one waits for signatures."""
+    lists = Lists(config.files)
+    held = lists.in_force
+    todo = "make it anew for another year: eigenveil-coordinator ca extend"
+    days = certificate("authorities", held.ends, SHORT_CA, todo)
+    must = f"{held.threshold} of {len(held.signers)} must sign the next"
+    text = f"list of version {held.version}, {must}: {days.text}"
+    if lists.draft is not None and days.level is Level.OK:
+        return warn("authorities", f"{text}; a list waits for signatures", "see ca show, then ca accept")
+    return replace(days, text=text)
 
 
 def _reached(config: Config) -> list[Check]:

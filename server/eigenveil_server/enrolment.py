@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+from eigenveil.wire import lists_to_proto
 from eigenveil_common import log
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import EnrolmentServicer
@@ -35,7 +36,6 @@ class Enrolment(EnrolmentServicer):
         log.event("enrolled", peer=issued.identity.uri, print=issued.key)
         return pb.EnrolResponse(
             certificate_pem=issued.pem,
-            ca_pem=self._keys.authorities.pem,
-            release_key=self._keys.release_public,
             federation=self._config.federation,
+            authorities=lists_to_proto(self._keys.authorities.since(request.authorities_version)),
         )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hmac
 import secrets
 from dataclasses import dataclass
-from datetime import datetime
 
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from eigenveil.errors import Code, RequestError
@@ -15,7 +15,9 @@ from eigenveil.signed_plan import PLAN_SIGNED
 from eigenveil_common.files import read_secret, write_secret
 from eigenveil_server.authorities import Authorities
 from eigenveil_server.config import Files
-from eigenveil_server.pki import Authority
+from eigenveil_server.pki import Authority, key_to_pem, new_key
+
+RAW_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,14 +51,29 @@ class Keys:
         return hmac.digest(self.audit, bytes.fromhex(contribution_digest), "sha256")
 
 
-def create_keys(files: Files, federation: str, now: datetime) -> Keys:
-    """Make every secret anew and store it in `files` (which hold none yet)."""
-    authorities = Authorities.create(files, federation, now)
-    release = Ed25519PrivateKey.generate()
-    audit = secrets.token_bytes(32)
+def create_keys(files: Files) -> ec.EllipticCurvePrivateKey:
+    """Make every secret anew and store it in `files` (which hold none yet); the first authority's key."""
+    key, release = new_key(), Ed25519PrivateKey.generate()
+    write_secret(files.ca_key, key_to_pem(key))
     write_secret(files.release_key, release.private_bytes_raw())
-    write_secret(files.audit_key, audit)
-    return Keys(authorities=authorities, release=release, audit=audit)
+    write_secret(files.audit_key, secrets.token_bytes(32))
+    return key
+
+
+def release_public(files: Files) -> bytes:
+    """The public half of the release key (raw).
+
+    Raises:
+        RequestError: the file is missing, damaged, or readable by others.
+    """
+    return _release(files).public_key().public_bytes_raw()
+
+
+def _release(files: Files) -> Ed25519PrivateKey:
+    raw = read_secret(files.release_key)
+    if len(raw) != RAW_BYTES:
+        raise RequestError(Code.BAD_CONFIG, f"{files.release_key} does not have {RAW_BYTES} bytes")
+    return Ed25519PrivateKey.from_private_bytes(raw)
 
 
 def load_keys(files: Files) -> Keys:
@@ -65,12 +82,14 @@ def load_keys(files: Files) -> Keys:
     Raises:
         RequestError: one is missing, damaged, or readable by others.
     """
-    raw = read_secret(files.release_key)
-    audit = read_secret(files.audit_key)
-    if len(raw) != 32 or len(audit) != 32:
-        raise RequestError(Code.BAD_CONFIG, f"a key in {files.folder} does not have 32 bytes")
-    return Keys(
-        authorities=Authorities(files),
-        release=Ed25519PrivateKey.from_private_bytes(raw),
-        audit=audit,
-    )
+    release, audit = _release(files), read_secret(files.audit_key)
+    if len(audit) != RAW_BYTES:
+        raise RequestError(Code.BAD_CONFIG, f"{files.audit_key} does not have {RAW_BYTES} bytes")
+    authorities = Authorities(files)
+    if authorities.held.release_key != release.public_key().public_bytes_raw():
+        raise RequestError(
+            Code.BAD_CONFIG,
+            f"{files.release_key} is not the release key that the list of authorities names; restore both "
+            "from the backup",
+        )
+    return Keys(authorities=authorities, release=release, audit=audit)

@@ -13,11 +13,12 @@ from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.identity import UNREADABLE, Identity, Role, key_print
+from eigenveil.signed_authorities import AUTHORITIES_SIGNED
 
 CA_LIFE = timedelta(days=3650)
 BACKDATED = timedelta(minutes=5)  # so that a clock a little behind ours accepts a fresh certificate
@@ -30,6 +31,7 @@ USAGE = {
     Role.ANALYST: ExtendedKeyUsageOID.CLIENT_AUTH,
     Role.OPERATOR: ExtendedKeyUsageOID.CLIENT_AUTH,
 }
+SigningKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 KEY_BLOCK = re.compile(rb"-----BEGIN PRIVATE KEY-----.+?-----END PRIVATE KEY-----\n?", re.DOTALL)
 
 
@@ -69,6 +71,33 @@ def keys_from_pem(data: bytes) -> list[ec.EllipticCurvePrivateKey]:
         RequestError: one is not an elliptic-curve key, or there is none.
     """
     return [key_from_pem(block) for block in KEY_BLOCK.findall(data)] or [key_from_pem(data)]
+
+
+def signing_key(data: bytes) -> SigningKey:
+    """A key that may sign lists of authorities: of an elliptic curve, or RSA.
+
+    Raises:
+        RequestError: it is another one, or needs a passphrase.
+    """
+    try:
+        key = serialization.load_pem_private_key(data, password=None)
+    except (ValueError, TypeError) as problem:
+        raise RequestError(
+            Code.BAD_CONFIG,
+            f"the key is not readable: {problem}; with a passphrase or on a token, sign the draft's bytes by "
+            "openssl dgst -sha256 -sign",
+        ) from problem
+    if not isinstance(key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
+        raise RequestError(Code.BAD_CONFIG, "lists are signed by an elliptic-curve or an RSA key")
+    return key
+
+
+def sign_list(key: SigningKey, list_json: bytes) -> bytes:
+    """The signature under a list of authorities [R19]."""
+    message = AUTHORITIES_SIGNED + list_json
+    if isinstance(key, rsa.RSAPrivateKey):
+        return key.sign(message, padding.PKCS1v15(), hashes.SHA256())
+    return key.sign(message, ec.ECDSA(hashes.SHA256()))
 
 
 def pem(*certificates: x509.Certificate) -> bytes:

@@ -4,118 +4,69 @@
     switch                       both are trusted, the new one issues; refused while somebody has not heard
     retire                       the new one alone; refused while a certificate of the old one is in use
 
-The coordinator may serve meanwhile. It reads the files again and tells whoever greets or renews.
+Each but `switch` makes a signed list, which waits for `accept` if those who sign are elsewhere. The
+coordinator may serve meanwhile. It reads the files again and tells whoever greets or renews.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from cryptography import x509
 
-from eigenveil.errors import Code, RequestError
-from eigenveil.identity import UNREADABLE, spoken
-from eigenveil_common.files import check_output, is_there, read, write_durably
-from eigenveil_server.authorities import Authorities, certificates
+from eigenveil.errors import Code, PeerError, RequestError
+from eigenveil.identity import UNREADABLE
+from eigenveil.signed_authorities import AuthorityList, Listed
+from eigenveil_common.files import check_output, is_there, read, read_secret, write_durably
+from eigenveil_server.authorities import Authorities, authority_of, certificates
 from eigenveil_server.clock import as_datetime, unix_ms
 from eigenveil_server.config import Config
-from eigenveil_server.database import Store, audit
-from eigenveil_server.pki import Authority, fingerprint
+from eigenveil_server.database import audit
+from eigenveil_server.keys import release_public
+from eigenveil_server.lists import Lists
+from eigenveil_server.pki import Authority, fingerprint, sign_list, signing_key
 from eigenveil_server.setup import existing_store
+from eigenveil_server.standing import standing
 
 SHORTEST_LIFE = timedelta(days=30)
 MOST_AUTHORITIES = 2
-LIVE = (
-    "SELECT c.role, c.name, c.issuer, g.authorities FROM certificates c "
-    "LEFT JOIN greetings g ON (g.role, g.name) = (c.role, c.name) "
-    "WHERE c.superseded = 0 AND c.expires_at > ? ORDER BY c.role, c.name"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """Where a change of authority stands. `unheard` do not trust all of them yet; `behind` hold a live
-    certificate that another than the issuing one signed."""
+class Signers:
+    """Who shall sign the lists to come, as an operator names them; nobody, if that stays as it is."""
 
-    authorities: tuple[dict[str, Any], ...]
-    unheard: tuple[str, ...]
-    behind: tuple[str, ...]
+    certificates: tuple[x509.Certificate, ...] = ()
+    threshold: int = 1
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return {
-            "authorities": list(self.authorities),
-            "unheard": list(self.unheard),
-            "behind": list(self.behind),
-        }
-
-    def text(self) -> str:
-        """The same for a person."""
-        lines = [
-            f"{'issues ' if one['issues'] else 'trusted'}  until {one['ends'][:10]}  {one['subject']}\n"
-            f"         {_root(one)}\n         SHA-256  {spoken(one['sha256'], 18)}"
-            for one in self.authorities
+    def of(self, authorities: Sequence[Listed]) -> tuple[Listed, ...]:
+        """These authorities with these who sign, and nobody else who only signs."""
+        issuing = [
+            replace(one, signs=one.certificate in self.certificates) for one in authorities if one.issues
         ]
-        if len(self.authorities) > 1:
-            lines.append(f"have not heard of all these: {', '.join(self.unheard) or 'nobody'}")
-            lines.append(f"certificates not of the one that issues: {', '.join(self.behind) or 'none'}")
-        return "\n".join(lines)
+        there = [one.certificate for one in issuing]
+        others = [one for one in self.certificates if one not in there]
+        return (*issuing, *(Listed(certificate=one, issues=False, signs=True) for one in others))
 
 
-def standing(config: Config) -> Standing:
-    """What `ca show` says.
-
-    Raises:
-        RequestError: there is no federation, or a file is damaged.
-    """
-    authorities = Authorities(config.files)
-    store = existing_store(config)
-    try:
-        return _standing(authorities, store)
-    finally:
-        store.close()
+NOBODY = Signers()
 
 
-def _standing(authorities: Authorities, store: Store) -> Standing:
-    issuing = fingerprint(authorities.issuing.certificate)
-    live = store.reader.rows(LIVE, (unix_ms(),))
-    return Standing(
-        authorities=tuple(
-            {
-                "subject": one.subject.rfc4514_string(),
-                "issuer": one.issuer.rfc4514_string(),
-                "sha256": fingerprint(one),
-                "ends": one.not_valid_after_utc.isoformat(timespec="seconds"),
-                "issues": fingerprint(one) == issuing,
-            }
-            for one in authorities.trusted
-        ),
-        unheard=_names(row for row in live if row["authorities"] != authorities.digest),
-        behind=_names(row for row in live if row["issuer"] != issuing),
-    )
-
-
-def _root(one: dict[str, Any]) -> str:
-    return "its own root" if one["issuer"] == one["subject"] else f"signed by {one['issuer']}"
-
-
-def _names(rows: Any) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(f"{row['role']}/{row['name']}" for row in rows))
-
-
-def rotate(config: Config) -> None:
-    """Make the next authority, its own root, and trust it from now on.
+def rotate(config: Config) -> bool:
+    """Make the next authority, its own root, and trust it from now on; False if the list that names it waits
+    for signatures.
 
     Raises:
         RequestError: a change is under way already.
     """
     authorities = _settled(config)
-    made = Authority.create(config.federation, as_datetime(unix_ms()), authorities.add_key())
-    authorities.add(made.certificate)
-    _note(config, "authority-trusted", made.certificate)
+    lists = Lists(config.files)
+    made = Authority.create(config.federation, as_datetime(unix_ms()), lists.add_key())
+    signs = _issuing_entry(authorities).signs
+    return _change(config, lists, (*authorities.held.authorities, _entry(made.certificate, signs)))
 
 
 def request(config: Config, out: Path) -> None:
@@ -124,26 +75,76 @@ def request(config: Config, out: Path) -> None:
     Raises:
         RequestError: a change is under way already, or `out` exists.
     """
-    authorities = _settled(config)
+    lists = Lists(config.files)
+    if lists.held is not None:
+        _settled(config)
     if is_there(out):
         raise RequestError(Code.CONFLICT, f"{out} exists already; name another file")
     check_output(out)  # before the key is made
-    write_durably(out, Authority.request(config.federation, authorities.add_key()))
+    write_durably(out, Authority.request(config.federation, lists.add_key()))
 
 
-def take(config: Config, path: Path) -> None:
-    """Trust the authority whose certificate, made from `request`, is in `path`.
+def take(config: Config, path: Path, signers: Signers) -> bool:
+    """Trust the authority whose certificate, made from `request`, is in `path`; False if the list that names
+    it waits for signatures. `signers` sign the lists after it, if any are named.
 
     Raises:
-        RequestError: a change is under way, or the certificate is not one of an authority with our key.
+        RequestError: a change is under way, the certificate is not one of an authority with our key, or it
+            is the first and nobody is named who signs.
     """
-    authorities = _settled(config)
+    lists = Lists(config.files)
     certificate = certificates(read(path))[0]
     _check_authority(certificate)
-    if certificate in authorities.trusted:
+    authority_of(certificate, lists.keys)
+    if lists.held is None:
+        if not signers.certificates:
+            raise RequestError(
+                Code.BAD_ARGUMENT, "this is the first authority: name the root that signs with --signer FILE"
+            )
+        return _change(config, lists, (_entry(certificate, signs=False),), signers)
+    if certificate in lists.held.issuers:
         raise RequestError(Code.CONFLICT, f"the authority in {path} is trusted already")
-    authorities.add(certificate)
-    _note(config, "authority-trusted", certificate)
+    signs = _issuing_entry(_settled(config)).signs
+    return _change(config, lists, (*lists.held.authorities, _entry(certificate, signs)), signers)
+
+
+def extend(config: Config, signers: Signers) -> bool:
+    """The same authorities in a new list, for another year; False if it waits for signatures. In a folder of
+    an earlier version the first list, of the authorities in ca.pem.
+
+    Raises:
+        RequestError: there are none, or a file is damaged.
+    """
+    lists = Lists(config.files)
+    if lists.held is not None:
+        return _change(config, lists, lists.held.authorities, signers)
+    there = tuple(_entry(one, signs=True) for one in certificates(read(config.files.ca)))
+    return _change(config, lists, there, signers)
+
+
+def accept(config: Config, paths: Sequence[Path]) -> None:
+    """Put the list that waits in force, by the signatures in these files.
+
+    Raises:
+        RequestError: none waits, or too few have signed it.
+    """
+    lists = Lists(config.files)
+    before = lists.held
+    lists.accept([read(path) for path in paths])
+    _note(config, before, lists.in_force)
+
+
+def sign_draft(draft: AuthorityList, key: Path, out: Path) -> None:
+    """Sign a list that waits with a key that is kept here, into the new file `out`.
+
+    Raises:
+        RequestError: the key cannot sign, or `out` is there already.
+    """
+    secret = signing_key(read_secret(key))
+    if is_there(out):
+        raise RequestError(Code.CONFLICT, f"{out} exists already; name another file")
+    check_output(out, key)
+    write_durably(out, sign_list(secret, draft.to_json()))
 
 
 def switch(config: Config, *, anyway: bool) -> None:
@@ -161,17 +162,23 @@ def switch(config: Config, *, anyway: bool) -> None:
             f"{', '.join(unheard)}; wait until they have greeted, deny them, or add --anyway",
         )
     following = authorities.trusted[1]
-    authorities.put_first(following)
-    _note(config, "authority-issues", following)
+    Lists(config.files).put_first(following)
+    _audit(config, "authority-issues", fingerprint(following))
 
 
-def retire(config: Config, *, anyway: bool) -> None:
-    """Trust the old one no more. Repeated after a crash, it goes on where that one ended: the old one's
-    certificates are shut out first, and while two authorities are trusted there is something left to do.
+def retire(config: Config, *, anyway: bool) -> bool:
+    """Trust the old one no more; False if the list without it waits for signatures. Repeated after a crash,
+    it goes on where that one ended: the old one's certificates are shut out first, and while two authorities
+    are trusted, or the old one's key is here, there is something left to do.
 
     Raises:
         RequestError: there is no old one; or a certificate of it is in use, unless `anyway`.
     """
+    lists = Lists(config.files)
+    if not lists.settled:
+        lists.settle()
+        if len(lists.in_force.issuers) < MOST_AUTHORITIES:
+            return True
     authorities = _both(config)
     behind = standing(config).behind
     if behind and not anyway:
@@ -189,7 +196,10 @@ def retire(config: Config, *, anyway: bool) -> None:
             audit(change, unix_ms(), "authority-retired", "ca", kept)
     finally:
         store.close()
-    authorities.keep_first()
+    issuing = authorities.issuing.certificate
+    held = authorities.held.authorities
+    left = tuple(one for one in held if not one.issues or one.certificate == issuing)
+    return _change(config, lists, left)
 
 
 def _settled(config: Config) -> Authorities:
@@ -226,10 +236,41 @@ def _check_authority(certificate: x509.Certificate) -> None:
         raise RequestError(Code.BAD_CONFIG, f"the authority would end within {SHORTEST_LIFE.days} days")
 
 
-def _note(config: Config, kind: str, certificate: x509.Certificate) -> None:
+def _entry(certificate: x509.Certificate, signs: bool) -> Listed:
+    return Listed(certificate=certificate, issues=True, signs=signs)
+
+
+def _issuing_entry(authorities: Authorities) -> Listed:
+    first = authorities.issuing.certificate
+    return next(one for one in authorities.held.authorities if one.certificate == first)
+
+
+def _change(config: Config, lists: Lists, authorities: Sequence[Listed], signers: Signers = NOBODY) -> bool:
+    """Make the next list; whether it is in force. Named signers replace those of the list before."""
+    before = lists.held
+    threshold = 1 if before is None else before.threshold
+    key = release_public(config.files) if before is None else before.release_key
+    if signers.certificates:
+        authorities, threshold = signers.of(authorities), signers.threshold
+    try:
+        in_force = lists.change(authorities, threshold, federation=config.federation, release_key=key)
+    except PeerError as problem:  # what a peer must not send, an operator must not ask for
+        raise RequestError(Code.BAD_ARGUMENT, str(problem)) from problem
+    if in_force:
+        _note(config, before, lists.in_force)
+    return in_force
+
+
+def _note(config: Config, before: AuthorityList | None, after: AuthorityList) -> None:
+    for one in after.prints:
+        if before is None or one not in before.prints:
+            _audit(config, "authority-trusted", one)
+
+
+def _audit(config: Config, kind: str, print: str) -> None:
     store = existing_store(config)
     try:
         with store.writer.transaction() as change:
-            audit(change, unix_ms(), kind, "ca", fingerprint(certificate))
+            audit(change, unix_ms(), kind, "ca", print)
     finally:
         store.close()

@@ -11,7 +11,7 @@ from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import Role
 from eigenveil.ints import from_bytes
 from eigenveil.planner import doubts
-from eigenveil.wire import digest_from_bytes
+from eigenveil.wire import digest_from_bytes, lists_to_proto
 from eigenveil_common import log
 from eigenveil_common.rpc import (
     CHUNK_BYTES,
@@ -89,7 +89,7 @@ class Service(CoordinatorServicer):
             federation=self._config.federation,
             unix_time_ms=self._resources.clock(),
             limits=limits,
-            ca_pem=b"" if request.authorities == authorities.digest else authorities.pem,
+            authorities=lists_to_proto(authorities.since(request.authorities_version)),
         )
 
     async def Renew(self, request: pb.RenewRequest, context: Context) -> pb.RenewResponse:
@@ -99,7 +99,8 @@ class Service(CoordinatorServicer):
         work = partial(self._registry.renew, caller, CERTIFICATE.get(), request.csr_der, keys.authority, days)
         issued = await asyncio.to_thread(work)
         log.event("renewed", peer=caller.uri, print=issued.key)
-        return pb.RenewResponse(certificate_pem=issued.pem, ca_pem=keys.authorities.pem)
+        lists = lists_to_proto(keys.authorities.since(request.authorities_version))
+        return pb.RenewResponse(certificate_pem=issued.pem, authorities=lists)
 
     # ------------------------------------------------------------ sites
 

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric import ec
+
 from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Role
+from eigenveil.signed_authorities import Listed
 from eigenveil_common.files import (
     cannot,
     check_output,
@@ -24,8 +27,10 @@ from eigenveil_server.authorities import Authorities
 from eigenveil_server.clock import as_datetime, unix_ms
 from eigenveil_server.config import Config
 from eigenveil_server.database import Store, open_store
-from eigenveil_server.keys import create_keys
+from eigenveil_server.keys import create_keys, load_keys, release_public
 from eigenveil_server.leaf import Leaf
+from eigenveil_server.lists import Lists
+from eigenveil_server.pki import Authority
 from eigenveil_server.registry import Registry
 
 CONFIG_NAME = "coordinator.toml"
@@ -45,6 +50,7 @@ class Layout:
     budget_delta: float
     max_epsilon_per_study: float = 5.0
     database: str = ""
+    csr: Path | None = None
 
     @property
     def toml(self) -> bytes:
@@ -89,10 +95,11 @@ def create(layout: Layout) -> Path:
         InternalError: code `storage`.
     """
     config, path = layout.config, layout.folder / CONFIG_NAME
+    if layout.csr is not None:
+        _check_free(layout.csr)
     _claim(layout.folder, path)
     try:
-        keys = create_keys(config.files, config.federation, as_datetime(unix_ms()))
-        Leaf(config, keys, unix_ms)
+        _make_authority(config, create_keys(config.files), layout.csr)
         write_durably(path, layout.toml, mode=0o600)  # the URL of a database may hold a password
         open_store(config.store, Expect.NEW).close()  # last: what was made on a server is not unmade here
     except BaseException:
@@ -100,6 +107,28 @@ def create(layout: Layout) -> Path:
             made.unlink()
         raise
     return path
+
+
+def _make_authority(config: Config, key: ec.EllipticCurvePrivateKey, csr: Path | None) -> None:
+    """The first authority, its own root and signed by nobody else; or the request for one, in `csr`."""
+    if csr is not None:
+        write_durably(csr, Authority.request(config.federation, key))
+        return
+    now = as_datetime(unix_ms())
+    first = Listed(
+        certificate=Authority.create(config.federation, now, key).certificate, issues=True, signs=True
+    )
+    Lists(config.files).change(
+        [first], 1, federation=config.federation, release_key=release_public(config.files)
+    )
+    Leaf(config, load_keys(config.files), unix_ms)
+
+
+def _check_free(out: Path) -> None:
+    """Before anything is made."""
+    if is_there(out):
+        raise RequestError(Code.CONFLICT, f"{out} exists already; name another file")
+    check_output(out)
 
 
 def _claim(folder: Path, path: Path) -> None:
@@ -150,9 +179,8 @@ def join_file(
         InternalError: code `storage`, also if `out` cannot be written; then no token was made.
     """
     if out is not None:
-        if is_there(out):
-            raise RequestError(Code.CONFLICT, f"{out} exists already; name another file")
-        check_output(out)  # before the new token voids the one that was handed out
+        _check_free(out)  # before the new token voids the one that was handed out
+    authorities = Authorities(config.files).held.to_json().decode()
     store = existing_store(config)
     try:
         registry = Registry(store, config.federation, unix_ms)
@@ -167,7 +195,7 @@ def join_file(
         "federation": config.federation,
         "coordinator": f"{host}:{config.port}",
         "enrol": f"{host}:{config.enrol_port}",
-        "ca_pem": Authorities(config.files).pem.decode(),
+        "authorities": authorities,
     }
     if out is not None:
         write_secret(out, json.dumps(join, indent=2, sort_keys=True).encode() + b"\n")

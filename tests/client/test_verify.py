@@ -18,6 +18,7 @@ from eigenveil.errors import Code
 from eigenveil.ints import canonical
 from eigenveil_client.verify import verified, write_result
 from tests.client.commands import eigenveil
+from tests.site.support import Authority
 from tests.support import a_study, refused
 
 BAD_RELEASE, UNKNOWN = 13, 14
@@ -80,8 +81,8 @@ def test_the_key_may_be_given_as_text_or_file(
     release: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "key.hex").write_text(f"\ufeff{key_hex()}\n")
-    (tmp_path / "identity.json").write_text(json.dumps({"release_key": key_hex()}))
-    for key in (key_hex(), key_hex().upper(), str(tmp_path / "key.hex"), str(tmp_path / "identity.json")):
+    (tmp_path / "authorities.json").write_text(json.dumps({"release_key": key_hex()}))
+    for key in (key_hex(), key_hex().upper(), str(tmp_path / "key.hex"), str(tmp_path / "authorities.json")):
         code, value = told(["verify", str(release), "--key", key], capfd)
         assert (code, value["key_checked"]) == (0, True)
 
@@ -102,8 +103,10 @@ def test_the_profile_knows_the_key_of_its_federation(
     release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def enrolled(federation: str, key: str) -> None:
-        about = {"identity": f"eigenveil://{federation}/analyst/ada", "release_key": key}
+        about = {"identity": f"eigenveil://{federation}/analyst/ada"}
         (tmp_path / "identity.json").write_text(json.dumps(about))
+        trusted = Authority().trusting(federation=federation, release_key=bytes.fromhex(key))
+        (tmp_path / "authorities.json").write_bytes(trusted.to_json())
 
     monkeypatch.setenv("EIGENVEIL_PROFILE", str(tmp_path))
     asked = ["verify", str(release)]

@@ -30,6 +30,7 @@ from eigenveil.asks.parts import Part, pass_key
 from eigenveil.errors import Code, error
 from eigenveil.ints import canonical
 from eigenveil.rehearsal import rehearse
+from eigenveil.signed_authorities import list_from_json
 from eigenveil.wire import query_from_proto, query_to_proto
 from eigenveil_client.identity_files import checked
 from eigenveil_client.identity_store import load_identity
@@ -88,6 +89,9 @@ def site_kinds(folder: Path) -> Iterator[dict[str, Kind]]:
             **_worked(stage, partial(_feed_work, worker, lines)),
             **{answer.name: _decoded(answer) for answer in ANSWERS},
             "certificate": _certificate(stage),
+            "list": Kind(
+                seeds=(stage.authority.trusting().to_json(),), mutate=mutate_json, feed=_feed_list, weight=0.3
+            ),
         }
     finally:
         logger.removeHandler(lines)
@@ -202,6 +206,12 @@ async def _feed_plan(stage: Stage, feed: Any, data: bytes) -> None:
     await feed(pb.NextWorkResponse(plan=signed, query=query).SerializeToString())
 
 
+async def _feed_list(data: bytes) -> None:
+    """A list of authorities, before anybody asks who signed it."""
+    if list_from_json(data).to_json() != data:
+        raise ChangedMeaning("an accepted list is written otherwise than it was read")
+
+
 def _certificate(stage: Stage) -> Kind:
     """The certificate in an answer to Enrol or Renew, and the authority beside it."""
     key = ec.generate_private_key(ec.SECP256R1())
@@ -211,8 +221,10 @@ def _certificate(stage: Stage) -> Kind:
     async def feed(data: bytes) -> None:
         sent = PEM.format(base64.encodebytes(data).decode()).encode()
         if data[-1:] in b"01234":  # now and then as an authority
-            checked(stage.authority.pem, sent, identity, key)
-        checked(sent, stage.authority.pem, identity, key)
+            said = json.loads(stage.authority.trusting().to_json())
+            said["authorities"][0]["certificate"] = sent.decode()
+            list_from_json(canonical(said))
+        checked(sent, stage.authority.trusting(), identity, key)
 
     return Kind(seeds=(leaf.public_bytes(Encoding.DER),), mutate=mutate_bytes, feed=feed, weight=0.3)
 

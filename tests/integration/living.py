@@ -57,9 +57,16 @@ async def listening() -> AsyncIterator[Lines]:
 
 
 async def enrolled(
-    rig: Rig, folder: Path, name: str = SITE, role: Role = Role.SITE, **options: bool
+    rig: Rig,
+    folder: Path,
+    name: str = SITE,
+    role: Role = Role.SITE,
+    *,
+    authorities: str = "",
+    **options: bool,
 ) -> StoredIdentity:
-    """An identity in `folder` that can reach this coordinator."""
+    """An identity in `folder` that can reach this coordinator, by a join file of now or with these
+    authorities."""
     join = {
         "token": rig.token(role, name, **options),
         "role": role.value,
@@ -67,7 +74,7 @@ async def enrolled(
         "federation": FEDERATION,
         "coordinator": f"127.0.0.1:{rig.ports.port}",
         "enrol": f"127.0.0.1:{rig.ports.enrol_port}",
-        "ca_pem": rig.ca.decode(),
+        "authorities": authorities or rig.list_json,
     }
     path = folder.with_suffix(".json")
     write_secret(path, json.dumps(join).encode())

@@ -25,7 +25,7 @@ from tests.site.support import until
 
 HELLO = pb.HelloRequest(version_min=2, version_max=2)
 STEPS = [
-    *(("file-replacing", passage) for passage in (1, 2, 3)),  # the pending key, the authorities, the pair
+    *(("file-replacing", passage) for passage in (1, 2)),  # the pending key, the pair
     *(
         (step, 1)
         for step in ("identity-keyed", "identity-granted", "identity-replacing", "identity-replaced")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import threading
 from pathlib import Path
 from unittest import mock
@@ -20,8 +19,10 @@ from eigenveil_common import failpoints
 from eigenveil_common.config import load
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.config import Config
-from eigenveil_server.rollover import retire, rotate, standing, switch
+from eigenveil_server.rollover import retire, rotate, switch
+from eigenveil_server.standing import standing
 from tests.integration.living import DAY, enrolled, listening, living
+from tests.integration.offline import Root
 from tests.server.process import command
 from tests.server.rig import Rig, made, refusal, serving, study_toml
 from tests.site.support import until
@@ -86,22 +87,6 @@ def test_a_whole_rollover_with_a_site_that_never_restarts(tmp_path: Path) -> Non
         asyncio.run(scenario())
 
 
-def openssl(*words: str | Path) -> None:
-    subprocess.run(["openssl", *map(str, words)], check=True, capture_output=True)
-
-
-def sign_elsewhere(csr: Path, folder: Path) -> Path:
-    """What a hospital's offline root makes of a request."""
-    root, key, signed = folder / "root.pem", folder / "root.key", folder / "issuing.pem"
-    extensions = folder / "extensions"
-    extensions.write_text(EXTENSIONS)
-    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-384", "-nodes")
-    openssl("req", "-x509", *curve, "-keyout", key, "-out", root, "-subj", "/CN=Hospital Root", "-days", "99")
-    chain = ("-CA", root, "-CAkey", key, "-CAcreateserial", "-extfile", extensions, "-extensions", "v3_ca")
-    openssl("x509", "-req", "-in", csr, *chain, "-days", "90", "-sha384", "-out", signed)
-    return signed
-
-
 @pytest.mark.slow
 def test_an_authority_signed_by_an_offline_root_takes_over(tmp_path: Path) -> None:
     async def scenario() -> None:
@@ -109,7 +94,7 @@ def test_an_authority_signed_by_an_offline_root_takes_over(tmp_path: Path) -> No
         async with serving(config) as rig:
             csr = tmp_path / "ca.csr"
             assert ca(rig, "csr", "--out", str(csr))[0] == 0
-            signed = await asyncio.to_thread(sign_elsewhere, csr, tmp_path)
+            signed = await asyncio.to_thread(Root(tmp_path / "root").certify, csr)
             await rollover(rig, [("import", "--cert", str(signed))], tmp_path)
             (only,) = shown(rig)["authorities"]
             assert "Hospital Root" in str(only)
@@ -123,13 +108,12 @@ def test_a_switch_waits_for_everybody_and_a_retirement_too(tmp_path: Path) -> No
         async with serving(made(tmp_path / "c")) as rig:
             assert ca(rig, "switch")[0] == ca(rig, "retire")[0] == 9
             bert = await rig.client(Role.SITE, "bert")
-            old = rig.ca
             assert ca(rig, "rotate")[0] == 0
             assert "site/bert" in ca(rig, "switch")[1]
             async with asyncio.timeout(60):
-                while (await bert.stub.Hello(HELLO)).ca_pem == old:
+                while len(told := (await bert.stub.Hello(HELLO)).authorities) < 2:
                     await asyncio.sleep(0.05)
-            assert (await bert.stub.Hello(HELLO)).ca_pem == rig.ca, "who greets is told"
+            assert told[-1].list_json.decode() == rig.list_json, "who greets is told"
             assert ca(rig, "switch", "--anyway")[0] == 0
             assert "site/bert" in ca(rig, "retire")[1]
             await bert.stub.Hello(HELLO)
@@ -140,7 +124,8 @@ def test_a_switch_waits_for_everybody_and_a_retirement_too(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("step", "passage"), [("file-replacing", 1), ("authority-retiring", 1), ("file-replacing", 2)]
+    ("step", "passage"),
+    [("file-replacing", 1), ("authorities-listed", 1), ("file-replacing", 2), ("file-replacing", 3)],
 )
 def test_a_retirement_that_crashed_shuts_out_the_old_one_and_is_finished_by_another(
     tmp_path: Path, step: str, passage: int
@@ -172,6 +157,7 @@ def test_a_retirement_that_crashed_shuts_out_the_old_one_and_is_finished_by_anot
             assert (await refusal(bert.stub.Hello(HELLO))).code is Code.IDENTITY
             retire(rig.config, anyway=False)
             assert len(standing(rig.config).authorities) == 1
+            assert rig.ca.count(b"BEGIN CERTIFICATE") == 1
             assert rig.config.files.ca_key.read_bytes().count(b"BEGIN PRIVATE KEY") == 1
             with pytest.raises(RequestError, match="only one"):
                 retire(rig.config, anyway=False)

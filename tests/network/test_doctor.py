@@ -33,7 +33,7 @@ from tests.site.support import FEDERATION, Coordinator, Stage, a_stage, store_id
 
 ORDER = (
     "configuration", "approval", "disk", "permissions", "ledger", "records", "identity", "certificate",
-    "proxy", "dns", "port", "tls", "coordinator", "clock",
+    "authorities", "proxy", "dns", "port", "tls", "coordinator", "clock",
 )  # fmt: skip
 
 

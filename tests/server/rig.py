@@ -27,6 +27,7 @@ from eigenveil.wire import query_from_proto
 from eigenveil_common.rpc import CHUNK_BYTES, OPTIONS, error_from
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub, EnrolmentStub
+from eigenveil_server.authorities import Authorities
 from eigenveil_server.clock import as_datetime, unix_ms
 from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon, Ports
@@ -216,6 +217,11 @@ class Rig:
         """The federation's CA certificate."""
         return self.config.files.ca.read_bytes()
 
+    @property
+    def list_json(self) -> str:
+        """The list of authorities in force, as a join file carries it."""
+        return Authorities(self.config.files).held.to_json().decode()
+
     def token(self, role: Role, name: str, valid_ms: int = HOUR, **options: bool) -> str:
         """A one-time token."""
         return self.daemon.registry.new_token(role, name, valid_ms, **options)
@@ -232,9 +238,7 @@ class Rig:
         """A fresh certificate through the front door."""
         key = new_key()
         answer = await self.enrol(self.token(role, name, **options), request_for(key))
-        return Credentials(
-            name=name, key=key_to_pem(key), certificate=answer.certificate_pem, ca=answer.ca_pem
-        )
+        return Credentials(name=name, key=key_to_pem(key), certificate=answer.certificate_pem, ca=self.ca)
 
     def connect(self, held: Credentials) -> Client:
         """A client that presents `held`."""

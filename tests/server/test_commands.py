@@ -15,6 +15,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from eigenveil.errors import TABLE
+from eigenveil.signed_authorities import list_from_json
 from eigenveil_common.config import load
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import EnrolmentStub
@@ -29,7 +30,8 @@ from tests.server.rig import Credentials, request_for
 async def joined(coordinator: Coordinator, join: dict[str, str]) -> Credentials:
     """Enrol with a join file."""
     key = new_key()
-    credentials = grpc.ssl_channel_credentials(join["ca_pem"].encode())
+    trusted = list_from_json(join["authorities"].encode()).issuers_pem
+    credentials = grpc.ssl_channel_credentials(trusted)
     address = f"127.0.0.1:{coordinator.serving['enrol_port']}"
     async with grpc.aio.secure_channel(address, credentials) as channel:
         request = pb.EnrolRequest(token=join["token"], csr_der=request_for(key))
@@ -38,7 +40,7 @@ async def joined(coordinator: Coordinator, join: dict[str, str]) -> Credentials:
         name=join["name"],
         key=key_to_pem(key),
         certificate=answer.certificate_pem,
-        ca=answer.ca_pem,
+        ca=trusted,
     )
 
 

@@ -13,8 +13,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Role
+from eigenveil.signed_authorities import list_from_json
 from eigenveil_server.clock import as_datetime, unix_ms
 from eigenveil_server.database import open_store
+from eigenveil_server.keys import release_public
 from eigenveil_server.pki import Authority, new_key, requested_key
 from eigenveil_server.registry import Registry
 from tests.server.rig import FEDERATION, HOUR, made, refusal, request_for, serving
@@ -34,8 +36,9 @@ def test_only_the_key_of_a_request_is_used(tmp_path: Path) -> None:
         assert list(usage) == [ExtendedKeyUsageOID.CLIENT_AUTH]
         assert leaf.public_key() == key.public_key()
         assert (leaf.not_valid_after_utc - leaf.not_valid_before_utc).days == 7
-        leaf.verify_directly_issued_by(x509.load_pem_x509_certificate(answer.ca_pem))
-        assert (answer.federation, len(answer.release_key)) == (FEDERATION, 32)
+        leaf.verify_directly_issued_by(x509.load_pem_x509_certificate(rig.ca))
+        (trusted,) = (list_from_json(one.list_json) for one in answer.authorities)
+        assert (answer.federation, trusted.release_key) == (FEDERATION, release_public(rig.config.files))
 
     asyncio.run(scenario())
 
@@ -110,7 +113,7 @@ def test_secrets_are_readable_by_the_owner_only(tmp_path: Path) -> None:
     secret = ("ca.key", "server.key", "release.key", "audit.key", "state.db")
     assert {name: modes[name] for name in secret} == dict.fromkeys(secret, 0o600)
     assert json.dumps(sorted(modes)) == json.dumps(
-        sorted([*secret, "ca.pem", "server.pem", "coordinator.toml"])
+        sorted([*secret, "authorities.json", "ca.pem", "server.pem", "coordinator.toml"])
     )
 
 

@@ -28,10 +28,12 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from eigenveil.identity import parse_identity
 from eigenveil.plan import Plan, make_plan
 from eigenveil.query import Query
 from eigenveil.rehearsal import rehearse, rehearsed
 from eigenveil.release import Release
+from eigenveil.signed_authorities import AuthorityList, Listed, SignedList
 from eigenveil.signed_plan import PLAN_SIGNED
 from eigenveil.signed_round import RoundStatement, SignedRound
 from eigenveil.study import Algorithm, Column, Federation, Study
@@ -47,6 +49,7 @@ from eigenveil_common.files import write_secret
 from eigenveil_common.rpc import CODE_KEY, VERSION_MAX
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
+from eigenveil_server.pki import sign_list
 
 FEDERATION = "test-federation"
 SITE = "hospital-a"
@@ -116,9 +119,28 @@ class Authority:
     def coordinator(self) -> Leaf:
         return self.leaf(f"eigenveil://{FEDERATION}/coordinator/main", server=True)
 
+    def trusting(self, *others: Listed, federation: str = FEDERATION, **changes: Any) -> AuthorityList:
+        """The list that names it, and others."""
+        values: dict[str, Any] = {
+            "version": 1, "threshold": 1, "expires": int(time.time()) + 90 * 86_400,
+            "release_key": self.release_public, "authorities": (self.listed, *others),
+        }  # fmt: skip
+        return AuthorityList(federation=federation, **(values | changes))
+
+    @property
+    def listed(self) -> Listed:
+        """Itself, in a list."""
+        return Listed(certificate=self.certificate, issues=True, signs=True)
+
     def sign(self, plan_json: bytes) -> pb.SignedPlan:
         signature = self.release_key.sign(PLAN_SIGNED + plan_json)
         return pb.SignedPlan(plan_json=plan_json, signature=signature)
+
+
+def signed(following: AuthorityList, *by: Authority) -> SignedList:
+    """A list with the signatures of these authorities."""
+    said = following.to_json()
+    return SignedList(list_json=said, signatures=tuple(sign_list(one.key, said) for one in by))
 
 
 def store_identity(
@@ -129,8 +151,9 @@ def store_identity(
     folder.mkdir(exist_ok=True)
     leaf = authority.leaf(uri, life=life)
     write_secret(folder / "key.pem", leaf.key + leaf.certificate)
-    (folder / "ca.pem").write_bytes(authority.pem)
-    about = {"identity": uri, "coordinator": address, "release_key": authority.release_public.hex()}
+    federation = parse_identity(uri).federation
+    (folder / "authorities.json").write_bytes(authority.trusting(federation=federation).to_json())
+    about = {"identity": uri, "coordinator": address}
     (folder / "identity.json").write_text(json.dumps(about))
 
 

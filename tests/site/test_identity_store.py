@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import Role
+from eigenveil.wire import lists_to_proto
 from eigenveil_client.identity_store import enrol, load_identity
 from eigenveil_client.proxy import split_address
 from eigenveil_client.tls import verified_channel
@@ -25,7 +26,17 @@ from eigenveil_common.files import write_secret
 from eigenveil_common.rpc import CODE_KEY
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
-from tests.site.support import FEDERATION, SITE, Authority, Context, Coordinator, Leaf, Stage, store_identity
+from tests.site.support import (
+    FEDERATION,
+    SITE,
+    Authority,
+    Context,
+    Coordinator,
+    Leaf,
+    Stage,
+    signed,
+    store_identity,
+)
 
 URI = f"eigenveil://{FEDERATION}/site/{SITE}"
 
@@ -38,8 +49,7 @@ class Enrolment(rpc.EnrolmentServicer):
         self.uri = uri
         self.lost = lost
         self.federation = FEDERATION
-        self.ca = authority.pem
-        self.release_key = authority.release_public
+        self.lists: list[pb.SignedAuthorities] = []
         self.requests: list[pb.EnrolRequest] = []
 
     async def Enrol(self, request: pb.EnrolRequest, context: Context) -> pb.EnrolResponse:
@@ -52,9 +62,8 @@ class Enrolment(rpc.EnrolmentServicer):
         assert isinstance(key, ec.EllipticCurvePublicKey)
         return pb.EnrolResponse(
             certificate_pem=self.authority.certify(self.uri, key),
-            ca_pem=self.ca,
-            release_key=self.release_key,
             federation=self.federation,
+            authorities=self.lists,
         )
 
 
@@ -79,7 +88,7 @@ def enrolling(folder: Path, servicer: Enrolment, leaf: Leaf | None = None, **joi
             values = {
                 "token": "right", "role": "site", "name": SITE, "federation": FEDERATION,
                 "coordinator": "127.0.0.1:7443", "enrol": f"127.0.0.1:{port}",
-                "ca_pem": authority.pem.decode(),
+                "authorities": authority.trusting().to_json().decode(),
             }  # fmt: skip
             path = folder.parent / "join.json"
             write_secret(path, json.dumps(values | join).encode())
@@ -117,15 +126,21 @@ def test_a_folder_keeps_one_identity(tmp_path: Path) -> None:
     assert caught.value.code is Code.CONFLICT
 
 
+def theirs() -> pb.SignedAuthorities:
+    """The next list, by an authority that nobody trusts."""
+    one = Authority()
+    (message,) = lists_to_proto([signed(one.trusting(version=2), one)])
+    return message
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"uri": "eigenveil://test-federation/site/hospital-b"}, "not for"),
         ({"uri": "eigenveil://test-federation/analyst/hospital-a"}, "not for"),
         ({"federation": "other"}, "another federation"),
-        ({"ca": Authority().pem}, "another federation"),
-        ({"ca": b"none"}, "no usable certificate"),
-        ({"release_key": b"short"}, "no release key"),
+        ({"lists": [pb.SignedAuthorities(list_json=b"none")]}, "cannot be read"),
+        ({"lists": [theirs()]}, "too few have signed"),
     ],
 )
 def test_an_answer_that_contradicts_the_join_file_is_not_stored(

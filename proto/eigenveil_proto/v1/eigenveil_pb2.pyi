@@ -115,17 +115,21 @@ class EnrolRequest(_message.Message):
 
     TOKEN_FIELD_NUMBER: _builtins.int
     CSR_DER_FIELD_NUMBER: _builtins.int
+    AUTHORITIES_VERSION_FIELD_NUMBER: _builtins.int
     token: _builtins.str
     csr_der: _builtins.bytes
+    authorities_version: _builtins.int
+    """of the list in the join file [R19]"""
     def __init__(
         self,
         *,
         token: _builtins.str = ...,
         csr_der: _builtins.bytes = ...,
+        authorities_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["csr_der", b"csr_der", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["authorities_version", b"authorities_version", "csr_der", b"csr_der", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -136,31 +140,57 @@ class EnrolResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CERTIFICATE_PEM_FIELD_NUMBER: _builtins.int
-    CA_PEM_FIELD_NUMBER: _builtins.int
-    RELEASE_KEY_FIELD_NUMBER: _builtins.int
     FEDERATION_FIELD_NUMBER: _builtins.int
+    AUTHORITIES_FIELD_NUMBER: _builtins.int
     certificate_pem: _builtins.bytes
     """the leaf"""
-    ca_pem: _builtins.bytes
-    """the federation's authorities"""
-    release_key: _builtins.bytes
-    """raw Ed25519 public key that signs plans and releases"""
     federation: _builtins.str
+    @_builtins.property
+    def authorities(self) -> _containers.RepeatedCompositeFieldContainer[Global___SignedAuthorities]:
+        """the lists after that one, oldest first [R19]"""
+
     def __init__(
         self,
         *,
         certificate_pem: _builtins.bytes = ...,
-        ca_pem: _builtins.bytes = ...,
-        release_key: _builtins.bytes = ...,
         federation: _builtins.str = ...,
+        authorities: _abc.Iterable[Global___SignedAuthorities] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ca_pem", b"ca_pem", "certificate_pem", b"certificate_pem", "federation", b"federation", "release_key", b"release_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["authorities", b"authorities", "certificate_pem", b"certificate_pem", "federation", b"federation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___EnrolResponse: _TypeAlias = EnrolResponse  # noqa: Y015
+
+@_typing.final
+class SignedAuthorities(_message.Message):
+    """A list of whom the federation trusts, and signatures (DER or PKCS #1) under it by those it trusted
+    before: the bytes "eigenveil/authorities/v1\\n" and list_json. [R19]
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LIST_JSON_FIELD_NUMBER: _builtins.int
+    SIGNATURES_FIELD_NUMBER: _builtins.int
+    list_json: _builtins.bytes
+    """canonical JSON"""
+    @_builtins.property
+    def signatures(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    def __init__(
+        self,
+        *,
+        list_json: _builtins.bytes = ...,
+        signatures: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["list_json", b"list_json", "signatures", b"signatures"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SignedAuthorities: _TypeAlias = SignedAuthorities  # noqa: Y015
 
 @_typing.final
 class HelloRequest(_message.Message):
@@ -173,16 +203,19 @@ class HelloRequest(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     NEXT_GENERATION_FIELD_NUMBER: _builtins.int
     HEAD_FIELD_NUMBER: _builtins.int
+    AUTHORITIES_VERSION_FIELD_NUMBER: _builtins.int
     version_min: _builtins.int
     version_max: _builtins.int
     software: _builtins.str
     """for the operator's eyes only"""
     authorities: _builtins.bytes
-    """digest of the authorities the caller trusts [R19]"""
+    """SHA-256 of the list of authorities that the caller holds [R19]"""
     generation: _builtins.bytes
     """sites: what the last Hello announced [R18]"""
     next_generation: _builtins.bytes
     """sites: what the next Hello will show"""
+    authorities_version: _builtins.int
+    """of that list"""
     @_builtins.property
     def head(self) -> Global___SignedHead:
         """sites: the latest they were given [R20]"""
@@ -197,10 +230,11 @@ class HelloRequest(_message.Message):
         generation: _builtins.bytes = ...,
         next_generation: _builtins.bytes = ...,
         head: Global___SignedHead | None = ...,
+        authorities_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["head", b"head"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["authorities", b"authorities", "generation", b"generation", "head", b"head", "next_generation", b"next_generation", "software", b"software", "version_max", b"version_max", "version_min", b"version_min"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["authorities", b"authorities", "authorities_version", b"authorities_version", "generation", b"generation", "head", b"head", "next_generation", b"next_generation", "software", b"software", "version_max", b"version_max", "version_min", b"version_min"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -214,15 +248,17 @@ class HelloResponse(_message.Message):
     FEDERATION_FIELD_NUMBER: _builtins.int
     UNIX_TIME_MS_FIELD_NUMBER: _builtins.int
     LIMITS_FIELD_NUMBER: _builtins.int
-    CA_PEM_FIELD_NUMBER: _builtins.int
+    AUTHORITIES_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """the highest both speak"""
     federation: _builtins.str
     unix_time_ms: _builtins.int
-    ca_pem: _builtins.bytes
-    """the authorities to trust from now on, if they are others [R19]"""
     @_builtins.property
     def limits(self) -> Global___Limits: ...
+    @_builtins.property
+    def authorities(self) -> _containers.RepeatedCompositeFieldContainer[Global___SignedAuthorities]:
+        """the lists after the caller's, oldest first [R19]"""
+
     def __init__(
         self,
         *,
@@ -230,11 +266,11 @@ class HelloResponse(_message.Message):
         federation: _builtins.str = ...,
         unix_time_ms: _builtins.int = ...,
         limits: Global___Limits | None = ...,
-        ca_pem: _builtins.bytes = ...,
+        authorities: _abc.Iterable[Global___SignedAuthorities] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ca_pem", b"ca_pem", "federation", b"federation", "limits", b"limits", "unix_time_ms", b"unix_time_ms", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["authorities", b"authorities", "federation", b"federation", "limits", b"limits", "unix_time_ms", b"unix_time_ms", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -245,15 +281,19 @@ class RenewRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CSR_DER_FIELD_NUMBER: _builtins.int
+    AUTHORITIES_VERSION_FIELD_NUMBER: _builtins.int
     csr_der: _builtins.bytes
+    authorities_version: _builtins.int
+    """of the list that the caller holds [R19]"""
     def __init__(
         self,
         *,
         csr_der: _builtins.bytes = ...,
+        authorities_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["csr_der", b"csr_der"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["authorities_version", b"authorities_version", "csr_der", b"csr_der"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -264,20 +304,22 @@ class RenewResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CERTIFICATE_PEM_FIELD_NUMBER: _builtins.int
-    CA_PEM_FIELD_NUMBER: _builtins.int
+    AUTHORITIES_FIELD_NUMBER: _builtins.int
     certificate_pem: _builtins.bytes
     """replaces the caller's once it was used"""
-    ca_pem: _builtins.bytes
-    """the federation's authorities"""
+    @_builtins.property
+    def authorities(self) -> _containers.RepeatedCompositeFieldContainer[Global___SignedAuthorities]:
+        """as in HelloResponse"""
+
     def __init__(
         self,
         *,
         certificate_pem: _builtins.bytes = ...,
-        ca_pem: _builtins.bytes = ...,
+        authorities: _abc.Iterable[Global___SignedAuthorities] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ca_pem", b"ca_pem", "certificate_pem", b"certificate_pem"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["authorities", b"authorities", "certificate_pem", b"certificate_pem"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,93 @@
+"""The list of authorities that this identity trusts, in its folder: it changes only to one that the list
+before it vouches for, and never goes back [R19].
+
+Whoever calls may send lists; only signatures decide. A change is logged with the fingerprints.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from eigenveil.errors import Code, PeerError, RequestError
+from eigenveil.signed_authorities import AuthorityList, difference, follow, list_from_json
+from eigenveil.wire import lists_from_proto
+from eigenveil_common.files import is_there, read, write_durably
+from eigenveil_common.locks import locked
+from eigenveil_common.log import alarm, event
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+
+NAME = "authorities.json"
+
+
+def held_list(folder: Path) -> AuthorityList:
+    """The list in force.
+
+    Raises:
+        RequestError: there is none, or it is damaged.
+    """
+    if not is_there(folder / NAME):
+        raise RequestError(
+            Code.BAD_CONFIG,
+            f"{folder} holds no list of authorities; enrol again with a new join file from the coordinator's "
+            "operator",
+        )
+    try:
+        return list_from_json(read(folder / NAME))
+    except PeerError as problem:
+        raise RequestError(
+            Code.BAD_CONFIG, f"{folder / NAME} is damaged; enrol again with a new join file"
+        ) from problem
+
+
+def walk(held: AuthorityList, sent: Sequence[pb.SignedAuthorities]) -> AuthorityList:
+    """The last of the lists that were sent, all of which must follow.
+
+    Raises:
+        PeerError: one does not follow, which is logged; nothing is believed then.
+    """
+    try:
+        return follow(held, lists_from_proto(sent), datetime.now(UTC))
+    except PeerError as problem:
+        alarm("authorities-refused", version=held.version, code=problem.code.value, detail=problem)
+        raise
+
+
+def take(folder: Path, shown: AuthorityList, sent: Sequence[pb.SignedAuthorities]) -> AuthorityList:
+    """The list in force after what was sent upon showing `shown`; it is durable.
+
+    Raises:
+        PeerError: as `walk`. InternalError: code `storage`.
+    """
+    with _locked(folder):
+        held = held_list(folder)
+        if not sent or held != shown:  # another process was told meanwhile
+            return held
+        after = walk(held, sent)
+        put(folder, after)
+    tell_change(held, after)
+    return after
+
+
+def put(folder: Path, one: AuthorityList) -> None:
+    """Have this list in force.
+
+    Raises:
+        InternalError: code `storage`; what was in force before still is.
+    """
+    write_durably(folder / NAME, one.to_json())
+
+
+def tell_change(before: AuthorityList, after: AuthorityList) -> None:
+    """Log a change, for the operator of this end."""
+    event("authorities-changed", logging.WARNING, version=after.version, detail=difference(before, after))
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One process at a time reads, compares and writes, so that the version never falls."""
+    with locked(folder / "authorities.lock"):
+        yield
