@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from eigenveil.accounting import NOTHING, pico_epsilon
 from eigenveil.agreement import same_question
 from eigenveil.algorithms import ALGORITHMS, Estimate
-from eigenveil.algorithms.bounds import check_bounds
+from eigenveil.algorithms.bounds import box, check_bounds
 from eigenveil.asks import released
 from eigenveil.errors import Code, InternalError, PeerError, RequestError
 from eigenveil.plan import Plan
@@ -29,6 +29,7 @@ class Session:
         self.releases: list[Release] = []
         self._asked: list[Query] = []
         self._pico = 0
+        self._box = box(plan.study)
         self.spent = NOTHING
         self.pending: Query | None = None
         self._result: Estimate | None = None
@@ -111,7 +112,7 @@ class Session:
         )
         check_affordable(self.plan, query, self._asked, self.spent, self._pico)
         check_no_overflow(priced.ask, self.plan.most_records)
-        check_bounds(priced.ask, self.plan.study)
+        check_bounds(priced.ask, self._box)
         return query
 
     @property

@@ -26,6 +26,7 @@ from eigenveil.asks import (
     Spectrum,
     Subspace,
 )
+from eigenveil.asks.gradients import pull_norm2
 from eigenveil.asks.limits import GRADIENT_LIMIT, WEIGHT, root_up, row_norm_limit
 from eigenveil.errors import Code, RequestError
 from eigenveil.grid import steps
@@ -51,8 +52,7 @@ def least_gradient_radius(pull: IntArray) -> int:
     much again leaves the largest of k coefficients at least 1.
     """
     d, k = pull.shape
-    norm = root_up(sum(int(value) ** 2 for value in pull.flat))
-    return min(2 * root_up(k) * row_norm_limit(d) + norm, GRADIENT_LIMIT)
+    return min(2 * root_up(k) * row_norm_limit(d) + root_up(pull_norm2(pull)), GRADIENT_LIMIT)
 
 
 def box(study: Study) -> IntArray:
@@ -61,8 +61,8 @@ def box(study: Study) -> IntArray:
     return np.ceil(half / steps(study)).astype(np.int64)
 
 
-def check_bounds(ask: Ask, study: Study) -> None:
-    """Insist that a question stays within what an honest study may ask.
+def check_bounds(ask: Ask, most: IntArray) -> None:
+    """Insist that a question stays within what an honest study may ask. Shape: most (d,), its study's `box`.
 
     Raises:
         RequestError: code `plan-overflow`.
@@ -70,8 +70,8 @@ def check_bounds(ask: Ask, study: Study) -> None:
     if isinstance(ask, Count):
         return
     centre = ask.field.centre if isinstance(ask, OnField) else ask.centre
-    _need(centre.size == study.dimension, "a question is about another number of columns than its study")
-    _need(bool((np.abs(centre) <= box(study)).all()), "a centre lies outside of the public bounds")
+    _need(centre.size == most.size, "a question is about another number of columns than its study")
+    _need(bool((np.abs(centre) <= most).all()), "a centre lies outside of the public bounds")
     match ask:
         case ClippedSum() | Energy() | Gram() | Spectrum() | Eigenvectors() | Subspace():
             _check_floor(ask.radius, least_row_radius(centre.size))

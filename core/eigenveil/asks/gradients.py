@@ -8,6 +8,7 @@ from eigenveil.asks.limits import (
     DIRECTION_LIMIT,
     GRADIENT_LIMIT,
     PULL,
+    PULL_LIMIT,
     check_centre,
     check_edges,
     check_whole,
@@ -20,6 +21,11 @@ from eigenveil.asks.parts import Part
 from eigenveil.asks.possible import at_most, is_histogram, is_short, most
 from eigenveil.ints import IntArray
 from eigenveil.study import Neighbours
+
+
+def pull_norm2(pull: IntArray) -> int:
+    """||pull||_F^2, exact: with entries within `PULL_LIMIT` no sum of up to 2^29 squares leaves int64."""
+    return int((pull * pull).sum())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -51,7 +57,7 @@ class Field:
             f"directions must have entries of at most {DIRECTION_LIMIT}",
         )
         need(
-            sum(int(v) ** 2 for v in self.pull.flat) * PULL**2 <= GRADIENT_LIMIT**2,
+            within(self.pull, PULL_LIMIT) and pull_norm2(self.pull) <= PULL_LIMIT**2,
             f"the pull must have norm of at most {GRADIENT_LIMIT} / {PULL}",
         )
 

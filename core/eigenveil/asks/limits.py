@@ -21,6 +21,7 @@ PULL_BITS = 12
 PULL: int = 2**PULL_BITS  # a record pulls by 0..PULL times the public `pull` matrix
 DIRECTION_LIMIT = 2**20
 GRADIENT_LIMIT = 2**29  # keeps every exact norm check of a gradient below 2**62
+PULL_LIMIT = GRADIENT_LIMIT // PULL
 EDGE_LIMIT = 2**62
 SUM_LIMIT = 2**62  # sums stay below it; the other half of int64 is room for noise
 
