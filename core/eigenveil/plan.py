@@ -206,11 +206,12 @@ def _plan_from_dict(raw: dict[str, Any]) -> Plan:
             f"plan version {raw['version']} with {raw['row_bits']}-bit rows is not supported here",
         )
     algorithm = Algorithm(raw["algorithm"])
-    if raw["revision"] != TRAITS[algorithm].revision:
+    traits = TRAITS.get(algorithm)  # none for `auto`, which no plan may name
+    if traits is not None and raw["revision"] != traits.revision:
         raise PeerError(
             Code.VERSION,
             f"the plan is for revision {raw['revision']} of {algorithm.value}, and this is revision "
-            f"{TRAITS[algorithm].revision}: coordinator and sites need the same version of eigenveil from a "
+            f"{traits.revision}: coordinator and sites need the same version of eigenveil from a "
             "study's first round to its last",
         )
     return Plan(

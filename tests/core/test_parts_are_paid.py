@@ -30,7 +30,7 @@ def a_plan_by_parts() -> Plan:
 def gradient(part: Part | None = None) -> Gradient:
     one, zero = np.ones((2, 1), dtype=np.int64), np.zeros((2, 1), dtype=np.int64)
     field = Field(centre=frozen([0, 0]), directions=one, pull=zero, shift=0)
-    return Gradient(field=field, radius=5, part=part)
+    return Gradient(field=field, radius=2**20, part=part)
 
 
 def about(first: int, index: int, price: int = PRICE, parts: int = PARTS) -> Callable[[Plan], Priced]:

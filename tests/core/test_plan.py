@@ -116,9 +116,9 @@ GOOD = written()
         json.dumps(dict(reversed(json.loads(GOOD).items()))).encode(),
         GOOD.replace(b'"lower":0', b'"lower":0.0', 1),
         GOOD.replace(b'"lower":0', b'"lower":-0', 1),
-        GOOD.replace(b'"version":1', b'"version":1,"version":1', 1),
-        GOOD.replace(b'"version":1', b'"version":true', 1),
-        GOOD.replace(b'"version":1', b'"version":1,"zzz":1', 1),
+        GOOD.replace(b'"version":2', b'"version":2,"version":2', 1),
+        GOOD.replace(b'"version":2', b'"version":true', 1),
+        GOOD.replace(b'"version":2', b'"version":2,"zzz":1', 1),
         GOOD.replace(b"tiny", b"tin\\u0079", 1),
     ],
 )
