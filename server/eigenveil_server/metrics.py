@@ -35,6 +35,11 @@ class Metrics:
         self._refused = Counter(
             "eigenveil_refused_calls", "Calls that ended with an error.", ["code"], registry=self.registry
         )
+        self._closed = Counter(
+            "eigenveil_closed_connections",
+            "Connections that the coordinator ended: why, and whose (nobody's if it showed no certificate).",
+            ["why", "peer"], registry=self.registry,
+        )  # fmt: skip
         self._rounds = Counter("eigenveil_rounds", "Rounds that ended.", ["outcome"], registry=self.registry)
         self._seconds = Histogram(
             "eigenveil_round_seconds", "From a round's question to its release.",
@@ -50,6 +55,10 @@ class Metrics:
     def refused(self, code: Code) -> None:
         """A call ended with this code."""
         self._refused.labels(code.value).inc()
+
+    def closed(self, why: str, peer: str) -> None:
+        """The front door ended a connection of `peer`."""
+        self._closed.labels(why, peer).inc()
 
     @contextmanager
     def round(self) -> Iterator[None]:

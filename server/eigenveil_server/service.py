@@ -29,7 +29,7 @@ from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorServicer
 from eigenveil_server.calls import Watches
 from eigenveil_server.config import Config
 from eigenveil_server.engine import Engine
-from eigenveil_server.gate import CALLER, CERTIFICATE, Context, still_admitted
+from eigenveil_server.gate import ARRIVAL, CALLER, CERTIFICATE, Context, still_admitted
 from eigenveil_server.heads import Heads
 from eigenveil_server.intake import Intake, invited
 from eigenveil_server.registry import Registry
@@ -79,7 +79,7 @@ class Service(CoordinatorServicer):
             )
         caller = CALLER.get()
         self._heads.check_shown(caller, request)
-        await self._sessions.greet(caller, context.peer(), request, self._engine.hurry)
+        await self._sessions.greet(caller, ARRIVAL.get().peer, request, self._engine.hurry)
         await self._heads.presented(caller, request, self._resources.writer)
         authorities = self._resources.keys.authorities
         limits = pb.Limits(
