@@ -24,8 +24,8 @@ class Allowance:
         return True
 
     def fine(self, cost: float) -> None:
-        """Take `cost` in any case; the debt never exceeds what `burst` is."""
-        self._left = max(self._now() - cost, -self._burst)
+        """Take `cost` in any case. Debts do not add up to more than the largest of them."""
+        self._left = min(self._now(), max(self._now() - cost, -cost))
 
     @property
     def seconds(self) -> float:

@@ -24,7 +24,7 @@ from eigenveil_proto.v1.eigenveil_pb2_grpc import (
 )
 from eigenveil_server.calls import Calls
 from eigenveil_server.clock import Clock, unix_ms
-from eigenveil_server.config import Config
+from eigenveil_server.config import Config, split_listen
 from eigenveil_server.door import Door, House
 from eigenveil_server.engine import Engine
 from eigenveil_server.enrolment import Enrolment
@@ -39,6 +39,7 @@ from eigenveil_server.listening import listening
 from eigenveil_server.only_one import only_one
 from eigenveil_server.registry import Registry
 from eigenveil_server.resources import Fatal, Resources
+from eigenveil_server.scrapes import Scrapes
 from eigenveil_server.service import Service
 from eigenveil_server.sessions import Sessions
 from eigenveil_server.setup import existing_store
@@ -96,7 +97,7 @@ class Daemon:
         self.registry = Registry(store, config.federation, clock)
         self.engine = Engine(self.resources, config, Uploads(config.max_uploads))
         self._health: Health | None = None
-        self._watching = contextlib.ExitStack()
+        self._scrapes: Scrapes | None = None
         self._leaf = Leaf(config, keys, clock)
         self._calls = Calls()
         self.sessions = Sessions(store, self._calls, clock)
@@ -116,7 +117,7 @@ class Daemon:
         self._enrol = self._enrol_server()
         for server, door in ((self._main, self._front), (self._enrol, self._side)):
             server.add_insecure_port(door.inside)
-        self._watch()
+        await self._watch()
         await self.engine.start()
         await self._main.start()
         await self._enrol.start()
@@ -130,11 +131,12 @@ class Daemon:
         log.event("serving", federation=self.config.federation, port=ports.port)
         return ports
 
-    def _watch(self) -> None:
+    async def _watch(self) -> None:
         """Metrics and health, where the operator wants them; probes are answered once all is served."""
         config, resources = self.config, self.resources
         if config.metrics:
-            self._watching.callback(resources.metrics.serve(config, resources.store, resources.books))
+            self._scrapes = resources.metrics.scrapes(config, resources.store, resources.books)
+            await self._scrapes.open(*split_listen(config.metrics))
         if config.health:
             self._health = Health(config.health)
 
@@ -192,7 +194,8 @@ class Daemon:
         if self._health is not None:
             await self._health.stop()
         await self._guard.stop()
-        await asyncio.to_thread(self._watching.close)
+        if self._scrapes is not None:
+            await self._scrapes.close()
         self.resources.work.ring()
         self.resources.news.ring()
         await self._main.stop(STOP_SECONDS)

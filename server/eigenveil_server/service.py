@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from functools import partial
 
 from eigenveil.aggregate import Contribution
 from eigenveil.errors import Code, PeerError, RequestError
-from eigenveil.explain import explain
 from eigenveil.identity import Role
 from eigenveil.ints import from_bytes
-from eigenveil.plan import make_plan
-from eigenveil.planner import doubts
-from eigenveil.study_toml import parse_study
 from eigenveil.wire import digest_from_bytes
 from eigenveil_common import log
 from eigenveil_common.rpc import (
@@ -43,7 +38,6 @@ from eigenveil_server.uploads import Upload
 RELEASE_PART_BYTES = 3 * 2**20
 MOST_LISTED = 4096  # plans or rounds that one NextWork may name
 LARGEST_ROW = 2**63 - 1
-DRAFT = "draft"  # the submission of a plan that is only explained
 
 
 class Service(CoordinatorServicer):
@@ -215,19 +209,23 @@ class Service(CoordinatorServicer):
         return pb.SubmitStudyResponse(
             plan_digest=bytes.fromhex(stored.digest),
             plan=stored.signed_plan,
-            warnings=await self._resources.draft(stored.analyst, _warnings, stored),
+            warnings=await self._resources.lanes.ask(
+                stored.analyst, "warned", plan=stored.plan_json.decode()
+            ),
         )
 
     async def ExplainStudy(
         self, request: pb.ExplainStudyRequest, context: Context
     ) -> pb.ExplainStudyResponse:
         """What a study would ask, reveal and cost; charges nothing."""
-        explained = await self._resources.draft(CALLER.get().name, self._explain, request.study_toml)
+        explained = await self._resources.lanes.ask(
+            CALLER.get().name,
+            "explained",
+            study_toml=request.study_toml,
+            federation=self._config.federation,
+            most_columns=self._config.max_columns,
+        )
         return pb.ExplainStudyResponse(explanation_json=explained)
-
-    def _explain(self, study_toml: str) -> str:
-        plan = make_plan(parse_study(study_toml), federation=self._config.federation, submission=DRAFT)
-        return json.dumps(explain(plan), sort_keys=True)
 
     async def ListStudies(self, request: pb.ListStudiesRequest, context: Context) -> pb.ListStudiesResponse:
         """Every study of the federation, oldest first."""
@@ -259,7 +257,7 @@ class Service(CoordinatorServicer):
     async def _events(self, digest: str, after: int) -> AsyncIterator[pb.StudyEvent]:
         while True:
             # The state first: the event that ends a study is stored together with its last state.
-            running = self._resources.studies.state(digest) is StudyState.RUNNING
+            state = self._resources.studies.state(digest)
             events = self._resources.studies.events(digest, after)
             for event in events:
                 still_admitted()
@@ -267,7 +265,7 @@ class Service(CoordinatorServicer):
                 after = event.sequence
             if events:
                 continue
-            if not running or self._engine.closing:
+            if state is None or state.ended or self._engine.closing:
                 return
             await self._resources.news.wait(self._config.long_poll_seconds)
             still_admitted()
@@ -296,10 +294,10 @@ def _no_release(stored: StoredStudy) -> RequestError:
             return RequestError(Code.STUDY_FAILED, stored.failure)
         case StudyState.CANCELLED:
             return RequestError(Code.CANCELLED, f"study {stored.digest[:12]} was {stored.failure}")
+        case StudyState.AWAITING:
+            return RequestError(
+                Code.NOT_READY,
+                f"study {stored.digest[:12]} waits for the approval of the coordinator's operator",
+            )
         case _:
             return RequestError(Code.NOT_READY, f"study {stored.digest[:12]} is still running; watch it")
-
-
-def _warnings(stored: StoredStudy) -> tuple[str, ...]:
-    study = stored.plan.study
-    return (*study.warnings(), *doubts(study))

@@ -5,17 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import partial
 
 from eigenveil.accounting import ATTO, MICRO, epsilon_at
 from eigenveil.errors import Code, RequestError
-from eigenveil.plan import Plan, make_plan
+from eigenveil.plan import Plan, plan_from_json
 from eigenveil.pricing import Composition
-from eigenveil.rehearsal import check_every_size, rehearse
-from eigenveil.study import Study
-from eigenveil.study_toml import parse_study
-from eigenveil.traits import TRAITS
-from eigenveil.wire import query_to_proto
-from eigenveil_common.rpc import MESSAGE_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.config import Config
 from eigenveil_server.resources import Resources
@@ -23,7 +18,7 @@ from eigenveil_server.states import StudyState
 from eigenveil_server.studies import StoredStudy
 
 SUBMISSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-ENVELOPE_BYTES = 64 * 1024  # what a message holds besides the plan and the query
+PLANNED, WAITING = "planned", "waiting for the operator's approval"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,37 +42,43 @@ class Submission:
             )
 
 
-def prepare(submission: Submission, resources: Resources, config: Config) -> tuple[StoredStudy, Plan]:
+async def prepare(submission: Submission, resources: Resources, config: Config) -> tuple[StoredStudy, Plan]:
     """The study that `submission` asks for, as stored before or as it would be stored now.
 
     Raises:
         RequestError: the study is refused, asks for more than one study may reserve, or the
             submission was used for another study.
     """
-    study = parse_study(submission.study_toml)
+    ask = partial(resources.lanes.ask, submission.analyst)
     known = resources.studies.by_submission(submission.analyst, submission.id)
     if known is not None:
-        plan = known.plan
-        if plan.study != study:
+        if not await ask("same", study_toml=submission.study_toml, plan=known.plan_json.decode()):
             raise used(known)
-        return known, plan
-    _check_sites(study, submission.enrolled, config.federation)
-    plan = make_plan(
-        study, federation=config.federation, submission=submission.id, analyst=submission.analyst
+        return known, await resources.compute(lambda: known.plan)
+    made = await ask(
+        "planned",
+        study_toml=submission.study_toml,
+        federation=config.federation,
+        submission=submission.id,
+        analyst=submission.analyst,
+        enrolled=sorted(submission.enrolled),
+        most_columns=config.max_columns,
     )
-    _check_sums(plan)
+    plan_json = made["plan"].encode()
+    plan = await resources.compute(plan_from_json, plan_json)
     _check_price(plan, config)
-    plan_json = plan.to_json()
     stored = StoredStudy(
         digest=plan.digest,
-        name=study.name,
+        name=plan.study.name,
         analyst=submission.analyst,
         submission=submission.id,
         plan_json=plan_json,
         signature=resources.keys.sign_plan(plan_json),
         micro_rho=plan.micro_rho,
-        expected_rounds=_rehearsed(plan, plan_json),
-        state=StudyState.RUNNING,
+        expected_rounds=made["rounds"],
+        state=StudyState.RUNNING
+        if _cost(plan, config)[0] <= config.approve_above_epsilon
+        else StudyState.AWAITING,
         failure="",
         submitted_at=resources.clock(),
     )
@@ -92,24 +93,6 @@ def used(known: StoredStudy) -> RequestError:
     )
 
 
-def _check_sites(study: Study, enrolled: Collection[str], federation: str) -> None:
-    strange = sorted(set(study.federation.sites) - set(enrolled))
-    if strange:
-        raise RequestError(
-            Code.BAD_STUDY,
-            f"not enrolled in {federation}: {', '.join(strange)} "
-            f"(enrolled sites: {', '.join(sorted(enrolled)) or 'none'})",
-        )
-
-
-def _check_sums(plan: Plan) -> None:
-    if TRAITS[plan.algorithm].single_records:
-        raise RequestError(
-            Code.BAD_STUDY,
-            f"{plan.algorithm.value} would show the coordinator single records; it runs in simulations only",
-        )
-
-
 def _check_price(plan: Plan, config: Config) -> None:
     """One study must not reserve what all of them share, whatever delta it trades for epsilon."""
     own, most = plan.atto_delta / ATTO, config.max_delta_per_study
@@ -119,10 +102,8 @@ def _check_price(plan: Plan, config: Config) -> None:
             f"this study may fail with probability {own:.3g} of its own, and the operator allows one study "
             f"{most:.3g} (max_delta_per_study); nothing was reserved: ask for a smaller delta",
         )
-    basic = plan.composition is Composition.BASIC
-    delta = config.budget_delta
-    epsilon = plan.study.epsilon if basic else epsilon_at(plan.micro_rho / MICRO, delta)
-    allowed = config.max_epsilon_per_study
+    epsilon, basic = _cost(plan, config)
+    allowed, delta = config.max_epsilon_per_study, config.budget_delta
     if epsilon > allowed if basic else plan.micro_rho > config.largest_study:
         raise RequestError(
             Code.BUDGET,
@@ -132,25 +113,49 @@ def _check_price(plan: Plan, config: Config) -> None:
         )
 
 
-def _rehearsed(plan: Plan, plan_json: bytes) -> int:
-    """How many rounds the plan expects to ask; refuses one whose questions do not fit a message."""
-    queries = rehearse(plan)
-    check_every_size(plan)
-    largest = max((query_to_proto(query).ByteSize() for query in queries), default=0)
-    if largest + len(plan_json) + ENVELOPE_BYTES > MESSAGE_BYTES:
+def _cost(plan: Plan, config: Config) -> tuple[float, bool]:
+    """Epsilon, and whether it is pure rather than at the budget's delta."""
+    if plan.composition is Composition.BASIC:
+        return plan.study.epsilon, True
+    return epsilon_at(plan.micro_rho / MICRO, config.budget_delta), False
+
+
+def _first_state(plan: Plan, config: Config) -> StudyState:
+    epsilon, _ = _cost(plan, config)
+    return StudyState.AWAITING if epsilon > config.approve_above_epsilon else StudyState.RUNNING
+
+
+def check_quota(wanted: StoredStudy, resources: Resources, config: Config) -> None:
+    """One analyst has so many studies under way, and with several of them holds so much of the budget; what
+    a single study may reserve is `max_epsilon_per_study`.
+
+    Raises:
+        RequestError: one more would be too many, or too much.
+    """
+    own = [one for one in resources.studies.under_way() if one.analyst == wanted.analyst]
+    if len(own) >= config.max_studies_per_analyst:
         raise RequestError(
-            Code.OVERFLOW,
-            f"a question of this study has {largest} bytes, and a message holds {MESSAGE_BYTES} with "
-            "the plan; ask for fewer components or columns",
+            Code.CONFLICT,
+            f"{len(own)} studies of yours are under way, and the operator allows "
+            f"{config.max_studies_per_analyst} (max_studies_per_analyst); wait for one to end, or cancel one",
         )
-    return len(queries)
+    held = sum(one.micro_rho - resources.books.spent(one.digest) for one in own)
+    most = int(config.max_share_per_analyst * config.budget.micro_rho)
+    if held and held + wanted.micro_rho > most:
+        raise RequestError(
+            Code.BUDGET,
+            f"your studies under way hold {held} micro-rho, and the operator lets one analyst hold {most} "
+            "with several (max_share_per_analyst); nothing was reserved: wait for one to end, or cancel one",
+        )
 
 
 def first_event(stored: StoredStudy) -> pb.StudyEvent:
     """What watchers see of a study before its first round."""
     return pb.StudyEvent(
         state=pb.STUDY_STATE_RUNNING,
-        round_state="planned",
+        round_state="planned"
+        if stored.state is StudyState.RUNNING
+        else "waiting for the operator's approval",
         micro_rho=stored.micro_rho,
         expected_rounds=stored.expected_rounds,
     )
