@@ -118,6 +118,7 @@ class Daemon:
         for server, door in ((self._main, self._front), (self._enrol, self._side)):
             server.add_insecure_port(door.inside)
         await self._watch()
+        self.resources.lanes.warm()
         await self.engine.start()
         await self._main.start()
         await self._enrol.start()

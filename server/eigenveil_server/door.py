@@ -146,7 +146,7 @@ class Door:
             visit.outer = tls
             arrival = self._arrival(tls, str(where), port)
             if why := self._no_place(arrival.guest):
-                self._close(visit, why, arrival.guest)
+                self._close(visit, why, arrival)
             else:
                 await self._let_in(visit, arrival)
         except (
@@ -255,13 +255,15 @@ class Door:
             return True
         return False
 
-    def _close(self, visit: Visit, why: str, guest: Guest | None = None) -> None:
+    def _close(self, visit: Visit, why: str, arrival: Arrival | None = None) -> None:
         """End it, count it, and say so once a minute for each guest and reason."""
-        guest = guest if visit.arrival is None else visit.arrival.guest
-        self._house.closed(why, guest.name if guest is not None and guest.role is not None else "")
-        if guest is not None and guest.tells(why):
-            address = "" if visit.arrival is None else visit.arrival.peer
-            log.event("connection-closed", logging.WARNING, why=why, peer=guest.name, address=address)
+        arrival = arrival or visit.arrival
+        named = arrival is not None and arrival.guest.role is not None
+        self._house.closed(why, arrival.guest.name if arrival is not None and named else "")
+        if arrival is not None and arrival.guest.tells(why):
+            log.event(
+                "connection-closed", logging.WARNING, why=why, peer=arrival.guest.name, address=arrival.peer
+            )
         visit.end(WORDS.get(why, why))
 
 

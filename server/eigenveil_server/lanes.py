@@ -50,21 +50,24 @@ class Worker:
         if found is not None:
             return found
         self.end()
-        self._process.wait()
-        with suppress(BrokenPipeError):
-            stdin.close()
-        stdout.close()
+        self.gone()
         return None
 
     def end(self) -> None:
         """Kill it."""
         self._process.kill()
 
+    def gone(self) -> None:
+        """After its end: give back what the system keeps of it."""
+        with suppress(BrokenPipeError):
+            self._process.communicate()
+
 
 @atexit.register
 def _end_the_idle() -> None:
     for worker in Worker.idle:
         worker.end()
+        worker.gone()
 
 
 class Lane:
@@ -154,6 +157,11 @@ class Lanes:
         if found is not None and size <= SMALL_BYTES:
             self._slow.discard(analyst)
         return found
+
+    def warm(self) -> None:
+        """Start a process before anybody waits for it."""
+        if not Worker.idle:
+            Worker.idle.append(Worker())
 
     def close(self) -> None:
         """Nobody waits any more."""

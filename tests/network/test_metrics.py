@@ -23,7 +23,7 @@ from eigenveil_client.demo_federation import free_ports
 from eigenveil_client.site_metrics import Contact
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub, EnrolmentStub
-from eigenveil_server.config import Config
+from eigenveil_server.config import Config, split_listen
 from eigenveil_server.daemon import Daemon
 from eigenveil_server.health import Health
 from eigenveil_server.metrics import Metrics
@@ -155,7 +155,8 @@ def test_a_taken_port_is_told(tmp_path: Path) -> None:
         async with taken, serving(made(tmp_path / "c")) as rig:
             config = replace(rig.config, metrics=address)
             with refused(Code.BAD_CONFIG, address, "for metrics"):
-                Metrics().serve(config, rig.daemon.resources.store, rig.daemon.resources.books)
+                scrapes = Metrics().scrapes(config, rig.daemon.resources.store, rig.daemon.resources.books)
+                await scrapes.open(*split_listen(address))
             with refused(Code.BAD_CONFIG, address, "for health"):
                 Health(address)
 

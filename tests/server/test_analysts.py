@@ -16,8 +16,8 @@ from eigenveil.identity import Role
 from eigenveil.ints import frozen
 from eigenveil.plan import plan_from_json
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server import service, submissions
-from tests.server.rig import Client, answering, made, parsed, refusal, serving, study_toml
+from eigenveil_server import planning, service
+from tests.server.rig import FEDERATION, SITES, Client, answering, made, parsed, refusal, serving, study_toml
 
 
 def test_submitting_twice_is_one_study(tmp_path: Path) -> None:
@@ -103,9 +103,11 @@ def test_a_study_of_unknown_sites_of_nonsense_or_beyond_a_message_is_refused(
             assert "single records" in str(single)
             assert (unknown.code, "zoe" in str(unknown)) == (Code.BAD_STUDY, True)
             assert (await refusal(ada.submit("not = [toml"))).code is Code.BAD_STUDY
-            monkeypatch.setattr(submissions, "MESSAGE_BYTES", submissions.ENVELOPE_BYTES + 2000)
-            wide = await refusal(ada.submit(study_toml(columns=60, algorithm="dp-pca")))
-            assert (wide.code, "a message holds" in str(wide)) == (Code.OVERFLOW, True)
+            monkeypatch.setattr(planning, "MESSAGE_BYTES", planning.ENVELOPE_BYTES + 2000)
+            words = {"study_toml": study_toml(columns=60, algorithm="dp-pca"), "federation": FEDERATION}
+            words |= {"submission": "x", "analyst": "ada", "enrolled": SITES, "most_columns": 60}
+            wide = planning.answer("planned", words)
+            assert (wide["code"], "a message holds" in wide["why"]) == (Code.OVERFLOW.value, True)
 
     asyncio.run(scenario())
 

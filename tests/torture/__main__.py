@@ -20,6 +20,7 @@ CHECKS = (
     "messages",
     "http2",
     "exhaustion",
+    "denial",
     "programs",
     "networks",
     "markers",
