@@ -32,7 +32,8 @@ from eigenveil_server.visit import Inner, Visit
 
 MOST_OF_ONE = 16  # connections of one identity, or of one address without any
 FOR_SITES = 128  # of MOST_CONNECTIONS, kept free for sites
-MOST_STRANGERS = 256  # in their handshake
+MOST_STRANGERS = 256  # before or in their handshake
+HANDSHAKES = 16  # at a time: each takes a millisecond that no call gets
 CALL_SECONDS = 15.0  # until the first call that was admitted
 LEAVE_SECONDS = 2.0  # in which whoever may not stay is told why, if they ask
 BYE_SECONDS = 2.0
@@ -70,6 +71,7 @@ class Door:
         self._guests: dict[str, Guest] = {}
         self._strangers: dict[Visit, str] = {}  # the oldest first; from which address
         self._visits: dict[str, Visit] = {}
+        self._handshakes = asyncio.Semaphore(HANDSHAKES)
         self._greeting: set[asyncio.Task[None]] = set()
         self._sockets = 0
         self._empty = asyncio.Event()
@@ -136,10 +138,8 @@ class Door:
         """The handshake, then a place."""
         where, port, *_ = visit.outer.get_extra_info("peername") or ("nowhere", 0)
         try:
-            tls = await asyncio.get_running_loop().start_tls(
-                visit.outer, visit, self._house.tls(), server_side=True,
-                ssl_handshake_timeout=HANDSHAKE_MS / 1000, ssl_shutdown_timeout=BYE_SECONDS,
-            )  # fmt: skip
+            async with self._handshakes:
+                tls = None if visit.ended else await self._shake_hands(visit)
             if tls is None or visit.ended:
                 visit.end()
                 return
@@ -149,11 +149,14 @@ class Door:
                 self._close(visit, why, arrival)
             else:
                 await self._let_in(visit, arrival)
-        except (
-            OSError,
-            EigenveilError,
-        ):  # TLS has told the other end; of its own certificate the guard tells
+        except (OSError, EigenveilError):  # TLS has told the other end; of our own certificate the guard does
             visit.end()
+
+    async def _shake_hands(self, visit: Visit) -> asyncio.Transport | None:
+        return await asyncio.get_running_loop().start_tls(
+            visit.outer, visit, self._house.tls(), server_side=True,
+            ssl_handshake_timeout=HANDSHAKE_MS / 1000, ssl_shutdown_timeout=BYE_SECONDS,
+        )  # fmt: skip
 
     def _arrival(self, tls: asyncio.Transport, where: str, port: int) -> Arrival:
         channel = cast(ssl.SSLObject, tls.get_extra_info("ssl_object"))
@@ -195,6 +198,8 @@ class Door:
         """Why there is no place for one more; empty if there is, maybe because another made room."""
         if time.monotonic() < guest.shut_until:
             return "cut-off"
+        if not guest.connections.spend(1):
+            return "too-often"
         if len(guest.visits) >= MOST_OF_ONE and not self._make_room(guest.visits):
             return "too-many-of-one"
         others = [visit for visit in self._visits.values() if not _of_site(visit)]

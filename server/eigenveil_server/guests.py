@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 # send at once waits in fewer places than gRPC has for calls that nobody has taken yet.
 CALL = 10
 BURST, RATE = 600.0, 4_000.0
+CONNECTIONS, CONNECTIONS_A_SECOND = 64.0, 10.0
 RESETS, RESETS_A_SECOND = 100, 1.0  # calls taken back before they were answered
 SHUT_SECONDS = 15.0  # nobody who was cut off is served before
 TELL_AGAIN_SECONDS = 60.0
@@ -32,6 +33,9 @@ class Guest:
     name: str
     role: Role | None
     allowance: Allowance = field(default_factory=lambda: Allowance(burst=BURST, rate=RATE))
+    connections: Allowance = field(
+        default_factory=lambda: Allowance(burst=CONNECTIONS, rate=CONNECTIONS_A_SECOND)
+    )
     resets: Allowance = field(default_factory=lambda: Allowance(burst=RESETS, rate=RESETS_A_SECOND))
     visits: set[Visit] = field(default_factory=set)
     shut_until: float = 0.0
@@ -49,7 +53,9 @@ class Guest:
     def gone(self) -> bool:
         """Whether nothing need be remembered of it."""
         latest = max(self.shut_until, *(at + TELL_AGAIN_SECONDS for at in self.told.values()), 0.0)
-        idle = self.allowance.full and self.resets.full and time.monotonic() > latest
+        idle = (
+            self.allowance.full and self.resets.full and self.connections.full and time.monotonic() > latest
+        )
         return idle and not self.visits
 
 

@@ -19,7 +19,7 @@ def main() -> int:
         from eigenveil_server import door, guests
 
         door.MOST_OF_ONE = door.MOST_STRANGERS = 10_000
-        guests.BURST = guests.RATE = guests.RESETS = 10**9
+        guests.BURST = guests.RATE = guests.RESETS = guests.CONNECTIONS = 10**9
     else:
         _forget(name)
     from eigenveil_server import cli  # reads the limits when it is imported
