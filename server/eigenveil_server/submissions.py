@@ -139,7 +139,8 @@ def check_quota(wanted: StoredStudy, resources: Resources, config: Config) -> No
             f"{len(own)} studies of yours are under way, and the operator allows "
             f"{config.max_studies_per_analyst} (max_studies_per_analyst); wait for one to end, or cancel one",
         )
-    held = sum(one.micro_rho - resources.books.spent(one.digest) for one in own)
+    running = [one for one in own if one.state is StudyState.RUNNING]
+    held = sum(one.micro_rho - resources.books.spent(one.digest) for one in running)
     most = int(config.max_share_per_analyst * config.budget.micro_rho)
     if held and held + wanted.micro_rho > most:
         raise RequestError(

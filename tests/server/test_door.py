@@ -167,7 +167,12 @@ async def pb_hello(channel: grpc.aio.Channel) -> object:
 def test_frames_pass_whole_and_in_order_however_they_are_cut(size: int) -> None:
     data = b"preface!" + b"".join(frame(kind, 0, kind, bytes(kind)) for kind in range(20)) + goaway("why")
     seen: list[int] = []
-    frames, passed = Frames(lambda kind, stream, length: seen.append(kind) or True, preface=8), b""  # type: ignore[func-returns-value]
+
+    def look(kind: int, stream: int, length: int) -> bool:
+        seen.append(kind)
+        return True
+
+    frames, passed = Frames(look, preface=8), b""
     for at in range(0, len(data), size):
         frames.keep(data[at : at + size])
         passed += frames.cut()

@@ -55,7 +55,7 @@ def test_a_study_above_the_threshold_waits_for_approval_reserving_nothing(tmp_pa
         async with serving(config) as rig:
             await rig.sites()
             ada = await rig.client(Role.ANALYST, "ada")
-            small = await ada.submit(study_toml(name="small", epsilon=0.1), "small")
+            small = await ada.submit(study_toml(name="small", epsilon=0.4), "small")
             before = reserved(rig)
             large, other, third = [await ada.submit(study_toml(name=name), name) for name in "abc"]
             assert await state(ada, small) == pb.STUDY_STATE_RUNNING

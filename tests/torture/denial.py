@@ -14,7 +14,7 @@ import ssl
 import statistics
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -39,7 +39,7 @@ P99, SLOWER = 1.0, 1.5
 PAUSE = 0.02
 SITES = ("bert", "carl")
 MEMBERS = {"anna": Role.SITE, "eve": Role.ANALYST, "ada": Role.ANALYST, "bert": Role.SITE, "carl": Role.SITE}
-Attack = Callable[[int, Mapping[str, Credentials], Path, float], Awaitable[None]]
+Attack = Callable[[int, Mapping[str, Credentials], Path, float], Coroutine[object, object, None]]
 
 
 @dataclass(slots=True)
