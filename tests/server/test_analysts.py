@@ -104,12 +104,9 @@ def test_a_study_of_unknown_sites_of_nonsense_or_beyond_a_message_is_refused(
             assert (unknown.code, "zoe" in str(unknown)) == (Code.BAD_STUDY, True)
             assert (await refusal(ada.submit("not = [toml"))).code is Code.BAD_STUDY
             monkeypatch.setattr(planning, "MESSAGE_BYTES", planning.ENVELOPE_BYTES + 2000)
-            words: dict[str, Any] = {
-                "study_toml": study_toml(columns=60, algorithm="dp-pca"),
-                "federation": FEDERATION,
-            }
-            words |= {"submission": "x", "analyst": "ada", "enrolled": SITES, "most_columns": 60}
-            wide = planning.answer("planned", words)
+            toml = study_toml(columns=60, algorithm="dp-pca")
+            told = {"federation": FEDERATION, "submission": "x", "analyst": "ada", "enrolled": SITES}
+            wide = planning.answer("planned", {"study_toml": toml, "most_columns": 60, **told})
             assert (wide["code"], "a message holds" in wide["why"]) == (Code.OVERFLOW.value, True)
 
     asyncio.run(scenario())
