@@ -33,7 +33,6 @@ from eigenveil_server.visit import Inner, Visit
 MOST_OF_ONE = 16  # connections of one identity, or of one address without any
 FOR_SITES = 128  # of MOST_CONNECTIONS, kept free for sites
 MOST_STRANGERS = 256  # before or in their handshake
-HANDSHAKES = 16  # at a time: each takes a millisecond that no call gets
 CALL_SECONDS = 15.0  # until the first call that was admitted
 LEAVE_SECONDS = 2.0  # in which whoever may not stay is told why, if they ask
 BYE_SECONDS = 2.0
@@ -71,7 +70,6 @@ class Door:
         self._guests: dict[str, Guest] = {}
         self._strangers: dict[Visit, str] = {}  # the oldest first; from which address
         self._visits: dict[str, Visit] = {}
-        self._handshakes = asyncio.Semaphore(HANDSHAKES)
         self._greeting: set[asyncio.Task[None]] = set()
         self._sockets = 0
         self._empty = asyncio.Event()
@@ -138,8 +136,7 @@ class Door:
         """The handshake, then a place."""
         where, port, *_ = visit.outer.get_extra_info("peername") or ("nowhere", 0)
         try:
-            async with self._handshakes:
-                tls = None if visit.ended else await self._shake_hands(visit)
+            tls = await self._shake_hands(visit)
             if tls is None or visit.ended:
                 visit.end()
                 return
@@ -181,16 +178,16 @@ class Door:
         except OSError:
             plain.close()
             raise
+        del self._strangers[visit]
+        self._visits[name] = visit
+        visit.name, visit.arrival = name, arrival
+        arrival.guest.visits.add(visit)
         loop = asyncio.get_running_loop()
         inner, _ = await loop.create_unix_connection(lambda: Inner(visit), sock=plain)
         if visit.ended:
             inner.close()
-            return
-        del self._strangers[visit]
-        self._visits[name] = visit
-        visit.name = name
-        arrival.guest.visits.add(visit)
-        visit.begin(inner, arrival)
+        else:
+            visit.begin(inner)
 
     # ------------------------------------------------------------ places
 
@@ -243,14 +240,19 @@ class Door:
     def sweep(self) -> None:
         """Let go whoever has made no call that was admitted, or may not stay."""
         now = time.monotonic()
+        verdicts: dict[bytes, bool] = {}  # whatever shuts out one connection of a certificate shuts out all
         for visit in tuple(self._visits.values()):
             arrival = visit.arrival
             if arrival is None or arrival.calls:
                 continue
             if not arrival.admitted and now - arrival.began > CALL_SECONDS:
                 self._close(visit, "no-call")
-            elif now - arrival.last > LEAVE_SECONDS and self._shut_out(arrival):
-                self._close(visit, "shut-out")
+            elif now - arrival.last > LEAVE_SECONDS:
+                shown = arrival.certificate
+                if shown not in verdicts:
+                    verdicts[shown] = self._shut_out(arrival)
+                if verdicts[shown]:
+                    self._close(visit, "shut-out")
         self._guests = {name: guest for name, guest in self._guests.items() if not guest.gone}
 
     def _shut_out(self, arrival: Arrival) -> bool:
@@ -286,4 +288,6 @@ def _network(where: str) -> str:
         address = ipaddress.ip_address(where.partition("%")[0])
     except ValueError:
         return where
-    return str(ipaddress.ip_network((address, 64), strict=False)) if address.version == 6 else where
+    if address.version == 4 or address.ipv4_mapped is not None:
+        return where
+    return str(ipaddress.ip_network((address, 64), strict=False))

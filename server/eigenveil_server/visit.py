@@ -51,9 +51,9 @@ class Visit(asyncio.Protocol):
         self.outer = cast(asyncio.Transport, transport)
         self._host.arrived(self)
 
-    def begin(self, inner: asyncio.Transport, arrival: Arrival) -> None:
-        """Pass on what was said meanwhile, and everything from now on."""
-        self._inner, self.arrival = inner, arrival
+    def begin(self, inner: asyncio.Transport) -> None:
+        """Pass on what was said meanwhile, and everything from now on; `arrival` is known by now."""
+        self._inner = inner
         self._pass()
 
     def data_received(self, data: bytes) -> None:
