@@ -15,18 +15,23 @@ from eigenveil_server import lanes, planning
 from eigenveil_server.lanes import Lanes
 from tests.server.rig import made, refusal, serving, study_toml
 
-SLOW = study_toml(columns=1900, components=10)  # some ten seconds of work
+SLOW = study_toml(columns=4000, components=10)  # a quarter of a minute of processor time
 SMALL = study_toml()
 
 
-async def ask(here: Lanes, analyst: str, toml: str, most_columns: int = 2048) -> object:
+async def ask(here: Lanes, analyst: str, toml: str, most_columns: int = 4096) -> object:
     words = {"study_toml": toml, "federation": "fed", "most_columns": most_columns}
     return await here.ask(analyst, "explained", **words)
 
 
-def test_a_wide_study_keeps_no_small_one_waiting_and_ends_with_its_caller() -> None:
+def test_a_wide_study_keeps_no_small_one_waiting_and_ends_with_its_caller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lanes, "LINGER_SECONDS", 0.0)
+
     async def scenario() -> None:
         here = Lanes()
+        await ask(here, "ada", SMALL)  # its process has started by now
         wide = [asyncio.create_task(ask(here, name, SLOW)) for name in ("eve", "mallory")]
         await asyncio.sleep(0.1)
         assert await ask(here, "ada", SMALL)
