@@ -143,7 +143,7 @@ class Door:
             visit.outer = tls
             arrival = self._arrival(tls, str(where), port)
             if why := self._no_place(arrival.guest):
-                self._close(visit, why, arrival)
+                self._keep_waiting(visit, why, arrival)
             else:
                 await self._let_in(visit, arrival)
         except (OSError, EigenveilError):  # TLS has told the other end; of our own certificate the guard does
@@ -188,6 +188,12 @@ class Door:
             inner.close()
         else:
             visit.begin(inner)
+
+    def _keep_waiting(self, visit: Visit, why: str, arrival: Arrival) -> None:
+        """Among the strangers for a while: whoever is let go comes again, and a handshake costs more."""
+        self._tell(why, arrival)
+        visit.stop_reading()
+        asyncio.get_running_loop().call_later(SHUT_SECONDS, visit.end)
 
     # ------------------------------------------------------------ places
 
@@ -262,16 +268,19 @@ class Door:
             return True
         return False
 
-    def _close(self, visit: Visit, why: str, arrival: Arrival | None = None) -> None:
-        """End it, count it, and say so once a minute for each guest and reason."""
-        arrival = arrival or visit.arrival
-        named = arrival is not None and arrival.guest.role is not None
-        self._house.closed(why, arrival.guest.name if arrival is not None and named else "")
+    def _close(self, visit: Visit, why: str) -> None:
+        """End it, and say why."""
+        self._tell(why, visit.arrival)
+        visit.end(WORDS.get(why, why))
+
+    def _tell(self, why: str, arrival: Arrival | None) -> None:
+        """Count it, and log it once a minute for each guest and reason."""
+        known = arrival is not None and arrival.guest.role is not None
+        self._house.closed(why, arrival.guest.name if arrival is not None and known else "")
         if arrival is not None and arrival.guest.tells(why):
             log.event(
                 "connection-closed", logging.WARNING, why=why, peer=arrival.guest.name, address=arrival.peer
             )
-        visit.end(WORDS.get(why, why))
 
 
 def _of_site(visit: Visit) -> bool:

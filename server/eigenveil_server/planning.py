@@ -8,11 +8,13 @@ time; so is an answer. Nothing here knows a key, a ledger or a database.
 from __future__ import annotations
 
 import json
+import os
 import resource
 import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import IO, Any
 
 from eigenveil.errors import Code, EigenveilError, RequestError
@@ -29,6 +31,7 @@ from eigenveil_common.rpc import MESSAGE_BYTES
 DRAFT = "draft"  # the submission of a plan that is only explained
 ENVELOPE_BYTES = 64 * 1024  # what a message holds besides the plan and the query
 LENGTH_BYTES = 8
+NICE = 10  # rounds and calls go first
 Words = Mapping[str, Any]
 
 
@@ -139,6 +142,8 @@ def main() -> int:
     """Answer until nobody asks any more; the system ends this process in the middle of a wish that takes
     more than its seconds."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for whoever asks
+    with suppress(PermissionError):  # a hardened unit forbids it
+        os.nice(NICE)
     while (wish := read(sys.stdin.buffer)) is not None:
         until = int(time.process_time() + wish["seconds"]) + 1
         resource.setrlimit(resource.RLIMIT_CPU, (until, resource.getrlimit(resource.RLIMIT_CPU)[1]))

@@ -120,6 +120,7 @@ def test_who_takes_back_calls_is_told_to_go_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "eigenveil")
+    monkeypatch.setattr(door, "SHUT_SECONDS", 2.0)
     opened = head(f"{SERVICE}/Hello")
     calls = b"".join(
         frame(HEADERS, END_HEADERS, n, opened) + frame(RST_STREAM, 0, n, bytes(4)) for n in range(1, 600, 2)
