@@ -54,7 +54,9 @@ def test_a_submission_whose_caller_vanished_is_one_study_that_runs(
         async with serving(made(tmp_path / "c")) as rig:
             sites = await rig.sites()
             ada = await rig.client(Role.ANALYST, "ada")
-            await ada.stub.ListStudies(pb.ListStudiesRequest())
+            await ada.stub.ExplainStudy(
+                pb.ExplainStudyRequest(study_toml=study_toml())
+            )  # what plans runs by now
             monkeypatch.setattr(Books, "reserve", slowly(Books.reserve))
             await gives_up(ada.stub.SubmitStudy(submission(study_toml()), timeout=GONE))
             other = await refusal(ada.submit(study_toml(name="other"), "one"))
@@ -74,7 +76,9 @@ def test_a_vanished_submission_can_be_cancelled_and_frees_its_reservation(
         async with serving(made(tmp_path / "c")) as rig:
             await rig.sites()
             ada = await rig.client(Role.ANALYST, "ada")
-            await ada.stub.ListStudies(pb.ListStudiesRequest())
+            await ada.stub.ExplainStudy(
+                pb.ExplainStudyRequest(study_toml=study_toml())
+            )  # what plans runs by now
             monkeypatch.setattr(Books, "reserve", slowly(Books.reserve))
             await gives_up(ada.stub.SubmitStudy(submission(study_toml()), timeout=GONE))
             await asyncio.sleep(2 * SLOW)
