@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # Python answers in a second is some 1,500 calls, so one certificate never takes them all; and what it may
 # send at once waits in fewer places than gRPC has for calls that nobody has taken yet.
 CALL = 10
-BURST, RATE = 600.0, 4_000.0
+BURST, RATE = 600.0, 2_000.0
 CONNECTIONS, CONNECTIONS_A_SECOND = 64.0, 10.0
 RESETS, RESETS_A_SECOND = 100, 1.0  # calls taken back before they were answered
 SHUT_SECONDS = 15.0  # nobody who was cut off is served before
