@@ -20,6 +20,7 @@ STATES = {
     pb.STUDY_STATE_RELEASED: "released",
     pb.STUDY_STATE_FAILED: "failed",
     pb.STUDY_STATE_CANCELLED: "cancelled",
+    pb.STUDY_STATE_AWAITING_APPROVAL: "awaiting approval",
 }
 MARKS = {
     "waiting": ("○", "yellow"),
@@ -31,7 +32,7 @@ WIDTH = 36
 
 
 def state_word(state: int) -> str:
-    """running, released, failed or cancelled."""
+    """running, released, failed, cancelled or awaiting approval."""
     return STATES.get(state, "unknown")  # type: ignore[call-overload, no-any-return]
 
 

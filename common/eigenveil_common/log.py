@@ -25,9 +25,9 @@ TEXT, JSON = "text", "json"
 # ledger (`here`, `there`), and sentences of eigenveil.errors. A number of records, a value, a norm or a
 # statistic has no place here.
 FIELDS = frozenset({
-    "about", "algorithm", "analyst", "at", "code", "columns", "detail", "digest", "federation", "generation",
-    "here", "kind", "method", "name", "peer", "port", "print", "reason", "role", "round", "serial", "site",
-    "sites", "state", "study", "there", "type", "version", "why",
+    "about", "address", "algorithm", "analyst", "at", "code", "columns", "detail", "digest", "federation",
+    "generation", "here", "kind", "method", "name", "peer", "port", "print", "reason", "role", "round",
+    "serial", "site", "sites", "state", "study", "there", "type", "version", "why",
 })  # fmt: skip
 
 

@@ -33,9 +33,6 @@ OPTIONS: tuple[tuple[str, int | str], ...] = (
 
 SERVER_OPTIONS = (
     *OPTIONS,
-    ("grpc.so_reuseport", 0),  # two coordinators on one port would each get half the calls
-    ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
-    ("grpc.max_allowed_incoming_connections", MOST_CONNECTIONS),
     ("grpc.http2.settings_timeout", HANDSHAKE_MS),  # limits bind a peer once it has acknowledged them
     ("grpc.max_connection_idle_ms", IDLE_MS),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),

@@ -121,6 +121,11 @@ def seal_round(
     )
 
 
+def begin_study(change: Connection, study: str) -> None:
+    """The operator has approved it, and its budget is set aside."""
+    change.execute("UPDATE studies SET state = ? WHERE digest = ?", (StudyState.RUNNING.value, study))
+
+
 def end_study(
     change: Connection,
     study: str,

@@ -27,9 +27,10 @@ from eigenveil_common.start import INTERRUPTED
 from eigenveil_server import backup_cli
 from eigenveil_server.ca_cli import ca
 from eigenveil_server.config import Config
+from eigenveil_server.desk import APPROVED, REFUSED, decide
 from eigenveil_server.doctor import coordinator_checks
 from eigenveil_server.setup import Layout, create, deny_identity, join_file
-from eigenveil_server.status import report, text
+from eigenveil_server.status import report, studies_text, text
 
 STOP_SECONDS = 10.0
 
@@ -177,6 +178,38 @@ def deny(config_path: Path, role: str, name: str, as_json: bool) -> None:
     """
     deny_identity(load(config_path, Config), Role(role), name)
     say({"denied": f"{role}/{name}"}, as_json, f"{role} {name} is refused from now on.")
+
+
+study_option = click.option("--study", required=True, help="The first digits of its digest, six or more.")
+
+
+@group.command()
+@config_option
+@json_option
+def studies(config_path: Path, as_json: bool) -> None:
+    """List the studies: those that wait for `approve` or `refuse`, and all others."""
+    found = report(load(config_path, Config))
+    say({"studies": found["studies"]}, as_json, studies_text(found))
+
+
+@group.command()
+@config_option
+@study_option
+@json_option
+def approve(config_path: Path, study: str, as_json: bool) -> None:
+    """Let a study begin that waits because it costs more than approve_above_epsilon."""
+    found = decide(load(config_path, Config), study, APPROVED)
+    say({"approved": found.digest}, as_json, f"{found.name} by {found.analyst} begins if the budget allows.")
+
+
+@group.command()
+@config_option
+@study_option
+@json_option
+def refuse(config_path: Path, study: str, as_json: bool) -> None:
+    """End a study that waits for approval; it has reserved nothing."""
+    found = decide(load(config_path, Config), study, REFUSED)
+    say({"refused": found.digest}, as_json, f"{found.name} by {found.analyst} will not begin.")
 
 
 @group.command()

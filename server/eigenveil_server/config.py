@@ -14,6 +14,14 @@ from eigenveil_common import log
 
 MAX_HOURS = 24.0 * 366
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]{0,252})")
+COUNTS = (
+    "max_calls",
+    "max_streams",
+    "max_uploads",
+    "max_watches",
+    "max_columns",
+    "max_studies_per_analyst",
+)
 
 
 def _need(condition: bool, message: str) -> None:
@@ -56,6 +64,9 @@ class Config:
     budget_own_delta: float = 1e-5
     max_epsilon_per_study: float = 5.0
     max_delta_per_study: float = 1e-6
+    max_studies_per_analyst: int = 8
+    max_share_per_analyst: float = 0.5
+    approve_above_epsilon: float = math.inf
     certificate_days: float = 7.0
     long_poll_seconds: float = 30.0
     approval_hours: float = 168.0
@@ -63,6 +74,7 @@ class Config:
     max_streams: int = 100
     max_uploads: int = 64
     max_watches: int = 16
+    max_columns: int = 2048
     metrics: str = ""
     health: str = ""
     log_format: str = log.TEXT
@@ -95,11 +107,13 @@ class Config:
         _need(0 < self.budget_delta < 1, "budget_delta must lie strictly between 0 and 1")
         _need(0 <= self.max_delta_per_study < 1, "max_delta_per_study must lie between 0 and 1")
         _need(0 <= self.budget_own_delta < 1, "budget_own_delta must lie between 0 and 1")
+        _need(0 < self.max_share_per_analyst <= 1, "max_share_per_analyst must lie above 0 and be at most 1")
+        _need(self.approve_above_epsilon >= 0, "approve_above_epsilon must be 0, a number above, or inf")
         _need(self.certificate_days <= 7, "certificate_days must be at most 7")
         _need(self.long_poll_seconds <= 50, "long_poll_seconds must be at most 50")
         _need(0 <= self.approval_hours <= MAX_HOURS, f"approval_hours must lie between 0 and {MAX_HOURS:g}")
         self.budget  # noqa: B018 - refuses a budget that leaves nothing to spend
-        for key in ("max_calls", "max_streams", "max_uploads", "max_watches"):
+        for key in COUNTS:
             _need(getattr(self, key) >= 1, f"{key} must be at least 1")
 
     @property

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NoReturn
 
 import grpc
@@ -22,11 +24,13 @@ from eigenveil_proto.v1.eigenveil_pb2_grpc import (
 )
 from eigenveil_server.calls import Calls
 from eigenveil_server.clock import Clock, unix_ms
-from eigenveil_server.config import Config
+from eigenveil_server.config import Config, split_listen
+from eigenveil_server.door import Door, House
 from eigenveil_server.engine import Engine
 from eigenveil_server.enrolment import Enrolment
-from eigenveil_server.gate import Admit, Gate, Peers, anybody
+from eigenveil_server.gate import Admit, Gate, Peers, anybody, named
 from eigenveil_server.guard import Guard
+from eigenveil_server.guests import Arrival
 from eigenveil_server.heads import Heads
 from eigenveil_server.health import Health
 from eigenveil_server.keys import load_keys
@@ -35,6 +39,7 @@ from eigenveil_server.listening import listening
 from eigenveil_server.only_one import only_one
 from eigenveil_server.registry import Registry
 from eigenveil_server.resources import Fatal, Resources
+from eigenveil_server.scrapes import Scrapes
 from eigenveil_server.service import Service
 from eigenveil_server.sessions import Sessions
 from eigenveil_server.setup import existing_store
@@ -94,12 +99,15 @@ class Daemon:
         self.registry = Registry(store, config.federation, clock)
         self.engine = Engine(self.resources, config, Uploads(config.max_uploads))
         self._health: Health | None = None
-        self._watching = contextlib.ExitStack()
+        self._scrapes: Scrapes | None = None
         self._leaf = Leaf(config, keys, clock)
         self._calls = Calls()
         self.sessions = Sessions(store, self._calls, clock)
         self._peers = Peers(self.registry, self.sessions, config.federation, clock)
-        self._guard = Guard(keys.authorities, self._leaf, self._calls, fatal)
+        self._front = self._door("front", self._peers.stays, client_certificates=True)
+        self._side = self._door("side", lambda arrival: None, client_certificates=False)
+        sweeps = (self._calls.sweep, self._front.sweep, self._side.sweep)
+        self._guard = Guard(keys.authorities, self._leaf, sweeps, fatal)
 
     async def start(self) -> Ports:
         """Resume the studies and open both listeners.
@@ -109,31 +117,35 @@ class Daemon:
         """
         self._main = self._main_server()
         self._enrol = self._enrol_server()
-        ports = Ports(
-            port=self._bind(self._main, self.config.port, client_certificates=True),
-            enrol_port=self._bind(self._enrol, self.config.enrol_port, client_certificates=False),
-        )
-        self._watch()
+        for server, door in ((self._main, self._front), (self._enrol, self._side)):
+            server.add_insecure_port(door.inside)
+        await self._watch()
+        self.resources.lanes.warm()
         await self.engine.start()
         await self._main.start()
         await self._enrol.start()
+        ports = Ports(
+            port=await self._open(self._front, self.config.port),
+            enrol_port=await self._open(self._side, self.config.enrol_port),
+        )
         if self._health is not None:
             await self._health.start()
         self._guard.start()
         log.event("serving", federation=self.config.federation, port=ports.port)
         return ports
 
-    def _watch(self) -> None:
+    async def _watch(self) -> None:
         """Metrics and health, where the operator wants them; probes are answered once all is served."""
         config, resources = self.config, self.resources
         if config.metrics:
-            self._watching.callback(resources.metrics.serve(config, resources.store, resources.books))
+            self._scrapes = resources.metrics.scrapes(config, resources.store, resources.books)
+            await self._scrapes.open(*split_listen(config.metrics))
         if config.health:
             self._health = Health(config.health)
 
     def _main_server(self) -> grpc.aio.Server:
         server = listening(
-            interceptors=[self._gate(self._peers.admit, self._calls)],
+            interceptors=[self._gate(self._peers.admit, self._front, self._calls)],
             options=(*SERVER_OPTIONS, ("grpc.max_concurrent_streams", self.config.max_streams)),
             maximum_concurrent_rpcs=self.config.max_calls,
         )
@@ -143,8 +155,17 @@ class Daemon:
         add_EnrolmentServicer_to_server(EnrolmentServicer(), server)  # type: ignore[abstract]
         return server
 
-    def _gate(self, admit: Admit, calls: Calls) -> Gate:
-        return Gate(admit, calls, self.resources.fatal, self.resources.metrics.refused)
+    def _door(self, name: str, stays: Callable[[Arrival], object], *, client_certificates: bool) -> Door:
+        house = House(
+            tls=partial(self._leaf.tls, client_certificates=client_certificates),
+            name=named,
+            stays=stays,
+            closed=self.resources.metrics.closed,
+        )
+        return Door(self.config.state / f"{name}.door", house)
+
+    def _gate(self, admit: Admit, door: Door, calls: Calls) -> Gate:
+        return Gate(admit, door.of, calls, self.resources.fatal, self.resources.metrics.refused)
 
     def _enrol_server(self) -> grpc.aio.Server:
         options = dict(SERVER_OPTIONS) | {
@@ -152,7 +173,7 @@ class Daemon:
             "grpc.max_concurrent_streams": 1,
         }
         server = listening(
-            interceptors=[self._gate(anybody, Calls())],
+            interceptors=[self._gate(anybody, self._side, Calls())],
             options=tuple(options.items()),
             maximum_concurrent_rpcs=ENROL_CALLS,
         )
@@ -161,15 +182,13 @@ class Daemon:
         add_CoordinatorServicer_to_server(CoordinatorServicer(), server)  # type: ignore[abstract]
         return server
 
-    def _bind(self, server: grpc.aio.Server, port: int, *, client_certificates: bool) -> int:
+    async def _open(self, door: Door, port: int) -> int:
         address = self.config.address
-        where = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-        credentials = self._leaf.credentials(client_certificates=client_certificates)
         try:
-            return server.add_secure_port(where, credentials)
-        except RuntimeError as problem:
+            return await door.open(address, port)
+        except OSError as problem:
             raise RequestError(
-                Code.BAD_CONFIG, f"cannot listen on {where}; is another process using it?"
+                Code.BAD_CONFIG, f"cannot listen on {address}:{port}; is another process using it?"
             ) from problem
 
     async def stop(self) -> None:
@@ -178,11 +197,14 @@ class Daemon:
         if self._health is not None:
             await self._health.stop()
         await self._guard.stop()
-        await asyncio.to_thread(self._watching.close)
+        if self._scrapes is not None:
+            await self._scrapes.close()
         self.resources.work.ring()
         self.resources.news.ring()
         await self._main.stop(STOP_SECONDS)
         await self._enrol.stop(STOP_SECONDS)
+        for door in (self._front, self._side):
+            await door.close()
         await self.resources.finished()
         await self.engine.stop()
         await asyncio.to_thread(self.resources.close)

@@ -5,6 +5,7 @@ It reads only, and works whether or not the coordinator is serving.
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 import ssl
 from dataclasses import replace
@@ -20,7 +21,7 @@ from eigenveil_common.doctor import Check, Level, certificate, disk, examine, fa
 from eigenveil_common.files import read
 from eigenveil_server.books import Books
 from eigenveil_server.clock import as_datetime, unix_ms
-from eigenveil_server.config import Config
+from eigenveil_server.config import Config, split_listen
 from eigenveil_server.database import Store
 from eigenveil_server.heads import awaited, marker_of, read_marker
 from eigenveil_server.keys import load_keys
@@ -57,6 +58,7 @@ def coordinator_checks(config_file: Path) -> list[Check]:
         examine("permissions", partial(permissions, secrets, [files.folder], settings)),
         examine("keys", partial(_keys, config)),
         *_stored(config),
+        *(_exposed(key, getattr(config, key)) for key in ("metrics", "health") if getattr(config, key)),
         examine("authority", partial(_authority, config)),
         examine("authorities", partial(_list, config)),
         *_reached(config),
@@ -156,6 +158,28 @@ def _list(config: Config) -> Check:
     if lists.draft is not None and days.level is Level.OK:
         return warn("authorities", f"{text}; a list waits for signatures", "see ca show, then ca accept")
     return replace(days, text=text)
+
+
+def _exposed(key: str, address: str) -> Check:
+    """Plain listeners are for this machine or a private network: whoever reaches them reads the budget."""
+    host, port = split_listen(address)
+    try:
+        found = {str(one[4][0]) for one in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+    except OSError as problem:
+        return fail(key, f"{address} has no address here ({problem.strerror})", f"mend `{key}`")
+    public = sorted(one for one in found if not _is_private(one))
+    if public:
+        todo = "listen on 127.0.0.1 or on an address of a private network"
+        return warn(
+            key, f"{address} is plain text and may be reached from anywhere ({', '.join(public)})", todo
+        )
+    return ok(key, f"{address} is of this machine or of a private network")
+
+
+def _is_private(address: str) -> bool:
+    """Whether only neighbours reach it; every address of the machine at once counts as public."""
+    one = ipaddress.ip_address(address.partition("%")[0])
+    return one.is_private and not one.is_unspecified
 
 
 def _reached(config: Config) -> list[Check]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
+from typing import Any
 
 from eigenveil.errors import Code, EigenveilError, InternalError, PeerError, RequestError
 from eigenveil.plan import Plan, plan_from_json
@@ -14,12 +15,13 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server import changes
 from eigenveil_server.config import Config
 from eigenveil_server.database import audit
+from eigenveil_server.desk import Desk
 from eigenveil_server.heads import awaited
 from eigenveil_server.resources import Resources
 from eigenveil_server.run import StudyRun
 from eigenveil_server.states import StudyState
 from eigenveil_server.studies import StoredStudy
-from eigenveil_server.submissions import Submission, first_event, prepare, used
+from eigenveil_server.submissions import Submission, check_quota, first_event, prepare, used
 from eigenveil_server.uploads import Uploads
 
 Place = tuple[str, int]  # a study's digest and a round
@@ -38,7 +40,8 @@ class Engine:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._runs: dict[str, StudyRun] = {}
         self._states: dict[str, StudyState] = {}  # of every study there is
-        self._waiting: asyncio.Task[None] | None = None
+        self._desk = Desk(resources, self._taking, self._launch)
+        self._waiting: list[asyncio.Task[None]] = []
         self._hurried: set[str] = set()
         self.closing = False
 
@@ -47,15 +50,20 @@ class Engine:
         its head of the ledger [R20]."""
         self._states = {stored.digest: stored.state for stored in self._resources.studies.all()}
         if awaited(self._resources.store.reader):
-            self._waiting = asyncio.create_task(self._resume_when_complete())
+            self._waiting.append(asyncio.create_task(self._unattended(self._resume_when_complete())))
         else:
             await self._resume()
+            self._waiting.append(asyncio.create_task(self._unattended(self._desk.heed())))
 
     async def _resume_when_complete(self) -> None:
+        await self._complete()
+        await self._resume()
+        await self._desk.heed()
+
+    async def _unattended(self, work: Coroutine[Any, Any, None]) -> None:
         """Nobody waits for this: what fails here ends the process, as it does at an ordinary start."""
         try:
-            await self._complete()
-            await self._resume()
+            await work
         except InternalError as problem:
             self._resources.fatal(problem)
         except Exception as problem:  # noqa: BLE001 - logged; the process ends
@@ -109,7 +117,7 @@ class Engine:
 
     async def stop(self) -> None:
         """Stop driving; every study resumes at the next start."""
-        tasks = [*self._tasks.values(), *([self._waiting] if self._waiting else [])]
+        tasks = [*self._tasks.values(), *self._waiting]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -144,9 +152,7 @@ class Engine:
             RequestError: the study is refused, does not fit the budget, or the submission was used
                 for another study.
         """
-        stored, plan = await self._resources.draft(
-            submission.analyst, prepare, submission, self._resources, self._config
-        )
+        stored, plan = await prepare(submission, self._resources, self._config)
         return await self._resources.finish(self._take(stored, plan))
 
     async def _take(self, wanted: StoredStudy, plan: Plan) -> StoredStudy:
@@ -156,10 +162,16 @@ class Engine:
             if known is not None and known.digest != wanted.digest:
                 raise used(known)
             if known is None:
+                check_quota(wanted.analyst, wanted.micro_rho, self._resources, self._config)
                 failpoint("study-planned")
-                await self._resources.compute(self._reserve, wanted, plan)
+                awaiting = wanted.state is StudyState.AWAITING
+                if awaiting:
+                    await self._desk.hold(wanted)
+                else:
+                    await self._resources.compute(self._reserve, wanted, plan)
                 failpoint("study-reserved")
-                log.event("study-submitted", study=wanted.digest, analyst=wanted.analyst)
+                event = "study-awaits-approval" if awaiting else "study-submitted"
+                log.event(event, study=wanted.digest, analyst=wanted.analyst)
             self._launch(known or wanted, plan)
         return known or wanted
 
@@ -182,8 +194,10 @@ class Engine:
         stored = self._resources.studies.get(digest)
         if stored.analyst != analyst:
             raise RequestError(Code.NOT_FOUND, f"study {digest[:12]} is not yours to cancel")
+        if stored.state is StudyState.AWAITING:
+            await self._resources.finish(self._desk.drop(stored, "cancelled by its analyst"))
         if stored.state is StudyState.RUNNING and digest not in self._runs:
-            self._launch(stored, await self._resources.draft(analyst, plan_from_json, stored.plan_json))
+            self._launch(stored, await self._resources.compute(plan_from_json, stored.plan_json))
         run, task = self._runs.get(digest), self._tasks.get(digest)
         if run is not None and task is not None:
             failpoint("study-cancelling")

@@ -5,14 +5,23 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+from eigenveil.errors import PeerError
 from eigenveil.wire import lists_to_proto
 from eigenveil_common import log
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import EnrolmentServicer
+from eigenveil_server.allowance import Allowance
 from eigenveil_server.config import Config
-from eigenveil_server.gate import Context
+from eigenveil_server.gate import ARRIVAL, Context
+from eigenveil_server.guests import RATE
 from eigenveil_server.keys import Keys
 from eigenveil_server.registry import Registry
+
+GUESSES = {"burst": 20.0, "rate": 5.0}  # wrong tokens of everybody, at once and a second
+FINE, LARGE_FINE = (
+    RATE,
+    5 * RATE,
+)  # what one costs its address: a second, or five while all of those are used up
 
 
 class Enrolment(EnrolmentServicer):
@@ -22,6 +31,7 @@ class Enrolment(EnrolmentServicer):
         self._config = config
         self._keys = keys
         self._registry = registry
+        self._guesses = Allowance(**GUESSES)
 
     async def Enrol(self, request: pb.EnrolRequest, context: Context) -> pb.EnrolResponse:
         """The certificate the token is good for; the same request again gets the same one."""
@@ -32,7 +42,13 @@ class Enrolment(EnrolmentServicer):
             self._keys.authority,
             self._config.certificate_days,
         )
-        issued = await asyncio.to_thread(work)
+        try:
+            issued = await asyncio.to_thread(work)
+        except PeerError:
+            # A right token is never refused for others' wrong ones: these make their own address wait.
+            guest = ARRIVAL.get().guest
+            guest.allowance.fine(FINE if self._guesses.spend(1) else LARGE_FINE)
+            raise
         log.event("enrolled", peer=issued.identity.uri, print=issued.key)
         return pb.EnrolResponse(
             certificate_pem=issued.pem,

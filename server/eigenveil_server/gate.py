@@ -25,6 +25,7 @@ from eigenveil_common.rpc import CODE_KEY, status_of
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.calls import Calls
 from eigenveil_server.clock import Clock, as_datetime
+from eigenveil_server.guests import TLS13, Arrival
 from eigenveil_server.pki import fingerprint
 from eigenveil_server.registry import Registry
 from eigenveil_server.resources import Fatal
@@ -52,6 +53,7 @@ UNCERTIFIED = frozenset(
 )
 CALLER: ContextVar[Identity] = ContextVar("caller")
 CERTIFICATE: ContextVar[str] = ContextVar("certificate", default="")  # its fingerprint
+ARRIVAL: ContextVar[Arrival] = ContextVar("arrival")  # the connection
 _ADMISSION: ContextVar[Callable[[], object]] = ContextVar("admission")
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -59,7 +61,8 @@ DETAIL_LENGTH = 2000  # metadata is limited
 Handler = Any  # grpc types its handlers by their four shapes; this module only wraps two of them
 Q = TypeVar("Q")
 A = TypeVar("A")
-Admit = Callable[[str, Context], str]
+Admit = Callable[[str, Arrival], str]
+Whence = Callable[[str], Arrival]  # the connection that gRPC knows by this name
 MOST_PEM_BYTES = 16 * 1024
 
 
@@ -75,8 +78,11 @@ def still_admitted() -> None:
 class Gate(grpc.aio.ServerInterceptor):
     """Admits or refuses each call, then gives every error its status, code and sentence."""
 
-    def __init__(self, admit: Admit, calls: Calls, fatal: Fatal, refused: Callable[[Code], None]) -> None:
+    def __init__(
+        self, admit: Admit, whence: Whence, calls: Calls, fatal: Fatal, refused: Callable[[Code], None]
+    ) -> None:
         self._admit = admit
+        self._whence = whence
         self._calls = calls
         self._fatal = fatal
         self._refused = refused
@@ -122,9 +128,11 @@ class Gate(grpc.aio.ServerInterceptor):
 
     @contextmanager
     def _admitted(self, method: str, context: Context) -> Iterator[None]:
-        check = partial(self._admit, method, context)
+        arrival = self._whence(context.peer())
+        ARRIVAL.set(arrival)
+        check = partial(self._admit, method, arrival)
         _ADMISSION.set(check)
-        with self._calls.one(check(), context.peer(), check):
+        with self._calls.one(check(), arrival.peer, check), arrival.call():
             yield
 
     async def _refuse(self, method: str, context: Context, problem: Exception) -> NoReturn:
@@ -136,7 +144,10 @@ class Gate(grpc.aio.ServerInterceptor):
         elif isinstance(problem, InternalError) and problem.code is Code.STORAGE:
             self._fatal(problem)
         elif isinstance(problem, PeerError):
-            log.event("refused", logging.WARNING, method=method, code=problem.code.value, why=str(problem))
+            arrival = ARRIVAL.get(None)
+            who = {} if arrival is None else {"peer": arrival.guest.name, "address": arrival.peer}
+            about = {"method": method, "code": problem.code.value, "why": str(problem)}
+            log.event("refused", logging.WARNING, **who, **about)
         self._refused(problem.code)
         await context.abort(
             status_of(problem),
@@ -155,19 +166,27 @@ class Peers:
         self._federation = federation
         self._clock = clock
 
-    def admit(self, method: str, context: Context) -> str:
+    def stays(self, arrival: Arrival) -> None:
+        """Insist that its caller might still be admitted to something.
+
+        Raises:
+            PeerError: code `identity`.
+        """
+        self._registry.check(*self._identify(arrival))
+
+    def admit(self, method: str, arrival: Arrival) -> str:
         """Set CALLER and CERTIFICATE and return the caller's URI, or refuse.
 
         Raises:
             PeerError: code `identity`.
             RequestError: code `not-ready`, a site that has not said Hello on this connection.
         """
-        identity, print = self._identify(context.auth_context())
+        identity, print = self._identify(arrival)
         unused = self._registry.check(identity, print)
         if identity.role not in ROLES.get(method, frozenset()):
             raise _refused(f"{method} is not for a certificate of role {identity.role.value}")
         if identity.role is Role.SITE and method != "Hello":
-            self._sessions.check(identity, context.peer())
+            self._sessions.check(identity, arrival.peer)
         if unused:
             # On the event loop, once in a certificate's life, so that the old one ends with this very call.
             self._registry.take_up(identity, print)
@@ -175,13 +194,12 @@ class Peers:
         CERTIFICATE.set(print)
         return identity.uri
 
-    def _identify(self, connection: Mapping[str, Any]) -> tuple[Identity, str]:
-        if list(connection.get("ssl_tls_version", ())) != [b"TLSv1.3"]:
+    def _identify(self, arrival: Arrival) -> tuple[Identity, str]:
+        if arrival.tls != TLS13:
             raise _refused("TLS 1.3 is required; use a client that offers it")
-        chain = list(connection.get("x509_pem_cert", ()))
-        if len(chain) != 1:
+        if not arrival.certificate:
             raise _refused("a client certificate is required; enrol first")
-        certificate, identity, print = _read(bytes(chain[0]))
+        certificate, identity, print = _read(arrival.certificate)
         if identity.federation != self._federation:
             raise _refused(f"{identity.uri} does not belong to federation {self._federation}")
         now = as_datetime(self._clock())
@@ -216,12 +234,20 @@ def _read(pem: bytes) -> tuple[x509.Certificate, Identity, str]:
     return certificate, identity, fingerprint(certificate)
 
 
+def named(certificate: bytes) -> Identity | None:
+    """Whom a certificate names that TLS has verified; None if it is none for clients of a federation."""
+    try:
+        return _read(certificate)[1]
+    except PeerError:
+        return None
+
+
 def _refused(message: str) -> PeerError:
     return PeerError(Code.IDENTITY, message)
 
 
-def anybody(method: str, context: Context) -> str:
+def anybody(method: str, arrival: Arrival) -> str:
     """Admission to the enrolment listener: TLS 1.3, and no certificate."""
-    if method not in UNCERTIFIED or list(context.auth_context().get("ssl_tls_version", ())) != [b"TLSv1.3"]:
+    if method not in UNCERTIFIED or arrival.tls != TLS13:
         raise _refused("only enrolment over TLS 1.3 is served here")
     return "anybody"

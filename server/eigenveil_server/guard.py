@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from eigenveil.errors import Code, EigenveilError, InternalError
 from eigenveil_common import log
 from eigenveil_server.authorities import Authorities
-from eigenveil_server.calls import Calls
 from eigenveil_server.leaf import Leaf
 from eigenveil_server.resources import Fatal
 
@@ -23,10 +23,12 @@ EVERY_SECONDS = 0.5
 class Guard:
     """Looks from `start` to `stop`. A storage error ends the process through `fatal`."""
 
-    def __init__(self, authorities: Authorities, leaf: Leaf, calls: Calls, fatal: Fatal) -> None:
+    def __init__(
+        self, authorities: Authorities, leaf: Leaf, sweeps: Sequence[Callable[[], None]], fatal: Fatal
+    ) -> None:
         self._authorities = authorities
         self._leaf = leaf
-        self._calls = calls
+        self._sweeps = sweeps
         self._fatal = fatal
         self._said = ""
 
@@ -44,7 +46,8 @@ class Guard:
         while True:
             await asyncio.sleep(EVERY_SECONDS)
             try:
-                self._calls.sweep()
+                for sweep in self._sweeps:
+                    sweep()
                 await asyncio.to_thread(self._refresh)
             except InternalError as problem:
                 self._fatal(problem)

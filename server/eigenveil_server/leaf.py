@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import ssl
 import threading
 from datetime import datetime, timedelta
 
-import grpc
 from cryptography import x509
 
 from eigenveil.identity import Identity, Role
@@ -21,7 +22,7 @@ Shown = tuple[tuple[bytes, bytes], bytes | None]  # key and certificate; whom to
 
 
 class Leaf:
-    """Key and certificate of both listeners. gRPC asks at every handshake; two thirds of a life
+    """Key and certificate of both listeners, asked for at every handshake; two thirds of a life
     after it was issued, or when another authority issues, a certificate is replaced, key and all, without
     a restart."""
 
@@ -29,7 +30,8 @@ class Leaf:
         self._config = config
         self._keys = keys
         self._clock = clock
-        self._lock = threading.Lock()  # gRPC asks from its own threads
+        self._lock = threading.Lock()  # the guard renews on another thread
+        self._contexts: dict[Shown, ssl.SSLContext] = {}
         self._certificate = self._issue()
 
     def _issue(self) -> x509.Certificate:
@@ -50,28 +52,15 @@ class Leaf:
     def _now(self) -> datetime:
         return as_datetime(self._clock())
 
-    def credentials(self, *, client_certificates: bool) -> grpc.ServerCredentials:
-        """What one listener presents, and whether it demands a certificate of the federation."""
-        shown = self._shown(client_certificates)
-
-        def renewed() -> grpc.ServerCertificateConfiguration | None:
-            nonlocal shown
-            self.renew()
-            now = self._shown(client_certificates)
-            if shown == now:
-                return None
-            shown = now
-            return _configuration(now)
-
-        return grpc.dynamic_ssl_server_credentials(
-            _configuration(shown),
-            renewed,  # type: ignore[arg-type]  # None says "no change"; grpc's stubs leave that out
-            client_certificates,
-        )
-
-    def _shown(self, client_certificates: bool) -> Shown:
+    def tls(self, *, client_certificates: bool) -> ssl.SSLContext:
+        """What one listener presents now, and whether it demands a certificate of the federation."""
+        self.renew()
         with self._lock:
-            return self._pair, self._keys.authorities.pem if client_certificates else None
+            shown = self._pair, self._keys.authorities.pem if client_certificates else None
+            if shown not in self._contexts:
+                self._contexts = {old: made for old, made in self._contexts.items() if old[0] == shown[0]}
+                self._contexts[shown] = _context(shown)
+            return self._contexts[shown]
 
     def renew(self) -> None:
         """Replace the certificate if it is time."""
@@ -82,9 +71,24 @@ class Leaf:
                 log.event("certificate-renewed", federation=self._config.federation)
 
 
-def _configuration(shown: Shown) -> grpc.ServerCertificateConfiguration:
-    pair, roots = shown
-    return grpc.ssl_server_certificate_configuration([pair], roots)
+def _context(shown: Shown) -> ssl.SSLContext:
+    """TLS 1.3, each authority trusted as it stands, and no tickets: certificates are verified each time."""
+    (key, certificate), authorities = shown
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.num_tickets = 0
+    context.set_alpn_protocols(["h2"])
+    pair = os.memfd_create("pair")  # `ssl` reads files only, and the two on the disk change one by one
+    try:
+        os.write(pair, key + certificate)
+        context.load_cert_chain(f"/proc/self/fd/{pair}")
+    finally:
+        os.close(pair)
+    if authorities is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        context.load_verify_locations(cadata=authorities.decode())
+    return context
 
 
 def renewal(certificate: x509.Certificate) -> datetime:

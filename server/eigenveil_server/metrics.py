@@ -6,21 +6,23 @@ from __future__ import annotations
 
 import time
 from collections import Counter as Tally
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
 from cryptography import x509
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from eigenveil.errors import Code, EigenveilError, RequestError
+from eigenveil.errors import Code, EigenveilError
 from eigenveil_common.files import read
 from eigenveil_server.books import Books
-from eigenveil_server.config import Config, split_listen
+from eigenveil_server.config import Config
 from eigenveil_server.database import Store
+from eigenveil_server.scrapes import Scrapes
 from eigenveil_server.states import StudyState
 
 BUCKETS = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 3600.0, 86400.0)
@@ -35,6 +37,11 @@ class Metrics:
         self._refused = Counter(
             "eigenveil_refused_calls", "Calls that ended with an error.", ["code"], registry=self.registry
         )
+        self._closed = Counter(
+            "eigenveil_closed_connections",
+            "Connections that the coordinator ended: why, and whose (nobody's if it showed no certificate).",
+            ["why", "peer"], registry=self.registry,
+        )  # fmt: skip
         self._rounds = Counter("eigenveil_rounds", "Rounds that ended.", ["outcome"], registry=self.registry)
         self._seconds = Histogram(
             "eigenveil_round_seconds", "From a round's question to its release.",
@@ -50,6 +57,10 @@ class Metrics:
     def refused(self, code: Code) -> None:
         """A call ended with this code."""
         self._refused.labels(code.value).inc()
+
+    def closed(self, why: str, peer: str) -> None:
+        """The front door ended a connection of `peer`."""
+        self._closed.labels(why, peer).inc()
 
     @contextmanager
     def round(self) -> Iterator[None]:
@@ -75,27 +86,11 @@ class Metrics:
             self._polls = +self._polls
             self._connected.set(len(self._polls))
 
-    def serve(self, config: Config, store: Store, books: Books) -> Callable[[], None]:
-        """Answer scrapes at `config.metrics`, a plain HTTP listener; how to stop.
-
-        Raises:
-            RequestError: the address is taken.
-        """
+    def scrapes(self, config: Config, store: Store, books: Books) -> Scrapes:
+        """The listener that answers with all of it."""
         self.registry.register(_Standing(config, store, books))
-        host, port = split_listen(config.metrics)
-        try:
-            server, thread = start_http_server(port, host, self.registry)
-        except OSError as problem:
-            raise RequestError(
-                Code.BAD_CONFIG, f"cannot listen on {config.metrics} for metrics: {problem.strerror}"
-            ) from problem
-
-        def stop() -> None:
-            server.shutdown()
-            server.server_close()
-            thread.join()
-
-        return stop
+        encode, content_type = choose_encoder("")
+        return Scrapes(lambda: encode(self.registry), content_type)
 
 
 class _Standing(Collector):

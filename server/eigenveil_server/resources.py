@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from eigenveil_server.clock import Clock
 from eigenveil_server.config import Config
 from eigenveil_server.database import Store
 from eigenveil_server.keys import Keys
+from eigenveil_server.lanes import Lanes
 from eigenveil_server.metrics import Metrics
 from eigenveil_server.studies import Studies
 from eigenveil_server.writer import Writer
@@ -45,10 +45,9 @@ class Resources:
     noise: NoiseSource
     arithmetic: ThreadPoolExecutor
     draws: ThreadPoolExecutor
-    drafts: ThreadPoolExecutor
+    lanes: Lanes
     fatal: Fatal
     metrics: Metrics = field(default_factory=Metrics)
-    _turns: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
     _unfinished: set[asyncio.Task[Any]] = field(default_factory=set)
 
     @classmethod
@@ -73,7 +72,7 @@ class Resources:
             noise=noise,
             arithmetic=ThreadPoolExecutor(ARITHMETIC_THREADS, thread_name_prefix="arithmetic"),
             draws=ThreadPoolExecutor(NOISE_THREADS, thread_name_prefix="noise"),
-            drafts=ThreadPoolExecutor(1, thread_name_prefix="drafts"),
+            lanes=Lanes(),
             fatal=fatal,
         )
 
@@ -81,13 +80,6 @@ class Resources:
         """Run `work` off the event loop."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.arithmetic, lambda: work(*args, **kwargs))
-
-    async def draft(self, analyst: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Read or plan what an analyst wrote: one wish at a time, on a thread that no round needs. Nobody's
-        second wish queues before another's first."""
-        loop = asyncio.get_running_loop()
-        async with self._turns[analyst]:
-            return await loop.run_in_executor(self.drafts, lambda: work(*args, **kwargs))
 
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:
         """Do `work` to its end, even when the call that asked for it is cancelled: a change that is on
@@ -111,7 +103,7 @@ class Resources:
 
     def close(self) -> None:
         """Wait for what is under way, then close the database."""
-        self.drafts.shutdown(cancel_futures=True)
+        self.lanes.close()
         self.arithmetic.shutdown()
         self.draws.shutdown(cancel_futures=True)
         self.writer.close()

@@ -10,7 +10,6 @@ from eigenveil.aggregate import Contribution
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import Role
 from eigenveil.ints import from_bytes
-from eigenveil.planner import doubts
 from eigenveil.wire import digest_from_bytes, lists_to_proto
 from eigenveil_common import log
 from eigenveil_common.rpc import (
@@ -25,9 +24,10 @@ from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorServicer
 from eigenveil_server.calls import Watches
 from eigenveil_server.config import Config
 from eigenveil_server.engine import Engine
-from eigenveil_server.gate import CALLER, CERTIFICATE, Context, still_admitted
+from eigenveil_server.gate import ARRIVAL, CALLER, CERTIFICATE, Context, still_admitted
 from eigenveil_server.heads import Heads
 from eigenveil_server.intake import Intake, invited
+from eigenveil_server.planning import DRAFT
 from eigenveil_server.registry import Registry
 from eigenveil_server.resources import Resources
 from eigenveil_server.sessions import Sessions
@@ -39,7 +39,6 @@ from eigenveil_server.uploads import Upload
 RELEASE_PART_BYTES = 3 * 2**20
 MOST_LISTED = 4096  # plans or rounds that one NextWork may name
 LARGEST_ROW = 2**63 - 1
-DRAFT = "draft"  # the submission of a plan that is only explained
 
 
 class Service(CoordinatorServicer):
@@ -75,7 +74,7 @@ class Service(CoordinatorServicer):
             )
         caller = CALLER.get()
         self._heads.check_shown(caller, request)
-        await self._sessions.greet(caller, context.peer(), request, self._engine.hurry)
+        await self._sessions.greet(caller, ARRIVAL.get().peer, request, self._engine.hurry)
         await self._heads.presented(caller, request, self._resources.writer)
         authorities = self._resources.keys.authorities
         limits = pb.Limits(
@@ -208,7 +207,9 @@ class Service(CoordinatorServicer):
         return pb.SubmitStudyResponse(
             plan_digest=bytes.fromhex(stored.digest),
             plan=stored.signed_plan,
-            warnings=await self._resources.draft(stored.analyst, _warnings, stored),
+            warnings=await self._resources.lanes.ask(
+                stored.analyst, "warned", plan=stored.plan_json.decode()
+            ),
         )
 
     async def ExplainStudy(
@@ -216,8 +217,8 @@ class Service(CoordinatorServicer):
     ) -> pb.ExplainStudyResponse:
         """What a study would ask, reveal and cost; charges nothing, and refuses what SubmitStudy would."""
         draft = self._submission(DRAFT, request.study_toml)
-        work = partial(explained, draft, self._resources, self._config)
-        return pb.ExplainStudyResponse(explanation_json=await self._resources.draft(draft.analyst, work))
+        told = await explained(draft, self._resources, self._config)
+        return pb.ExplainStudyResponse(explanation_json=told)
 
     def _submission(self, id: str, study_toml: str) -> Submission:
         enrolled = self._registry.sites()
@@ -256,7 +257,7 @@ class Service(CoordinatorServicer):
     async def _events(self, digest: str, after: int) -> AsyncIterator[pb.StudyEvent]:
         while True:
             # The state first: the event that ends a study is stored together with its last state.
-            running = self._resources.studies.state(digest) is StudyState.RUNNING
+            state = self._resources.studies.state(digest)
             events = self._resources.studies.events(digest, after)
             for event in events:
                 still_admitted()
@@ -264,7 +265,7 @@ class Service(CoordinatorServicer):
                 after = event.sequence
             if events:
                 continue
-            if not running or self._engine.closing:
+            if state is None or state.ended or self._engine.closing:
                 return
             await self._resources.news.wait(self._config.long_poll_seconds)
             still_admitted()
@@ -315,10 +316,10 @@ def _no_release(stored: StoredStudy) -> RequestError:
             return RequestError(Code.STUDY_FAILED, stored.failure)
         case StudyState.CANCELLED:
             return RequestError(Code.CANCELLED, f"study {stored.digest[:12]} was {stored.failure}")
+        case StudyState.AWAITING:
+            return RequestError(
+                Code.NOT_READY,
+                f"study {stored.digest[:12]} waits for the approval of the coordinator's operator",
+            )
         case _:
             return RequestError(Code.NOT_READY, f"study {stored.digest[:12]} is still running; watch it")
-
-
-def _warnings(stored: StoredStudy) -> tuple[str, ...]:
-    study = stored.plan.study
-    return (*study.warnings(), *doubts(study))

@@ -9,12 +9,18 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 
 class StudyState(Enum):
-    """RUNNING until it ends, in one of three ways."""
+    """AWAITING the operator's word, if it needs one; RUNNING until it ends, in one of three ways."""
 
+    AWAITING = "awaiting"
     RUNNING = "running"
     RELEASED = "released"
     FAILED = "failed"
     CANCELLED = "cancelled"
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will come of it."""
+        return self not in (StudyState.AWAITING, StudyState.RUNNING)
 
     @property
     def proto(self) -> pb.StudyState.ValueType:
@@ -23,6 +29,7 @@ class StudyState(Enum):
 
 
 STATES: dict[StudyState, pb.StudyState.ValueType] = {
+    StudyState.AWAITING: pb.STUDY_STATE_AWAITING_APPROVAL,
     StudyState.RUNNING: pb.STUDY_STATE_RUNNING,
     StudyState.RELEASED: pb.STUDY_STATE_RELEASED,
     StudyState.FAILED: pb.STUDY_STATE_FAILED,

@@ -103,12 +103,7 @@ def text(found: dict[str, Any]) -> str:
             f"{budget['spent_epsilon']:.4g}), {budget['reserved_micro_rho']} reserved, "
             f"{budget['left_micro_rho']} left"
         ),
-        f"Studies    {len(found['studies'])}",
-    ]
-    lines += [
-        f"  {s['study'][:12]}  {s['state']:<9}  {s['name']}  by {s['analyst']}, {_rounds(s)}, "
-        f"{s['spent_micro_rho']} of {s['micro_rho']} micro-rho  {s['failure']}".rstrip()
-        for s in found["studies"]
+        studies_text(found),
     ]
     lines.append(f"Identities {len(found['identities'])}")
     lines += [
@@ -118,6 +113,16 @@ def text(found: dict[str, Any]) -> str:
         for i in found["identities"]
     ]
     return "\n".join(lines)
+
+
+def studies_text(found: dict[str, Any]) -> str:
+    """The studies alone."""
+    lines = [
+        f"  {s['study'][:12]}  {s['state']:<9}  {s['name']}  by {s['analyst']}, {_rounds(s)}, "
+        f"{s['spent_micro_rho']} of {s['micro_rho']} micro-rho  {s['failure']}".rstrip()
+        for s in found["studies"]
+    ]
+    return "\n".join([f"Studies    {len(lines)}", *lines])
 
 
 def _rounds(study: dict[str, Any]) -> str:

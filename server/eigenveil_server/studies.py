@@ -120,6 +120,10 @@ class Studies:
             )
         return found[0]
 
+    def under_way(self) -> list[StoredStudy]:
+        """Those that run or wait for approval."""
+        return self._select("state IN (?, ?)", (StudyState.AWAITING.value, StudyState.RUNNING.value))
+
     def state(self, digest: str) -> StudyState | None:
         """The state of a study; None if there is no such study."""
         rows = self._reader.rows("SELECT state FROM studies WHERE digest = ?", (digest,))

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from eigenveil.accounting import ATTO, MICRO, epsilon_at
 from eigenveil.errors import Code, RequestError
-from eigenveil.explain import explain
-from eigenveil.plan import Plan, make_plan
+from eigenveil.plan import Plan, plan_from_json
 from eigenveil.pricing import Composition
-from eigenveil.rehearsal import check_every_size, rehearse
-from eigenveil.study import Study
-from eigenveil.study_toml import parse_study
-from eigenveil.traits import TRAITS
-from eigenveil.wire import query_to_proto
-from eigenveil_common.rpc import MESSAGE_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.config import Config
 from eigenveil_server.resources import Resources
@@ -25,7 +19,7 @@ from eigenveil_server.states import StudyState
 from eigenveil_server.studies import StoredStudy
 
 SUBMISSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-ENVELOPE_BYTES = 64 * 1024  # what a message holds besides the plan and the query
+PLANNED, WAITING = "planned", "waiting for the operator's approval"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,62 +43,64 @@ class Submission:
             )
 
 
-def prepare(submission: Submission, resources: Resources, config: Config) -> tuple[StoredStudy, Plan]:
+async def prepare(submission: Submission, resources: Resources, config: Config) -> tuple[StoredStudy, Plan]:
     """The study that `submission` asks for, as stored before or as it would be stored now.
 
     Raises:
         RequestError: the study is refused, asks for more than one study may reserve, or the
             submission was used for another study.
     """
-    study = parse_study(submission.study_toml)
+    ask = partial(resources.lanes.ask, submission.analyst)
     known = resources.studies.by_submission(submission.analyst, submission.id)
     if known is not None:
-        plan = known.plan
-        if plan.study != study:
+        if not await ask("same", study_toml=submission.study_toml, plan=known.plan_json.decode()):
             raise used(known)
-        return known, plan
-    plan, plan_json, rounds = planned(study, submission, config)
+        return known, await resources.compute(lambda: known.plan)
+    made = await ask("planned", **_words(submission, config))
+    plan_json = made["plan"].encode()
+    plan = await resources.compute(plan_from_json, plan_json)
+    _check_price(plan, config)
     stored = StoredStudy(
         digest=plan.digest,
-        name=study.name,
+        name=plan.study.name,
         analyst=submission.analyst,
         submission=submission.id,
         plan_json=plan_json,
         signature=resources.keys.sign_plan(plan_json),
         micro_rho=plan.micro_rho,
-        expected_rounds=rounds,
-        state=StudyState.RUNNING,
+        expected_rounds=made["rounds"],
+        state=_first_state(plan, config),
         failure="",
         submitted_at=resources.clock(),
     )
     return stored, plan
 
 
-def planned(study: Study, submission: Submission, config: Config) -> tuple[Plan, bytes, int]:
-    """The plan, its bytes, and how many rounds it expects to ask: for who explains and who submits alike.
-
-    Raises:
-        RequestError: the study is refused, or asks for more than one study may reserve.
-    """
-    _check_sites(study, submission.enrolled, config.federation)
-    plan = make_plan(
-        study, federation=config.federation, submission=submission.id, analyst=submission.analyst
-    )
-    _check_sums(plan)
-    _check_price(plan, config)
-    plan_json = plan.to_json()
-    return plan, plan_json, _rehearsed(plan, plan_json)
-
-
-def explained(submission: Submission, resources: Resources, config: Config) -> str:
+async def explained(submission: Submission, resources: Resources, config: Config) -> str:
     """What a study would ask, reveal and cost, as JSON; refused wherever submitting it now would be.
 
     Raises:
-        RequestError: as `planned`; or code `budget-exhausted`.
+        RequestError: as `prepare`; or code `budget-exhausted`.
     """
-    plan, _, _ = planned(parse_study(submission.study_toml), submission, config)
+    told = await resources.lanes.ask(submission.analyst, "explained", **_words(submission, config))
+    plan = await resources.compute(plan_from_json, told["plan"].encode())
+    _check_price(plan, config)
+    check_quota(submission.analyst, plan.micro_rho, resources, config)
     resources.books.check(plan.digest, plan.cost)
-    return json.dumps(explain(plan), sort_keys=True)
+    explanation: str = told["explanation"]
+    return explanation
+
+
+def _words(submission: Submission, config: Config) -> dict[str, Any]:
+    """What planning has to know."""
+    return {
+        "study_toml": submission.study_toml,
+        "federation": config.federation,
+        "submission": submission.id,
+        "analyst": submission.analyst,
+        "enrolled": sorted(submission.enrolled),
+        "most_columns": config.max_columns,
+    }
 
 
 def used(known: StoredStudy) -> RequestError:
@@ -113,24 +109,6 @@ def used(known: StoredStudy) -> RequestError:
         Code.CONFLICT,
         f"submission {known.submission} made another study before; choose a new submission id",
     )
-
-
-def _check_sites(study: Study, enrolled: Collection[str], federation: str) -> None:
-    strange = sorted(set(study.federation.sites) - set(enrolled))
-    if strange:
-        raise RequestError(
-            Code.BAD_STUDY,
-            f"not enrolled in {federation}: {', '.join(strange)} "
-            f"(enrolled sites: {', '.join(sorted(enrolled)) or 'none'})",
-        )
-
-
-def _check_sums(plan: Plan) -> None:
-    if TRAITS[plan.algorithm].single_records:
-        raise RequestError(
-            Code.BAD_STUDY,
-            f"{plan.algorithm.value} would show the coordinator single records; it runs in simulations only",
-        )
 
 
 def _check_price(plan: Plan, config: Config) -> None:
@@ -142,10 +120,8 @@ def _check_price(plan: Plan, config: Config) -> None:
             f"this study may fail with probability {own:.3g} of its own, and the operator allows one study "
             f"{most:.3g} (max_delta_per_study); nothing was reserved: ask for a smaller delta",
         )
-    basic = plan.composition is Composition.BASIC
-    delta = config.budget_delta
-    epsilon = plan.study.epsilon if basic else epsilon_at(plan.micro_rho / MICRO, delta)
-    allowed = config.max_epsilon_per_study
+    epsilon, basic = _cost(plan, config)
+    allowed, delta = config.max_epsilon_per_study, config.budget_delta
     if epsilon > allowed if basic else plan.micro_rho > config.largest_study:
         raise RequestError(
             Code.BUDGET,
@@ -155,25 +131,48 @@ def _check_price(plan: Plan, config: Config) -> None:
         )
 
 
-def _rehearsed(plan: Plan, plan_json: bytes) -> int:
-    """How many rounds the plan expects to ask; refuses one whose questions do not fit a message."""
-    queries = rehearse(plan)
-    check_every_size(plan)
-    largest = max((query_to_proto(query).ByteSize() for query in queries), default=0)
-    if largest + len(plan_json) + ENVELOPE_BYTES > MESSAGE_BYTES:
+def _cost(plan: Plan, config: Config) -> tuple[float, bool]:
+    """Epsilon, and whether it is pure rather than at the budget's delta."""
+    if plan.composition is Composition.BASIC:
+        return plan.study.epsilon, True
+    return epsilon_at(plan.micro_rho / MICRO, config.budget_delta), False
+
+
+def _first_state(plan: Plan, config: Config) -> StudyState:
+    epsilon, _ = _cost(plan, config)
+    return StudyState.AWAITING if epsilon > config.approve_above_epsilon else StudyState.RUNNING
+
+
+def check_quota(analyst: str, micro_rho: int, resources: Resources, config: Config) -> None:
+    """One analyst has so many studies under way, and with several of them holds so much of the budget; what
+    a single study may reserve is `max_epsilon_per_study`.
+
+    Raises:
+        RequestError: one more would be too many, or too much.
+    """
+    own = [one for one in resources.studies.under_way() if one.analyst == analyst]
+    if len(own) >= config.max_studies_per_analyst:
         raise RequestError(
-            Code.OVERFLOW,
-            f"a question of this study has {largest} bytes, and a message holds {MESSAGE_BYTES} with "
-            "the plan; ask for fewer components or columns",
+            Code.CONFLICT,
+            f"{len(own)} studies of yours are under way, and the operator allows "
+            f"{config.max_studies_per_analyst} (max_studies_per_analyst); wait for one to end, or cancel one",
         )
-    return len(queries)
+    running = [one for one in own if one.state is StudyState.RUNNING]
+    held = sum(one.micro_rho - resources.books.spent(one.digest) for one in running)
+    most = int(config.max_share_per_analyst * config.budget.micro_rho)
+    if held and held + micro_rho > most:
+        raise RequestError(
+            Code.BUDGET,
+            f"your studies under way hold {held} micro-rho, and the operator lets one analyst hold {most} "
+            "with several (max_share_per_analyst); nothing was reserved: wait for one to end, or cancel one",
+        )
 
 
 def first_event(stored: StoredStudy) -> pb.StudyEvent:
     """What watchers see of a study before its first round."""
     return pb.StudyEvent(
         state=pb.STUDY_STATE_RUNNING,
-        round_state="planned",
+        round_state=PLANNED if stored.state is StudyState.RUNNING else WAITING,
         micro_rho=stored.micro_rho,
         expected_rounds=stored.expected_rounds,
     )

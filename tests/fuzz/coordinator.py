@@ -31,6 +31,7 @@ from eigenveil_common.rpc import CODE_KEY
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server import daemon
 from eigenveil_server.gate import ROLES
+from eigenveil_server.guests import Arrival, Guest
 from eigenveil_server.pki import new_key
 from tests.fuzz.hunt import ChangedMeaning, Kind
 from tests.fuzz.mutations import mutate_message
@@ -73,12 +74,8 @@ class Call:
         self._certificate = certificate
 
     def peer(self) -> str:
-        """From where."""
-        return "ipv4:127.0.0.1:1"
-
-    def auth_context(self) -> Mapping[str, list[bytes]]:
-        """What TLS found out."""
-        return {"ssl_tls_version": [b"TLSv1.3"], "x509_pem_cert": [self._certificate]}
+        """What TLS found out, in place of gRPC's name of the connection."""
+        return self._certificate.decode()
 
     async def abort(self, status: grpc.StatusCode, details: str, trailing_metadata: Any = ()) -> NoReturn:
         """The error that a client would see."""
@@ -144,11 +141,18 @@ def _caller(method: str) -> str:
 async def _handlers(rig: Rig) -> dict[str, Any]:
     with mock.patch.object(daemon, "listening", Recorded):
         servers: list[Any] = [rig.daemon._main_server(), rig.daemon._enrol_server()]
+    for server in servers:
+        server.gate._whence = _arrival
     return {
         name: await _guarded(server.gate, name, handler)
         for server in servers
         for name, handler in server.handlers.items()
     }
+
+
+def _arrival(peer: str) -> Arrival:
+    guest = Guest(name="anybody", role=None)
+    return Arrival(peer="127.0.0.1:1", certificate=peer.encode(), guest=guest)
 
 
 async def _guarded(gate: Any, name: str, handler: Any) -> Any:

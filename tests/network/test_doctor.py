@@ -278,6 +278,25 @@ def test_a_coordinator_s_faults(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("address", "level"),
+    [
+        ("127.0.0.1:9464", Level.OK),
+        ("10.1.2.3:9464", Level.OK),
+        ("0.0.0.0:9464", Level.WARN),
+        ("8.8.8.8:9464", Level.WARN),
+    ],
+)
+def test_a_plain_listener_on_a_public_address_is_warned_of(
+    tmp_path: Path, address: str, level: Level
+) -> None:
+    config = federation(tmp_path / "c")
+    config.write_text(config.read_text() + f'metrics = "{address}"\n')
+    checks = by_name(coordinator_checks(config))
+    assert checks["metrics"].level is level
+    assert "health" not in checks
+
+
+@pytest.mark.parametrize(
     ("main", "words"),
     [
         (site_cli.main, ["eigenveil-site", "doctor", "--config", "site.toml"]),

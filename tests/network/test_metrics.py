@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import threading
 import urllib.request
 from collections import Counter
 from dataclasses import replace
@@ -23,7 +24,8 @@ from eigenveil_client.demo_federation import free_ports
 from eigenveil_client.site_metrics import Contact
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub, EnrolmentStub
-from eigenveil_server.config import Config
+from eigenveil_server import scrapes
+from eigenveil_server.config import Config, split_listen
 from eigenveil_server.daemon import Daemon
 from eigenveil_server.health import Health
 from eigenveil_server.metrics import Metrics
@@ -155,9 +157,29 @@ def test_a_taken_port_is_told(tmp_path: Path) -> None:
         async with taken, serving(made(tmp_path / "c")) as rig:
             config = replace(rig.config, metrics=address)
             with refused(Code.BAD_CONFIG, address, "for metrics"):
-                Metrics().serve(config, rig.daemon.resources.store, rig.daemon.resources.books)
+                scrapes = Metrics().scrapes(config, rig.daemon.resources.store, rig.daemon.resources.books)
+                await scrapes.open(*split_listen(address))
             with refused(Code.BAD_CONFIG, address, "for health"):
                 Health(address)
+
+    asyncio.run(scenario())
+
+
+def test_requests_that_never_end_cost_no_threads_and_keep_no_scrape_waiting(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        address = f"127.0.0.1:{free_ports()[0]}"
+        async with serving(replace(made(tmp_path / "c"), metrics=address)):
+            host, port = split_listen(address)
+            await scrape(address)
+            before = threading.active_count()
+            half = [await asyncio.open_connection(host, port) for _ in range(5 * scrapes.MOST_AT_ONCE)]
+            for _, writer in half:
+                writer.write(b"GET /metrics HTTP/1.1\r\n")
+            assert "eigenveil_budget_micro_rho" in await scrape(address)
+            assert await half[0][0].read() == b"", "the oldest gave way"
+            assert threading.active_count() <= before + 1
+            for _, writer in half:
+                writer.transport.abort()
 
     asyncio.run(scenario())
 

@@ -17,8 +17,8 @@ from eigenveil.ints import frozen
 from eigenveil.plan import plan_from_json
 from eigenveil.study_toml import study_digest
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server import service, submissions
-from tests.server.rig import Client, answering, made, parsed, refusal, serving, study_toml
+from eigenveil_server import planning, service
+from tests.server.rig import FEDERATION, SITES, Client, answering, made, parsed, refusal, serving, study_toml
 
 
 def test_submitting_twice_is_one_study(tmp_path: Path) -> None:
@@ -104,9 +104,11 @@ def test_a_study_of_unknown_sites_of_nonsense_or_beyond_a_message_is_refused(
             assert "single records" in str(single)
             assert (unknown.code, "zoe" in str(unknown)) == (Code.BAD_STUDY, True)
             assert (await refusal(ada.submit("not = [toml"))).code is Code.BAD_STUDY
-            monkeypatch.setattr(submissions, "MESSAGE_BYTES", submissions.ENVELOPE_BYTES + 2000)
-            wide = await refusal(ada.submit(study_toml(columns=60, algorithm="dp-pca")))
-            assert (wide.code, "a message holds" in str(wide)) == (Code.OVERFLOW, True)
+            monkeypatch.setattr(planning, "MESSAGE_BYTES", planning.ENVELOPE_BYTES + 2000)
+            toml = study_toml(columns=60, algorithm="dp-pca")
+            told = {"federation": FEDERATION, "submission": "x", "analyst": "ada", "enrolled": SITES}
+            wide = planning.answer("planned", {"study_toml": toml, "most_columns": 60, **told})
+            assert (wide["code"], "a message holds" in wide["why"]) == (Code.OVERFLOW.value, True)
 
     asyncio.run(scenario())
 
@@ -130,18 +132,15 @@ def test_explaining_charges_nothing(tmp_path: Path) -> None:
         study_toml(sites=("anna", "zoe")),
         study_toml(epsilon=2.1),
         study_toml(epsilon=1.2),
-        study_toml(columns=60, algorithm="dp-pca"),
+        study_toml(columns=2_100),
         study_toml(sites=("anna",), algorithm="private-oja-shuffled").replace(
             "delta", 'neighbours = "replace-one"\ndelta', 1
         ),
         "not = [toml",
     ],
 )
-def test_what_would_not_be_taken_is_not_explained_either(
-    toml: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Unknown sites, above a price, above what is left, beyond a message, single records, no TOML."""
-    monkeypatch.setattr(submissions, "MESSAGE_BYTES", submissions.ENVELOPE_BYTES + 4000)
+def test_what_would_not_be_taken_is_not_explained_either(toml: str, tmp_path: Path) -> None:
+    """Unknown sites, above a price, above what is left, too many columns, single records, no TOML."""
 
     async def scenario() -> None:
         config = made(tmp_path / "c", max_epsilon_per_study=2.0, budget_epsilon=2.2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +17,6 @@ from eigenveil.identity import Role
 from eigenveil.ints import frozen
 from eigenveil.query import Query
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server import submissions
 from eigenveil_server.books import Books
 from eigenveil_server.studies import StoredStudy
 from eigenveil_server.writer import Writer
@@ -56,7 +54,9 @@ def test_a_submission_whose_caller_vanished_is_one_study_that_runs(
         async with serving(made(tmp_path / "c")) as rig:
             sites = await rig.sites()
             ada = await rig.client(Role.ANALYST, "ada")
-            await ada.stub.ListStudies(pb.ListStudiesRequest())
+            await ada.stub.ExplainStudy(
+                pb.ExplainStudyRequest(study_toml=study_toml())
+            )  # what plans runs by now
             monkeypatch.setattr(Books, "reserve", slowly(Books.reserve))
             await gives_up(ada.stub.SubmitStudy(submission(study_toml()), timeout=GONE))
             other = await refusal(ada.submit(study_toml(name="other"), "one"))
@@ -76,7 +76,9 @@ def test_a_vanished_submission_can_be_cancelled_and_frees_its_reservation(
         async with serving(made(tmp_path / "c")) as rig:
             await rig.sites()
             ada = await rig.client(Role.ANALYST, "ada")
-            await ada.stub.ListStudies(pb.ListStudiesRequest())
+            await ada.stub.ExplainStudy(
+                pb.ExplainStudyRequest(study_toml=study_toml())
+            )  # what plans runs by now
             monkeypatch.setattr(Books, "reserve", slowly(Books.reserve))
             await gives_up(ada.stub.SubmitStudy(submission(study_toml()), timeout=GONE))
             await asyncio.sleep(2 * SLOW)
@@ -200,36 +202,5 @@ def test_a_decline_whose_sender_vanished_is_durable(tmp_path: Path, monkeypatch:
             for name in SITES[1:]:
                 await sites[name].contribute(query, frozen([60]))
             assert (await sites["bert"].query()).round == 1
-
-    asyncio.run(scenario())
-
-
-def test_explaining_does_not_take_the_threads_of_the_rounds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    go_on = threading.Event()
-
-    def endless(*_: object) -> dict[str, object]:
-        go_on.wait(60)
-        return {}
-
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            sites = await rig.sites()
-            ada = await rig.client(Role.ANALYST, "ada")
-            digest = await ada.submit(study_toml())
-            monkeypatch.setattr(submissions, "explain", endless)
-            try:
-                for _ in range(8):
-                    await gives_up(
-                        ada.stub.ExplainStudy(
-                            pb.ExplainStudyRequest(study_toml=study_toml()), timeout=GONE / 2
-                        )
-                    )
-                async with answering(sites):
-                    events = await asyncio.wait_for(ada.events(digest), 60)
-            finally:
-                go_on.set()
-            assert events[-1].state == pb.STUDY_STATE_RELEASED
 
     asyncio.run(scenario())

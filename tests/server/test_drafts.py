@@ -1,31 +1,109 @@
-"""What analysts wrote is planned one wish at a time, in turns."""
+"""What analysts wrote is planned apart from everything else, in turns, and for so long only."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
+import time
 from pathlib import Path
 
-from tests.server.rig import made, serving
+import pytest
+
+from eigenveil.errors import Code, EigenveilError, RequestError
+from eigenveil.identity import Role
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server import lanes, planning
+from eigenveil_server.lanes import Lanes
+from tests.server.rig import made, refusal, serving, study_toml
+
+SLOW = study_toml(columns=4000, components=10)  # a quarter of a minute of processor time
+SMALL = study_toml()
 
 
-def test_nobodys_second_wish_goes_before_anothers_first(tmp_path: Path) -> None:
-    planned: list[str] = []
-    begin = threading.Event()
+async def ask(here: Lanes, analyst: str, toml: str, most_columns: int = 4096) -> object:
+    words = {"study_toml": toml, "federation": "fed", "most_columns": most_columns}
+    return await here.ask(analyst, "explained", **words)
 
-    def plan(name: str) -> None:
-        begin.wait()
-        planned.append(name)
+
+def test_a_wide_study_keeps_no_small_one_waiting_and_ends_with_its_caller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lanes, "LINGER_SECONDS", 0.0)
 
     async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            wish = rig.daemon.resources.draft
-            wishes = [asyncio.create_task(wish("ada", plan, f"ada's {index}")) for index in range(3)]
-            await asyncio.sleep(0)
-            wishes.append(asyncio.create_task(wish("bob", plan, "bob's")))
-            await asyncio.sleep(0)
-            begin.set()
-            await asyncio.gather(*wishes)
+        here = Lanes()
+        await ask(here, "ada", SMALL)  # its process has started by now
+        wide = [asyncio.create_task(ask(here, name, SLOW)) for name in ("eve", "mallory")]
+        await asyncio.sleep(0.1)
+        assert await ask(here, "ada", SMALL)
+        assert not any(wish.done() for wish in wide)
+        for wish in wide:
+            wish.cancel()
+        await asyncio.gather(*wide, return_exceptions=True)
+        assert await ask(here, "ada", SMALL + "\n" * lanes.SMALL_BYTES), "the wide lane is free again"
+        here.close()
+
+    asyncio.run(scenario())
+
+
+def test_what_takes_too_long_is_stopped_wherever_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "SMALL_SECONDS", 0)
+    monkeypatch.setattr(lanes, "WIDE_SECONDS", 0)
+    monkeypatch.setattr(lanes, "SMALL_BYTES", len(SLOW))
+
+    async def scenario() -> RequestError:
+        here = Lanes()
+        with pytest.raises(RequestError, match="was stopped") as refused:
+            await ask(here, "eve", SLOW)
+        here.close()
+        monkeypatch.undo()
+        there = Lanes()
+        assert await ask(there, "ada", SMALL), "another process plans on"
+        there.close()
+        return refused.value
+
+    assert asyncio.run(scenario()).code is Code.BAD_STUDY
+
+
+def test_nobodys_second_wish_goes_before_anothers_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned: list[str] = []
+
+    def plan(self: object, wish: dict[str, dict[str, str]]) -> dict[str, str]:
+        time.sleep(0.05)
+        planned.append(wish["words"]["study_toml"])
+        return {"done": ""}
+
+    monkeypatch.setattr(lanes.Worker, "__init__", lambda self: None)
+    monkeypatch.setattr(lanes.Worker, "idle", [])
+    monkeypatch.setattr(lanes.Worker, "ask", plan)
+
+    async def scenario() -> None:
+        here = Lanes()
+        names = ["ada's 0", "ada's 1", "ada's 2", "bob's"]
+        await asyncio.gather(*(ask(here, name.partition("'")[0], name) for name in names))
+        here.close()
+        lanes.Worker.idle.clear()
 
     asyncio.run(scenario())
     assert planned == ["ada's 0", "bob's", "ada's 1", "ada's 2"]
+
+
+def test_a_study_is_refused_for_its_size_before_any_work(tmp_path: Path) -> None:
+    async def scenario() -> tuple[EigenveilError, EigenveilError]:
+        async with serving(made(tmp_path / "c", max_columns=5)) as rig:
+            ada = await rig.client(Role.ANALYST, "ada")
+            asked = [study_toml(columns=6), "# " * lanes.MOST_BYTES]
+            wide, long = [
+                await refusal(ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=toml)))
+                for toml in asked
+            ]
+            return wide, long
+
+    wide, long = asyncio.run(scenario())
+    assert (wide.code, long.code) == (Code.BAD_STUDY, Code.BAD_STUDY)
+    assert "max_columns" in str(wide)
+    assert "KiB" in str(long)
+
+
+def test_a_defect_of_planning_is_told_by_its_type_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "WORKS", {"broken": {}.pop})
+    assert planning.answer("broken", {}) == {"code": Code.BUG.value, "why": "planning met TypeError"}

@@ -14,6 +14,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Role
 from eigenveil.signed_authorities import list_from_json
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.clock import as_datetime, unix_ms
 from eigenveil_server.database import open_store
 from eigenveil_server.keys import release_public
@@ -41,6 +42,33 @@ def test_only_the_key_of_a_request_is_used(tmp_path: Path) -> None:
         assert (answer.federation, trusted.release_key) == (FEDERATION, release_public(rig.config.files))
 
     asyncio.run(scenario())
+
+
+def test_wrong_tokens_make_their_own_address_wait_and_a_right_one_is_never_refused(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            csr = request_for(new_key())
+            for _ in range(3):
+                assert (await refusal(rig.enrol("a guess", csr))).code is Code.IDENTITY
+            (guest,) = rig.daemon._side._guests.values()
+            assert guest.allowance.seconds > 0, "the next one is not read at once"
+            assert (await rig.enrol(rig.token(Role.SITE, "anna"), csr)).federation == FEDERATION
+
+    asyncio.run(scenario())
+
+
+def test_who_is_refused_is_named_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            anna = await rig.client(Role.SITE, "anna")
+            await refusal(anna.stub.ListStudies(pb.ListStudiesRequest()))
+            await refusal(rig.enrol("a guess", request_for(new_key())))
+
+    asyncio.run(scenario())
+    refused = [one.getMessage() for one in caplog.records if one.getMessage().startswith("refused ")]
+    assert f"eigenveil://{FEDERATION}/site/anna" in refused[0]
+    assert "peer='anonymous 127.0.0.1'" in refused[1]
+    assert all("address='127.0.0.1:" in line for line in refused)
 
 
 def test_a_token_works_once_but_a_lost_reply_does_no_harm(tmp_path: Path) -> None:

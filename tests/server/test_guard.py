@@ -11,7 +11,6 @@ import pytest
 from eigenveil.errors import Code, InternalError
 from eigenveil_server import guard
 from eigenveil_server.authorities import Authorities
-from eigenveil_server.calls import Calls
 from eigenveil_server.guard import Guard
 from eigenveil_server.leaf import Leaf
 
@@ -29,7 +28,7 @@ def test_whatever_stops_the_guard_ends_the_process(
     async def scenario() -> None:
         leaf = mock.Mock(renew=mock.Mock(side_effect=problem))
         authorities = mock.Mock(refresh=mock.Mock(return_value=False))
-        looking = Guard(cast("Authorities", authorities), cast("Leaf", leaf), Calls(), fatal)
+        looking = Guard(cast("Authorities", authorities), cast("Leaf", leaf), (), fatal)
         looking.start()
         async with asyncio.timeout(10):
             await ended.wait()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -23,6 +22,7 @@ from eigenveil_server.clock import unix_ms
 from eigenveil_server.config import Config
 from eigenveil_server.database import open_store
 from eigenveil_server.gate import Peers, anybody
+from eigenveil_server.guests import Arrival, Guest
 from eigenveil_server.inbox import DifferentAnswer, Inbox
 from eigenveil_server.noise_ahead import NoiseAhead
 from eigenveil_server.registry import Registry
@@ -216,20 +216,20 @@ def test_the_gate_insists_on_tls_1_3_and_a_certificate(tmp_path: Path) -> None:
     sessions = Sessions(store, Calls(), unix_ms)
     peers = Peers(Registry(store, "fed", unix_ms), sessions, "fed", unix_ms)
 
-    def context(**properties: list[bytes]) -> Any:
-        return cast(Any, SimpleNamespace(auth_context=lambda: properties))
+    def arrival(tls: str, certificate: bytes = b"") -> Arrival:
+        return Arrival(peer="x:1", certificate=certificate, tls=tls, guest=Guest(name="x", role=None))
 
-    old = context(ssl_tls_version=[b"TLSv1.2"], x509_pem_cert=[b"irrelevant"])
+    old = arrival("TLSv1.2", b"irrelevant")
     with pytest.raises(PeerError, match=r"TLS 1\.3 is required"):
         peers.admit("Hello", old)
     with pytest.raises(PeerError, match="a client certificate is required"):
-        peers.admit("Hello", context(ssl_tls_version=[b"TLSv1.3"]))
+        peers.admit("Hello", arrival("TLSv1.3"))
     with pytest.raises(PeerError, match="is required"):
-        peers.admit("Hello", context())
+        peers.admit("Hello", arrival(""))
     with pytest.raises(PeerError):
         anybody("Enrol", old)
     with pytest.raises(PeerError):
-        anybody("Hello", context(ssl_tls_version=[b"TLSv1.3"]))
+        anybody("Hello", arrival("TLSv1.3"))
     store.close()
 
 

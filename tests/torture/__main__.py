@@ -22,6 +22,7 @@ CHECKS = (
     "messages",
     "http2",
     "exhaustion",
+    "denial",
     "programs",
     "networks",
     "markers",

@@ -12,7 +12,7 @@ import os
 import ssl
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorAsyncStub
 
 HELLO = pb.HelloRequest(version_min=2, version_max=2)
+MEMBERS = {"anna": Role.SITE, "ada": Role.ANALYST}  # who attacks, and who is honest
 PAUSE = 0.05
 FRESH_EVERY = 5  # honest calls
 ANSWER_SECONDS = 1.0
@@ -76,11 +77,20 @@ class Siege:
     process: asyncio.subprocess.Process
     port: int
     enrol_port: int
-    attacker: Credentials
-    honest: Credentials
+    held: Mapping[str, Credentials]
     folder: Path
     errors: Path
     channels: list[grpc.aio.Channel] = field(default_factory=list)
+
+    @property
+    def attacker(self) -> Credentials:
+        """A site's."""
+        return self.held["anna"]
+
+    @property
+    def honest(self) -> Credentials:
+        """An analyst's."""
+        return self.held["ada"]
 
     @property
     def fate(self) -> str:
@@ -162,12 +172,15 @@ def attackers_tls(held: Credentials, folder: Path) -> ssl.SSLContext:
 
 
 @asynccontextmanager
-async def besieged(folder: Path, command: Sequence[str] = ("eigenveil_server.cli",)) -> AsyncIterator[Siege]:
-    """A coordinator that has enrolled a site and an analyst; `command` is the module that serves."""
+async def besieged(
+    folder: Path,
+    command: Sequence[str] = ("eigenveil_server.cli",),
+    members: Mapping[str, Role] = MEMBERS,
+) -> AsyncIterator[Siege]:
+    """A coordinator that has enrolled `members`; `command` is the module that serves."""
     config = made(folder / "coordinator")
     async with serving(config) as rig:
-        attacker = await rig.credentials(Role.SITE, "anna")
-        honest = await rig.credentials(Role.ANALYST, "ada")
+        held = {name: await rig.credentials(role, name) for name, role in members.items()}
     errors = folder / "errors.log"
     with errors.open("wb") as log:
         process = await asyncio.create_subprocess_exec(
@@ -182,7 +195,7 @@ async def besieged(folder: Path, command: Sequence[str] = ("eigenveil_server.cli
     said = json.loads(line)
     siege = Siege(
         process=process, port=said["port"], enrol_port=said["enrol_port"],
-        attacker=attacker, honest=honest, folder=folder, errors=errors,
+        held=held, folder=folder, errors=errors,
     )  # fmt: skip
     try:
         yield siege

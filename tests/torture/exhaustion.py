@@ -46,6 +46,7 @@ from tests.torture.line import Line
 MOST_GROWTH = 32 * 2**20
 IDLE_SOCKETS = 2000
 STREAMS = 1000
+STREAMS_SECONDS = 8.0  # the front door reads 200 of them a second
 POLLS = 200
 SLOW = 100
 LET_GO_SECONDS = HANDSHAKE_MS / 1000 + 5
@@ -165,7 +166,7 @@ async def streams(siege: Siege, scale: float) -> str:
     numbers = range(1, 2 * STREAMS, 2)
     calls = (frame(HEADERS, END_HEADERS, n, opened) + data(n, message(b"")) for n in numbers)
     pair[1].write(HELLO + b"".join(calls))
-    said, end = await _heard(pair, 2.0)
+    said, end = await _heard(pair, STREAMS_SECONDS)
     over = {
         n
         for kind, flags, n, _ in parse(said)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace, TracebackType
 from typing import Any, ClassVar, NoReturn, Self
@@ -17,6 +17,7 @@ import grpc
 from eigenveil.errors import Code
 from eigenveil_client.identity_store import StoredIdentity
 from eigenveil_common.rpc import CODE_KEY
+from eigenveil_server.guests import Arrival, Guest
 from tests.torture.virtual import VirtualLoop
 
 SLOWEST = 0.02  # seconds, of one message
@@ -45,10 +46,6 @@ class Caller:
     channel: Channel
     defects: list[str]
 
-    def auth_context(self) -> Mapping[str, list[bytes]]:
-        """What TLS would have shown."""
-        return {"ssl_tls_version": [b"TLSv1.3"], "x509_pem_cert": [self.channel.certificate]}
-
     def peer(self) -> str:
         """The connection."""
         return self.channel.peer
@@ -61,6 +58,29 @@ class Caller:
         if told == Code.BUG.value:
             self.defects.append(details)
         raise failure(code, details, told)
+
+
+class Entrance:
+    """Stands for `Door`: nobody listens, and what TLS would have shown is what the channel holds."""
+
+    shown: ClassVar[dict[str, bytes]] = {}
+
+    def __init__(self, folder: object, house: object) -> None:
+        self.inside = ""
+
+    def of(self, peer: str) -> Arrival:
+        """The connection of a channel."""
+        return Arrival(peer=peer, certificate=self.shown[peer], guest=Guest(name=peer, role=None))
+
+    async def open(self, host: str, port: int) -> int:
+        """Nobody listens."""
+        return 1
+
+    async def close(self) -> None:
+        """Nothing to do."""
+
+    def sweep(self) -> None:
+        """Nothing to do."""
 
 
 class Listening:
@@ -86,7 +106,7 @@ class Listening:
             self._handlers |= handlers
             self.latest[service] = self
 
-    def add_secure_port(self, address: str, credentials: object) -> int:
+    def add_insecure_port(self, address: str) -> int:
         """Nobody listens."""
         return 1
 
@@ -104,6 +124,7 @@ class Listening:
     async def answer(self, method: str, data: bytes, caller: Caller) -> Any:
         """Handle one call."""
         raw = self._handlers[method]
+        Entrance.shown[caller.peer()] = caller.channel.certificate
 
         async def continuation(details: object) -> Any:
             return raw

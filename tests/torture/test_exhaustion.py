@@ -49,7 +49,7 @@ def test_whoever_only_sits_there_is_let_go(tmp_path: Path, name: str) -> None:
 @pytest.mark.slow
 def test_a_coordinator_that_waits_for_handshakes_is_found_out(tmp_path: Path) -> None:
     attack = {"idle sockets": exhaustion.idle_sockets}
-    planted = tried(tmp_path, attack, *UNLIMITED, "grpc.server_handshake_timeout_ms")
+    planted = tried(tmp_path, attack, *UNLIMITED, "handshakes")
     assert "still there" in planted.detail
 
 

@@ -10,13 +10,13 @@ import pytest
 
 from tests.torture.besieged import besieged
 from tests.torture.frames import HELLO, PING, PREFACE, frame, head, integer, message, parse, settings, status
-from tests.torture.http2 import attack
+from tests.torture.http2 import UNLIMITED, attack
 from tests.torture.sequences import GOOD, SEQUENCES, Sequence
 
 
 def test_a_coordinator_survives_a_hundred_and_fifty(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with besieged(tmp_path) as siege:
+        async with besieged(tmp_path, UNLIMITED) as siege:
             async with siege.watched() as watch:
                 given = (siege.port, siege.attacker, siege.folder, 150, 1)
                 ended = await asyncio.to_thread(attack, *given)

@@ -38,7 +38,7 @@ from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon
 from eigenveil_server.registry import Registry
 from tests.server.rig import FEDERATION
-from tests.torture.lossy import SERVICE, Caller, Channel, Listening, Network, Server
+from tests.torture.lossy import SERVICE, Caller, Channel, Entrance, Listening, Network, Server
 from tests.torture.members import ANALYST, COORDINATOR, SITES, NoNoise, one_hot
 from tests.torture.model import Witness, read
 from tests.torture.virtual import Inline, VirtualLoop
@@ -286,6 +286,7 @@ def world(loop: VirtualLoop, folder: Path, template: Path, seed: int) -> Iterato
             mock.patch.object(writer, "ThreadPoolExecutor", inline),
             mock.patch.object(site_worker, "ThreadPoolExecutor", inline),
             mock.patch("eigenveil_server.daemon.listening", Listening),
+            mock.patch("eigenveil_server.daemon.Door", Entrance),
             mock.patch.object(Registry, "_check_due"),  # certificates are renewed when a program says so
             mock.patch.object(site_daemon, "open_channel", dial),
             mock.patch.object(site_daemon, "pause", pause),

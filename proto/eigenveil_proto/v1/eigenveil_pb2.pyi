@@ -99,6 +99,8 @@ class _StudyStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StudyState
     STUDY_STATE_RELEASED: _StudyState.ValueType  # 2
     STUDY_STATE_FAILED: _StudyState.ValueType  # 3
     STUDY_STATE_CANCELLED: _StudyState.ValueType  # 4
+    STUDY_STATE_AWAITING_APPROVAL: _StudyState.ValueType  # 30
+    """in lists; its events say RUNNING and, in round_state, that it waits"""
 
 class StudyState(_StudyState, metaclass=_StudyStateEnumTypeWrapper): ...
 
@@ -107,6 +109,8 @@ STUDY_STATE_RUNNING: StudyState.ValueType  # 1
 STUDY_STATE_RELEASED: StudyState.ValueType  # 2
 STUDY_STATE_FAILED: StudyState.ValueType  # 3
 STUDY_STATE_CANCELLED: StudyState.ValueType  # 4
+STUDY_STATE_AWAITING_APPROVAL: StudyState.ValueType  # 30
+"""in lists; its events say RUNNING and, in round_state, that it waits"""
 Global___StudyState: _TypeAlias = StudyState  # noqa: Y015
 
 @_typing.final

@@ -1,0 +1,178 @@
+"""One connection from its TLS handshake on: bytes between a caller and gRPC, frame by frame."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol, cast
+
+from eigenveil_server.frames import HEADERS, PREFACE_BYTES, RST_STREAM, Frames, goaway
+from eigenveil_server.guests import CALL, Arrival
+
+SMALL_BYTES = 512  # a smaller frame costs something, whatever it is; large ones are what calls are for
+LEAST_WAIT = 0.001
+
+
+class Host(Protocol):
+    """Who is told of a visit: that it came, that it ended, that its guest takes back too many calls."""
+
+    def arrived(self, visit: Visit) -> None:
+        """A socket was accepted."""
+
+    def left(self, visit: Visit) -> None:
+        """It has ended; said once."""
+
+    def vanished(self, visit: Visit) -> None:
+        """Its socket is closed; said once, afterwards."""
+
+    def misused(self, visit: Visit) -> None:
+        """More calls were taken back before an answer than may be."""
+
+
+class Visit(asyncio.Protocol):
+    """The caller's end, first without and then with TLS. Nothing passes before `begin`."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self.arrival: Arrival | None = None
+        self.name = ""  # of gRPC's end
+        self._inner: asyncio.Transport | None = None
+        self._inward = Frames(self._enters, PREFACE_BYTES)
+        self._outward = Frames(self._answers)
+        self._open: set[int] = set()  # streams without an answer
+        self._last = 0  # the last stream that was opened
+        self._stops = 0  # reasons not to read from the caller
+        self._timer: asyncio.TimerHandle | None = None
+        self.ended = False
+
+    # ------------------------------------------------------------ the caller
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A socket, before TLS."""
+        self.outer = cast(asyncio.Transport, transport)
+        self._host.arrived(self)
+
+    def begin(self, inner: asyncio.Transport) -> None:
+        """Pass on what was said meanwhile, and everything from now on; `arrival` is known by now."""
+        self._inner = inner
+        self._pass()
+
+    def data_received(self, data: bytes) -> None:
+        """From the caller."""
+        self._inward.keep(data)
+        self._pass()
+
+    def _pass(self) -> None:
+        if self._inner is None or self.arrival is None:
+            return
+        passed = self._inward.cut()
+        if self.ended:
+            return
+        if passed:
+            self._inner.write(passed)
+        if self._inward.stopped and self._timer is None:
+            self.stop_reading()
+            wait = max(LEAST_WAIT, self.arrival.guest.allowance.seconds)
+            self._timer = asyncio.get_running_loop().call_later(wait, self._go_on)
+
+    def _go_on(self) -> None:
+        self._timer = None
+        self.read_on()
+        self._pass()
+
+    def _enters(self, kind: int, stream: int, length: int) -> bool:
+        """Whether a frame may pass now: what its guest may do in a second is not done yet."""
+        if self.arrival is None:
+            return False
+        cost = CALL if kind == HEADERS else int(length < SMALL_BYTES)
+        if not self.arrival.guest.allowance.spend(cost):
+            return False
+        if kind == HEADERS and stream > self._last:
+            self._last = stream
+            self._open.add(stream)
+        if kind == RST_STREAM and stream in self._open:
+            self._open.discard(stream)
+            if not self.arrival.guest.resets.spend(1):
+                self._host.misused(self)
+                return False
+        return True
+
+    def stop_reading(self) -> None:
+        """One more reason not to read from the caller."""
+        self._stops += 1
+        if self._stops == 1:
+            self.outer.pause_reading()
+
+    def read_on(self) -> None:
+        """One reason less."""
+        self._stops -= 1
+        if not self._stops and not self.ended:
+            self.outer.resume_reading()
+
+    def pause_writing(self) -> None:
+        """The caller reads slowly: gRPC has to wait."""
+        if self._inner is not None:
+            self._inner.pause_reading()
+
+    def resume_writing(self) -> None:
+        """The caller reads again."""
+        if self._inner is not None and not self.ended:
+            self._inner.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The caller has gone."""
+        self.end()
+        self._host.vanished(self)
+
+    # ------------------------------------------------------------ gRPC
+
+    def say(self, data: bytes) -> None:
+        """From gRPC to the caller."""
+        self._outward.keep(data)
+        self.outer.write(self._outward.cut())
+
+    def _answers(self, kind: int, stream: int, length: int) -> bool:
+        if kind in (HEADERS, RST_STREAM):
+            self._open.discard(stream)
+        return True
+
+    # ------------------------------------------------------------ the end
+
+    def end(self, why: str = "") -> None:
+        """Close both ends; the caller is told why, if it is told anything, between two frames."""
+        if self.ended:
+            return
+        self.ended = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._inner is None:
+            self.outer.abort()
+        else:
+            if why and self._outward.between:
+                self.outer.write(goaway(why))
+            self._inner.close()
+            self.outer.close()
+        self._host.left(self)
+
+
+class Inner(asyncio.Protocol):
+    """gRPC's end of a visit."""
+
+    def __init__(self, visit: Visit) -> None:
+        self._visit = visit
+
+    def data_received(self, data: bytes) -> None:
+        """From gRPC."""
+        if not self._visit.ended:
+            self._visit.say(data)
+
+    def pause_writing(self) -> None:
+        """gRPC reads slowly: the caller has to wait."""
+        self._visit.stop_reading()
+
+    def resume_writing(self) -> None:
+        """gRPC reads again."""
+        self._visit.read_on()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """gRPC has ended the connection, for a reason that it has told the caller."""
+        self._visit.end()

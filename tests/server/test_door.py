@@ -1,0 +1,210 @@
+"""The front door: who may keep how many connections, for how long, and what ends them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import time
+from pathlib import Path
+
+import grpc
+import pytest
+
+from eigenveil.identity import Role
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server import door
+from eigenveil_server.allowance import Allowance
+from eigenveil_server.frames import Frames, goaway
+from tests.server.rig import Credentials, Rig, made, serving
+from tests.torture.besieged import attackers_tls
+from tests.torture.frames import END_HEADERS, GOAWAY, HEADERS, RST_STREAM, SERVICE, frame, head, parse
+from tests.torture.frames import HELLO as OPENING
+
+REQUEST = pb.HelloRequest(version_min=2, version_max=2)
+Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def connected(rig: Rig, held: Credentials, folder: Path, said: bytes = OPENING) -> Pair:
+    pair = await asyncio.open_connection("127.0.0.1", rig.ports.port, ssl=attackers_tls(held, folder))
+    pair[1].write(said)
+    return pair
+
+
+async def heard(pair: Pair, seconds: float = 20.0) -> bytes:
+    """Everything until the coordinator closes the connection, which it must."""
+    said = b""
+    async with asyncio.timeout(seconds):
+        try:
+            while piece := await pair[0].read(65_536):
+                said += piece
+        except (ConnectionError, ssl.SSLError):
+            pass
+    pair[1].transport.abort()
+    return said
+
+
+def test_a_connection_without_an_admitted_call_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "CALL_SECONDS", 0.5)
+
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            anna = await rig.credentials(Role.SITE, "anna")
+            calling = rig.connect(anna)
+            await calling.stub.Hello(REQUEST)
+            await heard(await connected(rig, anna, tmp_path))
+            assert calling.channel.get_state() is grpc.ChannelConnectivity.READY, "who calls may stay"
+
+    asyncio.run(scenario())
+
+
+def test_a_denial_closes_what_is_open(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            anna = await rig.credentials(Role.SITE, "anna")
+            pairs = [await connected(rig, anna, tmp_path) for _ in range(3)]
+            bert = await rig.client(Role.SITE, "bert")
+            await bert.stub.Hello(REQUEST)
+            rig.daemon.registry.deny(Role.SITE, "anna")
+            for pair in pairs:
+                await heard(pair, door.CALL_SECONDS / 2)
+            await bert.stub.Hello(REQUEST)
+
+    asyncio.run(scenario())
+
+
+def test_one_certificate_keeps_few_connections_and_nobody_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "MOST_CONNECTIONS", 8)
+    monkeypatch.setattr(door, "FOR_SITES", 4)
+    monkeypatch.setattr(door, "MOST_OF_ONE", 3)
+
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            eves = [await rig.credentials(Role.ANALYST, name) for name in ("eve", "mallory", "trudy")]
+            pairs = [await connected(rig, held, tmp_path) for held in eves for _ in range(5)]
+            ends = [asyncio.create_task(heard(pair)) for pair in pairs]
+            while len(ends) - sum(end.done() for end in ends) > 4:
+                await asyncio.sleep(0.01)
+            sites = [await rig.client(Role.SITE, f"site-{number}") for number in range(4)]
+            for site in sites:
+                await site.stub.Hello(REQUEST)
+            assert not all(end.done() for end in ends), "sites have places of their own"
+            for end in ends:
+                end.cancel()
+
+    asyncio.run(scenario())
+
+
+def test_whoever_holds_handshakes_open_gives_way_to_newcomers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "MOST_STRANGERS", 5)
+
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            silent = [await asyncio.open_connection("127.0.0.1", rig.ports.port) for _ in range(20)]
+            anna = await rig.client(Role.SITE, "anna")
+            await anna.stub.Hello(REQUEST)
+            await heard(silent[0])
+            for _, writer in silent:
+                writer.transport.abort()
+
+    asyncio.run(scenario())
+
+
+def test_who_takes_back_calls_is_told_to_go_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "eigenveil")
+    monkeypatch.setattr(door, "SHUT_SECONDS", 600.0)
+    opened = head(f"{SERVICE}/Hello")
+    calls = b"".join(
+        frame(HEADERS, END_HEADERS, n, opened) + frame(RST_STREAM, 0, n, bytes(4)) for n in range(1, 600, 2)
+    )
+
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            anna, bert = await rig.credentials(Role.SITE, "anna"), await rig.client(Role.SITE, "bert")
+            said = await heard(await connected(rig, anna, tmp_path, OPENING + calls))
+            assert GOAWAY in [kind for kind, *_ in parse(said)]
+            metric = rig.daemon.resources.metrics.registry.get_sample_value
+            uri = "eigenveil://test-fed/site/anna"
+            _, again = await connected(rig, anna, tmp_path)
+            async with asyncio.timeout(60):  # not at once again
+                while not metric("eigenveil_closed_connections_total", {"why": "cut-off", "peer": uri}):
+                    await asyncio.sleep(0.01)
+            again.transport.abort()
+            await bert.stub.Hello(REQUEST)
+            assert metric("eigenveil_closed_connections_total", {"why": "resets", "peer": uri}) == 1.0
+
+    asyncio.run(scenario())
+    told = [record.getMessage() for record in caplog.records if "why=resets" in record.getMessage()]
+    assert len(told) == 1
+    assert "eigenveil://test-fed/site/anna" in told[0]
+    assert "address='127.0.0.1:" in told[0]
+
+
+def test_a_caller_that_the_door_does_not_know_is_refused(tmp_path: Path) -> None:
+    """gRPC's own socket lies in a folder of the owner's; and whoever reached it would still be nobody."""
+
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            folder = rig.config.state / "front.door"
+            assert folder.stat().st_mode & 0o077 == 0
+            async with grpc.aio.insecure_channel(f"unix:{folder}/grpc") as channel:
+                with pytest.raises(grpc.aio.AioRpcError, match="never came in by the door"):
+                    await pb_hello(channel)
+
+    asyncio.run(scenario())
+
+
+async def pb_hello(channel: grpc.aio.Channel) -> object:
+    from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub
+
+    return await CoordinatorStub(channel).Hello(REQUEST)
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 100])
+def test_frames_pass_whole_and_in_order_however_they_are_cut(size: int) -> None:
+    data = b"preface!" + b"".join(frame(kind, 0, kind, bytes(kind)) for kind in range(20)) + goaway("why")
+    seen: list[int] = []
+
+    def look(kind: int, stream: int, length: int) -> bool:
+        seen.append(kind)
+        return True
+
+    frames, passed = Frames(look, preface=8), b""
+    for at in range(0, len(data), size):
+        frames.keep(data[at : at + size])
+        passed += frames.cut()
+    assert (passed, frames.between) == (data, True)
+    assert seen == [*range(20), 7]
+
+
+def test_a_frame_that_may_not_pass_is_held_back_with_all_behind_it() -> None:
+    allowed = {1}
+    frames = Frames(lambda kind, stream, length: kind in allowed)
+    first, second = frame(1, 0, 1, b"abc"), frame(3, 0, 1, bytes(4))
+    frames.keep(first + second + first)
+    assert (frames.cut(), frames.stopped) == (first, True)
+    allowed.add(3)
+    assert (frames.cut(), frames.stopped) == (second + first, False)
+
+
+def test_an_allowance_is_waited_for_and_a_fine_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    allowance = Allowance(burst=10, rate=2)
+    assert [allowance.spend(6) for _ in range(3)] == [True, True, False]
+    assert allowance.seconds == 1.0
+    now[0] += 1.5
+    assert allowance.spend(1)
+    for _ in range(9):
+        allowance.fine(20)
+    assert allowance.seconds == 10.0
+    now[0] += 100
+    assert allowance.full

@@ -1,0 +1,100 @@
+"""What one analyst may have under way, and studies that wait for the operator's word."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from eigenveil.errors import Code
+from eigenveil.identity import Role
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.config import Config
+from tests.server.process import command
+from tests.server.rig import Client, Rig, answering, made, refusal, serving, study_toml
+
+
+async def state(client: Client, digest: str) -> int:
+    rows = (await client.stub.ListStudies(pb.ListStudiesRequest())).studies
+    return next(row.state for row in rows if row.plan_digest.hex() == digest)
+
+
+def reserved(rig: Rig) -> int:
+    books = rig.daemon.resources.books
+    return books.committed - books.total_spent
+
+
+async def decided(config: Config, verb: str, study: str) -> tuple[int, str]:
+    where = ("--config", str(config.state / "coordinator.toml"), "--study", study)
+    code, _, err = await asyncio.to_thread(command, verb, *where)
+    return code, err
+
+
+def test_one_analyst_has_so_many_studies_under_way_and_leaves_room_for_others(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        config = made(tmp_path / "c", max_studies_per_analyst=3, max_share_per_analyst=0.5)
+        async with serving(config) as rig:
+            await rig.sites()
+            eve, ada = [await rig.client(Role.ANALYST, name) for name in ("eve", "ada")]
+            await eve.submit(study_toml(name="s0", epsilon=5.0), "0")
+            many = await refusal(eve.submit(study_toml(name="s1", epsilon=5.0), "1"))
+            assert (many.code, "max_share_per_analyst" in str(many)) == (Code.BUDGET, True)
+            assert 2 * reserved(rig) <= config.budget.micro_rho
+            for number in (2, 3):
+                await eve.submit(study_toml(name=f"s{number}"), str(number))
+            more = await refusal(eve.submit(study_toml(name="s4"), "4"))
+            assert (more.code, "max_studies_per_analyst" in str(more)) == (Code.CONFLICT, True)
+            await ada.submit(study_toml(name="other", epsilon=5.0), "other")
+
+    asyncio.run(scenario())
+
+
+def test_a_study_above_the_threshold_waits_for_approval_reserving_nothing(tmp_path: Path) -> None:
+    config = made(tmp_path / "c", approve_above_epsilon=0.5)
+
+    async def submitted() -> tuple[str, str]:
+        async with serving(config) as rig:
+            await rig.sites()
+            ada = await rig.client(Role.ANALYST, "ada")
+            small = await ada.submit(study_toml(name="small", epsilon=0.4), "small")
+            before = reserved(rig)
+            large, other, third = [await ada.submit(study_toml(name=name), name) for name in "abc"]
+            assert await state(ada, small) == pb.STUDY_STATE_RUNNING
+            assert await state(ada, large) == pb.STUDY_STATE_AWAITING_APPROVAL
+            assert reserved(rig) == before
+            await ada.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=bytes.fromhex(third)))
+            assert (await ada.events(third))[-1].state == pb.STUDY_STATE_CANCELLED
+            return large, other
+
+    async def after_a_restart(large: str, other: str) -> None:
+        async with serving(config) as rig:
+            sites = {name: await rig.client(Role.SITE, name) for name in ("anna", "bert", "carl")}
+            ada = await rig.client(Role.ANALYST, "ada")
+            assert await state(ada, large) == pb.STUDY_STATE_AWAITING_APPROVAL
+            assert await decided(config, "approve", large[:8]) == (0, "")
+            assert (await decided(config, "refuse", other))[0] == 0
+            code, err = await decided(config, "refuse", "ffffff")
+            assert (code != 0, "waits for approval" in err) == (True, True)
+            async with answering(sites):
+                assert (await ada.events(large))[-1].state == pb.STUDY_STATE_RELEASED
+            end = (await ada.events(other))[-1]
+            assert (end.state, end.failure) == (pb.STUDY_STATE_CANCELLED, "refused by the operator")
+
+    asyncio.run(after_a_restart(*asyncio.run(submitted())))
+
+
+def test_an_approval_that_the_budget_has_no_room_for_ends_the_study(tmp_path: Path) -> None:
+    config = made(tmp_path / "c", approve_above_epsilon=4.9, max_share_per_analyst=1.0)
+
+    async def scenario() -> None:
+        async with serving(config) as rig:
+            await rig.sites()
+            ada = await rig.client(Role.ANALYST, "ada")
+            large = await ada.submit(study_toml(epsilon=5.0), "large")
+            for number in range(4):
+                await ada.submit(study_toml(name=f"s{number}", epsilon=4.5), str(number))
+            assert (await decided(config, "approve", large[:12]))[0] == 0
+            end = (await ada.events(large))[-1]
+            assert end.state == pb.STUDY_STATE_FAILED
+            assert "budget" in end.failure
+
+    asyncio.run(scenario())
