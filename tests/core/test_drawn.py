@@ -27,6 +27,8 @@ from eigenveil.asks import (
     Ask,
     BlockRanks,
     CellVotes,
+    Eigenvectors,
+    Gram,
     OnField,
     Part,
     Preimage,
@@ -41,7 +43,7 @@ from eigenveil.asks import (
 )
 from eigenveil.asks.parts import pass_key
 from eigenveil.asks.subspaces import Blocks, Cells, Pool
-from eigenveil.asks.turned import CAUCHY, GAUSSIAN, TESTED
+from eigenveil.asks.turned import CAUCHY, FRAME, GAUSSIAN, TESTED
 from eigenveil.ints import FloatArray, IntArray, frozen
 from eigenveil.mechanism import noise_ahead
 from eigenveil.noise import Block, NoiseSpec
@@ -67,7 +69,7 @@ def questions() -> dict[str, Ask]:
     """One question of every kind, and variants that are priced alike."""
     one = a_field(4, 1, pulls=False)
     more: dict[str, Ask] = {
-        "gram, flat": replace(every_ask()["gram"], flat=True),
+        "gram, flat": Gram(centre=ZERO, radius=1000, flat=True),
         "votes": Votes(field=one, edges=np.array([10, 1000]), subsets=5),
         "block-ranks": BlockRanks(blocks=BLOCKS),
         "span-votes": SpanVotes(blocks=BLOCKS),
@@ -291,7 +293,7 @@ def test_a_radius_search_gets_the_noise_of_its_limit_and_of_each_count() -> None
 def test_directions_are_drawn_with_the_exponent_that_privacy_allows(
     count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ask = replace(ASKS["eigenvectors"], count=count)  # type: ignore[type-var]
+    ask = Eigenvectors(centre=np.zeros(4, int), radius=4096, records=1000, count=count)
     drawn: list[FloatArray] = []
 
     def first(exponents: FloatArray, noise: object) -> FloatArray:
@@ -379,6 +381,17 @@ def test_smooth_cauchy_noise_has_its_secret_scale(
         least = float(spec.secret_cauchy(turn, real(gap), s))
         assert drawn[-1][0] == turn.d * turn.k
         assert least <= drawn[-1][1] <= least * WIDE + 1, (gap, s)
+
+
+def test_what_is_released_of_a_subspace_is_turned_at_random_within_it() -> None:
+    for *_, plan, _, query, total in turned(GAUSSIAN, (4, 2)):
+        frames = [
+            released(plan, query, Recorder(*uniforms), total).values[:-1].reshape(4, 2) / FRAME
+            for uniforms in ([0.3, 0.9] * 8, [0.7, 0.2, 0.6] * 8)
+        ]
+        assert np.abs(frames[0] - frames[1]).max() > 0.1
+        for frame in frames if total.any() else []:
+            assert np.abs(frame @ frame.T - np.diag([1, 1, 0, 0])).max() < 1e-9
 
 
 @pytest.mark.parametrize("shape", SHAPES)
