@@ -151,7 +151,8 @@ def added(kind: str, ask: Any, law: str, s: Setting) -> tuple[Noise, ...]:
         d = ask.centre.size
         diagonal = Noise(law=law, count=d, square=square)
         return diagonal, Noise(law=law, count=d * (d - 1) // 2, square=square / 2)
-    return (Noise(law=law, count=ask.length, square=square, room=EXACT if gaussian else ROUNDED),)
+    step = 0 if gaussian else Fraction(3, math.isqrt(math.floor(moved)))  # L1 is rounded up to a whole number
+    return (Noise(law=law, count=ask.length, square=square, room=EXACT + step),)
 
 
 def eigenvalues(ask: Any, law: str, s: Setting) -> tuple[Noise, ...]:
@@ -162,7 +163,8 @@ def eigenvalues(ask: Any, law: str, s: Setting) -> tuple[Noise, ...]:
     square = squared_l2("spectrum", ask, s) if gaussian else squared_l1("spectrum", ask, s)
     moved = real(square).sqrt() * s.sites + real(blur) * (real(d).sqrt() if gaussian else d)
     wanted = least(moved**2) / (2 * s.rho)
-    return (Noise(law=law, count=d, square=wanted, room=ROUNDED),)
+    rounded = Fraction(8, math.isqrt(math.floor(square)))  # up to three whole numbers more
+    return (Noise(law=law, count=d, square=wanted, room=EXACT + rounded),)
 
 
 # ---- [P11] [P15] [P16] [P17]: what is spoken of

@@ -171,7 +171,7 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P21", "trusted/subspace.py", "noise_for((1 - TEST_SHARE) * epsilon, delta / 2)",
        "noise_for((1 - TEST_SHARE) * epsilon, delta)", TESTED),
     of("P21", "trusted/subspace.py", "gap_noise(bounds, TEST_SHARE * epsilon, delta / 2)",
-       "gap_noise(bounds, TEST_SHARE * epsilon, 1e3 * delta)", TESTED),
+       "gap_noise(bounds, TEST_SHARE * epsilon, delta)", TESTED),
     of("P21", "trusted/subspace.py", "(bounds.step * GAP_STEPS + 1) / epsilon",
        "bounds.step * GAP_STEPS / epsilon",
        TESTED),

@@ -15,8 +15,8 @@ from eigenveil.study import Neighbours
 from eigenveil_common.ledger_store import LedgerStore
 from eigenveil_server.books import Books
 from eigenveil_server.database import open_store
+from tests.core.recorder import ASKS, Recorder, in_a_pass, plan_of, query_of
 from tests.core.specification import Setting
-from tests.core.test_drawn import ASKS, Recorder, in_a_pass, plan_of, query_of
 from tests.support import MemoryStore
 
 PLENTY = Cost(micro_rho=10**9, atto_delta=10**17)
