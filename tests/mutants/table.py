@@ -166,6 +166,8 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P20", "trusted/subspace.py", "bounds.smooth(gap, used / (4 * (size + tail)))", "bounds.local(gap)",
        SMOOTH),
     of("P20", "trusted/subspace.py", "return 6 * math.sqrt(size) * smooth", "return 6 * smooth", CAUCHY),
+    of("P20", "trusted/cauchy.py", "return [_one(scale, whole)", "return [_one(93 * scale // 100, whole)",
+       "tests/core/test_smooth_noise.py::test_cauchy_noise_has_its_scale"),
     of("P20", "trusted/subspace.py", "on_grid(vectors @ haar(k, noise))", "on_grid(vectors)",
        f"{DRAWN}::test_what_is_released_of_a_subspace_is_turned_at_random_within_it"),
     of("P21", "trusted/subspace.py", "noise_for((1 - TEST_SHARE) * epsilon, delta / 2)",
