@@ -110,7 +110,7 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P8", "ledger.py", "if known == query:", "if known is not None:",
        "tests/stateful/test_ledger_machine.py::test_a_refused_request_changes_nothing"),
     of("P8", "ledger.py", "ledger.budget = budget\n", "ledger.budget = ledger.committed() + budget\n",
-       "tests/stateful/test_ledger_machine.py::test_a_budget_lowered_below_what_is_committed_is_named"),
+       "tests/stateful/test_ledger_machine.py::test_a_refused_request_changes_nothing"),
     of("P9", "query.py", "if part is not None and part.index > 0:", "if part is not None:", COSTS),
     of("P9", "pricing.py", "if not price.fits(paid):", "if not price.fits(paid) and paid == NOTHING:",
        "tests/core/test_parts_are_paid.py"),
