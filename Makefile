@@ -88,6 +88,10 @@ test-full: openssl lint ## The gates, then every test, then a part of the tortur
 audit: $(STAMP) ## Attack every mechanism, honest and with planted faults, 200,000 releases a side
 	$(PYTEST) -n $(JOBS) -q tests/statistical
 
+.PHONY: mutants
+mutants: $(STAMP) ## Plant a fault in each claim and see that a test catches it (ARGS="--only P13 P17")
+	$(BIN)/python -m tests.mutants --jobs $(JOBS) $(ARGS)
+
 .PHONY: torture
 torture: $(STAMP) ## What the daemons must survive, one line a check (ARGS="--only charges", "--scale 0.1")
 	$(ONE_THREAD) $(BIN)/python -m tests.torture $(ARGS)

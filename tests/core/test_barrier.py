@@ -251,22 +251,6 @@ def test_a_release_is_the_sum_plus_the_draw_and_says_what_it_cost(name: str) -> 
     assert released.sigma == noise_spec(ask, query.micro_rho, PLAN.study.neighbours).sigma
 
 
-def test_the_noise_covers_the_plans_relation_and_multiplicity() -> None:
-    plans = [a_plan(max_sites_per_person=m) for m in (1, 3)]
-    sigmas = [
-        barrier.release(
-            a_query(ASK, plan_digest=plan.digest),
-            TOTAL,
-            (),
-            plan=plan,
-            journal=MemoryStore(),
-            noise=OsNoise(),
-        ).sigma
-        for plan in plans
-    ]
-    assert sigmas[1] == pytest.approx(3 * sigmas[0])
-
-
 def test_a_query_of_another_plan_is_refused() -> None:
     with refused(Code.BUG, "another plan"):
         barrier.release(a_query(ASK), TOTAL, (), plan=PLAN, journal=MemoryStore(), noise=FixedNoise())

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from fractions import Fraction
 from typing import Any, cast
 
 import numpy as np
@@ -21,7 +20,6 @@ from eigenveil.asks.parts import pass_key
 from eigenveil.deal import shuffled
 from eigenveil.errors import Code
 from eigenveil.ints import FloatArray, frozen
-from eigenveil.pricing import micro_rho_of
 from eigenveil.query import Query
 from eigenveil.rehearsal import rehearse
 from eigenveil.session import Session
@@ -168,15 +166,9 @@ def test_no_two_records_are_further_apart_than_declared() -> None:
     assert 0.9**2 <= found.worst <= 1
 
 
-def test_the_noise_is_that_of_one_local_randomiser() -> None:
-    study = a_study(neighbours=Neighbours.REPLACE_ONE)
-    price, delta, n = micro_rho_of(1.0), ATTO // 10**6, 8192
-    query = Query(plan_digest=DIGEST, round=0, ask=a_slot(0, n), micro_rho=price, atto_delta=delta)
-    local = local_micro_rho(math.sqrt(2 * price / MICRO), delta / ATTO, n)
-    (block,) = slots.spec(query, a_slot(0, n), study).blocks
-    needed = Fraction(4 * a_slot().radius ** 2 * MICRO, 2 * local)
-    assert needed <= Fraction(block.scale) ** 2 <= needed * (1 + Fraction(1, 10**12))
-    ask = a_slot(0, n)
+def test_one_answer_gets_its_noise_under_replace_one_alone() -> None:
+    study, ask = a_study(neighbours=Neighbours.REPLACE_ONE), a_slot(0, 8192)
+    query = Query(plan_digest=DIGEST, round=0, ask=ask, micro_rho=500_000, atto_delta=ATTO // 10**6)
     outcome = slots.release(query, ask, frozen([5] * ask.length), study, FixedNoise(start=6))
     assert outcome.values.tolist() == [12] * ask.length
     with refused(Code.BAD_STUDY, "replace-one"):

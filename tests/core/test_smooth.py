@@ -128,13 +128,6 @@ def test_without_the_right_rotation_neighbours_are_not_close() -> None:
     assert apart(old, new) <= bound
 
 
-def test_the_scale_follows_the_number_of_entries() -> None:
-    one, three = (a_turning(Neighbours.ADD_REMOVE, 10, k) for k in (1, 3))
-    wide, narrow = (subspace.gaussian_scale(b, 40.0, 1.0, 1e-6, n) for b, n in ((three, 30), (one, 10)))
-    assert wide > narrow
-    assert subspace.cauchy_scale(three, 40.0, 1.0, 30) > subspace.cauchy_scale(one, 40.0, 1.0, 10)
-
-
 def query(ask: Subspace, epsilon: float, delta: float, law: Law = Law.LAPLACE) -> Query:
     return Query(
         plan_digest=DIGEST,

@@ -20,7 +20,6 @@ from eigenveil.ints import FloatArray, frozen
 from eigenveil.pricing import micro_rho_of
 from eigenveil.query import Law, Query
 from eigenveil.stability import release, scale_and_threshold
-from eigenveil.study import Neighbours
 from tests.support import DIGEST, FixedNoise, a_field, a_study, refused
 
 DELTA = 1e-4  # large enough that every outcome that matters is far above rounding
@@ -148,17 +147,6 @@ def test_empty_bins_and_small_ones_are_silent() -> None:
     assert outcome.values.tolist() == [0, 0, threshold]
     loud = release(a_query(norms()), frozen([0, 0, 0]), a_study(), FixedNoise(start=10**9))
     assert not loud.values.any()
-
-
-def test_more_changed_counts_are_louder() -> None:
-    sigma = {}
-    for neighbours in Neighbours:
-        for sites in (1, 3):
-            study = a_study(neighbours=neighbours, max_sites_per_person=sites)
-            sigma[neighbours, sites] = release(a_query(norms()), frozen([0, 0, 0]), study, FixedNoise()).sigma
-    one = sigma[Neighbours.ADD_REMOVE, 1]
-    assert sigma[Neighbours.REPLACE_ONE, 1] == pytest.approx(2 * one)
-    assert sigma[Neighbours.REPLACE_ONE, 3] == pytest.approx(6 * one)
 
 
 def test_many_histograms_are_as_loud_as_the_root_of_their_number() -> None:

@@ -282,12 +282,6 @@ def test_the_range_of_a_record_added_is_too_little_for_one_replaced() -> None:
     assert score_ratio(REPLACE, lambda ask: eigenvectors.score_range(ask, ADD, 1))[1] > 1
 
 
-def test_the_range_grows_with_the_sites_of_a_person() -> None:
-    ask = Eigenvectors(centre=frozen([0, 0]), radius=S, records=1, count=1)
-    assert eigenvectors.score_range(ask, ADD, 3) == pytest.approx(3 * S**2)
-    assert eigenvectors.score_range(ask, REPLACE, 3) == pytest.approx(6 * S**2)
-
-
 @pytest.mark.parametrize("name", covariance_asks())
 def test_a_site_answers_trusted_questions_exactly(name: str) -> None:
     ask, rows = covariance_asks()[name], random_rows(50, 4)

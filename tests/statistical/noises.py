@@ -59,6 +59,7 @@ class Bulk(OsNoise):
 
 # What the releases of one sum compute from it again and again: the same each time, and longer than the rest.
 ALWAYS_THE_SAME = (
+    "eigenveil.trusted.bingham.envelope",
     "eigenveil.trusted.eigenvectors.eigenpairs",
     "eigenveil.trusted.rank.candidates",
     "eigenveil.trusted.subspace.decompose",

@@ -1,0 +1,156 @@
+"""One question of every kind, and a noise source that notes what a release of it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from itertools import product
+
+import numpy as np
+
+from eigenveil import barrier
+from eigenveil.asks import (
+    Additive,
+    Ask,
+    BlockRanks,
+    CellVotes,
+    Gram,
+    OnField,
+    Part,
+    Preimage,
+    RankVotes,
+    Slot,
+    SpanGap,
+    SpanVotes,
+    Votes,
+    part_of,
+    together,
+)
+from eigenveil.asks.parts import pass_key
+from eigenveil.asks.subspaces import Blocks, Cells, Pool
+from eigenveil.ints import FloatArray, IntArray, frozen
+from eigenveil.noise import Block, NoiseSpec
+from eigenveil.plan import Plan
+from eigenveil.query import Law, Query
+from eigenveil.release import Release
+from eigenveil.study import Neighbours
+from tests.core.specification import Noise, Setting
+from tests.support import MemoryStore, a_field, a_plan, covariance_asks, every_ask
+
+KEY, ZERO = np.arange(4), np.zeros(3, dtype=np.int64)
+BLOCKS = Blocks(centre=ZERO, rank=2, blocks=6, key=KEY)
+CELLS = Cells(centre=ZERO, rank=2, blocks=6, key=KEY, points=2, width=2**30)
+POOL = Pool(centre=ZERO, rank=1, most=1000, cut=False, key=KEY)
+PRICES = (1, 1000, 500_000, 8_000_000)
+DELTAS = (10**9, 10**12, 10**17)
+SLOTS = 8192
+
+
+def questions() -> dict[str, Ask]:
+    """One question of every kind, and variants that are priced alike."""
+    one = a_field(4, 1, pulls=False)
+    more: dict[str, Ask] = {
+        "gram, flat": Gram(centre=ZERO, radius=1000, flat=True),
+        "votes": Votes(field=one, edges=np.array([10, 1000]), subsets=5),
+        "block-ranks": BlockRanks(blocks=BLOCKS),
+        "span-votes": SpanVotes(blocks=BLOCKS),
+        "cell-votes": CellVotes(cells=CELLS, least=1),
+        "rank-votes": RankVotes(cells=CELLS),
+        "span-gap": SpanGap(pool=POOL),
+        "preimage": Preimage(fingerprint=KEY, holders=frozen([0]), blocks=BLOCKS),
+        "slot": Slot(field=a_field(4, 2), radius=2**20, part=a_part("", SLOTS)),
+    }
+    return {**every_ask(), **covariance_asks(), **more}
+
+
+def a_part(digest: str, parts: int, index: int = 0) -> Part:
+    return Part(first=0, index=index, parts=parts, key=pass_key(digest, 0, parts))
+
+
+ASKS = questions()
+SUMS = {name: ask for name, ask in ASKS.items() if isinstance(ask, Additive)}
+
+
+class Recorder:
+    """A noise source that notes what it is asked for, and draws zeros (or what a test scripts)."""
+
+    private = False
+
+    def __init__(self, *uniforms: float) -> None:
+        self.blocks: list[Block] = []
+        self.uniforms = list(uniforms)
+        self.asked = 0
+
+    @classmethod
+    def of(cls, *blocks: Block) -> Recorder:
+        """One that was asked for this."""
+        recorder = cls()
+        recorder.blocks += blocks
+        return recorder
+
+    def draw(self, spec: NoiseSpec) -> IntArray:
+        """Shape: (spec.length,)."""
+        self.blocks += spec.blocks
+        return np.zeros(spec.length, dtype=np.int64)
+
+    def uniform(self, count: int) -> FloatArray:
+        """Shape: (count,)."""
+        self.asked += 1
+        if len(self.uniforms) >= count:
+            taken, self.uniforms = self.uniforms[:count], self.uniforms[count:]
+            return np.array(taken)
+        return np.full(count, 2.0**-6)
+
+
+@cache
+def plan_of(neighbours: Neighbours, sites: int) -> Plan:
+    return a_plan(sites=("north",), neighbours=neighbours, max_sites_per_person=sites)
+
+
+def settings(*deltas: int) -> Iterator[tuple[Plan, Setting]]:
+    for neighbours, sites, price, delta in product(Neighbours, (1, 3), PRICES, deltas or (0,)):
+        adds = neighbours is Neighbours.ADD_REMOVE
+        yield plan_of(neighbours, sites), Setting(adds=adds, sites=sites, micro_rho=price, atto_delta=delta)
+
+
+def query_of(plan: Plan, ask: Ask, s: Setting, law: Law = Law.GAUSSIAN) -> Query:
+    part = part_of(ask)
+    if part is not None:
+        dealt = a_part(plan.digest, part.parts, part.index)
+        ask = replace(ask, part=dealt)  # type: ignore[arg-type]
+    return Query(
+        plan_digest=plan.digest, round=part.index if part else 0, ask=ask,
+        micro_rho=s.micro_rho, atto_delta=s.atto_delta, law=law,
+    )  # fmt: skip
+
+
+def released(plan: Plan, query: Query, noise: Recorder, total: IntArray | None = None) -> Release:
+    """Through the barrier."""
+    zeros = np.zeros(together(query.ask, 1), dtype=np.int64)
+    return barrier.release(
+        query,
+        zeros if total is None else total,
+        plan.study.federation.sites,
+        plan=plan,
+        journal=MemoryStore(),
+        noise=noise,
+    )
+
+
+def drew(noise: Recorder, *wanted: Noise) -> bool:
+    """Whether just that was drawn."""
+    blocks = [("gaussian" if b.law is Law.GAUSSIAN else "laplace", b.count, b.scale) for b in noise.blocks]
+    return len(blocks) == len(wanted) and all(
+        want.is_drawn(*block) for want, block in zip(wanted, blocks, strict=True)
+    )
+
+
+def in_a_pass(plan: Plan, query: Query) -> tuple[list[Query], list[Query]]:
+    """What is paid: the question, and as the first part of a pass; and what is not: its later parts."""
+    if not isinstance(query.ask, OnField):
+        return [query], []
+    s = Setting(adds=True, sites=1, micro_rho=query.micro_rho, atto_delta=query.atto_delta)
+    asks = [replace(query.ask, part=a_part("", SLOTS, index)) for index in (0, 1, SLOTS - 1)]
+    first, *later = [query_of(plan, ask, s) for ask in asks]
+    return [query, first], later

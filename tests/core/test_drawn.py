@@ -1,0 +1,371 @@
+"""[P2] [P3] [P10] [P11] [P12] [P13] [P15] [P16] [P17] [P18] [P20] [P21] [P22] [P23] [P24] What every release
+really draws, recorded at the gateway and held to `specification`.
+
+Every kind of question goes through the barrier, for both relations, persons at one site and at three, and
+prices from tiny to large. Noise is recorded as it is asked for and answered with zeros, so that what a
+release says gives its thresholds away. Nothing here is random: no false alarms.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eigenveil.accounting import NOTHING
+from eigenveil.asks import (
+    KINDS,
+    NAMES,
+    Additive,
+    Ask,
+    CellVotes,
+    Eigenvectors,
+    OnField,
+    RadiusSearch,
+    RankVotes,
+    Slot,
+    SpanGap,
+    SpanVotes,
+    Spectrum,
+    Subspace,
+)
+from eigenveil.asks.turned import CAUCHY, FRAME, GAUSSIAN, TESTED
+from eigenveil.ints import FloatArray, IntArray, frozen
+from eigenveil.mechanism import noise_ahead
+from eigenveil.noise import NoiseSpec
+from eigenveil.plan import Plan
+from eigenveil.query import Law, Query
+from eigenveil.rehearsal import rehearse
+from eigenveil.study import Algorithm, Neighbours
+from eigenveil.traits import TRAITS
+from eigenveil.trusted import eigenvectors, subspace
+from tests.core import specification as spec
+from tests.core.recorder import (
+    ASKS,
+    BLOCKS,
+    CELLS,
+    DELTAS,
+    POOL,
+    SUMS,
+    Recorder,
+    drew,
+    in_a_pass,
+    plan_of,
+    query_of,
+    released,
+    settings,
+)
+from tests.core.specification import COUNTS, Noise, Setting, Turn, real
+from tests.support import a_plan
+
+
+def laws(name: str) -> list[Law]:
+    return [Law.GAUSSIAN, Law.LAPLACE, *([Law.STABILITY] if NAMES[type(ASKS[name])] in COUNTS else [])]
+
+
+def test_the_specification_knows_nothing_of_the_product() -> None:
+    tree = ast.parse(Path(spec.__file__).read_text())
+    named = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    named += [name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names]
+    assert not [name for name in named if name.startswith(("eigenveil", "tests"))]
+
+
+def test_every_kind_of_question_is_recorded() -> None:
+    assert {NAMES[type(ask)] for ask in ASKS.values()} == set(KINDS)
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_a_sum_gets_the_noise_of_its_table_in_every_law(name: str) -> None:
+    kind = NAMES[type(SUMS[name])]
+    for law, (plan, s) in product(laws(name), settings(10**12)):
+        noise, query = Recorder(), query_of(plan, SUMS[name], s, law)
+        said = released(plan, query, noise)
+        assert drew(noise, *spec.added(kind, query.ask, law.value, s)), (law, s)
+        assert said.sigma == max(block.sigma for block in noise.blocks)
+        assert noise_ahead(query, plan.study) == NoiseSpec(blocks=tuple(noise.blocks))
+
+
+@pytest.mark.parametrize("name", [name for name in SUMS if Law.STABILITY in laws(name)])
+def test_a_stability_histogram_is_silent_below_its_threshold_and_speaks_at_it(name: str) -> None:
+    kind = NAMES[type(SUMS[name])]
+    for plan, s in settings(*DELTAS):
+        query = query_of(plan, SUMS[name], s, Law.STABILITY)
+        least = spec.stability_threshold(kind, query.ask, s)
+        for count, speaks in ((least - 1, False), (least + 1, True)):
+            total = np.zeros(query.ask.length, dtype=np.int64)
+            total[0] = count
+            assert bool(released(plan, query, Recorder(), total).values.any()) is speaks, (count, s)
+
+
+def votes_of(m: int, slots: int) -> IntArray:
+    """`m` votes for one fingerprint among so many slots. Shape: (4 slots,)."""
+    return np.repeat(np.arange(slots) < m, 4).astype(np.int64)
+
+
+def with_slots(name: str, slots: int) -> Ask:
+    if name == "span-votes":
+        return SpanVotes(blocks=replace(BLOCKS, blocks=slots))
+    cells = replace(CELLS, blocks=slots)
+    return (
+        CellVotes(cells=cells, least=1) if name == "cell-votes" else RankVotes(cells=replace(cells, rank=1))
+    )
+
+
+@pytest.mark.parametrize("name", ["span-votes", "cell-votes"])
+def test_a_fingerprint_needs_the_votes_that_its_threshold_says(name: str) -> None:
+    for plan, s in settings(*DELTAS):
+        if s.micro_rho < 1000:
+            continue  # thresholds beyond the slots there are
+        least, square = spec.vote_threshold(name, s), spec.least(spec.vote_scale(name, s) ** 2)
+        query = query_of(plan, with_slots(name, least + 2), s)
+        for m, speaks in ((least - 1, False), (least + 1, True)):
+            noise = Recorder()
+            said = released(plan, query, noise, votes_of(m, least + 2))
+            assert bool(said.values.any()) is speaks, (m, s)
+            assert drew(noise, Noise(law="laplace", count=least + 2, square=square))
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_lead_needs_to_exceed_all_truncated_noise(cut: bool) -> None:
+    ask = SpanGap(pool=replace(POOL, cut=cut))
+    for plan, s in settings(*DELTAS):
+        changed = spec.lead(ask, s)
+        least = spec.reach(changed, s.epsilon, s.delta) + changed
+        square = spec.least((changed / s.epsilon) ** 2)
+        for ahead, speaks in ((least, False), (least + 2, True)):
+            noise = Recorder()
+            said = released(plan, query_of(plan, ask, s), noise, frozen([50 + ahead, 50, 7, 7, 7, 7]))
+            assert bool(said.values.any()) is speaks, (ahead, s)
+            assert drew(noise, Noise(law="laplace", count=noise.blocks[0].count, square=square))
+
+
+def stops_at() -> Fraction:
+    """The chance that a run of trials ends after one, found by trying: uniform numbers below it end it."""
+    low, high = 0.0, 1.0
+    plan, s = next(settings(10**12))
+    for _ in range(50):
+        middle, noise = (low + high) / 2, Recorder()
+        noise.uniforms = [0.0, middle, 0.0, 0.0]
+        released(plan, query_of(plan, with_slots("rank-votes", 2), s), noise)
+        low, high = (middle, high) if noise.asked == 1 else (low, middle)
+    return Fraction(low).limit_denominator(10**6)
+
+
+def test_a_trial_gets_a_third_of_epsilon_and_its_part_of_delta() -> None:
+    stop = stops_at()
+    for plan, s in settings(*DELTAS):
+        if s.micro_rho < 10**5:
+            continue
+        scale, far = spec.trial(s, stop)
+        majority = far + s.pair * s.sites
+        half = 2 * majority + 8
+        query = query_of(plan, with_slots("rank-votes", 2 * half), s)
+        for ahead, speaks in ((majority, False), (majority + 2, True)):
+            noise = Recorder(0.0, 0.0)
+            total = np.concatenate([votes_of(half // 2 + ahead, half), votes_of(half, half)])
+            assert bool(released(plan, query, noise, total).values.any()) is speaks, (ahead, s)
+            wanted = Noise(law="laplace", count=0, square=spec.least(scale**2))
+            assert drew(noise, *(replace(wanted, count=block.count) for block in noise.blocks))
+
+
+@pytest.mark.parametrize("law", [Law.GAUSSIAN, Law.LAPLACE])
+def test_eigenvalues_get_the_noise_of_all_sites_a_person_may_be_at(law: Law) -> None:
+    for plan, s in settings():
+        noise, query = Recorder(), query_of(plan, ASKS["spectrum"], s, law)
+        released(plan, query, noise)
+        assert drew(noise, *spec.eigenvalues(query.ask, law.value, s)), s
+        assert noise_ahead(query, plan.study) == NoiseSpec(blocks=tuple(noise.blocks))
+
+
+def test_a_radius_search_gets_the_noise_of_its_limit_and_of_each_count() -> None:
+    for plan, s in settings():
+        noise, query = Recorder(), query_of(plan, ASKS["radius-search"], s)
+        released(plan, query, noise)
+        assert drew(noise, *spec.limits(query.ask, s)), s
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_directions_are_drawn_with_the_exponent_that_privacy_allows(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = Eigenvectors(centre=np.zeros(4, int), radius=4096, records=1000, count=count)
+    drawn: list[FloatArray] = []
+
+    def first(exponents: FloatArray, noise: object) -> FloatArray:
+        """The first direction there is. Shape: (m,) -> (m,)."""
+        drawn.append(exponents)
+        return np.eye(len(exponents))[0]
+
+    monkeypatch.setattr(eigenvectors, "bingham", first)
+    values = np.array([9, 5, 3, 1]) * 10**6
+    total = frozen([*values, *[0] * 6])
+    for plan, s in settings():
+        drawn.clear()
+        released(plan, query_of(plan, ask, s), Recorder(), total)
+        allowed = float(spec.steepness(ask, s))
+        assert len(drawn) == count
+        for i, exponents in enumerate(drawn):
+            assert exponents == pytest.approx(allowed * values[i:], rel=1e-9, abs=1e-12), s
+
+
+def test_a_slot_gets_the_noise_of_one_local_randomiser() -> None:
+    for plan, s in settings(10**12):
+        if not s.adds and s.sites == 1 and s.micro_rho == 500_000:
+            noise, query = Recorder(), query_of(plan, ASKS["slot"], s)
+            released(plan, query, noise)
+            assert drew(noise, *spec.local_randomiser(query.ask, s))
+            return
+    raise AssertionError
+
+
+def test_a_preimage_draws_nothing() -> None:
+    for plan, s in settings():
+        noise = Recorder()
+        released(plan, query_of(plan, ASKS["preimage"], s), noise)
+        assert (noise.blocks, noise.asked) == ([], 0)
+
+
+# ---- turned subspaces
+
+GAPS = (Fraction(0), Fraction(37, 10), Fraction(4003, 100), Fraction(400_003, 1000))
+WIDE = 1 + 1e-6  # scales may be that much larger: what floats move is added to them
+
+
+def turned(
+    mechanism: str, shape: tuple[int, int]
+) -> Iterator[tuple[Turn, Fraction, Plan, Setting, Query, IntArray]]:
+    """Questions about matrices of known gap: one person adds R^2 at each site. d, k = shape."""
+    d, k = shape
+    for gap, (plan, s) in product(GAPS, settings(10**12)):
+        if s.micro_rho < 10**5:
+            continue
+        ask = Subspace(centre=np.zeros(d, int), radius=1000, records=10, count=k, mechanism=mechanism)
+        steep = round(gap * s.sites * 10**6)
+        total = frozen([*[steep] * k, *[0] * (ask.length - k)])
+        yield Turn(d=d, k=k, step=s.pair), gap, plan, s, query_of(plan, ask, s), total
+
+
+SHAPES = [(3, 1), (4, 2), (5, 4)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_smooth_gaussian_has_its_secret_scale(shape: tuple[int, int]) -> None:
+    for turn, gap, plan, s, query, total in turned(GAUSSIAN, shape):
+        noise = Recorder()
+        released(plan, query, noise, total)
+        least = float(spec.secret_gaussian(turn, real(gap), s))
+        (block,) = noise.blocks
+        assert (block.law, block.count) == (Law.GAUSSIAN, turn.d * turn.k)
+        assert least <= block.scale <= least * WIDE, (gap, s)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_smooth_cauchy_noise_has_its_secret_scale(
+    shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[tuple[int, int]] = []
+
+    def zeros(count: int, scale: int, noise: object) -> list[int]:
+        """No noise."""
+        drawn.append((count, scale))
+        return [0] * count
+
+    monkeypatch.setattr(subspace, "cauchy", zeros)
+    for turn, gap, plan, s, query, total in turned(CAUCHY, shape):
+        released(plan, query, Recorder(), total)
+        least = float(spec.secret_cauchy(turn, real(gap), s))
+        assert drawn[-1][0] == turn.d * turn.k
+        assert least <= drawn[-1][1] <= least * WIDE + 1, (gap, s)
+
+
+def test_what_is_released_of_a_subspace_is_turned_at_random_within_it() -> None:
+    for *_, plan, _, query, total in turned(GAUSSIAN, (4, 2)):
+        frames = [
+            released(plan, query, Recorder(*uniforms), total).values[:-1].reshape(4, 2) / FRAME
+            for uniforms in ([0.3, 0.9] * 8, [0.7, 0.2, 0.6] * 8)
+        ]
+        assert np.abs(frames[0] - frames[1]).max() > 0.1
+        for frame in frames if total.any() else []:
+            assert np.abs(frame @ frame.T - np.diag([1, 1, 0, 0])).max() < 1e-9
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_tested_gap_pays_for_its_test_with_a_fifth_and_for_its_noise_with_the_rest(
+    shape: tuple[int, int],
+) -> None:
+    spoke = 0
+    for turn, gap, plan, s, query, total in turned(TESTED, shape):
+        noise = Recorder()
+        said = released(plan, query, noise, total)
+        scale, margin = spec.tested_gap(turn, s)
+        assert drew(Recorder.of(noise.blocks[0]), Noise(law="laplace", count=1, square=spec.least(scale**2)))
+        if len(noise.blocks) == 1:
+            continue
+        bound = int(said.values[-1])
+        assert margin <= int(gap * spec.TEST_STEPS) - bound <= margin + 2
+        least = float(spec.tested_noise(turn, Fraction(bound, spec.TEST_STEPS), s))
+        assert least * (1 - 1e-9) <= noise.blocks[1].scale <= least * (1 + 1e-4), (gap, s)
+        spoke += 1
+    assert spoke >= 4
+
+
+# ---- what algorithms ask
+
+
+def wanted(query: Query, s: Setting) -> tuple[Noise, ...] | None:
+    """The noise of a question, where it does not depend on an answer; None where it does."""
+    match query.ask:
+        case Spectrum():
+            return spec.eigenvalues(query.ask, query.law.value, s)
+        case RadiusSearch():
+            return spec.limits(query.ask, s)
+        case Slot():
+            return spec.local_randomiser(query.ask, s)
+        case ask if isinstance(ask, Additive):
+            return spec.added(NAMES[type(ask)], ask, query.law.value, s)
+        case _:
+            return None
+
+
+@pytest.mark.parametrize("neighbours", Neighbours)
+@pytest.mark.parametrize("algorithm", [a for a in TRAITS if TRAITS[a].private])
+def test_what_an_algorithm_asks_is_drawn_at_the_price_that_its_plan_pays(
+    algorithm: Algorithm, neighbours: Neighbours
+) -> None:
+    adds, orders = neighbours is Neighbours.ADD_REMOVE, algorithm is Algorithm.PRIVATE_OJA_SHUFFLED
+    if orders and adds:
+        return  # refused: a secret order hides who changed
+    few: dict[str, Any] = {"expected_records": 900, "delta": 1e-3} if orders else {}
+    plan = a_plan(d=4, sites=("north",), algorithm=algorithm, neighbours=neighbours, **few)
+    asked = rehearse(plan)
+    for query in {(type(q.ask), q.law, q.micro_rho): q for q in asked}.values():
+        s = Setting(adds=adds, sites=1, micro_rho=query.micro_rho, atto_delta=query.atto_delta)
+        noise, expected = Recorder(), wanted(query, s)
+        if expected is not None:
+            released(plan, query, noise)
+            assert drew(noise, *expected), query.ask
+    assert sum((query.cost for query in asked), NOTHING).fits(plan.cost)
+
+
+# ---- what it costs
+
+
+@pytest.mark.parametrize("name", ASKS)
+def test_every_question_costs_its_price_unless_it_is_a_later_part_of_a_pass(name: str) -> None:
+    plan = plan_of(Neighbours.REPLACE_ONE, 1)
+    s = Setting(adds=False, sites=1, micro_rho=500_000, atto_delta=10**12)
+    paid, free = in_a_pass(plan, query_of(plan, ASKS[name], s))
+    assert bool(free) is isinstance(ASKS[name], OnField)
+    for query in (*paid, *free):
+        said = released(plan, query, Recorder())
+        for cost in (query.cost, said.cost):
+            wanted = (500_000, 10**12) if query in paid else (0, 0)
+            assert (cost.micro_rho, cost.atto_delta) == wanted
+        assert (query.price.micro_rho, query.price.atto_delta) == (500_000, 10**12)

@@ -1,0 +1,196 @@
+"""Faults that the tests must catch: each a small change of the product's text that breaks one claim.
+
+`old` occurs exactly once in its file (`test_table` checks it). `test` is what must fail; named as for pytest,
+or `lint-imports` for what the import contracts forbid. Planted, run and counted by `make mutants`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+CORE = "core/eigenveil"
+DRAWN = "tests/core/test_drawn.py"
+SUMS = f"{DRAWN}::test_a_sum_gets_the_noise_of_its_table_in_every_law"
+COSTS = f"{DRAWN}::test_every_question_costs_its_price_unless_it_is_a_later_part_of_a_pass"
+EIGENVALUES = f"{DRAWN}::test_eigenvalues_get_the_noise_of_all_sites_a_person_may_be_at"
+HISTOGRAM = f"{DRAWN}::test_a_stability_histogram_is_silent_below_its_threshold_and_speaks_at_it"
+SEARCH = f"{DRAWN}::test_a_radius_search_gets_the_noise_of_its_limit_and_of_each_count"
+DIRECTIONS = f"{DRAWN}::test_directions_are_drawn_with_the_exponent_that_privacy_allows"
+VOTES = f"{DRAWN}::test_a_fingerprint_needs_the_votes_that_its_threshold_says"
+LEAD = f"{DRAWN}::test_a_lead_needs_to_exceed_all_truncated_noise"
+TRIAL = f"{DRAWN}::test_a_trial_gets_a_third_of_epsilon_and_its_part_of_delta"
+SMOOTH = f"{DRAWN}::test_a_smooth_gaussian_has_its_secret_scale"
+CAUCHY = f"{DRAWN}::test_smooth_cauchy_noise_has_its_secret_scale"
+TESTED = f"{DRAWN}::test_a_tested_gap_pays_for_its_test_with_a_fifth_and_for_its_noise_with_the_rest"
+STEEPNESS = "tests/statistical/test_steepness.py::test_released_directions_are_exactly_as_steep_as_claimed"
+SENSITIVITY = (
+    "tests/core/test_sensitivity.py::"
+    "test_no_neighbour_pair_exceeds_the_declared_sensitivity_and_one_reaches_it"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutant:
+    """`claim` fails where `old` in `file` reads `new`."""
+
+    claim: str
+    file: str
+    old: str
+    new: str
+    test: str
+
+
+def of(claim: str, file: str, old: str, new: str, test: str) -> Mutant:
+    """A mutant; files without a folder are of the core."""
+    file = file if file.startswith(("server/", "client/", "common/")) else f"{CORE}/{file}"
+    return Mutant(claim=claim, file=file, old=old, new=new, test=test)
+
+
+ADDING = "(1 if neighbours is Neighbours.ADD_REMOVE else"
+
+MUTANTS: tuple[Mutant, ...] = (
+    # ---- one record's contribution, and the noise on sums
+    of("P1", "clipping.py", "return safe & (square <= radius * radius)", "return safe",
+       "tests/core/test_clipping_decides.py::test_a_gradient_is_kept_exactly_if_its_integers_fit"),
+    of("P1", "clipping.py", "flatnonzero(norm2 > radius * radius)",
+       "flatnonzero(norm2 > 2 * radius * radius)",
+       SENSITIVITY),
+    of("P1", "site.py", "np.minimum(part.norm2, ask.radius**2).sum()", "part.norm2.sum()", SENSITIVITY),
+    of("P2", "noise.py", "multiplicity**2 * MICRO", "multiplicity * MICRO", SUMS),
+    of("P2", "noise.py", "while Fraction(root) ** 2 < square:", "while False:", SUMS),
+    of("P2", "noise.py", 'l2_distance(T="f64"), scale=block.scale',
+       'l2_distance(T="f64"), scale=0.93 * block.scale',
+       "tests/statistical/test_noise.py::test_variance_of_a_long_sample"),
+    of("P2", "noise.py", 'l1_distance(T="i64"), scale=block.scale',
+       'l1_distance(T="i64"), scale=0.93 * block.scale',
+       "tests/statistical/test_noise.py::test_laplace_noise_has_its_scale_to_seven_percent"),
+    of("P2", "mechanism.py", "study.neighbours, study.max_sites_per_person, query.law)\n    drawn",
+       "study.neighbours, 1, query.law)\n    drawn", SUMS),
+    of("P2", "asks/gradients.py", f"return self.radius**2 * {ADDING} 4)",
+       f"return self.radius**2 * {ADDING} 2)", SUMS),
+    of("P2", "asks/rows.py", "return (WEIGHT * self.radius) ** 2 *", "return WEIGHT * self.radius**2 *",
+       SUMS),
+    of("P2", "asks/rows.py", "return int(self.radius**4)", "return int(self.radius**4) // 2", SUMS),
+    of("P3", "noise.py", "scale=root_of(square / 2)", "scale=root_of(square / 4)", SUMS),
+    of("P3", "noise.py", "Block(count=d, scale=root_of(square))", "Block(count=d, scale=root_of(square / 2))",
+       SUMS),
+    # ---- prices and ledgers
+    of("P4", "query.py", "return Cost(micro_rho=0)\n        return self.price",
+       "return Cost(micro_rho=0)\n        "
+       'return Cost(micro_rho=0) if NAMES[type(self.ask)] == "energy" else self.price',
+       COSTS),
+    of("P4", "server/eigenveil_server/books.py", "query.digest, query.cost, also",
+       'query.digest, Cost(micro_rho=0) if "Energy" in str(type(query.ask)) else query.cost, also',
+       "tests/server/test_books.py"),
+    of("P4", "ledger.py", "self._check_fits(self.committed() + entry.cost,", "self._check_fits(entry.cost,",
+       "tests/stateful/test_ledger_machine.py::test_a_refused_request_changes_nothing"),
+    of("P4", "pricing.py", "if not (spent + query.cost).fits(plan.cost):",
+       "if not query.cost.fits(plan.cost):",
+       "tests/core/test_pricing.py::test_own_deltas_add_up"),
+    of("P4", "pricing.py", "if pico + pico_epsilon(cost.micro_rho) >", "if pico_epsilon(cost.micro_rho) >",
+       "tests/core/test_pricing.py::test_epsilons_add_up_as_they_are"),
+    of("P5", "accounting.py", "a * math.log1p(-1 / a)", "(a + 1) * math.log1p(-1 / a)",
+       "tests/core/test_accounting.py::test_delta_is_the_minimum_over_all_orders"),
+    of("P5", "explain.py", "changes**2 * plan.micro_rho", "changes * plan.micro_rho",
+       "tests/core/test_pricing.py::test_the_reading_under_replacement_is_that_of_two_changes"),
+    of("P6", "barrier.py", "    journal.charge(query)\n", "",
+       "tests/core/test_barrier.py::test_the_order_is_charge_draw_seal"),
+    of("P6", "barrier.py", "    journal.seal(sealed)\n", "",
+       "tests/core/test_barrier.py::test_whenever_it_dies_one_charged_answer_gets_out"),
+    of("P6", "barrier.py", "if done is not None:", "if done is not None and done.round < 0:",
+       "tests/core/test_barrier.py::test_a_different_sum_after_the_seal_changes_nothing"),
+    of("P6", "server/eigenveil_server/noise_ahead.py", "prepared, self._prepared = self._prepared, None",
+       "prepared = self._prepared",
+       "tests/server/test_parts.py::test_prepared_noise_is_handed_out_once_and_only_as_specified"),
+    of("P7", "algorithms/gauss_cov.py", "from __future__ import annotations\n",
+       "from __future__ import annotations\n\nfrom eigenveil.site import Site as Site\n", "lint-imports"),
+    of("P7", "session.py", "(query.round, query.digest, query.cost)",
+       "(query.round, query.digest, release.cost)",
+       "tests/core/test_session.py::test_a_release_that_answers_something_else_is_refused"),
+    of("P8", "ledger.py", "if known == query:", "if known is not None:",
+       "tests/stateful/test_ledger_machine.py::test_a_refused_request_changes_nothing"),
+    of("P8", "ledger.py", "ledger.budget = budget\n", "ledger.budget = ledger.committed() + budget\n",
+       "tests/stateful/test_ledger_machine.py::test_a_refused_request_changes_nothing"),
+    of("P9", "query.py", "if part is not None and part.index > 0:", "if part is not None:", COSTS),
+    of("P9", "pricing.py", "if not price.fits(paid):", "if not price.fits(paid) and paid == NOTHING:",
+       "tests/core/test_parts_are_paid.py"),
+    of("P9", "pricing.py", "cost if same else NOTHING", "cost",
+       "tests/core/test_parts_are_paid.py"),
+    of("P9", "deal.py", "np.arange(len(rows)) - np.repeat(", "np.arange(len(rows)) - 0 * np.repeat(",
+       "tests/core/test_batches.py::test_one_record_more_changes_one_part_wherever_it_stands"),
+    # ---- what the exact matrix gives away
+    of("P10", "trusted/spectrum.py", "return multiplicity * moved + int(np.ceil(np.sqrt(d) * blur))",
+       "return moved + int(np.ceil(np.sqrt(d) * blur))", EIGENVALUES),
+    of("P10", "trusted/spectrum.py", "return multiplicity * moved + int(np.ceil(d * blur))",
+       "return moved + int(np.ceil(d * blur))", EIGENVALUES),
+    of("P10", "trusted/spectrum.py", f"root_up(square**2 * {ADDING} 2))", "root_up(square**2)", EIGENVALUES),
+    of("P11", "stability.py", "scale * math.log(l1)", "scale * math.log(1)", HISTOGRAM),
+    of("P11", "stability.py", "max(many, l1 + silent)", "many", HISTOGRAM),
+    of("P11", "stability.py", "query.ask.l1(study.neighbours) * study.max_sites_per_person",
+       "query.ask.l1(study.neighbours)", SUMS),
+    of("P11", "stability.py", "(total > 0) & (noised >= threshold)", "noised >= threshold",
+       "tests/core/test_stability.py::test_empty_bins_and_small_ones_are_silent"),
+    of("P12", "trusted/sparse_vector.py", "Fraction((2 * times * sites) ** 2",
+       "Fraction((times * sites) ** 2", SEARCH),
+    of("P12", "trusted/sparse_vector.py", "apart = 2 if", "apart = 1 if", SEARCH),
+    of("P13", "trusted/eigenvectors.py", "steepness = epsilon / score_range",
+       "steepness = 1.07 * epsilon / score_range", DIRECTIONS),
+    of("P13", "trusted/eigenvectors.py", "steepness = epsilon / score_range",
+       "steepness = 1.07 * epsilon / score_range", STEEPNESS),
+    of("P13", "trusted/eigenvectors.py", "moved = multiplicity * square", "moved = square", DIRECTIONS),
+    of("P13", "trusted/eigenvectors.py", " / max(1, min(ask.count, d - 1))", "", DIRECTIONS),
+    of("P14", "trusted/bingham.py", "a = exponents.max() - exponents",
+       "a = 1.07 * (exponents.max() - exponents)",
+       STEEPNESS),
+    of("P14", "trusted/bingham.py", "-x + m / 2 * np.log1p", "-x - m / 2 * np.log1p",
+       "tests/core/test_bingham.py::test_the_envelope_lies_above_the_density"),
+    # ---- votes
+    of("P15", "trusted/votes.py", "threshold(scale, changed_votes(study),", "threshold(scale, 1,", VOTES),
+    of("P15", "trusted/votes.py", "l1 = ask.l1(study.neighbours) * study.max_sites_per_person",
+       "l1 = ask.l1(study.neighbours)", VOTES),
+    of("P15", "asks/subspaces.py", "return 2 if neighbours is Neighbours.ADD_REMOVE else 4",
+       "return 1 if neighbours is Neighbours.ADD_REMOVE else 2", VOTES),
+    of("P16", "trusted/score_gap.py", "int(total[1]) - changed if", "int(total[1]) if", LEAD),
+    of("P16", "trusted/score_gap.py", "max(0, margin) + drawn > bound", "max(0, margin) + drawn >= bound",
+       LEAD),
+    of("P16", "asks/subspaces.py", " and not self.pool.cut", "", LEAD),
+    of("P17", "asks/subspaces.py", "TRIAL_PRICE = 3", "TRIAL_PRICE = 2", TRIAL),
+    of("P17", "trusted/rank.py", "query.atto_delta / ATTO * stop", "query.atto_delta / ATTO", TRIAL),
+    of("P18", "trusted/preimage.py", "complete = holders <= set(present)", "complete = True",
+       "tests/core/test_subspaces_release.py::test_a_preimage_is_released_only_if_every_holder_answered"),
+    # ---- turned subspaces
+    of("P19", "turning.py", "distance(1 / (2 * (gap - 1 - i)))", "distance(1 / (2 * (gap - i)))", SMOOTH),
+    of("P19", "turning.py", "return multiplicity * float(ask.radius) ** 2", "return float(ask.radius) ** 2",
+       SMOOTH),
+    of("P20", "trusted/subspace.py", "return 5 * smooth", "return 4.65 * smooth", SMOOTH),
+    of("P20", "trusted/subspace.py", "bounds.smooth(gap, used / (4 * (size + tail)))", "bounds.local(gap)",
+       SMOOTH),
+    of("P20", "trusted/subspace.py", "return 6 * math.sqrt(size) * smooth", "return 6 * smooth", CAUCHY),
+    of("P20", "trusted/cauchy.py", "return [_one(scale, whole)", "return [_one(93 * scale // 100, whole)",
+       "tests/core/test_smooth_noise.py::test_cauchy_noise_has_its_scale"),
+    of("P20", "trusted/subspace.py", "on_grid(vectors @ haar(k, noise))", "on_grid(vectors)",
+       f"{DRAWN}::test_what_is_released_of_a_subspace_is_turned_at_random_within_it"),
+    of("P21", "trusted/subspace.py", "noise_for((1 - TEST_SHARE) * epsilon, delta / 2)",
+       "noise_for((1 - TEST_SHARE) * epsilon, delta)", TESTED),
+    of("P21", "trusted/subspace.py", "gap_noise(bounds, TEST_SHARE * epsilon, delta / 2)",
+       "gap_noise(bounds, TEST_SHARE * epsilon, delta)", TESTED),
+    of("P21", "trusted/subspace.py", "(bounds.step * GAP_STEPS + 1) / epsilon",
+       "bounds.step * GAP_STEPS / epsilon",
+       TESTED),
+    # ---- single passes and secret orders
+    of("P22", "asks/batches.py", "return 2 if neighbours is Neighbours.ADD_REMOVE else 8",
+       "return 2 if neighbours is Neighbours.ADD_REMOVE else 4", SUMS),
+    of("P22", "asks/batches.py", "return 2 if neighbours is Neighbours.ADD_REMOVE else 4",
+       "return 1 if neighbours is Neighbours.ADD_REMOVE else 2", SUMS),
+    of("P23", "stability.py", "2 * micro_rho * histograms)", "2 * micro_rho * histograms**2)", SUMS),
+    of("P23", "asks/batches.py", f"return square * {ADDING} 4)", f"return square * {ADDING} 1)", SUMS),
+    of("P23", "batches.py", "- ask.middles, -ask.halves, ask.halves)",
+       "- ask.middles, -ask.halves, 2 * ask.halves)",
+       "tests/core/test_batches.py::test_no_neighbour_pair_exceeds_the_declared_sensitivity_and_one_reaches_it"),
+    of("P24", "asks/slots.py", "return 4 * self.radius**2", "return self.radius**2",
+       f"{DRAWN}::test_a_slot_gets_the_noise_of_one_local_randomiser"),
+    of("P24", "amplification.py", "own = (delta - order) * TIGHT", "own = delta * TIGHT",
+       f"{DRAWN}::test_a_slot_gets_the_noise_of_one_local_randomiser"),
+    of("P24", "deal.py", "digest_size=16, key=secret", "digest_size=16",
+       "tests/core/test_slots.py::test_the_order_is_a_permutation_that_only_the_secret_tells"),
+)  # fmt: skip

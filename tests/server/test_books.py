@@ -1,0 +1,56 @@
+"""[P4] [P9] What the coordinator's ledger is really charged for a question of each kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from eigenveil import barrier
+from eigenveil.accounting import Cost
+from eigenveil.asks import together
+from eigenveil.ints import frozen
+from eigenveil.query import Query
+from eigenveil.study import Neighbours
+from eigenveil_common.ledger_store import LedgerStore
+from eigenveil_server.books import Books
+from eigenveil_server.database import open_store
+from tests.core.recorder import ASKS, Recorder, in_a_pass, plan_of, query_of
+from tests.core.specification import Setting
+from tests.support import MemoryStore
+
+PLENTY = Cost(micro_rho=10**9, atto_delta=10**17)
+
+
+class OnBooks(MemoryStore):
+    """A journal that charges the coordinator's books."""
+
+    def __init__(self, books: Books) -> None:
+        super().__init__()
+        self.books = books
+
+    def charge(self, query: Query) -> None:
+        """Durable."""
+        self.books.charge(query)
+
+
+@pytest.mark.parametrize("name", ASKS)
+def test_the_books_are_charged_the_price_and_nothing_for_later_parts(name: str, tmp_path: Path) -> None:
+    plan = plan_of(Neighbours.REPLACE_ONE, 1)
+    s = Setting(adds=False, sites=1, micro_rho=500_000, atto_delta=10**12)
+    paid, free = in_a_pass(plan, query_of(plan, ASKS[name], s))
+    asked, store = [paid[-1], *free], open_store(tmp_path / "coordinator.db")
+    books = Books(store.writer, PLENTY, lambda: 0)
+    books.reserve(plan.digest, PLENTY, lambda change: None)
+    for query in asked:
+        zeros = frozen([0] * together(query.ask, 1))
+        barrier.release(
+            query, zeros, plan.study.federation.sites, plan=plan, journal=OnBooks(books), noise=Recorder()
+        )
+    entries = LedgerStore(store.reader, PLENTY, lambda: 0).entries()
+    store.close()
+    assert [(e.round, e.cost) for e in entries[1:]] == [
+        (query.round, Cost(micro_rho=500_000, atto_delta=10**12) if query in paid else Cost(micro_rho=0))
+        for query in asked
+    ]
+    assert books.spent(plan.digest) == 500_000
