@@ -46,6 +46,8 @@ def of(claim: str, file: str, old: str, new: str, test: str) -> Mutant:
     return Mutant(claim=claim, file=file, old=old, new=new, test=test)
 
 
+STEERED = "tests/torture/test_malicious.py::test_it_is_refused_and_logged_and_nothing_is_sent"
+LIES = "tests/core/test_bounds.py::test_no_lie_leads_beyond_them"
 ADDING = "(1 if neighbours is Neighbours.ADD_REMOVE else"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -193,4 +195,20 @@ MUTANTS: tuple[Mutant, ...] = (
        f"{DRAWN}::test_a_slot_gets_the_noise_of_one_local_randomiser"),
     of("P24", "deal.py", "digest_size=16, key=secret", "digest_size=16",
        "tests/core/test_slots.py::test_the_order_is_a_permutation_that_only_the_secret_tells"),
+    # ---- a site asks itself
+    of("P25", "client/eigenveil_client/site_worker.py", "own.expect(query, asked)", "pass",
+       f"{STEERED}[presence of one exact record]"),
+    of("P25", "client/eigenveil_client/own_session.py", "        self._adopt(query)\n\n    def _adopt", "\n    def _adopt",
+       f"{STEERED}[one micro-rho less]"),
+    of("P25", "client/eigenveil_client/own_session.py", "stated.size < size or", "False and",
+       f"{STEERED}[a ledger that shrank]"),
+    of("P25", "agreement.py", "(type(query.ask), query.plan_digest, query.round, query.price, query.law)",
+       "(type(query.ask), query.plan_digest, query.round, query.law)",
+       "tests/site/test_own_session.py::test_one_unit_is_the_same_question_and_two_are_another"),
+    of("P25", "agreement.py", "return _within(left, right, 1)", "return _within(left, right, 2)",
+       "tests/site/test_own_session.py::test_one_unit_is_the_same_question_and_two_are_another"),
+    of("P25", "algorithms/parts.py", "max(math.floor(radius * S), least_row_radius(d))",
+       "max(math.floor(radius * S), 1)", f"{LIES}[Algorithm.GAUSS_COV-all at the centre]"),
+    of("P25", "algorithms/parts.py", "np.clip(moved, -most, most)", "np.clip(moved, -2 * most, 2 * most)",
+       f"{LIES}[Algorithm.GAUSS_COV-towards a corner]"),
 )  # fmt: skip
