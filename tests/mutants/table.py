@@ -198,7 +198,8 @@ MUTANTS: tuple[Mutant, ...] = (
     # ---- a site asks itself
     of("P25", "client/eigenveil_client/site_worker.py", "own.expect(query, asked)", "pass",
        f"{STEERED}[presence of one exact record]"),
-    of("P25", "client/eigenveil_client/own_session.py", "        self._adopt(query)\n\n    def _adopt", "\n    def _adopt",
+    of("P25", "client/eigenveil_client/own_session.py", "        self._adopt(query)\n\n    def _adopt",
+       "\n    def _adopt",
        f"{STEERED}[one micro-rho less]"),
     of("P25", "client/eigenveil_client/own_session.py", "stated.size < size or", "False and",
        f"{STEERED}[a ledger that shrank]"),
@@ -209,6 +210,6 @@ MUTANTS: tuple[Mutant, ...] = (
        "tests/site/test_own_session.py::test_one_unit_is_the_same_question_and_two_are_another"),
     of("P25", "algorithms/parts.py", "max(math.floor(radius * S), least_row_radius(d))",
        "max(math.floor(radius * S), 1)", f"{LIES}[Algorithm.GAUSS_COV-all at the centre]"),
-    of("P25", "algorithms/parts.py", "np.clip(moved, -most, most)", "np.clip(moved, -2 * most, 2 * most)",
+    of("P25", "algorithms/parts.py", "np.clip(moved, -most, most)", "np.clip(moved, -S, S)",
        f"{LIES}[Algorithm.GAUSS_COV-towards a corner]"),
 )  # fmt: skip
