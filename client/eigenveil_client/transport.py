@@ -15,6 +15,7 @@ import grpc
 from eigenveil.errors import Code, PeerError
 from eigenveil.identity import Identity
 from eigenveil.rehearsal import MAX_NUMBERS
+from eigenveil.round import spoken
 from eigenveil_client.proxy import ProxyRule
 from eigenveil_client.tls import KeyPair, verified_channel
 from eigenveil_common.rpc import VERSION_MAX, VERSION_MIN, error_from
@@ -134,7 +135,7 @@ async def fetch_round(
             total = part.total_bytes
         values += part.release.values
         if not part.release.values or total > MOST_VALUES:
-            raise PeerError(Code.PROTOCOL, f"round {round + 1} came in other pieces than it has")
+            raise PeerError(Code.PROTOCOL, f"{spoken(round)} came in other pieces than it has")
     release.values = bytes(values)
     return release
 

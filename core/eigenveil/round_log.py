@@ -19,6 +19,7 @@ from eigenveil.bundle import result_of
 from eigenveil.errors import Code, EigenveilError, PeerError, RequestError
 from eigenveil.ints import canonical
 from eigenveil.plan import plan_from_json
+from eigenveil.round import spoken
 from eigenveil.session import Session
 from eigenveil.signed_round import RoundStatement, SignedRound
 from eigenveil.wire import query_from_proto, round_from_proto
@@ -74,7 +75,7 @@ class RoundLog:
                 try:
                     _feed(session, message, stated)
                 except EigenveilError as problem:
-                    raise _unlike(f"round {stated.round + 1}: {problem}") from problem
+                    raise _unlike(f"{spoken(stated.round)}: {problem}") from problem
         if session.pending is not None:
             return False
         if not _close(result_of(session.plan, session.result), document["result"]):
@@ -110,16 +111,16 @@ def read_log(data: bytes) -> RoundLog:
 def contradiction(stated: RoundStatement, document: Mapping[str, Any]) -> str:
     """In what a statement and the document differ; empty if in nothing."""
     rounds = document["rounds"]
-    number = stated.round + 1
+    number = spoken(stated.round)
     if stated.round >= len(rounds):
-        return f"round {number} was signed, and the document ends before it" if stated.release else ""
+        return f"{number} was signed, and the document ends before it" if stated.release else ""
     published = rounds[stated.round]
     if stated.query != published["query"]:
         what = f"question {stated.query[:12]}, published was the answer to {published['query'][:12]}"
-        return f"round {number}: the coordinator signed {what}"
+        return f"{number}: the coordinator signed {what}"
     if stated.release not in ("", published["release"]):
         what = f"release {stated.release[:12]}, published was {published['release'][:12]}"
-        return f"round {number}: the coordinator signed {what}"
+        return f"{number}: the coordinator signed {what}"
     return ""
 
 

@@ -54,13 +54,11 @@ class Session:
         """
         if self.pending is None or not same_question(self.pending, asked):
             due = (
-                "nothing more"
-                if self.pending is None
-                else f"as round {self.pending.round + 1} something else"
+                "nothing more" if self.pending is None else f"as {spoken(self.pending.round)} something else"
             )
             raise PeerError(
                 Code.PROTOCOL,
-                f"what was asked as round {asked.round + 1} does not follow from the plan and the releases "
+                f"what was asked as {spoken(asked.round)} does not follow from the plan and the releases "
                 f"so far, which ask {due}",
             )
         check_bounds(asked.ask, self._box)

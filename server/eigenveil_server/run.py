@@ -149,7 +149,7 @@ class StudyRun:
     def _last_sealed(self, round: int) -> pb.SealedRound:
         sealed = self._resources.studies.sealed(self.digest, round)
         if sealed is None:
-            raise InternalError(Code.BUG, f"round {round} was fed to the study and is not stored")
+            raise InternalError(Code.BUG, f"{spoken(round)} was fed to the study and is not stored")
         return sealed.message
 
     async def _one_round(self, inbox: Inbox, session: Session) -> Release:

@@ -10,6 +10,7 @@ from eigenveil.aggregate import Contribution
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import Role
 from eigenveil.ints import from_bytes
+from eigenveil.round import spoken
 from eigenveil.wire import digest_from_bytes, lists_to_proto
 from eigenveil_common import log
 from eigenveil_common.rpc import (
@@ -292,9 +293,7 @@ class Service(CoordinatorServicer):
         query = self._resources.studies.released_query(digest, request.round)
         sealed = self._resources.studies.sealed(digest, request.round)
         if query is None or sealed is None:
-            raise RequestError(
-                Code.NOT_FOUND, f"study {digest[:12]} has released no round {request.round + 1}"
-            )
+            raise RequestError(Code.NOT_FOUND, f"study {digest[:12]} has released no {spoken(request.round)}")
         message, start = sealed.message, request.offset
         total = len(message.values)
         message.values = message.values[start : start + RELEASE_PART_BYTES]

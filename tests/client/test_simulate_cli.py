@@ -168,7 +168,7 @@ def test_a_noisy_answer_says_so(study: Path, data: Path, capfd: pytest.CaptureFi
         (["--split", "1,-2"], 2, "weights above 0"),
         (["--split", "many"], 2, "write even, uneven"),
         (["--drop-out", "1:east"], 2, "with a round from 1 and a site of: north, south"),
-        (["--drop-out", "1:south"], 2, "with a round from 1"),
+        (["--drop-out", "0:south"], 2, "with a round from 1"),
         (["--drop-out", "south"], 2, "write ROUND:SITE"),
         (["--drop-out", "1:south", "--drop-out", "1:north"], 11, "nothing was charged for this round"),
         (["--sites", "0"], 2, "0 is not in the range"),

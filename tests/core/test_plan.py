@@ -117,7 +117,7 @@ GOOD = written()
         GOOD.replace(b'"lower":0', b'"lower":0.0', 1),
         GOOD.replace(b'"lower":0', b'"lower":-0', 1),
         GOOD.replace(b'"version":2', b'"version":2,"version":2', 1),
-        GOOD.replace(b'"version":2', b'"version":true', 1),
+        GOOD.replace(b'"revision":1', b'"revision":true', 1),
         GOOD.replace(b'"version":2', b'"version":2,"zzz":1', 1),
         GOOD.replace(b"tiny", b"tin\\u0079", 1),
     ],

@@ -29,7 +29,7 @@ def test_a_new_token_and_a_denial_void_the_unused_ones(tmp_path: Path) -> None:
             second = rig.token(Role.SITE, "anna")
             assert "was replaced" in str(await refusal(rig.enrol(first, request_for(new_key()))))
             rig.daemon.registry.deny(Role.SITE, "anna")
-            third = rig.daemon.registry.new_token(Role.SITE, "anna", 1000, lift_denial=True)
+            third = rig.daemon.registry.new_token(Role.SITE, "anna", 60_000, lift_denial=True)
             for stolen in (first, second):
                 assert (await refusal(rig.enrol(stolen, request_for(new_key())))).code is Code.IDENTITY
             for token in (*kept, third):

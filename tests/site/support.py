@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -19,7 +18,6 @@ import numpy as np
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -30,14 +28,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from eigenveil.identity import parse_identity
 from eigenveil.plan import Plan, make_plan
-from eigenveil.query import Query
-from eigenveil.rehearsal import rehearse, rehearsed
-from eigenveil.release import Release
+from eigenveil.rehearsal import rehearse
 from eigenveil.signed_authorities import AuthorityList, Listed, SignedList
 from eigenveil.signed_plan import PLAN_SIGNED
-from eigenveil.signed_round import RoundStatement, SignedRound
 from eigenveil.study import Algorithm, Column, Federation, Study
-from eigenveil.wire import query_to_proto, round_to_proto
 from eigenveil_client.identity_store import load_identity
 from eigenveil_client.site_config import SiteConfig
 from eigenveil_client.site_daemon import SiteDaemon
@@ -50,12 +44,13 @@ from eigenveil_common.rpc import CODE_KEY, VERSION_MAX
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 from eigenveil_server.pki import sign_list
+from tests.site.stated import PLANS, RELEASE_KEY, released, sealed
+from tests.site.stated import work as work
 
 FEDERATION = "test-federation"
 SITE = "hospital-a"
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 FULL_DISK = "CREATE TRIGGER full BEFORE INSERT ON egress BEGIN SELECT RAISE(ABORT, 'full'); END"
-RELEASE_KEY = Ed25519PrivateKey.generate()  # one for all of a test run, so that `work` can sign
 PRIVATE = (Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
@@ -175,51 +170,6 @@ def a_plan(
     plan = make_plan(study or a_study(), federation=federation, submission=submission, analyst=analyst)
     PLANS[plan.digest] = plan
     return plan
-
-
-PLANS: dict[str, Plan] = {}  # of which `work` can state the rounds before
-
-
-@cache
-def released(plan_digest: str) -> tuple[Release, ...]:
-    """The releases of a study in which every question is answered with what a rehearsal imagines."""
-    return tuple(release for _, release in rehearsed(PLANS[plan_digest]))
-
-
-def state(query: Query, releases: Sequence[Release], release: str = "", size: int = 0) -> SignedRound:
-    """What an honest coordinator states of a round that comes after `releases`."""
-    after = releases[query.round - 1].digest if query.round else ""
-    statement = RoundStatement(
-        plan=query.plan_digest, round=query.round, query=query.digest, after=after, release=release,
-        ledger="0" * 64, size=size or 1 + query.round,
-    )  # fmt: skip
-    return statement.signed(RELEASE_KEY.sign)
-
-
-def sealed(query: Query, releases: Sequence[Release]) -> pb.SealedRound:
-    """The release of a round, under the release key."""
-    release = releases[query.round]
-    message = round_to_proto(release, state(query, releases, release.digest))
-    message.query.CopyFrom(query_to_proto(query))
-    return message
-
-
-def work(
-    query: Query | None, plan: pb.SignedPlan | None = None, releases: Sequence[Release] | None = None
-) -> pb.NextWorkResponse:
-    """What an honest coordinator says of `query`, where `releases` (or what was rehearsed) were released."""
-    if query is None:
-        return pb.NextWorkResponse(plan=plan)
-    response = pb.NextWorkResponse(plan=plan, query=query_to_proto(query))
-    if releases is None:
-        releases = released(query.plan_digest) if query.plan_digest in PLANS else ()
-    if query.round <= len(releases):
-        signed = state(query, releases)
-        response.asked.CopyFrom(pb.SignedRound(said=signed.said, signature=signed.signature))
-        if query.round:
-            before = rehearse(PLANS[query.plan_digest])[query.round - 1]
-            response.release.CopyFrom(sealed(before, releases))
-    return response
 
 
 class Analysts(rpc.CoordinatorServicer):

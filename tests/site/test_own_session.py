@@ -31,7 +31,8 @@ from eigenveil_client.verify import verified
 from eigenveil_client.verify_cli import check_log
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.site.command_line import site, written
-from tests.site.support import RELEASE_KEY, SITE, Stage, a_plan, a_stage, a_study, work
+from tests.site.stated import RELEASE_KEY, work
+from tests.site.support import SITE, Stage, a_plan, a_stage, a_study
 from tests.torture.steering import lied
 
 PLAN = a_plan(a_study(federation=Federation(sites=(SITE, "hospital-b"), quorum=2)))

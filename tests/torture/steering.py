@@ -20,7 +20,8 @@ from eigenveil.rehearsal import rehearse
 from eigenveil.release import Release
 from eigenveil.signed_round import ROUND_SIGNED
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from tests.site.support import Stage, a_plan, released, sealed, state, work
+from tests.site.stated import released, sealed, state, work
+from tests.site.support import Stage, a_plan
 
 Responses = list[pb.NextWorkResponse]
 Evil = Callable[[Stage], Responses]

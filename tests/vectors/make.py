@@ -14,21 +14,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from eigenveil.accounting import Cost
 from eigenveil.aggregate import Contribution
-from eigenveil.asks import Gradient, Part
+from eigenveil.asks import NAMES, Gradient, Part
 from eigenveil.asks.parts import pass_key
 from eigenveil.deal import SPREAD, deal
 from eigenveil.grid import GridRows
-from eigenveil.ints import canonical, frozen, to_bytes
+from eigenveil.ints import canonical, digest, frozen, to_bytes
 from eigenveil.ledger import Entry, Ledger
 from eigenveil.plan import Plan, make_plan, plan_to_dict
 from eigenveil.query import Query
+from eigenveil.rehearsal import rehearse
 from eigenveil.release import Release
+from eigenveil.signed_round import ROUND_SIGNED, RoundStatement
 from eigenveil.site import Site
 from eigenveil.study import Algorithm, Federation, Missing, Neighbours, Study
 from eigenveil.study_toml import study_to_dict
+from eigenveil.traits import TRAITS
 from eigenveil.wire import query_to_proto
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.support import DIGEST, a_column, a_field, every_ask
@@ -116,6 +120,53 @@ def release_vector() -> dict[str, Any]:
     }  # fmt: skip
 
 
+def round_vectors() -> dict[str, Any]:
+    """What is stated of a question and of a release, under a key that every reader may know [R21]."""
+    key = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+    asked = RoundStatement(
+        plan=DIGEST, round=0, query="cd" * 32, after="", release="", ledger="ef" * 32, size=1
+    )
+    sealed = replace(asked, round=1, after="12" * 32, release="34" * 32, size=2**40)
+    stated = {name: one.signed(key.sign) for name, one in (("asked", asked), ("released", sealed))}
+    bad = {
+        "first round after another": asked.signed(key.sign).said.replace(b'"round":0', b'"round":1'),
+        "no such field": asked.signed(key.sign).said.replace(b'{"after"', b'{"extra":1,"after"'),
+        "a digest too short": asked.signed(key.sign).said.replace(b"cd" * 32, b"cd"),
+        "a ledger without rows": asked.signed(key.sign).said.replace(b'"size":1', b'"size":0'),
+    }
+    return {
+        "release_key": key.public_key().public_bytes_raw().hex(),
+        "stated": {n: {"said": s.said.decode(), "signature": s.signature.hex()} for n, s in stated.items()},
+        "bad": {
+            n: {"said": s.decode(), "signature": key.sign(ROUND_SIGNED + s).hex()} for n, s in bad.items()
+        },
+    }
+
+
+def revision_vectors() -> dict[str, Any]:
+    """Each algorithm's revision, and what it asks in a rehearsal: kinds, prices, laws and lengths. Where
+    these change, a study must not begin under one version and go on under another: raise the revision."""
+    out: dict[str, Any] = {}
+    for algorithm, traits in TRAITS.items():
+        if not traits.private:
+            continue
+        one = traits.one_site
+        study = Study(
+            name="revision", columns=tuple(a_column(f"c{i}") for i in range(4)), epsilon=2.0, delta=1e-6,
+            components=1, algorithm=algorithm, max_records=20_000, expected_records=3000,
+            federation=Federation(sites=("north",) if one else ("north", "south")),
+            neighbours=Neighbours.REPLACE_ONE if traits.single_records else Neighbours.ADD_REMOVE,
+        )  # fmt: skip
+        queries = rehearse(make_plan(study, federation="vectors", submission="one", analyst="maria"))
+        asked = [
+            [NAMES[type(q.ask)], q.micro_rho, str(q.atto_delta), q.law.value, q.ask.length] for q in queries
+        ]
+        out[algorithm.value] = {
+            "revision": traits.revision, "rounds": len(asked), "asked": digest("asked", asked),
+        }  # fmt: skip
+    return out
+
+
 def ledger_chain() -> list[Entry]:
     """Reserve, charge, settle; with an atto-delta beyond 53 bits."""
     ledger = Ledger(budget=Cost(micro_rho=10**6, atto_delta=10**18))
@@ -179,7 +230,8 @@ def bad_vectors() -> dict[str, Any]:
     plans = {
         "not canonical": (canonical(good) + b"\n", "protocol"),
         "unknown key": (canonical(good | {"extra": 1}), "protocol"),
-        "unknown version": (canonical(good | {"version": 2}), "version"),
+        "unknown version": (canonical(good | {"version": 99}), "version"),
+        "revision of another version": (canonical(good | {"revision": 99}), "version"),
         "price beyond the promise": (canonical(good | {"micro_rho": good["micro_rho"] + 1}), "bad-study"),
         "fractional price": (canonical(good | {"micro_rho": 1.5}), "bad-study"),
         "parts of 10 records": (canonical(good | crowded(100)), "bad-study"),
@@ -218,6 +270,8 @@ VECTORS = {
     "query": query_vectors,
     "contribution": contribution_vector,
     "release": release_vector,
+    "round": round_vectors,
+    "revisions": revision_vectors,
     "ledger": ledger_vector,
     "bad": bad_vectors,
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from eigenveil.ints import digest, from_bytes
 from eigenveil.ledger import Entry, EntryKind, replay
 from eigenveil.plan import plan_from_json
 from eigenveil.release import Release
+from eigenveil.signed_round import SignedRound
 from eigenveil.wire import query_from_proto
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.core import reference
@@ -41,6 +43,21 @@ def test_every_file_has_its_vector() -> None:
 def test_the_plan_reads() -> None:
     vector = stored("plan")
     assert plan_from_json(vector["plan_json"].encode()).digest == vector["digest"]
+
+
+def test_what_is_stated_of_a_round_reads_and_a_bad_statement_does_not() -> None:
+    vector = stored("round")
+    key = bytes.fromhex(vector["release_key"])
+    for one in vector["stated"].values():
+        signed = SignedRound(said=one["said"].encode(), signature=bytes.fromhex(one["signature"]))
+        assert asdict(signed.check(key)) == json.loads(one["said"])
+        with refused(Code.IDENTITY):
+            SignedRound(said=signed.said, signature=signed.signature).check(bytes(31) + b"\x01")
+        with refused(Code.IDENTITY):
+            SignedRound(said=signed.said + b" ", signature=signed.signature).check(key)
+    for one in vector["bad"].values():
+        with refused(Code.PROTOCOL):
+            SignedRound(said=one["said"].encode(), signature=bytes.fromhex(one["signature"])).check(key)
 
 
 @pytest.mark.parametrize("name", every_ask())

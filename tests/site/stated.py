@@ -1,0 +1,61 @@
+"""What an honest coordinator states of rounds [R21], for plans whose releases a rehearsal imagines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from eigenveil.plan import Plan
+from eigenveil.query import Query
+from eigenveil.rehearsal import rehearse, rehearsed
+from eigenveil.release import Release
+from eigenveil.signed_round import RoundStatement, SignedRound
+from eigenveil.wire import query_to_proto, round_to_proto
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+
+RELEASE_KEY = Ed25519PrivateKey.generate()  # one for all of a test run, so that `work` can sign
+PLANS: dict[str, Plan] = {}  # of which `work` can state the rounds before
+
+
+@cache
+def released(plan_digest: str) -> tuple[Release, ...]:
+    """The releases of a study in which every question is answered with what a rehearsal imagines."""
+    return tuple(release for _, release in rehearsed(PLANS[plan_digest]))
+
+
+def state(query: Query, releases: Sequence[Release], release: str = "", size: int = 0) -> SignedRound:
+    """What an honest coordinator states of a round that comes after `releases`."""
+    after = releases[query.round - 1].digest if query.round else ""
+    statement = RoundStatement(
+        plan=query.plan_digest, round=query.round, query=query.digest, after=after, release=release,
+        ledger="0" * 64, size=size or 1 + query.round,
+    )  # fmt: skip
+    return statement.signed(RELEASE_KEY.sign)
+
+
+def sealed(query: Query, releases: Sequence[Release]) -> pb.SealedRound:
+    """The release of a round, under the release key."""
+    release = releases[query.round]
+    message = round_to_proto(release, state(query, releases, release.digest))
+    message.query.CopyFrom(query_to_proto(query))
+    return message
+
+
+def work(
+    query: Query | None, plan: pb.SignedPlan | None = None, releases: Sequence[Release] | None = None
+) -> pb.NextWorkResponse:
+    """What an honest coordinator says of `query`, where `releases` (or what was rehearsed) were released."""
+    if query is None:
+        return pb.NextWorkResponse(plan=plan)
+    response = pb.NextWorkResponse(plan=plan, query=query_to_proto(query))
+    if releases is None:
+        releases = released(query.plan_digest) if query.plan_digest in PLANS else ()
+    if query.round <= len(releases):
+        signed = state(query, releases)
+        response.asked.CopyFrom(pb.SignedRound(said=signed.said, signature=signed.signature))
+        if query.round:
+            before = rehearse(PLANS[query.plan_digest])[query.round - 1]
+            response.release.CopyFrom(sealed(before, releases))
+    return response
