@@ -95,6 +95,7 @@ def checked(
     if not any(_issued(leaf, one) for one in held.issuers):
         raise PeerError(Code.IDENTITY, "the certificate is not the federation's; nothing was stored")
     matches(leaf, identity, key)
+    failpoint("identity-granted")
     return leaf
 
 

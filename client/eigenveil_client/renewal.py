@@ -27,7 +27,6 @@ from eigenveil_client.identity_files import (
 from eigenveil_client.identity_store import StoredIdentity
 from eigenveil_client.transport import CALL_SECONDS, call, greet
 from eigenveil_client.trusted_authorities import held_list, take
-from eigenveil_common.failpoints import failpoint
 from eigenveil_common.locks import try_lock
 from eigenveil_common.log import event
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -93,7 +92,6 @@ async def renew(stub: rpc.CoordinatorAsyncStub, stored: StoredIdentity) -> bool:
         answer = await _theirs(call(stub.Renew, asked, attempts=1))
         held = take(stored.folder, held, answer.authorities)
         leaf = checked(answer.certificate_pem, held, stored.identity, key)
-        failpoint("identity-granted")
         store(stored.folder, key, leaf)
         settle(stored.folder)
         event("certificate-renewed", at=f"{leaf.not_valid_after_utc:%Y-%m-%dT%H:%MZ}")

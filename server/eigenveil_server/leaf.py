@@ -33,6 +33,8 @@ class Leaf:
         self._lock = threading.Lock()  # the guard renews on another thread
         self._contexts: dict[Shown, ssl.SSLContext] = {}
         self._certificate = self._issue()
+        for client_certificates in (True, False):  # what cannot be shown is found at the start
+            self.tls(client_certificates=client_certificates)
 
     def _issue(self) -> x509.Certificate:
         config, files = self._config, self._config.files

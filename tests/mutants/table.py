@@ -23,7 +23,7 @@ SMOOTH = f"{DRAWN}::test_a_smooth_gaussian_has_its_secret_scale"
 CAUCHY = f"{DRAWN}::test_smooth_cauchy_noise_has_its_secret_scale"
 TESTED = f"{DRAWN}::test_a_tested_gap_pays_for_its_test_with_a_fifth_and_for_its_noise_with_the_rest"
 STEEPNESS = "tests/statistical/test_steepness.py::test_released_directions_are_exactly_as_steep_as_claimed"
-OWN, BOUNDS = "tests/site/test_own_session.py", "tests/core/test_bounds.py"
+BOUNDS = "tests/core/test_bounds.py"
 SENSITIVITY = (
     "tests/core/test_sensitivity.py::"
     "test_no_neighbour_pair_exceeds_the_declared_sensitivity_and_one_reaches_it"
@@ -47,6 +47,8 @@ def of(claim: str, file: str, old: str, new: str, test: str) -> Mutant:
     return Mutant(claim=claim, file=file, old=old, new=new, test=test)
 
 
+STEERED = "tests/torture/test_malicious.py::test_it_is_refused_and_logged_and_nothing_is_sent"
+LIES = "tests/core/test_bounds.py::test_no_lie_leads_beyond_them"
 ADDING = "(1 if neighbours is Neighbours.ADD_REMOVE else"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -195,12 +197,22 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P24", "deal.py", "digest_size=16, key=secret", "digest_size=16",
        "tests/core/test_slots.py::test_the_order_is_a_permutation_that_only_the_secret_tells"),
     # ---- a site asks itself
-    of("P25", "client/eigenveil_client/own_session.py", "        self._adopt(query)\n", "        pass\n",
-       f"{OWN}::test_what_was_refused_is_kept_as_proof"),
+    of("P25", "client/eigenveil_client/site_worker.py", "own.expect(query, asked)", "pass",
+       f"{STEERED}[presence of one exact record]"),
+    of("P25", "client/eigenveil_client/own_session.py", "        self._adopt(query)\n\n    def _adopt",
+       "\n    def _adopt",
+       f"{STEERED}[one micro-rho less]"),
+    of("P25", "client/eigenveil_client/own_session.py", "stated.size < size or", "False and",
+       f"{STEERED}[a ledger that shrank]"),
+    of("P25", "agreement.py", "(type(query.ask), query.plan_digest, query.round, query.price, query.law)",
+       "(type(query.ask), query.plan_digest, query.round, query.law)",
+       "tests/site/test_own_session.py::test_one_unit_is_the_same_question_and_two_are_another"),
     of("P25", "agreement.py", "return _within(left, right, 1)", "return _within(left, right, 2)",
-       f"{OWN}::test_one_unit_is_the_same_question_and_two_are_another"),
-    of("P25", "agreement.py", "query.round, query.price, query.law)", "query.round, query.law)",
-       f"{OWN}::test_one_unit_is_the_same_question_and_two_are_another"),
+       "tests/site/test_own_session.py::test_one_unit_is_the_same_question_and_two_are_another"),
+    of("P25", "algorithms/parts.py", "max(math.floor(radius * S), least_row_radius(d))",
+       "max(math.floor(radius * S), 1)", f"{LIES}[Algorithm.GAUSS_COV-all at the centre]"),
+    of("P25", "algorithms/parts.py", "np.clip(moved, -most, most)", "np.clip(moved, -S, S)",
+       f"{LIES}[Algorithm.GAUSS_COV-towards a corner]"),
     of("P25", "algorithms/bounds.py", "min(2 * truncated + 1,", "min(truncated + 1,",
        f"{BOUNDS}::test_at_the_floor_a_shortened_record_still_has_a_gradient"),
     of("P25", "session.py", "        check_bounds(asked.ask, self._box)\n", "",

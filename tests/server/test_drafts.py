@@ -13,15 +13,17 @@ from eigenveil.identity import Role
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server import lanes, planning
 from eigenveil_server.lanes import Lanes
-from tests.server.rig import made, refusal, serving, study_toml
+from tests.server.rig import SITES, made, refusal, serving, study_toml
 
 SLOW = study_toml(columns=4000, components=10)  # a quarter of a minute of processor time
 SMALL = study_toml()
 
 
 async def ask(here: Lanes, analyst: str, toml: str, most_columns: int = 4096) -> object:
-    words = {"study_toml": toml, "federation": "fed", "most_columns": most_columns}
-    return await here.ask(analyst, "explained", **words)
+    return await here.ask(
+        analyst, "explained", study_toml=toml, federation="fed", submission="draft", analyst=analyst,
+        enrolled=list(SITES), most_columns=most_columns,
+    )  # fmt: skip
 
 
 def test_a_wide_study_keeps_no_small_one_waiting_and_ends_with_its_caller(

@@ -294,7 +294,8 @@ class Driven(SiteWorker):
 
     def _fetched(self, response: pb.NextWorkResponse) -> list[pb.SealedRound]:
         plan = response.query.plan_digest.hex()
-        return [sealed(rehearse(PLANS[plan])[round], released(plan)) for round in self.lacks(response)]
+        there = rehearse(PLANS[plan]) if plan in PLANS else ()
+        return [sealed(there[round], released(plan)) for round in self.lacks(response) if round < len(there)]
 
 
 @dataclass
