@@ -133,7 +133,7 @@ def _ask_before_repeating(text: str, submission: str, profile: Path | None, as_j
 @profile_option
 @json_option
 def list_(profile: Path | None, as_json: bool) -> None:
-    """Your studies, oldest first."""
+    """Every study of the federation, oldest first."""
     rows = _with(profile, lambda analyst: analyst.studies())
     if as_json:
         click.echo(json.dumps({"studies": [row_value(row) for row in rows]}, sort_keys=True))

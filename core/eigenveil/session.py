@@ -50,6 +50,7 @@ class Session:
 
         Raises:
             PeerError: code `protocol`: it is not what the study asks now.
+            RequestError: code `plan-overflow`: its last unit is beyond what an honest study may ask.
         """
         if self.pending is None or not same_question(self.pending, asked):
             due = (
@@ -60,6 +61,7 @@ class Session:
                 f"what was asked as {spoken(asked.round)} does not follow from the plan and the releases "
                 f"so far, which ask {due}",
             )
+        check_bounds(asked.ask, self._box)
         self.pending = asked
 
     def feed(self, release: Release) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -122,12 +123,50 @@ def test_at_the_floor_every_record_still_counts_in_a_sum(d: int, data: st.DataOb
     assert least_row_radius(d) * WEIGHT < 2 * S * (d + 1)  # and it is no higher than that needs
 
 
-@given(d=st.integers(1, 12), k=st.integers(1, 3), data=st.data())
-def test_at_the_floor_a_shortened_record_still_has_a_gradient(d: int, k: int, data: st.DataObject) -> None:
-    z = data.draw(arrays(np.int64, (1, d), elements=st.integers(-2 * S, 2 * S))).astype(np.float64)
-    a = data.draw(arrays(np.int64, (1, k), elements=st.integers(-(2**30), 2**30))).astype(np.float64)
-    norm2 = (z**2).sum(axis=1).astype(np.int64)
-    assume(norm2[0] > 0 and a.any())
-    radius = least_gradient_radius(np.zeros((d, k), dtype=np.int64))
-    b, _ = gradient_coefficients(a, None, np.sqrt(norm2), norm2, 0.0, radius)
-    assert b.any()
+@st.composite
+def slopes(draw: st.DrawFn) -> tuple[IntArray, IntArray, IntArray]:
+    d, k = draw(st.integers(1, 12)), draw(st.integers(1, 3))
+    z = draw(arrays(np.int64, (1, d), elements=st.integers(-2 * S, 2 * S)))
+    a = draw(arrays(np.int64, (1, k), elements=st.integers(-(2**30), 2**30)))
+    return z, a, draw(arrays(np.int64, (d, k), elements=st.integers(-(2**14), 2**14)))
+
+
+AWAY = (
+    frozen([[2 * S] * 4]),
+    frozen([[-(2**14)]]),
+    frozen([[2**15]] * 4),
+)  # as far from the pull as it is long
+
+
+@example(slope=AWAY)
+@example(slope=(AWAY[0], frozen([[49]]), frozen([[0]] * 4)))  # 49 (1 / 49) is below 1 in floats
+@given(slope=slopes())
+def test_at_the_floor_a_shortened_record_still_has_a_gradient(
+    slope: tuple[IntArray, IntArray, IntArray],
+) -> None:
+    z, a, pull = slope
+    assume(a.any() and z.any())
+    norm2, floats = (z**2).sum(axis=1), z.astype(np.float64)
+    pulled = floats @ pull if pull.any() else None
+    b, u = gradient_coefficients(
+        a.astype(np.float64),
+        pulled,
+        np.sqrt(norm2),
+        norm2,
+        float((pull**2).sum()),
+        least_gradient_radius(pull),
+    )
+    assert b.any() or (u is not None and u.any())
+
+
+def test_a_coordinator_cannot_reword_a_question_to_beyond_them() -> None:
+    """One unit is what two machines may differ by, and never what leads below a floor or out of the box."""
+    session = Session(a_plan(Algorithm.GAUSS_COV, Scaling.NONE))
+    while (query := session.pending) is not None and not isinstance(query.ask, ClippedSum):
+        fed(session, query, lie("all at the centre", size_of(query), np.random.default_rng(0)))
+    assert query is not None
+    assert isinstance(query.ask, ClippedSum)
+    assert query.ask.radius == least_row_radius(D)
+    with pytest.raises(RequestError, match="below the public floor"):
+        session.adopt(replace(query, ask=replace(query.ask, radius=query.ask.radius - 1)))
+    session.adopt(replace(query, ask=replace(query.ask, radius=query.ask.radius + 1)))

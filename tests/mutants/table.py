@@ -23,6 +23,7 @@ SMOOTH = f"{DRAWN}::test_a_smooth_gaussian_has_its_secret_scale"
 CAUCHY = f"{DRAWN}::test_smooth_cauchy_noise_has_its_secret_scale"
 TESTED = f"{DRAWN}::test_a_tested_gap_pays_for_its_test_with_a_fifth_and_for_its_noise_with_the_rest"
 STEEPNESS = "tests/statistical/test_steepness.py::test_released_directions_are_exactly_as_steep_as_claimed"
+BOUNDS = "tests/core/test_bounds.py"
 SENSITIVITY = (
     "tests/core/test_sensitivity.py::"
     "test_no_neighbour_pair_exceeds_the_declared_sensitivity_and_one_reaches_it"
@@ -212,4 +213,8 @@ MUTANTS: tuple[Mutant, ...] = (
        "max(math.floor(radius * S), 1)", f"{LIES}[Algorithm.GAUSS_COV-all at the centre]"),
     of("P25", "algorithms/parts.py", "np.clip(moved, -most, most)", "np.clip(moved, -S, S)",
        f"{LIES}[Algorithm.GAUSS_COV-towards a corner]"),
+    of("P25", "algorithms/bounds.py", "min(2 * truncated + 1,", "min(truncated + 1,",
+       f"{BOUNDS}::test_at_the_floor_a_shortened_record_still_has_a_gradient"),
+    of("P25", "session.py", "        check_bounds(asked.ask, self._box)\n", "",
+       f"{BOUNDS}::test_a_coordinator_cannot_reword_a_question_to_beyond_them"),
 )  # fmt: skip

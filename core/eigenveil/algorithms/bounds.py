@@ -46,13 +46,15 @@ def least_row_radius(d: int) -> int:
 
 def least_gradient_radius(pull: IntArray) -> int:
     """The least clip radius of gradients z b^T - u pull, b (k,): shortened to it, a record as long as
-    there can be still has a coefficient of at least 1. Shape: pull (d, k).
+    there can be still has some coefficient of at least 1, in b or u. Shape: pull (d, k).
 
-    The coefficients get R less sqrt(k) ||z|| + ||pull|| for what truncation may add (`clipping`), and as
-    much again leaves the largest of k coefficients at least 1.
+    Truncation may add sqrt(k) ||z|| + ||pull||, which the coefficients leave free (`clipping`). As much
+    again is for them: with m the larger of max |a| and PULL, a record is at most m (sqrt(k) ||z|| + ||pull||)
+    long, so that m, shortened, is 1 or more. The last 1 is for the rounding of floats.
     """
     d, k = pull.shape
-    return min(2 * root_up(k) * row_norm_limit(d) + root_up(pull_norm2(pull)), GRADIENT_LIMIT)
+    truncated = root_up(k) * row_norm_limit(d) + root_up(pull_norm2(pull))
+    return min(2 * truncated + 1, GRADIENT_LIMIT)
 
 
 def box(study: Study) -> IntArray:

@@ -119,7 +119,7 @@ class CoordinatorServicer:
     """
 
     def Hello(self, request, context):
-        """Version window, capabilities, clock and limits; the first call of every process. [R3]
+        """Version window, clock and limits; the first call of every process. [R3]
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
