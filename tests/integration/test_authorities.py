@@ -25,7 +25,7 @@ from eigenveil_client.generation import Generation
 from eigenveil_client.identity_store import StoredIdentity, load_identity
 from eigenveil_client.renewal import introduce, renew
 from eigenveil_client.transport import open_channel
-from eigenveil_client.trusted_authorities import put
+from eigenveil_client.trusted_authorities import begin
 from eigenveil_common.doctor import Level
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
@@ -339,7 +339,7 @@ def test_a_site_shows_whom_it_trusts_and_until_when(tmp_path: Path) -> None:
     assert held.prints[0] in site(written(stage), "authorities").out
     for days, level in ((90, Level.OK), (20, Level.WARN), (-1, Level.FAIL)):
         ends = int(datetime.now(UTC).timestamp()) + days * 86_400
-        put(stage.config.identity, replace(held, version=7, expires=ends))
+        begin(stage.config.identity, replace(held, version=7, expires=ends))
         (check,) = [one for one in site_checks(written(stage)) if one.about == "authorities"]
         assert (check.level, "version 7" in check.text) == (level, True)
 
