@@ -10,6 +10,7 @@ import click
 
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.ledger import GENESIS
+from eigenveil.round import spoken
 from eigenveil_client import evidence_views, recomputed, site_config, site_service
 from eigenveil_client.egress import Row
 from eigenveil_client.identity_store import load_identity
@@ -145,7 +146,7 @@ def check_published(store: SiteStore, document: Mapping[str, Any], key: bytes, s
     plan, charged = document["plan_digest"], store.ledger.ledger.charged
     found = store.transcript.log(plan).contradictions(document, key)
     found += [
-        f"round {row['round'] + 1}: this site is named as present, and has answered no such question"
+        f"{spoken(row['round'])}: this site is named as present, and has answered no such question"
         for row in document["rounds"]
         if site in row["present"] and charged.get((plan, row["round"])) != row["query"]
     ]

@@ -16,6 +16,7 @@ from eigenveil.plan import Plan
 from eigenveil.query import Query
 from eigenveil.rehearsal import MAX_ROUNDS
 from eigenveil.release import Release
+from eigenveil.round import spoken
 from eigenveil.session import Session
 from eigenveil.signed_round import RoundStatement, SignedRound
 from eigenveil.wire import query_from_proto, query_to_proto, round_from_proto, round_to_proto
@@ -105,7 +106,7 @@ class OwnSession:
         if not stated.release or pending is None or stated.query != pending.digest:
             raise PeerError(
                 Code.PROTOCOL,
-                f"the release of round {stated.round + 1} is of a question that the plan and the releases "
+                f"the release of {spoken(stated.round)} is of a question that the plan and the releases "
                 "before it do not lead to",
             )
         release = self._release(stated, message)
@@ -123,14 +124,14 @@ class OwnSession:
         except Exception as problem:
             raise PeerError(
                 Code.PROTOCOL,
-                f"the release of round {release.round + 1} leads to no question that an honest study asks "
+                f"the release of {spoken(release.round)} leads to no question that an honest study asks "
                 f"({type(problem).__name__}: {problem})",
             ) from problem
 
     def _release(self, stated: RoundStatement, message: pb.SealedRound) -> Release:
         release = round_from_proto(message, stated)
         if not self._session.fits(release):
-            raise PeerError(Code.PROTOCOL, f"the release of round {stated.round + 1} fits no such question")
+            raise PeerError(Code.PROTOCOL, f"the release of {spoken(stated.round)} fits no such question")
         return release
 
     def _follows(self, stated: RoundStatement) -> None:
@@ -141,7 +142,7 @@ class OwnSession:
         if (stated.round, stated.after) != (len(releases), after):
             raise PeerError(
                 Code.PROTOCOL,
-                f"round {stated.round + 1} was stated when round {len(releases) + 1} was due, or after a "
+                f"{spoken(stated.round)} was stated when round {len(releases) + 1} was due, or after a "
                 "release that is not the one here; was the coordinator restored from an old copy?",
             )
         self._check_ledger(stated)
@@ -151,7 +152,7 @@ class OwnSession:
         if (stated.query, stated.release) != (known.query, known.digest):
             raise PeerError(
                 Code.PROTOCOL,
-                f"the coordinator signed two different releases of round {stated.round + 1}; both are kept "
+                f"the coordinator signed two different releases of {spoken(stated.round)}; both are kept "
                 "here as evidence",
             )
 

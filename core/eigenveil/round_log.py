@@ -19,6 +19,7 @@ from eigenveil.bundle import result_of, stated_of
 from eigenveil.errors import Code, EigenveilError, PeerError, RequestError
 from eigenveil.ints import canonical
 from eigenveil.plan import plan_from_json
+from eigenveil.round import spoken
 from eigenveil.session import Session
 from eigenveil.signed_round import RoundStatement, SignedRound
 from eigenveil.wire import query_from_proto, round_from_proto
@@ -85,7 +86,7 @@ class RoundLog:
                 try:
                     _feed(session, message, stated)
                 except EigenveilError as problem:
-                    raise _unlike(f"round {stated.round + 1}: {problem}") from problem
+                    raise _unlike(f"{spoken(stated.round)}: {problem}") from problem
         seen, whole = len(session.releases), session.pending is None
         if not (seen or whole):
             raise RequestError(Code.BAD_ARGUMENT, "this log holds no release, so that it proves nothing")
@@ -123,16 +124,16 @@ def read_log(data: bytes) -> RoundLog:
 def contradiction(stated: RoundStatement, document: Mapping[str, Any]) -> str:
     """In what a statement and the document differ; empty if in nothing."""
     rounds = document["rounds"]
-    number = stated.round + 1
+    number = spoken(stated.round)
     if stated.round >= len(rounds):
-        return f"round {number} was signed, and the document ends before it" if stated.release else ""
+        return f"{number} was signed, and the document ends before it" if stated.release else ""
     published = rounds[stated.round]
     if stated.query != published["query"]:
         what = f"question {stated.query[:12]}, published was the answer to {published['query'][:12]}"
-        return f"round {number}: the coordinator signed {what}"
+        return f"{number}: the coordinator signed {what}"
     if stated.release not in ("", published["release"]):
         what = f"release {stated.release[:12]}, published was {published['release'][:12]}"
-        return f"round {number}: the coordinator signed {what}"
+        return f"{number}: the coordinator signed {what}"
     return ""
 
 
@@ -150,7 +151,7 @@ def _check_rounds(session: Session, published: list[Mapping[str, Any]], whole: b
     stated = [stated_of(release) for release in session.releases]
     for mine, theirs in zip(stated, published, strict=False):
         if any(theirs.get(name) != value for name, value in mine.items()):
-            raise _unlike(f"what it says of round {mine['round'] + 1} is not what was signed")
+            raise _unlike(f"what it says of {spoken(mine['round'])} is not what was signed")
     if len(stated) > len(published) or (whole and len(stated) < len(published)):
         raise _unlike(f"it has {len(published)} rounds, and the study {len(stated)}")
 

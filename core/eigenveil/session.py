@@ -56,10 +56,10 @@ class Session:
         """
         own = self._own
         if own is None or not same_question(own, asked):
-            due = "nothing more" if own is None else f"as round {own.round + 1} something else"
+            due = "nothing more" if own is None else f"as {spoken(own.round)} something else"
             raise PeerError(
                 Code.PROTOCOL,
-                f"what was asked as round {asked.round + 1} does not follow from the plan and the releases "
+                f"what was asked as {spoken(asked.round)} does not follow from the plan and the releases "
                 f"so far, which ask {due}",
             )
         if asked.digest == own.digest:

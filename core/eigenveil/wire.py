@@ -19,6 +19,7 @@ from eigenveil.errors import Code, PeerError
 from eigenveil.ints import IntArray, from_bytes, to_bytes
 from eigenveil.query import Law, Query
 from eigenveil.release import Release
+from eigenveil.round import spoken
 from eigenveil.signed_authorities import SignedList
 from eigenveil.signed_round import RoundStatement, SignedRound
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -125,7 +126,7 @@ def round_from_proto(message: pb.SealedRound, stated: RoundStatement) -> Release
     )
     if release.digest != stated.release:
         raise PeerError(
-            Code.PROTOCOL, f"the release of round {stated.round + 1} is not the one that was stated"
+            Code.PROTOCOL, f"the release of {spoken(stated.round)} is not the one that was stated"
         )
     return release
 

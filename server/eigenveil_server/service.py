@@ -10,6 +10,7 @@ from eigenveil.aggregate import Contribution
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import Role
 from eigenveil.ints import from_bytes
+from eigenveil.round import spoken
 from eigenveil.wire import digest_from_bytes, lists_to_proto
 from eigenveil_common import log
 from eigenveil_common.rpc import (
@@ -291,9 +292,7 @@ class Service(CoordinatorServicer):
         await self._readable(digest)
         message = await self._resources.compute(self._resources.studies.released, digest, request.round)
         if message is None:
-            raise RequestError(
-                Code.NOT_FOUND, f"study {digest[:12]} has released no round {request.round + 1}"
-            )
+            raise RequestError(Code.NOT_FOUND, f"study {digest[:12]} has released no {spoken(request.round)}")
         total, start = len(message.values), request.offset
         message.values = message.values[start : start + RELEASE_PART_BYTES]
         if start:
