@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -38,6 +39,7 @@ from eigenveil_server.keys import load_keys
 from eigenveil_server.lists import list_of_draft
 from eigenveil_server.pki import sign_list
 from eigenveil_server.rollover import (
+    NOBODY,
     Signers,
     accept,
     extend,
@@ -329,6 +331,14 @@ def test_the_commands_of_an_operator_below_an_offline_root(tmp_path: Path) -> No
     assert "waits for signatures" in told("show", "--config", toml)
     (check,) = [one for one in coordinator_checks(toml) if one.about == "authorities"]
     assert (check.level, "1 of 1" in check.text) == (Level.WARN, True)
+
+
+def test_of_two_operators_at_once_neither_drops_the_other_ones_list(tmp_path: Path) -> None:
+    config = made(tmp_path / "c")
+    before = Authorities(config.files).held.version
+    with ThreadPoolExecutor(4) as operators:
+        assert all(operators.map(lambda _: extend(config, NOBODY), range(12)))
+    assert Authorities(config.files).held.version == before + 12
 
 
 def test_a_site_shows_whom_it_trusts_and_until_when(tmp_path: Path) -> None:
