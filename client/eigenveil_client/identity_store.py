@@ -34,7 +34,7 @@ from eigenveil_client.identity_files import (
 from eigenveil_client.proxy import DIRECT, ProxyRule
 from eigenveil_client.tls import KeyPair, verified_channel
 from eigenveil_client.transport import call
-from eigenveil_client.trusted_authorities import held_list, put, walk
+from eigenveil_client.trusted_authorities import begin, held_list, walk
 from eigenveil_common.files import is_there, make_folder, read, read_secret, write_durably
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
@@ -133,7 +133,7 @@ def enrol(
     begun = held_list(folder) if used else join.trusted
     answer = asyncio.run(_ask(join, begun, request_for(key), proxy))
     trusted, leaf = _check(join, begun, answer, key)
-    put(folder, trusted)
+    begin(folder, trusted)
     store(folder, key, leaf)
     about = {"identity": join.identity.uri, "coordinator": join.coordinator, "join": join.digest}
     write_durably(folder / ABOUT, json.dumps(about, indent=2, sort_keys=True).encode())

@@ -8,16 +8,18 @@ many come. What is left to it is to state a release that was never drawn, under 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from eigenveil.errors import Code, PeerError
 from eigenveil.plan import Plan
 from eigenveil.query import Query
+from eigenveil.rehearsal import MAX_ROUNDS
 from eigenveil.release import Release
 from eigenveil.round import spoken
 from eigenveil.session import Session
 from eigenveil.signed_round import RoundStatement, SignedRound
-from eigenveil.wire import query_from_proto, query_to_proto, round_from_proto
+from eigenveil.wire import query_from_proto, query_to_proto, round_from_proto, round_to_proto
 from eigenveil_client.transcript import Stated, Transcript
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
@@ -34,10 +36,10 @@ class OwnSession:
         self._key = release_key
         self._session = Session(plan)
         self._ledger = ("", 0)
-        self._reworded: Query | None = None
         self._unkept: list[Stated] = []
         for message in transcript.releases(plan.digest):
-            self._take(self._read(message), message)
+            self._take(self._check(message.stated), message)
+        self.kept()
 
     @property
     def held(self) -> int:
@@ -60,12 +62,12 @@ class OwnSession:
             EigenveilError: they lead to a question that no honest study asks.
         """
         for message in messages:
-            stated = self._read(message)
-            self._unkept.append(Stated(statement=stated, message=message))
-            if stated.round < self.held:
-                self._compare(stated)
-            else:
-                self._take(stated, message)
+            stated = self._check(message.stated)
+            with self._or_proof(stated, message.stated):
+                if stated.round < self.held:
+                    self._compare(stated)
+                else:
+                    self._take(stated, message)
 
     def expect(self, query: Query, asked: pb.SignedRound) -> None:
         """Insist that `query` is what this study asks now, and that the coordinator's signature says so.
@@ -74,32 +76,57 @@ class OwnSession:
             PeerError: code `identity` or `protocol`.
         """
         stated = self._check(asked)
-        self._unkept.append(Stated(statement=stated, message=pb.SealedRound(stated=asked)))
-        if (stated.round, stated.query, stated.release) != (query.round, query.digest, ""):
-            raise PeerError(Code.PROTOCOL, "the statement beside the question is about another one")
-        self._follows(stated)
-        self._adopt(query)
+        with self._or_proof(stated, asked):
+            if (stated.round, stated.query, stated.release) != (query.round, query.digest, ""):
+                raise PeerError(Code.PROTOCOL, "the statement beside the question is about another one")
+            self._follows(stated)
+            self._session.adopt(query)
+        self._keep(stated, pb.SealedRound(stated=_alone(asked)), followed=True)
 
-    def _adopt(self, query: Query) -> None:
-        own = self._session.pending
-        self._session.adopt(query)
-        self._reworded = query if own is None or query.digest != own.digest else None
+    @contextmanager
+    def _or_proof(self, stated: RoundStatement, signed: pb.SignedRound) -> Iterator[None]:
+        """Keep a statement that is refused: it alone, because nothing else of the message was believed."""
+        try:
+            yield
+        except Exception:
+            self._keep(stated, pb.SealedRound(stated=_alone(signed)), followed=False)
+            raise
+
+    def _keep(self, stated: RoundStatement, message: pb.SealedRound, *, followed: bool) -> None:
+        self._unkept.append(Stated(statement=stated, message=message, followed=followed))
 
     def _take(self, stated: RoundStatement, message: pb.SealedRound) -> None:
+        """Feed a release. What is kept of it is what was checked, and the words of its question where they
+        are not this machine's own: a later replay needs them."""
         self._follows(stated)
-        if message.HasField("query"):
-            self._adopt(query_from_proto(message.query))
-        elif self._reworded is not None:  # a later replay needs the words that were used
-            message.query.CopyFrom(query_to_proto(self._reworded))
         pending = self._session.pending
+        if pending is not None and stated.query != pending.digest and message.HasField("query"):
+            self._session.adopt(query_from_proto(message.query))
+            pending = self._session.pending
         if not stated.release or pending is None or stated.query != pending.digest:
             raise PeerError(
                 Code.PROTOCOL,
                 f"the release of {spoken(stated.round)} is of a question that the plan and the releases "
                 "before it do not lead to",
             )
-        self._session.feed(self._release(stated, message))
-        self._reworded = None
+        release = self._release(stated, message)
+        signed = SignedRound(said=message.stated.said, signature=message.stated.signature)
+        checked = round_to_proto(release, signed)
+        if self._session.reworded:
+            checked.query.CopyFrom(query_to_proto(pending))
+        self._feed(release)
+        self._keep(stated, checked, followed=True)
+
+    def _feed(self, release: Release) -> None:
+        """A session is a function of what was signed: where it fails, no honest study has come."""
+        try:
+            self._session.feed(release)
+        except Exception as problem:
+            raise PeerError(
+                Code.PROTOCOL,
+                f"the release of {spoken(release.round)} leads to no question that an honest study asks "
+                f"({type(problem).__name__}: {problem})",
+            ) from problem
 
     def _release(self, stated: RoundStatement, message: pb.SealedRound) -> Release:
         release = round_from_proto(message, stated)
@@ -108,7 +135,8 @@ class OwnSession:
         return release
 
     def _follows(self, stated: RoundStatement) -> None:
-        """Insist that a statement is about the round that is due, after the release that was last here."""
+        """Insist that a statement is about the round that is due, after the release that was last here, and
+        that the coordinator's ledger did not shrink since."""
         releases = self._session.releases
         after = releases[-1].digest if releases else ""
         if (stated.round, stated.after) != (len(releases), after):
@@ -117,6 +145,7 @@ class OwnSession:
                 f"{spoken(stated.round)} was stated when {spoken(len(releases))} was due, or after a "
                 "release that is not the one here; was the coordinator restored from an old copy?",
             )
+        self._check_ledger(stated)
 
     def _compare(self, stated: RoundStatement) -> None:
         known = self._session.releases[stated.round]
@@ -127,20 +156,15 @@ class OwnSession:
                 "here as evidence",
             )
 
-    def _read(self, message: pb.SealedRound) -> RoundStatement:
-        return self._check(message.stated)
-
     def _check(self, signed: pb.SignedRound) -> RoundStatement:
         stated = SignedRound(said=signed.said, signature=signed.signature).check(self._key)
-        if stated.plan != self._plan.digest:
-            raise PeerError(Code.PROTOCOL, "a statement about a round is of another plan")
-        self._check_ledger(stated)
+        if stated.plan != self._plan.digest or stated.round >= MAX_ROUNDS:
+            raise PeerError(
+                Code.PROTOCOL, "a statement about a round is of another plan, or of no round that a plan has"
+            )
         return stated
 
     def _check_ledger(self, stated: RoundStatement) -> None:
-        """A ledger only grows; a known round may be stated again."""
-        if stated.round < self.held:
-            return
         row, size = self._ledger
         if stated.size < size or (stated.size == size and stated.ledger != row):
             raise PeerError(
@@ -149,3 +173,8 @@ class OwnSession:
                 "other rows now",
             )
         self._ledger = (stated.ledger, stated.size)
+
+
+def _alone(signed: pb.SignedRound) -> pb.SignedRound:
+    """What was signed, and nothing that came with it."""
+    return pb.SignedRound(said=signed.said, signature=signed.signature)

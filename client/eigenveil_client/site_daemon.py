@@ -25,7 +25,7 @@ from eigenveil_client.renewal import introduce, renew_in_time
 from eigenveil_client.site_metrics import Contact
 from eigenveil_client.site_sender import Limits, send
 from eigenveil_client.site_worker import Reply, SiteWorker
-from eigenveil_client.transport import call, fetch_round, open_channel, pause
+from eigenveil_client.transport import MOST_VALUES, call, fetch_round, open_channel, pause
 from eigenveil_common.log import alarm, event
 from eigenveil_common.rpc import CHUNK_BYTES, INLINE_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -189,7 +189,7 @@ class _Session:
             while time.monotonic() - began < SESSION_SECONDS and not over():
                 response = await self._word()
                 known = self._worker.known_plans()
-                fetched = [await self._round(response, round) for round in self._worker.lacks(response)]
+                fetched = await self._missed(response)
                 reply = await asyncio.to_thread(self._worker.work, response, fetched)
                 idle = response.ByteSize() == 0 or self._worker.known_plans() != known
                 await self._slow_down(reply, idle)
@@ -248,11 +248,19 @@ class _Session:
             alarm("head-refused", code=problem.code.value, detail=str(problem))
             raise _Lost(problem) from problem
 
-    async def _round(self, response: pb.NextWorkResponse, round: int) -> pb.SealedRound:
-        """The release of a round that was missed, or that is too large to come with the question [R21]."""
-        return await fetch_round(
-            lambda asked: _remote(call(self._stub.GetRound, asked)), response.query.plan_digest, round
-        )
+    async def _missed(self, response: pb.NextWorkResponse) -> list[pb.SealedRound]:
+        """The releases of rounds that were missed, or that are too large to come with the question [R21]; no
+        more than fit into memory. The worker keeps those, so that the next time goes on from there."""
+        fetched: list[pb.SealedRound] = []
+        plan, size = response.query.plan_digest, 0
+        for round in self._worker.lacks(response):
+            if size > MOST_VALUES:
+                break
+            fetched.append(
+                await _remote(fetch_round(lambda asked: call(self._stub.GetRound, asked), plan, round))
+            )
+            size += fetched[-1].ByteSize()
+        return fetched
 
     async def _slow_down(self, reply: Reply | None, idle: bool) -> None:
         """Remember the reply. Work that no honest coordinator hands out is taken ever more slowly: what is

@@ -1,5 +1,5 @@
 """The list of authorities that this identity trusts, in its folder: it changes only to one that the list
-before it vouches for, and never goes back [R19].
+before it vouches for, and never goes back [R19]; or to that of a new join file, with which trust begins anew.
 
 Whoever calls may send lists; only signatures decide. A change is logged with the fingerprints.
 """
@@ -67,23 +67,36 @@ def take(folder: Path, shown: AuthorityList, sent: Sequence[pb.SignedAuthorities
         if not sent or held != shown:  # another process was told meanwhile
             return held
         after = walk(held, sent)
-        put(folder, after)
-    tell_change(held, after)
+        _put(folder, after)
+    _tell_change(held, after)
     return after
 
 
-def put(folder: Path, one: AuthorityList) -> None:
-    """Have this list in force.
+def begin(folder: Path, one: AuthorityList) -> None:
+    """Have this list in force by the word of whoever gave a join file: the one way in which the version may
+    fall, and it is told.
 
     Raises:
         InternalError: code `storage`; what was in force before still is.
     """
+    with _locked(folder):
+        try:
+            before = held_list(folder)
+        except RequestError:  # none yet, or damaged, which enrolling anew mends
+            before = None
+        _put(folder, one)
+    if before is not None and before != one:
+        _tell_change(before, one)
+
+
+def _put(folder: Path, one: AuthorityList) -> None:
     write_durably(folder / NAME, one.to_json())
 
 
-def tell_change(before: AuthorityList, after: AuthorityList) -> None:
+def _tell_change(before: AuthorityList, after: AuthorityList) -> None:
     """Log a change, for the operator of this end."""
-    event("authorities-changed", logging.WARNING, version=after.version, detail=difference(before, after))
+    detail = f"after version {before.version}: {difference(before, after)}"
+    event("authorities-changed", logging.WARNING, version=after.version, detail=detail)
 
 
 @contextmanager

@@ -85,14 +85,18 @@ def check_log(document: Mapping[str, Any], path: Path, public_key: str) -> dict[
         RequestError: code `bad-release`, they contradict, or the release does not follow.
     """
     log, key = read_log(read(path)), bytes.fromhex(public_key)
-    found = log.contradictions(document, key)
-    if found:
-        raise RequestError(Code.BAD_RELEASE, f"one key signed both, and they contradict: {'; '.join(found)}")
-    whole = log.replayed(document, key)
-    words = "every question and the result follow" if whole else "every question in the log follows"
+    wrong = log.contradictions(document, key)
+    if wrong:
+        raise RequestError(Code.BAD_RELEASE, f"one key signed both, and they contradict: {'; '.join(wrong)}")
+    found = log.replayed(document, key)
+    some = (
+        f"every question in the log follows, {found.rounds} of {found.of} rounds; the result was NOT compared"
+    )
+    words = "every question and the result follow" if found.result else some
     return {
         "statements": len(log.messages),
-        "result_compared": whole,
+        "rounds": found.rounds,
+        "result_compared": found.result,
         "words": f"From the plan and the signed releases {words}.",
     }
 

@@ -55,7 +55,10 @@ def build(
         "plan": plan_to_dict(plan),
         "guarantee": guarantee(plan) if private else _no_guarantee(),
         "result": result_of(plan, estimate),
-        "rounds": [_round(release, record) for release, record in zip(releases, rounds, strict=True)],
+        "rounds": [
+            stated_of(release) | {"kind": record.kind, "absent": dict(record.absent)}
+            for release, record in zip(releases, rounds, strict=True)
+        ],
     }
 
 
@@ -97,17 +100,16 @@ def result_of(plan: Plan, estimate: Estimate) -> dict[str, Any]:
     }
 
 
-def _round(release: Release, record: RoundRecord) -> dict[str, Any]:
+def stated_of(release: Release) -> dict[str, Any]:
+    """What a row of `rounds` says of its release alone."""
     return {
         "round": release.round,
-        "kind": record.kind,
         "query": release.query,
         "release": release.digest,
         "micro_rho": release.micro_rho,
         "atto_delta": str(release.atto_delta),
         "sigma": release.sigma,
         "present": list(release.present),
-        "absent": dict(record.absent),
     }
 
 

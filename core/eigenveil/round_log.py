@@ -15,7 +15,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from eigenveil.bundle import result_of
+from eigenveil.bundle import result_of, stated_of
 from eigenveil.errors import Code, EigenveilError, PeerError, RequestError
 from eigenveil.ints import canonical
 from eigenveil.plan import plan_from_json
@@ -27,6 +27,15 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 FORMAT = "eigenveil-rounds/1"
 CLOSE = 1e-6  # relative: how far results may differ between two machines' linear algebra
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """How much of a document a log could show: `rounds` of its releases, and whether its `result`, too."""
+
+    rounds: int
+    of: int
+    result: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -62,25 +71,29 @@ class RoundLog:
         found = [contradiction(stated, document) for stated in self._statements(key)]
         return [sentence for sentence in found if sentence]
 
-    def replayed(self, document: Mapping[str, Any], key: bytes) -> bool:
-        """Compute every question, and the result, once more from the plan and the releases; whether all
-        releases are here, so that the result could be compared too.
+    def replayed(self, document: Mapping[str, Any], key: bytes) -> Replayed:
+        """Compute every question, and the result, once more from the plan and the releases.
 
         Raises:
-            RequestError: code `bad-release`, the study did not ask this, or its result is another.
+            RequestError: code `bad-release`, the study did not ask this, or its rounds or its result are
+                others; code `bad-argument`, no release of it is here.
         """
         session = Session(plan_from_json(canonical(document["plan"])))
+        if session.plan.digest != self.plan:
+            raise _unlike("its plan is not the one that its digest names")
         for message, stated in zip(self.messages, self._statements(key), strict=True):
             if stated.release and stated.round == len(session.releases):
                 try:
                     _feed(session, message, stated)
                 except EigenveilError as problem:
                     raise _unlike(f"{spoken(stated.round)}: {problem}") from problem
-        if session.pending is not None:
-            return False
-        if not _close(result_of(session.plan, session.result), document["result"]):
+        seen, whole = len(session.releases), session.pending is None
+        if not (seen or whole):
+            raise RequestError(Code.BAD_ARGUMENT, "this log holds no release, so that it proves nothing")
+        _check_rounds(session, document["rounds"], whole)
+        if whole and not _close(result_of(session.plan, session.result), document["result"]):
             raise _unlike("its result is not what these releases give")
-        return True
+        return Replayed(rounds=seen, of=len(document["rounds"]), result=whole)
 
     def _statements(self, key: bytes) -> list[RoundStatement]:
         signed = (message.stated for message in self.messages)
@@ -133,18 +146,31 @@ def _feed(session: Session, message: pb.SealedRound, stated: RoundStatement) -> 
     session.feed(release)
 
 
+def _check_rounds(session: Session, published: list[Mapping[str, Any]], whole: bool) -> None:
+    """What the document says of each release that is here: who is in it, its noise and its price."""
+    stated = [stated_of(release) for release in session.releases]
+    for mine, theirs in zip(stated, published, strict=False):
+        if any(theirs.get(name) != value for name, value in mine.items()):
+            raise _unlike(f"what it says of {spoken(mine['round'])} is not what was signed")
+    if len(stated) > len(published) or (whole and len(stated) < len(published)):
+        raise _unlike(f"it has {len(published)} rounds, and the study {len(stated)}")
+
+
 def _unlike(why: str) -> RequestError:
     return RequestError(Code.BAD_RELEASE, f"the release does not follow from its rounds: {why}")
 
 
-def _close(mine: Any, theirs: Any) -> bool:
-    """Equal, but for the last digits of floats."""
+def _close(mine: Any, theirs: Any, largest: float = 0.0) -> bool:
+    """Equal, but for the last digits of floats: those of the `largest` number beside them."""
     match mine, theirs:
         case dict(), dict():
             return mine.keys() == theirs.keys() and all(_close(mine[key], theirs[key]) for key in mine)
         case list() | tuple(), list() | tuple():
-            return len(mine) == len(theirs) and all(map(_close, mine, theirs))
+            most = max((abs(one) for one in mine if isinstance(one, float | int)), default=0.0)
+            return len(mine) == len(theirs) and all(
+                _close(*pair, most) for pair in zip(mine, theirs, strict=True)
+            )
         case float() | int(), float() | int():
-            return math.isclose(mine, theirs, rel_tol=CLOSE, abs_tol=CLOSE)
+            return math.isclose(mine, theirs, rel_tol=CLOSE, abs_tol=CLOSE * largest)
         case _:
             return bool(mine == theirs)

@@ -32,6 +32,7 @@ class Session:
         self._box = box(plan.study)
         self.spent = NOTHING
         self.pending: Query | None = None
+        self._own: Query | None = None  # `pending` in this session's own words
         self._result: Estimate | None = None
         self._algorithm = ALGORITHMS[plan.algorithm](plan)
         self._advance(None)
@@ -46,23 +47,31 @@ class Session:
 
     def adopt(self, asked: Query) -> None:
         """Go on with the federation's wording of the pending query, which the last bit of somebody's linear
-        algebra may have rounded to another unit.
+        algebra may have rounded to another unit. Every wording is held against this session's own, so that
+        units do not add up, and against the public bounds.
 
         Raises:
             PeerError: code `protocol`: it is not what the study asks now.
-            RequestError: code `plan-overflow`: its last unit is beyond what an honest study may ask.
+            RequestError: code `plan-overflow`: it passes a bound by its last unit.
         """
-        if self.pending is None or not same_question(self.pending, asked):
-            due = (
-                "nothing more" if self.pending is None else f"as {spoken(self.pending.round)} something else"
-            )
+        own = self._own
+        if own is None or not same_question(own, asked):
+            due = "nothing more" if own is None else f"as {spoken(own.round)} something else"
             raise PeerError(
                 Code.PROTOCOL,
                 f"what was asked as {spoken(asked.round)} does not follow from the plan and the releases "
                 f"so far, which ask {due}",
             )
-        check_bounds(asked.ask, self._box)
+        if asked.digest == own.digest:
+            self.pending = own
+            return
+        self._check_reach(asked)
         self.pending = asked
+
+    @property
+    def reworded(self) -> bool:
+        """Whether the pending query is in the federation's words, and these differ from its own."""
+        return self.pending is not self._own
 
     def feed(self, release: Release) -> None:
         """Hand the pending query's release to the algorithm.
@@ -96,9 +105,9 @@ class Session:
         try:
             priced = next(self._algorithm) if release is None else self._algorithm.send(release)
         except StopIteration as end:
-            self.pending, self._result = None, end.value
+            self.pending, self._own, self._result = None, None, end.value
             return
-        self.pending = self._query(priced)
+        self.pending = self._own = self._query(priced)
 
     def _query(self, priced: Priced) -> Query:
         """The next query, if the study can pay for it: checked before it is asked [P4]."""
@@ -111,9 +120,12 @@ class Session:
             law=priced.law,
         )
         check_affordable(self.plan, query, self._asked, self.spent, self._pico)
-        check_no_overflow(priced.ask, self.plan.most_records)
-        check_bounds(priced.ask, self._box)
+        self._check_reach(query)
         return query
+
+    def _check_reach(self, query: Query) -> None:
+        check_no_overflow(query.ask, self.plan.most_records)
+        check_bounds(query.ask, self._box)
 
     @property
     def result(self) -> Estimate:

@@ -10,10 +10,12 @@ coordinator may serve meanwhile. It reads the files again and tells whoever gree
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import wraps
 from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
 
 from cryptography import x509
 
@@ -21,6 +23,7 @@ from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import UNREADABLE
 from eigenveil.signed_authorities import AuthorityList, Listed
 from eigenveil_common.files import check_output, is_there, read, read_secret, write_durably
+from eigenveil_common.locks import locked
 from eigenveil_server.authorities import Authorities, authority_of, certificates
 from eigenveil_server.clock import as_datetime, unix_ms
 from eigenveil_server.config import Config
@@ -54,7 +57,22 @@ class Signers:
 
 NOBODY = Signers()
 
+P = ParamSpec("P")
+T = TypeVar("T")
 
+
+def _in_turn(change: Callable[Concatenate[Config, P], T]) -> Callable[Concatenate[Config, P], T]:
+    """One command at a time reads, decides and writes: two at once could drop a key or a list."""
+
+    @wraps(change)
+    def alone(config: Config, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with locked(config.files.authorities.with_suffix(".lock")):
+            return change(config, *args, **kwargs)
+
+    return alone
+
+
+@_in_turn
 def rotate(config: Config) -> bool:
     """Make the next authority, its own root, and trust it from now on; False if the list that names it waits
     for signatures.
@@ -69,6 +87,7 @@ def rotate(config: Config) -> bool:
     return _change(config, lists, (*authorities.held.authorities, _entry(made.certificate, signs)))
 
 
+@_in_turn
 def request(config: Config, out: Path) -> None:
     """Make the next authority's key here, and write the request that an authority elsewhere signs.
 
@@ -84,6 +103,7 @@ def request(config: Config, out: Path) -> None:
     write_durably(out, Authority.request(config.federation, lists.add_key()))
 
 
+@_in_turn
 def take(config: Config, path: Path, signers: Signers) -> bool:
     """Trust the authority whose certificate, made from `request`, is in `path`; False if the list that names
     it waits for signatures. `signers` sign the lists after it, if any are named.
@@ -108,6 +128,7 @@ def take(config: Config, path: Path, signers: Signers) -> bool:
     return _change(config, lists, (*lists.held.authorities, _entry(certificate, signs)), signers)
 
 
+@_in_turn
 def extend(config: Config, signers: Signers) -> bool:
     """The same authorities in a new list, for another year; False if it waits for signatures. In a folder of
     an earlier version the first list, of the authorities in ca.pem.
@@ -122,6 +143,7 @@ def extend(config: Config, signers: Signers) -> bool:
     return _change(config, lists, there, signers)
 
 
+@_in_turn
 def accept(config: Config, paths: Sequence[Path]) -> None:
     """Put the list that waits in force, by the signatures in these files.
 
@@ -147,6 +169,7 @@ def sign_draft(draft: AuthorityList, key: Path, out: Path) -> None:
     write_durably(out, sign_list(secret, draft.to_json()))
 
 
+@_in_turn
 def switch(config: Config, *, anyway: bool) -> None:
     """Issue with the new one from now on.
 
@@ -166,6 +189,7 @@ def switch(config: Config, *, anyway: bool) -> None:
     _audit(config, "authority-issues", fingerprint(following))
 
 
+@_in_turn
 def retire(config: Config, *, anyway: bool) -> bool:
     """Trust the old one no more; False if the list without it waits for signatures. Repeated after a crash,
     it goes on where that one ended: the old one's certificates are shut out first, and while two authorities

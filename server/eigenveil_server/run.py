@@ -55,7 +55,6 @@ class StudyRun:
         self.inbox: Inbox | None = None
         self._round = RoundState.PLANNED
         self._offer = pb.NextWorkResponse()
-        self._sealed: list[pb.SealedRound] = []  # what sites need to compute the next question [R21]
         self._cancelled = False
         asked_until = stored.submitted_at + int(HOUR_MS * approval_hours)
         self.approvals = Approvals(plan.study.federation.sites, asked_until, resources.clock)
@@ -84,7 +83,6 @@ class StudyRun:
         compute = self._resources.compute
         sealed = await compute(self._resources.studies.sealed_rounds, self.digest)
         session = await compute(Session.replay, self.plan, [one.release for one in sealed])
-        self._sealed = [one.message for one in sealed]
         release: Release | None = None
         while (inbox := await self._next(session, release)) is not None:
             with self._resources.metrics.round():
@@ -130,8 +128,6 @@ class StudyRun:
             return None
         if studies.query_digest(self.digest, query.round) not in (None, query.digest):
             raise InternalError(Code.BUG, f"{spoken(query.round)} was opened with another query before")
-        if len(self._sealed) < query.round:
-            self._sealed.append(self._last_sealed(query.round - 1))
         inbox = Inbox(query, self.plan.study.federation, studies.answers(self.digest, query.round))
         message, now = query_to_proto(query), self._resources.clock()
         event = self._event(inbox, RoundState.OPEN)
@@ -144,13 +140,16 @@ class StudyRun:
         stated = state(self._resources.books, self.digest, query.round, query.digest, _after(session))
         signed = stated.signed(self._resources.keys.release.sign)
         asked = pb.SignedRound(said=signed.said, signature=signed.signature)
-        return inbox, pb.NextWorkResponse(query=message, asked=asked, deadline_unix_ms=deadline)
+        last = self._last_released(query.round - 1) if query.round else None
+        return inbox, pb.NextWorkResponse(query=message, asked=asked, deadline_unix_ms=deadline, release=last)
 
-    def _last_sealed(self, round: int) -> pb.SealedRound:
-        sealed = self._resources.studies.sealed(self.digest, round)
-        if sealed is None:
+    def _last_released(self, round: int) -> pb.SealedRound | None:
+        """What sites need to compute the next question [R21], with the question that it answers: who missed
+        that one may have it in other words. None where it is too large to come with the next one."""
+        released = self._resources.studies.released(self.digest, round)
+        if released is None:
             raise InternalError(Code.BUG, f"{spoken(round)} was fed to the study and is not stored")
-        return sealed.message
+        return released if released.ByteSize() <= INLINE_BYTES else None
 
     async def _one_round(self, inbox: Inbox, session: Session) -> Release:
         """From the question to its release."""
@@ -304,8 +303,8 @@ class StudyRun:
             return None
         offer = pb.NextWorkResponse()
         offer.CopyFrom(self._offer)
-        if held == len(self._sealed) - 1 and len(self._sealed[held].values) <= INLINE_BYTES:
-            offer.release.CopyFrom(self._sealed[held])
+        if held != inbox.query.round - 1:
+            offer.ClearField("release")
         return offer
 
     async def tell_of_waiting(self, site: str) -> None:

@@ -290,15 +290,13 @@ class Service(CoordinatorServicer):
         """The signed release of one round, or a part of its numbers [R21]."""
         digest = digest_from_bytes(request.plan_digest)
         await self._readable(digest)
-        query = self._resources.studies.released_query(digest, request.round)
-        sealed = self._resources.studies.sealed(digest, request.round)
-        if query is None or sealed is None:
+        message = await self._resources.compute(self._resources.studies.released, digest, request.round)
+        if message is None:
             raise RequestError(Code.NOT_FOUND, f"study {digest[:12]} has released no {spoken(request.round)}")
-        message, start = sealed.message, request.offset
-        total = len(message.values)
+        total, start = len(message.values), request.offset
         message.values = message.values[start : start + RELEASE_PART_BYTES]
-        if not start:
-            message.query.CopyFrom(query)
+        if start:
+            message.ClearField("query")
         return pb.GetRoundResponse(release=message, total_bytes=total)
 
     async def _readable(self, digest: str) -> StoredStudy:

@@ -169,13 +169,18 @@ class Studies:
         rows = self._reader.rows("SELECT * FROM releases WHERE (study, round) = (?, ?)", (digest, round))
         return _sealed(rows[0]) if rows else None
 
-    def released_query(self, digest: str, round: int) -> pb.Query | None:
-        """The question of a round whose release is out; None before that."""
+    def released(self, digest: str, round: int) -> pb.SealedRound | None:
+        """The release of a round with its question; None before it is out."""
         rows = self._reader.rows(
             "SELECT query FROM rounds WHERE (study, round, state) = (?, ?, ?)",
             (digest, round, RoundState.RELEASED.value),
         )
-        return pb.Query.FromString(rows[0][0]) if rows else None
+        sealed = self.sealed(digest, round) if rows else None
+        if sealed is None:
+            return None
+        message = sealed.message
+        message.query.ParseFromString(rows[0][0])
+        return message
 
     def query_digest(self, digest: str, round: int) -> str | None:
         """The digest of the query that was opened as this round, if any."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -25,7 +26,7 @@ from eigenveil_client.generation import Generation
 from eigenveil_client.identity_store import StoredIdentity, load_identity
 from eigenveil_client.renewal import introduce, renew
 from eigenveil_client.transport import open_channel
-from eigenveil_client.trusted_authorities import put
+from eigenveil_client.trusted_authorities import begin
 from eigenveil_common.doctor import Level
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
@@ -38,6 +39,7 @@ from eigenveil_server.keys import load_keys
 from eigenveil_server.lists import list_of_draft
 from eigenveil_server.pki import sign_list
 from eigenveil_server.rollover import (
+    NOBODY,
     Signers,
     accept,
     extend,
@@ -331,6 +333,14 @@ def test_the_commands_of_an_operator_below_an_offline_root(tmp_path: Path) -> No
     assert (check.level, "1 of 1" in check.text) == (Level.WARN, True)
 
 
+def test_of_two_operators_at_once_neither_drops_the_other_ones_list(tmp_path: Path) -> None:
+    config = made(tmp_path / "c")
+    before = Authorities(config.files).held.version
+    with ThreadPoolExecutor(4) as operators:
+        assert all(operators.map(lambda _: extend(config, NOBODY), range(12)))
+    assert Authorities(config.files).held.version == before + 12
+
+
 def test_a_site_shows_whom_it_trusts_and_until_when(tmp_path: Path) -> None:
     stage = a_stage(tmp_path)
     held = load_identity(stage.config.identity).authorities
@@ -339,7 +349,7 @@ def test_a_site_shows_whom_it_trusts_and_until_when(tmp_path: Path) -> None:
     assert held.prints[0] in site(written(stage), "authorities").out
     for days, level in ((90, Level.OK), (20, Level.WARN), (-1, Level.FAIL)):
         ends = int(datetime.now(UTC).timestamp()) + days * 86_400
-        put(stage.config.identity, replace(held, version=7, expires=ends))
+        begin(stage.config.identity, replace(held, version=7, expires=ends))
         (check,) = [one for one in site_checks(written(stage)) if one.about == "authorities"]
         assert (check.level, "version 7" in check.text) == (level, True)
 

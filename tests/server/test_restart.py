@@ -20,6 +20,7 @@ from eigenveil.ledger import replay
 from eigenveil.noise import NoiseSpec, OsNoise
 from eigenveil.study import Algorithm
 from eigenveil.traits import TRAITS
+from eigenveil.wire import query_from_proto
 from eigenveil_common.ledger_store import LedgerStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server import changes
@@ -252,7 +253,10 @@ def test_a_sealed_round_is_not_drawn_again(tmp_path: Path) -> None:
 
     async def next_round(held: dict[str, Credentials]) -> int:
         async with serving(config, noise=noise) as rig:
-            return (await rig.connect(held["anna"]).query()).round
+            offer = await rig.connect(held["anna"]).stub.NextWork(pb.NextWorkRequest())
+            # With the words of its question, which a site that missed it may have otherwise.
+            assert query_from_proto(offer.release.query).digest in offer.release.stated.said.decode()
+            return int(offer.query.round)
 
     held = asyncio.run(first_round())
     before = sealed(config.state)

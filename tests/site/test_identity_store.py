@@ -118,6 +118,15 @@ def test_enrolment_leaves_a_complete_identity_and_keeps_the_key(tmp_path: Path) 
     assert load_identity(folder).key_print != key, "a new one is a new key"
 
 
+def test_a_join_file_that_names_others_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Trust begins anew with it, also at a lower version; the operator reads whom it dropped."""
+    first, second = Authority(), Authority()
+    enrolling(tmp_path / "identity", Enrolment(first))
+    assert "authorities-changed" not in caplog.text
+    enrolling(tmp_path / "identity", Enrolment(second), token="right too")
+    assert f"no longer: {first.listed.print}" in caplog.text
+
+
 def test_a_folder_keeps_one_identity(tmp_path: Path) -> None:
     servicer = Enrolment(Authority())
     enrolling(tmp_path / "identity", servicer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -15,14 +16,16 @@ import pytest
 
 from eigenveil.aggregate import Contribution
 from eigenveil.agreement import same_question
-from eigenveil.asks import ClippedSum, RowNorms
+from eigenveil.algorithms.bounds import least_row_radius
+from eigenveil.asks import ClippedSum, RadiusSearch, RowNorms
 from eigenveil.bundle import RoundRecord, build, seal_bundle
-from eigenveil.errors import RequestError
+from eigenveil.errors import PeerError, RequestError
 from eigenveil.ints import canonical, frozen
 from eigenveil.plan import Plan
 from eigenveil.query import Query
 from eigenveil.rehearsal import rehearse, rehearsed
 from eigenveil.release import Release
+from eigenveil.round_log import RoundLog
 from eigenveil.session import Session
 from eigenveil.study import Algorithm, Column, Federation
 from eigenveil.wire import query_from_proto, query_to_proto
@@ -31,8 +34,8 @@ from eigenveil_client.verify import verified
 from eigenveil_client.verify_cli import check_log
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.site.command_line import site, written
-from tests.site.stated import RELEASE_KEY, work
-from tests.site.support import SITE, Stage, a_plan, a_stage, a_study
+from tests.site.stated import RELEASE_KEY, sealed, work
+from tests.site.support import SITE, Coordinator, Stage, a_plan, a_stage, a_study, until
 from tests.torture.steering import lied
 
 PLAN = a_plan(a_study(federation=Federation(sites=(SITE, "hospital-b"), quorum=2)))
@@ -111,6 +114,36 @@ def test_an_honest_document_agrees_with_what_the_site_holds(stage: Stage, tmp_pa
     assert "every question in the log follows" in check_log(*log_of(config, document))["words"]
 
 
+@pytest.mark.parametrize("name", ["sigma", "present", "micro_rho"])
+def test_a_document_that_misstates_a_round_does_not_follow(stage: Stage, tmp_path: Path, name: str) -> None:
+    followed(stage, PLAN, HONEST)
+    document, log, key = log_of(written(stage), published(HONEST, tmp_path))
+    document["rounds"][0][name] = [SITE] if name == "present" else 7
+    with pytest.raises(RequestError, match="what it says of round 1 is not what was signed"):
+        check_log(document, log, key)
+
+
+def test_rounds_that_were_never_asked_and_an_empty_log_prove_nothing(stage: Stage, tmp_path: Path) -> None:
+    followed(stage, PLAN, HONEST)
+    document, log, key = log_of(written(stage), published(HONEST, tmp_path))
+    asked = rehearse(PLAN)
+    whole = RoundLog(plan=PLAN.digest, messages=tuple(sealed(query, HONEST) for query in asked))
+    log.write_bytes(whole.to_json())
+    assert check_log(document, log, key)["result_compared"]
+    more = {**document, "rounds": [*document["rounds"], {**document["rounds"][-1], "round": len(asked)}]}
+    with pytest.raises(RequestError, match="and the study"):
+        check_log(more, log, key)
+    tiny = {
+        **document["result"],
+        "explained_variance": [2 * v for v in document["result"]["explained_variance"]],
+    }
+    with pytest.raises(RequestError, match="not what these releases give"):
+        check_log({**document, "result": tiny}, log, key)
+    log.write_bytes(RoundLog(plan=PLAN.digest, messages=()).to_json())
+    with pytest.raises(RequestError, match="proves nothing"):
+        check_log(document, log, key)
+
+
 def test_a_site_that_never_answered_is_not_present(stage: Stage, tmp_path: Path) -> None:
     followed(stage, PLAN, HONEST[:2])
     ran = site(written(stage), "ledger", "verify", "--release", published(HONEST, tmp_path), "--json")
@@ -127,6 +160,59 @@ def test_what_was_refused_is_kept_as_proof(stage: Stage) -> None:
     assert any(evil.digest.encode() in said for said in kept)
     assert isinstance(worker.work(work(rehearse(PLAN)[1])), Contribution)  # and the honest one is answered
     store.close()
+
+
+@pytest.mark.parametrize("round", [1, 3])
+def test_what_is_refused_fills_no_disk_and_stands_in_nobodys_way(stage: Stage, round: int) -> None:
+    """Signed releases of one round without end, each with megabytes beside it; then the honest study."""
+    store = stage.store()
+    worker = stage.worker(store)
+    worker.work(work(rehearse(PLAN)[0], stage.signed(PLAN)))
+    for value in range(30):
+        response = work(rehearse(PLAN)[1])
+        response.release.CopyFrom(sealed(rehearse(PLAN)[round], lied(HONEST, round, frozen([value] * 5))))
+        response.release.values = bytes(2**20)
+        assert isinstance(worker.work(response), Refusal)
+    kept = [message.ByteSize() for message in store.transcript.log(PLAN.digest).messages]
+    assert (len(kept) < 10, sum(kept) < 10_000) == (True, True)
+    store.close()
+    for query in rehearse(PLAN):
+        store = stage.store()
+        assert isinstance(stage.worker(store).work(work(query)), Contribution), query.round
+        store.close()
+
+
+def test_a_release_that_leads_nowhere_is_a_breach_and_the_site_goes_on(tmp_path: Path) -> None:
+    stage = a_stage(tmp_path, algorithms=("adaptive-cov",))
+    plan = a_plan(a_study(algorithm=Algorithm.ADAPTIVE_COV, federation=PLAN.study.federation))
+    honest = tuple(release for _, release in rehearsed(plan))
+    search = next(query.round for query in rehearse(plan) if isinstance(query.ask, RadiusSearch))
+    store = stage.store()
+    worker = stage.worker(store)
+    for query in rehearse(plan)[: search + 1]:
+        assert isinstance(worker.work(work(query, stage.signed(plan))), Contribution)
+    absurd = lied(honest, search, frozen([10**6]))  # the number of an edge that is none
+    reply = worker.work(work(rehearse(plan)[search + 1], releases=absurd))
+    assert isinstance(reply, Refusal)
+    assert reply.reason == pb.DECLINE_REASON_PROTOCOL
+    assert isinstance(worker.work(work(rehearse(plan)[search + 1])), Contribution)
+    store.close()
+
+
+def test_a_daemon_outlives_rounds_that_come_in_impossible_pieces(stage: Stage) -> None:
+    class Liar(Coordinator):
+        async def GetRound(self, request: pb.GetRoundRequest, context: object) -> pb.GetRoundResponse:
+            self.lose.append("told")
+            return pb.GetRoundResponse(release=pb.SealedRound(values=bytes(8)), total_bytes=2**60)
+
+    async def scenario() -> None:
+        script = [work(rehearse(PLAN)[round], stage.signed(PLAN)) for round in (0, 2, 2, 1)]
+        coordinator = Liar(work=script)
+        async with stage.serving(coordinator), stage.daemon():
+            await until(lambda: len(coordinator.contributions) == 2)
+            assert coordinator.lose == ["told"] * 2
+
+    asyncio.run(scenario())
 
 
 def test_a_restarted_site_goes_on_from_what_it_kept(stage: Stage) -> None:
@@ -187,6 +273,25 @@ def moved(query: Query, by: int) -> Query:
     ask = query.ask
     assert isinstance(ask, ClippedSum)
     return replace(query, ask=replace(ask, centre=ask.centre + by))
+
+
+def test_units_do_not_add_up_and_pass_no_bound() -> None:
+    """Each wording is held against the session's own, not against the one before."""
+    step = next(query for query in rehearse(PLAN) if isinstance(query.ask, ClippedSum))
+    session = Session.replay(PLAN, HONEST[: step.round])
+    session.adopt(moved(step, 1))
+    with pytest.raises(PeerError):
+        session.adopt(moved(step, 2))
+    session.adopt(step)
+    assert not session.reworded
+    least = tuple(release_of(query, [10**6, *[0] * 39]) for query in rehearse(PLAN)[1:2])
+    session = Session.replay(PLAN, (HONEST[0], *least))
+    assert session.pending is not None
+    assert isinstance(session.pending.ask, ClippedSum)
+    floor = session.pending.ask
+    assert floor.radius == least_row_radius(3)
+    with pytest.raises(RequestError, match="below the public floor"):
+        session.adopt(replace(session.pending, ask=replace(floor, radius=floor.radius - 1)))
 
 
 def test_one_unit_is_the_same_question_and_two_are_another() -> None:

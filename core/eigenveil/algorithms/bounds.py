@@ -8,12 +8,18 @@ a centre lies where records can, and a histogram has the bins that the grid has.
 
 from __future__ import annotations
 
+from typing import assert_never
+
 import numpy as np
 
 from eigenveil.algorithms.radius import BINS, PER_OCTAVE
 from eigenveil.asks import (
     Ask,
+    BlockRanks,
+    Boxed,
+    CellVotes,
     ClippedSum,
+    Coordinates,
     Count,
     Eigenvectors,
     Energy,
@@ -21,10 +27,16 @@ from eigenveil.asks import (
     GradientNorms,
     Gram,
     OnField,
+    Preimage,
+    RadiusSearch,
+    RankVotes,
     RowNorms,
     Slot,
+    SpanGap,
+    SpanVotes,
     Spectrum,
     Subspace,
+    Votes,
 )
 from eigenveil.asks.gradients import pull_norm2
 from eigenveil.asks.limits import GRADIENT_LIMIT, WEIGHT, root_up, row_norm_limit
@@ -80,9 +92,16 @@ def check_bounds(ask: Ask, most: IntArray) -> None:
         case Gradient() | Slot():
             _check_floor(ask.radius, least_gradient_radius(ask.field.pull))
         case RowNorms() | GradientNorms():
-            _need(_on_grid(ask.edges), "a histogram of norms has other bins than the public grid")
+            whole = ask.edges.size == BINS - 1
+            _need(whole and _on_grid(ask.edges), "a histogram of norms has other bins than the public grid")
+        case RadiusSearch():
+            _need(_on_grid(ask.edges), "a search for a radius has other edges than the public grid")
+        case Votes() | Coordinates() | Boxed():
+            pass  # every record of the part counts, and no less for where it lies
+        case BlockRanks() | SpanVotes() | CellVotes() | RankVotes() | SpanGap() | Preimage():
+            pass  # public but for the centre
         case _:
-            pass  # nothing of these is clipped to a radius that a question states
+            assert_never(ask)
 
 
 def _check_floor(radius: int, least: int) -> None:
@@ -90,11 +109,11 @@ def _check_floor(radius: int, least: int) -> None:
 
 
 def _on_grid(edges: IntArray) -> bool:
-    """Whether these are the edges of `radius.Grid` at some top: quarters of an octave, rounded to integers,
-    or kept one apart where they would coincide."""
+    """Whether these are neighbouring edges of `radius.Grid` at some top: quarters of an octave, rounded to
+    integers, or kept one apart where they would coincide."""
     apart = np.diff(edges).astype(np.float64)
     wanted = edges[:-1].astype(np.float64) * (OCTAVE - 1)
-    return edges.size == BINS - 1 and bool((np.abs(apart - wanted) <= APART + wanted * ROUNDING).all())
+    return bool((np.abs(apart - wanted) <= APART + wanted * ROUNDING).all())
 
 
 def _need(condition: bool, message: str) -> None:

@@ -1406,7 +1406,7 @@ class SealedRound(_message.Message):
     def present(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def query(self) -> Global___Query:
-        """what it answers; only where a round is fetched by itself"""
+        """what it answers, in the words that the sites were asked"""
 
     def __init__(
         self,
