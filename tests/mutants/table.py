@@ -199,8 +199,8 @@ MUTANTS: tuple[Mutant, ...] = (
     # ---- a site asks itself
     of("P25", "client/eigenveil_client/site_worker.py", "own.expect(query, asked)", "pass",
        f"{STEERED}[presence of one exact record]"),
-    of("P25", "client/eigenveil_client/own_session.py", "        self._adopt(query)\n\n    def _adopt",
-       "\n    def _adopt",
+    of("P25", "client/eigenveil_client/own_session.py", "            self._session.adopt(query)\n        self._keep(",
+       "            self._session.pending = query\n        self._keep(",
        f"{STEERED}[one micro-rho less]"),
     of("P25", "client/eigenveil_client/own_session.py", "stated.size < size or", "False and",
        f"{STEERED}[a ledger that shrank]"),
@@ -215,6 +215,6 @@ MUTANTS: tuple[Mutant, ...] = (
        f"{LIES}[Algorithm.GAUSS_COV-towards a corner]"),
     of("P25", "algorithms/bounds.py", "min(2 * truncated + 1,", "min(truncated + 1,",
        f"{BOUNDS}::test_at_the_floor_a_shortened_record_still_has_a_gradient"),
-    of("P25", "session.py", "        check_bounds(asked.ask, self._box)\n", "",
+    of("P25", "session.py", "        self._check_reach(asked)\n", "",
        f"{BOUNDS}::test_a_coordinator_cannot_reword_a_question_to_beyond_them"),
 )  # fmt: skip
