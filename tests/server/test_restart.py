@@ -18,6 +18,8 @@ from eigenveil.identity import Role
 from eigenveil.ints import IntArray, frozen
 from eigenveil.ledger import replay
 from eigenveil.noise import NoiseSpec, OsNoise
+from eigenveil.study import Algorithm
+from eigenveil.traits import TRAITS
 from eigenveil_common.ledger_store import LedgerStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server import changes
@@ -121,22 +123,22 @@ def test_a_study_survives_kill_after_kill(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_study_begun_under_another_revision_ends_and_frees_what_it_had_not_spent(tmp_path: Path) -> None:
+def test_a_study_begun_under_another_revision_ends_and_frees_what_it_had_not_spent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = made(tmp_path / "c")
 
     async def scenario() -> None:
         async with serving(config) as rig:
             held = await enrolled_at(rig)
             digest = await rig.connect(held["ada"]).submit(study_toml())
-        store = open_store(config.files.database)
-        with store.writer.transaction() as change:
-            older = "CAST(replace(CAST(plan AS TEXT), '\"revision\":1', '\"revision\":0') AS BLOB)"
-            change.execute(f"UPDATE studies SET plan = {older}")
-        store.close()
+        newer = replace(TRAITS[Algorithm.GAUSS_COV], revision=99)
+        monkeypatch.setitem(TRAITS, Algorithm.GAUSS_COV, newer)
         async with serving(config) as rig:
             row = rig.daemon.resources.studies.get(digest)
-            assert (row.state.value, "revision 0 of gauss-cov" in row.failure) == ("failed", True)
+            assert (row.state.value, "this is revision 99" in row.failure) == ("failed", True)
             assert rig.daemon.resources.books.committed == rig.daemon.resources.books.total_spent
+            monkeypatch.undo()
             assert await rig.connect(held["ada"]).submit(study_toml(), submission="another") != digest
 
     asyncio.run(scenario())
