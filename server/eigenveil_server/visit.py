@@ -85,13 +85,15 @@ class Visit(asyncio.Protocol):
         """Whether a frame may pass now: what its guest may do in a second is not done yet."""
         if self.arrival is None:
             return False
+        # Paid for with its call, and never held back: gRPC would answer the call meanwhile, uncounted.
+        taken_back = kind == RST_STREAM and stream in self._open
         cost = CALL if kind == HEADERS else int(kind != DATA or length < SMALL_BYTES)
-        if not self.arrival.guest.allowance.spend(cost):
+        if not taken_back and not self.arrival.guest.allowance.spend(cost):
             return False
         if kind == HEADERS and stream > self._last:
             self._last = stream
             self._open.add(stream)
-        if kind == RST_STREAM and stream in self._open:
+        if taken_back:
             self._open.discard(stream)
             if not self.arrival.guest.resets.spend(1):
                 self._host.misused(self)
