@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from eigenveil.errors import Code, RequestError
+from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.plan import Plan, plan_from_json
 from eigenveil_common import log
 from eigenveil_common.database import Connection, Database
@@ -59,8 +59,15 @@ class Desk:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _begin(self, stored: StoredStudy) -> None:
-        """Set its budget aside, as at a submission; if that is gone by now, the study ends."""
-        plan = await self._resources.compute(plan_from_json, stored.plan_json)
+        """Set its budget aside, as at a submission; if that is gone by now, or this version of the program
+        does not run such a plan, the study ends."""
+        try:
+            plan = await self._resources.compute(plan_from_json, stored.plan_json)
+        except PeerError as problem:
+            if problem.code is not Code.VERSION:
+                raise
+            await self.drop(stored, str(problem), StudyState.FAILED)
+            return
         begun = replace(stored, state=StudyState.RUNNING)
 
         def update(change: Connection) -> None:

@@ -71,7 +71,7 @@ class Door:
         self._strangers: dict[Visit, str] = {}  # the oldest first; from which address
         self._visits: dict[str, Visit] = {}
         self._greeting: set[asyncio.Task[None]] = set()
-        self._sockets = 0
+        self._sockets: set[Visit] = set()
         self._empty = asyncio.Event()
         self._number = 0
 
@@ -120,9 +120,10 @@ class Door:
 
     def arrived(self, visit: Visit) -> None:
         """A stranger: whoever has the most of them makes room."""
-        self._sockets += 1
+        self._sockets.add(visit)
         self._empty.clear()
-        address = str(visit.outer.get_extra_info("peername", ("?",))[0])
+        where, *_ = visit.outer.get_extra_info("peername") or ("nowhere",)  # gone already
+        address = _network(str(where))
         self._strangers[visit] = address
         if len(self._strangers) > MOST_STRANGERS:
             ((busiest, _),) = Counter(self._strangers.values()).most_common(1)
@@ -148,6 +149,7 @@ class Door:
                 await self._let_in(visit, arrival)
         except (OSError, EigenveilError):  # TLS has told the other end; of our own certificate the guard does
             visit.end()
+            self.vanished(visit)  # `start_tls` tells nobody of a socket that was closed before or meanwhile
 
     async def _shake_hands(self, visit: Visit) -> asyncio.Transport | None:
         return await asyncio.get_running_loop().start_tls(
@@ -230,7 +232,7 @@ class Door:
 
     def vanished(self, visit: Visit) -> None:
         """Its socket is closed."""
-        self._sockets -= 1
+        self._sockets.discard(visit)
         if not self._sockets:
             self._empty.set()
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 HEAD_BYTES = 9
 PREFACE_BYTES = 24  # what a client says before its first frame
-HEADERS, RST_STREAM, GOAWAY = 1, 3, 7
+DATA, HEADERS, RST_STREAM, GOAWAY = 0, 1, 3, 7
 ENHANCE_YOUR_CALM = 0xB
 
 # Kind, stream and payload length of a frame that is about to pass; whether it may.
@@ -19,7 +19,8 @@ class Frames:
     def __init__(self, may_pass: Pass, preface: int = 0) -> None:
         self._may_pass = may_pass
         self._rest = preface  # bytes left of what passes at the moment
-        self._held = bytearray()
+        self._held = b""
+        self._at = 0  # what has passed of it
         self.stopped = False  # at a frame that may not pass yet
 
     @property
@@ -29,11 +30,12 @@ class Frames:
 
     def keep(self, data: bytes) -> None:
         """Hold back `data`."""
-        self._held += data
+        self._held = self._held[self._at :] + data if self._held else data
+        self._at = 0
 
     def cut(self) -> bytes:
         """What may pass now of what is held back. Nothing passes a frame that may not."""
-        held, at = self._held, 0
+        held, at = self._held, self._at
         while True:
             step = min(self._rest, len(held) - at)
             at += step
@@ -46,8 +48,8 @@ class Frames:
             if self.stopped:
                 break
             self._rest = HEAD_BYTES + length
-        passed = bytes(held[:at])
-        del held[:at]
+        passed = held[self._at : at]  # mostly all of it, which Python does not copy
+        self._held, self._at = (held, at) if at < len(held) else (b"", 0)
         return passed
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import os
 import subprocess
 import sys
 import threading
@@ -23,6 +24,9 @@ SMALL_BYTES = 32 * 1024  # 500 columns, planned in half a second
 MOST_BYTES = 512 * 1024
 SMALL_SECONDS, WIDE_SECONDS = 3, 120  # of processor time; 2,000 columns take some ten
 LINGER_SECONDS = 1.0  # for which work goes on that nobody waits for: a new process takes longer to start
+# So that processor time is the same on every machine: more threads of BLAS wait by computing.
+ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+SECRET = "PG"  # how the database's names begin, its password's among them
 
 
 class Worker:
@@ -32,10 +36,24 @@ class Worker:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "eigenveil_server.planning"],
+            # -P: nothing is loaded from the folder in which somebody happened to start the coordinator.
+            [sys.executable, "-P", "-m", "eigenveil_server.planning"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            env={name: value for name, value in os.environ.items() if not name.startswith(SECRET)}
+            | ONE_THREAD,
         )
+
+    @classmethod
+    def ready(cls) -> Worker:
+        """An idle one, unless it was ended meanwhile, or a new one."""
+        with suppress(IndexError):
+            while True:
+                worker = cls.idle.pop()
+                if worker._process.poll() is None:
+                    return worker
+                worker.gone()
+        return cls()
 
     def ask(self, wish: dict[str, Any]) -> dict[str, Any] | None:
         """The answer; None if the process was ended first."""
@@ -90,7 +108,7 @@ class Lane:
             raise
 
     def _ask(self, wish: dict[str, Any]) -> dict[str, Any] | None:
-        worker = Worker.idle.pop() if Worker.idle else Worker()
+        worker = Worker.ready()
         self._busy = (wish, worker)
         found = worker.ask(wish)
         with self._lock:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol, cast
 
-from eigenveil_server.frames import HEADERS, PREFACE_BYTES, RST_STREAM, Frames, goaway
+from eigenveil_server.frames import DATA, HEADERS, PREFACE_BYTES, RST_STREAM, Frames, goaway
 from eigenveil_server.guests import CALL, Arrival
 
-SMALL_BYTES = 512  # a smaller frame costs something, whatever it is; large ones are what calls are for
+SMALL_BYTES = 512  # every frame costs something but larger ones of DATA, which are what calls are for
 LEAST_WAIT = 0.001
+STUCK_SECONDS = 60.0  # for a caller to take what it was sent: gRPC's own end cannot be seen behind that
 
 
 class Host(Protocol):
@@ -42,6 +43,7 @@ class Visit(asyncio.Protocol):
         self._last = 0  # the last stream that was opened
         self._stops = 0  # reasons not to read from the caller
         self._timer: asyncio.TimerHandle | None = None
+        self._stuck: asyncio.TimerHandle | None = None
         self.ended = False
 
     # ------------------------------------------------------------ the caller
@@ -83,13 +85,15 @@ class Visit(asyncio.Protocol):
         """Whether a frame may pass now: what its guest may do in a second is not done yet."""
         if self.arrival is None:
             return False
-        cost = CALL if kind == HEADERS else int(length < SMALL_BYTES)
-        if not self.arrival.guest.allowance.spend(cost):
+        # Paid for with its call, and never held back: gRPC would answer the call meanwhile, uncounted.
+        taken_back = kind == RST_STREAM and stream in self._open
+        cost = CALL if kind == HEADERS else int(kind != DATA or length < SMALL_BYTES)
+        if not taken_back and not self.arrival.guest.allowance.spend(cost):
             return False
         if kind == HEADERS and stream > self._last:
             self._last = stream
             self._open.add(stream)
-        if kind == RST_STREAM and stream in self._open:
+        if taken_back:
             self._open.discard(stream)
             if not self.arrival.guest.resets.spend(1):
                 self._host.misused(self)
@@ -109,12 +113,15 @@ class Visit(asyncio.Protocol):
             self.outer.resume_reading()
 
     def pause_writing(self) -> None:
-        """The caller reads slowly: gRPC has to wait."""
-        if self._inner is not None:
+        """The caller reads slowly: gRPC has to wait, but not for ever."""
+        if self._inner is not None and not self.ended:
             self._inner.pause_reading()
+            self._stuck = asyncio.get_running_loop().call_later(STUCK_SECONDS, self.end)
 
     def resume_writing(self) -> None:
         """The caller reads again."""
+        if self._stuck is not None:
+            self._stuck.cancel()
         if self._inner is not None and not self.ended:
             self._inner.resume_reading()
 
@@ -142,8 +149,9 @@ class Visit(asyncio.Protocol):
         if self.ended:
             return
         self.ended = True
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._stuck):
+            if timer is not None:
+                timer.cancel()
         if self._inner is None:
             self.outer.abort()
         else:

@@ -39,6 +39,12 @@ def test_units_are_hardened(unit: Path) -> None:
     assert float(found[1]) <= 3.0
 
 
+def test_a_study_whose_planning_runs_out_of_memory_does_not_end_the_coordinator() -> None:
+    """systemd stops a whole unit for one killed process unless it is told not to."""
+    (unit,) = (unit for unit in UNITS if "coordinator" in unit.name)
+    assert "OOMPolicy=continue" in unit.read_text().splitlines()
+
+
 def commands(text: str) -> list[tuple[str, list[str]]]:
     """Program and words of every command line in indented blocks of a page, or in a unit."""
     lines = (line for line in BROKEN.sub(" ", text).splitlines() if line.startswith(("    ", "ExecStart=")))

@@ -4,21 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import ssl
+import struct
 import time
 from pathlib import Path
+from typing import cast
 
 import grpc
 import pytest
 
 from eigenveil.identity import Role
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server import door
+from eigenveil_server import door, visit
 from eigenveil_server.allowance import Allowance
 from eigenveil_server.frames import Frames, goaway
 from tests.server.rig import Credentials, Rig, made, serving
 from tests.torture.besieged import attackers_tls
-from tests.torture.frames import END_HEADERS, GOAWAY, HEADERS, RST_STREAM, SERVICE, frame, head, parse
+from tests.torture.frames import (
+    ACK,
+    END_HEADERS,
+    GOAWAY,
+    HEADERS,
+    RST_STREAM,
+    SERVICE,
+    SETTINGS,
+    call,
+    frame,
+    head,
+    message,
+    parse,
+    settings,
+    window_update,
+)
 from tests.torture.frames import HELLO as OPENING
 
 REQUEST = pb.HelloRequest(version_min=2, version_max=2)
@@ -146,6 +164,54 @@ def test_who_takes_back_calls_is_told_to_go_and_named(
     assert len(told) == 1
     assert "eigenveil://test-fed/site/anna" in told[0]
     assert "address='127.0.0.1:" in told[0]
+
+
+def test_a_socket_that_is_gone_before_it_is_greeted_leaves_nothing(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            here = rig.daemon._front
+            for _ in range(20):  # none is seen before the last one is gone
+                with socket.create_connection(("127.0.0.1", rig.ports.port)) as one:
+                    one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            bert = await rig.client(Role.SITE, "bert")
+            await bert.stub.Hello(REQUEST)
+            async with asyncio.timeout(20):
+                while len(here._sockets) > 1 or here._greeting or here._strangers:
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(scenario())
+
+
+def test_whoever_does_not_take_its_answers_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(visit, "STUCK_SECONDS", 0.3)
+    greeting = message(REQUEST.SerializeToString())
+    windows = settings((4, 2**31 - 1)) + window_update(0, 2**30) + frame(SETTINGS, ACK, 0)
+
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            anna = await rig.credentials(Role.SITE, "anna")
+            _, writer = await connected(rig, anna, tmp_path, OPENING + windows)
+            while not (visits := tuple(rig.daemon._front._visits.values())):
+                await asyncio.sleep(0.01)
+            (stuck,) = visits
+            assert stuck.arrival is not None
+            for transport in (writer.transport, stuck.outer):
+                transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+                transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            stuck.outer.set_write_buffer_limits(high=4096)
+            stuck.arrival.guest.allowance = Allowance(burst=1e6, rate=1e6)
+            cast(asyncio.Transport, writer.transport).pause_reading()
+            async with asyncio.timeout(20):
+                for stream in range(1, 2001, 2):
+                    writer.write(call(stream, "Hello", greeting))
+                    await asyncio.sleep(0.02 if stream % 40 == 1 else 0)
+                    if stuck.ended:
+                        break
+                while rig.daemon._front._sockets:
+                    await asyncio.sleep(0.01)
+            writer.transport.abort()
+
+    asyncio.run(scenario())
 
 
 def test_a_caller_that_the_door_does_not_know_is_refused(tmp_path: Path) -> None:

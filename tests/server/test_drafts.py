@@ -20,10 +20,9 @@ SMALL = study_toml()
 
 
 async def ask(here: Lanes, analyst: str, toml: str, most_columns: int = 4096) -> object:
-    return await here.ask(
-        analyst, "explained", study_toml=toml, federation="fed", submission="draft", analyst=analyst,
-        enrolled=list(SITES), most_columns=most_columns,
-    )  # fmt: skip
+    words = {"study_toml": toml, "federation": "fed", "most_columns": most_columns}
+    words |= {"submission": "draft", "analyst": analyst, "enrolled": list(SITES)}
+    return await here.ask(analyst, "explained", **words)
 
 
 def test_a_wide_study_keeps_no_small_one_waiting_and_ends_with_its_caller(
@@ -76,6 +75,7 @@ def test_nobodys_second_wish_goes_before_anothers_first(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(lanes.Worker, "__init__", lambda self: None)
     monkeypatch.setattr(lanes.Worker, "idle", [])
+    monkeypatch.setattr(lanes.Worker, "ready", classmethod(lambda cls: cls()))
     monkeypatch.setattr(lanes.Worker, "ask", plan)
 
     async def scenario() -> None:
@@ -87,6 +87,43 @@ def test_nobodys_second_wish_goes_before_anothers_first(monkeypatch: pytest.Monk
 
     asyncio.run(scenario())
     assert planned == ["ada's 0", "bob's", "ada's 1", "ada's 2"]
+
+
+def test_what_plans_loads_nothing_from_where_it_was_started_and_learns_no_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trap = 'import os; open("sprung", "w").write(os.environ.get("PGPASSWORD", ""))'
+    (tmp_path / "resource.py").write_text(trap)
+    monkeypatch.setenv("PGPASSWORD", "secret")
+    monkeypatch.setattr(lanes.Worker, "idle", [])
+    monkeypatch.chdir(tmp_path)
+
+    async def scenario() -> bytes:
+        here = Lanes()
+        assert await ask(here, "ada", SMALL)
+        here.close()
+        (worker,) = lanes.Worker.idle
+        said = Path(f"/proc/{worker._process.pid}/environ").read_bytes()
+        lanes._end_the_idle()
+        return said
+
+    assert b"PGPASSWORD" not in asyncio.run(scenario())
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_a_process_that_was_ended_while_idle_is_nobodys_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes.Worker, "idle", [lanes.Worker()])
+    (idle,) = lanes.Worker.idle
+    idle.end()
+    idle._process.wait()
+
+    async def scenario() -> None:
+        here = Lanes()
+        assert await ask(here, "ada", SMALL)
+        here.close()
+        lanes._end_the_idle()
+
+    asyncio.run(scenario())
 
 
 def test_a_study_is_refused_for_its_size_before_any_work(tmp_path: Path) -> None:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from eigenveil.errors import Code
 from eigenveil.identity import Role
+from eigenveil.study import Algorithm
+from eigenveil.traits import TRAITS
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.config import Config
 from tests.server.process import command
@@ -96,5 +101,28 @@ def test_an_approval_that_the_budget_has_no_room_for_ends_the_study(tmp_path: Pa
             end = (await ada.events(large))[-1]
             assert end.state == pb.STUDY_STATE_FAILED
             assert "budget" in end.failure
+
+    asyncio.run(scenario())
+
+
+def test_an_approved_study_that_another_version_planned_ends_and_stops_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = made(tmp_path / "c", approve_above_epsilon=0.5)
+
+    async def scenario() -> None:
+        async with serving(config) as rig:
+            await rig.sites()
+            ada = await rig.credentials(Role.ANALYST, "ada")
+            digest = await rig.connect(ada).submit(study_toml())
+        assert (await decided(config, "approve", digest[:12]))[0] == 0
+        newer = replace(TRAITS[Algorithm.GAUSS_COV], revision=99)
+        monkeypatch.setitem(TRAITS, Algorithm.GAUSS_COV, newer)
+        async with serving(config) as rig:
+            again = rig.connect(ada)
+            end = (await again.events(digest))[-1]
+            assert (end.state, "revision 99" in end.failure) == (pb.STUDY_STATE_FAILED, True)
+            monkeypatch.undo()
+            assert await again.submit(study_toml(name="next", epsilon=0.4), "next") != digest
 
     asyncio.run(scenario())

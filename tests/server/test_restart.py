@@ -133,11 +133,14 @@ def test_a_study_begun_under_another_revision_ends_and_frees_what_it_had_not_spe
         async with serving(config) as rig:
             held = await enrolled_at(rig)
             digest = await rig.connect(held["ada"]).submit(study_toml())
-        monkeypatch.setitem(TRAITS, Algorithm.GAUSS_COV, replace(TRAITS[Algorithm.GAUSS_COV], revision=2))
+        newer = replace(TRAITS[Algorithm.GAUSS_COV], revision=99)
+        monkeypatch.setitem(TRAITS, Algorithm.GAUSS_COV, newer)
         async with serving(config) as rig:
             row = rig.daemon.resources.studies.get(digest)
-            assert (row.state.value, "revision 1 of gauss-cov" in row.failure) == ("failed", True)
+            assert (row.state.value, "this is revision 99" in row.failure) == ("failed", True)
             assert rig.daemon.resources.books.committed == rig.daemon.resources.books.total_spent
+            monkeypatch.undo()
+            assert await rig.connect(held["ada"]).submit(study_toml(), submission="another") != digest
 
     asyncio.run(scenario())
 

@@ -46,7 +46,7 @@ from tests.torture.line import Line
 MOST_GROWTH = 32 * 2**20
 IDLE_SOCKETS = 2000
 STREAMS = 1000
-STREAMS_SECONDS = 8.0  # the front door reads 200 of them a second
+STREAMS_SECONDS = 8.0  # the front door reads 400 of them a second
 POLLS = 200
 SLOW = 100
 LET_GO_SECONDS = HANDSHAKE_MS / 1000 + 5
