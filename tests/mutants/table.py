@@ -199,7 +199,8 @@ MUTANTS: tuple[Mutant, ...] = (
     # ---- a site asks itself
     of("P25", "client/eigenveil_client/site_worker.py", "own.expect(query, asked)", "pass",
        f"{STEERED}[presence of one exact record]"),
-    of("P25", "client/eigenveil_client/own_session.py", "            self._session.adopt(query)\n        self._keep(",
+    of("P25", "client/eigenveil_client/own_session.py",
+       "            self._session.adopt(query)\n        self._keep(",
        "            self._session.pending = query\n        self._keep(",
        f"{STEERED}[one micro-rho less]"),
     of("P25", "client/eigenveil_client/own_session.py", "stated.size < size or", "False and",
