@@ -47,6 +47,7 @@ from eigenveil_server.uploads import Uploads
 from eigenveil_server.wholeness import check_whole
 
 STOP_SECONDS = 2.0
+WARM_SECONDS = 5.0  # after which a planning process is started that nobody has asked for
 ENROL_BYTES = 64 * 1024
 ENROL_CALLS = 32
 
@@ -100,6 +101,7 @@ class Daemon:
         self.engine = Engine(self.resources, config, Uploads(config.max_uploads))
         self._health: Health | None = None
         self._scrapes: Scrapes | None = None
+        self._warming: asyncio.TimerHandle | None = None
         self._leaf = Leaf(config, keys, clock)
         self._calls = Calls()
         self.sessions = Sessions(store, self._calls, clock)
@@ -120,7 +122,8 @@ class Daemon:
         for server, door in ((self._main, self._front), (self._enrol, self._side)):
             server.add_insecure_port(door.inside)
         await self._watch()
-        self.resources.lanes.warm()
+        # Not at once: resuming goes first, and whoever starts and ends in between needs no planning.
+        self._warming = asyncio.get_running_loop().call_later(WARM_SECONDS, self.resources.lanes.warm)
         await self.engine.start()
         await self._main.start()
         await self._enrol.start()
@@ -194,6 +197,8 @@ class Daemon:
     async def stop(self) -> None:
         """Answer the long polls, close the listeners, stop the studies where they are."""
         self.engine.closing = True
+        if self._warming is not None:
+            self._warming.cancel()
         if self._health is not None:
             await self._health.stop()
         await self._guard.stop()
