@@ -17,6 +17,7 @@ import shutil
 import socket
 import ssl
 import time
+from asyncio import sslproto
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -30,6 +31,9 @@ from eigenveil_common.rpc import HANDSHAKE_MS, MOST_CONNECTIONS
 from eigenveil_server.guests import SHUT_SECONDS, Arrival, Guest
 from eigenveil_server.visit import Inner, Visit
 
+# asyncio has a buffer of this size for each TLS connection, 256 KiB unless told otherwise: 59 MiB for the
+# silent connections that the door has places for. Four records of TLS are enough to read a chunk well.
+sslproto.SSLProtocol.max_size = 64 * 1024
 MOST_OF_ONE = 16  # connections of one identity, or of one address without any
 FOR_SITES = 128  # of MOST_CONNECTIONS, kept free for sites
 MOST_STRANGERS = 256  # before or in their handshake
