@@ -172,14 +172,14 @@ def _follow(layout: Layout, text: str, submission: str) -> int:
 
 
 def _fail(layout: Layout, federation: DemoFederation, spy: Path, text: str, planted: Planted) -> None:
-    """Studies that a site cannot answer: an error that quotes records, a ragged line, too few records."""
+    """Studies that a site cannot answer: an error that quotes records, an open quote, too few records."""
     (spy / "raise").touch()
     _follow(layout, text, "raised")
     (spy / "raise").unlink()
     records = layout.records(SITES[0])
     with records.open("a") as file:
-        file.write(",".join(planted.rows[0][:4]) + "\n")
-    _follow(layout, text, "ragged")
+        file.write('"' + ",".join(planted.rows[0]) + "\n")
+    _follow(layout, text, "quoted")
     write_csv(records, planted, planted.rows[: 2 * 19 : 2])
     federation.kill(SITES[0])
     federation.restart(SITES[0])
