@@ -25,6 +25,7 @@ def test_a_failing_disk_ends_the_process() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_process_that_goes_on_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk_errors, "END_SECONDS", 15.0)
     chosen = [("coordinator", Kind.FULL, at) for at in (51, 101)] + [("site", Kind.WRITE, 51)]

@@ -27,6 +27,7 @@ def tried(folder: Path, attacks: Mapping[str, Attack], *command: str) -> Line:
     return asyncio.run(besiege(folder, attacks, 0.05, command or ("eigenveil_server.cli",)))
 
 
+@pytest.mark.slow
 def test_every_limit_holds(tmp_path: Path) -> None:
     line = tried(tmp_path, QUICK)
     assert line.passed, line.detail

@@ -137,6 +137,7 @@ def test_cancelling_resuming_and_late_answers_pass_theirs(tmp_path: Path) -> Non
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.slow
 def test_a_coordinator_that_publishes_before_it_charges_is_caught(tmp_path: Path) -> None:
     kills = [Kill(name="round-sealed", passage=passage) for passage in (1, 2, 3)]
     due = {COORDINATOR: kills, SITES[0]: [], NEWCOMER: [], OPERATOR: []}

@@ -60,6 +60,7 @@ def added_twice(self: Inbox, site: str, mac: bytes, values: IntArray) -> bool:
     return repeated
 
 
+@pytest.mark.slow
 def test_an_answer_that_is_added_twice_is_caught_kept_and_shrunk(members: Path, tmp_path: Path) -> None:
     with mock.patch.object(Inbox, "put", added_twice):
         seed = next(seed for seed in range(300) if faults_of(drawn(seed), seed, members)[0])
