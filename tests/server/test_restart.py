@@ -104,7 +104,7 @@ def test_a_study_survives_kill_after_kill(tmp_path: Path) -> None:
     async def scenario() -> None:
         held = await enrolled(config)
         before: Sealed = {}
-        for rounds in (0, 1, 4, 9):
+        for rounds in (0, 4):
             await one_life(held, rounds)
             now = sealed(config.state)
             assert {round: now[round] for round in before} == before

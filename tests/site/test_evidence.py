@@ -9,8 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
 
 from eigenveil.aggregate import Contribution
 from eigenveil.asks import ClippedSum, Gram, S
@@ -153,6 +151,10 @@ def test_every_question_has_a_label_for_each_number() -> None:
 
 
 def test_the_sbom_is_cyclonedx_and_names_what_is_installed() -> None:
+    # Three seconds for whoever collects the tests: its validator builds 38 grammars when it is imported.
+    from cyclonedx.schema import SchemaVersion
+    from cyclonedx.validation.json import JsonStrictValidator
+
     document = sbom()
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(json.dumps(document)) is None
     names = {component["name"] for component in document["components"]}
