@@ -20,7 +20,7 @@ class Approvals:
 
     def __init__(self, sites: Collection[str], ends: int, clock: Clock) -> None:
         self._sites = frozenset(sites)
-        self._ends = ends
+        self.ends = ends
         self._clock = clock
         self._told: set[str] = set()
         self._heard: dict[str, float] = {}  # when each of those who ask said so last
@@ -48,7 +48,7 @@ class Approvals:
             look = min(ends - loop.time(), LOOK_SECONDS, seconds / 10)
             with suppress(TimeoutError):
                 await asyncio.wait_for(inbox.ready.wait(), look)
-            if self._clock() < self._ends and inbox.needs(self._present()):
+            if self._clock() < self.ends and inbox.needs(self._present()):
                 ends = loop.time() + seconds
 
     def _present(self) -> list[str]:

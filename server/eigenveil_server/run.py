@@ -56,7 +56,8 @@ class StudyRun:
         self._round = RoundState.PLANNED
         self._offer = pb.NextWorkResponse()
         self._cancelled = False
-        asked_until = stored.submitted_at + int(HOUR_MS * approval_hours)
+        begun = resources.studies.begun_at(stored.digest) or resources.clock()
+        asked_until = begun + int(HOUR_MS * approval_hours)
         self.approvals = Approvals(plan.study.federation.sites, asked_until, resources.clock)
 
     @property

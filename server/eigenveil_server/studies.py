@@ -223,6 +223,13 @@ class Studies:
         )
         return [max(0, row[0]) for row in rows]
 
+    def begun_at(self, digest: str) -> int | None:
+        """When its first question was opened, if it was. Unix milliseconds."""
+        began: int | None = self._reader.rows("SELECT MIN(opened_at) FROM rounds WHERE study = ?", (digest,))[
+            0
+        ][0]
+        return began
+
     def rounds(self, digest: str) -> int:
         """How many rounds were opened."""
         count: int = self._reader.rows("SELECT COUNT(*) FROM rounds WHERE study = ?", (digest,))[0][0]

@@ -13,6 +13,8 @@ from eigenveil.identity import Role
 from eigenveil.study import Algorithm
 from eigenveil.traits import TRAITS
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.approvals import HOUR_MS
+from eigenveil_server.clock import unix_ms
 from eigenveil_server.config import Config
 from tests.server.process import command
 from tests.server.rig import Client, Rig, answering, made, refusal, serving, study_toml
@@ -126,3 +128,38 @@ def test_an_approved_study_that_another_version_planned_ends_and_stops_nobody(
             assert await again.submit(study_toml(name="next", epsilon=0.4), "next") != digest
 
     asyncio.run(scenario())
+
+
+def test_hours_for_persons_count_from_the_first_question_and_not_anew_after_a_restart(tmp_path: Path) -> None:
+    """Found on reading: an operator who took six days to approve left the sites one."""
+    config, ahead = made(tmp_path / "c", approve_above_epsilon=0.5, approval_hours=2.0), [0]
+
+    def clock() -> int:
+        return unix_ms() + ahead[0] * HOUR_MS
+
+    async def approved_late() -> str:
+        async with serving(config, clock=clock) as rig:
+            await rig.sites()
+            ada = await rig.client(Role.ANALYST, "ada")
+            digest = await ada.submit(study_toml())
+            ahead[0] = 5
+            assert (await decided(config, "approve", digest[:12]))[0] == 0
+            request = pb.WatchStudyRequest(plan_digest=bytes.fromhex(digest))
+            async for event in ada.stub.WatchStudy(request):
+                if event.round_state == "open":
+                    break
+            assert hours_left(rig, digest) == pytest.approx(2, abs=0.1)
+            return digest
+
+    async def restarted(digest: str) -> None:
+        async with serving(config, clock=clock) as rig:
+            assert hours_left(rig, digest) == pytest.approx(1, abs=0.1)
+
+    def hours_left(rig: Rig, digest: str) -> float:
+        run = rig.daemon.engine.running(digest)
+        assert run is not None
+        return (run.approvals.ends - clock()) / HOUR_MS
+
+    digest = asyncio.run(approved_late())
+    ahead[0] = 6
+    asyncio.run(restarted(digest))
