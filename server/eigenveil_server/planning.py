@@ -32,6 +32,7 @@ DRAFT = "draft"  # the submission of a plan that is only explained
 ENVELOPE_BYTES = 64 * 1024  # what a message holds besides the plan and the query
 LENGTH_BYTES = 8
 NICE = 10  # rounds and calls go first
+MEMORY_BYTES = 4 * 2**30  # 4,096 columns and nearly as many components take 2.5 GiB
 Words = Mapping[str, Any]
 
 
@@ -119,6 +120,9 @@ def answer(work: str, words: Words) -> dict[str, Any]:
         return {"done": WORKS[work](**words)}
     except EigenveilError as problem:
         return {"code": problem.code.value, "why": str(problem)}
+    except MemoryError:
+        why = f"planning this study takes over {MEMORY_BYTES / 2**30:g} GiB of memory, or more than there is"
+        return {"code": Code.BAD_STUDY.value, "why": f"{why}; ask for fewer columns or components"}
     except Exception as surprise:  # noqa: BLE001 - told by its type, as everywhere
         return {"code": Code.BUG.value, "why": f"planning met {type(surprise).__qualname__}"}
 
@@ -141,10 +145,11 @@ def write(stream: IO[bytes], message: Any) -> None:
 
 def main() -> int:
     """Answer until nobody asks any more; the system ends this process in the middle of a wish that takes
-    more than its seconds."""
+    more than its seconds, and gives none more than `MEMORY_BYTES`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for whoever asks
     with suppress(PermissionError):  # a hardened unit forbids it
         os.nice(NICE)
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
     while (wish := read(sys.stdin.buffer)) is not None:
         until = int(time.process_time() + wish["seconds"]) + 1
         resource.setrlimit(resource.RLIMIT_CPU, (until, resource.getrlimit(resource.RLIMIT_CPU)[1]))

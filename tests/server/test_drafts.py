@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -44,6 +47,28 @@ def test_a_wide_study_keeps_no_small_one_waiting_and_ends_with_its_caller(
         here.close()
 
     asyncio.run(scenario())
+
+
+def test_what_takes_too_much_memory_is_refused_and_the_next_is_planned() -> None:
+    little = "from eigenveil_server import planning; planning.MEMORY_BYTES = 2**28; planning.main()"
+    words = {
+        "study_toml": study_toml(columns=3000, components=2900, algorithm="dp-pca"),
+        "most_columns": 4096,
+    }
+    words |= {"federation": "fed", "submission": "draft", "analyst": "eve", "enrolled": list(SITES)}
+    environment = {**os.environ, **lanes.ONE_THREAD}
+    with subprocess.Popen(
+        [sys.executable, "-c", little], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        answers = []
+        for wish in (words, words | {"study_toml": SMALL}):
+            planning.write(process.stdin, {"work": "explained", "words": wish, "seconds": 60})
+            answers.append(planning.read(process.stdout))
+        process.stdin.close()
+    assert (answers[0]["code"], "0.25 GiB of memory" in answers[0]["why"]) == (Code.BAD_STUDY.value, True)
+    assert "done" in answers[1]
 
 
 def test_what_takes_too_long_is_stopped_wherever_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
