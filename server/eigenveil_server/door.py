@@ -31,9 +31,10 @@ from eigenveil_common.rpc import HANDSHAKE_MS, MOST_CONNECTIONS
 from eigenveil_server.guests import SHUT_SECONDS, Arrival, Guest
 from eigenveil_server.visit import Inner, Visit
 
-# asyncio has a buffer of this size for each TLS connection, 256 KiB unless told otherwise: 59 MiB for the
-# silent connections that the door has places for. Four records of TLS are enough to read a chunk well.
-sslproto.SSLProtocol.max_size = 64 * 1024
+# asyncio has a buffer of this size for each TLS connection, 256 KiB unless told otherwise. What else is held
+# of a handshake is 53 KiB: 21 MiB for all that the door has places for. A mebibyte costs 1.2 ms of processor
+# time with two records of TLS in a buffer, 1.1 with four, 1.6 with one, 2.2 with sixteen.
+sslproto.SSLProtocol.max_size = 32 * 1024
 MOST_OF_ONE = 16  # connections of one identity, or of one address without any
 FOR_SITES = 128  # of MOST_CONNECTIONS, kept free for sites
 MOST_STRANGERS = 256  # before or in their handshake
@@ -77,6 +78,7 @@ class Door:
         self._greeting: set[asyncio.Task[None]] = set()
         self._sockets: set[Visit] = set()
         self._empty = asyncio.Event()
+        self._hands = asyncio.Semaphore(MOST_STRANGERS)
         self._number = 0
 
     @property
@@ -102,7 +104,10 @@ class Door:
         for task in self._greeting:
             task.cancel()
         await asyncio.gather(*self._greeting, return_exceptions=True)
-        for visit in (*self._strangers, *self._visits.values()):
+        for visit in tuple(self._strangers):
+            visit.end()
+            self.vanished(visit)
+        for visit in tuple(self._visits.values()):
             visit.end()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._empty.wait(), BYE_SECONDS)
@@ -133,6 +138,7 @@ class Door:
             ((busiest, _),) = Counter(self._strangers.values()).most_common(1)
             self._close(next(one for one, where in self._strangers.items() if where == busiest), "handshakes")
         if visit in self._strangers:
+            visit.outer.pause_reading()  # TLS reads from the first byte on
             task = asyncio.create_task(self._greet(visit))
             self._greeting.add(task)
             task.add_done_callback(self._greeting.discard)
@@ -141,9 +147,11 @@ class Door:
         """The handshake, then a place."""
         where, port, *_ = visit.outer.get_extra_info("peername") or ("nowhere", 0)
         try:
-            tls = await self._shake_hands(visit)
+            async with self._hands:  # asyncio accepts many at once, before it lets go those who made room
+                tls = None if visit.ended else await self._shake_hands(visit)
             if tls is None or visit.ended:
                 visit.end()
+                self.vanished(visit)  # asyncio tells nobody of a socket whose handshake had no end
                 return
             visit.outer = tls
             arrival = self._arrival(tls, str(where), port)
