@@ -37,7 +37,7 @@ STABLE_SECONDS = 5.0  # a connection that held so long is tried again at once wh
 DECISION_SECONDS = 1.0  # how often to look whether a person has decided
 QUICK_SECONDS = 1.0  # a long-poll that ends sooner with nothing is answered by a pause
 SESSION_SECONDS = 6 * 3600.0  # then a new connection, which finds a renewed certificate on either side
-MOST_ANSWERED = 256
+MOST_ANSWERED = 64  # plans
 STRANGE = (pb.DECLINE_REASON_PROTOCOL, pb.DECLINE_REASON_FAILURE)
 EXPIRY_WARNING = timedelta(days=2)
 LIST_WARNING = timedelta(days=30)
@@ -177,7 +177,7 @@ class _Session:
             chunk=min(CHUNK_BYTES, limits.chunk_bytes or CHUNK_BYTES),
         )
         self._poll = min(limits.long_poll_ms / 1000, LONGEST_POLL_SECONDS) + POLL_SLACK_SECONDS
-        self._answered: list[tuple[str, int]] = []
+        self._answered: dict[str, int] = {}  # the latest round of each plan
         self._awaiting: frozenset[str] = frozenset()
         self._odd = 0
 
@@ -223,7 +223,8 @@ class _Session:
             known_plans=[bytes.fromhex(plan) for plan in self._worker.known_plans()],
             held=[self._worker.held(plan) for plan in self._worker.known_plans()],
             answered=[
-                pb.Answered(plan_digest=bytes.fromhex(plan), round=round) for plan, round in self._answered
+                pb.Answered(plan_digest=bytes.fromhex(plan), round=round)
+                for plan, round in self._answered.items()
             ],
             head_digest=self._worker.heads.digest(),
         )
@@ -271,9 +272,11 @@ class _Session:
         if reply is None:
             odd = not idle
         else:
-            place = (reply.plan_digest, reply.round)
-            odd = (isinstance(reply, Refusal) and reply.reason in STRANGE) or place in self._answered
-            self._answered = [*(one for one in self._answered if one != place), place][-MOST_ANSWERED:]
+            latest = self._answered.pop(reply.plan_digest, -1)
+            odd = (isinstance(reply, Refusal) and reply.reason in STRANGE) or reply.round <= latest
+            self._answered[reply.plan_digest] = max(reply.round, latest)
+            if len(self._answered) > MOST_ANSWERED:
+                del self._answered[next(iter(self._answered))]
         self._odd = self._odd + 1 if odd else 0
         if self._odd > 1:
             await asyncio.sleep(pause(self._odd))

@@ -29,6 +29,7 @@ from eigenveil.identity import Identity, Role
 from eigenveil_common import log
 from eigenveil_common.rpc import HANDSHAKE_MS, MOST_CONNECTIONS
 from eigenveil_server.guests import SHUT_SECONDS, Arrival, Guest
+from eigenveil_server.turns import Turns
 from eigenveil_server.visit import Inner, Visit
 
 # asyncio has a buffer of this size for each TLS connection, 256 KiB unless told otherwise. What else is held
@@ -78,6 +79,7 @@ class Door:
         self._greeting: set[asyncio.Task[None]] = set()
         self._sockets: set[Visit] = set()
         self._empty = asyncio.Event()
+        self._turns = Turns()
         self._hands = asyncio.Semaphore(MOST_STRANGERS)
         self._number = 0
 
@@ -139,14 +141,15 @@ class Door:
             self._close(next(one for one, where in self._strangers.items() if where == busiest), "handshakes")
         if visit in self._strangers:
             visit.outer.pause_reading()  # TLS reads from the first byte on
-            task = asyncio.create_task(self._greet(visit))
+            task = asyncio.create_task(self._greet(visit, address))
             self._greeting.add(task)
             task.add_done_callback(self._greeting.discard)
 
-    async def _greet(self, visit: Visit) -> None:
-        """The handshake, then a place."""
+    async def _greet(self, visit: Visit, address: str) -> None:
+        """The handshake when its turn has come, then a place."""
         where, port, *_ = visit.outer.get_extra_info("peername") or ("nowhere", 0)
         try:
+            await self._turns.wait(visit, address)
             async with self._hands:  # asyncio accepts many at once, before it lets go those who made room
                 tls = None if visit.ended else await self._shake_hands(visit)
             if tls is None or visit.ended:
@@ -237,7 +240,8 @@ class Door:
 
     def left(self, visit: Visit) -> None:
         """It has ended."""
-        self._strangers.pop(visit, None)
+        if (address := self._strangers.pop(visit, None)) is not None:
+            self._turns.leave(visit, address)
         if visit.arrival is not None:
             del self._visits[visit.name]
             visit.arrival.guest.visits.discard(visit)
@@ -274,6 +278,7 @@ class Door:
                 if verdicts[shown]:
                     self._close(visit, "shut-out")
         self._guests = {name: guest for name, guest in self._guests.items() if not guest.gone}
+        self._turns.forget()
 
     def _shut_out(self, arrival: Arrival) -> bool:
         try:

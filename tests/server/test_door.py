@@ -17,7 +17,7 @@ import pytest
 
 from eigenveil.identity import Role
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server import door, visit
+from eigenveil_server import door, turns, visit
 from eigenveil_server.allowance import Allowance
 from eigenveil_server.frames import Frames, goaway
 from tests.server.rig import Credentials, Rig, made, serving
@@ -138,6 +138,34 @@ def test_whoever_holds_handshakes_open_gives_way_to_newcomers(
     def kept() -> int:
         gc.collect()
         return sum(isinstance(thing, visit.Visit) for thing in gc.get_objects())
+
+    asyncio.run(scenario())
+
+
+def test_handshakes_of_one_address_wait_for_their_turn_and_nobody_for_those_who_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(turns, "HANDSHAKES", 1.5)
+    monkeypatch.setattr(turns, "HANDSHAKES_A_SECOND", 20.0)
+    begun: list[str] = []
+
+    async def come(here: turns.Turns, who: str, address: str) -> None:
+        await here.wait(who, address)
+        begun.append(who)
+
+    async def scenario() -> None:
+        here = turns.Turns()
+        coming = [asyncio.create_task(come(here, who, "a")) for who in "123456"]
+        coming.append(asyncio.create_task(come(here, "other", "b")))
+        await asyncio.sleep(0)
+        assert begun == ["1", "2", "other"]
+        here.leave("5", "a")
+        coming[2].cancel()
+        await asyncio.gather(*coming, return_exceptions=True)
+        assert begun[3:] == ["5", "4", "6"]
+        await asyncio.sleep(0.3)
+        here.forget()
+        assert not here._queues
 
     asyncio.run(scenario())
 

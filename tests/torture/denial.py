@@ -3,13 +3,16 @@ end, studies that take minutes to plan.
 
 The attacker holds the certificates of one site and of one analyst and sits in a process of its own. Passed:
 under each attack no honest call was lost, 99 of 100 were answered within a second, also on new connections
-and plans, and a study took at most half as long again as undisturbed, in the middle of three.
+and plans, and a study took at most half as long again as just before and after it, beside the same honest
+calls. Of both, the middle of all that began and ended meanwhile counts, three at least. The attacker shares
+the machine with everybody, which a distant one would not: it runs at the lowest priority.
 """
 
 from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import os
 import ssl
 import statistics
 import tempfile
@@ -32,8 +35,9 @@ from tests.torture.frames import HELLO as OPENING
 from tests.torture.line import Line
 
 IDLE = 600
-SECONDS = 20.0  # of each attack
-STUDIES = 3  # timed undisturbed, and under each attack
+SECONDS, LEAST_SECONDS = 20.0, 10.0  # of each attack
+CALM_SECONDS = 5.0  # before and after each
+STUDIES = 3  # at least, timed before and under each attack
 LOST_AFTER = 10.0
 P99, SLOWER = 1.0, 1.5
 PAUSE = 0.02
@@ -63,8 +67,9 @@ def faults(name: str, honest: Honest, undisturbed: float) -> list[str]:
         found.append(f"{name}: {honest.lost} of {len(honest.waits)} honest calls lost")
     if honest.p99 >= P99:
         found.append(f"{name}: p99 {honest.p99:.2f} s")
-    if not honest.studies or statistics.median(honest.studies) > SLOWER * undisturbed:
-        took = f"{statistics.median(honest.studies):.2f} s" if honest.studies else "no end"
+    few = len(honest.studies) < STUDIES
+    if few or statistics.median(honest.studies) > SLOWER * undisturbed:
+        took = "too long to tell" if few else f"{statistics.median(honest.studies):.2f} s"
         found.append(f"{name}: a study took {took}, {undisturbed:.2f} s undisturbed")
     return found
 
@@ -163,6 +168,7 @@ async def _say(port: int, tls: ssl.SSLContext, said: bytes, listen: float) -> No
 
 def attack(name: str, port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
     """Run one of `ATTACKS` to its end."""
+    os.nice(19)
     asyncio.run(ATTACKS[name](port, held, folder, seconds))
 
 
@@ -195,15 +201,21 @@ class Federation:
         """Studies, calls, new connections and small plans, until the attack is over."""
         honest = Honest()
         asking = asyncio.create_task(self._ask(honest, attacking))
-        while not attacking.done() or len(honest.studies) < STUDIES:
+        while not attacking.done():
             try:
-                honest.studies.append(await asyncio.wait_for(self.study(), 10 * LOST_AFTER))
+                took = await asyncio.wait_for(self.study(), 10 * LOST_AFTER)
             except (TimeoutError, grpc.aio.AioRpcError):
                 honest.lost += 1
                 break
+            if not attacking.done():
+                honest.studies.append(took)
         await attacking
         await asking
         return honest
+
+    async def calm(self) -> list[float]:
+        """What studies take beside honest callers alone."""
+        return (await self.under(asyncio.create_task(asyncio.sleep(CALM_SECONDS)))).studies
 
     async def _ask(self, honest: Honest, attacking: asyncio.Task[None]) -> None:
         small = pb.ExplainStudyRequest(study_toml=study_toml(sites=SITES))
@@ -252,12 +264,13 @@ async def deny(
     found, told = [], []
     async with federation(folder, command) as here:
         await here.study()  # what is loaded once is loaded by then
-        undisturbed = statistics.median([await here.study() for _ in range(STUDIES)])
+        calm = await here.calm()
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             for name in names:
-                words = (name, here.siege.port, here.held, folder, SECONDS * scale)
-                attacking = asyncio.create_task(asyncio.to_thread(pool.apply, attack, words))
-                honest = await here.under(attacking)
+                words = (name, here.siege.port, here.held, folder, max(LEAST_SECONDS, SECONDS * scale))
+                honest = await here.under(asyncio.create_task(asyncio.to_thread(pool.apply, attack, words)))
+                before, calm = calm, await here.calm()
+                undisturbed = statistics.median([*before, *calm])
                 found += faults(name, honest, undisturbed)
                 ratio = statistics.median(honest.studies) / undisturbed if honest.studies else float("inf")
                 told.append(f"{name} p99 {1000 * honest.p99:.0f} ms, study x {ratio:.2f}")

@@ -17,6 +17,7 @@ def test_what_honest_callers_saw_decides() -> None:
     assert "1 of 200 honest calls lost" in faults("x", Honest(CALM.waits, 1, CALM.studies), 1.0)[0]
     assert "p99" in faults("x", Honest([*CALM.waits, 2.0, 2.0, 2.0], 0, CALM.studies), 1.0)[0]
     assert "undisturbed" in faults("x", Honest(CALM.waits, 0, [1.0, 1.6, 1.7]), 1.0)[0]
+    assert "too long" in faults("x", Honest(CALM.waits, 0, [1.0, 1.0]), 1.0)[0]
     assert len(faults("x", Honest(), 1.0)) == 2, "nobody asked, and no study ended"
 
 
