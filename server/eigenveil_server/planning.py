@@ -149,7 +149,8 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for whoever asks
     with suppress(PermissionError):  # a hardened unit forbids it
         os.nice(NICE)
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)  # an operator may allow less
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES if most < 0 else min(MEMORY_BYTES, most), most))
     while (wish := read(sys.stdin.buffer)) is not None:
         until = int(time.process_time() + wish["seconds"]) + 1
         resource.setrlimit(resource.RLIMIT_CPU, (until, resource.getrlimit(resource.RLIMIT_CPU)[1]))

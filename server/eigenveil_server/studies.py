@@ -225,9 +225,8 @@ class Studies:
 
     def begun_at(self, digest: str) -> int | None:
         """When its first question was opened, if it was. Unix milliseconds."""
-        began: int | None = self._reader.rows("SELECT MIN(opened_at) FROM rounds WHERE study = ?", (digest,))[
-            0
-        ][0]
+        rows = self._reader.rows("SELECT MIN(opened_at) FROM rounds WHERE study = ?", (digest,))
+        began: int | None = rows[0][0]
         return began
 
     def rounds(self, digest: str) -> int:

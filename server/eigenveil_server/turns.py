@@ -23,6 +23,7 @@ class _Queue:
         default_factory=lambda: Allowance(burst=HANDSHAKES, rate=HANDSHAKES_A_SECOND)
     )
     waiting: dict[Hashable, asyncio.Future[None]] = field(default_factory=dict)
+    timed: bool = False
 
 
 class Turns:
@@ -36,8 +37,7 @@ class Turns:
         queue = self._queues.setdefault(address, _Queue())
         if not queue.waiting and queue.allowance.spend(1):
             return
-        if not queue.waiting:
-            self._call(queue)
+        self._time(queue)
         turn = queue.waiting[who] = asyncio.get_running_loop().create_future()
         try:
             await turn
@@ -59,13 +59,16 @@ class Turns:
             if queue.waiting or not queue.allowance.full
         }
 
-    def _call(self, queue: _Queue) -> None:
-        asyncio.get_running_loop().call_later(queue.allowance.seconds, self._next, queue)
+    def _time(self, queue: _Queue) -> None:
+        if not queue.timed:
+            queue.timed = True
+            asyncio.get_running_loop().call_later(queue.allowance.seconds, self._next, queue)
 
     def _next(self, queue: _Queue) -> None:
+        queue.timed = False
         while queue.waiting and queue.allowance.spend(1):
             turn = queue.waiting.pop(next(iter(queue.waiting)))
             if not turn.done():
                 turn.set_result(None)
         if queue.waiting:
-            self._call(queue)
+            self._time(queue)
