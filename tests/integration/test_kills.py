@@ -26,9 +26,9 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.integration.stage import SITES, Stage
 
 MOMENTS = 1.5  # seconds from the submission: the study takes about this long, kills included
-VICTIMS: tuple[tuple[str, ...], ...] = ((COORDINATOR,), (SITES[0],), (COORDINATOR, SITES[1]))
+VICTIMS: tuple[tuple[str, ...], ...] = ((COORDINATOR, SITES[1]), (COORDINATOR,), (SITES[0],))
 RUNS = [(victims, seed) for seed in range(8) for victims in VICTIMS]  # 32 kills in 24 runs
-FEW = 3  # runs in the suite that everybody runs: 4 kills
+FEW = 1  # run in the suite that everybody runs: 2 kills
 
 
 async def submit(analyst: Analyst, text: str, submission: str) -> Plan:
