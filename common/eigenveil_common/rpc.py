@@ -14,7 +14,7 @@ CHUNK_BYTES = 2**20
 METADATA_BYTES = 16 * 1024
 LONG_POLL_SECONDS = 30.0
 HANDSHAKE_MS = 10_000
-MOST_CONNECTIONS = 512  # on each listener; a silent one costs about 110 KB, most of it TLS
+MOST_CONNECTIONS = 512  # on each listener; one in its handshake costs about 85 KB, most of it TLS
 IDLE_MS = 5 * 60_000  # a connection without a call
 
 CODE_KEY = "eigenveil-code"
