@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.families import Family, bundled, present
-from eigenveil.linalg import eigenpairs, sin_angle
-from eigenveil.simulator import simulate
-from eigenveil.study import Algorithm, Federation, Study
+from eigenveil.numerics.linalg import eigenpairs, sin_angle
+from eigenveil.simulation import simulate
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import Federation, Study
 
 MARGIN = 1.15
 

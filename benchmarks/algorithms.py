@@ -19,9 +19,12 @@ from itertools import combinations
 import numpy as np
 from flint import nmod_mat
 
-from eigenveil import simulator
+from eigenveil import simulation
+from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.algorithms import ALGORITHMS
-from eigenveil.asks import (
+from eigenveil.noise.source import NoiseSpec, OsNoise
+from eigenveil.numerics.encoding import FloatArray, IntArray
+from eigenveil.queries import (
     Additive,
     Ask,
     Boxed,
@@ -35,14 +38,12 @@ from eigenveil.asks import (
     Votes,
     part_of,
 )
-from eigenveil.asks.subspaces import PRIME, Blocks, Pool
-from eigenveil.ints import FloatArray, IntArray
-from eigenveil.noise import NoiseSpec, OsNoise
-from eigenveil.simulator import simulate
-from eigenveil.site import Apply, Site
-from eigenveil.study import Algorithm, Column, Federation, Neighbours, Study
-from eigenveil.traits import TRAITS
-from eigenveil.whole import whole_bounds
+from eigenveil.queries.subspaces import PRIME, Blocks, Pool
+from eigenveil.simulation import simulate
+from eigenveil.site.site import Apply, Site
+from eigenveil.study.algorithm import TRAITS, Algorithm
+from eigenveil.study.grid import whole_bounds
+from eigenveil.study.study import Column, Federation, Study
 
 RECORDS, COLUMNS, COMPONENTS = 50_000, 60, 3
 SINGLE_RECORDS = 2000  # where every record is a round of its own
@@ -220,7 +221,7 @@ def measured(algorithm: Algorithm, x: FloatArray, components: int) -> tuple[floa
 
 def main() -> int:
     """Print one line an algorithm; 1 if one is beyond its limit."""
-    simulator.OsNoise, simulator.Site = TimedNoise, ListeningSite  # type: ignore[misc]
+    simulation.OsNoise, simulation.Site = TimedNoise, ListeningSite  # type: ignore[misc]
     print(f"whole runs, in units of their passes plus noise (at most {LIMIT:g})")
     beyond = [name.value for name in ALGORITHMS if asks_anything(name) and not compared(name)]
     for name, check in (("gauss-cov, wide", wide), ("subspace-exact, wide", exact)):

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_breast_cancer, load_digits
 
-from eigenveil.ints import FloatArray
-from eigenveil.study import Column, Study
-from eigenveil.study_toml import parse_study
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.study.study import Column, Study
+from eigenveil.study.toml import parse_study
 
 DATA = Path(os.environ.get("EIGENVEIL_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
 STUDY = Path(__file__).resolve().parents[1] / "client/eigenveil_client/studies/breast-cancer.toml"

@@ -19,12 +19,12 @@ from pathlib import Path
 
 import numpy as np
 
-from eigenveil.asks import Field, Gradient
-from eigenveil.grid import to_grid
-from eigenveil.ints import FloatArray
-from eigenveil.site import Site
-from eigenveil.study import Study
-from eigenveil.study_toml import parse_study
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.queries import Field, Gradient
+from eigenveil.site.quantize import to_grid
+from eigenveil.site.site import Site
+from eigenveil.study.study import Study
+from eigenveil.study.toml import parse_study
 from eigenveil_client.analyst import Analyst
 from eigenveil_client.demo_federation import DemoFederation
 from eigenveil_client.demo_layout import Layout, prepared

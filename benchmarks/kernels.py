@@ -13,10 +13,11 @@ from functools import partial
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from eigenveil.asks import Ask, Field, Gradient, Gram, S
-from eigenveil.ints import FloatArray, IntArray
-from eigenveil.noise import Block, NoiseSpec, OsNoise
-from eigenveil.site import Site
+from eigenveil.noise.source import Block, NoiseSpec, OsNoise
+from eigenveil.numerics.encoding import FloatArray, IntArray
+from eigenveil.queries import Ask, Field, Gradient, Gram
+from eigenveil.site.site import Site
+from eigenveil.study.grid import S
 
 RECORDS, COLUMNS = 200_000, 100
 BLOCKS, RUNS = 5, 9

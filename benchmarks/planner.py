@@ -20,15 +20,16 @@ import numpy as np
 
 from benchmarks import planner_times
 from benchmarks.families import box
-from eigenveil.ints import FloatArray
-from eigenveil.laws import clear
-from eigenveil.laws.guess import Guess, sample_guess, stated_guess
-from eigenveil.linalg import eigenpairs, sin_angle
-from eigenveil.planner import CANDIDATES
-from eigenveil.prediction import Prediction, predict_all
-from eigenveil.recommendation import recommend
-from eigenveil.simulator import simulate
-from eigenveil.study import Algorithm, Federation, Study
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.numerics.linalg import eigenpairs, sin_angle
+from eigenveil.planning.choose import CANDIDATES
+from eigenveil.planning.error_models import clear
+from eigenveil.planning.error_models.spectrum import Guess, sample_guess, stated_guess
+from eigenveil.planning.predict import Prediction, predict_all
+from eigenveil.planning.recommend import recommend
+from eigenveil.simulation import simulate
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import Federation, Study
 
 STUDIES, WELL_CHOSEN, BY_CHANCE = 30, 27, 1.3
 FACTOR, PREDICTED_BELOW = 1.5, 0.35

@@ -1,4 +1,4 @@
-"""What the planner's times rest on, measured on this machine; eigenveil.prediction holds what it assumes."""
+"""What the planner's times rest on, measured on this machine; eigenveil.planning.predict holds what it assumes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from functools import partial
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from eigenveil.asks import Ask, Field, Gradient, Gram, RowNorms, S
-from eigenveil.linalg import eigenpairs
-from eigenveil.noise import Block, NoiseSpec, OsNoise
-from eigenveil.prediction import DECOMPOSE_SECONDS, DRAW_SECONDS, MULTIPLY_SECONDS, TOUCH_SECONDS
-from eigenveil.query import Law
-from eigenveil.site import Site
+from eigenveil.noise.source import Block, NoiseSpec, OsNoise
+from eigenveil.numerics.linalg import eigenpairs
+from eigenveil.planning.predict import DECOMPOSE_SECONDS, DRAW_SECONDS, MULTIPLY_SECONDS, TOUCH_SECONDS
+from eigenveil.protocol.query import Law
+from eigenveil.queries import Ask, Field, Gradient, Gram, RowNorms
+from eigenveil.site.site import Site
+from eigenveil.study.grid import S
 
 RECORDS, COLUMNS, NUMBERS, RUNS = 50_000, 100, 5000, 5
 

@@ -16,15 +16,16 @@ from unittest import mock
 import numpy as np
 
 from benchmarks.families import Family, box, bundled
-from eigenveil.algorithms.dp_pca import Schedule, schedule
-from eigenveil.algorithms.parts import Centred
-from eigenveil.ints import FloatArray
-from eigenveil.linalg import eigenpairs, sin_angle
-from eigenveil.plan import Plan
-from eigenveil.simulator import simulate
-from eigenveil.study import Algorithm, Federation, Study
+from eigenveil.algorithms.gradient.dp_pca import Schedule, schedule
+from eigenveil.algorithms.shared.preparation import Centred
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.numerics.linalg import eigenpairs, sin_angle
+from eigenveil.protocol.plan import Plan
+from eigenveil.simulation import simulate
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import Federation, Study
 
-DP_PCA = importlib.import_module("eigenveil.algorithms.dp_pca")
+DP_PCA = importlib.import_module("eigenveil.algorithms.gradient.dp_pca")
 BUNDLED = ("kappa 2, 10000 x 50", "+-v + 0.3 noise, 10000 x 200", "breast cancer", "digits")
 WIDTH = 20
 

@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eigenveil.asks import (
+from eigenveil.errors import Code, EigenveilError
+from eigenveil.noise.source import NoiseSpec, OsNoise
+from eigenveil.numerics.encoding import IntArray
+from eigenveil.planning.resolve import make_plan
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import Query
+from eigenveil.protocol.release import Release
+from eigenveil.queries import (
     Additive,
     Ask,
     Boxed,
@@ -24,18 +31,13 @@ from eigenveil.asks import (
     Gram,
     RadiusSearch,
     RowNorms,
-    S,
     Spectrum,
     Subspace,
 )
-from eigenveil.asks.turned import CAUCHY
-from eigenveil.errors import Code, EigenveilError
-from eigenveil.ints import IntArray
-from eigenveil.noise import NoiseSpec, OsNoise
-from eigenveil.plan import Plan, make_plan
-from eigenveil.query import Query
-from eigenveil.release import Release
-from eigenveil.study import Algorithm, Column, Federation, Study
+from eigenveil.queries.turned import CAUCHY
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.grid import S
+from eigenveil.study.study import Column, Federation, Study
 
 DIGEST = "ab" * 32
 

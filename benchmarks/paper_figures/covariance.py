@@ -23,15 +23,18 @@ from benchmarks.paper_figures.cells import Point, Table
 from benchmarks.paper_figures.figure import Figure
 from benchmarks.paper_figures.simulated import DELTA, landed, run
 from benchmarks.paper_figures.style import Panel, draw
-from eigenveil.accounting import epsilon_at
-from eigenveil.algorithms import Estimate, parts
-from eigenveil.algorithms.gauss_cov import deflated
-from eigenveil.algorithms.radius import Grid
-from eigenveil.asks import S
-from eigenveil.grid import to_grid
-from eigenveil.ints import FloatArray
-from eigenveil.linalg import eigenpairs
-from eigenveil.study import Algorithm, Column, Federation, Neighbours, Scaling, Study
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import epsilon_at
+from eigenveil.algorithms import Estimate
+from eigenveil.algorithms.covariance.gauss_cov import deflated
+from eigenveil.algorithms.shared import preparation
+from eigenveil.algorithms.shared.clip_radius import Grid
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.numerics.linalg import eigenpairs
+from eigenveil.site.quantize import to_grid
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.grid import S
+from eigenveil.study.study import Column, Federation, Scaling, Study
 
 RHO, STEEP, BINS = 0.1, 3, 4
 N, D = 16_000, 200  # the authors' n is 50,000, which takes three times as long; panel (c) has it
@@ -73,7 +76,7 @@ def unit_ball(radius: float) -> Iterator[None]:
         return math.ceil(radius * S)
 
     with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.object(parts, "_reach", return_value=Grid(top=radius)))
+        stack.enter_context(mock.patch.object(preparation, "_reach", return_value=Grid(top=radius)))
         for name, module in list(sys.modules.items()):
             if name.startswith("eigenveil.algorithms.") and hasattr(module, "public_radius"):
                 stack.enter_context(mock.patch.object(module, "public_radius", bound))

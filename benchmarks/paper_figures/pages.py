@@ -20,10 +20,12 @@ from benchmarks.paper_figures.cells import Point, Table
 from benchmarks.paper_figures.figure import Figure
 from benchmarks.paper_figures.simulated import exact, landed, run, sines
 from benchmarks.paper_figures.style import MAIN, REFERENCE, Look, Panel, draw
-from eigenveil.ints import FloatArray
-from eigenveil.linalg import sin_angle
-from eigenveil.reference import oja
-from eigenveil.study import Algorithm, Neighbours, Rank
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.algorithms.gradient.oja import oja
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.numerics.linalg import sin_angle
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import Rank
 
 N, D, DECAY, SPREAD = 10_000, 20, 0.75, 0.25
 SIZES = (300.0, 1000.0, 3000.0, 10_000.0, 30_000.0, 100_000.0)

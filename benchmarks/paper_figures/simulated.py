@@ -10,10 +10,11 @@ import numpy as np
 from benchmarks.paper_figures.cells import NOISE
 from eigenveil.algorithms import ALGORITHMS, Estimate
 from eigenveil.errors import Code, RequestError
-from eigenveil.ints import FloatArray
-from eigenveil.linalg import eigenpairs, sin_angle
-from eigenveil.simulator import simulate
-from eigenveil.study import Algorithm, Column, Federation, Study
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.numerics.linalg import eigenpairs, sin_angle
+from eigenveil.simulation import simulate
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import Column, Federation, Study
 
 DELTA = 1e-6
 

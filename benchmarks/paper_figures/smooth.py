@@ -17,7 +17,7 @@ from benchmarks.paper_figures.cells import Point, Table
 from benchmarks.paper_figures.figure import Figure
 from benchmarks.paper_figures.simulated import landed, sines
 from benchmarks.paper_figures.style import Panel, draw
-from eigenveil.ints import FloatArray
+from eigenveil.numerics.encoding import FloatArray
 
 SERIES = ("gauss-cov", "smooth-gaussian", "smooth-cauchy", "propose-test-release")
 K, D, N = 2, 8, 30_000

@@ -18,8 +18,8 @@ from benchmarks.paper_figures.cells import Point, Table
 from benchmarks.paper_figures.figure import Figure
 from benchmarks.paper_figures.simulated import landed, sines
 from benchmarks.paper_figures.style import MARKERS, TURNS, Look, Panel, draw
-from eigenveil.asks import S
-from eigenveil.ints import FloatArray
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.study.grid import S
 
 FOUND, NEAR = 1e-9, 0.2  # a sine below these counts as success, exact and approximate
 K, D, N = 2, 50, 200

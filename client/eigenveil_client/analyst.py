@@ -12,13 +12,13 @@ from typing import Self, TypeVar
 import grpc
 
 from eigenveil import __version__
-from eigenveil.bundle import verify_bundle
 from eigenveil.errors import Code, EigenveilError, PeerError, RequestError
-from eigenveil.plan import Plan
-from eigenveil.round_log import RoundLog
-from eigenveil.signed_plan import check_plan
-from eigenveil.study import Study
-from eigenveil.study_toml import parse_study
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.signatures import check_plan
+from eigenveil.reporting.document import verify_bundle
+from eigenveil.reporting.round_log import RoundLog
+from eigenveil.study.study import Study
+from eigenveil.study.toml import parse_study
 from eigenveil_client.identity_store import StoredIdentity
 from eigenveil_client.renewal import due, introduce, renew
 from eigenveil_client.transport import CALL_SECONDS, call, fetch_round, open_channel, pause
@@ -123,7 +123,7 @@ class Analyst:
         return plan, list(answer.warnings)
 
     async def explain(self, text: str) -> str:
-        """What a study would ask and cost here: JSON, see `eigenveil.explain`."""
+        """What a study would ask and cost here: JSON, see `eigenveil.reporting.explain`."""
         parse_study(text)
         request = pb.ExplainStudyRequest(study_toml=text)
         answer = await self._call(lambda stub: stub.ExplainStudy, request, PLANNING_SECONDS)

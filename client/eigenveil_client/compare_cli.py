@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.study import Study
-from eigenveil.study_toml import parse_study
+from eigenveil.study.study import Study
+from eigenveil.study.toml import parse_study
 from eigenveil_client import compare_federation
 from eigenveil_client.analyst_cli import json_option, load_profile, profile_option
 from eigenveil_client.compare_progress import run_all

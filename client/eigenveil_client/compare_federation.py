@@ -13,13 +13,13 @@ from typing import Any
 import click
 import numpy as np
 
-from eigenveil.bundle import verify_bundle
 from eigenveil.errors import Code, PeerError, RequestError
-from eigenveil.ints import FloatArray
-from eigenveil.linalg import sin_angle
-from eigenveil.planner import choose
-from eigenveil.prediction import Prediction
-from eigenveil.study import Study
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.numerics.linalg import sin_angle
+from eigenveil.planning.choose import choose
+from eigenveil.planning.predict import Prediction
+from eigenveil.reporting.document import verify_bundle
+from eigenveil.study.study import Study
 from eigenveil_client.analyst import Analyst
 from eigenveil_client.analyst_cli import follow
 from eigenveil_client.compare_rows import Row

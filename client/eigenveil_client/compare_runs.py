@@ -10,15 +10,15 @@ from functools import partial
 
 import numpy as np
 
-from eigenveil import reference
-from eigenveil.asks import S
+from eigenveil.algorithms.gradient import oja
 from eigenveil.errors import RequestError
-from eigenveil.grid import GridRows
-from eigenveil.ints import FloatArray
-from eigenveil.prediction import Prediction
-from eigenveil.simulator import Simulation
-from eigenveil.simulator import simulate as run_study
-from eigenveil.study import Algorithm, Study
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.planning.predict import Prediction
+from eigenveil.simulation import Simulation
+from eigenveil.simulation import simulate as run_study
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.grid import GridRows, S
+from eigenveil.study.study import Study
 from eigenveil_client.compare_rows import Row
 from eigenveil_client.compare_studies import Wanted
 from eigenveil_client.study_truth import Truth, exact
@@ -125,7 +125,7 @@ def _declined(runs: list[Simulation], released: int) -> str:
 def without_privacy(one: Bench) -> Row:
     """Oja's rule on the records themselves: what an algorithm of one pass loses without any noise."""
     begin = time.perf_counter()
-    found = reference.oja(one.centred, one.study.components, rank=one.study.rank)
+    found = oja.oja(one.centred, one.study.components, rank=one.study.rank)
     return Row(
         algorithm=Algorithm.OJA.value,
         private=False,

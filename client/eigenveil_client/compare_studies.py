@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from eigenveil.accounting import ATTO, MICRO, NOTHING, Cost, epsilon_at
+from eigenveil.accounting.zcdp import ATTO, MICRO, NOTHING, Cost, epsilon_at
 from eigenveil.algorithms import ALGORITHMS
 from eigenveil.errors import Code, RequestError
-from eigenveil.laws.guess import Guess, default_guess
-from eigenveil.prediction import Prediction, predict
-from eigenveil.pricing import affordable
-from eigenveil.study import Algorithm, Study
-from eigenveil.study_toml import study_to_dict
-from eigenveil.traits import TRAITS
+from eigenveil.planning.error_models.spectrum import Guess, default_guess
+from eigenveil.planning.predict import Prediction, predict
+from eigenveil.study.algorithm import TRAITS, Algorithm
+from eigenveil.study.price import affordable
+from eigenveil.study.study import Study
+from eigenveil.study.toml import study_to_dict
 
 LONGEST = 63  # of a study's name
 

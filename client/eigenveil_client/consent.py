@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from eigenveil.accounting import MICRO, NOTHING, Cost, epsilon_at
+from eigenveil.accounting.zcdp import MICRO, NOTHING, Cost, epsilon_at
 from eigenveil.errors import Code
-from eigenveil.explain import explain
-from eigenveil.plan import Plan, plan_from_json
+from eigenveil.protocol.plan import Plan, plan_from_json
+from eigenveil.reporting.explain import explain
 from eigenveil_client.seen_plans import SeenPlan, StudyStanding
 from eigenveil_client.site_config import SiteConfig
 from eigenveil_client.site_store import SiteStore

@@ -8,8 +8,9 @@ from typing import Any
 import click
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.plan import Plan, make_plan, plan_from_json
-from eigenveil.study_toml import parse_study
+from eigenveil.planning.resolve import make_plan
+from eigenveil.protocol.plan import Plan, plan_from_json
+from eigenveil.study.toml import parse_study
 from eigenveil_client import consent, consent_views, site_config, site_service
 from eigenveil_client.consent import Decision
 from eigenveil_client.identity_store import named

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from eigenveil.plan import plan_from_json
+from eigenveil.protocol.plan import plan_from_json
 from eigenveil_client.seen_plans import StudyStanding
 from eigenveil_client.site_store import SiteStore
 from eigenveil_client.site_views import moment, plain, show, table

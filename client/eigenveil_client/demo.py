@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from eigenveil.bundle import verify_bundle
 from eigenveil.errors import Code, RequestError
-from eigenveil.grid import to_grid
-from eigenveil.study import Algorithm, Study
+from eigenveil.reporting.document import verify_bundle
+from eigenveil.site.quantize import to_grid
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import Study
 from eigenveil_client.analyst import Analyst
 from eigenveil_client.demo_federation import Books, DemoFederation
 from eigenveil_client.demo_layout import (
@@ -201,7 +202,7 @@ def _write(
 
     None if nothing was released that has an error.
     """
-    from eigenveil.report import Projection, render  # drawing takes a second to import
+    from eigenveil.reporting.report import Projection, render  # drawing takes a second to import
 
     write_durably(layout.root / "release.json", release)
     bundle = verify_bundle(release, identity.release_key)

@@ -12,9 +12,8 @@ from typing import Any
 import click
 from rich.table import Table
 
-from eigenveil.explain import MEANINGS
-from eigenveil.study import Algorithm
-from eigenveil.traits import TRAITS
+from eigenveil.reporting.explain import MEANINGS
+from eigenveil.study.algorithm import TRAITS, Algorithm
 from eigenveil_client.analyst_cli import json_option
 from eigenveil_client.demo import Demonstration, Options, as_line, demonstrate
 from eigenveil_client.policy import runs

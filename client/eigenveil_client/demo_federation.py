@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eigenveil.accounting import MICRO, epsilon_at
-from eigenveil.asks.parts import FEWEST_IN_PART
-from eigenveil.plan import make_plan
-from eigenveil.study import Study
+from eigenveil.accounting.zcdp import MICRO, epsilon_at
+from eigenveil.planning.resolve import make_plan
+from eigenveil.queries.batch import FEWEST_IN_PART
+from eigenveil.study.study import Study
 from eigenveil_client.demo_layout import Layout
 from eigenveil_client.demo_processes import Job, Processes
 from eigenveil_client.site_config import ALGORITHMS

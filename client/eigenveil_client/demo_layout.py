@@ -11,10 +11,11 @@ from importlib.resources import files
 from pathlib import Path
 
 from eigenveil.errors import Code, InternalError, RequestError
-from eigenveil.ints import FloatArray
-from eigenveil.simulator import split_rows
-from eigenveil.study import Algorithm, Study
-from eigenveil.study_toml import parse_study
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.simulation import split_rows
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import Study
+from eigenveil.study.toml import parse_study
 from eigenveil_common.files import is_there, make_folder, occupied
 from eigenveil_common.locks import try_lock
 

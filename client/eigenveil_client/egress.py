@@ -17,12 +17,11 @@ from dataclasses import asdict, dataclass, fields
 
 from google.protobuf.message import DecodeError
 
-from eigenveil.errors import Code, EigenveilError, InternalError
-from eigenveil.ints import digest
-from eigenveil.ledger import GENESIS, Ledger
-from eigenveil.query import Query
-from eigenveil.round import spoken
-from eigenveil.wire import query_from_proto, query_to_proto
+from eigenveil.accounting.ledger import GENESIS, Ledger
+from eigenveil.errors import Code, EigenveilError, InternalError, spoken
+from eigenveil.numerics.encoding import digest
+from eigenveil.protocol.query import Query
+from eigenveil.protocol.wire import query_from_proto, query_to_proto
 from eigenveil_common.database import Connection, Database
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 

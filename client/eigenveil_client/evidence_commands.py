@@ -8,9 +8,8 @@ from typing import Any
 
 import click
 
-from eigenveil.errors import Code, InternalError, RequestError
-from eigenveil.ledger import GENESIS
-from eigenveil.round import spoken
+from eigenveil.accounting.ledger import GENESIS
+from eigenveil.errors import Code, InternalError, RequestError, spoken
 from eigenveil_client import evidence_views, recomputed, site_config, site_service
 from eigenveil_client.egress import Row
 from eigenveil_client.identity_store import load_identity

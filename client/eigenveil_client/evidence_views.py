@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from eigenveil.round import spoken
+from eigenveil.errors import spoken
 from eigenveil_client import consent
 from eigenveil_client.chatter import Count
 from eigenveil_client.egress import Row

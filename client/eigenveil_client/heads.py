@@ -6,8 +6,8 @@ site keeps the last head that it saw, shows it in every greeting, and lets it mo
 
 from __future__ import annotations
 
+from eigenveil.accounting.checkpoint import Head, check_head
 from eigenveil.errors import Code, PeerError, RequestError
-from eigenveil.signed_head import Head, check_head
 from eigenveil_common.database import Connection, Database
 from eigenveil_common.log import alarm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb

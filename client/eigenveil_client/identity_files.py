@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import UNREADABLE, Identity, parse_identity
-from eigenveil.signed_authorities import AuthorityList
+from eigenveil.protocol.authorities import AuthorityList
 from eigenveil_client.tls import only_uri
 from eigenveil_common.failpoints import failpoint
 from eigenveil_common.files import read_secret, write_secret

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import Identity, Role, key_print, parse_identity, spoken
-from eigenveil.signed_authorities import AuthorityList, list_from_json
+from eigenveil.protocol.authorities import AuthorityList, list_from_json
 from eigenveil_client.identity_files import (
     ABOUT,
     KEY,

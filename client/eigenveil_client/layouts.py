@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations, pairwise
 
-from eigenveil.asks import (
+from eigenveil.numerics.encoding import IntArray
+from eigenveil.queries import (
     Ask,
     Boxed,
     ClippedSum,
@@ -20,7 +21,6 @@ from eigenveil.asks import (
     Spectrum,
     Subspace,
 )
-from eigenveil.ints import IntArray
 
 
 def labels(ask: Ask, columns: Sequence[str]) -> list[str]:

@@ -11,14 +11,14 @@ import click
 from rich import box
 from rich.table import Table
 
-from eigenveil.asks import S
 from eigenveil.errors import Code, RequestError
-from eigenveil.laws import clear
-from eigenveil.laws.guess import Guess, default_guess, sample_guess, stated_guess
-from eigenveil.prediction import Prediction, predict_all
-from eigenveil.recommendation import Recommendation, recommend
-from eigenveil.study import Study
-from eigenveil.study_toml import parse_study
+from eigenveil.planning.error_models import clear
+from eigenveil.planning.error_models.spectrum import Guess, default_guess, sample_guess, stated_guess
+from eigenveil.planning.predict import Prediction, predict_all
+from eigenveil.planning.recommend import Recommendation, recommend
+from eigenveil.study.grid import S
+from eigenveil.study.study import Study
+from eigenveil.study.toml import parse_study
 from eigenveil_client.analyst_cli import json_option
 from eigenveil_client.compare_text import seconds_text, sine_text, size_text
 from eigenveil_client.records import load

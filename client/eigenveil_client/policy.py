@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from enum import Enum
 
-from eigenveil.accounting import ATTO, Cost, micro_rho_for
-from eigenveil.asks.parts import FEWEST_IN_PART
+from eigenveil.accounting.zcdp import ATTO, Cost, micro_rho_for
 from eigenveil.errors import Code, RequestError
-from eigenveil.plan import Plan
-from eigenveil.study import MAX_MULTIPLICITY, MAX_RECORDS, Study
-from eigenveil.traits import TRAITS, Traits
+from eigenveil.protocol.plan import Plan
+from eigenveil.queries.batch import FEWEST_IN_PART
+from eigenveil.study.algorithm import TRAITS, Traits
+from eigenveil.study.study import MAX_MULTIPLICITY, MAX_RECORDS, Study
 from eigenveil_client.years import Year, YearlyLimit
 
 ANY = "*"

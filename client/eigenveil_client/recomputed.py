@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from eigenveil.errors import Code, InternalError, RequestError
-from eigenveil.ints import IntArray, to_bytes
-from eigenveil.plan import plan_from_json
-from eigenveil.query import Query
-from eigenveil.site import Site
-from eigenveil.study import Study
+from eigenveil.numerics.encoding import IntArray, to_bytes
+from eigenveil.protocol.plan import plan_from_json
+from eigenveil.protocol.query import Query
+from eigenveil.site.site import Site
+from eigenveil.study.study import Study
 from eigenveil_client.egress import Row
 from eigenveil_client.records import Records
 from eigenveil_client.site_store import SiteStore

@@ -22,9 +22,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from eigenveil.grid import GridRows, to_grid
-from eigenveil.ints import FloatArray
-from eigenveil.study import Study
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.site.quantize import to_grid
+from eigenveil.study.grid import GridRows
+from eigenveil.study.study import Study
 from eigenveil_client.tables import UNREADABLE, BadRecords, LeaveOut, Table, open_table
 
 MISSING = ("", "na", "n/a", "nan", "null")

@@ -14,16 +14,9 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from eigenveil.errors import Code, EigenveilError, InternalError, PeerError
-from eigenveil.signed_authorities import AuthorityList
+from eigenveil.protocol.authorities import AuthorityList
 from eigenveil_client.generation import Generation
-from eigenveil_client.identity_files import (
-    RENEWAL,
-    checked,
-    pending_key,
-    request_for,
-    settle,
-    store,
-)
+from eigenveil_client.identity_files import RENEWAL, checked, pending_key, request_for, settle, store
 from eigenveil_client.identity_store import StoredIdentity
 from eigenveil_client.transport import CALL_SECONDS, call, greet
 from eigenveil_client.trusted_authorities import held_list, take

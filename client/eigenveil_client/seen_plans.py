@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 
 from eigenveil.errors import Code, InternalError, RequestError
-from eigenveil.ints import digest as sha256
+from eigenveil.numerics.encoding import digest as sha256
 from eigenveil_common.database import Connection, Database, Row
 
 SCHEMA = """

@@ -11,12 +11,12 @@ from typing import Any
 import click
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.grid import GridRows, offsets, steps
-from eigenveil.ints import FloatArray, canonical
-from eigenveil.simulator import Simulation, site_places
-from eigenveil.simulator import simulate as run_study
-from eigenveil.study import Study
-from eigenveil.study_toml import parse_study
+from eigenveil.numerics.encoding import FloatArray, canonical
+from eigenveil.simulation import Simulation, site_places
+from eigenveil.simulation import simulate as run_study
+from eigenveil.study.grid import GridRows, offsets, steps
+from eigenveil.study.study import Study
+from eigenveil.study.toml import parse_study
 from eigenveil_client.analyst_cli import json_option
 from eigenveil_client.records import load
 from eigenveil_client.study_text import study_text
@@ -190,7 +190,7 @@ def summary(runs: Runs) -> dict[str, Any]:
 
 def write_simulation(runs: Runs, folder: Path) -> dict[str, str]:
     """The last run as simulation.json (unsigned) and report.html."""
-    from eigenveil.report import render  # drawing takes a second to import
+    from eigenveil.reporting.report import render  # drawing takes a second to import
 
     document, angle = runs.document, runs.sin_angles[-1]
     where = {"document": folder / "simulation.json", "report": folder / "report.html"}

@@ -9,9 +9,10 @@ from enum import Enum
 from pathlib import Path
 from typing import TypeVar
 
-from eigenveil.asks.parts import FEWEST_IN_PART
 from eigenveil.errors import Code, RequestError
-from eigenveil.study import NAME, Algorithm
+from eigenveil.queries.batch import FEWEST_IN_PART
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import NAME
 from eigenveil_client.policy import ANY, Approval, Policy
 from eigenveil_client.proxy import ProxyRule
 from eigenveil_client.years import Year

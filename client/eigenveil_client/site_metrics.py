@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from eigenveil.accounting.ledger import Ledger
 from eigenveil.errors import EigenveilError
-from eigenveil.ledger import Ledger
 from eigenveil_common.files import write_durably
 from eigenveil_common.log import event
 

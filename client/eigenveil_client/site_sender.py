@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from eigenveil.aggregate import Contribution
+from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, EigenveilError
-from eigenveil.ints import to_bytes
+from eigenveil.numerics.encoding import to_bytes
 from eigenveil_client.refusals import Refusal
 from eigenveil_client.site_worker import Reply
 from eigenveil_client.transport import call, pause

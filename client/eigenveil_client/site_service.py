@@ -16,11 +16,11 @@ from pathlib import Path
 
 import click
 
-from eigenveil.accounting import Cost
+from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import TABLE, Code, EigenveilError, RequestError
 from eigenveil.identity import Role
-from eigenveil.plan import Plan
-from eigenveil.study import Study
+from eigenveil.protocol.plan import Plan
+from eigenveil.study.study import Study
 from eigenveil_client import records
 from eigenveil_client.identity_store import StoredIdentity, load_identity
 from eigenveil_client.records import Records, Unreadable

@@ -15,13 +15,12 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
-from eigenveil.accounting import NOTHING, Cost
-from eigenveil.asks import NAMES, part_of
-from eigenveil.errors import Code, PeerError, RequestError
-from eigenveil.plan import Plan
-from eigenveil.pricing import check_epsilon, check_part
-from eigenveil.query import Query
-from eigenveil.round import spoken
+from eigenveil.accounting.zcdp import NOTHING, Cost
+from eigenveil.errors import Code, PeerError, RequestError, spoken
+from eigenveil.protocol.budget import check_epsilon, check_part
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import Query
+from eigenveil.queries import NAMES, part_of
 from eigenveil_client import chatter, egress, heads, seen_plans, transcript
 from eigenveil_client.egress import Sent
 from eigenveil_client.records import Records

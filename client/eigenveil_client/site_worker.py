@@ -16,20 +16,20 @@ from typing import Protocol, cast
 
 import numpy as np
 
-from eigenveil.aggregate import Contribution
-from eigenveil.asks import NAMES, Ask
+from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, EigenveilError, InternalError, PeerError, RequestError, error
-from eigenveil.explain import MEANINGS
 from eigenveil.identity import Identity
-from eigenveil.ints import IntArray, to_bytes
-from eigenveil.one_thread import one_thread
-from eigenveil.plan import Plan, plan_from_json
-from eigenveil.query import Query
-from eigenveil.rehearsal import MAX_ROUNDS, rehearse
-from eigenveil.signed_plan import check_plan
-from eigenveil.site import Site
-from eigenveil.study import Study
-from eigenveil.wire import digest_from_bytes, query_from_proto
+from eigenveil.numerics.blas import one_thread
+from eigenveil.numerics.encoding import IntArray, to_bytes
+from eigenveil.planning.dry_run import MAX_ROUNDS, rehearse
+from eigenveil.protocol.plan import Plan, plan_from_json
+from eigenveil.protocol.query import Query
+from eigenveil.protocol.signatures import check_plan
+from eigenveil.protocol.wire import digest_from_bytes, query_from_proto
+from eigenveil.queries import NAMES, Ask
+from eigenveil.reporting.explain import MEANINGS
+from eigenveil.site.site import Site
+from eigenveil.study.study import Study
 from eigenveil_client.chatter import CountedStub
 from eigenveil_client.heads import SiteHeads
 from eigenveil_client.own_session import OwnSession

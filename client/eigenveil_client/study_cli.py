@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 import click
 from rich.table import Table
 
-from eigenveil.bundle import verify_bundle
 from eigenveil.errors import Code, RequestError
-from eigenveil.plan import Plan
-from eigenveil.round_log import RoundLog
-from eigenveil.study_toml import parse_study, study_digest
+from eigenveil.protocol.plan import Plan
+from eigenveil.reporting.document import verify_bundle
+from eigenveil.reporting.round_log import RoundLog
+from eigenveil.study.toml import parse_study, study_digest
 from eigenveil_client.analyst import Analyst
 from eigenveil_client.analyst_cli import follow, json_option, load_profile, profile_option
 from eigenveil_client.study_display import Display, plain, state_word

@@ -57,7 +57,7 @@ def _when(row: pb.StudyRow) -> datetime:
 
 
 def explanation_text(value: Mapping[str, Any]) -> str:
-    """An explanation (`eigenveil.explain.explain`) for a person."""
+    """An explanation (`eigenveil.reporting.explain.explain`) for a person."""
     kinds: dict[str, list[Mapping[str, Any]]] = {}
     for entry in value["rounds"]:
         kinds.setdefault(entry["kind"], []).append(entry)

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eigenveil.asks import S
-from eigenveil.grid import GridRows
-from eigenveil.ints import FloatArray
-from eigenveil.linalg import eigenpairs, sin_angle
-from eigenveil.study import Study
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.numerics.linalg import eigenpairs, sin_angle
+from eigenveil.study.grid import GridRows, S
+from eigenveil.study.study import Study
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from eigenveil.round_log import RoundLog
-from eigenveil.signed_round import RoundStatement
+from eigenveil.protocol.statements import RoundStatement
+from eigenveil.reporting.round_log import RoundLog
 from eigenveil_common.database import Connection, Database
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 

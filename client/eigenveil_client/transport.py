@@ -12,10 +12,9 @@ from typing import Protocol, TypeVar
 
 import grpc
 
-from eigenveil.errors import Code, PeerError
+from eigenveil.errors import Code, PeerError, spoken
 from eigenveil.identity import Identity
-from eigenveil.rehearsal import MAX_NUMBERS
-from eigenveil.round import spoken
+from eigenveil.planning.dry_run import MAX_NUMBERS
 from eigenveil_client.proxy import ProxyRule
 from eigenveil_client.tls import KeyPair, verified_channel
 from eigenveil_common.rpc import VERSION_MAX, VERSION_MIN, error_from

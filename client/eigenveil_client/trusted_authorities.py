@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from eigenveil.errors import Code, PeerError, RequestError
-from eigenveil.signed_authorities import AuthorityList, difference, follow, list_from_json
-from eigenveil.wire import lists_from_proto
+from eigenveil.protocol.authorities import AuthorityList, difference, follow, list_from_json
+from eigenveil.protocol.wire import lists_from_proto
 from eigenveil_common.files import is_there, read, write_durably
 from eigenveil_common.locks import locked
 from eigenveil_common.log import alarm, event

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from eigenveil.asks import (
+from eigenveil.numerics.encoding import IntArray
+from eigenveil.queries import (
     Ask,
     ClippedSum,
     Count,
@@ -20,14 +21,12 @@ from eigenveil.asks import (
     OnField,
     RadiusSearch,
     RowNorms,
-    S,
     Spectrum,
     Subspace,
 )
-from eigenveil.asks.limits import WEIGHT
-from eigenveil.grid import offsets, steps
-from eigenveil.ints import IntArray
-from eigenveil.study import Scaling, Study
+from eigenveil.queries.limits import WEIGHT
+from eigenveil.study.grid import S, offsets, steps
+from eigenveil.study.study import Scaling, Study
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +66,7 @@ def scale(ask: Ask, study: Study) -> Scale:
 
 
 def _products(study: Study) -> Scale:
-    """In the order of `eigenveil.site.gram`: the diagonal, then the pairs."""
+    """In the order of `eigenveil.site.site.gram`: the diagonal, then the pairs."""
     each = [(float(step), column.unit) for step, column in zip(steps(study), study.columns, strict=True)]
     pairs = [*((one, one) for one in each), *combinations(each, 2)]
     return Scale(

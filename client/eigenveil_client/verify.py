@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eigenveil.bundle import FORMAT, verify_bundle
 from eigenveil.errors import Code, RequestError
+from eigenveil.reporting.document import FORMAT, verify_bundle
 from eigenveil_common.files import check_output, is_there, make_folder, read, write_durably
 
 KEY = re.compile(r"[0-9a-f]{64}")
@@ -124,7 +124,7 @@ def write_result(data: bytes, folder: Path) -> Written:
         InternalError, RequestError: as `check_folder`.
     """
     # Drawing takes a second to import; commands that only verify do not pay for it.
-    from eigenveil.report import render
+    from eigenveil.reporting.report import render
 
     bundle = verify_bundle(data)
     digest = bundle["document"]["plan_digest"]

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.round_log import read_log
+from eigenveil.reporting.round_log import read_log
 from eigenveil_client.analyst_cli import default_profile, json_option, profile_option
 from eigenveil_client.identity_store import pinned
 from eigenveil_client.verify import read_key, verified
@@ -130,7 +130,7 @@ def report(release: Path, out: Path, profile: Path | None, as_json: bool) -> Non
     check_output(out, release)
     trusted = profile_key(profile, verified(release)["document"]["plan"]["federation"])
     bundle = verified(release, trusted)
-    from eigenveil.report import render  # drawing takes a second to import
+    from eigenveil.reporting.report import render  # drawing takes a second to import
 
     page = render(bundle["document"], public_key=bundle["public_key"])
     write_durably(out, page.encode())

@@ -11,10 +11,10 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from eigenveil.accounting import Cost
+from eigenveil.accounting.ledger import Ledger
+from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, InternalError, RequestError
-from eigenveil.ints import digest
-from eigenveil.ledger import Ledger
+from eigenveil.numerics.encoding import digest
 from eigenveil_common.files import read_secret, write_secret
 from eigenveil_common.ledger_store import LedgerStore
 from eigenveil_common.locks import in_turn

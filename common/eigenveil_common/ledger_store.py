@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable
 from dataclasses import fields
 
-from eigenveil.accounting import Cost
+from eigenveil.accounting.ledger import Entry, EntryKind, replay
+from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, InternalError
-from eigenveil.ledger import Entry, EntryKind, replay
 from eigenveil_common.database import Connection, Database, Row
 
 SCHEMA = """

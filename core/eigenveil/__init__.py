@@ -9,22 +9,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from eigenveil.covariance_estimator import PrivateCovariance
-    from eigenveil.estimator import PrivatePCA
-    from eigenveil.simulator import simulate
-    from eigenveil.study import Study
-    from eigenveil.study_toml import parse_study
+    from eigenveil.estimators.covariance import PrivateCovariance
+    from eigenveil.estimators.pca import PrivatePCA
+    from eigenveil.simulation import simulate
+    from eigenveil.study.study import Study
+    from eigenveil.study.toml import parse_study
 
 __version__ = "0.1.0"
 __all__ = ["PrivateCovariance", "PrivatePCA", "Study", "parse_study", "simulate"]
 
 # Resolved on first use, so that a site daemon never pays for importing scikit-learn.
 _HOMES = {
-    "PrivateCovariance": "eigenveil.covariance_estimator",
-    "PrivatePCA": "eigenveil.estimator",
-    "Study": "eigenveil.study",
-    "parse_study": "eigenveil.study_toml",
-    "simulate": "eigenveil.simulator",
+    "PrivateCovariance": "eigenveil.estimators.covariance",
+    "PrivatePCA": "eigenveil.estimators.pca",
+    "Study": "eigenveil.study.study",
+    "parse_study": "eigenveil.study.toml",
+    "simulate": "eigenveil.simulation",
 }
 
 

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from eigenveil.asks import released, together
-from eigenveil.errors import Code, InternalError
-from eigenveil.ints import IntArray
-from eigenveil.mechanism import publishable
-from eigenveil.noise import NoiseSource
-from eigenveil.plan import Plan
-from eigenveil.query import Query
-from eigenveil.release import Release
-from eigenveil.round import spoken
+from eigenveil.errors import Code, InternalError, spoken
+from eigenveil.mechanisms import publishable
+from eigenveil.noise.source import NoiseSource
+from eigenveil.numerics.encoding import IntArray
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import Query
+from eigenveil.protocol.release import Release
+from eigenveil.queries import released, together
 
 
 class Journal(Protocol):

@@ -11,6 +11,11 @@ from enum import Enum
 from typing import ClassVar
 
 
+def spoken(round: int) -> str:
+    """A round for people, who count from 1; fields, digests and logs count from 0."""
+    return f"round {round + 1}"
+
+
 class Family(Enum):
     """Whose fault it is."""
 

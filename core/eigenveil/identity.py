@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from eigenveil.errors import Code, PeerError
-from eigenveil.study import NAME
+from eigenveil.study.study import NAME
 
 URI = re.compile(r"eigenveil://([^/]+)/([^/]+)/([^/]+)")
 GROUP = 4

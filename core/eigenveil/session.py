@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from eigenveil.accounting import NOTHING, pico_epsilon
-from eigenveil.agreement import same_question
+from eigenveil.accounting.zcdp import NOTHING, pico_epsilon
 from eigenveil.algorithms import ALGORITHMS, Estimate
-from eigenveil.algorithms.bounds import box, check_bounds
-from eigenveil.asks import released
-from eigenveil.errors import Code, InternalError, PeerError, RequestError
-from eigenveil.plan import Plan
-from eigenveil.pricing import check_affordable
-from eigenveil.query import Priced, Query, check_no_overflow
-from eigenveil.release import Release
-from eigenveil.round import spoken
+from eigenveil.algorithms.shared.bounds import box, check_bounds
+from eigenveil.errors import Code, InternalError, PeerError, RequestError, spoken
+from eigenveil.protocol.agreement import same_question
+from eigenveil.protocol.budget import check_affordable
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import Priced, Query, check_no_overflow
+from eigenveil.protocol.release import Release
+from eigenveil.queries import released
 
 
 class Session:

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.identity import UNREADABLE
-from eigenveil.signed_authorities import SignedList
+from eigenveil.protocol.authorities import SignedList
 from eigenveil_common.files import read, read_secret
 from eigenveil_server.chain import check_begun, read_chain, walked
 from eigenveil_server.config import Files

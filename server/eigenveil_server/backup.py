@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from eigenveil.accounting.ledger import Ledger
 from eigenveil.errors import Code, RequestError
-from eigenveil.ledger import Ledger
 from eigenveil_common.config import load
 from eigenveil_common.failpoints import failpoint
 from eigenveil_common.files import cannot, occupied, read, sync, write_secret

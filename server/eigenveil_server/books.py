@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from eigenveil.accounting import NOTHING, Cost
-from eigenveil.query import Query
+from eigenveil.accounting.zcdp import NOTHING, Cost
+from eigenveil.protocol.query import Query
 from eigenveil_common.database import Database
 from eigenveil_common.ledger_store import LedgerStore
 from eigenveil_server.clock import Clock

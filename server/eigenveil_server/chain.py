@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from eigenveil.errors import Code, EigenveilError, RequestError
-from eigenveil.signed_authorities import AuthorityList, SignedList, list_from_json, next_list
+from eigenveil.protocol.authorities import AuthorityList, SignedList, list_from_json, next_list
 from eigenveil_common.files import is_there, read, write_durably
 
 MISSING = (

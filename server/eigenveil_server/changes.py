@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from eigenveil.asks import NAMES
-from eigenveil.ints import to_bytes
-from eigenveil.query import Query
-from eigenveil.release import Release
-from eigenveil.round import RoundState
-from eigenveil.signed_round import SignedRound
+from eigenveil.numerics.encoding import to_bytes
+from eigenveil.protocol.query import Query
+from eigenveil.protocol.release import Release
+from eigenveil.protocol.round import RoundState
+from eigenveil.protocol.statements import SignedRound
+from eigenveil.queries import NAMES
 from eigenveil_common.database import Connection
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.states import StudyState

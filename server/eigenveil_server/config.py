@@ -7,9 +7,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from eigenveil.accounting import ATTO, Cost, micro_rho_for
+from eigenveil.accounting.zcdp import ATTO, Cost, micro_rho_for
 from eigenveil.errors import Code, RequestError
-from eigenveil.study import NAME
+from eigenveil.study.study import NAME
 from eigenveil_common import log
 
 MAX_HOURS = 24.0 * 366

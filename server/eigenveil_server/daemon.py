@@ -13,7 +13,7 @@ from typing import NoReturn
 import grpc
 
 from eigenveil.errors import Code, InternalError, RequestError
-from eigenveil.noise import NoiseSource, OsNoise
+from eigenveil.noise.source import NoiseSource, OsNoise
 from eigenveil_common import log
 from eigenveil_common.rpc import SERVER_OPTIONS
 from eigenveil_proto.v1.eigenveil_pb2_grpc import (

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from eigenveil.errors import Code, PeerError, RequestError
-from eigenveil.plan import Plan, plan_from_json
+from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil_common import log
 from eigenveil_common.database import Connection, Database
 from eigenveil_proto.v1 import eigenveil_pb2 as pb

@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Iterable, Mapping
 from typing import Any
 
 from eigenveil.errors import Code, EigenveilError, InternalError, PeerError, RequestError
-from eigenveil.plan import Plan, plan_from_json
+from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil_common import log
 from eigenveil_common.database import Connection
 from eigenveil_common.failpoints import failpoint

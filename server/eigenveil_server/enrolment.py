@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 
 from eigenveil.errors import PeerError
-from eigenveil.wire import lists_to_proto
+from eigenveil.protocol.wire import lists_to_proto
 from eigenveil_common import log
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import EnrolmentServicer

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
-from eigenveil.accounting import NOTHING, Cost
+from eigenveil.accounting.checkpoint import Head, check_head, head_of
+from eigenveil.accounting.ledger import EntryKind
+from eigenveil.accounting.zcdp import NOTHING, Cost
 from eigenveil.errors import Code, InternalError, PeerError, RequestError
 from eigenveil.identity import Identity, Role
-from eigenveil.ledger import EntryKind
-from eigenveil.signed_head import Head, check_head, head_of
 from eigenveil_common import log
 from eigenveil_common.database import Connection, Database
 from eigenveil_common.files import read, write_secret

@@ -8,11 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping
 
-from eigenveil.errors import Code, RequestError
-from eigenveil.ints import IntArray
-from eigenveil.query import Query
-from eigenveil.round import spoken
-from eigenveil.study import Federation
+from eigenveil.errors import Code, RequestError, spoken
+from eigenveil.numerics.encoding import IntArray
+from eigenveil.protocol.query import Query
+from eigenveil.study.study import Federation
 from eigenveil_server.states import shown
 from eigenveil_server.studies import Answers
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 from weakref import WeakKeyDictionary
 
-from eigenveil.aggregate import Contribution, validate
-from eigenveil.asks import Count
-from eigenveil.errors import Code, PeerError, RequestError
-from eigenveil.plan import Plan
-from eigenveil.query import Query
-from eigenveil.round import spoken
+from eigenveil.aggregation import Contribution, validate
+from eigenveil.errors import Code, PeerError, RequestError, spoken
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import Query
+from eigenveil.queries import Count
 from eigenveil_common import log
 from eigenveil_common.database import Connection
 from eigenveil_common.failpoints import failpoint

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from eigenveil.query import Query
-from eigenveil.release import Release
-from eigenveil.signed_round import RoundStatement, Sign
+from eigenveil.protocol.query import Query
+from eigenveil.protocol.release import Release
+from eigenveil.protocol.statements import RoundStatement, Sign
 from eigenveil_common.database import Connection, Database
 from eigenveil_common.failpoints import failpoint
 from eigenveil_proto.v1 import eigenveil_pb2 as pb

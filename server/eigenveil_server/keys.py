@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from eigenveil.accounting.checkpoint import HEAD_SIGNED
 from eigenveil.errors import Code, RequestError
-from eigenveil.signed_head import HEAD_SIGNED
-from eigenveil.signed_plan import PLAN_SIGNED
+from eigenveil.protocol.signatures import PLAN_SIGNED
 from eigenveil_common.files import read_secret, write_secret
 from eigenveil_server.authorities import Authorities
 from eigenveil_server.config import Files

@@ -13,7 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.signed_authorities import (
+from eigenveil.protocol.authorities import (
     AUTHORITIES_SIGNED,
     AuthorityList,
     Listed,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from eigenveil.accounting import NOTHING, Cost
+from eigenveil.accounting.checkpoint import Head
+from eigenveil.accounting.ledger import Entry, EntryKind
+from eigenveil.accounting.zcdp import NOTHING, Cost
 from eigenveil.errors import Code, RequestError
-from eigenveil.ints import digest
-from eigenveil.ledger import Entry, EntryKind
-from eigenveil.signed_head import Head
+from eigenveil.numerics.encoding import digest
 from eigenveil_common.database import Connection
 from eigenveil_common.ledger_store import LedgerStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb

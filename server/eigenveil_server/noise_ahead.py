@@ -6,8 +6,8 @@ import asyncio
 from concurrent.futures import Executor, Future
 
 from eigenveil.errors import Code, InternalError
-from eigenveil.ints import FloatArray, IntArray
-from eigenveil.noise import NoiseSource, NoiseSpec
+from eigenveil.noise.source import NoiseSource, NoiseSpec
+from eigenveil.numerics.encoding import FloatArray, IntArray
 from eigenveil_common.failpoints import failpoint
 
 

@@ -18,7 +18,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.identity import UNREADABLE, Identity, Role, key_print
-from eigenveil.signed_authorities import AUTHORITIES_SIGNED
+from eigenveil.protocol.authorities import AUTHORITIES_SIGNED
 
 CA_LIFE = timedelta(days=3650)
 BACKDATED = timedelta(minutes=5)  # so that a clock a little behind ours accepts a fresh certificate

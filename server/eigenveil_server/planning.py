@@ -18,14 +18,15 @@ from contextlib import suppress
 from typing import IO, Any
 
 from eigenveil.errors import Code, EigenveilError, RequestError
-from eigenveil.explain import explain
-from eigenveil.plan import Plan, make_plan, plan_from_json
-from eigenveil.planner import doubts
-from eigenveil.rehearsal import check_every_size, rehearse
-from eigenveil.study import Study
-from eigenveil.study_toml import parse_study
-from eigenveil.traits import TRAITS
-from eigenveil.wire import query_to_proto
+from eigenveil.planning.choose import doubts
+from eigenveil.planning.dry_run import check_every_size, rehearse
+from eigenveil.planning.resolve import make_plan
+from eigenveil.protocol.plan import Plan, plan_from_json
+from eigenveil.protocol.wire import query_to_proto
+from eigenveil.reporting.explain import explain
+from eigenveil.study.algorithm import TRAITS
+from eigenveil.study.study import Study
+from eigenveil.study.toml import parse_study
 from eigenveil_common.rpc import MESSAGE_BYTES
 
 DRAFT = "draft"  # the submission of a plan that is only explained

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from eigenveil.errors import Code, InternalError
-from eigenveil.noise import NoiseSource
+from eigenveil.noise.source import NoiseSource
 from eigenveil_server.bell import Bell
 from eigenveil_server.books import Books
 from eigenveil_server.clock import Clock

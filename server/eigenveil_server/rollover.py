@@ -21,7 +21,7 @@ from cryptography import x509
 
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import UNREADABLE
-from eigenveil.signed_authorities import AuthorityList, Listed
+from eigenveil.protocol.authorities import AuthorityList, Listed
 from eigenveil_common.files import check_output, is_there, read, read_secret, write_durably
 from eigenveil_common.locks import locked
 from eigenveil_server.authorities import Authorities, authority_of, certificates

@@ -10,18 +10,18 @@ import asyncio
 from collections.abc import Mapping
 
 from eigenveil import barrier
-from eigenveil.aggregate import aggregate
-from eigenveil.asks import NAMES
-from eigenveil.bundle import build, seal_bundle
-from eigenveil.errors import Code, EigenveilError, InternalError, RequestError
-from eigenveil.ints import IntArray
-from eigenveil.mechanism import noise_ahead
-from eigenveil.plan import Plan
-from eigenveil.query import Query
-from eigenveil.release import Release
-from eigenveil.round import RoundState, move, spoken
+from eigenveil.aggregation import aggregate
+from eigenveil.errors import Code, EigenveilError, InternalError, RequestError, spoken
+from eigenveil.mechanisms import noise_ahead
+from eigenveil.numerics.encoding import IntArray
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import Query
+from eigenveil.protocol.release import Release
+from eigenveil.protocol.round import RoundState, move
+from eigenveil.protocol.wire import query_to_proto
+from eigenveil.queries import NAMES
+from eigenveil.reporting.document import build, seal_bundle
 from eigenveil.session import Session
-from eigenveil.wire import query_to_proto
 from eigenveil_common import log
 from eigenveil_common.database import Connection
 from eigenveil_common.failpoints import failpoint

@@ -6,20 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from functools import partial
 
-from eigenveil.aggregate import Contribution
-from eigenveil.errors import Code, PeerError, RequestError
+from eigenveil.aggregation import Contribution
+from eigenveil.errors import Code, PeerError, RequestError, spoken
 from eigenveil.identity import Role
-from eigenveil.ints import from_bytes
-from eigenveil.round import spoken
-from eigenveil.wire import digest_from_bytes, lists_to_proto
+from eigenveil.numerics.encoding import from_bytes
+from eigenveil.protocol.wire import digest_from_bytes, lists_to_proto
 from eigenveil_common import log
-from eigenveil_common.rpc import (
-    CHUNK_BYTES,
-    INLINE_BYTES,
-    MESSAGE_BYTES,
-    VERSION_MAX,
-    VERSION_MIN,
-)
+from eigenveil_common.rpc import CHUNK_BYTES, INLINE_BYTES, MESSAGE_BYTES, VERSION_MAX, VERSION_MIN
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorServicer
 from eigenveil_server.calls import Watches

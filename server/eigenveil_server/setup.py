@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Role
-from eigenveil.signed_authorities import Listed
+from eigenveil.protocol.authorities import Listed
 from eigenveil_common.files import (
     cannot,
     check_output,

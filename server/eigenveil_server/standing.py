@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eigenveil.identity import spoken
-from eigenveil.signed_authorities import AuthorityList
+from eigenveil.protocol.authorities import AuthorityList
 from eigenveil_server.authorities import Authorities
 from eigenveil_server.clock import unix_ms
 from eigenveil_server.config import Config

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 from typing import Any
 
-from eigenveil.accounting import MICRO, epsilon_at
+from eigenveil.accounting.zcdp import MICRO, epsilon_at
 from eigenveil.identity import spoken
 from eigenveil_server.books import Books
 from eigenveil_server.clock import as_datetime, unix_ms

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from eigenveil.bundle import RoundRecord
-from eigenveil.errors import Code, InternalError, RequestError
-from eigenveil.ints import digest, from_bytes
-from eigenveil.plan import Plan, plan_from_json
-from eigenveil.release import Release
-from eigenveil.round import RoundState, spoken
-from eigenveil.signed_round import SignedRound
-from eigenveil.wire import round_to_proto
+from eigenveil.errors import Code, InternalError, RequestError, spoken
+from eigenveil.numerics.encoding import digest, from_bytes
+from eigenveil.protocol.plan import Plan, plan_from_json
+from eigenveil.protocol.release import Release
+from eigenveil.protocol.round import RoundState
+from eigenveil.protocol.statements import SignedRound
+from eigenveil.protocol.wire import round_to_proto
+from eigenveil.reporting.document import RoundRecord
 from eigenveil_common.database import Connection, Database, Row
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.states import StudyState

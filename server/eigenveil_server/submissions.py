@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from eigenveil.accounting import ATTO, MICRO, epsilon_at
+from eigenveil.accounting.zcdp import ATTO, MICRO, epsilon_at
 from eigenveil.errors import Code, RequestError
-from eigenveil.plan import Plan, plan_from_json
-from eigenveil.pricing import Composition
+from eigenveil.protocol.plan import Plan, plan_from_json
+from eigenveil.study.price import Composition
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.config import Config
 from eigenveil_server.resources import Resources

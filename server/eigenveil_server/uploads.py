@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from eigenveil.errors import Code, PeerError, RequestError
-from eigenveil.round import spoken
+from eigenveil.errors import Code, PeerError, RequestError, spoken
 from eigenveil_common.failpoints import failpoint
 from eigenveil_common.rpc import CHUNK_BYTES
 

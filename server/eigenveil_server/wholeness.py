@@ -12,10 +12,10 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from google.protobuf.message import DecodeError
 
-from eigenveil.bundle import SIGNED
 from eigenveil.errors import Code, EigenveilError, InternalError
-from eigenveil.ints import canonical, digest
-from eigenveil.wire import query_from_proto
+from eigenveil.numerics.encoding import canonical, digest
+from eigenveil.protocol.wire import query_from_proto
+from eigenveil.reporting.document import SIGNED
 from eigenveil_common.database import Row
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.database import Store

@@ -7,12 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from eigenveil.ints import FloatArray
-from eigenveil.linalg import eigenpairs, sin_angle
-from eigenveil.planner import choose, doubts
-from eigenveil.rehearsal import rehearse
-from eigenveil.simulator import Simulation, simulate, split_rows
-from eigenveil.study import Algorithm, Column, Federation, Neighbours, Scaling, Study
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.numerics.linalg import eigenpairs, sin_angle
+from eigenveil.planning.choose import choose, doubts
+from eigenveil.planning.dry_run import rehearse
+from eigenveil.simulation import Simulation, simulate, split_rows
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import Column, Federation, Scaling, Study
 
 BOTH = [Algorithm.GAUSS_COV, Algorithm.DP_PCA]
 

@@ -13,20 +13,24 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eigenveil.accounting import MICRO, NOTHING
-from eigenveil.algorithms.frobenius import foreseen, gauss_error, separate_error, shrunk
-from eigenveil.algorithms.parts import law, price
-from eigenveil.asks import KINDS, NAMES, Spectrum
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import MICRO, NOTHING
+from eigenveil.algorithms.covariance.frobenius import foreseen, gauss_error, separate_error, shrunk
+from eigenveil.algorithms.shared.preparation import law, price
 from eigenveil.errors import Code
-from eigenveil.explain import explain
-from eigenveil.ints import FloatArray
-from eigenveil.linalg import eigenpairs, sin_angle
-from eigenveil.plan import make_plan, plan_from_json
-from eigenveil.pricing import Composition, check_affordable
-from eigenveil.query import Law, Query
-from eigenveil.rehearsal import rehearse
-from eigenveil.simulator import simulate
-from eigenveil.study import Algorithm, Federation, Neighbours
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.numerics.linalg import eigenpairs, sin_angle
+from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.resolve import make_plan
+from eigenveil.protocol.budget import check_affordable
+from eigenveil.protocol.plan import plan_from_json
+from eigenveil.protocol.query import Law, Query
+from eigenveil.queries import KINDS, NAMES, Spectrum
+from eigenveil.reporting.explain import explain
+from eigenveil.simulation import simulate
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.price import Composition
+from eigenveil.study.study import Federation
 from tests.algorithms.test_algorithms import DEGENERATE, run, spectrum, study, truth
 from tests.support import refused
 

@@ -11,16 +11,17 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from eigenveil.accounting import pico_epsilon
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import pico_epsilon
 from eigenveil.algorithms import ALGORITHMS
 from eigenveil.errors import Code
-from eigenveil.ints import FloatArray, canonical
-from eigenveil.pricing import Composition
-from eigenveil.rehearsal import rehearse
-from eigenveil.simulator import Simulation, simulate
-from eigenveil.study import Algorithm, Column, Federation, Neighbours, Study
-from eigenveil.traits import TRAITS
-from eigenveil.whole import whole_bounds
+from eigenveil.numerics.encoding import FloatArray, canonical
+from eigenveil.planning.dry_run import rehearse
+from eigenveil.simulation import Simulation, simulate
+from eigenveil.study.algorithm import TRAITS, Algorithm
+from eigenveil.study.grid import whole_bounds
+from eigenveil.study.price import Composition
+from eigenveil.study.study import Column, Federation, Study
 from tests.support import refused
 
 D, K, N = 4, 2, 24

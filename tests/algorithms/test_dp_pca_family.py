@@ -10,20 +10,27 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from eigenveil.accounting import ATTO
-from eigenveil.algorithms.rates import Rates, best, spectrum_rates
-from eigenveil.algorithms.single_pass import OCTAVES, bins_for, box_for, read_spread, records_needed
-from eigenveil.asks import Boxed, Field, Votes, part_of
-from eigenveil.explain import CENTRAL, TRUSTED, explain
-from eigenveil.ints import FloatArray, IntArray, frozen
-from eigenveil.linalg import eigenpairs, sin_angle
-from eigenveil.plan import make_plan
-from eigenveil.reference import oja
-from eigenveil.rehearsal import rehearse
-from eigenveil.release import Release
-from eigenveil.simulator import Simulation, simulate
-from eigenveil.study import Algorithm, Column, Federation, Neighbours, Rank, Study
-from eigenveil.traits import TRAITS
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import ATTO
+from eigenveil.algorithms.gradient.dp_pca_single_pass import (
+    OCTAVES,
+    bins_for,
+    box_for,
+    read_spread,
+    records_needed,
+)
+from eigenveil.algorithms.gradient.oja import oja
+from eigenveil.algorithms.shared.step_sizes import Rates, best, spectrum_rates
+from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
+from eigenveil.numerics.linalg import eigenpairs, sin_angle
+from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.resolve import make_plan
+from eigenveil.protocol.release import Release
+from eigenveil.queries import Boxed, Field, Votes, part_of
+from eigenveil.reporting.explain import CENTRAL, TRUSTED, explain
+from eigenveil.simulation import Simulation, simulate
+from eigenveil.study.algorithm import TRAITS, Algorithm
+from eigenveil.study.study import Column, Federation, Rank, Study
 
 OJA, SINGLE = Algorithm.PRIVATE_OJA, Algorithm.DP_PCA_SINGLE_PASS
 FAMILY = [OJA, SINGLE]

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from eigenveil.algorithms import Estimate
-from eigenveil.ints import FloatArray
-from eigenveil.linalg import eigenpairs, sin_angle
-from eigenveil.simulator import simulate
-from eigenveil.study import Algorithm
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.numerics.linalg import eigenpairs, sin_angle
+from eigenveil.simulation import simulate
+from eigenveil.study.algorithm import Algorithm
 from tests.support import a_study
 
 STRONG, WEAK = 8.0, 0.5  # epsilons with and without spare directions

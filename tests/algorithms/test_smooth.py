@@ -5,14 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from eigenveil.accounting import pico_epsilon
-from eigenveil.asks import NAMES
-from eigenveil.explain import explain
-from eigenveil.ints import FloatArray
-from eigenveil.linalg import sin_angle
-from eigenveil.rehearsal import rehearse
-from eigenveil.simulator import Simulation, simulate
-from eigenveil.study import Algorithm, Column, Federation, Neighbours, Study
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import pico_epsilon
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.numerics.linalg import sin_angle
+from eigenveil.planning.dry_run import rehearse
+from eigenveil.queries import NAMES
+from eigenveil.reporting.explain import explain
+from eigenveil.simulation import Simulation, simulate
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import Column, Federation, Study
 from tests.algorithms.test_algorithms import DEGENERATE
 
 FAMILY = (Algorithm.SMOOTH_GAUSSIAN, Algorithm.SMOOTH_CAUCHY, Algorithm.PROPOSE_TEST_RELEASE)

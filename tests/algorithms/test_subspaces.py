@@ -9,18 +9,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from eigenveil.accounting import pico_epsilon
-from eigenveil.algorithms.subspace_exact import block_size
-from eigenveil.asks import NAMES
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import pico_epsilon
+from eigenveil.algorithms.subspace.exact import block_size
 from eigenveil.errors import Code
-from eigenveil.explain import explain
-from eigenveil.ints import FloatArray
-from eigenveil.linalg import orthonormal, sin_angle
-from eigenveil.query import Query
-from eigenveil.rehearsal import rehearse
-from eigenveil.simulator import Simulation, simulate, split_rows
-from eigenveil.study import Algorithm, Column, Federation, Neighbours, Study
-from eigenveil.whole import whole_bounds
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.numerics.linalg import orthonormal, sin_angle
+from eigenveil.planning.dry_run import rehearse
+from eigenveil.protocol.query import Query
+from eigenveil.queries import NAMES
+from eigenveil.reporting.explain import explain
+from eigenveil.simulation import Simulation, simulate, split_rows
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.grid import whole_bounds
+from eigenveil.study.study import Column, Federation, Study
 from tests.support import refused
 
 EXACT, RANK = Algorithm.SUBSPACE_EXACT, Algorithm.SUBSPACE_EXACT_RANK

@@ -12,9 +12,10 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pytest
 
+from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.algorithms import ALGORITHMS
-from eigenveil.study import Algorithm, Neighbours
-from eigenveil.study_toml import parse_study
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.toml import parse_study
 from eigenveil_client import compare_runs
 from eigenveil_client.compare_rows import Row, ordered
 from eigenveil_client.compare_studies import one_study, toml_text, total_cost, wanted

@@ -13,8 +13,8 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as papq
 import pytest
 
-from eigenveil.simulator import split_rows
-from eigenveil.study_toml import parse_study
+from eigenveil.simulation import split_rows
+from eigenveil.study.toml import parse_study
 from eigenveil_client.simulate_cli import divide, with_sites
 from tests.client.commands import eigenveil
 

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from eigenveil.errors import Code
-from eigenveil.study import Algorithm, Column, Federation
-from eigenveil.study_toml import SECTIONS, parse_study
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import Column, Federation
+from eigenveil.study.toml import SECTIONS, parse_study
 from eigenveil_client.demo_layout import demo_study, prepared, public_records
 from tests.support import refused
 

@@ -13,9 +13,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from eigenveil import simulate
-from eigenveil.bundle import seal_bundle
 from eigenveil.errors import Code
-from eigenveil.ints import canonical
+from eigenveil.numerics.encoding import canonical
+from eigenveil.reporting.document import seal_bundle
 from eigenveil_client.verify import verified, write_result
 from tests.client.commands import eigenveil
 from tests.site.support import Authority

@@ -10,7 +10,13 @@ from itertools import product
 import numpy as np
 
 from eigenveil import barrier
-from eigenveil.asks import (
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.noise.source import Block, NoiseSpec
+from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import Law, Query
+from eigenveil.protocol.release import Release
+from eigenveil.queries import (
     Additive,
     Ask,
     BlockRanks,
@@ -27,14 +33,8 @@ from eigenveil.asks import (
     part_of,
     together,
 )
-from eigenveil.asks.parts import pass_key
-from eigenveil.asks.subspaces import Blocks, Cells, Pool
-from eigenveil.ints import FloatArray, IntArray, frozen
-from eigenveil.noise import Block, NoiseSpec
-from eigenveil.plan import Plan
-from eigenveil.query import Law, Query
-from eigenveil.release import Release
-from eigenveil.study import Neighbours
+from eigenveil.queries.batch import pass_key
+from eigenveil.queries.subspaces import Blocks, Cells, Pool
 from tests.core.specification import Noise, Setting
 from tests.support import MemoryStore, a_field, a_plan, covariance_asks, every_ask
 

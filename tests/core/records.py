@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eigenveil.asks import Additive, Gram, S
-from eigenveil.grid import GridRows, to_grid
-from eigenveil.ints import IntArray
-from eigenveil.site import Site
-from eigenveil.study import Neighbours
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.numerics.encoding import IntArray
+from eigenveil.queries import Additive, Gram
+from eigenveil.site.quantize import to_grid
+from eigenveil.site.site import Site
+from eigenveil.study.grid import GridRows, S
 from tests.support import a_column, a_study
 
 Answer = Callable[[GridRows, Additive], IntArray]

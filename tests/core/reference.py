@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from eigenveil.asks import (
+from eigenveil.queries import (
     Ask,
     Boxed,
     ClippedSum,
@@ -27,7 +27,7 @@ from eigenveil.asks import (
     Spectrum,
     Subspace,
 )
-from eigenveil.asks.limits import PULL, WEIGHT
+from eigenveil.queries.limits import PULL, WEIGHT
 
 
 def answer(rows: Iterable[Sequence[int]], ask: Ask) -> list[int]:

@@ -14,7 +14,7 @@ from dp_accounting.rdp import rdp_privacy_accountant as rdp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil.accounting import (
+from eigenveil.accounting.zcdp import (
     MAX_EPSILON,
     MICRO,
     NOTHING,

@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil.aggregate import Contribution, aggregate, validate
-from eigenveil.asks import Ask, Coordinates, Gradient, GradientNorms, Part, S, Slot, Votes
-from eigenveil.asks.parts import pass_key
-from eigenveil.asks.possible import is_gram
+from eigenveil.aggregation import Contribution, aggregate, validate
 from eigenveil.errors import Code
-from eigenveil.ints import IntArray, frozen
-from eigenveil.site import Site
+from eigenveil.numerics.encoding import IntArray, frozen
+from eigenveil.queries import Ask, Coordinates, Gradient, GradientNorms, Part, Slot, Votes
+from eigenveil.queries.batch import pass_key
+from eigenveil.queries.possible import is_gram
+from eigenveil.site.site import Site
+from eigenveil.study.grid import S
 from tests.support import DIGEST, a_field, a_query, covariance_asks, every_ask, random_rows, refused
 
 MOST = 500

@@ -11,12 +11,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from eigenveil import barrier
-from eigenveil.asks import ClippedSum, S
 from eigenveil.errors import Code
-from eigenveil.ints import FloatArray, IntArray, frozen
-from eigenveil.noise import NoiseSource, NoiseSpec, OsNoise, noise_spec
-from eigenveil.query import Query
-from eigenveil.release import Release
+from eigenveil.noise.source import NoiseSource, NoiseSpec, OsNoise, noise_spec
+from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
+from eigenveil.protocol.query import Query
+from eigenveil.protocol.release import Release
+from eigenveil.queries import ClippedSum
+from eigenveil.study.grid import S
 from tests.support import FixedNoise, MemoryStore, a_plan, a_query, every_ask, refused
 
 PLAN = a_plan(d=3)
@@ -233,7 +234,7 @@ def test_float_noise_that_reached_a_release_is_caught(monkeypatch: pytest.Monkey
     assert whole(made_of(TOTAL).values)
     with pytest.raises(TypeError):
         made_of(TOTAL + 0.5)
-    monkeypatch.setattr("eigenveil.release.frozen", np.asarray)
+    monkeypatch.setattr("eigenveil.protocol.release.frozen", np.asarray)
     assert not whole(made_of(TOTAL + 0.5).values)
 
 

@@ -14,9 +14,12 @@ from itertools import product
 import numpy as np
 import pytest
 
-from eigenveil import site as private_side
-from eigenveil.accounting import MICRO
-from eigenveil.asks import (
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import MICRO
+from eigenveil.errors import Code
+from eigenveil.noise.source import noise_spec
+from eigenveil.numerics.encoding import IntArray, frozen
+from eigenveil.queries import (
     Additive,
     Boxed,
     Coordinates,
@@ -25,19 +28,15 @@ from eigenveil.asks import (
     GradientNorms,
     OnField,
     Part,
-    S,
     Votes,
 )
-from eigenveil.asks.batches import MIDDLE_LIMIT, MOST_BINS, VOTE_LIMIT
-from eigenveil.asks.limits import GRADIENT_LIMIT
-from eigenveil.asks.parts import pass_key
-from eigenveil.deal import deal
-from eigenveil.errors import Code
-from eigenveil.grid import GridRows
-from eigenveil.ints import IntArray, frozen
-from eigenveil.noise import noise_spec
-from eigenveil.site import Site
-from eigenveil.study import Neighbours
+from eigenveil.queries.batch import pass_key
+from eigenveil.queries.limits import GRADIENT_LIMIT
+from eigenveil.queries.single_pass import MIDDLE_LIMIT, MOST_BINS, VOTE_LIMIT
+from eigenveil.site import site as private_side
+from eigenveil.site.partition import deal
+from eigenveil.site.site import Site
+from eigenveil.study.grid import GridRows, S
 from tests.core.records import Case, changes, contributions, hostile_rows, verdict
 from tests.support import DIGEST, random_rows, refused
 

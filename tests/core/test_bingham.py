@@ -12,17 +12,18 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from eigenveil.asks import VECTOR, Eigenvectors, S
-from eigenveil.ints import FloatArray, frozen
-from eigenveil.linalg import symmetric
-from eigenveil.mechanism import publishable
-from eigenveil.noise import OsNoise
-from eigenveil.pricing import micro_rho_of
-from eigenveil.query import Query
-from eigenveil.seeded_noise import SeededNoise
-from eigenveil.site import Site
-from eigenveil.study import Neighbours
-from eigenveil.trusted import bingham, eigenvectors
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.mechanisms import eigenvectors, publishable
+from eigenveil.noise import bingham
+from eigenveil.noise.seeded import SeededNoise
+from eigenveil.noise.source import OsNoise
+from eigenveil.numerics.encoding import FloatArray, frozen
+from eigenveil.numerics.linalg import symmetric
+from eigenveil.protocol.query import Query
+from eigenveil.queries import VECTOR, Eigenvectors
+from eigenveil.site.site import Site
+from eigenveil.study.grid import S
+from eigenveil.study.price import micro_rho_of
 from tests.support import DIGEST, a_study, random_rows
 
 ALARM = 1e-6

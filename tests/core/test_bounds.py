@@ -12,18 +12,21 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from eigenveil import session as session_module
-from eigenveil.algorithms.bounds import box, check_bounds, least_gradient_radius, least_row_radius
-from eigenveil.asks import Ask, ClippedSum, Field, Gradient, Gram, RowNorms, S
-from eigenveil.asks.limits import WEIGHT
-from eigenveil.clipping import gradient_coefficients, weights
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.algorithms.shared.bounds import box, check_bounds, least_gradient_radius, least_row_radius
 from eigenveil.errors import EigenveilError, RequestError
-from eigenveil.ints import IntArray, frozen
-from eigenveil.plan import Plan, make_plan
-from eigenveil.query import Query
-from eigenveil.release import Release
+from eigenveil.numerics.encoding import IntArray, frozen
+from eigenveil.planning.resolve import make_plan
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import Query
+from eigenveil.protocol.release import Release
+from eigenveil.queries import Ask, ClippedSum, Field, Gradient, Gram, RowNorms
+from eigenveil.queries.limits import WEIGHT
 from eigenveil.session import Session
-from eigenveil.study import Algorithm, Column, Federation, Neighbours, Scaling, Study
-from eigenveil.traits import TRAITS
+from eigenveil.site.clipping import gradient_coefficients, weights
+from eigenveil.study.algorithm import TRAITS, Algorithm
+from eigenveil.study.grid import S
+from eigenveil.study.study import Column, Federation, Scaling, Study
 
 D = 4
 MOST_ASKED = 12  # rounds that are fed lies; later ones are of the same kinds

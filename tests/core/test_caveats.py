@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from eigenveil.algorithms import Estimate
-from eigenveil.algorithms.estimate import no_release
-from eigenveil.caveats import caveats, most_variance
-from eigenveil.planner import USABLE
-from eigenveil.study import Scaling
+from eigenveil.planning.choose import USABLE
+from eigenveil.protocol.estimate import no_release
+from eigenveil.reporting.document import caveats, most_variance
+from eigenveil.study.study import Scaling
 from tests.support import a_column, a_study
 
 

@@ -14,12 +14,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from eigenveil import clipping
-from eigenveil.asks import ClippedSum, Gradient, Gram, S
-from eigenveil.asks.limits import GRADIENT_LIMIT, PULL, WEIGHT
-from eigenveil.ints import IntArray, frozen
-from eigenveil.site import Site
-from eigenveil.study import Neighbours
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.numerics.encoding import IntArray, frozen
+from eigenveil.queries import ClippedSum, Gradient, Gram
+from eigenveil.queries.limits import GRADIENT_LIMIT, PULL, WEIGHT
+from eigenveil.site import clipping
+from eigenveil.site.site import Site
+from eigenveil.study.grid import S
 from tests.core.records import Case, verdict
 from tests.core.test_sensitivity import gradient_cases, row_cases
 

@@ -12,14 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eigenveil.asks import Ask, ClippedSum, Count, Energy, Field, Gradient, GradientNorms, Gram, RowNorms, S
-from eigenveil.asks.limits import DIRECTION_LIMIT, EDGE_LIMIT, GRADIENT_LIMIT, PULL, WEIGHT, row_norm_limit
+from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.errors import Code
-from eigenveil.grid import GridRows
-from eigenveil.ints import IntArray, frozen
-from eigenveil.query import check_no_overflow
-from eigenveil.site import Site
-from eigenveil.study import MAX_COLUMNS, Neighbours
+from eigenveil.numerics.encoding import IntArray, frozen
+from eigenveil.protocol.query import check_no_overflow
+from eigenveil.queries import Ask, ClippedSum, Count, Energy, Field, Gradient, GradientNorms, Gram, RowNorms
+from eigenveil.queries.limits import DIRECTION_LIMIT, EDGE_LIMIT, GRADIENT_LIMIT, PULL, WEIGHT, row_norm_limit
+from eigenveil.site.site import Site
+from eigenveil.study.grid import GridRows, S
+from eigenveil.study.study import MAX_COLUMNS
 from tests.core import reference
 from tests.support import a_query, random_rows, refused
 

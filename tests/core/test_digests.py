@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil.aggregate import Contribution
+from eigenveil.aggregation import Contribution
 from eigenveil.errors import RequestError
-from eigenveil.ints import digest, frozen
-from eigenveil.query import Query
-from eigenveil.release import Release
+from eigenveil.numerics.encoding import digest, frozen
+from eigenveil.protocol.query import Query
+from eigenveil.protocol.release import Release
 from tests.support import a_query, every_ask
 
 RELEASE = Release(

@@ -19,8 +19,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eigenveil.accounting import NOTHING
-from eigenveil.asks import (
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import NOTHING
+from eigenveil.mechanisms import eigenvectors, leading_subspace, noise_ahead
+from eigenveil.noise.source import NoiseSpec
+from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
+from eigenveil.planning.dry_run import rehearse
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import Law, Query
+from eigenveil.queries import (
     KINDS,
     NAMES,
     Additive,
@@ -36,16 +43,8 @@ from eigenveil.asks import (
     Spectrum,
     Subspace,
 )
-from eigenveil.asks.turned import CAUCHY, FRAME, GAUSSIAN, TESTED
-from eigenveil.ints import FloatArray, IntArray, frozen
-from eigenveil.mechanism import noise_ahead
-from eigenveil.noise import NoiseSpec
-from eigenveil.plan import Plan
-from eigenveil.query import Law, Query
-from eigenveil.rehearsal import rehearse
-from eigenveil.study import Algorithm, Neighbours
-from eigenveil.traits import TRAITS
-from eigenveil.trusted import eigenvectors, subspace
+from eigenveil.queries.turned import CAUCHY, FRAME, GAUSSIAN, TESTED
+from eigenveil.study.algorithm import TRAITS, Algorithm
 from tests.core import specification as spec
 from tests.core.recorder import (
     ASKS,
@@ -277,7 +276,7 @@ def test_smooth_cauchy_noise_has_its_secret_scale(
         drawn.append((count, scale))
         return [0] * count
 
-    monkeypatch.setattr(subspace, "cauchy", zeros)
+    monkeypatch.setattr(leading_subspace, "cauchy", zeros)
     for turn, gap, plan, s, query, total in turned(CAUCHY, shape):
         released(plan, query, Recorder(), total)
         least = float(spec.secret_cauchy(turn, real(gap), s))

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
-from eigenveil.aggregate import aggregate
-from eigenveil.asks import Ask, ClippedSum, Energy, Field, Gradient, GradientNorms, Gram, RowNorms, S
+from eigenveil.aggregation import aggregate
 from eigenveil.errors import Code
-from eigenveil.grid import GridRows
-from eigenveil.ints import IntArray, frozen
-from eigenveil.site import Site
+from eigenveil.numerics.encoding import IntArray, frozen
+from eigenveil.queries import Ask, ClippedSum, Energy, Field, Gradient, GradientNorms, Gram, RowNorms
+from eigenveil.site.site import Site
+from eigenveil.study.grid import GridRows, S
 from tests.core import reference
 from tests.core.records import hostile_rows
 from tests.support import a_query, every_ask, random_rows, refused

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from eigenveil.asks import S
 from eigenveil.errors import Code, EigenveilError
-from eigenveil.grid import midpoint, offsets, steps, to_grid
-from eigenveil.ints import FloatArray
-from eigenveil.study import WIDEST, Column, Missing, Scaling, Study
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.site.quantize import to_grid
+from eigenveil.study.grid import S, midpoint, offsets, steps
+from eigenveil.study.study import WIDEST, Column, Missing, Scaling, Study
 from tests.support import a_column, a_study, refused
 
 NAN, INF, MOST = math.nan, math.inf, sys.float_info.max

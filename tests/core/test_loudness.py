@@ -7,16 +7,17 @@ import math
 import numpy as np
 import pytest
 
-from eigenveil.asks import Additive, Ask, ClippedSum, Energy, Gram, RowNorms, Spectrum
-from eigenveil.asks.limits import SUM_LIMIT, row_norm_limit
+from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.errors import Code, InternalError, RequestError
-from eigenveil.ints import IntArray, frozen
-from eigenveil.loudness import LOUDEST, check_loudness
-from eigenveil.mechanism import noise_ahead, publishable
-from eigenveil.noise import Block, NoiseSpec, OsNoise
-from eigenveil.query import Law, Query
-from eigenveil.rehearsal import rehearse
-from eigenveil.study import MAX_MULTIPLICITY, Neighbours
+from eigenveil.mechanisms import noise_ahead, publishable
+from eigenveil.noise.source import Block, NoiseSpec, OsNoise
+from eigenveil.numerics.encoding import IntArray, frozen
+from eigenveil.planning.dry_run import rehearse
+from eigenveil.protocol.noise_ratio import LOUDEST, check_loudness
+from eigenveil.protocol.query import Law, Query
+from eigenveil.queries import Additive, Ask, ClippedSum, Energy, Gram, RowNorms, Spectrum
+from eigenveil.queries.limits import SUM_LIMIT, row_norm_limit
+from eigenveil.study.study import MAX_MULTIPLICITY
 from tests.support import DIGEST, a_plan, a_study, every_ask, refused
 
 WIDE = frozen(np.zeros(256, dtype=np.int64))

@@ -13,12 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil.accounting import MICRO
-from eigenveil.asks import Additive, ClippedSum, Count, Energy, Gram, S
-from eigenveil.asks.limits import row_norm_limit
-from eigenveil.ints import IntArray, frozen
-from eigenveil.noise import Block, NoiseSpec, OsNoise, noise_spec
-from eigenveil.study import Neighbours
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import MICRO
+from eigenveil.noise.source import Block, NoiseSpec, OsNoise, noise_spec
+from eigenveil.numerics.encoding import IntArray, frozen
+from eigenveil.queries import Additive, ClippedSum, Count, Energy, Gram
+from eigenveil.queries.limits import row_norm_limit
+from eigenveil.study.grid import S
 from tests.core.records import Case, Integers, changes, contributions, hostile_rows
 from tests.support import every_ask
 

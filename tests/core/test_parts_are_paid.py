@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 
 from eigenveil.algorithms import ALGORITHMS, Steps
-from eigenveil.asks import Coordinates, Count, Field, Gradient, Part
-from eigenveil.asks.parts import pass_key
 from eigenveil.errors import Code
-from eigenveil.ints import frozen
-from eigenveil.plan import Plan
-from eigenveil.query import Law, Priced
-from eigenveil.release import Release
+from eigenveil.numerics.encoding import frozen
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import Law, Priced
+from eigenveil.protocol.release import Release
+from eigenveil.queries import Coordinates, Count, Field, Gradient, Part
+from eigenveil.queries.batch import pass_key
 from eigenveil.session import Session
-from eigenveil.study import Algorithm, Rank
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import Rank
 from tests.support import a_plan, refused
 
 PARTS, PRICE = 4, 100

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eigenveil.accounting import MICRO, delta_at
-from eigenveil.asks import S
-from eigenveil.asks.limits import ROW_BITS
-from eigenveil.asks.parts import pass_key
-from eigenveil.deal import deal
+from eigenveil.accounting.zcdp import MICRO, delta_at
 from eigenveil.errors import Code, EigenveilError, PeerError
-from eigenveil.ints import canonical
-from eigenveil.plan import PLAN_VERSION, Plan, make_plan, plan_from_json, plan_to_dict
-from eigenveil.study import Algorithm
+from eigenveil.numerics.encoding import canonical
+from eigenveil.planning.resolve import make_plan
+from eigenveil.protocol.plan import PLAN_VERSION, Plan, plan_from_json, plan_to_dict
+from eigenveil.queries.batch import pass_key
+from eigenveil.site.partition import deal
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.grid import ROW_BITS, S
 from tests.support import a_plan, a_study, refused
 
 

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
-from eigenveil.laws import predicted
-from eigenveil.laws.guess import default_guess, stated_guess
-from eigenveil.planner import CANDIDATES, USABLE, better, choose, doubts, remedies
-from eigenveil.prediction import Prediction, predict, predict_all
-from eigenveil.recommendation import recommend
-from eigenveil.study import Algorithm, Federation, Neighbours, Study, Trust
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.planning.choose import CANDIDATES, USABLE, better, choose, doubts, remedies
+from eigenveil.planning.error_models import predicted
+from eigenveil.planning.error_models.spectrum import default_guess, stated_guess
+from eigenveil.planning.predict import Prediction, predict, predict_all
+from eigenveil.planning.recommend import recommend
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import Federation, Study, Trust
 from tests.support import a_study
 
 

@@ -9,16 +9,24 @@ from typing import Any
 import numpy as np
 import pytest
 
+from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.algorithms import ALGORITHMS
 from eigenveil.errors import Code
-from eigenveil.ints import FloatArray
-from eigenveil.laws import LAWS, clear, predicted
-from eigenveil.laws.guess import Guess, default_guess, normal_guess, sample_guess, stated_guess
-from eigenveil.laws.turns import MISFIT, error, outside
-from eigenveil.linalg import eigenpairs, sin_angle
-from eigenveil.public_normals import public_normals
-from eigenveil.simulator import simulate
-from eigenveil.study import Algorithm, Column, Federation, Neighbours, Study
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.numerics.linalg import eigenpairs, sin_angle
+from eigenveil.numerics.public_random import public_normals
+from eigenveil.planning.error_models import LAWS, clear, predicted
+from eigenveil.planning.error_models.rotation import MISFIT, error, outside
+from eigenveil.planning.error_models.spectrum import (
+    Guess,
+    default_guess,
+    normal_guess,
+    sample_guess,
+    stated_guess,
+)
+from eigenveil.simulation import simulate
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import Column, Federation, Study
 from tests.support import refused
 
 UNPREDICTED = {Algorithm.PRIVATE_OJA_SHUFFLED}  # a reference that takes a round a record

@@ -11,11 +11,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from eigenveil.asks import Additive, ClippedSum, Energy, Gradient, Gram, S
-from eigenveil.asks.limits import GRADIENT_LIMIT, PULL, WEIGHT
-from eigenveil.grid import GridRows
-from eigenveil.ints import FloatArray, IntArray, frozen
-from eigenveil.study import Neighbours
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
+from eigenveil.queries import Additive, ClippedSum, Energy, Gradient, Gram
+from eigenveil.queries.limits import GRADIENT_LIMIT, PULL, WEIGHT
+from eigenveil.study.grid import GridRows, S
 from tests.core.records import Answer, Case, hostile_rows, site_answer, verdict
 from tests.core.test_sensitivity import gradient_cases, row_cases
 

@@ -10,24 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil.accounting import ATTO, MICRO, NOTHING, PICO, Cost, delta_at, pico_epsilon
-from eigenveil.algorithms.parts import law
-from eigenveil.asks import Count, Part
-from eigenveil.asks.parts import pass_key
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import ATTO, MICRO, NOTHING, PICO, Cost, delta_at, pico_epsilon
+from eigenveil.algorithms.shared.preparation import law
 from eigenveil.errors import Code
-from eigenveil.explain import guarantee
-from eigenveil.plan import Plan
-from eigenveil.pricing import (
-    Composition,
-    affordable,
-    check_affordable,
-    check_part,
-    micro_rho_of,
-)
-from eigenveil.query import Law, Query
-from eigenveil.rehearsal import check_every_size, rehearse
-from eigenveil.study import Algorithm, Neighbours, Trust
-from eigenveil.traits import TRAITS
+from eigenveil.planning.dry_run import check_every_size, rehearse
+from eigenveil.protocol.budget import check_affordable, check_part
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import Law, Query
+from eigenveil.queries import Count, Part
+from eigenveil.queries.batch import pass_key
+from eigenveil.reporting.explain import guarantee
+from eigenveil.study.algorithm import TRAITS, Algorithm
+from eigenveil.study.price import Composition, affordable, micro_rho_of
+from eigenveil.study.study import Trust
 from tests.core.specification import epsilon_for, for_two_changes
 from tests.support import a_plan, a_study, refused
 

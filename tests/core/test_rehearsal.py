@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from eigenveil import rehearsal
 from eigenveil.errors import Code
-from eigenveil.rehearsal import rehearse
-from eigenveil.study import Algorithm
+from eigenveil.planning import dry_run
+from eigenveil.planning.dry_run import rehearse
+from eigenveil.study.algorithm import Algorithm
 from tests.support import a_plan, refused
 
 PLAN = a_plan(algorithm=Algorithm.PRIVATE_OJA, batches=30, epsilon=5.0)
@@ -17,8 +17,8 @@ PLAN = a_plan(algorithm=Algorithm.PRIVATE_OJA, batches=30, epsilon=5.0)
 def test_more_than_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     queries = rehearse(PLAN)
     asked = len(queries) if limit == "MAX_ROUNDS" else sum(query.ask.length for query in queries)
-    monkeypatch.setattr(rehearsal, limit, asked)
+    monkeypatch.setattr(dry_run, limit, asked)
     assert len(rehearse(PLAN)) == len(queries)
-    monkeypatch.setattr(rehearsal, limit, asked - 1)
+    monkeypatch.setattr(dry_run, limit, asked - 1)
     with refused(Code.BAD_STUDY, "fewer batches"):
         rehearse(PLAN)

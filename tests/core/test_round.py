@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from eigenveil.errors import Code
-from eigenveil.round import MOVES, RoundState, move
+from eigenveil.protocol.round import MOVES, RoundState, move
 from tests.support import refused
 
 

@@ -16,11 +16,12 @@ from itertools import product
 import numpy as np
 import pytest
 
-from eigenveil.asks import ClippedSum, Count, Energy, Field, Gradient, GradientNorms, Gram, RowNorms, S
-from eigenveil.asks.limits import GRADIENT_LIMIT, PULL, row_norm_limit
-from eigenveil.ints import IntArray, frozen
-from eigenveil.site import Site
-from eigenveil.study import Neighbours
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.numerics.encoding import IntArray, frozen
+from eigenveil.queries import ClippedSum, Count, Energy, Field, Gradient, GradientNorms, Gram, RowNorms
+from eigenveil.queries.limits import GRADIENT_LIMIT, PULL, row_norm_limit
+from eigenveil.site.site import Site
+from eigenveil.study.grid import S
 from tests.core.records import Case, contributions, hostile_rows, site_answer, squares, verdict
 from tests.support import every_ask, random_rows
 

@@ -11,19 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenveil import barrier
-from eigenveil.aggregate import aggregate
+from eigenveil.aggregation import aggregate
 from eigenveil.algorithms import ALGORITHMS, Estimate
-from eigenveil.asks import ClippedSum, Count, Gram, S
-from eigenveil.asks.limits import row_norm_limit
 from eigenveil.errors import Code, EigenveilError
-from eigenveil.ints import frozen
-from eigenveil.plan import Plan
-from eigenveil.query import Priced
-from eigenveil.release import Release
-from eigenveil.seeded_noise import SeededNoise
+from eigenveil.noise.seeded import SeededNoise
+from eigenveil.numerics.encoding import frozen
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import Priced
+from eigenveil.protocol.release import Release
+from eigenveil.queries import ClippedSum, Count, Gram
+from eigenveil.queries.limits import row_norm_limit
 from eigenveil.session import Session
-from eigenveil.site import Site
-from eigenveil.study import Algorithm
+from eigenveil.site.site import Site
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.grid import S
 from tests.support import MemoryStore, a_plan, random_rows, refused
 
 ALL = [Algorithm.GAUSS_COV, Algorithm.DP_PCA]

@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.x509 import load_pem_x509_certificate
 
 from eigenveil.errors import Code, PeerError
-from eigenveil.ints import canonical
-from eigenveil.signed_authorities import (
+from eigenveil.numerics.encoding import canonical
+from eigenveil.protocol.authorities import (
     AUTHORITIES_SIGNED,
     AuthorityList,
     Listed,

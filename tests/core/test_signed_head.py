@@ -9,9 +9,9 @@ from random import Random
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from eigenveil.accounting import Cost
+from eigenveil.accounting.checkpoint import HEAD_SIGNED, MOST_BYTES, Head, check_head, head_of, trail_sizes
+from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code
-from eigenveil.signed_head import HEAD_SIGNED, MOST_BYTES, Head, check_head, head_of, trail_sizes
 from tests.support import refused
 
 KEY = Ed25519PrivateKey.generate()

@@ -13,21 +13,24 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from eigenveil.accounting import ATTO, MICRO, delta_at
-from eigenveil.amplification import CLONES, amplified, local_micro_rho, most_local
-from eigenveil.asks import Gradient, Part, S, Slot
-from eigenveil.asks.parts import pass_key
-from eigenveil.deal import shuffled
+from eigenveil.accounting.amplification import CLONES, amplified, local_micro_rho, most_local
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import ATTO, MICRO, delta_at
 from eigenveil.errors import Code
-from eigenveil.ints import FloatArray, frozen
-from eigenveil.query import Query
-from eigenveil.rehearsal import rehearse
+from eigenveil.mechanisms import local_randomizer
+from eigenveil.numerics.encoding import FloatArray, frozen
+from eigenveil.planning.dry_run import rehearse
+from eigenveil.protocol.query import Query
+from eigenveil.protocol.wire import query_from_proto, query_to_proto
+from eigenveil.queries import Gradient, Part, Slot
+from eigenveil.queries.batch import pass_key
 from eigenveil.session import Session
-from eigenveil.simulator import simulate
-from eigenveil.site import Site
-from eigenveil.study import Algorithm, Federation, Neighbours, Study
-from eigenveil.trusted import slots
-from eigenveil.wire import query_from_proto, query_to_proto
+from eigenveil.simulation import simulate
+from eigenveil.site.partition import shuffled
+from eigenveil.site.site import Site
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.grid import S
+from eigenveil.study.study import Federation, Study
 from tests.core.records import Case, hostile_rows, site_answer, verdict
 from tests.support import DIGEST, FixedNoise, a_field, a_plan, a_study, random_rows, refused
 
@@ -169,10 +172,10 @@ def test_no_two_records_are_further_apart_than_declared() -> None:
 def test_one_answer_gets_its_noise_under_replace_one_alone() -> None:
     study, ask = a_study(neighbours=Neighbours.REPLACE_ONE), a_slot(0, 8192)
     query = Query(plan_digest=DIGEST, round=0, ask=ask, micro_rho=500_000, atto_delta=ATTO // 10**6)
-    outcome = slots.release(query, ask, frozen([5] * ask.length), study, FixedNoise(start=6))
+    outcome = local_randomizer.release(query, ask, frozen([5] * ask.length), study, FixedNoise(start=6))
     assert outcome.values.tolist() == [12] * ask.length
     with refused(Code.BAD_STUDY, "replace-one"):
-        slots.spec(query, ask, replace(study, neighbours=Neighbours.ADD_REMOVE))
+        local_randomizer.spec(query, ask, replace(study, neighbours=Neighbours.ADD_REMOVE))
 
 
 # --- the algorithm

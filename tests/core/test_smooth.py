@@ -13,17 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil.accounting import ATTO
-from eigenveil.asks import S
-from eigenveil.asks.turned import CAUCHY, FRAME, GAUSSIAN, TESTED, Subspace
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import ATTO
 from eigenveil.errors import Code
-from eigenveil.ints import FloatArray, IntArray, frozen
-from eigenveil.pricing import micro_rho_of
-from eigenveil.query import Law, Query
-from eigenveil.seeded_noise import SeededNoise
-from eigenveil.study import Neighbours
-from eigenveil.trusted import subspace
-from eigenveil.turning import Turning, distance, turning, weight
+from eigenveil.mechanisms import leading_subspace
+from eigenveil.noise.seeded import SeededNoise
+from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
+from eigenveil.protocol.query import Law, Query
+from eigenveil.queries.eigenspace_sensitivity import Turning, distance, turning, weight
+from eigenveil.queries.turned import CAUCHY, FRAME, GAUSSIAN, TESTED, Subspace
+from eigenveil.study.grid import S
+from eigenveil.study.price import micro_rho_of
 from tests.support import DIGEST, a_study, refused
 
 
@@ -148,7 +148,9 @@ def grams(*values: int) -> IntArray:
 @pytest.mark.parametrize("mechanism", [GAUSSIAN, CAUCHY, TESTED])
 def test_a_wide_gap_is_released_close_to_the_truth(mechanism: str) -> None:
     ask = an_ask(4, 1, mechanism, records=10**6)
-    out = subspace.release(query(ask, 2.0, 1e-6), ask, grams(500_000, 10, 10, 0), a_study(), SeededNoise(1))
+    out = leading_subspace.release(
+        query(ask, 2.0, 1e-6), ask, grams(500_000, 10, 10, 0), a_study(), SeededNoise(1)
+    )
     vector = out.values[:-1] / FRAME
     assert abs(vector[0]) / np.linalg.norm(vector) > 0.99
     assert bool(out.values[-1] > 0) is (mechanism == TESTED)
@@ -157,14 +159,16 @@ def test_a_wide_gap_is_released_close_to_the_truth(mechanism: str) -> None:
 
 def test_no_gap_is_no_release() -> None:
     ask = an_ask(4, 1, TESTED)
-    out = subspace.release(query(ask, 2.0, 1e-6), ask, grams(500, 500, 3, 0), a_study(), SeededNoise(1))
+    out = leading_subspace.release(
+        query(ask, 2.0, 1e-6), ask, grams(500, 500, 3, 0), a_study(), SeededNoise(1)
+    )
     assert not out.values.any()
 
 
 def test_every_direction_needs_no_gap() -> None:
     for mechanism in (GAUSSIAN, CAUCHY, TESTED):
         ask = an_ask(3, 3, mechanism)
-        out = subspace.release(query(ask, 2.0, 1e-6), ask, grams(5, 5, 5), a_study(), SeededNoise(1))
+        out = leading_subspace.release(query(ask, 2.0, 1e-6), ask, grams(5, 5, 5), a_study(), SeededNoise(1))
         matrix = out.values[:-1].reshape(3, 3) / FRAME
         assert np.abs(matrix.T @ matrix - np.eye(3)).max() < 0.1
         assert out.values[-1] > 0 or mechanism != TESTED
@@ -173,7 +177,7 @@ def test_every_direction_needs_no_gap() -> None:
 def test_a_mechanism_with_a_delta_is_not_run_without_one() -> None:
     ask = an_ask(4, 1)
     with refused(Code.BAD_STUDY, "delta"):
-        subspace.release(query(ask, 1.0, 0.0), ask, grams(9, 1, 1, 0), a_study(), SeededNoise(1))
+        leading_subspace.release(query(ask, 1.0, 0.0), ask, grams(9, 1, 1, 0), a_study(), SeededNoise(1))
 
 
 def test_a_distance_is_largest_for_one_angle() -> None:

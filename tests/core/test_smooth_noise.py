@@ -16,19 +16,19 @@ from numpy.typing import ArrayLike
 from scipy import stats
 from scipy.special import log_ndtr, ndtr
 
-from eigenveil.accounting import ATTO, delta_at, noise_for
-from eigenveil.asks import S
-from eigenveil.asks.turned import CAUCHY, FRAME, GAP_STEPS, GAUSSIAN, TESTED, Subspace
-from eigenveil.ints import FloatArray, IntArray, frozen
-from eigenveil.noise import NoiseSpec, OsNoise
-from eigenveil.pricing import micro_rho_of
-from eigenveil.query import Law, Query
-from eigenveil.seeded_noise import SeededNoise
-from eigenveil.study import Neighbours
-from eigenveil.trusted import subspace
-from eigenveil.trusted.cauchy import cauchy
-from eigenveil.trusted.haar import haar, normals
-from eigenveil.turning import Turning, off, turning, weight
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import ATTO, delta_at, noise_for
+from eigenveil.mechanisms import leading_subspace
+from eigenveil.noise.cauchy import cauchy
+from eigenveil.noise.haar import haar, normals
+from eigenveil.noise.seeded import SeededNoise
+from eigenveil.noise.source import NoiseSpec, OsNoise
+from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
+from eigenveil.protocol.query import Law, Query
+from eigenveil.queries.eigenspace_sensitivity import Turning, off, turning, weight
+from eigenveil.queries.turned import CAUCHY, FRAME, GAP_STEPS, GAUSSIAN, TESTED, Subspace
+from eigenveil.study.grid import S
+from eigenveil.study.price import micro_rho_of
 from tests.support import DIGEST, a_study
 
 ALARM = 1e-6
@@ -82,9 +82,9 @@ def gaussian_worst(d: int, k: int, epsilon: float, delta: float) -> float:
     worst = 0.0
     for neighbours, gap in product(Neighbours, GAPS):
         bounds = bounds_of(d, k, neighbours)
-        here = subspace.gaussian_scale(bounds, gap, epsilon, delta, d * k)
+        here = leading_subspace.gaussian_scale(bounds, gap, epsilon, delta, d * k)
         for other in (max(0.0, gap - bounds.step), gap, gap + bounds.step):
-            there = subspace.gaussian_scale(bounds, other, epsilon, delta, d * k)
+            there = leading_subspace.gaussian_scale(bounds, other, epsilon, delta, d * k)
             moved = min(bounds.local(gap), bounds.local(other)) + bounds.blur
             for shift in (0.0, moved / here):
                 worst = max(worst, gaussian_delta(d * k, here / there, shift, epsilon))
@@ -143,9 +143,9 @@ def cauchy_worst(d: int, k: int, epsilon: float, claimed: int) -> float:
     worst = 0.0
     for neighbours, gap in product(Neighbours, GAPS):
         bounds = bounds_of(d, k, neighbours)
-        here = subspace.cauchy_scale(bounds, gap, epsilon, claimed)
+        here = leading_subspace.cauchy_scale(bounds, gap, epsilon, claimed)
         for other in (max(0.0, gap - bounds.step), gap, gap + bounds.step):
-            there = subspace.cauchy_scale(bounds, other, epsilon, claimed)
+            there = leading_subspace.cauchy_scale(bounds, other, epsilon, claimed)
             moved = min(bounds.local(gap), bounds.local(other)) + bounds.blur
             worst = max(worst, cauchy_loss(d * k, moved, here, there))
     return worst
@@ -196,10 +196,10 @@ def test_what_does_not_fit_is_cut_off_after_the_noise_was_added() -> None:
     assert abs(cauchy(1, 2**50, Loud())[0]) > 2**200
     ask = an_ask(2, 1, CAUCHY)
     published = {
-        tuple(subspace.release(query(ask, 1.0, 0.0), ask, total, a_study(), Loud()).values.tolist())
+        tuple(leading_subspace.release(query(ask, 1.0, 0.0), ask, total, a_study(), Loud()).values.tolist())
         for total in (frozen([S**2, 0, 0]), frozen([0, S**2, 0]), frozen([S**2, S**2, S**2 // 2]))
     }
-    assert published == {(subspace.FAR, subspace.FAR, 0)}
+    assert published == {(leading_subspace.FAR, leading_subspace.FAR, 0)}
 
 
 # ------------------------------------------------------------------ the turn on the right
@@ -243,7 +243,7 @@ def test_normals_are_normal() -> None:
 def test_a_tested_gap_is_too_large_with_probability_delta_at_most() -> None:
     for neighbours, epsilon, delta in product(Neighbours, (0.1, 1.0, 8.0), (1e-3, 1e-9)):
         bounds = bounds_of(5, 2, neighbours)
-        scale, margin = subspace.gap_noise(bounds, epsilon, delta)
+        scale, margin = leading_subspace.gap_noise(bounds, epsilon, delta)
         ratio = math.exp(-1 / scale)
         assert ratio ** (margin + 1) / (1 + ratio) <= delta <= ratio ** (margin - 1) / (1 + ratio)
         # floor(64 g) moves by at most 64 step + 1 where g moves by step.
@@ -258,9 +258,9 @@ def delta_after_a_test(
     For each released bound, Gaussian noise at a likelihood ratio that the bound has already moved.
     """
     bounds = bounds_of(5, 2)
-    scale, taken = subspace.gap_noise(bounds, subspace.TEST_SHARE * epsilon, delta / 2)
+    scale, taken = leading_subspace.gap_noise(bounds, leading_subspace.TEST_SHARE * epsilon, delta / 2)
     taken = taken if margin is None else margin
-    factor = noise_for((1 - subspace.TEST_SHARE) * epsilon, delta / 2)
+    factor = noise_for((1 - leading_subspace.TEST_SHARE) * epsilon, delta / 2)
     moved = min(bounds.local(gap), bounds.local(other)) + bounds.blur
     ratio, here, there = math.exp(-1 / scale), *(math.floor(g * GAP_STEPS) - taken for g in (gap, other))
     least = np.arange(min(here, there) - int(40 * scale), max(here, there) + int(40 * scale))
@@ -312,7 +312,7 @@ def query(ask: Subspace, epsilon: float, delta: float) -> Query:
 def test_all_directions_are_a_public_basis(mechanism: str) -> None:
     ask = an_ask(3, 3, mechanism)
     for total, noise in ((frozen([5, 5, 5, 1, 2, 3]), SeededNoise(1)), (frozen([0] * 6), OsNoise())):
-        values = subspace.release(query(ask, 2.0, 1e-6), ask, total, a_study(), noise).values
+        values = leading_subspace.release(query(ask, 2.0, 1e-6), ask, total, a_study(), noise).values
         assert values[:-1].tolist() == (FRAME * np.eye(3, dtype=np.int64)).reshape(-1).tolist()
 
 
@@ -320,7 +320,7 @@ def test_all_directions_are_a_public_basis(mechanism: str) -> None:
 def test_a_tiny_epsilon_is_a_defined_outcome(mechanism: str) -> None:
     ask = an_ask(4, 2, mechanism)
     for total in (frozen([S**2 * 900, *[0] * 9]), frozen([0] * 10)):
-        outcome = subspace.release(query(ask, 0.0015, 1e-18), ask, total, a_study(), OsNoise())
+        outcome = leading_subspace.release(query(ask, 0.0015, 1e-18), ask, total, a_study(), OsNoise())
         assert not outcome.values[-1]
 
 
@@ -340,5 +340,5 @@ class Counting(SeededNoise):
 def test_noise_that_could_leave_int64_is_never_drawn() -> None:
     ask, noise = an_ask(4, 2), Counting()
     for epsilon in (0.0015, 0.01, 0.1, 1.0):
-        subspace.release(query(ask, epsilon, 1e-18), ask, frozen([0] * 10), a_study(), noise)
-    assert noise.widest <= subspace.WIDEST * FRAME * 1.01
+        leading_subspace.release(query(ask, epsilon, 1e-18), ask, frozen([0] * 10), a_study(), noise)
+    assert noise.widest <= leading_subspace.WIDEST * FRAME * 1.01

@@ -13,13 +13,13 @@ from itertools import product
 import numpy as np
 import pytest
 
-from eigenveil.accounting import ATTO, MICRO
-from eigenveil.asks import Coordinates, Energy, RowNorms
+from eigenveil.accounting.zcdp import ATTO, MICRO
 from eigenveil.errors import Code
-from eigenveil.ints import FloatArray, frozen
-from eigenveil.pricing import micro_rho_of
-from eigenveil.query import Law, Query
-from eigenveil.stability import release, scale_and_threshold
+from eigenveil.mechanisms.stability_histogram import release, scale_and_threshold
+from eigenveil.numerics.encoding import FloatArray, frozen
+from eigenveil.protocol.query import Law, Query
+from eigenveil.queries import Coordinates, Energy, RowNorms
+from eigenveil.study.price import micro_rho_of
 from tests.support import DIGEST, FixedNoise, a_field, a_study, refused
 
 DELTA = 1e-4  # large enough that every outcome that matters is far above rounding

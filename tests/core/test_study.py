@@ -11,21 +11,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from eigenveil.accounting import MAX_EPSILON, MICRO, delta_at
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import MAX_EPSILON, MICRO, delta_at
 from eigenveil.errors import Code, RequestError
-from eigenveil.plan import plan_from_json
-from eigenveil.study import (
-    MAX_COLUMNS,
-    MAX_RECORDS,
-    Algorithm,
-    Column,
-    Federation,
-    Missing,
-    Neighbours,
-    Scaling,
-    Study,
-)
-from eigenveil.study_toml import parse_study, study_from_dict, study_to_dict
+from eigenveil.protocol.plan import plan_from_json
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import MAX_COLUMNS, MAX_RECORDS, Column, Federation, Missing, Scaling, Study
+from eigenveil.study.toml import parse_study, study_from_dict, study_to_dict
 from tests.support import a_column, a_plan, a_study, refused
 
 NAN, INF = math.nan, math.inf

@@ -10,8 +10,12 @@ import numpy as np
 import pytest
 
 from eigenveil import barrier
-from eigenveil.aggregate import Contribution, aggregate, validate
-from eigenveil.asks import (
+from eigenveil.aggregation import Contribution, aggregate, validate
+from eigenveil.errors import Code
+from eigenveil.numerics.encoding import IntArray, frozen
+from eigenveil.protocol.query import Query
+from eigenveil.protocol.wire import query_from_proto, query_to_proto
+from eigenveil.queries import (
     NAMES,
     BlockRanks,
     CellVotes,
@@ -23,14 +27,10 @@ from eigenveil.asks import (
     released,
     together,
 )
-from eigenveil.asks.subspaces import Blocks, Cells, Pool, fingerprint
-from eigenveil.errors import Code
-from eigenveil.explain import MEANINGS
-from eigenveil.ints import IntArray, frozen
-from eigenveil.query import Query
-from eigenveil.site import Site
-from eigenveil.study import Algorithm
-from eigenveil.wire import query_from_proto, query_to_proto
+from eigenveil.queries.subspaces import Blocks, Cells, Pool, fingerprint
+from eigenveil.reporting.explain import MEANINGS
+from eigenveil.site.site import Site
+from eigenveil.study.algorithm import Algorithm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.support import DIGEST, MemoryStore, a_plan, a_query, refused
 from tests.support import FixedNoise as Fixed

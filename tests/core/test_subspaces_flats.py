@@ -9,16 +9,16 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from eigenveil.asks import SpanGap
-from eigenveil.asks.subspaces import Pool
-from eigenveil.flats import best_two, chosen, flats
-from eigenveil.grid import GridRows
-from eigenveil.ints import IntArray, frozen
-from eigenveil.mechanism import publishable
-from eigenveil.noise import OsNoise
-from eigenveil.query import Query
-from eigenveil.study import Neighbours
-from eigenveil.trusted.score_gap import reach, truncated
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.mechanisms import publishable
+from eigenveil.mechanisms.score_gap import reach, truncated
+from eigenveil.noise.source import OsNoise
+from eigenveil.numerics.encoding import IntArray, frozen
+from eigenveil.protocol.query import Query
+from eigenveil.queries import SpanGap
+from eigenveil.queries.subspaces import Pool
+from eigenveil.site.span_scores import best_two, chosen, flats
+from eigenveil.study.grid import GridRows
 from tests.support import DIGEST, a_study
 
 EVERY = 28  # more records than a site has here, with few enough spans of up to four of them

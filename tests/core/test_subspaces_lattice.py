@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eigenveil import cells as geometry
-from eigenveil.asks import S
-from eigenveil.asks.subspaces import Cells
+from eigenveil.algorithms.subspace.lattice import real_basis
 from eigenveil.errors import Code
-from eigenveil.lattice import real_basis
-from eigenveil.linalg import orthonormal, sin_angle
-from eigenveil.spans import reduced
-from eigenveil.study import Scaling
-from eigenveil.whole import inexact_columns, whole_bounds
+from eigenveil.numerics.linalg import orthonormal, sin_angle
+from eigenveil.queries import cell_geometry as geometry
+from eigenveil.queries.subspaces import Cells
+from eigenveil.site.modular_spans import reduced
+from eigenveil.study.grid import S, inexact_columns, whole_bounds
+from eigenveil.study.study import Scaling
 from tests.support import a_column, a_study, refused
 
 

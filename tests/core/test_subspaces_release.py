@@ -15,16 +15,15 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from eigenveil.accounting import ATTO, MICRO
-from eigenveil.asks import CellVotes, Preimage, RankVotes, SpanGap, SpanVotes
-from eigenveil.asks.subspaces import WORDS, Blocks, Cells, Pool, fingerprint
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import ATTO, MICRO
 from eigenveil.errors import Code
-from eigenveil.ints import FloatArray, IntArray, frozen
-from eigenveil.mechanism import publishable
-from eigenveil.noise import NoiseSpec, OsNoise
-from eigenveil.query import Law, Query
-from eigenveil.study import Neighbours
-from eigenveil.trusted import preimage, rank, score_gap, votes
+from eigenveil.mechanisms import fingerprint_votes, preimage, publishable, rank_selection, score_gap
+from eigenveil.noise.source import NoiseSpec, OsNoise
+from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
+from eigenveil.protocol.query import Law, Query
+from eigenveil.queries import CellVotes, Preimage, RankVotes, SpanGap, SpanVotes
+from eigenveil.queries.subspaces import WORDS, Blocks, Cells, Pool, fingerprint
 from tests.support import DIGEST, a_study, refused
 
 ONE, REPLACED = Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE
@@ -129,9 +128,9 @@ def worst_delta(kind: str, neighbours: Neighbours, epsilon: float, scale: float,
 
 def setting(kind: str, neighbours: Neighbours, epsilon: float) -> tuple[float, int, int]:
     study = a_study(neighbours=neighbours)
-    appearing = votes.changed_votes(study)
-    scale = votes.scale_of(ASKS[kind].l1(neighbours), query(ASKS[kind], epsilon).micro_rho)
-    return scale, appearing, votes.threshold(scale, appearing, DELTA)
+    appearing = fingerprint_votes.changed_votes(study)
+    scale = fingerprint_votes.scale_of(ASKS[kind].l1(neighbours), query(ASKS[kind], epsilon).micro_rho)
+    return scale, appearing, fingerprint_votes.threshold(scale, appearing, DELTA)
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
@@ -150,7 +149,7 @@ def test_the_winner_is_private_at_the_epsilon_and_delta_charged(
 @pytest.mark.parametrize("kind", ASKS)
 def test_a_threshold_for_one_appearing_vote_is_caught_where_two_appear(kind: str, epsilon: float) -> None:
     scale, _, _ = setting(kind, REPLACED, epsilon)
-    assert worst_delta(kind, REPLACED, epsilon, scale, votes.threshold(scale, 1, DELTA)) > DELTA
+    assert worst_delta(kind, REPLACED, epsilon, scale, fingerprint_votes.threshold(scale, 1, DELTA)) > DELTA
 
 
 def test_noise_for_one_changed_vote_is_caught_where_two_change() -> None:
@@ -162,8 +161,8 @@ def test_noise_for_one_changed_vote_is_caught_where_two_change() -> None:
 
 @pytest.mark.parametrize("delta", [0.9, 0.3, 1e-12])
 def test_thresholds_hold_at_extreme_deltas(delta: float) -> None:
-    scale = votes.scale_of(1, query(ASKS["span"], 0.5).micro_rho)
-    least = votes.threshold(scale, 1, delta)
+    scale = fingerprint_votes.scale_of(1, query(ASKS["span"], 0.5).micro_rho)
+    least = fingerprint_votes.threshold(scale, 1, delta)
     assert least >= 2
     assert worst_delta("span", ONE, 0.5, scale, least) <= delta * (1 + 1e-3)
 
@@ -263,7 +262,7 @@ def best_of_trials(trial: FloatArray, stop: float) -> FloatArray:
     return np.asarray(np.diff(generating(np.concatenate([[0.0], at_most]))))
 
 
-def trial_law(rule: rank.Trial, candidates: list[tuple[int, int]], half: int) -> FloatArray:
+def trial_law(rule: rank_selection.Trial, candidates: list[tuple[int, int]], half: int) -> FloatArray:
     """The law of one trial: nothing, then (dimension, noised votes) in rising order."""
     reach = int(45 * rule.scale)
     out = []
@@ -281,10 +280,17 @@ def trial_law(rule: rank.Trial, candidates: list[tuple[int, int]], half: int) ->
 @pytest.mark.parametrize("neighbours", Neighbours)
 def test_the_best_of_many_trials_costs_three_times_one(neighbours: Neighbours) -> None:
     """Exactly, over what a person can do to two dimensions' votes; a trial at the whole epsilon is caught."""
-    changed, epsilon, stop, half = votes.changed_votes(a_study(neighbours=neighbours)), 1.0, 0.05, 40
+    changed, epsilon, stop, half = (
+        fingerprint_votes.changed_votes(a_study(neighbours=neighbours)),
+        1.0,
+        0.05,
+        40,
+    )
     for share, fine in ((3, True), (1, False)):
-        scale = votes.scale_of(share * changed, 500_000)
-        rule = rank.Trial(scale=scale, changed=changed, bound=score_gap.reach(scale, changed, DELTA * stop))
+        scale = fingerprint_votes.scale_of(share * changed, 500_000)
+        rule = rank_selection.Trial(
+            scale=scale, changed=changed, bound=score_gap.reach(scale, changed, DELTA * stop)
+        )
         worst = 0.0
         for low in (half, half - changed, half // 2 + changed + 3, half // 2 + changed):
             for agreed in (half, half // 2):

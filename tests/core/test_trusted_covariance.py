@@ -13,17 +13,17 @@ from itertools import product
 import numpy as np
 import pytest
 
-from eigenveil.accounting import MICRO
-from eigenveil.asks import Eigenvectors, Gram, RadiusSearch, RowNorms, S, Spectrum
-from eigenveil.ints import FloatArray, IntArray, frozen
-from eigenveil.linalg import symmetric
-from eigenveil.mechanism import publishable
-from eigenveil.noise import NoiseSpec, OsNoise
-from eigenveil.pricing import micro_rho_of
-from eigenveil.query import Law, Query
-from eigenveil.site import Site
-from eigenveil.study import Neighbours
-from eigenveil.trusted import eigenvectors, sparse_vector, spectrum
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import MICRO
+from eigenveil.mechanisms import eigenvalues, eigenvectors, publishable, sparse_vector
+from eigenveil.noise.source import NoiseSpec, OsNoise
+from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
+from eigenveil.numerics.linalg import symmetric
+from eigenveil.protocol.query import Law, Query
+from eigenveil.queries import Eigenvectors, Gram, RadiusSearch, RowNorms, Spectrum
+from eigenveil.site.site import Site
+from eigenveil.study.grid import S
+from eigenveil.study.price import micro_rho_of
 from tests.core import reference
 from tests.core.records import Case, contributions, hostile_rows
 from tests.support import DIGEST, FixedNoise, a_study, covariance_asks, random_rows
@@ -84,13 +84,13 @@ def spectrum_ratio(
         ask = spectrum_ask(d, radius)
         pairs = [*moves(ask, neighbours, seed, 180), *(axis_pairs(ask) if neighbours is REPLACE else ())]
         for one, other in pairs:
-            moved = spectrum.statistic(ask, one) - spectrum.statistic(ask, other)
+            moved = eigenvalues.statistic(ask, one) - eigenvalues.statistic(ask, other)
             worst = max(worst, float(np.linalg.norm(moved, norm)) / bound(ask, neighbours, 1))
         tried += len(pairs)
     return tried, worst
 
 
-BOUNDS = {2: spectrum.l2_bound, 1: spectrum.l1_bound}
+BOUNDS = {2: eigenvalues.l2_bound, 1: eigenvalues.l1_bound}
 
 
 @pytest.mark.parametrize("neighbours", Neighbours)
@@ -103,18 +103,18 @@ def test_eigenvalues_move_no_further_than_declared_and_that_far(norm: int, neigh
 
 def test_bounds_of_the_other_relation_or_of_one_eigenvalue_are_caught() -> None:
     few = [(2, 4000), (5, S)]
-    assert spectrum_ratio(REPLACE, 2, lambda ask, n, s: spectrum.l2_bound(ask, ADD, s), few)[1] > 1
-    assert spectrum_ratio(REPLACE, 1, lambda ask, n, s: spectrum.l1_bound(ask, ADD, s), few)[1] > 1
-    assert spectrum_ratio(REPLACE, 1, lambda ask, n, s: spectrum.l2_bound(ask, n, s), few)[1] > 1
-    assert spectrum_ratio(ADD, 2, lambda ask, n, s: spectrum.l2_bound(ask, n, s) * 9 // 10, few)[1] > 1
+    assert spectrum_ratio(REPLACE, 2, lambda ask, n, s: eigenvalues.l2_bound(ask, ADD, s), few)[1] > 1
+    assert spectrum_ratio(REPLACE, 1, lambda ask, n, s: eigenvalues.l1_bound(ask, ADD, s), few)[1] > 1
+    assert spectrum_ratio(REPLACE, 1, lambda ask, n, s: eigenvalues.l2_bound(ask, n, s), few)[1] > 1
+    assert spectrum_ratio(ADD, 2, lambda ask, n, s: eigenvalues.l2_bound(ask, n, s) * 9 // 10, few)[1] > 1
 
 
 def test_a_person_at_three_sites_moves_eigenvalues_three_times_as_far() -> None:
     ask = spectrum_ask(3, S)
     record = np.array([S * S, 0, 0, 0, 0, 0])
     for base in (steep(ask), 0 * record):
-        moved = spectrum.statistic(ask, base + 3 * record) - spectrum.statistic(ask, base)
-        assert CLOSE <= np.linalg.norm(moved) / spectrum.l2_bound(ask, ADD, 3) <= 1
+        moved = eigenvalues.statistic(ask, base + 3 * record) - eigenvalues.statistic(ask, base)
+        assert CLOSE <= np.linalg.norm(moved) / eigenvalues.l2_bound(ask, ADD, 3) <= 1
 
 
 def search(d: int = 3) -> RadiusSearch:
@@ -300,4 +300,4 @@ def test_noised_eigenvalues_have_the_stated_noise(law: Law) -> None:
     assert outcome.sigma == pytest.approx((1 if law is Law.GAUSSIAN else 2**0.5) * S**2, rel=1e-3)
     # 4,000 draws: the bounds lie 6 standard errors away (5 for Laplace), so it fails once in a million.
     assert noised.std(axis=0).mean() == pytest.approx(outcome.sigma, rel=0.11)
-    assert np.abs(noised.mean(axis=0) - spectrum.statistic(ask, total)).max() < 0.2 * outcome.sigma
+    assert np.abs(noised.mean(axis=0) - eigenvalues.statistic(ask, total)).max() < 0.2 * outcome.sigma

@@ -11,7 +11,11 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil.asks import (
+from eigenveil.errors import Code, EigenveilError
+from eigenveil.numerics.encoding import from_bytes, to_bytes
+from eigenveil.protocol.query import Query
+from eigenveil.protocol.wire import query_from_proto, query_to_proto
+from eigenveil.queries import (
     NAMES,
     Boxed,
     ClippedSum,
@@ -25,15 +29,11 @@ from eigenveil.asks import (
     Gram,
     RadiusSearch,
     RowNorms,
-    S,
     Spectrum,
     Votes,
 )
-from eigenveil.asks.limits import row_norm_limit
-from eigenveil.errors import Code, EigenveilError
-from eigenveil.ints import from_bytes, to_bytes
-from eigenveil.query import Query
-from eigenveil.wire import query_from_proto, query_to_proto
+from eigenveil.queries.limits import row_norm_limit
+from eigenveil.study.grid import S
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.support import a_query, every_ask, refused
 

@@ -26,7 +26,7 @@ from google.protobuf.message import Message
 
 from eigenveil.errors import Code, EigenveilError, error
 from eigenveil.identity import Role
-from eigenveil.query import Query
+from eigenveil.protocol.query import Query
 from eigenveil_common.rpc import CODE_KEY
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server import daemon

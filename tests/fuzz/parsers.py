@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 
 from eigenveil.errors import EigenveilError, RequestError
-from eigenveil.plan import plan_from_json
-from eigenveil.study import Missing, Study
-from eigenveil.study_toml import parse_study
+from eigenveil.protocol.plan import plan_from_json
+from eigenveil.study.study import Missing, Study
+from eigenveil.study.toml import parse_study
 from eigenveil_client.records import load
 from tests.fuzz.hunt import Kind
 from tests.fuzz.mutations import mutate_bytes, mutate_text

@@ -25,13 +25,13 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from google.protobuf.message import Message
 from rfc8785 import CanonicalizationError
 
-from eigenveil.asks import Ask, Slot, Votes
-from eigenveil.asks.parts import Part, pass_key
 from eigenveil.errors import Code, error
-from eigenveil.ints import canonical
-from eigenveil.rehearsal import rehearse
-from eigenveil.signed_authorities import list_from_json
-from eigenveil.wire import query_from_proto, query_to_proto
+from eigenveil.numerics.encoding import canonical
+from eigenveil.planning.dry_run import rehearse
+from eigenveil.protocol.authorities import list_from_json
+from eigenveil.protocol.wire import query_from_proto, query_to_proto
+from eigenveil.queries import Ask, Slot, Votes
+from eigenveil.queries.batch import Part, pass_key
 from eigenveil_client.identity_files import checked
 from eigenveil_client.identity_store import load_identity
 from eigenveil_client.site_worker import SiteWorker

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from eigenveil.study import Algorithm
+from eigenveil.study.algorithm import Algorithm
 from eigenveil_client.demo_federation import DemoFederation
 from eigenveil_client.demo_layout import demo_study, prepared, public_records, write_records
 from eigenveil_client.demo_processes import Processes

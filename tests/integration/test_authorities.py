@@ -18,8 +18,8 @@ import pytest
 
 from eigenveil.errors import Code
 from eigenveil.identity import Role
-from eigenveil.signed_authorities import Listed, SignedList, list_from_json
-from eigenveil.wire import lists_to_proto
+from eigenveil.protocol.authorities import Listed, SignedList, list_from_json
+from eigenveil.protocol.wire import lists_to_proto
 from eigenveil_client.analyst import Analyst
 from eigenveil_client.doctor_site import site_checks
 from eigenveil_client.generation import Generation

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from eigenveil.planner import choose
-from eigenveil.study import Algorithm
-from eigenveil.study_toml import parse_study
+from eigenveil.planning.choose import choose
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.toml import parse_study
 from eigenveil_client.demo_layout import public_records
 from tests.client.commands import eigenveil
 from tests.integration.stage import Stage

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from eigenveil.bundle import verify_bundle
 from eigenveil.errors import Code, EigenveilError
-from eigenveil.plan import Plan
+from eigenveil.protocol.plan import Plan
+from eigenveil.reporting.document import verify_bundle
 from eigenveil_client.analyst import Analyst
 from eigenveil_client.demo_federation import COORDINATOR
 from eigenveil_proto.v1 import eigenveil_pb2 as pb

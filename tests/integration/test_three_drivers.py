@@ -18,17 +18,17 @@ from sklearn.utils import check_random_state
 
 from eigenveil import PrivatePCA, simulate
 from eigenveil.algorithms import ALGORITHMS
-from eigenveil.asks import S
-from eigenveil.asks.parts import FEWEST_IN_PART
 from eigenveil.errors import InternalError
-from eigenveil.fitting import SEEDS, SITE
+from eigenveil.estimators._base import SEEDS, SITE
 from eigenveil.identity import Role
-from eigenveil.ints import FloatArray
-from eigenveil.plan import make_plan
-from eigenveil.seeded_noise import SeededNoise
-from eigenveil.study import Study
-from eigenveil.study_toml import study_from_dict
-from eigenveil.traits import TRAITS
+from eigenveil.noise.seeded import SeededNoise
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.planning.resolve import make_plan
+from eigenveil.queries.batch import FEWEST_IN_PART
+from eigenveil.study.algorithm import TRAITS
+from eigenveil.study.grid import S
+from eigenveil.study.study import Study
+from eigenveil.study.toml import study_from_dict
 from eigenveil_client import records
 from eigenveil_client.analyst import Analyst
 from eigenveil_client.identity_store import StoredIdentity, enrol

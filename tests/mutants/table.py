@@ -106,7 +106,7 @@ MUTANTS: tuple[Mutant, ...] = (
        "prepared = self._prepared",
        "tests/server/test_parts.py::test_prepared_noise_is_handed_out_once_and_only_as_specified"),
     of("P7", "algorithms/gauss_cov.py", "from __future__ import annotations\n",
-       "from __future__ import annotations\n\nfrom eigenveil.site import Site as Site\n", "lint-imports"),
+       "from __future__ import annotations\n\nfrom eigenveil.site.site import Site as Site\n", "lint-imports"),
     of("P7", "session.py", "(query.round, query.digest, query.cost)",
        "(query.round, query.digest, release.cost)",
        "tests/core/test_session.py::test_a_release_that_answers_something_else_is_refused"),

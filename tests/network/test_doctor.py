@@ -15,7 +15,7 @@ from unittest import mock
 
 import pytest
 
-from eigenveil.accounting import Cost
+from eigenveil.accounting.zcdp import Cost
 from eigenveil_client import cli, site_cli
 from eigenveil_client.demo_federation import free_ports
 from eigenveil_client.doctor_site import site_checks

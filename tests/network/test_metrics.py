@@ -15,10 +15,10 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from eigenveil.accounting import Cost
+from eigenveil.accounting.ledger import Ledger
+from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code
 from eigenveil.identity import Role
-from eigenveil.ledger import Ledger
 from eigenveil_client import site_metrics
 from eigenveil_client.demo_federation import free_ports
 from eigenveil_client.site_metrics import Contact

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.algorithms import ALGORITHMS
-from eigenveil.asks import Ask
-from eigenveil.plan import make_plan
-from eigenveil.rehearsal import rehearse
-from eigenveil.study import Algorithm, Column, Federation, Neighbours, Study
-from eigenveil.traits import TRAITS
+from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.resolve import make_plan
+from eigenveil.queries import Ask
+from eigenveil.study.algorithm import TRAITS, Algorithm
+from eigenveil.study.study import Column, Federation, Study
 from tests.repo.test_privacy_claims import cited, claims
 from tests.repo.tree import ROOT
 

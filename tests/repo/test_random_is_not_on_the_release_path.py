@@ -11,7 +11,7 @@ import pytest
 
 from tests.repo.tree import files, module_name, shown
 
-ALLOWED = ("eigenveil.simulator", "eigenveil.seeded_noise")
+ALLOWED = ("eigenveil.simulation", "eigenveil.noise.seeded")
 MODULES = ("random", "numpy.random")
 BY_NAME = ("__import__", "getattr", "import_module")
 
@@ -84,7 +84,7 @@ def test_a_planted_use_is_found(planted: str) -> None:
     "innocent",
     [
         "import numpy as np\nx = np.zeros(3)",
-        "from eigenveil.noise import draw",
+        "from eigenveil.noise.source import draw",
         "from .random import local",
         "x = 'random'",
         "x = study.random",
@@ -95,10 +95,10 @@ def test_an_innocent_line_is_left_alone(innocent: str) -> None:
 
 
 def test_the_exception_is_for_two_modules_only() -> None:
-    assert is_allowed("eigenveil.simulator")
-    assert is_allowed("eigenveil.simulator.data")
+    assert is_allowed("eigenveil.simulation")
+    assert is_allowed("eigenveil.simulation.data")
     assert not is_allowed("eigenveil.simulators")
-    assert not is_allowed("eigenveil.noise")
+    assert not is_allowed("eigenveil.noise.source")
 
 
 def test_no_module_on_the_release_path_names_random() -> None:

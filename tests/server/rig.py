@@ -14,16 +14,16 @@ import numpy as np
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
-from eigenveil.aggregate import Contribution
+from eigenveil.aggregation import Contribution
 from eigenveil.errors import EigenveilError, InternalError
-from eigenveil.grid import to_grid
 from eigenveil.identity import Identity, Role
-from eigenveil.ints import FloatArray, IntArray, to_bytes
-from eigenveil.plan import Plan, plan_from_json
-from eigenveil.query import Query
-from eigenveil.site import Site
-from eigenveil.study_toml import parse_study
-from eigenveil.wire import query_from_proto
+from eigenveil.numerics.encoding import FloatArray, IntArray, to_bytes
+from eigenveil.protocol.plan import Plan, plan_from_json
+from eigenveil.protocol.query import Query
+from eigenveil.protocol.wire import query_from_proto
+from eigenveil.site.quantize import to_grid
+from eigenveil.site.site import Site
+from eigenveil.study.toml import parse_study
 from eigenveil_common.rpc import CHUNK_BYTES, OPTIONS, error_from
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub, EnrolmentStub

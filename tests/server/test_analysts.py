@@ -10,12 +10,12 @@ import grpc
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from eigenveil.accounting import micro_rho_for
+from eigenveil.accounting.zcdp import micro_rho_for
 from eigenveil.errors import Code
 from eigenveil.identity import Role
-from eigenveil.ints import frozen
-from eigenveil.plan import plan_from_json
-from eigenveil.study_toml import study_digest
+from eigenveil.numerics.encoding import frozen
+from eigenveil.protocol.plan import plan_from_json
+from eigenveil.study.toml import study_digest
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server import planning, service
 from tests.server.rig import FEDERATION, SITES, Client, answering, made, parsed, refusal, serving, study_toml

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from eigenveil import barrier
-from eigenveil.accounting import Cost
-from eigenveil.asks import together
-from eigenveil.ints import frozen
-from eigenveil.query import Query
-from eigenveil.study import Neighbours
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import Cost
+from eigenveil.numerics.encoding import frozen
+from eigenveil.protocol.query import Query
+from eigenveil.queries import together
 from eigenveil_common.ledger_store import LedgerStore
 from eigenveil_server.books import Books
 from eigenveil_server.database import open_store

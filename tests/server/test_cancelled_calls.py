@@ -11,11 +11,11 @@ from typing import Any
 import grpc
 import pytest
 
-from eigenveil.accounting import micro_rho_for
+from eigenveil.accounting.zcdp import micro_rho_for
 from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Role
-from eigenveil.ints import frozen
-from eigenveil.query import Query
+from eigenveil.numerics.encoding import frozen
+from eigenveil.protocol.query import Query
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.books import Books
 from eigenveil_server.studies import StoredStudy

@@ -13,10 +13,10 @@ import pytest
 
 from eigenveil.errors import Code
 from eigenveil.identity import Role
-from eigenveil.ints import frozen
-from eigenveil.noise import NoiseSource
-from eigenveil.query import Query
-from eigenveil.seeded_noise import SeededNoise
+from eigenveil.noise.seeded import SeededNoise
+from eigenveil.noise.source import NoiseSource
+from eigenveil.numerics.encoding import frozen
+from eigenveil.protocol.query import Query
 from eigenveil_common.rpc import CHUNK_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.server.rig import SITES, Client, Rig, made, refusal, serving, study_toml

@@ -10,7 +10,7 @@ import pytest
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Role
-from eigenveil.ints import frozen
+from eigenveil.numerics.encoding import frozen
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.clock import unix_ms
 from eigenveil_server.database import open_store

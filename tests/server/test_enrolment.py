@@ -13,7 +13,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Role
-from eigenveil.signed_authorities import list_from_json
+from eigenveil.protocol.authorities import list_from_json
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.clock import as_datetime, unix_ms
 from eigenveil_server.database import open_store

@@ -11,11 +11,11 @@ from unittest import mock
 
 import pytest
 
-from eigenveil.accounting import Cost
+from eigenveil.accounting.checkpoint import HEAD_SIGNED, Head, check_head, head_of
+from eigenveil.accounting.ledger import Entry, Ledger
+from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import Role
-from eigenveil.ledger import Entry, Ledger
-from eigenveil.signed_head import HEAD_SIGNED, Head, check_head, head_of
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil.bundle import verify_bundle
 from eigenveil.errors import Code
 from eigenveil.identity import Role
-from eigenveil.ints import frozen
-from eigenveil.query import Query
+from eigenveil.numerics.encoding import frozen
+from eigenveil.protocol.query import Query
+from eigenveil.reporting.document import verify_bundle
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server import run
 from tests.server.rig import Client, Rig, answering, made, refusal, serving, study_toml

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from eigenveil.asks import Count
 from eigenveil.errors import Code, InternalError, PeerError, RequestError
-from eigenveil.ints import IntArray, frozen
-from eigenveil.noise import Block, NoiseSpec, OsNoise
-from eigenveil.query import Query
-from eigenveil.study import Federation
+from eigenveil.noise.source import Block, NoiseSpec, OsNoise
+from eigenveil.numerics.encoding import IntArray, frozen
+from eigenveil.protocol.query import Query
+from eigenveil.queries import Count
+from eigenveil.study.study import Federation
 from eigenveil_common.database import Connection
 from eigenveil_common.sqlite import Database
 from eigenveil_server.calls import Calls

@@ -10,8 +10,7 @@ import pytest
 
 from eigenveil.errors import Code
 from eigenveil.identity import Role
-from eigenveil.study import Algorithm
-from eigenveil.traits import TRAITS
+from eigenveil.study.algorithm import TRAITS, Algorithm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.approvals import HOUR_MS
 from eigenveil_server.clock import unix_ms

@@ -12,15 +12,14 @@ from typing import NoReturn
 
 import pytest
 
-from eigenveil.bundle import verify_bundle
+from eigenveil.accounting.ledger import replay
 from eigenveil.errors import TABLE, Code, InternalError, RequestError
 from eigenveil.identity import Role
-from eigenveil.ints import IntArray, frozen
-from eigenveil.ledger import replay
-from eigenveil.noise import NoiseSpec, OsNoise
-from eigenveil.study import Algorithm
-from eigenveil.traits import TRAITS
-from eigenveil.wire import query_from_proto
+from eigenveil.noise.source import NoiseSpec, OsNoise
+from eigenveil.numerics.encoding import IntArray, frozen
+from eigenveil.protocol.wire import query_from_proto
+from eigenveil.reporting.document import verify_bundle
+from eigenveil.study.algorithm import TRAITS, Algorithm
 from eigenveil_common.ledger_store import LedgerStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server import changes

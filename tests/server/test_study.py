@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 from statistics import median
 
-from eigenveil.bundle import verify_bundle
 from eigenveil.identity import Role
+from eigenveil.reporting.document import verify_bundle
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.status import report, text
 from tests.server.rig import answering, made, serving, study_toml

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from eigenveil.asks import Count
 from eigenveil.identity import Role
-from eigenveil.ints import frozen
-from eigenveil.study import Federation
+from eigenveil.numerics.encoding import frozen
+from eigenveil.queries import Count
+from eigenveil.study.study import Federation
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.approvals import Approvals
 from eigenveil_server.inbox import Inbox

@@ -14,9 +14,9 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import eigenveil
 from eigenveil import PrivateCovariance
-from eigenveil.covariance_estimator import KNOWN
-from eigenveil.ints import FloatArray
-from eigenveil.study import Algorithm
+from eigenveil.estimators.covariance import KNOWN
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.study.algorithm import Algorithm
 from tests.simulation.test_estimator import BOUNDS, HUGE, INFINITE, NAN, X, records
 
 pytestmark = pytest.mark.filterwarnings(

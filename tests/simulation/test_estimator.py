@@ -15,10 +15,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from eigenveil import PrivateCovariance, PrivatePCA, fitting
-from eigenveil.ints import FloatArray
-from eigenveil.linalg import sin_angle
-from eigenveil.report import render
+from eigenveil import PrivateCovariance, PrivatePCA
+from eigenveil.estimators import _base
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.numerics.linalg import sin_angle
+from eigenveil.reporting.report import render
 
 BOUNDS = (-40.0, 40.0)
 HUGE = 1e6
@@ -161,7 +162,7 @@ def test_under_replace_one_the_number_of_records_is_public() -> None:
 
 
 def test_a_refusal_does_not_say_how_many_records_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fitting, "MAX_RECORDS", 3000)
+    monkeypatch.setattr(_base, "MAX_RECORDS", 3000)
     with pytest.raises(ValueError, match="at most 3000 records") as caught:
         PrivatePCA(2, bounds=BOUNDS).fit(records(3917))
     assert "3917" not in str(caught.value)
@@ -230,7 +231,7 @@ def test_bad_input_is_refused(parameters: dict[str, Any], x: Any, message: str) 
 
 def test_daemons_do_not_import_scikit_learn() -> None:
     code = (
-        "import sys, eigenveil.site, eigenveil.bundle, eigenveil.explain, eigenveil.barrier\n"
+        "import sys, eigenveil.site.site, eigenveil.reporting.document, eigenveil.reporting.explain, eigenveil.barrier\n"
         "sys.exit('sklearn' in sys.modules or 'matplotlib' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -6,11 +6,11 @@ import json
 
 import numpy as np
 
-from eigenveil.algorithms.estimate import no_release
-from eigenveil.bundle import build
-from eigenveil.ints import canonical
-from eigenveil.linalg import sin_angle
-from eigenveil.report import render
+from eigenveil.numerics.encoding import canonical
+from eigenveil.numerics.linalg import sin_angle
+from eigenveil.protocol.estimate import no_release
+from eigenveil.reporting.document import build
+from eigenveil.reporting.report import render
 from tests.support import a_plan
 
 WHY = "no direction stood out"

@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 from eigenveil import simulate
-from eigenveil.report import Projection, number, render
-from eigenveil.report_figures import MOST_LABELS, biplot
-from eigenveil.study import Algorithm, Column, Federation, Study
+from eigenveil.reporting.figures import MOST_LABELS, biplot
+from eigenveil.reporting.report import Projection, number, render
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import Column, Federation, Study
 
 VOID = {"meta", "img", "br", "hr", "link", "input"}
 NASTY = ('<script>alert("1")</script>', "cost ($/$)", "température ½", "x" * 80, "名前")

@@ -7,12 +7,12 @@ from functools import cache
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from eigenveil.plan import Plan
-from eigenveil.query import Query
-from eigenveil.rehearsal import rehearse, rehearsed
-from eigenveil.release import Release
-from eigenveil.signed_round import RoundStatement, SignedRound
-from eigenveil.wire import query_to_proto, round_to_proto
+from eigenveil.planning.dry_run import rehearse, rehearsed
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import Query
+from eigenveil.protocol.release import Release
+from eigenveil.protocol.statements import RoundStatement, SignedRound
+from eigenveil.protocol.wire import query_to_proto, round_to_proto
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 RELEASE_KEY = Ed25519PrivateKey.generate()  # one for all of a test run, so that `work` can sign

@@ -27,11 +27,13 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from eigenveil.identity import parse_identity
-from eigenveil.plan import Plan, make_plan
-from eigenveil.rehearsal import rehearse
-from eigenveil.signed_authorities import AuthorityList, Listed, SignedList
-from eigenveil.signed_plan import PLAN_SIGNED
-from eigenveil.study import Algorithm, Column, Federation, Study
+from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.resolve import make_plan
+from eigenveil.protocol.authorities import AuthorityList, Listed, SignedList
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.signatures import PLAN_SIGNED
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import Column, Federation, Study
 from eigenveil_client.identity_store import load_identity
 from eigenveil_client.site_config import SiteConfig
 from eigenveil_client.site_daemon import SiteDaemon

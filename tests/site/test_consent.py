@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil.accounting import micro_rho_for
-from eigenveil.aggregate import Contribution
+from eigenveil.accounting.zcdp import micro_rho_for
+from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, RequestError
-from eigenveil.plan import Plan
-from eigenveil.rehearsal import rehearse
+from eigenveil.planning.dry_run import rehearse
+from eigenveil.protocol.plan import Plan
 from eigenveil_client import consent
 from eigenveil_client.refusals import Refusal
 from eigenveil_client.seen_plans import MOVES, StudyStanding

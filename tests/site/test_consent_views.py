@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from eigenveil.rehearsal import rehearse
+from eigenveil.planning.dry_run import rehearse
 from eigenveil_client import site_service
 from tests.site.command_line import site, written
 from tests.site.support import a_plan, a_stage, a_study, work

@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eigenveil.aggregate import Contribution
-from eigenveil.asks import ClippedSum, Gram, S
-from eigenveil.grid import to_grid
-from eigenveil.ledger import GENESIS
-from eigenveil.rehearsal import rehearse
-from eigenveil.site import Site
-from eigenveil.study import Column
+from eigenveil.accounting.ledger import GENESIS
+from eigenveil.aggregation import Contribution
+from eigenveil.planning.dry_run import rehearse
+from eigenveil.queries import ClippedSum, Gram
+from eigenveil.site.quantize import to_grid
+from eigenveil.site.site import Site
+from eigenveil.study.grid import S
+from eigenveil.study.study import Column
 from eigenveil_client.layouts import labels
 from eigenveil_client.sbom import sbom
 from eigenveil_client.site_store import SiteStore

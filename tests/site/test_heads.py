@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil.accounting import Cost
+from eigenveil.accounting.checkpoint import HEAD_SIGNED, Head, check_head, head_of
+from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, RequestError
-from eigenveil.signed_head import HEAD_SIGNED, Head, check_head, head_of
 from eigenveil_client.heads import SiteHeads
 from eigenveil_client.identity_store import load_identity
 from eigenveil_client.site_daemon import SiteDaemon

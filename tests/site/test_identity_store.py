@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import Role
-from eigenveil.wire import lists_to_proto
+from eigenveil.protocol.wire import lists_to_proto
 from eigenveil_client.identity_store import enrol, load_identity
 from eigenveil_client.proxy import split_address
 from eigenveil_client.tls import verified_channel

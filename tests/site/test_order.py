@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from eigenveil.aggregate import Contribution
-from eigenveil.rehearsal import rehearse
+from eigenveil.aggregation import Contribution
+from eigenveil.planning.dry_run import rehearse
 from eigenveil_client.refusals import Refusal
 from eigenveil_client.site_worker import SiteWorker
 from tests.site.support import Stage, a_plan, work, write_records

@@ -14,21 +14,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eigenveil.aggregate import Contribution
-from eigenveil.agreement import same_question
-from eigenveil.algorithms.bounds import least_row_radius
-from eigenveil.asks import ClippedSum, RadiusSearch, RowNorms
-from eigenveil.bundle import RoundRecord, build, seal_bundle
+from eigenveil.aggregation import Contribution
+from eigenveil.algorithms.shared.bounds import least_row_radius
 from eigenveil.errors import PeerError, RequestError
-from eigenveil.ints import canonical, frozen
-from eigenveil.plan import Plan
-from eigenveil.query import Query
-from eigenveil.rehearsal import rehearse, rehearsed
-from eigenveil.release import Release
-from eigenveil.round_log import RoundLog
+from eigenveil.numerics.encoding import canonical, frozen
+from eigenveil.planning.dry_run import rehearse, rehearsed
+from eigenveil.protocol.agreement import same_question
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import Query
+from eigenveil.protocol.release import Release
+from eigenveil.protocol.wire import query_from_proto, query_to_proto
+from eigenveil.queries import ClippedSum, RadiusSearch, RowNorms
+from eigenveil.reporting.document import RoundRecord, build, seal_bundle
+from eigenveil.reporting.round_log import RoundLog
 from eigenveil.session import Session
-from eigenveil.study import Algorithm, Column, Federation
-from eigenveil.wire import query_from_proto, query_to_proto
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import Column, Federation
 from eigenveil_client.refusals import Refusal
 from eigenveil_client.verify import verified
 from eigenveil_client.verify_cli import check_log

@@ -7,9 +7,10 @@ from datetime import date
 
 import pytest
 
-from eigenveil.accounting import micro_rho_for
+from eigenveil.accounting.zcdp import micro_rho_for
 from eigenveil.errors import TABLE, Code, RequestError, error
-from eigenveil.study import Algorithm, Federation
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import Federation
 from eigenveil_client.policy import Approval, Policy
 from eigenveil_client.refusals import reason_of
 from eigenveil_client.years import Year

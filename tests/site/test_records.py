@@ -12,8 +12,8 @@ import pyarrow.parquet as parquet
 import pytest
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.grid import to_grid
-from eigenveil.study import Column, Missing, Study
+from eigenveil.site.quantize import to_grid
+from eigenveil.study.study import Column, Missing, Study
 from eigenveil_client import records, tables
 from eigenveil_client.records import Unreadable
 from tests.site.support import a_study

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from eigenveil.rehearsal import rehearse
+from eigenveil.planning.dry_run import rehearse
 from eigenveil_client import site_cli, site_config
 from tests.site.support import (
     FEDERATION,

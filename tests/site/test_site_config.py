@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.plan import make_plan
-from eigenveil.study_toml import parse_study
+from eigenveil.planning.resolve import make_plan
+from eigenveil.study.toml import parse_study
 from eigenveil_client import site_config
 from eigenveil_client.site_config import SiteConfig
 

@@ -11,13 +11,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from eigenveil.asks import Count, Energy, Gram
-from eigenveil.ints import from_bytes
-from eigenveil.plan import Plan
-from eigenveil.query import Query
-from eigenveil.rehearsal import rehearse
-from eigenveil.site import Site
-from eigenveil.study import Column, Federation
+from eigenveil.numerics.encoding import from_bytes
+from eigenveil.planning.dry_run import rehearse
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import Query
+from eigenveil.queries import Count, Energy, Gram
+from eigenveil.site.site import Site
+from eigenveil.study.study import Column, Federation
 from eigenveil_client import records
 from eigenveil_common.rpc import VERSION_MAX
 from eigenveil_proto.v1 import eigenveil_pb2 as pb

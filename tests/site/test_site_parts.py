@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil.aggregate import Contribution
-from eigenveil.asks import Gradient, Part, part_of
-from eigenveil.asks.parts import pass_key
+from eigenveil.aggregation import Contribution
 from eigenveil.errors import RequestError
-from eigenveil.plan import Plan
-from eigenveil.query import Query
-from eigenveil.rehearsal import rehearse
-from eigenveil.study import Algorithm
+from eigenveil.planning.dry_run import rehearse
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import Query
+from eigenveil.queries import Gradient, Part, part_of
+from eigenveil.queries.batch import pass_key
+from eigenveil.study.algorithm import Algorithm
 from eigenveil_client.refusals import Refusal
 from eigenveil_client.site_worker import SiteWorker
 from eigenveil_proto.v1 import eigenveil_pb2 as pb

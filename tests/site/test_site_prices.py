@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil.aggregate import Contribution
-from eigenveil.asks import part_of
+from eigenveil.aggregation import Contribution
 from eigenveil.errors import RequestError
-from eigenveil.plan import Plan
-from eigenveil.pricing import micro_rho_of
-from eigenveil.query import Law, Query
-from eigenveil.rehearsal import rehearse
-from eigenveil.study import Algorithm, Federation
+from eigenveil.planning.dry_run import rehearse
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import Law, Query
+from eigenveil.queries import part_of
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.price import micro_rho_of
+from eigenveil.study.study import Federation
 from eigenveil_client.refusals import Refusal
 from eigenveil_client.site_store import SiteStore
 from eigenveil_client.site_worker import SiteWorker

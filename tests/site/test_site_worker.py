@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eigenveil.aggregate import Contribution
+from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, EigenveilError, InternalError, RequestError
-from eigenveil.plan import Plan
-from eigenveil.query import Query
-from eigenveil.rehearsal import rehearse
-from eigenveil.study import Column, Federation
+from eigenveil.planning.dry_run import rehearse
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import Query
+from eigenveil.study.study import Column, Federation
 from eigenveil_client import records
 from eigenveil_client.refusals import Refusal
 from eigenveil_client.seen_plans import StudyStanding

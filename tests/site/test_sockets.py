@@ -9,7 +9,7 @@ from asyncio.subprocess import DEVNULL
 from contextlib import suppress
 from pathlib import Path
 
-from eigenveil.rehearsal import rehearse
+from eigenveil.planning.dry_run import rehearse
 from tests.site.command_line import written
 from tests.site.support import Coordinator, Stage, a_plan, until, work
 

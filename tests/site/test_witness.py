@@ -12,11 +12,11 @@ from unittest import mock
 
 import pytest
 
-from eigenveil.accounting import NOTHING, Cost
-from eigenveil.aggregate import Contribution
+from eigenveil.accounting.zcdp import NOTHING, Cost
+from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, InternalError
-from eigenveil.plan import Plan
-from eigenveil.rehearsal import rehearse
+from eigenveil.planning.dry_run import rehearse
+from eigenveil.protocol.plan import Plan
 from eigenveil_client import consent, site_service
 from eigenveil_client.doctor_site import site_checks
 from eigenveil_client.witness import NAME, LedgerWitness

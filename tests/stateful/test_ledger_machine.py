@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from eigenveil.accounting import NOTHING, Cost
+from eigenveil.accounting.ledger import GENESIS, Entry, EntryKind, Ledger, replay
+from eigenveil.accounting.zcdp import NOTHING, Cost
 from eigenveil.errors import Code, EigenveilError, InternalError
-from eigenveil.ledger import GENESIS, Entry, EntryKind, Ledger, replay
 from tests.support import refused
 
 BUDGET = Cost(micro_rho=100, atto_delta=10**18)

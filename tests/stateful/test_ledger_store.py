@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil.accounting import Cost
+from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, InternalError
 from eigenveil_common.database import Connection
 from eigenveil_common.ledger_store import SCHEMA, LedgerStore

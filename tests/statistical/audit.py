@@ -26,8 +26,8 @@ import numpy as np
 from scipy.special import expit, ndtri
 from scipy.stats import beta
 
-from eigenveil.ints import FloatArray
-from eigenveil.noise import NoiseSource
+from eigenveil.noise.source import NoiseSource
+from eigenveil.numerics.encoding import FloatArray
 
 CONFIDENCE = 0.99
 REPEATS = 3

@@ -10,21 +10,20 @@ import math
 
 import numpy as np
 
-from eigenveil.accounting import MICRO
-from eigenveil.amplification import local_micro_rho
-from eigenveil.asks import VECTOR, Eigenvectors, Gradient, Part, Slot, Spectrum
-from eigenveil.asks.parts import pass_key
-from eigenveil.asks.turned import CAUCHY, GAUSSIAN, TESTED, Subspace
-from eigenveil.deal import deal
-from eigenveil.grid import GridRows
-from eigenveil.ints import FloatArray, IntArray, frozen
-from eigenveil.mechanism import noise_ahead, publishable
-from eigenveil.noise import Block, NoiseSource, NoiseSpec
-from eigenveil.query import Law, Query
-from eigenveil.site import Site
-from eigenveil.study import Neighbours
-from eigenveil.trusted import slots
-from eigenveil.trusted.spectrum import statistic
+from eigenveil.accounting.amplification import local_micro_rho
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import MICRO
+from eigenveil.mechanisms import local_randomizer, noise_ahead, publishable
+from eigenveil.mechanisms.eigenvalues import statistic
+from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
+from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
+from eigenveil.protocol.query import Law, Query
+from eigenveil.queries import VECTOR, Eigenvectors, Gradient, Part, Slot, Spectrum
+from eigenveil.queries.batch import pass_key
+from eigenveil.queries.turned import CAUCHY, GAUSSIAN, TESTED, Subspace
+from eigenveil.site.partition import deal
+from eigenveil.site.site import Site
+from eigenveil.study.grid import GridRows
 from tests.statistical.audit import SAMPLES, Approximate, Claim, Gaussian, Mechanism
 from tests.statistical.counted import WITH_DELTA, watched
 from tests.statistical.mechanisms import (
@@ -198,7 +197,7 @@ def one_slot() -> Mechanism:
     """A local randomiser: what one slot says, to somebody who knows the order."""
     ask, study = slot(), study_of(REPLACE)
     query = ask_of(ask, atto_delta=OF_ITS_OWN)
-    spec = slots.spec(query, ask, study)
+    spec = local_randomizer.spec(query, ask, study)
     ends = frozen([0, ask.radius]), frozen([0, -ask.radius])
 
     def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
@@ -221,7 +220,7 @@ def all_slots() -> Mechanism:
     computed, and the passes are twenty times fewer. The amplification theorem is far from tight here.
     """
     ask, study = slot(), study_of(REPLACE)
-    scale = slots.spec(ask_of(ask, atto_delta=OF_ITS_OWN), ask, study).blocks[0].scale
+    scale = local_randomizer.spec(ask_of(ask, atto_delta=OF_ITS_OWN), ask, study).blocks[0].scale
     apart = 2 * ask.radius / scale
 
     def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:

@@ -12,7 +12,7 @@ import math
 import numpy as np
 from scipy import stats
 
-from eigenveil.ints import FloatArray, IntArray
+from eigenveil.numerics.encoding import FloatArray, IntArray
 
 ALARM = 1e-6
 

@@ -12,8 +12,14 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import expit, ndtri
 
-from eigenveil import stability
-from eigenveil.asks import (
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.mechanisms import stability_histogram
+from eigenveil.mechanisms.fingerprint_votes import changed_votes, scale_of, threshold
+from eigenveil.mechanisms.score_gap import reach
+from eigenveil.noise.source import NoiseSource
+from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
+from eigenveil.protocol.query import Law, Query
+from eigenveil.queries import (
     Additive,
     CellVotes,
     Coordinates,
@@ -24,13 +30,8 @@ from eigenveil.asks import (
     SpanVotes,
     Votes,
 )
-from eigenveil.asks.subspaces import WORDS, Blocks, Cells, Pool
-from eigenveil.ints import FloatArray, IntArray, frozen
-from eigenveil.noise import NoiseSource
-from eigenveil.query import Law, Query
-from eigenveil.study import Neighbours, Study
-from eigenveil.trusted.score_gap import reach
-from eigenveil.trusted.votes import changed_votes, scale_of, threshold
+from eigenveil.queries.subspaces import WORDS, Blocks, Cells, Pool
+from eigenveil.study.study import Study
 from tests.statistical.audit import SAMPLES, Approximate, Attack, Claim, Gaussian, Mechanism
 from tests.statistical.mechanisms import (
     ADD,
@@ -90,7 +91,7 @@ def second(values: IntArray) -> FloatArray:
 def full(ask: Additive, neighbours: Neighbours) -> tuple[Query, Study, int]:
     """A stability histogram, and its least count that is spoken of."""
     query, study = ask_of(ask, Law.STABILITY, OF_ITS_OWN), study_of(neighbours)
-    return query, study, stability.noise_of(query, study)[1]
+    return query, study, stability_histogram.noise_of(query, study)[1]
 
 
 def histogram(

@@ -9,8 +9,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from eigenveil.accounting import ATTO, MICRO
-from eigenveil.asks import (
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import ATTO, MICRO
+from eigenveil.mechanisms import noise_ahead, publishable
+from eigenveil.noise.source import NoiseSource, NoiseSpec
+from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
+from eigenveil.protocol.query import Law, Query
+from eigenveil.queries import (
     Additive,
     Ask,
     BlockRanks,
@@ -23,16 +28,11 @@ from eigenveil.asks import (
     GradientNorms,
     Gram,
     RowNorms,
-    S,
 )
-from eigenveil.asks.subspaces import Blocks
-from eigenveil.grid import GridRows
-from eigenveil.ints import FloatArray, IntArray, frozen
-from eigenveil.mechanism import noise_ahead, publishable
-from eigenveil.noise import NoiseSource, NoiseSpec
-from eigenveil.query import Law, Query
-from eigenveil.site import Site
-from eigenveil.study import Neighbours, Study
+from eigenveil.queries.subspaces import Blocks
+from eigenveil.site.site import Site
+from eigenveil.study.grid import GridRows, S
+from eigenveil.study.study import Study
 from tests.statistical.audit import Approximate, Attack, Claim, Gaussian, Mechanism
 from tests.statistical.noises import computed_once
 from tests.support import DIGEST, a_study

@@ -10,9 +10,9 @@ from unittest.mock import patch
 
 import numpy as np
 
-from eigenveil.ints import FloatArray, IntArray
-from eigenveil.noise import Block, NoiseSpec, OsNoise
-from eigenveil.query import Law
+from eigenveil.noise.source import Block, NoiseSpec, OsNoise
+from eigenveil.numerics.encoding import FloatArray, IntArray
+from eigenveil.protocol.query import Law
 
 BULK = 50_000
 
@@ -59,11 +59,11 @@ class Bulk(OsNoise):
 
 # What the releases of one sum compute from it again and again: the same each time, and longer than the rest.
 ALWAYS_THE_SAME = (
-    "eigenveil.trusted.bingham.envelope",
-    "eigenveil.trusted.eigenvectors.eigenpairs",
-    "eigenveil.trusted.rank.candidates",
-    "eigenveil.trusted.subspace.decompose",
-    "eigenveil.trusted.votes.tally",
+    "eigenveil.noise.bingham.envelope",
+    "eigenveil.mechanisms.eigenvectors.eigenpairs",
+    "eigenveil.mechanisms.rank_selection.candidates",
+    "eigenveil.mechanisms.leading_subspace.decompose",
+    "eigenveil.mechanisms.fingerprint_votes.tally",
 )
 
 

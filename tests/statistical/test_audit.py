@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from eigenveil import barrier
-from eigenveil.asks import Additive
-from eigenveil.grid import GridRows
-from eigenveil.ints import FloatArray, IntArray
-from eigenveil.noise import NoiseSource, noise_spec
-from eigenveil.query import Query
-from eigenveil.site import Site
-from eigenveil.study import Neighbours
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.noise.source import NoiseSource, noise_spec
+from eigenveil.numerics.encoding import FloatArray, IntArray
+from eigenveil.protocol.query import Query
+from eigenveil.queries import Additive
+from eigenveil.site.site import Site
+from eigenveil.study.grid import GridRows
 from tests.statistical.audit import Gaussian, Mechanism, audit
 from tests.statistical.mechanisms import ADD, FEW, GRAM, LEVEL, PRICE, REPLACE, SUM, moves, score, turns
 from tests.statistical.noises import Bulk

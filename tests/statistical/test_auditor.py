@@ -15,9 +15,9 @@ import pytest
 from scipy import stats
 from scipy.special import expit, ndtr
 
-from eigenveil.ints import FloatArray
-from eigenveil.noise import Block, NoiseSource, NoiseSpec
-from eigenveil.query import Law
+from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.protocol.query import Law
 from tests.statistical.audit import (
     CONFIDENCE,
     REPEATS,

@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp, ndtri
 
-from eigenveil.accounting import MICRO
-from eigenveil.asks import KINDS, Count
-from eigenveil.noise import noise_spec
-from eigenveil.study import Neighbours
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import MICRO
+from eigenveil.noise.source import noise_spec
+from eigenveil.queries import KINDS, Count
 from tests.statistical.audit import Mechanism, audit
 from tests.statistical.behind import BEHIND
 from tests.statistical.checks import pmf

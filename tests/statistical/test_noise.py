@@ -1,4 +1,4 @@
-"""[P2] The noise that leaves `eigenveil.noise` follows the exact law at the planned scale.
+"""[P2] The noise that leaves `eigenveil.noise.source` follows the exact law at the planned scale.
 
 False-alarm rate: at most 1e-6 for each check (see `checks`); all checks of this file together
 alarm without cause less than once in 10,000 runs. Power: a sigma 10 % off in either direction is
@@ -13,12 +13,13 @@ import random
 import numpy as np
 import pytest
 
-from eigenveil.accounting import MICRO
-from eigenveil.asks import ClippedSum, Count, Gram, S
-from eigenveil.ints import IntArray, frozen
-from eigenveil.noise import Block, NoiseSpec, OsNoise, noise_spec
-from eigenveil.query import Law
-from eigenveil.study import Neighbours
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import MICRO
+from eigenveil.noise.source import Block, NoiseSpec, OsNoise, noise_spec
+from eigenveil.numerics.encoding import IntArray, frozen
+from eigenveil.protocol.query import Law
+from eigenveil.queries import ClippedSum, Count, Gram
+from eigenveil.study.grid import S
 from tests.statistical.checks import independent, mean_fits, shape_fits, variance_fits
 
 SCALES = [1.0, 3.0, 47.5, 1e6, 2.0**40]

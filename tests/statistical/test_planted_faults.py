@@ -14,17 +14,17 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from eigenveil import stability
-from eigenveil.accounting import ATTO
-from eigenveil.asks import SpanGap
-from eigenveil.asks.subspaces import Pool
-from eigenveil.flats import flats
-from eigenveil.grid import GridRows
-from eigenveil.ints import FloatArray, IntArray, frozen
-from eigenveil.noise import Block, NoiseSource, NoiseSpec
-from eigenveil.query import Law
-from eigenveil.site import Site
-from eigenveil.trusted.votes import scale_of
+from eigenveil.accounting.zcdp import ATTO
+from eigenveil.mechanisms import stability_histogram
+from eigenveil.mechanisms.fingerprint_votes import scale_of
+from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
+from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
+from eigenveil.protocol.query import Law
+from eigenveil.queries import SpanGap
+from eigenveil.queries.subspaces import Pool
+from eigenveil.site.site import Site
+from eigenveil.site.span_scores import flats
+from eigenveil.study.grid import GridRows
 from tests.statistical.audit import Approximate, Mechanism, audit
 from tests.statistical.behind import BOUND, DOWN, PARTS, UP, passed
 from tests.statistical.counted import BINS, KEY, WITH_DELTA, full, histogram, spoken, watched
@@ -94,9 +94,9 @@ def test_the_threshold_for_one_changed_count_under_replace_one() -> None:
     """[P11] The noise is right; the threshold alone speaks of a bin that one record has just joined."""
     delta = DELTA / 10
     query, study, _ = full(BINS, REPLACE)
-    spec = stability.noise_of(query, study)[0]
-    _, early = stability.scale_and_threshold(1, PRICE, int(delta * ATTO))
-    _, right = stability.scale_and_threshold(2, PRICE, int(delta * ATTO))
+    spec = stability_histogram.noise_of(query, study)[0]
+    _, early = stability_histogram.scale_and_threshold(1, PRICE, int(delta * ATTO))
+    _, right = stability_histogram.scale_and_threshold(2, PRICE, int(delta * ATTO))
 
     def speaks(threshold: int) -> Mechanism:
         def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:

@@ -12,14 +12,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from eigenveil.asks.turned import CAUCHY, FRAME, GAUSSIAN, Subspace
-from eigenveil.ints import FloatArray, IntArray, frozen
-from eigenveil.linalg import orthonormal
-from eigenveil.noise import Block, NoiseSource, NoiseSpec
-from eigenveil.trusted.cauchy import cauchy
-from eigenveil.trusted.haar import haar
-from eigenveil.trusted.subspace import cauchy_scale, gaussian_scale, on_grid
-from eigenveil.turning import Turning, decompose, turning, weight
+from eigenveil.mechanisms.leading_subspace import cauchy_scale, gaussian_scale, on_grid
+from eigenveil.noise.cauchy import cauchy
+from eigenveil.noise.haar import haar
+from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
+from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
+from eigenveil.numerics.linalg import orthonormal
+from eigenveil.queries.eigenspace_sensitivity import Turning, decompose, turning, weight
+from eigenveil.queries.turned import CAUCHY, FRAME, GAUSSIAN, Subspace
 from tests.statistical.audit import Approximate, Attack, Mechanism, audit
 from tests.statistical.behind import R
 from tests.statistical.counted import WITH_DELTA, Statistic, first, watched

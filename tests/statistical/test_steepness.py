@@ -16,10 +16,10 @@ import pytest
 from flint import arb, fmpq
 from scipy import stats
 
-from eigenveil.asks import VECTOR, Eigenvectors
-from eigenveil.ints import frozen
-from eigenveil.study import Neighbours
-from eigenveil.trusted import eigenvectors
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.mechanisms import eigenvectors
+from eigenveil.numerics.encoding import frozen
+from eigenveil.queries import VECTOR, Eigenvectors
 from tests.core.test_bingham import POINTS, density
 from tests.statistical.mechanisms import LEVEL, ask_of, released, study_of
 from tests.statistical.noises import Bulk

@@ -15,10 +15,10 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from eigenveil.bundle import verify_bundle
+from eigenveil.accounting.ledger import replay
 from eigenveil.errors import TABLE, Code, InternalError, RequestError
 from eigenveil.identity import Role
-from eigenveil.ledger import replay
+from eigenveil.reporting.document import verify_bundle
 from eigenveil_common.ledger_store import LedgerStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.backup import restored

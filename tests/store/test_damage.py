@@ -16,7 +16,7 @@ import pytest
 
 from eigenveil.errors import Code, EigenveilError, InternalError
 from eigenveil.identity import Role
-from eigenveil.rehearsal import rehearse
+from eigenveil.planning.dry_run import rehearse
 from eigenveil_client import site_service
 from eigenveil_common.ledger_store import LedgerStore
 from eigenveil_common.locks import try_lock

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil.accounting import Cost
+from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code
 from eigenveil_common import ledger_store
 from eigenveil_common.database import Connection

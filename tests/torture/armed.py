@@ -24,7 +24,7 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any, ClassVar
 
-from eigenveil.query import Query
+from eigenveil.protocol.query import Query
 from eigenveil_client import cli as analyst_cli
 from eigenveil_client import renewal, site_cli, site_daemon, transport
 from eigenveil_common.failpoints import arm

@@ -21,7 +21,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from eigenveil.errors import Code, EigenveilError
 from eigenveil.identity import Role
-from eigenveil.ints import frozen
+from eigenveil.numerics.encoding import frozen
 from eigenveil_common.rpc import OPTIONS, error_from
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.server.rig import Client, Rig, made, refusal, serving, study_toml

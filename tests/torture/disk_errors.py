@@ -20,7 +20,7 @@ from pathlib import Path
 import grpc
 
 from eigenveil.identity import Role
-from eigenveil.rehearsal import rehearse
+from eigenveil.planning.dry_run import rehearse
 from eigenveil_common.config import load
 from eigenveil_common.rpc import OPTIONS
 from eigenveil_proto.v1 import eigenveil_pb2 as pb

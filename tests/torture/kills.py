@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TypeVar
 from unittest import mock
 
-from eigenveil.bundle import verify_bundle
 from eigenveil.errors import TABLE, Code, EigenveilError
+from eigenveil.reporting.document import verify_bundle
 from eigenveil_client import transport
 from eigenveil_client.analyst import Analyst
 from eigenveil_client.identity_store import load_identity

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import numpy as np
 
-from eigenveil.asks import Gram
-from eigenveil.plan import Plan
-from eigenveil.query import Query
-from eigenveil.rehearsal import rehearse
-from eigenveil.study import Federation
+from eigenveil.planning.dry_run import rehearse
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import Query
+from eigenveil.queries import Gram
+from eigenveil.study.study import Federation
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.site.command_line import site, written
 from tests.site.support import SITE, Coordinator, Stage, a_plan, a_stage, a_study, until, work

@@ -18,7 +18,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from eigenveil.study import Algorithm, Study
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import Study
 from eigenveil_client.analyst import Analyst
 from eigenveil_client.demo_federation import COORDINATOR, DemoFederation, free_ports
 from eigenveil_client.demo_layout import Layout, demo_study, prepared, public_records

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from eigenveil.identity import Role
-from eigenveil.ints import FloatArray, IntArray, frozen
-from eigenveil.noise import NoiseSpec
+from eigenveil.noise.source import NoiseSpec
+from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil_client.identity_store import enrol
 from eigenveil_common.files import write_secret
 from eigenveil_server.setup import join_file

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from eigenveil.study import Algorithm
+from eigenveil.study.algorithm import Algorithm
 from eigenveil_client.demo_federation import DemoFederation
 from eigenveil_client.demo_layout import demo_study, prepared, public_records, write_records
 from eigenveil_client.demo_processes import Processes

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
-from eigenveil.grid import to_grid
-from eigenveil.ints import FloatArray
-from eigenveil.study import Study
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.site.quantize import to_grid
+from eigenveil.study.study import Study
 
 NAMES, IDS, DATES, VALUES, MALFORMED = 50, 50, 30, 50, 20
 IDENTIFIERS = ("patient_id", "patient_name", "born")

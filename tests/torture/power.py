@@ -18,12 +18,12 @@ from unittest import mock
 
 import numpy as np
 
-from eigenveil.accounting import Cost
-from eigenveil.asks import Count
+from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import EigenveilError
-from eigenveil.ints import digest
-from eigenveil.query import Query
-from eigenveil.release import Release
+from eigenveil.numerics.encoding import digest
+from eigenveil.protocol.query import Query
+from eigenveil.protocol.release import Release
+from eigenveil.queries import Count
 from eigenveil_common import sqlite
 from eigenveil_common.database import Connection
 from eigenveil_common.sqlite import FULL, Database

@@ -20,14 +20,14 @@ from pathlib import Path
 
 import numpy as np
 
-from eigenveil.bundle import verify_bundle
 from eigenveil.errors import EigenveilError
-from eigenveil.grid import to_grid
-from eigenveil.ints import frozen
-from eigenveil.mechanism import publishable
-from eigenveil.plan import plan_from_json
-from eigenveil.site import Site
-from eigenveil.wire import query_from_proto
+from eigenveil.mechanisms import publishable
+from eigenveil.numerics.encoding import frozen
+from eigenveil.protocol.plan import plan_from_json
+from eigenveil.protocol.wire import query_from_proto
+from eigenveil.reporting.document import verify_bundle
+from eigenveil.site.quantize import to_grid
+from eigenveil.site.site import Site
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.database import open_store
 from eigenveil_server.studies import Studies

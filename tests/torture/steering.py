@@ -12,13 +12,13 @@ from dataclasses import replace
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from eigenveil.asks import Ask, ClippedSum, Energy, Gram, RowNorms
-from eigenveil.ints import IntArray, frozen
-from eigenveil.plan import Plan
-from eigenveil.query import Law, Query
-from eigenveil.rehearsal import rehearse
-from eigenveil.release import Release
-from eigenveil.signed_round import ROUND_SIGNED
+from eigenveil.numerics.encoding import IntArray, frozen
+from eigenveil.planning.dry_run import rehearse
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import Law, Query
+from eigenveil.protocol.release import Release
+from eigenveil.protocol.statements import ROUND_SIGNED
+from eigenveil.queries import Ask, ClippedSum, Energy, Gram, RowNorms
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.site.stated import released, sealed, state, work
 from tests.site.support import Stage, a_plan

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from eigenveil.identity import Role
-from eigenveil.ints import frozen
+from eigenveil.numerics.encoding import frozen
 from eigenveil_common.failpoints import arm, disarm, failpoint
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.repo.tree import files

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil.plan import plan_from_json
-from eigenveil.signed_round import SignedRound
+from eigenveil.protocol.plan import plan_from_json
+from eigenveil.protocol.statements import SignedRound
 from eigenveil_client import site_worker
 from eigenveil_client.own_session import OwnSession
 from eigenveil_client.policy import Policy

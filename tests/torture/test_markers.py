@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eigenveil.study import Algorithm
+from eigenveil.study.algorithm import Algorithm
 from eigenveil_client.demo_layout import demo_study, public_records
 from tests.torture.markers import Result, run, verdict
 from tests.torture.planted import found, plant, write_csv, write_parquet

@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from eigenveil.ints import IntArray, frozen
+from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil_server.inbox import Inbox
 from tests.torture.members import template
 from tests.torture.operations import LONGEST, Op, drawn

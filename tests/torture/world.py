@@ -19,8 +19,8 @@ from unittest import mock
 import grpc
 
 from eigenveil.errors import Code, EigenveilError, InternalError
-from eigenveil.grid import to_grid
-from eigenveil.study import Study
+from eigenveil.site.quantize import to_grid
+from eigenveil.study.study import Study
 from eigenveil_client import site_daemon, site_sender, site_worker, transport
 from eigenveil_client.identity_store import StoredIdentity, load_identity
 from eigenveil_client.records import Records

@@ -16,24 +16,26 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from eigenveil.accounting import Cost
-from eigenveil.aggregate import Contribution
-from eigenveil.asks import NAMES, Gradient, Part
-from eigenveil.asks.parts import pass_key
-from eigenveil.deal import SPREAD, deal
-from eigenveil.grid import GridRows
-from eigenveil.ints import canonical, digest, frozen, to_bytes
-from eigenveil.ledger import Entry, Ledger
-from eigenveil.plan import Plan, make_plan, plan_to_dict
-from eigenveil.query import Query
-from eigenveil.rehearsal import rehearse
-from eigenveil.release import Release
-from eigenveil.signed_round import ROUND_SIGNED, RoundStatement
-from eigenveil.site import Site
-from eigenveil.study import Algorithm, Federation, Missing, Neighbours, Study
-from eigenveil.study_toml import study_to_dict
-from eigenveil.traits import TRAITS
-from eigenveil.wire import query_to_proto
+from eigenveil.accounting.ledger import Entry, Ledger
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import Cost
+from eigenveil.aggregation import Contribution
+from eigenveil.numerics.encoding import canonical, digest, frozen, to_bytes
+from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.resolve import make_plan
+from eigenveil.protocol.plan import Plan, plan_to_dict
+from eigenveil.protocol.query import Query
+from eigenveil.protocol.release import Release
+from eigenveil.protocol.statements import ROUND_SIGNED, RoundStatement
+from eigenveil.protocol.wire import query_to_proto
+from eigenveil.queries import NAMES, Gradient, Part
+from eigenveil.queries.batch import pass_key
+from eigenveil.site.partition import SPREAD, deal
+from eigenveil.site.site import Site
+from eigenveil.study.algorithm import TRAITS, Algorithm
+from eigenveil.study.grid import GridRows
+from eigenveil.study.study import Federation, Missing, Study
+from eigenveil.study.toml import study_to_dict
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.support import DIGEST, a_column, a_field, every_ask
 

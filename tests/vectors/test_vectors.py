@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from eigenveil.accounting import Cost
+from eigenveil.accounting.ledger import Entry, EntryKind, replay
+from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code
-from eigenveil.ints import digest, from_bytes
-from eigenveil.ledger import Entry, EntryKind, replay
-from eigenveil.plan import plan_from_json
-from eigenveil.release import Release
-from eigenveil.signed_round import SignedRound
-from eigenveil.wire import query_from_proto
+from eigenveil.numerics.encoding import digest, from_bytes
+from eigenveil.protocol.plan import plan_from_json
+from eigenveil.protocol.release import Release
+from eigenveil.protocol.statements import SignedRound
+from eigenveil.protocol.wire import query_from_proto
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.core import reference
 from tests.support import every_ask, refused

@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from eigenveil.algorithms.adaptive_cov import adaptive_cov
-from eigenveil.algorithms.analyze_gauss import analyze_gauss
-from eigenveil.algorithms.dp_pca import dp_pca
-from eigenveil.algorithms.em_cov import em_cov
-from eigenveil.algorithms.estimate import Estimate, Steps
-from eigenveil.algorithms.gauss_cov import gauss_cov
-from eigenveil.algorithms.noisy_power import noisy_power
-from eigenveil.algorithms.private_oja import private_oja
-from eigenveil.algorithms.private_oja_shuffled import private_oja_shuffled
-from eigenveil.algorithms.separate_cov import separate_cov
-from eigenveil.algorithms.single_pass import single_pass
-from eigenveil.algorithms.smooth import smooth
-from eigenveil.algorithms.subspace_approx import subspace_approx, subspace_approx_rank
-from eigenveil.algorithms.subspace_exact import subspace_exact, subspace_exact_rank
-from eigenveil.algorithms.subspace_reference import subspace_reference
-from eigenveil.algorithms.zero import zero
-from eigenveil.study import Algorithm
+from eigenveil.algorithms.covariance.adaptive_cov import adaptive_cov
+from eigenveil.algorithms.covariance.analyze_gauss import analyze_gauss
+from eigenveil.algorithms.covariance.em_cov import em_cov
+from eigenveil.algorithms.covariance.gauss_cov import gauss_cov
+from eigenveil.algorithms.covariance.separate_cov import separate_cov
+from eigenveil.algorithms.covariance.zero import zero
+from eigenveil.algorithms.gradient.dp_pca import dp_pca
+from eigenveil.algorithms.gradient.dp_pca_single_pass import single_pass
+from eigenveil.algorithms.gradient.noisy_power import noisy_power
+from eigenveil.algorithms.gradient.private_oja import private_oja
+from eigenveil.algorithms.gradient.private_oja_shuffled import private_oja_shuffled
+from eigenveil.algorithms.subspace.approx import subspace_approx, subspace_approx_rank
+from eigenveil.algorithms.subspace.exact import subspace_exact, subspace_exact_rank
+from eigenveil.algorithms.subspace.reference import subspace_reference
+from eigenveil.algorithms.subspace.smooth_sensitivity import smooth
+from eigenveil.protocol.estimate import Estimate, Steps
+from eigenveil.study.algorithm import Algorithm
 
 if TYPE_CHECKING:
-    from eigenveil.plan import Plan
+    from eigenveil.protocol.plan import Plan
 
 ALGORITHMS: dict[Algorithm, Callable[[Plan], Steps]] = {
     Algorithm.GAUSS_COV: gauss_cov,

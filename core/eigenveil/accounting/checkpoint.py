@@ -1,0 +1,135 @@
+"""The coordinator's signature under the end of its ledger, which its sites keep for it [R20].
+
+A coordinator whose ledger was put back to an older state meets its own signature in the hands of a site,
+and must not go on as if nothing had been spent since.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from eigenveil.accounting.zcdp import NOTHING, Cost
+from eigenveil.errors import Code, EigenveilError, PeerError
+from eigenveil.numerics.encoding import canonical
+
+HEAD_SIGNED = b"eigenveil/ledger-head/v1\n"
+MOST_BYTES = 16 * 1024
+HEX = 64
+SHORT = 16  # hexadecimal characters of a digest in the trail: enough among rows that one program wrote
+NEAR, STEP = 16, 9 / 8
+
+
+def trail_sizes(size: int) -> list[int]:
+    """Sizes below `size` at which a head repeats what the ledger's last row was: the nearest ones, then
+    ever fewer. Two ledgers that parted are compared there."""
+    back, sizes = 1, []
+    while back < size:
+        sizes.append(size - back)
+        back = back + 1 if back < NEAR else int(back * STEP)
+    return sizes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """The end of a ledger: how many rows, the digest of the last, what all of them spent. `trail` are the
+    beginnings of the digests at `trail_sizes(size)`.
+
+    Raises:
+        PeerError: code `protocol`, the parts do not fit together.
+    """
+
+    federation: str
+    size: int
+    digest: str
+    spent: Cost
+    trail: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.size < 1 or len(self.digest) != HEX or len(self.trail) != len(trail_sizes(self.size)):
+            raise PeerError(Code.PROTOCOL, "the head of a ledger does not fit together; it was not believed")
+
+    def to_json(self) -> bytes:
+        """Canonical JSON, with numbers as text: it has no integers beyond 2**53."""
+        return canonical(
+            {
+                "federation": self.federation,
+                "size": str(self.size),
+                "digest": self.digest,
+                "micro_rho": str(self.spent.micro_rho),
+                "atto_delta": str(self.spent.atto_delta),
+                "trail": list(self.trail),
+            }
+        )
+
+    def is_in(self, digests: list[str]) -> bool:
+        """Whether a ledger with these digests, oldest first, has this head's row in its place."""
+        return self.size <= len(digests) and digests[self.size - 1] == self.digest
+
+    def follows(self, earlier: Head) -> bool:
+        """Whether `earlier` lies on the way to this head, as far as the trail can tell for certain."""
+        if earlier.size >= self.size:
+            return (earlier.size, earlier.digest) == (self.size, self.digest)
+        return self._at(earlier.size) == earlier.digest[:SHORT]
+
+    def contradicts(self, earlier: Head) -> bool:
+        """Whether this ledger certainly had another row where `earlier`, a smaller one, ends."""
+        return self._at(earlier.size) not in (None, earlier.digest[:SHORT])
+
+    def _at(self, size: int) -> str | None:
+        return dict(zip(trail_sizes(self.size), self.trail, strict=True)).get(size)
+
+    def parted(self, digests: list[str]) -> int:
+        """The most rows that this head's ledger certainly shares with one of these digests."""
+        places = zip(trail_sizes(self.size), self.trail, strict=True)
+        shared = (n for n, short in places if n <= len(digests) and digests[n - 1].startswith(short))
+        return max(shared, default=0)
+
+
+def head_of(federation: str, digests: list[str], costs: Iterable[Cost]) -> Head:
+    """The head of a ledger of at least one row with these digests, whose charges are `costs`."""
+    size = len(digests)
+    return Head(
+        federation=federation,
+        size=size,
+        digest=digests[-1],
+        spent=sum(costs, NOTHING),
+        trail=tuple(digests[n - 1][:SHORT] for n in trail_sizes(size)),
+    )
+
+
+def check_head(head_json: bytes, signature: bytes, release_key: bytes) -> Head:
+    """The head, if the federation's release key (raw Ed25519) signed these very bytes.
+
+    Raises:
+        PeerError: code `identity`, signed by another key or changed; `protocol`, not a head.
+    """
+    try:
+        Ed25519PublicKey.from_public_bytes(release_key).verify(signature, HEAD_SIGNED + head_json)
+    except (InvalidSignature, ValueError) as problem:
+        raise PeerError(
+            Code.IDENTITY, "the head of the ledger is not signed by this federation; it was not believed"
+        ) from problem
+    if len(head_json) > MOST_BYTES:
+        raise PeerError(Code.PROTOCOL, f"a head of {len(head_json)} bytes is too long")
+    try:
+        return _read(json.loads(head_json))
+    except (ValueError, KeyError, TypeError, AttributeError, EigenveilError) as problem:
+        raise PeerError(Code.PROTOCOL, "a signed head of the ledger cannot be read") from problem
+
+
+def _read(said: dict[str, object]) -> Head:
+    trail = said["trail"]
+    if not isinstance(trail, list) or not all(isinstance(one, str) and len(one) == SHORT for one in trail):
+        raise ValueError("the trail is no list of digests")
+    return Head(
+        federation=str(said["federation"]),
+        size=int(str(said["size"])),
+        digest=str(said["digest"]),
+        spent=Cost(micro_rho=int(str(said["micro_rho"])), atto_delta=int(str(said["atto_delta"]))),
+        trail=tuple(trail),
+    )

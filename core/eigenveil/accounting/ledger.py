@@ -1,0 +1,200 @@
+"""The budget ledger as a pure value machine: reserve, charge, settle; hash-chained, append-only.
+
+Each side keeps one (the coordinator for the federation's data set, every site for its own), so that a
+coordinator restored from an old backup is refunded nothing [P8]. The
+caller stores the entries durably; the same entries replayed give the same state, or are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+
+from eigenveil.accounting.zcdp import NOTHING, Cost, pico_epsilon
+from eigenveil.errors import Code, InternalError, PeerError, RequestError, spoken
+from eigenveil.numerics.encoding import digest
+
+GENESIS = "0" * 64
+KEYS = {"micro-rho": "budget_epsilon", "atto-delta": "budget_own_delta"}  # of every daemon's configuration
+
+
+class EntryKind(Enum):
+    """`reserve` sets a study's whole price aside; `charge` spends part of it for one round, for
+    ever; `settle` ends the study and frees what was not charged."""
+
+    RESERVE = "reserve"
+    CHARGE = "charge"
+    SETTLE = "settle"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One row of the ledger. `at` is Unix time in seconds, for people; no decision rests on it."""
+
+    index: int
+    kind: EntryKind
+    study: str
+    round: int
+    query: str
+    micro_rho: int
+    atto_delta: int
+    at: int
+    previous: str
+    digest: str
+
+    @property
+    def cost(self) -> Cost:
+        """The price in this row."""
+        return Cost(micro_rho=self.micro_rho, atto_delta=self.atto_delta)
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The state that entries add up to. `spent` never decreases; `pico_by_study` adds a study's charges up as
+    epsilons, in 1e-12.
+
+    Raises on append:
+        RequestError: code `budget-exhausted`, or a study reserved twice.
+        PeerError: a round already charged for another query.
+        InternalError: a stored row does not continue the chain.
+    """
+
+    budget: Cost
+    head: str = GENESIS
+    size: int = 0
+    spent: Cost = NOTHING
+    reserved: dict[str, Cost] = field(default_factory=dict)
+    charged: dict[tuple[str, int], str] = field(default_factory=dict)
+    paid: dict[tuple[str, int], Cost] = field(default_factory=dict)
+    spent_by_study: dict[str, Cost] = field(default_factory=dict)
+    pico_by_study: dict[str, int] = field(default_factory=dict)
+
+    def committed(self) -> Cost:
+        """What is spent or set aside."""
+        return sum(self.reserved.values(), self.spent)
+
+    def reserve(self, study: str, cost: Cost, *, at: int) -> Entry:
+        """The entry that sets `cost` aside for `study`."""
+        return self._next(EntryKind.RESERVE, study, 0, "", cost, at)
+
+    def charge(self, study: str, round: int, query: str, cost: Cost, *, at: int) -> Entry | None:
+        """The entry that spends `cost` for a round; None if exactly this was charged already."""
+        known = self.charged.get((study, round))
+        if known == query:
+            return None
+        if known is not None:
+            raise PeerError(
+                Code.PROTOCOL,
+                f"{spoken(round)} of study {study[:12]} was already charged for another query",
+            )
+        return self._next(EntryKind.CHARGE, study, round, query, cost, at)
+
+    def settle(self, study: str, *, at: int) -> Entry | None:
+        """The entry that ends `study`; None if it is not open."""
+        if study not in self.reserved:
+            return None
+        return self._next(EntryKind.SETTLE, study, 0, "", NOTHING, at)
+
+    def _next(self, kind: EntryKind, study: str, round: int, query: str, cost: Cost, at: int) -> Entry:
+        body = {
+            "index": self.size, "kind": kind.value, "study": study, "round": round, "query": query,
+            "micro_rho": cost.micro_rho, "atto_delta": cost.atto_delta, "at": at, "previous": self.head,
+        }  # fmt: skip
+        entry = Entry(**{**body, "kind": kind}, digest=_digest(body))  # type: ignore[arg-type]
+        self._check(entry)
+        return entry
+
+    def _check(self, entry: Entry) -> None:
+        match entry.kind:
+            case EntryKind.RESERVE:
+                if entry.study in self.spent_by_study:
+                    raise RequestError(Code.CONFLICT, f"study {entry.study[:12]} was reserved already")
+                self._check_fits(self.committed() + entry.cost, self.budget, "the budget")
+            case EntryKind.CHARGE:
+                left = self.reserved.get(entry.study)
+                if left is None:
+                    raise RequestError(Code.BUDGET, f"study {entry.study[:12]} holds no reservation")
+                if (entry.study, entry.round) in self.charged:
+                    raise InternalError(
+                        Code.STORAGE,
+                        f"ledger row {entry.index} charges a round twice; restore the ledger",
+                    )
+                self._check_fits(entry.cost, left, "the study's reservation")
+            case EntryKind.SETTLE:
+                pass
+
+    @staticmethod
+    def _check_fits(cost: Cost, budget: Cost, name: str) -> None:
+        """Raise `budget-exhausted` if `cost` is beyond `budget`."""
+        if not cost.fits(budget):
+            column, much, most = _beyond(cost, budget)
+            raise RequestError(
+                Code.BUDGET, f"{much} {column} would exceed {name} of {most}; nothing was charged"
+            )
+
+    def apply(self, entry: Entry) -> None:
+        """Take one entry into the state, after checking that it continues the chain and is allowed."""
+        body = {**asdict(entry), "kind": entry.kind.value}
+        body.pop("digest")
+        intact = entry.index == self.size and entry.previous == self.head and entry.digest == _digest(body)
+        if not intact:
+            raise InternalError(
+                Code.STORAGE,
+                f"ledger row {entry.index} does not continue the chain; restore the ledger",
+            )
+        self._check(entry)
+        self.head, self.size = entry.digest, self.size + 1
+        match entry.kind:
+            case EntryKind.RESERVE:
+                self.reserved[entry.study] = entry.cost
+                self.spent_by_study[entry.study], self.pico_by_study[entry.study] = NOTHING, 0
+            case EntryKind.CHARGE:
+                left = self.reserved[entry.study]
+                self.reserved[entry.study] = Cost(
+                    micro_rho=left.micro_rho - entry.micro_rho,
+                    atto_delta=left.atto_delta - entry.atto_delta,
+                )
+                self.spent = self.spent + entry.cost
+                self.spent_by_study[entry.study] = self.spent_by_study[entry.study] + entry.cost
+                self.pico_by_study[entry.study] += pico_epsilon(entry.micro_rho)
+                self.charged[entry.study, entry.round] = entry.query
+                self.paid[entry.study, entry.round] = entry.cost
+            case EntryKind.SETTLE:
+                self.reserved.pop(entry.study, None)
+
+
+def _digest(body: dict[str, object]) -> str:
+    """Numbers are hashed as decimal text: canonical JSON has no integers beyond 2**53."""
+    return digest("ledger", {key: str(value) for key, value in body.items()})
+
+
+def replay(budget: Cost, entries: Iterable[Entry]) -> Ledger:
+    """The ledger that stored `entries` add up to.
+
+    Raises:
+        InternalError: the chain is broken.
+        RequestError: code `budget-exhausted`, if the budget was lowered below what is committed.
+    """
+    rows = list(entries)
+    # What was settled long ago may have had a larger budget: only what is committed now must fit.
+    ledger = Ledger(budget=sum((row.cost for row in rows), budget))
+    for row in rows:
+        ledger.apply(row)
+    ledger.budget = budget
+    committed = ledger.committed()
+    if not committed.fits(budget):
+        column, much, most = _beyond(committed, budget)
+        raise RequestError(
+            Code.BUDGET,
+            f"the configured budget of {most} {column} is below what is already spent or set aside "
+            f"({much} {column}): raise {KEYS[column]}",
+        )
+    return ledger
+
+
+def _beyond(cost: Cost, budget: Cost) -> tuple[str, int, int]:
+    """The first column in which `cost` is beyond `budget`, and both in it."""
+    if cost.micro_rho > budget.micro_rho:
+        return "micro-rho", cost.micro_rho, budget.micro_rho
+    return "atto-delta", cost.atto_delta, budget.atto_delta

@@ -1,0 +1,12 @@
+"""TODO."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Neighbours(Enum):
+    """Which two data sets must look alike."""
+
+    ADD_REMOVE = "add-remove"
+    REPLACE_ONE = "replace-one"

@@ -1,0 +1,47 @@
+"""analyze-gauss: the noised covariance matrix as printed, the reference that users pick today.
+
+Source: Dwork, Talwar, Thakurta, Zhang 2014, and `GaussCov` of Dong, Liang, Yi 2022: independent noise of
+one size on the whole upper triangle, which is sqrt 2 too loud off the diagonal [P3]. `gauss-cov` is never
+worse. Count, mean and radius are as in `gauss-cov`, so that the noise is all they differ in.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from eigenveil.algorithms.covariance.noised_gram import (
+    clip_radius,
+    clip_warning,
+    covariance,
+    loudness,
+    stated_error,
+)
+from eigenveil.algorithms.shared.preparation import locate
+from eigenveil.numerics.linalg import eigenpairs
+from eigenveil.protocol.estimate import Estimate, Steps
+from eigenveil.protocol.plan import Plan
+
+
+def analyze_gauss(plan: Plan) -> Steps:
+    """Count, mean, radius, one Gram matrix with flat noise; its eigenvalues as they are.
+
+    Neighbours: as the study says.
+    Privacy: [P7]; the questions are priced and answered behind the barrier.
+    Cost: the whole budget, d (d + 1) / 2 integers from every site, 7 rounds (6 without clipping).
+    """
+    k = plan.study.components
+    start = yield from locate(plan)
+    clip = yield from clip_radius(plan, start, loudness(plan, flat=True))
+    noised = yield from covariance(plan, start, clip, clip.left, flat=True)
+    values, vectors = eigenpairs(noised.matrix)
+    return Estimate(
+        components=vectors[:, :k].T,
+        explained_variance=np.maximum(values[:k], 0.0),
+        mean=start.mean,
+        records=start.records,
+        total_variance=noised.trace,
+        noise_scale=noised.scale,
+        sin_error=stated_error(plan, values, noised.scale),
+        covariance=noised.matrix,
+        warnings=clip_warning(clip.kept),
+    )

@@ -1,0 +1,74 @@
+"""noisy-power: power iteration with noise on every product, as users would write it; a reference.
+
+Source: Hardt & Price 2014. The product of a row of norm C with orthonormal directions W can have norm C^2,
+and that worst case is what the noise is scaled to: rows are clipped, the gradients' own range is not used.
+Rounds are fixed, share the budget evenly, and only the last one counts. `dp-pca` mends all three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import numpy as np
+
+from eigenveil.algorithms.covariance.noised_gram import Clip, clip_radius, clip_warning, loudness
+from eigenveil.algorithms.shared.gradient_query import Slope
+from eigenveil.algorithms.shared.preparation import Centred, locate, mu, price, priced
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.numerics.linalg import eigenpairs, fix_signs, orthonormal, start_directions
+from eigenveil.protocol.estimate import Estimate, Steps
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import Priced
+from eigenveil.protocol.release import Release
+from eigenveil.queries import Energy
+from eigenveil.study.grid import S
+
+ROUNDS = 15
+ENERGY_SHARE = 0.01
+
+
+def noisy_power(plan: Plan) -> Steps:
+    """Count, mean, radius, ROUNDS products, total variance.
+
+    Neighbours: as the study says.
+    Privacy: [P7]; the questions are priced and answered behind the barrier.
+    Cost: the whole budget, d k integers a round from every site, ROUNDS + 7 rounds (6 without clipping).
+    """
+    d, k = plan.study.dimension, plan.study.components
+    start = yield from locate(plan)
+    clip = yield from clip_radius(plan, start, loudness(plan))
+    each = price(plan, (clip.left - ENERGY_SHARE) / ROUNDS)
+    w = start_directions(d, k)
+    for _ in range(ROUNDS):
+        basis = w
+        product = yield from _product(start, clip, basis, each)
+        w = orthonormal(product)
+    release = yield priced(plan, Energy(centre=start.centre, radius=clip.radius), ENERGY_SHARE)
+    small = basis.T @ product
+    values, turn = eigenpairs((small + small.T) / 2)
+    scale = (clip.radius / S) ** 2 / (mu(each) * start.records * clip.kept)
+    return Estimate(
+        components=fix_signs(orthonormal(product @ turn)).T,
+        explained_variance=np.maximum(values, 0.0),
+        mean=start.mean,
+        records=start.records,
+        total_variance=max(float(release.values[0]) / clip.unit(start.records), 0.0),
+        noise_scale=scale,
+        sin_error=_error(values, scale, d),
+        warnings=clip_warning(clip.kept),
+    )
+
+
+def _product(
+    start: Centred, clip: Clip, w: FloatArray, micro_rho: int
+) -> Generator[Priced, Release, FloatArray]:
+    """The noised mean of z (z . W). Shape: (d, k)."""
+    slope = Slope(centre=start.centre, directions=w, pull=np.zeros_like(w))
+    ask, unit = slope.ask((clip.radius / S) ** 2)
+    release = yield Priced(ask=ask, micro_rho=micro_rho)
+    return release.values.reshape(w.shape) / (unit * start.records * clip.kept)
+
+
+def _error(values: FloatArray, scale: float, d: int) -> float:
+    """Sine of the angle that the last product's noise alone turns the weakest direction by."""
+    return min(1.0, scale * float(np.sqrt(d)) / max(float(values[-1]), 1e-12))

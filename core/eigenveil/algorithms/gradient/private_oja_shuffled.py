@@ -1,0 +1,106 @@
+"""private-oja-shuffled: Oja's rule on one noised gradient at a time, in a secret order.
+
+Source: Algorithm 2 of [DPPCA] as printed. Each record is one local randomiser, and the secret order amplifies
+what they cost together [P24]. It is a reference: the noise of a step is several times a gradient's length,
+and there is a round for every record. A coordinator would receive the gradients of single records, which is
+why none accepts it and no site does. As the steps must average that noise from the beginning, their offset is
+the paper's, with the released variance in place of the spectrum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+
+import numpy as np
+
+from eigenveil.accounting.amplification import local_micro_rho
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import ATTO, MICRO
+from eigenveil.algorithms.shared.clip_radius import Balance, choose
+from eigenveil.algorithms.shared.gradient_query import Slope
+from eigenveil.algorithms.shared.passes import Pass, Rounds
+from eigenveil.algorithms.shared.preparation import Centred, locate, price, priced, row_radius, shares
+from eigenveil.algorithms.shared.step_sizes import FLOOR, Rates
+from eigenveil.errors import Code, RequestError
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.numerics.linalg import fix_signs, orthonormal, start_directions
+from eigenveil.protocol.estimate import Estimate, Steps
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import Priced
+from eigenveil.protocol.release import Release
+from eigenveil.queries import Energy
+from eigenveil.study.grid import S
+
+VARIANCE_SHARE = 0.05  # of epsilon
+GAIN = 2.0
+
+
+def private_oja_shuffled(plan: Plan) -> Steps:
+    """Count, mean, variance, and a round for each slot of the order.
+
+    Neighbours: replace-one.
+    Privacy: [P7], [P24]; the questions are priced and answered behind the barrier.
+    Cost: the whole budget, d k integers a round, a round a record.
+
+    Raises:
+        RequestError: other neighbours, or too few records for a secret order to gain anything.
+    """
+    study, rounds, k = plan.study, Rounds(), plan.study.components
+    if study.neighbours is not Neighbours.REPLACE_ONE:
+        raise RequestError(
+            Code.BAD_STUDY, 'private-oja-shuffled hides who changed: state neighbours = "replace-one"'
+        )
+    least = 1 - shares(plan).count - shares(plan).small_mean - VARIANCE_SHARE
+    local_micro_rho(
+        _epsilon(price(plan, least)), plan.atto_delta / ATTO, plan.parts
+    )  # refuses before it asks
+    start = yield from rounds.through(locate(plan))
+    radius = choose(
+        start.norms, study.radius, Balance(power=2, noise=8 * math.sqrt(plan.parts), quadratic=False)
+    )
+    total = yield from rounds.through(_variance(plan, start, radius))
+    share = 1 - shares(plan).count - start.mean_share - VARIANCE_SHARE
+    once = Pass(plan=plan, first=rounds.asked, micro_rho=price(plan, share), atto_delta=plan.atto_delta)
+    w, lengths, noise = yield from _pass(start, once, radius**2, total, start_directions(study.dimension, k))
+    order = np.argsort(-lengths, kind="stable")
+    return Estimate(
+        components=fix_signs(w[:, order]).T,
+        explained_variance=np.maximum(lengths[order], 0.0),
+        mean=start.mean,
+        records=start.records,
+        total_variance=total,
+        noise_scale=noise,
+        sin_error=None,
+    )
+
+
+def _epsilon(micro_rho: int) -> float:
+    return math.sqrt(2 * micro_rho / MICRO)
+
+
+def _variance(plan: Plan, start: Centred, radius: float) -> Generator[Priced, Release, float]:
+    """The noised trace: what no direction's strength can exceed."""
+    ask = Energy(centre=start.centre, radius=row_radius(radius, plan.study.dimension))
+    release = yield priced(plan, ask, VARIANCE_SHARE)
+    return max(float(release.values[0]) / (S**2 * start.records), FLOOR)
+
+
+def _pass(
+    start: Centred, once: Pass, radius: float, total: float, w: FloatArray
+) -> Generator[Priced, Release, tuple[FloatArray, FloatArray, float]]:
+    """All slots once: the directions, their noised Rayleigh quotients over the second half of the slots, and
+    the noise on these. Shape: w (d, k) -> (d, k), (k,)."""
+    local = local_micro_rho(_epsilon(once.micro_rho), once.atto_delta / ATTO, once.size)
+    sigma = 2 * radius / math.sqrt(2 * local / MICRO)  # of one entry of one noised gradient
+    rates = Rates(gain=GAIN, offset=max(1.0, w.shape[0] * (GAIN * sigma / total) ** 2))
+    lengths, seen = np.zeros(w.shape[1]), 0
+    nothing = np.zeros_like(w)
+    for t in range(once.size):
+        ask, unit = Slope(centre=start.centre, directions=w, pull=nothing).ask(radius)
+        release = yield once.about_slot(ask)
+        gradient = release.values.reshape(w.shape) / unit
+        if 2 * t >= once.size:
+            lengths, seen = lengths + (w * gradient).sum(axis=0), seen + 1
+        w = orthonormal(w + rates.step(t, total) * gradient)
+    return w, lengths / max(seen, 1), sigma / math.sqrt(max(seen, 1))

@@ -1,0 +1,137 @@
+"""A clip radius from one noised histogram of norms on a public logarithmic grid.
+
+`balance` weighs the noise that a radius costs against the mass that it cuts off, per unit of signal
+kept; a quantile keeps a stated share of the records unclipped. Both read a release only.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
+from eigenveil.protocol.release import Release
+
+BINS = 40
+PER_OCTAVE = 4
+FINE = 4  # a bin's mass is spread evenly over this many logarithmic steps
+KEEP, NEAR = 3.0, 2.0  # a bin counts from 3 sd of noise on, or from 2 sd beside one that counts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """Norms from `top` down: bin j holds (top 2^-((j+1)/4), top 2^-(j/4)]; the first and last are open."""
+
+    top: float
+
+    def edges(self, unit: float) -> IntArray:
+        """The inner edges, rising, in integers of `unit` a norm of 1. Shape: (BINS - 1,)."""
+        inner = self.top * unit * 2.0 ** (-np.arange(BINS - 1, 0, -1) / PER_OCTAVE)
+        rising = np.maximum.accumulate(np.rint(inner).astype(np.int64))
+        # Norms near the grid's own resolution: keep the edges apart, so that bins stay well defined.
+        return frozen(rising + np.arange(BINS - 1) if (np.diff(rising) < 1).any() else rising)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Histogram:
+    """A noised histogram, largest norms first, bins that are mere noise set to 0.
+
+    Shape: counts (BINS,).
+    """
+
+    grid: Grid
+    counts: FloatArray
+
+    @property
+    def largest(self) -> float:
+        """Upper edge of the highest bin that counts; the grid's top if none does."""
+        filled = np.flatnonzero(self.counts)
+        first = int(filled[0]) if filled.size else 0
+        return self.grid.top * math.exp2(-first / PER_OCTAVE)
+
+    def kept(self, radius: float) -> float:
+        """Estimated share of the records' squared norms that clipping to `radius` leaves, in (0, 1]."""
+        norms, counts = _fine(self)
+        total = float((counts * norms**2).sum())
+        return float((counts * np.minimum(norms, radius) ** 2).sum()) / total if total > 0 else 1.0
+
+    @property
+    def empty(self) -> bool:
+        """Whether no bin rises above the noise."""
+        return not self.counts.any()
+
+
+def _fine(histogram: Histogram) -> tuple[FloatArray, FloatArray]:
+    """Norms in the middle of FINE logarithmic steps a bin, and the counts spread evenly over them."""
+    halves = np.arange(BINS * FINE) + 0.5
+    norms: FloatArray = histogram.grid.top * 2.0 ** (-halves / (PER_OCTAVE * FINE))
+    return norms, np.repeat(histogram.counts / FINE, FINE)
+
+
+def read_histogram(release: Release, grid: Grid) -> Histogram:
+    """The histogram in a release of norm counts."""
+    return Histogram(grid=grid, counts=_cleaned(release.values[::-1].astype(np.float64), release.sigma))
+
+
+def _cleaned(counts: FloatArray, sigma: float) -> FloatArray:
+    """Zero out noise. Without the higher bar for lone bins, one false top bin inflates the radius."""
+    keep = counts >= KEEP * sigma
+    while True:
+        beside = np.r_[keep[1:], False] | np.r_[False, keep[:-1]]
+        more = keep | (beside & (counts >= NEAR * sigma))
+        if (more == keep).all():
+            return np.where(keep, counts, 0.0)
+        keep = more
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Balance:
+    """What a radius t costs: `noise` t^power against the mass cut off.
+
+    `quadratic` adds the two like independent errors, otherwise like biases.
+    """
+
+    power: int
+    noise: float
+    quadratic: bool
+
+
+def choose(
+    histogram: Histogram, quantile: float | None, balance: Balance, fallback: float | None = None
+) -> float:
+    """The clip radius by the study's rule: a quantile if one is stated, else balance.
+
+    If nothing rises above the noise: `fallback`, else the grid's top.
+    """
+    if histogram.empty:
+        return histogram.grid.top if fallback is None else fallback
+    if quantile is not None:
+        return _quantile(histogram, quantile)
+    return _balance(histogram, balance)
+
+
+def _quantile(histogram: Histogram, share: float) -> float:
+    """The norm below which `share` of the counted records lie, logarithmic inside its bin."""
+    above = np.cumsum(histogram.counts)
+    wanted = (1 - share) * float(above[-1])
+    bin = min(int(np.searchsorted(above, wanted, side="right")), BINS - 1)
+    inside = float(histogram.counts[bin])
+    part = (wanted - (float(above[bin]) - inside)) / inside if inside > 0 else 0.0
+    return histogram.grid.top * math.exp2(-(bin + min(max(part, 0.0), 1.0)) / PER_OCTAVE)
+
+
+def _balance(histogram: Histogram, balance: Balance) -> float:
+    """argmin over t of (noise t^p and lost(t)) / kept(t); dividing by what is kept keeps the rule from
+    clipping everybody, which shrinks signal and noise alike."""
+    steps = histogram.grid.top * 2.0 ** (-np.arange(BINS * FINE) / (PER_OCTAVE * FINE))
+    cut = steps**balance.power
+    norms, counts = _fine(histogram)
+    mass = counts * norms**balance.power
+    above_counts, above_mass = np.cumsum(counts) - counts, np.cumsum(mass) - mass
+    lost = above_mass - above_counts * cut
+    kept = np.maximum(mass.sum() - lost, math.ulp(0.0))
+    noise = balance.noise * cut
+    error = np.hypot(noise, lost) if balance.quadratic else noise + lost
+    return float(steps[np.argmin(error / kept)])

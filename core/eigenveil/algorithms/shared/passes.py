@@ -1,0 +1,74 @@
+"""What the algorithms by parts share: counted rounds, passes, and components one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.numerics.linalg import orthonormal
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import Law, Priced
+from eigenveil.protocol.release import Release
+from eigenveil.queries import Gradient, OnField, Part, Slot
+from eigenveil.queries.batch import pass_key
+
+Answer = TypeVar("Answer")
+
+
+class Rounds:
+    """Counts the questions asked, so that a pass knows in which round it begins."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def through(self, steps: Generator[Priced, Release, Answer]) -> Generator[Priced, Release, Answer]:
+        """`steps`, counted."""
+        try:
+            priced = next(steps)
+            while True:
+                self.asked += 1
+                priced = steps.send((yield priced))
+        except StopIteration as end:
+            answer: Answer = end.value
+            return answer
+
+
+@dataclass(slots=True, kw_only=True)
+class Pass:
+    """One pass over the disjoint parts of the records: a question about each, in turn, all for one price."""
+
+    plan: Plan
+    first: int
+    micro_rho: int
+    atto_delta: int = 0
+    next: int = 0
+
+    @property
+    def size(self) -> int:
+        """Number of parts."""
+        return self.plan.parts
+
+    def about(self, ask: OnField, law: Law = Law.GAUSSIAN) -> Priced:
+        """`ask` about the next part; the first one carries the price of the pass [P9]."""
+        return self._priced(replace(ask, part=self._part()), law)
+
+    def about_slot(self, ask: Gradient) -> Priced:
+        """The gradient of the record in the next slot of the secret order."""
+        return self._priced(Slot(field=ask.field, radius=ask.radius, part=self._part()), Law.GAUSSIAN)
+
+    def _part(self) -> Part:
+        key = pass_key(self.plan.digest, self.first, self.size)
+        self.next += 1
+        return Part(first=self.first, index=self.next - 1, parts=self.size, key=key)
+
+    def _priced(self, ask: OnField, law: Law) -> Priced:
+        return Priced(ask=ask, micro_rho=self.micro_rho, atto_delta=self.atto_delta, law=law)
+
+
+def apart(w: FloatArray, found: FloatArray) -> FloatArray:
+    """Orthonormal directions for the columns of w, orthogonal to `found`. Shape: (d, m), (d, j) -> (d, m)."""
+    return orthonormal(np.hstack([found, w]))[:, found.shape[1] :]

@@ -1,0 +1,190 @@
+"""What most algorithms begin with: the number of records, the mean, and how far the records lie from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from dataclasses import dataclass
+
+import numpy as np
+
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import MICRO
+from eigenveil.algorithms.shared.bounds import box, least_row_radius
+from eigenveil.algorithms.shared.clip_radius import BINS, Balance, Grid, Histogram, choose, read_histogram
+from eigenveil.errors import Code, RequestError
+from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import TOO_LITTLE, Law, Priced
+from eigenveil.protocol.release import Release
+from eigenveil.queries import Additive, Ask, ClippedSum, Count, Gram, RowNorms
+from eigenveil.queries.limits import WEIGHT, row_norm_limit
+from eigenveil.study.grid import S, midpoint
+from eigenveil.study.price import Composition
+
+COUNT_SHARE = 0.01
+MEAN_SHARE, SMALL_MEAN_SHARE, SMALL = 0.05, 0.15, 5000
+# Two steps, each a histogram of norms and a clipped sum, as shares of the mean's budget. One step is
+# twice as bad when the data lie off the middle of the box; three are not better (measured).
+MEAN_STEPS = ((0.05, 0.15), (0.10, 0.70))
+NORMS_SHARE = 0.02  # for the norms of a study that does not centre
+UNCLIPPED = 1.0  # the study's radius "none"
+FEWEST = 10.0  # a noised count below it is taken as this, so that dividing by it stays harmless
+
+
+def mu(micro_rho: int) -> float:
+    """Gaussian-DP parameter of a Gaussian query of that price: noise sd is sensitivity / mu."""
+    return math.sqrt(2 * micro_rho / MICRO)
+
+
+def part(total: int, share: float) -> int:
+    """A share of the budget in micro-rho, rounded down.
+
+    Raises:
+        RequestError: code `bad-study`, nothing is left of it.
+    """
+    found = math.floor(total * share)
+    if found < 1 <= total and share > 0:
+        raise RequestError(Code.BAD_STUDY, TOO_LITTLE)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """What the preparations cost, in shares of rho, or of epsilon where epsilons add up.
+
+    `steps`: for the norms and for the sum of each step of the mean, as shares of the mean's.
+    """
+
+    count: float = COUNT_SHARE
+    mean: float = MEAN_SHARE
+    small_mean: float = SMALL_MEAN_SHARE
+    steps: tuple[tuple[float, float], ...] = MEAN_STEPS
+    norms: float = NORMS_SHARE
+
+
+# A share of epsilon buys the square of what the same share of rho does, so small questions need more of it.
+EPSILONS = Shares(count=0.02, mean=0.15, small_mean=0.25, steps=((0.15, 0.20), (0.20, 0.45)), norms=0.08)
+
+
+def shares(plan: Plan) -> Shares:
+    """The shares of the preparations under the plan's composition."""
+    return Shares() if plan.composition is Composition.ZCDP else EPSILONS
+
+
+def law(plan: Plan) -> Law:
+    """The noise of additive questions: Laplace wherever epsilons are added up, as only it is pure."""
+    return Law.GAUSSIAN if plan.composition is Composition.ZCDP else Law.LAPLACE
+
+
+def price(plan: Plan, share: float) -> int:
+    """A share of the plan's budget in micro-rho, rounded down: of rho, or of epsilon = sqrt(2 rho) where
+    epsilons add up (less 1e-9 of it, which pays for rounding their sum up)."""
+    if plan.composition is Composition.ZCDP:
+        return part(plan.micro_rho, share)
+    return part(plan.micro_rho, (share * (1 - 1e-9)) ** 2)
+
+
+def priced(plan: Plan, ask: Ask, share: float) -> Priced:
+    """A question at a share of the plan's budget, with the noise that its composition allows."""
+    return Priced(ask=ask, micro_rho=price(plan, share), law=law(plan))
+
+
+def louder(plan: Plan, ask: Additive) -> float:
+    """How much larger the sd of an entry is than with Gaussian noise: 1 under zCDP, sqrt 2 l1 / l2 for
+    Laplace noise, and sqrt 2 more off the diagonal of a Gram matrix [P3]."""
+    if law(plan) is Law.GAUSSIAN:
+        return math.sqrt(2) if isinstance(ask, Gram) and ask.flat else 1.0
+    one = Neighbours.ADD_REMOVE
+    ratio = math.sqrt(2) * ask.l1(one) / math.sqrt(ask.l2_squared(one))
+    return math.sqrt(2) * ratio if isinstance(ask, Gram) else ratio
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Centred:
+    """Where the records are: noised count, public centre (integer, (d,)), norms about the last one asked."""
+
+    records: float
+    centre: IntArray
+    norms: Histogram
+    mean_share: float
+
+    @property
+    def mean(self) -> FloatArray:
+        """The centre in analysis units. Shape: (d,)."""
+        return self.centre / S
+
+
+def locate(plan: Plan) -> Generator[Priced, Release, Centred]:
+    """Noised count and, if the study centres, the private mean.
+
+    Privacy: [P7] post-processing of the releases asked for.
+    Cost: 1 % of the budget, and 5 % (15 % below 5,000 records) for the mean; where epsilons are added up,
+    2 % and 15 % (25 %) of epsilon. A study that neither centres nor clips asks for the count alone.
+    """
+    cost = shares(plan)
+    release = yield priced(plan, Count(), cost.count)
+    records = max(float(release.values[0]), FEWEST)
+    centre = midpoint(plan.study)
+    if not plan.study.centring:
+        norms, share = nothing_known(centre), 0.0
+        if plan.study.radius != UNCLIPPED:
+            share = cost.norms
+            norms = yield from row_norms(centre, price(plan, share), law(plan))
+        return Centred(records=records, centre=centre, norms=norms, mean_share=share)
+    share = cost.small_mean if records < SMALL else cost.mean
+    for norm_share, sum_share in cost.steps:
+        norms = yield from row_norms(centre, step_price(plan, share, norm_share), law(plan))
+        centre = yield from _step(plan, centre, norms, records, step_price(plan, share, sum_share))
+    return Centred(records=records, centre=centre, norms=norms, mean_share=share)
+
+
+def step_price(plan: Plan, share: float, inner: float) -> int:
+    """A share of a share; the products are taken in this order, so that prices do not change by a bit."""
+    if plan.composition is Composition.ZCDP:
+        return math.floor(plan.micro_rho * share * inner)
+    return price(plan, share * inner)
+
+
+def _reach(centre: IntArray) -> Grid:
+    """A public grid of norms about a centre."""
+    # A root of an integer, so that every machine has the same edges.
+    return Grid(top=math.sqrt(centre.size) + math.sqrt(int((centre**2).sum())) / S)
+
+
+def nothing_known(centre: IntArray) -> Histogram:
+    """The histogram of a study that never asked for one: no bin counts, nothing is clipped."""
+    return Histogram(grid=_reach(centre), counts=np.zeros(BINS))
+
+
+def row_norms(
+    centre: IntArray, micro_rho: int, law: Law = Law.GAUSSIAN
+) -> Generator[Priced, Release, Histogram]:
+    """How far the records lie from a public centre, on a grid whose top is public."""
+    grid = _reach(centre)
+    ask = RowNorms(centre=centre, edges=grid.edges(S))
+    return read_histogram((yield Priced(ask=ask, micro_rho=micro_rho, law=law)), grid)
+
+
+def _step(
+    plan: Plan, centre: IntArray, norms: Histogram, records: float, micro_rho: int
+) -> Generator[Priced, Release, IntArray]:
+    """Move the centre by the clipped mean of the rows about it."""
+    noise = 4 * math.sqrt(centre.size) / mu(micro_rho) * louder(plan, ClippedSum(centre=centre, radius=S))
+    radius = choose(norms, None, Balance(power=1, noise=noise, quadratic=True))
+    ask = ClippedSum(centre=centre, radius=row_radius(radius, centre.size))
+    release = yield Priced(ask=ask, micro_rho=micro_rho, law=law(plan))
+    moved = np.rint(centre + release.values / (WEIGHT * records))
+    most = box(plan.study)
+    return frozen(np.clip(moved, -most, most).astype(np.int64))
+
+
+def public_radius(plan: Plan, centre: IntArray) -> int:
+    """The largest norm that a row within the public bounds can have about a centre, in grid units."""
+    reach = box(plan.study) + np.abs(centre)
+    return min(math.isqrt(int((reach**2).sum())) + 1, row_norm_limit(centre.size))
+
+
+def row_radius(radius: float, d: int) -> int:
+    """A row radius in grid units, within what a query may ask."""
+    return min(max(math.floor(radius * S), least_row_radius(d)), row_norm_limit(d))

@@ -1,0 +1,136 @@
+"""What the scikit-learn estimators share: from parameters and records to a simulated study of one site."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import validate_data
+
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.errors import RequestError
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.simulation import Simulation, simulate
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import Column, Federation, Scaling, Study
+
+SITE = "here"
+SEEDS = 2**31 - 1
+MAX_RECORDS = 2**24
+
+
+def records_of(estimator: Any, X: ArrayLike) -> FloatArray:
+    """The records of a `fit`, checked. Shape: (n_samples, n_features).
+
+    How many there are is in no message: under add-remove that is private.
+
+    Raises:
+        ValueError: none, more than MAX_RECORDS, or not finite numbers.
+    """
+    records: FloatArray = validate_data(estimator, X, dtype=np.float64)
+    if len(records) > MAX_RECORDS:
+        raise ValueError(f"one fit takes at most {MAX_RECORDS} records; these are more")
+    return records
+
+
+def study_of(estimator: Any, d: int, **changes: Any) -> Study:
+    """The study that an estimator's parameters say, with one component unless `changes` say otherwise.
+
+    Raises:
+        ValueError: a parameter is refused.
+    """
+    lower, upper = _bounds(estimator.bounds, d)
+    names = getattr(estimator, "feature_names_in_", [f"x{i}" for i in range(d)])
+    try:
+        study = Study(
+            name="private-pca",
+            columns=tuple(
+                Column(name=str(name), unit="", lower=low, upper=high)
+                for name, low, high in zip(names, lower, upper, strict=True)
+            ),
+            epsilon=number("epsilon", estimator.epsilon),
+            delta=number("delta", estimator.delta),
+            components=1,
+            federation=Federation(sites=(SITE,), minimum_cohort=1),
+            algorithm=member(Algorithm, "algorithm", estimator.algorithm),
+            neighbours=member(Neighbours, "neighbours", estimator.neighbours),
+            scaling=Scaling.NONE,
+            max_records=MAX_RECORDS,
+        )
+        return replace(study, **changes)
+    except RequestError as problem:
+        raise ValueError(str(problem)) from problem
+
+
+def run(estimator: Any, study: Study, records: FloatArray) -> Simulation:
+    """Spend the study's budget on the records; to be called by `fit` itself.
+
+    Where replacing a record is what must not show, the number of records is public, and the study says it.
+
+    Raises:
+        ValueError: the study is refused; nothing was spent.
+    """
+    if study.neighbours is Neighbours.REPLACE_ONE:
+        study = replace(study, expected_records=len(records), max_records=len(records))
+    try:
+        simulation = simulate(study, {SITE: records}, seed=_seed(estimator.random_state))
+    except RequestError as problem:
+        raise ValueError(str(problem)) from problem
+    result = simulation.document["result"]
+    if study.neighbours is Neighbours.ADD_REMOVE:  # what may be said about n is the noised count
+        counted = min(max(round(result["records"]), 1), MAX_RECORDS)
+        study = replace(study, expected_records=counted)
+    for sentence in (*study.warnings(), *result["warnings"]):
+        warnings.warn(sentence, stacklevel=3)
+    if result["declined"]:
+        warnings.warn(f"no release: {result['declined']}", stacklevel=3)
+    return simulation
+
+
+def _seed(random_state: Any) -> int | None:
+    if random_state is None:
+        return None
+    return int(check_random_state(random_state).randint(SEEDS))
+
+
+def _bounds(bounds: Any, d: int) -> tuple[list[float], list[float]]:
+    if bounds is None:
+        raise ValueError(
+            "bounds=(lower, upper) is required: state public bounds of the columns, from what is known "
+            "about the measurements; bounds read off the records would tell about them"
+        )
+    try:
+        lower, upper = (np.broadcast_to(np.asarray(side, dtype=np.float64), (d,)) for side in bounds)
+    except (TypeError, ValueError) as problem:
+        raise ValueError(
+            f"bounds must be (lower, upper), each a number or {d} numbers, one for each column"
+        ) from problem
+    return lower.tolist(), upper.tolist()
+
+
+def number(name: str, value: Any) -> float:
+    """A real number.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or math.isnan(value):
+        raise ValueError(f"{name} must be a finite number above 0, got {value!r}")
+    return float(value)
+
+
+def member(kind: Any, name: str, value: Any) -> Any:
+    """The member of an enumeration with that value.
+
+    Raises:
+        ValueError: there is none.
+    """
+    known = [one.value for one in kind]
+    if value not in known:
+        raise ValueError(f"{name}={value!r} is unknown; choose one of: {', '.join(known)}")
+    return kind(value)

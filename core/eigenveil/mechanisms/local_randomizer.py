@@ -1,0 +1,46 @@
+"""The noise of one local randomiser among the shuffled."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from eigenveil.accounting.amplification import local_micro_rho
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import ATTO, MICRO
+from eigenveil.errors import Code, RequestError
+from eigenveil.mechanisms.outcome import Outcome
+from eigenveil.noise.source import Block, NoiseSource, NoiseSpec, root_of
+from eigenveil.numerics.encoding import IntArray, added
+from eigenveil.protocol.query import Query
+from eigenveil.queries import Slot
+from eigenveil.study.study import Study
+
+
+def spec(query: Query, ask: Slot, study: Study) -> NoiseSpec:
+    """Gaussian noise for one record.
+
+    Raises:
+        RequestError: the study's neighbours are not replace-one, or so few records gain nothing by an order.
+    """
+    if study.neighbours is not Neighbours.REPLACE_ONE:
+        raise RequestError(
+            Code.BAD_STUDY, 'a secret order hides who changed: state neighbours = "replace-one"'
+        )
+    epsilon = math.sqrt(2 * query.micro_rho / MICRO)
+    local = local_micro_rho(epsilon, query.atto_delta / ATTO, ask.part.parts)
+    scale = root_of(Fraction(ask.diameter_squared() * MICRO, 2 * local))
+    return NoiseSpec(blocks=(Block(count=ask.released, scale=scale),))
+
+
+def release(query: Query, ask: Slot, total: IntArray, study: Study, noise: NoiseSource) -> Outcome:
+    """The gradient plus noise.
+
+    Shape: total (d k,).
+    Neighbours: replace-one.
+    Sensitivity: `Slot.diameter_squared`.
+    Privacy: [P24].
+    Cost: epsilon = sqrt(2 rho) and query.atto_delta, once for all slots of the pass.
+    """
+    drawn = spec(query, ask, study)
+    return Outcome(values=added(total, noise.draw(drawn)), sigma=drawn.sigma)

@@ -1,0 +1,80 @@
+"""Dense linear algebra of the public side, on one BLAS thread so that a replay gives the same bits."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+
+import numpy as np
+
+from eigenveil.numerics.blas import one_thread
+from eigenveil.numerics.encoding import FloatArray, IntArray
+
+
+def complement(u: FloatArray) -> FloatArray:
+    """An orthonormal basis of what is at right angles to u, by a reflection. Shape: (m,) -> (m, m - 1)."""
+    v = u.copy()
+    v[0] += math.copysign(1.0, u[0])
+    reflection: FloatArray = np.eye(u.size) - 2 * np.outer(v, v) / float(v @ v)
+    return reflection[:, 1:]
+
+
+def start_directions(d: int, m: int) -> FloatArray:
+    """Public orthonormal directions that favour no column: random signs from a fixed hash. Shape: (d, m)."""
+    data = hashlib.shake_256(b"eigenveil/start/v1").digest(-(-d * m // 8))
+    bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8))[: d * m]
+    signs: FloatArray = bits.reshape(d, m).astype(np.float64) * 2 - 1
+    return orthonormal(signs)
+
+
+SLACK = 2.0**-48  # relative error of LAPACK's symmetric eigenvalues, per dimension, with room to spare
+
+
+def symmetric(upper: FloatArray | IntArray, d: int) -> FloatArray:
+    """The matrix whose diagonal and strict upper triangle, row by row, are given.
+
+    Shape: (d (d + 1) / 2,) -> (d, d).
+    """
+    out = np.zeros((d, d))
+    out[np.triu_indices(d, 1)] = upper[d:]
+    out += out.T
+    out[np.diag_indices(d)] = upper[:d]
+    return out
+
+
+def eigenpairs(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Eigenvalues (d,), falling, and eigenvectors as columns (d, d), signs by `fix_signs`."""
+    with one_thread():
+        values, vectors = np.linalg.eigh(matrix)
+    return values[::-1].copy(), fix_signs(vectors[:, ::-1])
+
+
+def eigenvalues(matrix: FloatArray) -> FloatArray:
+    """Eigenvalues of a symmetric matrix, falling. Shape: (d, d) -> (d,)."""
+    with one_thread():
+        return np.asarray(np.linalg.eigvalsh(matrix)[::-1], dtype=np.float64)
+
+
+def orthonormal(matrix: FloatArray) -> FloatArray:
+    """An orthonormal basis of the columns, by QR. Shape: (d, k) -> (d, k)."""
+    with one_thread():
+        q, _ = np.linalg.qr(matrix)
+    return q
+
+
+def fix_signs(columns: FloatArray) -> FloatArray:
+    """Each column with its largest entry (in magnitude, the first of equals) positive."""
+    peaks = columns[np.abs(columns).argmax(axis=0), np.arange(columns.shape[1])]
+    return columns * np.where(peaks < 0, -1.0, 1.0)
+
+
+def sin_angle(left: FloatArray, right: FloatArray) -> float:
+    """Sine of the largest principal angle between the row spaces of two (k, d) orthonormal matrices.
+
+    1 if `right` is empty; with fewer rows than `left`, how far it sticks out of the space of `left`.
+    """
+    if not right.size:
+        return 1.0
+    with one_thread():
+        residual = right - (right @ left.T) @ left
+        return min(1.0, float(np.linalg.norm(residual, 2)))

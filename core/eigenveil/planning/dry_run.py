@@ -1,0 +1,141 @@
+"""Which questions a plan will ask, found by running its algorithm on imagined releases.
+
+No data is involved: the imagined releases are built from public numbers of the plan. The number of
+rounds and every price are exact as long as the algorithm does not adapt them to what was released.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from eigenveil.algorithms.shared.preparation import SMALL
+from eigenveil.errors import Code, RequestError
+from eigenveil.numerics.encoding import IntArray, frozen
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import Query
+from eigenveil.protocol.release import Release
+from eigenveil.queries import (
+    VECTOR,
+    Ask,
+    BlockRanks,
+    CellVotes,
+    Coordinates,
+    Count,
+    Eigenvectors,
+    Energy,
+    GradientNorms,
+    Gram,
+    Preimage,
+    RadiusSearch,
+    RankVotes,
+    RowNorms,
+    SpanGap,
+    SpanVotes,
+    Spectrum,
+    Subspace,
+    Votes,
+)
+from eigenveil.queries.turned import FRAME
+from eigenveil.session import Session
+
+# What one study may ask of everybody: far beyond what an algorithm asks by default, and little enough for a
+# coordinator and every site to rehearse before they agree to it.
+MAX_ROUNDS = 2**12
+MAX_NUMBERS = 2**25
+SIZES = (SMALL - 1, SMALL)  # on either side of where the mean's share changes
+
+
+def rehearse(plan: Plan, records: int | None = None) -> tuple[Query, ...]:
+    """The queries the plan asks when the federation holds `records` unremarkable records: as many as the
+    study expects, if nothing is said.
+
+    Raises:
+        RequestError: the budget is too small for one of them, or they are more than `MAX_ROUNDS` or ask for
+            more than `MAX_NUMBERS` numbers of a site.
+    """
+    return tuple(query for query, _ in rehearsed(plan, records))
+
+
+def rehearsed(plan: Plan, records: int | None = None) -> tuple[tuple[Query, Release], ...]:
+    """The queries of `rehearse`, each with the release that was imagined for it."""
+    n = plan.study.expected_records if records is None else records
+    session = Session(plan)
+    rounds: list[tuple[Query, Release]] = []
+    numbers = 0
+    while (query := session.pending) is not None:
+        numbers += query.ask.length
+        _check_size(len(rounds) + 1, numbers)
+        release = _imagined(query, plan, n)
+        rounds.append((query, release))
+        session.feed(release)
+    return tuple(rounds)
+
+
+def _check_size(rounds: int, numbers: int) -> None:
+    if rounds > MAX_ROUNDS or numbers > MAX_NUMBERS:
+        raise RequestError(
+            Code.BAD_STUDY,
+            f"this study would ask more than {MAX_ROUNDS} questions, or for over {MAX_NUMBERS} numbers of "
+            'each site; ask for fewer batches or components, or rank = "block"',
+        )
+
+
+def check_every_size(plan: Plan) -> None:
+    """Insist that no share of the budget is too small, however many records there turn out to be: shares
+    depend on the noised count.
+
+    Raises:
+        RequestError: one is; nothing was charged yet.
+    """
+    for records in SIZES:
+        rehearse(plan, records)
+
+
+def _imagined(query: Query, plan: Plan, n: int) -> Release:
+    return Release(
+        round=query.round,
+        query=query.digest,
+        values=_values(query.ask, n),
+        sigma=1.0,
+        micro_rho=query.cost.micro_rho,
+        atto_delta=query.cost.atto_delta,
+        present=plan.study.federation.sites,
+    )
+
+
+def _values(ask: Ask, n: int) -> IntArray:
+    match ask:
+        case Count():
+            return frozen([n])
+        case RowNorms() | GradientNorms():
+            return frozen(n * (np.arange(ask.length) == ask.length // 2))
+        case Votes():
+            return frozen(ask.subsets * (np.arange(ask.length) == ask.length // 2))
+        case Coordinates():
+            inside = np.arange(ask.length) % (2 * ask.half) == ask.half
+            return frozen(n // (1 if ask.part is None else ask.part.parts) * inside)
+        case Energy():
+            return frozen([0])  # with it adaptive-cov asks every kind of question that it ever asks
+        case Gram():
+            d = ask.centre.size
+            diagonal = n * ask.radius**2 // (4 * d) // (1 + np.arange(d))
+            return frozen(np.concatenate([diagonal, np.zeros(ask.length - d, dtype=np.int64)]))
+        case BlockRanks():
+            return frozen(ask.blocks.blocks * (np.arange(ask.length) == ask.length - 1))
+        case SpanVotes() | CellVotes() | SpanGap():
+            return frozen(np.ones(ask.released, dtype=np.int64))
+        case RankVotes():
+            return frozen([ask.cells.rank, *np.ones(ask.released - 1, dtype=np.int64)])
+        case Preimage():
+            return frozen(np.zeros(ask.released, dtype=np.int64))
+        case RadiusSearch():
+            return frozen([ask.edges.size // 2])
+        case Eigenvectors():
+            return frozen(VECTOR * np.eye(ask.count, ask.centre.size, dtype=np.int64).reshape(-1))
+        case Subspace():
+            leading = FRAME * np.eye(ask.centre.size, ask.count, dtype=np.int64)
+            return frozen(np.append(leading.reshape(-1), 1))
+        case Spectrum():
+            return frozen(n * ask.radius**2 // (4 * ask.released) // (1 + np.arange(ask.released)))
+        case _:
+            return frozen((n * ask.bound() // 8 // (1 + np.arange(ask.length))).astype(np.int64))

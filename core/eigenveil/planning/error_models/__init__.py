@@ -1,0 +1,57 @@
+"""Each algorithm's law: what error a plan of it is predicted to have on an assumed spectrum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from eigenveil.planning.error_models import covariance, power_iteration, references, smooth_sensitivity
+from eigenveil.planning.error_models.eigengaps import Assumed
+from eigenveil.planning.error_models.rotation import Error
+from eigenveil.planning.error_models.spectrum import Guess
+from eigenveil.planning.resolve import make_plan
+from eigenveil.protocol.plan import Plan
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import Study
+
+LAWS: dict[Algorithm, Callable[[Plan, Guess], Error | None]] = {
+    Algorithm.GAUSS_COV: covariance.gauss_cov,
+    Algorithm.ANALYZE_GAUSS: covariance.analyze_gauss,
+    Algorithm.SEPARATE_COV: covariance.separate_cov,
+    Algorithm.NOISY_POWER: power_iteration.noisy_power,
+    Algorithm.DP_PCA: power_iteration.dp_pca,
+    Algorithm.ADAPTIVE_COV: references.adaptive_cov,
+    Algorithm.EM_COV: references.em_cov,
+    Algorithm.ZERO: references.zero,
+    Algorithm.DP_PCA_SINGLE_PASS: references.dp_pca_single_pass,
+    Algorithm.PRIVATE_OJA: references.private_oja,
+    Algorithm.SUBSPACE_EXACT: references.subspace_exact,
+    Algorithm.SUBSPACE_EXACT_RANK: references.subspace_exact,
+    Algorithm.SUBSPACE_REFERENCE: references.subspace_exact,
+    Algorithm.SUBSPACE_APPROX: references.subspace_approx,
+    Algorithm.SUBSPACE_APPROX_RANK: references.subspace_approx,
+    Algorithm.SMOOTH_GAUSSIAN: smooth_sensitivity.smooth,
+    Algorithm.SMOOTH_CAUCHY: smooth_sensitivity.smooth,
+    Algorithm.PROPOSE_TEST_RELEASE: smooth_sensitivity.smooth,
+}
+
+
+def predicted(study: Study, guess: Guess) -> Error | None:
+    """The error of a study that names its algorithm; None if no law is known for it.
+
+    Raises:
+        RequestError: the study cannot be planned.
+    """
+    return law(make_plan(study, federation="planner", submission="planner"), guess)
+
+
+def law(plan: Plan, guess: Guess) -> Error | None:
+    """The error of a plan; None if no law is known for its algorithm."""
+    return LAWS[plan.algorithm](plan, guess) if plan.algorithm in LAWS else None
+
+
+def clear(study: Study, guess: Guess) -> bool:
+    """Whether the assumed spectrum has a gap after the study's components that chance cannot hide.
+
+    Without it errors depend on luck, and predictions of them are rough.
+    """
+    return Assumed(guess=guess, k=study.components, records=float(study.expected_records)).clear

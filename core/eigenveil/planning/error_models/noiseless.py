@@ -1,0 +1,126 @@
+"""What an algorithm's preparations would release on assumed records, without noise: a radius, a count.
+
+So the laws rest on the very rules that run, and change with them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from eigenveil.algorithms.shared.preparation import Centred, locate, mu
+from eigenveil.errors import Code, InternalError
+from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
+from eigenveil.planning.error_models.spectrum import Guess
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import Law, Priced
+from eigenveil.protocol.release import Release
+from eigenveil.queries import (
+    Additive,
+    Ask,
+    ClippedSum,
+    Count,
+    Energy,
+    GradientNorms,
+    Gram,
+    RadiusSearch,
+    RowNorms,
+    Spectrum,
+)
+from eigenveil.study.grid import S
+
+Answer = TypeVar("Answer")
+
+
+def located(plan: Plan, guess: Guess) -> Centred:
+    """The count, the mean and the norms about it, of the assumed records."""
+    return imagine(plan, locate(plan), guess.lengths * S)
+
+
+def imagine(
+    plan: Plan,
+    steps: Generator[Priced, Release, Answer],
+    norms: FloatArray,
+    asked: list[Priced] | None = None,
+) -> Answer:
+    """What `steps` come to if norms are these, the count is as expected, the mean is 0 and columns are alike.
+
+    What they ask is put into `asked`. Shape: norms (N,), in the integers of what is asked.
+    """
+    try:
+        priced = next(steps)
+        while True:
+            if asked is not None:
+                asked.append(priced)
+            priced = steps.send(_release(plan, priced, norms))
+    except StopIteration as end:
+        answer: Answer = end.value
+        return answer
+
+
+def _release(plan: Plan, priced: Priced, norms: FloatArray) -> Release:
+    n, ask = plan.study.expected_records, priced.ask
+    match ask:
+        case Count():
+            values = frozen([n])
+        case RowNorms() | GradientNorms():
+            part = 1 if isinstance(ask, RowNorms) or ask.part is None else ask.part.parts
+            values = histogram(norms, ask.edges, n / part)
+        case ClippedSum():
+            values = frozen(np.zeros(ask.length, dtype=np.int64))
+        case Energy():
+            values = _whole([n * _energy(norms, ask.radius)])
+        case RadiusSearch():
+            values = frozen([_searched(ask, norms, n)])
+        case Gram():
+            d = ask.centre.size
+            values = _whole(n * _energy(norms, ask.radius) / d * (np.arange(ask.length) < d))
+        case Spectrum():
+            values = _whole(np.full(ask.released, n * _energy(norms, ask.radius) / ask.released))
+        case _:
+            raise InternalError(Code.BUG, f"no release of {type(ask).__name__} is imagined here")
+    return Release(
+        round=0,
+        query="",
+        values=values,
+        sigma=_sigma(plan, ask, priced),
+        micro_rho=priced.micro_rho,
+        atto_delta=priced.atto_delta,
+        present=plan.study.federation.sites,
+    )
+
+
+def _energy(norms: FloatArray, radius: int) -> float:
+    return float((np.minimum(norms, radius) ** 2).mean())
+
+
+def _searched(ask: RadiusSearch, norms: FloatArray, records: int) -> int:
+    beyond = records * (norms >= ask.edges[:, None]).mean(axis=1)
+    few = np.flatnonzero(beyond <= ask.limits)
+    return int(few[0]) if few.size else len(ask.edges)
+
+
+def _whole(values: ArrayLike) -> IntArray:
+    return frozen(np.rint(values).astype(np.int64))
+
+
+def histogram(norms: FloatArray, edges: IntArray, records: float) -> IntArray:
+    """Counts of `records` records that are spread as `norms` are. Shape: (N,), (b,) -> (b + 1,)."""
+    bins = np.searchsorted(edges, norms, side="right")
+    shares = np.bincount(bins, minlength=len(edges) + 1) / len(norms)
+    return frozen(np.rint(records * shares).astype(np.int64))
+
+
+def _sigma(plan: Plan, ask: Ask, priced: Priced) -> float:
+    study = plan.study
+    if not isinstance(ask, Additive):
+        return 0.0  # a mechanism of its own, whose noise no law looks at
+    if priced.law is Law.LAPLACE:
+        moved = math.sqrt(2) * ask.l1(study.neighbours)
+    else:
+        moved = math.sqrt(ask.l2_squared(study.neighbours))
+    return moved * study.max_sites_per_person / mu(priced.micro_rho)

@@ -1,0 +1,58 @@
+"""The error of the smooth sensitivity family: noise on the leading directions, as loud as the gap allows."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import ATTO, noise_for
+from eigenveil.algorithms.covariance.noised_gram import clip_radius
+from eigenveil.algorithms.shared.preparation import mu, price
+from eigenveil.algorithms.subspace.smooth_sensitivity import VARIANCES, rounding, spread_at
+from eigenveil.planning.error_models.covariance import seen, shortened
+from eigenveil.planning.error_models.eigengaps import Assumed, bent
+from eigenveil.planning.error_models.noiseless import imagine, located
+from eigenveil.planning.error_models.rotation import NOISE, Error, error
+from eigenveil.planning.error_models.spectrum import Guess
+from eigenveil.protocol.plan import Plan
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.grid import S
+
+TEST_SHARE = 0.2  # of epsilon, for the gap's bound [P21]
+
+
+def smooth(plan: Plan, guess: Guess) -> Error:
+    """Every entry of the directions gets noise of the same size."""
+    start, k = located(plan, guess), plan.study.components
+    clip = imagine(plan, clip_radius(plan, start, 1.0), guess.lengths * S)
+    assumed = Assumed(guess=guess, k=k, records=start.records)
+    kept = shortened(guess, clip.radius)
+    _, gaps = seen(assumed, kept)
+    if not gaps.size:
+        return error(gaps, assumed.beyond.counts)  # k = d
+    weight = plan.study.max_sites_per_person * (clip.radius / S) ** 2
+    gap = float(np.median(gaps[:, -1, 0])) * start.records / weight
+    paid = price(plan, clip.left - VARIANCES)
+    if plan.algorithm is Algorithm.PROPOSE_TEST_RELEASE:
+        spread = _tested(plan, gap, paid)
+    else:
+        spread = spread_at(plan, gap, paid)
+    if plan.algorithm is Algorithm.SMOOTH_CAUCHY:
+        # The length of N Cauchy numbers is about N of them, and not sqrt(N).
+        spread *= k * math.sqrt(plan.study.dimension)
+    if not math.isfinite(spread):
+        return NOISE
+    return error(spread**2 + bent(assumed, kept, gaps), assumed.beyond.counts)
+
+
+def _tested(plan: Plan, gap: float, micro_rho: int) -> float:
+    """Sd of the noise after a test of the gap; infinite where the test is likely to fail."""
+    step = 1 if plan.study.neighbours is Neighbours.ADD_REMOVE else 2
+    epsilon, delta = mu(micro_rho), plan.atto_delta / ATTO
+    least = gap - step * math.log(1 / max(delta, 1e-300)) / (TEST_SHARE * epsilon)
+    if least - step - 1 <= 0.5:
+        return math.inf
+    turns = step / (2 * (least - 1 - step)) + rounding(plan)
+    return turns * noise_for((1 - TEST_SHARE) * epsilon, delta / 2)

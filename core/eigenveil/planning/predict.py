@@ -1,0 +1,126 @@
+"""What each algorithm would cost a study and how far off its answer would be, before anything is asked.
+
+Rounds and bytes follow from the plan. Errors follow from laws that were fitted to simulations, on an assumed
+spectrum; times from constants measured on one machine: both are estimates and say so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from eigenveil.algorithms import ALGORITHMS
+from eigenveil.errors import RequestError
+from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.error_models import law
+from eigenveil.planning.error_models.rotation import Error
+from eigenveil.planning.error_models.spectrum import Guess
+from eigenveil.planning.resolve import make_plan
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import Query
+from eigenveil.queries import Ask, Gradient, GradientNorms, Gram, OnField, Preimage, SpanGap, released
+from eigenveil.study.algorithm import TRAITS, Algorithm
+from eigenveil.study.study import Study
+
+# Measured by `python -m benchmarks.planner --times`, on one core of a small server.
+ROUND_SECONDS = 0.025  # a question, its answers and its release between processes on one machine
+DRAW_SECONDS = 10e-6  # a number of noise
+MULTIPLY_SECONDS = 0.04e-9  # a multiplication of a matrix product
+SPAN_SECONDS = 200e-6  # the span of a few records, and all others compared with it
+TOUCH_SECONDS = 1.5e-9  # an entry of the records, read and shifted
+DECOMPOSE_SECONDS = 2e-9  # times d^3: the eigenvectors of a released matrix
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """One algorithm, for one study. `refused` says why it does not apply; then all else is None.
+
+    `error` is None where no law is known. `bytes_per_site` is what every site sends; `seconds` is an estimate
+    for sites that share the expected records evenly.
+    """
+
+    algorithm: Algorithm
+    refused: str | None = None
+    error: Error | None = None
+    rounds: int | None = None
+    bytes_per_site: int | None = None
+    seconds: float | None = None
+
+    @property
+    def trusted(self) -> bool:
+        """Whether it needs exact sums at the coordinator."""
+        return TRAITS[self.algorithm].trusted
+
+    @property
+    def raw(self) -> float:
+        """The predicted error to first order; without a law, infinite."""
+        return math.inf if self.error is None else self.error.raw
+
+
+def predict(study: Study, algorithm: Algorithm, guess: Guess) -> Prediction:
+    """What `algorithm` would give this study, whatever algorithm the study names."""
+    try:
+        plan = make_plan(replace(study, algorithm=algorithm), federation="planner", submission="planner")
+        error = law(plan, guess)
+        if TRAITS[algorithm].single_records:
+            return _one_by_one(plan, error)
+        queries = rehearse(plan)
+    except RequestError as problem:
+        return Prediction(algorithm=algorithm, refused=str(problem))
+    return Prediction(
+        algorithm=algorithm,
+        error=error,
+        rounds=len(queries),
+        bytes_per_site=sum(8 * query.ask.length for query in queries),
+        seconds=seconds(plan, queries),
+    )
+
+
+def _one_by_one(plan: Plan, error: Error | None) -> Prediction:
+    """Every record is a round: to rehearse them all would take minutes."""
+    rounds, study = plan.study.expected_records, plan.study
+    return Prediction(
+        algorithm=plan.algorithm,
+        error=error,
+        rounds=rounds,
+        bytes_per_site=8 * study.dimension * study.components * rounds,
+        seconds=ROUND_SECONDS * rounds,
+    )
+
+
+def predict_all(study: Study, guess: Guess) -> tuple[Prediction, ...]:
+    """Every algorithm that there is, the least predicted error first, what does not apply last."""
+    found = [predict(study, algorithm, guess) for algorithm in ALGORITHMS]
+    return tuple(sorted(found, key=lambda one: (one.refused is not None, one.error is None, one.raw)))
+
+
+def seconds(plan: Plan, queries: Sequence[Query]) -> float:
+    """About how long a study takes between processes on one machine, its sites working side by side."""
+    records = plan.study.expected_records / len(plan.study.federation.sites)
+    total: float = ROUND_SECONDS * len(queries)
+    for query in queries:
+        total += _site_seconds(query.ask, records, plan.study.dimension)
+        total += DRAW_SECONDS * released(query.ask)
+        if isinstance(query.ask, Gram):
+            total += DECOMPOSE_SECONDS * float(plan.study.dimension) ** 3
+    return total
+
+
+def _site_seconds(ask: Ask, records: float, d: int) -> float:
+    if isinstance(ask, OnField) and ask.part is not None:
+        records /= ask.part.parts
+    products: int
+    match ask:
+        case SpanGap() | Preimage() if ask.pool is not None:
+            # Every span of a few records: eliminated, then all records are compared with it.
+            few = min(int(records), ask.pool.most)
+            return SPAN_SECONDS * math.comb(few, ask.pool.rank)
+        case Gradient():
+            products = 2 * ask.field.directions.shape[1]
+        case GradientNorms():
+            products = ask.field.directions.shape[1]
+        case _:
+            # A matrix of products has d^2 / 2 numbers, and costs d multiplications an entry of the records.
+            products = d if ask.length > d else 1
+    return records * d * (TOUCH_SECONDS + MULTIPLY_SECONDS * products)

@@ -1,0 +1,58 @@
+"""What an algorithm is, and what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+
+import numpy as np
+
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.protocol.query import Priced
+from eigenveil.protocol.release import Release
+
+# An algorithm yields a priced question and receives its noised, already charged release. It never
+# sees a true sum, so whatever it computes is post-processing [P7].
+Steps = Generator[Priced, Release, "Estimate"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Estimate:
+    """Principal components in grid units scaled to [-1, 1] (see `grid.steps` for a column's unit).
+
+    Shape: components (k, d) with orthonormal rows, explained_variance (k,), mean (d,),
+    covariance (d, d) or None.
+
+    `records` is the noised record count, `total_variance` the noised trace. `sin_error` predicts the
+    sine of the largest principal angle to the data's own components (1.0 means "this is noise"; None
+    where the radius rule does not allow to say). `noise_scale` is the standard deviation that noise
+    gives one entry of the covariance (gauss-cov) or of the gradient the variances are read from (dp-pca).
+    `declined` says why nothing is released; there are then no components (0, d). Algorithms that choose the
+    dimension may return fewer components than the study allows.
+    """
+
+    components: FloatArray
+    explained_variance: FloatArray
+    mean: FloatArray
+    records: float
+    total_variance: float
+    noise_scale: float
+    sin_error: float | None
+    covariance: FloatArray | None = None
+    warnings: tuple[str, ...] = ()
+    declined: str | None = None
+
+
+def no_release(d: int, records: float, why: str) -> Estimate:
+    """The defined outcome "nothing is released": charged as declared, and no components. `why` may rest on
+    releases only, as everything here does."""
+    return Estimate(
+        components=np.zeros((0, d)),
+        explained_variance=np.zeros(0),
+        mean=np.zeros(d),
+        records=records,
+        total_variance=0.0,
+        noise_scale=0.0,
+        sin_error=1.0,
+        declined=why,
+    )

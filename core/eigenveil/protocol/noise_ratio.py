@@ -1,0 +1,47 @@
+"""How loud noise may be, decided when a question is planned: beyond that, 64-bit integers could not hold it.
+
+Sums stay below 2^62 and the sampler ends at 2^63. At a scale of 2^56 Laplace noise passes 2^62 with
+probability e^-64 and reaches 2^63 with e^-128, Gaussian noise far less [P2].
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from eigenveil.accounting.zcdp import MICRO
+from eigenveil.protocol.query import Law, Query
+from eigenveil.queries import NAMES, Additive, Spectrum
+from eigenveil.queries.limits import need
+from eigenveil.study.study import Study
+
+LOUDEST = 2.0**56  # the scale of one draw
+
+
+def check_loudness(query: Query, study: Study) -> None:
+    """Refuse a question whose noise could leave 64-bit integers. Other kinds than these draw none so loud:
+    they count votes and records, or say nothing beyond a width of their own.
+
+    Raises:
+        RequestError: code `plan-overflow`.
+    """
+    ask, sites = query.ask, study.max_sites_per_person
+    if isinstance(ask, Spectrum):
+        moved = most_moved(ask, sites) ** 2
+    elif isinstance(ask, Additive):
+        gaussian = query.law is Law.GAUSSIAN
+        one = ask.l2_squared(study.neighbours) if gaussian else ask.l1(study.neighbours) ** 2
+        moved = one * sites**2
+    else:
+        return
+    need(
+        Fraction(moved * MICRO, 2 * query.micro_rho) <= Fraction(LOUDEST) ** 2,
+        f"the noise of the {NAMES[type(ask)]} question would be louder than integers hold, beyond a scale of "
+        f"{LOUDEST:.3g}; raise epsilon, or lower max_sites_per_person or the number of columns",
+    )
+
+
+def most_moved(ask: Spectrum, sites: int) -> int:
+    """At least what one person moves the eigenvalues by, in L1 or L2 under either relation, with rounding."""
+    d, square = ask.released, ask.radius**2
+    blur = 2 * d * ask.records * square // 2**48 + 3
+    return 2 * sites * square + d * blur + 2

@@ -1,0 +1,205 @@
+"""A plan: a study made concrete, canonical and hashed. Its digest is in every message.
+
+The plan holds everything that decides what is computed; two processes that hold the same digest
+ask, answer, price and release the same thing.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from eigenveil.accounting.zcdp import Cost
+from eigenveil.errors import Code, PeerError, RequestError
+from eigenveil.numerics.encoding import canonical, digest
+from eigenveil.protocol.query import check_no_overflow
+from eigenveil.queries import Gram
+from eigenveil.queries.batch import FEWEST_IN_PART
+from eigenveil.queries.limits import row_norm_limit
+from eigenveil.study.algorithm import TRAITS, Algorithm
+from eigenveil.study.grid import ROW_BITS
+from eigenveil.study.price import Composition, affordable, composition
+from eigenveil.study.study import NAME, Rank, Study, Trust
+from eigenveil.study.toml import study_from_dict, study_to_dict
+
+PLAN_VERSION = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What runs. `submission` tells two runs of one study apart (each has its own price); `analyst` is the
+    certified name of who asked, empty where nobody did (a simulation, or a study that is only explained).
+
+    Raises:
+        RequestError: `auto` was not resolved, the budget is empty, or sums could overflow.
+    """
+
+    study: Study
+    federation: str
+    submission: str
+    algorithm: Algorithm
+    micro_rho: int
+    atto_delta: int = 0
+    analyst: str = ""
+
+    def __post_init__(self) -> None:
+        values = (self.federation, self.submission, self.analyst, self.micro_rho, self.atto_delta)
+        if [type(value) for value in values] != [str, str, str, int, int]:
+            raise RequestError(
+                Code.BAD_STUDY,
+                "federation, submission and analyst must be texts, micro_rho and atto_delta whole",
+            )
+        if self.analyst and NAME.fullmatch(self.analyst) is None:
+            raise RequestError(Code.BAD_STUDY, f"analyst {self.analyst!r} is no certified name")
+        if self.algorithm is Algorithm.AUTO:
+            raise RequestError(Code.BAD_STUDY, "a plan names its algorithm; `auto` is for studies")
+        wanted = affordable(self.study, self.algorithm)
+        if not (self.micro_rho >= 1 and self.cost.fits(wanted)):
+            raise RequestError(
+                Code.BAD_STUDY,
+                f"a plan for epsilon = {self.study.epsilon:g} may spend 1 to {wanted.micro_rho} micro-rho, "
+                f"0 to {wanted.atto_delta} atto-delta, not {self.micro_rho} and {self.atto_delta}",
+            )
+        self._check_algorithm()
+        self._check_parts()
+        self._check_sums()
+
+    def _check_algorithm(self) -> None:
+        traits, name = TRAITS[self.algorithm], self.algorithm.value
+        if not traits.private:
+            raise RequestError(
+                Code.BAD_STUDY, f"{name} is not private: it is a reference for `eigenveil compare` only"
+            )
+        if traits.one_site and len(self.study.federation.sites) > 1:
+            raise RequestError(Code.BAD_STUDY, f"{name} runs at one site only; choose another algorithm")
+        if self.study.rank is Rank.DEFLATION and not traits.deflation:
+            raise RequestError(
+                Code.BAD_STUDY, f'{name} finds its components together; leave out rank = "deflation"'
+            )
+        if self.study.trust is Trust.SECURE_AGGREGATION:
+            never = f"; {name} needs exact sums at the coordinator and never can" if traits.trusted else ""
+            raise RequestError(
+                Code.BAD_STUDY, f'trust = "secure-aggregation" is not available yet{never}; use "central"'
+            )
+
+    def _check_parts(self) -> None:
+        """One record is never a sum (core/decisions/0008); what a site can be sure of is its own policy."""
+        traits, study, most = TRAITS[self.algorithm], self.study, self._most_parts
+        # Single records run where all of them are on one machine, and in no federation.
+        if traits.parts and not traits.single_records and self.parts > most:
+            where = f"{self.parts} parts at {len(study.federation.sites)} sites"
+            raise RequestError(
+                Code.BAD_STUDY,
+                f"{self.algorithm.value} would deal {study.expected_records} expected records into {where}, "
+                f"fewer than {FEWEST_IN_PART} each: ask for at most {most} batches, or another algorithm",
+            )
+
+    def _check_sums(self) -> None:
+        d = self.study.dimension
+        widest = Gram(centre=[0] * d, radius=row_norm_limit(d))  # type: ignore[arg-type]
+        check_no_overflow(widest, self.most_records)
+
+    @property
+    def most_records(self) -> int:
+        """Public upper bound on the records of all invited sites together."""
+        return self.study.max_records * len(self.study.federation.sites)
+
+    @property
+    def cost(self) -> Cost:
+        """All that the study may ever spend."""
+        return Cost(micro_rho=self.micro_rho, atto_delta=self.atto_delta)
+
+    @property
+    def composition(self) -> Composition:
+        """How the prices of its questions add up."""
+        return composition(self.study, self.algorithm)
+
+    @property
+    def parts(self) -> int:
+        """Into how many disjoint parts a pass deals the records; 1 unless the algorithm works by parts."""
+        if not TRAITS[self.algorithm].parts:
+            return 1
+        if self.algorithm is Algorithm.PRIVATE_OJA_SHUFFLED:
+            return self.study.expected_records  # a slot for each
+        # Measured: more steps cost more noise than they turn the directions; and a step of the single
+        # pass spends three parts, each of which must be large enough for its histogram to speak.
+        single = self.algorithm is Algorithm.DP_PCA_SINGLE_PASS
+        size, least, most = (6000, 15, 60) if single else (256, 8, 48)
+        wanted = min(max(self.study.expected_records // size, least), most)
+        return self.study.batches or max(1, min(wanted, self._most_parts))
+
+    @property
+    def _most_parts(self) -> int:
+        """Parts that leave enough of the expected records in each at every site."""
+        return self.study.expected_records // (FEWEST_IN_PART * len(self.study.federation.sites))
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 (hex) of the canonical plan: the study's identity everywhere."""
+        return digest("plan", plan_to_dict(self))
+
+    def to_json(self) -> bytes:
+        """Canonical JSON: the bytes that are hashed, signed and sent."""
+        return canonical(plan_to_dict(self))
+
+
+def plan_to_dict(plan: Plan) -> dict[str, Any]:
+    """Plain nested values with every key present."""
+    return {
+        "version": PLAN_VERSION,
+        "federation": plan.federation,
+        "submission": plan.submission,
+        "analyst": plan.analyst,
+        "algorithm": plan.algorithm.value,
+        "revision": TRAITS[plan.algorithm].revision,
+        "row_bits": ROW_BITS,
+        "micro_rho": plan.micro_rho,
+        "atto_delta": str(plan.atto_delta),  # canonical JSON has no integers beyond 2**53
+        "study": study_to_dict(plan.study),
+    }
+
+
+def plan_from_json(data: bytes) -> Plan:
+    """Read a plan and insist that it is canonical (its bytes hash to its digest).
+
+    Raises:
+        PeerError: not canonical, an unknown version or key.
+        RequestError: a value is refused.
+    """
+    try:
+        raw = json.loads(data)
+        plan = _plan_from_dict(raw)
+        written = plan.to_json()
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+        raise PeerError(Code.PROTOCOL, f"the plan cannot be read: {problem}") from problem
+    if written != data:
+        raise PeerError(Code.PROTOCOL, "the plan is not in canonical form or has unknown keys")
+    return plan
+
+
+def _plan_from_dict(raw: dict[str, Any]) -> Plan:
+    if (raw["version"], raw["row_bits"]) != (PLAN_VERSION, ROW_BITS):
+        raise PeerError(
+            Code.VERSION,
+            f"plan version {raw['version']} with {raw['row_bits']}-bit rows is not supported here",
+        )
+    algorithm = Algorithm(raw["algorithm"])
+    traits = TRAITS.get(algorithm)  # none for `auto`, which no plan may name
+    if traits is not None and raw["revision"] != traits.revision:
+        raise PeerError(
+            Code.VERSION,
+            f"the plan is for revision {raw['revision']} of {algorithm.value}, and this is revision "
+            f"{traits.revision}: coordinator and sites need the same version of eigenveil from a "
+            "study's first round to its last",
+        )
+    return Plan(
+        study=study_from_dict(raw["study"]),
+        federation=raw["federation"],
+        submission=raw["submission"],
+        analyst=raw["analyst"],
+        algorithm=algorithm,
+        micro_rho=raw["micro_rho"],
+        atto_delta=int(raw["atto_delta"]),
+    )

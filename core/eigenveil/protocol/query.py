@@ -1,0 +1,153 @@
+"""A question with its price: what an algorithm yields, and what a site is asked in one round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from eigenveil.accounting.zcdp import ATTO, Cost
+from eigenveil.errors import Code, RequestError, spoken
+from eigenveil.numerics.encoding import EXACT, IntArray, digest
+from eigenveil.queries import NAMES, Ask, part_of
+from eigenveil.queries.batch import pass_key
+from eigenveil.queries.limits import SUM_LIMIT, need
+
+TOO_LITTLE = "a question's share of the budget is below one micro-rho; raise epsilon"
+
+
+class Law(Enum):
+    """How an additive question is made private, at the same price rho.
+
+    `gaussian`: rho-zCDP. `laplace`: pure, epsilon = sqrt(2 rho). `stability`: for counts only; noise on
+    the bins that are not empty, and silence about the small ones: (epsilon, delta).
+    """
+
+    GAUSSIAN = "gaussian"
+    LAPLACE = "laplace"
+    STABILITY = "stability"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Priced:
+    """What an algorithm yields: a question and what it may cost, in micro-rho (zCDP) and atto-delta.
+
+    A trusted question reads epsilon = sqrt(2 rho) off its price, and `law` does not matter to it.
+    """
+
+    ask: Ask
+    micro_rho: int
+    atto_delta: int = 0
+    law: Law = Law.GAUSSIAN
+
+    def __post_init__(self) -> None:
+        if self.micro_rho < 1:
+            raise RequestError(
+                Code.BAD_STUDY,
+                TOO_LITTLE,
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Query:
+    """A priced question at its place in a study: what a site is asked in one round.
+
+    Raises:
+        RequestError: the round is negative, the price is not a whole number from 1 to below 2**53, or the
+            question is about a part that is not this round's.
+    """
+
+    plan_digest: str
+    round: int
+    ask: Ask
+    micro_rho: int
+    atto_delta: int = 0
+    law: Law = Law.GAUSSIAN
+    digest: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        whole = all(type(value) is int for value in (self.round, self.micro_rho, self.atto_delta))
+        priced = whole and 1 <= self.micro_rho < EXACT and 0 <= self.atto_delta < ATTO
+        if not (priced and self.round >= 0):
+            raise RequestError(
+                Code.BAD_STUDY,
+                f"round = {self.round} at {self.micro_rho} micro-rho: every question has a round from 0 "
+                "and a whole price from one micro-rho to below 2**53",
+            )
+        part = part_of(self.ask)
+        if part is not None:
+            dealt = pass_key(self.plan_digest, part.first, part.parts)
+            need(
+                self.round - part.first == part.index and bool((part.key == dealt).all()),
+                f"{spoken(self.round)} cannot ask part {part.index} of a pass begun in {spoken(part.first)}",
+            )
+        object.__setattr__(self, "digest", self._digest())
+
+    @property
+    def cost(self) -> Cost:
+        """What the ledger is charged: a pass over disjoint parts is paid with its first part [P9]."""
+        part = part_of(self.ask)
+        if part is not None and part.index > 0:
+            return Cost(micro_rho=0)
+        return self.price
+
+    @property
+    def price(self) -> Cost:
+        """What the answer costs the records that it is about."""
+        return Cost(micro_rho=self.micro_rho, atto_delta=self.atto_delta)
+
+    def _digest(self) -> str:
+        """SHA-256 over every field; sites persist it and answer no other query for this round."""
+        scalars, arrays = _parts(self.ask)
+        header = {
+            "plan": self.plan_digest,
+            "round": self.round,
+            "micro_rho": self.micro_rho,
+            "atto_delta": str(self.atto_delta),  # canonical JSON has no integers beyond 2**53
+            "law": self.law.value,
+            "kind": NAMES[type(self.ask)],
+            "scalars": scalars,
+            "shapes": [list(array.shape) for array in arrays],
+        }
+        return digest("query", header, arrays)
+
+
+def _parts(value: Any) -> tuple[dict[str, Any], list[IntArray]]:
+    scalars: dict[str, Any] = {}
+    arrays: list[IntArray] = []
+    for name in (f.name for f in fields(value)):
+        part = getattr(value, name)
+        if is_dataclass(part):
+            inner, more = _parts(part)
+            scalars[name] = inner
+            arrays += more
+        elif isinstance(part, np.ndarray):
+            arrays.append(part)
+        else:
+            scalars[name] = part.value if isinstance(part, Enum) else part
+    return scalars, arrays
+
+
+def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Every number and array of a question, by its dotted name, such as `field.centre`."""
+    out: dict[str, Any] = {}
+    for name in (f.name for f in fields(value)):
+        part = getattr(value, name)
+        out |= flatten(part, f"{prefix}{name}.") if is_dataclass(part) else {prefix + name: part}
+    return out
+
+
+def check_no_overflow(ask: Ask, records: int) -> None:
+    """Refuse a question whose exact integer sum over `records` records could leave int64.
+
+    Raises:
+        RequestError: code `plan-overflow`.
+    """
+    total = ask.bound() * records
+    need(
+        total < SUM_LIMIT,
+        f"the {NAMES[type(ask)]} sums of up to {records} records could reach {total:.3g}, "
+        f"beyond the exact range {SUM_LIMIT:.3g}; lower max_records",
+    )

@@ -1,0 +1,48 @@
+"""A release: one noised, charged answer, all that the public side ever sees of a round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from eigenveil.accounting.zcdp import Cost
+from eigenveil.numerics.encoding import IntArray, digest, frozen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Release:
+    """One noised, charged answer: all that the public side ever sees of a round.
+
+    Shape: values (asks.released(query.ask),). `micro_rho` and `atto_delta` are what was charged; `sigma` is
+    the largest noise standard deviation, in the integer units of the values (0 where there is none to state);
+    `present` are the sites whose records are in the sum.
+    """
+
+    round: int
+    query: str
+    values: IntArray
+    sigma: float
+    micro_rho: int
+    atto_delta: int
+    present: tuple[str, ...]
+    digest: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", frozen(self.values))
+        object.__setattr__(self, "digest", self._digest())
+
+    @property
+    def cost(self) -> Cost:
+        """What was charged."""
+        return Cost(micro_rho=self.micro_rho, atto_delta=self.atto_delta)
+
+    def _digest(self) -> str:
+        """SHA-256 over every field."""
+        header = {
+            "round": self.round,
+            "query": self.query,
+            "sigma": self.sigma,
+            "micro_rho": self.micro_rho,
+            "atto_delta": str(self.atto_delta),
+            "present": list(self.present),
+        }
+        return digest("release", header, (self.values,))

@@ -1,0 +1,157 @@
+"""Queries between values and protocol messages. Decoding ends in the validating constructors.
+
+A question's message has its name and its fields: integers and flags as they are, vectors as bytes, matrices
+as `Matrix`, inner values as messages of their own. So a new kind needs its message and nothing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import MISSING, fields
+from typing import Any
+
+import numpy as np
+from google.protobuf.message import Message
+
+from eigenveil.errors import Code, PeerError, spoken
+from eigenveil.numerics.encoding import IntArray, from_bytes, to_bytes
+from eigenveil.protocol.authorities import SignedList
+from eigenveil.protocol.query import Law, Query
+from eigenveil.protocol.release import Release
+from eigenveil.protocol.statements import RoundStatement, SignedRound
+from eigenveil.queries import KINDS, NAMES, Field, Part
+from eigenveil.queries.subspaces import Blocks, Cells, Pool
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+
+INNER: dict[str, type[Any]] = {"Field": Field, "Part": Part, "Blocks": Blocks, "Cells": Cells, "Pool": Pool}
+
+
+def query_to_proto(query: Query) -> pb.Query:
+    """The message that says exactly this query."""
+    message = pb.Query(
+        plan_digest=bytes.fromhex(query.plan_digest),
+        round=query.round,
+        micro_rho=query.micro_rho,
+        atto_delta=query.atto_delta,
+        law=query.law.value,
+    )
+    _fill(getattr(message, NAMES[type(query.ask)].replace("-", "_")), query.ask)
+    return message
+
+
+def _fill(message: Message, value: Any) -> None:
+    message.SetInParent()
+    for name in (f.name for f in fields(value) if f.init):
+        part = getattr(value, name)
+        if isinstance(part, np.ndarray):
+            if part.ndim == 1:
+                setattr(message, name, to_bytes(part))
+            else:
+                matrix = pb.Matrix(values=to_bytes(part), rows=part.shape[0], columns=part.shape[1])
+                getattr(message, name).CopyFrom(matrix)
+        elif type(part) in INNER.values():
+            _fill(getattr(message, name), part)
+        elif part is not None:
+            setattr(message, name, part)
+
+
+def query_from_proto(message: pb.Query) -> Query:
+    """The query that a message says.
+
+    Raises:
+        PeerError: a malformed array, an unknown kind or law.
+        RequestError: a value outside the vocabulary's limits.
+    """
+    field = message.WhichOneof("ask")
+    if field is None:
+        raise PeerError(Code.VERSION, "the query's kind is unknown here")
+    if message.law not in [law.value for law in Law]:
+        raise PeerError(Code.VERSION, f"the query's law is unknown here: {message.law[:40]!r}")
+    return Query(
+        plan_digest=digest_from_bytes(message.plan_digest),
+        round=message.round,
+        ask=_value(KINDS[field.replace("_", "-")], getattr(message, field)),
+        micro_rho=message.micro_rho,
+        atto_delta=message.atto_delta,
+        law=Law(message.law),
+    )
+
+
+def _value(kind: type[Any], message: Message) -> Any:
+    return kind(**{f.name: _part(message, f.name, f.default is MISSING) for f in fields(kind) if f.init})
+
+
+def _part(message: Message, name: str, required: bool) -> Any:
+    part = getattr(message, name)
+    if isinstance(part, bytes):
+        return _vector(part)
+    if not isinstance(part, Message):
+        return part
+    if not message.HasField(name):
+        if required:
+            raise PeerError(Code.PROTOCOL, f"the query misses its {name}")
+        return None
+    if isinstance(part, pb.Matrix):
+        return from_bytes(part.values, (part.rows, part.columns))
+    return _value(INNER[type(part).__name__], part)
+
+
+def round_to_proto(release: Release, stated: SignedRound) -> pb.SealedRound:
+    """The message that says a release, with the statement that covers it [R21]."""
+    return pb.SealedRound(
+        stated=pb.SignedRound(said=stated.said, signature=stated.signature),
+        values=to_bytes(release.values),
+        sigma=release.sigma,
+        micro_rho=release.micro_rho,
+        atto_delta=release.atto_delta,
+        present=release.present,
+    )
+
+
+def round_from_proto(message: pb.SealedRound, stated: RoundStatement) -> Release:
+    """The release that a message says and `stated` covers.
+
+    Raises:
+        PeerError: it is not what was stated.
+    """
+    release = Release(
+        round=stated.round,
+        query=stated.query,
+        values=_vector(message.values),
+        sigma=message.sigma,
+        micro_rho=message.micro_rho,
+        atto_delta=message.atto_delta,
+        present=tuple(message.present),
+    )
+    if release.digest != stated.release:
+        raise PeerError(
+            Code.PROTOCOL, f"the release of {spoken(stated.round)} is not the one that was stated"
+        )
+    return release
+
+
+def lists_to_proto(lists: Sequence[SignedList]) -> list[pb.SignedAuthorities]:
+    """Lists of authorities as messages."""
+    return [pb.SignedAuthorities(list_json=one.list_json, signatures=one.signatures) for one in lists]
+
+
+def lists_from_proto(messages: Sequence[pb.SignedAuthorities]) -> list[SignedList]:
+    """The inverse of `lists_to_proto`; nothing is believed yet."""
+    return [SignedList(list_json=one.list_json, signatures=tuple(one.signatures)) for one in messages]
+
+
+def digest_from_bytes(data: bytes) -> str:
+    """The hexadecimal form of a 32-byte digest.
+
+    Raises:
+        PeerError: not 32 bytes.
+    """
+    if len(data) != 32:
+        raise PeerError(Code.PROTOCOL, f"a digest has 32 bytes, got {len(data)}")
+    return data.hex()
+
+
+def _vector(data: bytes) -> IntArray:
+    if len(data) % np.dtype(np.int64).itemsize:
+        raise PeerError(Code.PROTOCOL, "an integer array must be a multiple of 8 bytes")
+    return from_bytes(data, (len(data) // 8,))

@@ -1,0 +1,77 @@
+"""Limits and checks that every question shares.
+
+Symbols (see core/PRIVACY.md): d columns, k directions, z = integer row minus the public centre,
+R = clip radius, S = 2**ROW_BITS (a row entry lies in [-S, S]).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from eigenveil.errors import Code, RequestError
+from eigenveil.numerics.encoding import IntArray, frozen
+from eigenveil.study.grid import S
+
+WEIGHT_BITS = 10
+WEIGHT: int = 2**WEIGHT_BITS  # a record of a clipped sum is multiplied by 0..WEIGHT, then added
+PULL_BITS = 12
+PULL: int = 2**PULL_BITS  # a record pulls by 0..PULL times the public `pull` matrix
+DIRECTION_LIMIT = 2**20
+GRADIENT_LIMIT = 2**29  # keeps every exact norm check of a gradient below 2**62
+PULL_LIMIT = GRADIENT_LIMIT // PULL
+EDGE_LIMIT = 2**62
+SUM_LIMIT = 2**62  # sums stay below it; the other half of int64 is room for noise
+
+
+def need(condition: bool, message: str) -> None:
+    """Refuse what no question may say (code `plan-overflow`)."""
+    if not condition:
+        raise RequestError(Code.OVERFLOW, message)
+
+
+def freeze(owner: object, *names: str) -> None:
+    """Make the named arrays of a value read-only int64 copies."""
+    for name in names:
+        object.__setattr__(owner, name, frozen(getattr(owner, name)))
+
+
+def row_norm_limit(d: int) -> int:
+    """The largest possible norm of a centred integer row, rounded up: 2 S sqrt(d)."""
+    return 2 * S * (math.isqrt(d - 1) + 1)
+
+
+def within(values: IntArray, limit: int) -> bool:
+    """Every |value| <= limit; np.abs would let -2**63 through, which has no absolute value in int64."""
+    return bool(((values >= -limit) & (values <= limit)).all())
+
+
+def check_centre(centre: IntArray) -> None:
+    """A public centre: one entry a column, inside the row box."""
+    need(centre.ndim == 1 and centre.size > 0, "the centre must be a vector with one entry a column")
+    need(within(centre, S), f"the centre must lie in the row box, [-{S}, {S}]")
+
+
+def check_whole(name: str, value: int, least: int, most: int) -> None:
+    """A Python integer within limits: a numpy integer would wrap around in `l2_squared`."""
+    fits = type(value) is int and least <= value <= most
+    need(fits, f"{name} {value} must lie between {least} and {most}, as a whole number of type int")
+
+
+def check_radius(radius: int, centre: IntArray) -> None:
+    """A clip radius of rows: from 1 to the largest possible norm."""
+    check_whole("clip radius", radius, 1, row_norm_limit(centre.size))
+
+
+def check_edges(edges: IntArray) -> None:
+    """Bin edges: positive, rising, at most 1024."""
+    need(edges.ndim == 1 and 1 <= edges.size <= 1024, "a histogram has between 1 and 1024 edges")
+    inside = bool(((edges > 0) & (edges < EDGE_LIMIT)).all())
+    rising = inside and bool((np.diff(edges) > 0).all())
+    need(rising, "histogram edges must be positive, increasing and below 2**62")
+
+
+def root_up(square: int) -> int:
+    """The least integer whose square is at least `square`."""
+    return math.isqrt(square - 1) + 1 if square > 0 else 0

@@ -1,0 +1,77 @@
+"""What the answer of an honest site can be: checks that every question's `possible` is made of.
+
+`records` is a range in which the site's number of records lies; it holds one number where that is known.
+Where floats compare, they lean to the site's side by more than they can be wrong: an honest answer always
+passes. Sums are far below the 2**62 that `check_no_overflow` allows once every entry is `within`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from eigenveil.numerics.encoding import FloatArray, IntArray
+from eigenveil.queries.limits import within
+
+UNIT = 2.0**-53  # half a float64's step: the most that one operation is off by, relatively
+
+
+def most(records: range) -> int:
+    """The largest number of records."""
+    return records[-1]
+
+
+def is_histogram(counts: IntArray, records: range) -> bool:
+    """Whether every record can be in one bin."""
+    return bool((counts >= 0).all()) and sum(map(int, counts)) in records
+
+
+def at_most(counts: IntArray, total: int) -> bool:
+    """Whether these are counts of no more than `total` in all."""
+    return bool((counts >= 0).all()) and sum(map(int, counts)) <= total
+
+
+def is_short(values: IntArray, length: int) -> bool:
+    """Whether a vector is no longer than `length`.
+
+    Floats: m squares of rounded integers and their sum are off by less than (m + 4) 2**-52, relatively.
+    """
+    if not within(values, length):
+        return False
+    rounded = values.astype(np.float64).reshape(-1)
+    slack = 1 + (rounded.size + 8) * 4 * UNIT
+    return float(rounded @ rounded) <= float(length) ** 2 * slack
+
+
+def is_gram(triangle: IntArray, d: int, radius: int, records: range) -> bool:
+    """Whether vectors no longer than `radius`, one a record, can have these sums of products.
+
+    Shape: triangle (d (d + 1) / 2,), the diagonal, then the strict upper triangle row by row.
+    """
+    diagonal = triangle[:d]
+    limit = most(records) * radius**2
+    if not bool((diagonal >= 0).all()) or sum(map(int, diagonal)) > limit or not within(triangle, limit):
+        return False
+    matrix = np.zeros((d, d))
+    matrix[np.triu_indices(d, 1)] = triangle[d:]
+    squares = diagonal.astype(np.float64)
+    if not bool((matrix**2 <= np.outer(squares, squares) * (1 + 16 * UNIT)).all()):
+        return False
+    return _is_semidefinite(matrix + matrix.T + np.diag(squares))
+
+
+def _is_semidefinite(matrix: FloatArray) -> bool:
+    """Whether rounded integers may come from a positive semidefinite matrix.
+
+    Cholesky's method runs to its end in floats if the least eigenvalue is above (d + 2) 2**-53 trace or so
+    [Rump 2006, Demmel 1989]. Rounding moved no eigenvalue by more than 2**-53 trace. Adding ten times that
+    to the diagonal leaves no honest matrix behind, and lets pass eigenvalues down to minus as much.
+    """
+    d = len(matrix)
+    shift = 10 * (d + 4) * UNIT * float(np.trace(matrix))
+    try:
+        np.linalg.cholesky(matrix + shift * np.eye(d))
+    except np.linalg.LinAlgError:
+        return not matrix.any()
+    return math.isfinite(shift)

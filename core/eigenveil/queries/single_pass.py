@@ -1,0 +1,165 @@
+"""Questions of the single-pass algorithm [DPPCA]: how widely gradients spread, where they lie, and their sum.
+
+They are about g(z) = floor(z (z . w) / 2**shift), one direction w at a time: d integers a record, exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.numerics.encoding import IntArray
+from eigenveil.queries.batch import Part
+from eigenveil.queries.gradients import Field
+from eigenveil.queries.limits import GRADIENT_LIMIT, check_edges, check_whole, freeze, need, within
+from eigenveil.queries.possible import at_most, most
+
+VOTE_LIMIT = 2**20  # entries of a gradient that votes: products of 2**10 differences stay exact in float64
+MOST_SUBSETS = 2**20
+MOST_BINS = 256  # a coordinate
+MIDDLE_LIMIT = 2**60
+WIDTH_LIMIT = 2**52  # canonical JSON has no integers beyond 2**53
+
+
+def check_one_direction(field: Field) -> None:
+    """These questions know one direction and no pull."""
+    need(field.directions.shape[1] == 1 and not field.pull.any(), "the question is about one direction alone")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Votes:
+    """Histogram of how widely the gradients spread: one vote from each of `subsets` subsets at each site.
+
+    Records are dealt into subsets by a keyed hash; within a subset they are paired in hash order, and the
+    subset votes for the bin of the top eigenvalue of its pairs' differences' covariance (halved: a difference
+    of two has twice the variance). A subset without a pair does not vote. Entries of g are cut off at
+    VOTE_LIMIT. Bins as in `RowNorms`.
+
+    Shape: edges (b,) in squared units of g; answer (b + 1,).
+    """
+
+    field: Field
+    edges: IntArray
+    subsets: int
+    part: Part | None = None
+
+    def __post_init__(self) -> None:
+        freeze(self, "edges")
+        check_edges(self.edges)
+        check_one_direction(self.field)
+        check_whole("number of subsets", self.subsets, 1, MOST_SUBSETS)
+
+    @property
+    def length(self) -> int:
+        """Number of bins."""
+        return self.edges.size + 1
+
+    def l1(self, neighbours: Neighbours) -> int:
+        """Sensitivity in L1: a record is in one subset and moves its vote; a replaced one is in two."""
+        return 2 if neighbours is Neighbours.ADD_REMOVE else 4
+
+    def l2_squared(self, neighbours: Neighbours) -> int:
+        """Sensitivity: one vote moves, 1^2 + 1^2; two votes move the same way, 2^2 + 2^2."""
+        return 2 if neighbours is Neighbours.ADD_REMOVE else 8
+
+    def bound(self) -> int:
+        """Largest magnitude one record adds to an entry."""
+        return 1
+
+    def possible(self, values: IntArray, records: range) -> bool:
+        """Whether an honest site could answer this: a subset votes if it holds two records."""
+        return at_most(values, min(self.subsets, most(records) // 2))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Coordinates:
+    """A histogram of each coordinate of the gradients: bin floor(g_j / width) + half, the end bins open.
+
+    Shape: answer (2 half d,), coordinate by coordinate.
+    """
+
+    field: Field
+    width: int
+    half: int
+    part: Part | None = None
+
+    def __post_init__(self) -> None:
+        check_one_direction(self.field)
+        check_whole("bin width", self.width, 1, WIDTH_LIMIT)
+        check_whole("number of bins on either side", self.half, 1, MOST_BINS // 2)
+
+    @property
+    def length(self) -> int:
+        """2 half d."""
+        return 2 * self.half * self.histograms
+
+    @property
+    def histograms(self) -> int:
+        """d."""
+        return self.field.centre.size
+
+    def l1(self, neighbours: Neighbours) -> int:
+        """Sensitivity in L1: one count in each of d histograms, or two when a record is replaced."""
+        return self.histograms * (1 if neighbours is Neighbours.ADD_REMOVE else 2)
+
+    def l2_squared(self, neighbours: Neighbours) -> int:
+        """Sensitivity: as in L1, every count moves by one."""
+        return self.l1(neighbours)
+
+    def bound(self) -> int:
+        """Largest magnitude one record adds to an entry."""
+        return 1
+
+    def possible(self, values: IntArray, records: range) -> bool:
+        """Whether an honest site could answer this: every record is once in every coordinate's histogram."""
+        each = values.reshape(self.histograms, -1)
+        if not at_most(each[0], most(records)) or not within(values, most(records)):
+            return False
+        total = int(each[0].sum())
+        same = bool((values >= 0).all()) and bool((each.sum(axis=1) == total).all())
+        return same and (self.part is not None or total in records)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Boxed:
+    """Sum of g - middles, coordinate j cut off at +-halves[j].
+
+    Shape: middles (d,), halves (d,) from 0 on; answer (d,).
+    """
+
+    field: Field
+    middles: IntArray
+    halves: IntArray
+    part: Part | None = None
+
+    def __post_init__(self) -> None:
+        freeze(self, "middles", "halves")
+        check_one_direction(self.field)
+        d = self.field.centre.size
+        need(self.middles.shape == self.halves.shape == (d,), "a box has one middle and one half a column")
+        need(within(self.middles, MIDDLE_LIMIT), f"the middles must have entries of at most {MIDDLE_LIMIT}")
+        inside = bool((self.halves >= 0).all()) and within(self.halves, GRADIENT_LIMIT)
+        need(inside and bool(self.halves.any()), f"halves must lie between 0 and {GRADIENT_LIMIT}, not all 0")
+
+    @property
+    def length(self) -> int:
+        """d."""
+        return self.field.centre.size
+
+    def l1(self, neighbours: Neighbours) -> int:
+        """Sensitivity in L1: the halves added up, or the whole sides when a record is replaced."""
+        return int(self.halves.sum()) * (1 if neighbours is Neighbours.ADD_REMOVE else 2)
+
+    def l2_squared(self, neighbours: Neighbours) -> int:
+        """Sensitivity: half the box's diagonal, or all of it when a record is replaced."""
+        square = sum(int(half) ** 2 for half in self.halves)
+        return square * (1 if neighbours is Neighbours.ADD_REMOVE else 4)
+
+    def bound(self) -> int:
+        """Largest magnitude one record adds to an entry."""
+        return int(self.halves.max())
+
+    def possible(self, values: IntArray, records: range) -> bool:
+        """Whether an honest site could answer this."""
+        reach = self.halves * most(records)
+        return bool(((values >= -reach) & (values <= reach)).all())

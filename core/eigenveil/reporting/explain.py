@@ -1,0 +1,185 @@
+"""A plan in words and numbers, for those who must consent to it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import ATTO, MICRO, epsilon_at
+from eigenveil.planning.choose import doubts
+from eigenveil.planning.dry_run import rehearse
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import Query
+from eigenveil.queries import NAMES, part_of
+from eigenveil.study.algorithm import TRAITS, Algorithm
+from eigenveil.study.price import Composition
+from eigenveil.study.study import Missing, Study
+from eigenveil.study.toml import study_to_dict
+
+REPLACED = 2  # a record replaced is a record removed and one added
+CENTRAL = "the coordinator sees each site's sums; the questions could also be served by secure aggregation"
+TRUSTED = "a mechanism works on the exact sums: this cannot run without trusting the coordinator with them"
+
+# Whose directions or turns come from a continuous law, sampled in floating point.
+IN_FLOATS = {
+    Algorithm.EM_COV,
+    Algorithm.SMOOTH_GAUSSIAN,
+    Algorithm.SMOOTH_CAUCHY,
+    Algorithm.PROPOSE_TEST_RELEASE,
+}
+FLOATS = (
+    " Directions are drawn in floating point: this holds up to rounding, about 1e-15 of probability "
+    "(P14 and P20 in PRIVACY.md)."
+)
+
+MEANINGS = {
+    "count": "the number of usable records",
+    "row-norms": "how many records lie how far from the public centre (a histogram)",
+    "clipped-sum": "the sum of the records, each shortened to a public radius",
+    "energy": "the sum of squared distances from the public centre, each cut off at a public radius",
+    "gram": "the sum of products of column pairs over the records, each shortened to a public radius",
+    "gradient-norms": "how many records pull how hard on the current directions (a histogram)",
+    "spectrum": "the sum of products of column pairs, of which only the noised eigenvalues are released",
+    "eigenvectors": "the sum of products of column pairs, of which only random directions are released",
+    "subspace": "the sum of products of column pairs, of which only noised directions are released",
+    "block-ranks": "how many small groups of records span a subspace of which dimension (counts)",
+    "span-votes": "a fingerprint of what each small group of records spans, of which at most one is released",
+    "cell-votes": "a fingerprint of each small group's leading directions, rounded; at most one is released",
+    "rank-votes": "such fingerprints for several dimensions, of which at most one is released",
+    "span-gap": "the lead of the most common subspace, and its fingerprint, released if it leads far",
+    "preimage": "the subspace that the released fingerprint stands for",
+    "radius-search": "how many records lie how far from the public centre, of which one radius is released",
+    "gradient": "the sum of the records' pulls on the current directions, each shortened to a public radius",
+    "votes": "how many small groups of records pull how unevenly on the current direction (a histogram)",
+    "coordinates": "where the records' pulls on the current direction lie, column by column (histograms)",
+    "slot": (
+        "one single record's pull on the current directions, shortened to a public radius: the coordinator "
+        "sees it without noise, but not which record it is"
+    ),
+    "boxed": "the sum of the records' pulls on the current direction, each cut off at a public box",
+}
+
+
+def explain(plan: Plan) -> dict[str, Any]:
+    """What the plan asks, reveals and costs: plain values, ready for JSON or a table."""
+    queries = rehearse(plan)
+    study = plan.study
+    return {
+        "plan_digest": plan.digest,
+        "name": study.name,
+        "purpose": study.purpose,
+        "analyst": plan.analyst,
+        "algorithm": plan.algorithm.value,
+        "components": study.components,
+        "guarantee": guarantee(plan),
+        "study": study_to_dict(study),
+        "rows": _rows(study),
+        "clip": _clip(study),
+        "deadline_seconds": study.federation.deadline_seconds,
+        "rounds": [_round(query) for query in queries],
+        "bytes_per_site": sum(8 * query.ask.length for query in queries),
+        "micro_rho": plan.micro_rho,
+        "trust": TRUSTED if TRAITS[plan.algorithm].trusted else CENTRAL,
+        "warnings": [*study.warnings(), *doubts(study)],
+    }
+
+
+def _rows(study: Study) -> str:
+    """Which rows of a site's records count, and as what."""
+    person = study.person_column
+    who = "every row is a person" if person is None else f"the first row of each {person!r} is a person"
+    gap = "is left out" if study.missing is Missing.DROP else "gets the public fill value instead"
+    return f"{who}; a row with a missing value {gap}; values beyond the public bounds count as the bound"
+
+
+def _clip(study: Study) -> str:
+    """How a long record is shortened before it is added to anything."""
+    if study.radius == 1:
+        return "no record is shortened: the public bounds alone limit what one adds"
+    how = (
+        "that balances noise against what is cut off"
+        if study.radius is None
+        else f"that leaves about {study.radius:.0%} of the records whole"
+    )
+    return f"every record is shortened to a radius {how}, chosen from a noised histogram of their lengths"
+
+
+def _round(query: Query) -> dict[str, Any]:
+    kind, part = NAMES[type(query.ask)], part_of(query.ask)
+    return {
+        "round": query.round,
+        "kind": kind,
+        "meaning": MEANINGS[kind],
+        "numbers": query.ask.length,
+        "bytes": 8 * query.ask.length,
+        "micro_rho": query.cost.micro_rho,
+        "atto_delta": str(query.cost.atto_delta),
+        "paid_with_round": query.round if part is None else part.first,
+    }
+
+
+def guarantee(plan: Plan) -> dict[str, Any]:
+    """The statement that a release makes, for the stated neighbours; under add-remove for the others as well.
+
+    Under replace-one the number of records is public (the estimators write it into the plan), so a data set
+    with one record more is told apart for certain, and there is no other reading to state.
+    About what the study may spend: what it did spend follows from releases, and no bound covers that [P4].
+    """
+    study = plan.study
+    adds = study.neighbours is Neighbours.ADD_REMOVE
+    epsilon, delta = _promise(plan, 1)
+    other_epsilon, other_delta = _promise(plan, REPLACED) if adds else (None, None)
+    return {
+        "unit": "person",
+        "neighbours": study.neighbours.value,
+        "max_sites_per_person": study.max_sites_per_person,
+        "composition": plan.composition.value,
+        "rho": plan.micro_rho / MICRO,
+        "micro_rho": plan.micro_rho,
+        "atto_delta": str(plan.atto_delta),
+        "epsilon": epsilon,
+        "delta": delta,
+        "other_neighbours": Neighbours.REPLACE_ONE.value if adds else None,
+        "other_epsilon": other_epsilon,
+        "other_delta": other_delta,
+        "words": _words(plan, plan.micro_rho / MICRO, epsilon, delta),
+    }
+
+
+def _promise(plan: Plan, changes: int) -> tuple[float, float]:
+    """(epsilon, delta) for a chain of `changes` neighbours.
+
+    zCDP: rho grows with the square of the chain. Basic: epsilon grows with it, and delta by the factor
+    1 + e^epsilon for a chain of two; so do deltas of single mechanisms.
+    """
+    study, own = plan.study, plan.atto_delta / ATTO
+    if plan.composition is Composition.BASIC:
+        grown = own if changes == 1 else min(1.0, own * (1 + math.exp(min(study.epsilon, 700.0))))
+        return changes * study.epsilon, grown
+    rho = changes**2 * plan.micro_rho / MICRO
+    epsilon = epsilon_at(rho, study.delta - own)
+    if changes == 1 or own == 0:
+        return epsilon, study.delta
+    once = epsilon_at(plan.micro_rho / MICRO, study.delta - own)
+    return changes * once, min(1.0, study.delta * (1 + math.exp(min(once, 700.0))))
+
+
+def _words(plan: Plan, rho: float, epsilon: float, delta: float) -> str:
+    study = plan.study
+    change = (
+        "adding or removing one person's record anywhere in the federation"
+        if study.neighbours is Neighbours.ADD_REMOVE
+        else "replacing one person's record by any other, the number of records being public"
+    )
+    sites = study.max_sites_per_person
+    where = "" if sites == 1 else f" (who may be at up to {sites} sites)"
+    own = plan.atto_delta / ATTO
+    kind = f"{own:.3g}-approximate " if own else ""
+    zcdp = "" if plan.composition is Composition.BASIC else f"{kind}{rho:.6f}-zCDP, hence "
+    except_for = f", except with probability {delta:.3g}" if delta > 0 else ""
+    return (
+        f"{zcdp}({epsilon:.4g}, {delta:.3g})-differential privacy: {change}{where} changes the "
+        f"probability of any set of released results by a factor of at most e^{epsilon:.4g}{except_for}."
+        f"{FLOATS if plan.algorithm in IN_FLOATS else ''}"
+    )

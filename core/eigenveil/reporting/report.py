@@ -1,0 +1,194 @@
+"""A release as one page for people: values in, self-contained HTML out."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.planning.choose import USABLE
+from eigenveil.reporting.explain import MEANINGS
+from eigenveil.reporting.figures import MOST_COLUMNS, Projection, biplot, loadings, scree
+from eigenveil.study.study import Scaling
+
+__all__ = ["Projection", "render"]
+
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+CLOSE = 0.15  # a sine that changes how nothing is read
+
+
+def render(
+    document: Mapping[str, Any],
+    *,
+    public_key: str | None = None,
+    projection: Projection | None = None,
+    measured_sin_angle: float | None = None,
+) -> str:
+    """The report of a release document (`bundle.build`) as one HTML page without outside references.
+
+    `public_key` (hex) is the key that signed it. `projection` and `measured_sin_angle` are for
+    demonstrations on public records: they are functions of the records and carry no guarantee.
+    """
+    result = document["result"]
+    components = np.array(result["components"]).reshape(-1, len(result["columns"]))
+    return _template().render(
+        document=document,
+        result=result,
+        study=document["plan"]["study"],
+        guarantee=document["guarantee"],
+        public_key=public_key,
+        figures=_figures(document, components, projection) if components.size else {},
+        projection_note=projection.note if projection is not None else "",
+        components=_components(result, components),
+        loadings=_loadings(document, components),
+        error=_error(result["predicted_sin_angle"]),
+        measured_sin_angle=measured_sin_angle,
+        keeps_units=document["plan"]["study"]["records"]["scaling"] == Scaling.NONE.value,
+        kinds=_kinds(document),
+        sites=_sites(document),
+        spent=sum(entry["micro_rho"] for entry in document["rounds"]),
+        few_columns=MOST_COLUMNS,
+    )
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader("eigenveil"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["number"] = number
+    environment.filters["percent"] = lambda value: f"{100 * value:.1f} %"
+    return environment.get_template("report.html.j2")
+
+
+def number(value: float) -> str:
+    """A number with four significant digits, thousands apart, and a true minus sign."""
+    if not math.isfinite(value):
+        return str(value)
+    size = abs(value)
+    if size >= 1000:
+        text = f"{value:,.0f}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+    elif value == 0 or size >= 1e-4:
+        text = f"{value:.4g}"
+    else:
+        mantissa, exponent = f"{value:.2e}".split("e")
+        text = f"{float(mantissa):g} × 10{str(int(exponent)).translate(RAISED)}"
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def _figures(
+    document: Mapping[str, Any], components: FloatArray, projection: Projection | None
+) -> dict[str, str]:
+    result = document["result"]
+    variance = np.array(result["explained_variance"])
+    columns, covariance = result["columns"], result["covariance"]
+    band = float(result["noise_scale"])
+    left = len(columns) - len(variance)
+    if covariance is None:
+        # Only the sum over the other directions was released: show its even share.
+        share = max(0.0, result["total_variance"] - float(variance.sum())) / max(left, 1)
+        others, noise = np.full(min(left, 6), share), None
+    else:
+        others = np.linalg.eigvalsh(np.array(covariance))[::-1][len(variance) :]
+        # The spectral edge of a symmetric Gaussian matrix with off-diagonal sd `band` / sqrt 2.
+        noise = band * math.sqrt(2 * len(columns))
+    pictures = {
+        "scree": scree(variance, others, band, noise),
+        "loadings": loadings(components, columns),
+    }
+    if len(components) >= 2:
+        arrows = components[:2].T * np.sqrt(np.maximum(variance[:2], 0.0))
+        pictures["biplot"] = biplot(arrows, columns, projection)
+    return {name: _as_address(svg) for name, svg in pictures.items()}
+
+
+def _as_address(svg: str) -> str:
+    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
+
+
+def _components(result: Mapping[str, Any], components: FloatArray) -> list[dict[str, Any]]:
+    together = np.cumsum(result["explained_variance_ratio"])
+    names = result["columns"]
+    return [
+        {
+            "variance": variance,
+            "ratio": ratio,
+            "together": float(together[i]),
+            "strongest": [
+                (names[j], float(components[i, j])) for j in np.argsort(-np.abs(components[i]))[:3]
+            ],
+        }
+        for i, (variance, ratio) in enumerate(
+            zip(result["explained_variance"], result["explained_variance_ratio"], strict=True)
+        )
+    ]
+
+
+def _loadings(document: Mapping[str, Any], components: FloatArray) -> list[dict[str, Any]]:
+    columns = document["plan"]["study"]["columns"]
+    means = document["result"]["mean"]
+    return [
+        {**column, "mean": mean, "loadings": components[:, j].tolist()}
+        for j, (column, mean) in enumerate(zip(columns, means, strict=True))
+    ]
+
+
+def _error(sine: float | None) -> dict[str, Any] | None:
+    if sine is None:
+        return None
+    degrees = math.degrees(math.asin(min(1.0, max(0.0, sine))))
+    if sine <= CLOSE:
+        grade, words = "good", "Noise turns the released directions by a little: read them as they are."
+    elif sine <= USABLE:
+        grade, words = (
+            "fair",
+            "Noise turns the released directions noticeably: trust the strong loadings only.",
+        )
+    else:
+        grade, words = "poor", "Noise turns the released directions so far that their loadings mean little."
+    return {"sine": sine, "degrees": degrees, "grade": grade, "words": words}
+
+
+def _kinds(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The questions asked, by kind, in the order in which they first appear."""
+    rounds = document["rounds"]
+    total = sum(entry["micro_rho"] for entry in rounds) or 1
+    kinds = dict.fromkeys(entry["kind"] for entry in rounds)
+    return [
+        {
+            "kind": kind,
+            "meaning": MEANINGS.get(kind, ""),
+            "rounds": len(mine := [entry for entry in rounds if entry["kind"] == kind]),
+            "micro_rho": (spent := sum(entry["micro_rho"] for entry in mine)),
+            "share": spent / total,
+        }
+        for kind in kinds
+    ]
+
+
+def _sites(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Every invited site: in how many rounds its records are, what that cost it, why it was away."""
+    rounds = document["rounds"]
+    rows = []
+    for name in document["plan"]["study"]["federation"]["sites"]:
+        mine = [entry for entry in rounds if name in entry["present"]]
+        reasons = dict.fromkeys(entry["absent"][name] for entry in rounds if name in entry["absent"])
+        rows.append(
+            {
+                "name": name,
+                "present": len(mine),
+                "micro_rho": sum(entry["micro_rho"] for entry in mine),
+                "reasons": ", ".join(reasons),
+            }
+        )
+    return rows

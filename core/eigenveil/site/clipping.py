@@ -1,0 +1,148 @@
+"""Clipping of single records to integer multiples whose norm is checked exactly, in integers.
+
+Floats propose how much a record is shortened; int64 arithmetic then decides whether the proposal
+stands. A record whose integers exceed the radius contributes nothing. Each function maps rows
+independently of each other, so what one record contributes is a function of that record and of
+public values only [P1].
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eigenveil.numerics.encoding import FloatArray, IntArray
+from eigenveil.queries.limits import PULL, WEIGHT
+
+# Float products below this hold no int64 overflow whatever their last bits are.
+SAFE = 2.0**60
+
+TINY = 1e-300
+
+Array = TypeVar("Array", FloatArray, IntArray)
+BoolArray = NDArray[np.bool_]
+
+
+def weights(norm2: IntArray, radius: int) -> IntArray:
+    """t = floor(WEIGHT min(1, R / ||z||)) with t ||z|| <= WEIGHT R in integers.
+
+    Shape: norm2 (m,) -> (m,).
+    """
+    norm = np.sqrt(norm2.astype(np.float64))
+    proposed = np.where(norm <= radius, 1.0, radius / np.maximum(norm, 1.0))
+    t: IntArray = np.floor(WEIGHT * proposed).astype(np.int64)
+    limit = (WEIGHT * radius) ** 2
+    t[t * t * norm2 > limit] -= 1  # the float quotient was rounded up to a whole number
+    t[t * t * norm2 > limit] = 0
+    return t
+
+
+def shorten(z: FloatArray, norm2: IntArray, radius: int) -> FloatArray:
+    """Integer rows of norm at most R: long rows scaled, entries truncated towards zero.
+
+    Shape: z (m, d) integer-valued, norm2 (m,) -> (m, d) integer-valued; z itself if no row is long.
+    """
+    long = np.flatnonzero(norm2 > radius * radius)
+    if not long.size:
+        return z
+    cut = z[long]
+    cut *= (radius / np.sqrt(norm2[long].astype(np.float64)))[:, None]
+    np.trunc(cut, out=cut)
+    cut[np.einsum("ij,ij->i", cut, cut) > radius * radius] = 0.0
+    out = z.copy()
+    out[long] = cut
+    return out
+
+
+def gradient_norms(a: FloatArray, pulled: FloatArray | None, norm: FloatArray, pull2: float) -> FloatArray:
+    """||z a^T - PULL pull||_F for each record, in floats, one record at a time.
+
+    Shape: a (m, k) = z W / 2**shift, pulled (m, k) = z pull (None where pull = 0), norm (m,) = ||z||;
+    pull2 = ||pull||_F^2.
+    """
+    if pulled is None:
+        return _lengths(a) * norm
+    square = row_dot(a, a)
+    square *= norm
+    square *= norm
+    cross = row_dot(a, pulled)
+    cross *= 2.0 * PULL
+    square -= cross
+    square += (float(PULL) * PULL) * pull2
+    np.maximum(square, 0.0, out=square)
+    return np.sqrt(square, out=square)
+
+
+def gradient_coefficients(
+    a: FloatArray,
+    pulled: FloatArray | None,
+    norm: FloatArray,
+    norm2: IntArray,
+    pull2: float,
+    radius: int,
+) -> tuple[FloatArray, FloatArray | None]:
+    """Integers (b, u) with ||z b^T - u pull||_F <= R, close to min(1, R / norm) times (a, PULL).
+
+    Truncating b and u towards zero moves the contribution by at most sqrt(k) ||z|| + ||pull||; the
+    proposal leaves that much room, and the integer check decides.
+
+    Shape: as `gradient_norms`, norm2 (m,) = ||z||^2 -> integer-valued b (m, k) and u (m,), the latter
+    None where pull = 0.
+    """
+    room = radius - math.sqrt(a.shape[1]) * norm
+    if pulled is not None:
+        room -= math.sqrt(pull2)
+    np.maximum(room, 0.0, out=room)
+    lengths = gradient_norms(a, pulled, norm, pull2)
+    # room / max(length, room) is exactly 1 for a record that needs no clipping.
+    np.maximum(lengths, room, out=lengths)
+    np.maximum(lengths, TINY, out=lengths)
+    scale = np.divide(room, lengths, out=lengths)
+    b = a * scale[:, None]
+    np.trunc(b, out=b)
+    u = None if pulled is None else np.floor(np.multiply(scale, PULL, out=scale), out=scale)
+    keep = _fits(b, u, pulled, norm2, pull2, radius)
+    if not keep.all():
+        b *= keep[:, None]
+        u = None if u is None else u * keep
+    return b, u
+
+
+def _fits(
+    b: FloatArray,
+    u: FloatArray | None,
+    pulled: FloatArray | None,
+    norm2: IntArray,
+    pull2: float,
+    radius: int,
+) -> BoolArray:
+    """Where ||z b^T - u pull||_F^2 <= R^2, in int64. Shape: (m,)."""
+    safe = row_dot(b, b) * norm2 < SAFE
+    if not safe.all():  # cannot be squared in int64, hence far beyond R: never kept
+        b = b * safe[:, None]
+    b64 = b.astype(np.int64)
+    square = row_dot(b64, b64)
+    square *= norm2
+    if u is not None and pulled is not None:
+        u64 = u.astype(np.int64)
+        cross = row_dot(b64, pulled.astype(np.int64))
+        cross *= -2
+        cross += u64 * int(pull2)
+        cross *= u64
+        square += cross
+    return safe & (square <= radius * radius)
+
+
+def _lengths(a: FloatArray) -> FloatArray:
+    return np.abs(a[:, 0]) if a.shape[1] == 1 else np.sqrt(row_dot(a, a))
+
+
+def row_dot(left: Array, right: Array) -> Array:
+    """Row by row, left . right, adding columns in order so that a row's bits depend on that row alone."""
+    out = left[:, 0] * right[:, 0]
+    for column in range(1, left.shape[1]):
+        out += left[:, column] * right[:, column]
+    return out

@@ -1,0 +1,79 @@
+"""TODO."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from eigenveil.numerics.encoding import FloatArray, IntArray, check_exact, frozen
+from eigenveil.queries import (
+    Field,
+    Gradient,
+    GradientNorms,
+)
+from eigenveil.queries.limits import GRADIENT_LIMIT
+from eigenveil.site import clipping
+from eigenveil.site.clipping import gradient_coefficients
+from eigenveil.site.rows import CentredRows, GridPart
+from eigenveil.study.grid import S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Side:
+    """The public matrices of a field, side by side so that one product serves both.
+
+    Shape: matrix (d, k) = W, or (d, 2 k) = [W, pull] where pull is not 0; pull2 = ||pull||_F^2.
+    """
+
+    matrix: FloatArray
+    k: int
+    pull2: float
+    scale: float
+
+    def project(self, z: FloatArray) -> tuple[FloatArray, FloatArray | None]:
+        """a = z W / 2**shift (exact: a power of two) and z pull (None where pull = 0)."""
+        product = z @ self.matrix
+        pulled = product[:, self.k :] if self.pull2 else None
+        return product[:, : self.k] * self.scale, pulled
+
+
+def _side(field: Field) -> _Side:
+    parts = [field.directions, field.pull] if field.pull.any() else [field.directions]
+    matrix = np.hstack(parts).astype(np.float64)
+    check_exact(2.0 * S * field.centre.size * float(np.abs(matrix).max(initial=0.0)))
+    return _Side(
+        matrix=matrix,
+        k=field.directions.shape[1],
+        pull2=float((field.pull**2).sum()),
+        scale=2.0**-field.shift,
+    )
+
+
+def gradient_norms(rows: CentredRows | GridPart, ask: GradientNorms, chunk: int) -> IntArray:
+    """Counts of records by 2**shift times the norm of their pulled gradient."""
+    side, edges = _side(ask.field), ask.edges.astype(np.float64)
+    counts = np.zeros(ask.length, dtype=np.int64)
+    for part in rows.pieces(chunk):
+        a, pulled = side.project(part.z)
+        norm = clipping.gradient_norms(a, pulled, part.norm, side.pull2) / side.scale
+        counts += np.bincount(np.searchsorted(edges, norm, side="right"), minlength=ask.length)
+    return frozen(counts)
+
+
+def gradient(rows: CentredRows | GridPart, ask: Gradient, chunk: int) -> IntArray:
+    """Sum of z b^T - u pull (see `clipping.gradient_coefficients`), the d-by-k matrix row by row.
+
+    Exactness: ||z b^T||_F <= R + PULL ||pull||_F <= 2 GRADIENT_LIMIT for every kept record, so a chunk's
+    sums of absolute products stay below chunk * 2**30.
+    """
+    check_exact(chunk * 2.0 * GRADIENT_LIMIT)
+    side = _side(ask.field)
+    total = np.zeros(ask.field.directions.shape, dtype=np.int64)
+    pulls = 0
+    for part in rows.pieces(chunk):
+        a, pulled = side.project(part.z)
+        b, u = gradient_coefficients(a, pulled, part.norm, part.norm2, side.pull2, ask.radius)
+        total += (part.z.T @ b).astype(np.int64)
+        pulls += 0 if u is None else int(u.sum())
+    return frozen((total - pulls * ask.field.pull).reshape(-1))

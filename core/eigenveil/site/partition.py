@@ -1,0 +1,71 @@
+"""Dealing records into disjoint parts by what they are, never by where they stand [P9]."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eigenveil.numerics.encoding import IntArray
+from eigenveil.study.grid import GridRows
+
+CHUNK = 4096
+SPREAD = 2**62  # parts when a hash is wanted as a number
+
+
+def deal(rows: GridRows, parts: int, key: IntArray) -> IntArray:
+    """The part of each record: a keyed hash of the record and its number among its equals, modulo `parts`.
+
+    A record more is one (record, number) pair more, wherever it is put: nobody else's part changes. Parts
+    by position would move every record behind it. The guarantee needs a function of the pair, no more, and
+    the key is public: the hash is a random linear form over the integers modulo 2^64, mixed, so that parts
+    come out even (proto/PROTOCOL.md, R13; core/decisions/0013).
+
+    Shape: rows (n, d) int16, key (4,) -> (n,) in [0, parts).
+    """
+    factors = _factors(key, rows.shape[1] + 1)
+    mixed: NDArray[np.uint64] = _numbers(rows).view(np.uint64) * factors[0]
+    for start in range(0, len(rows), CHUNK):
+        chunk = rows[start : start + CHUNK].astype(np.int64).view(np.uint64)
+        mixed[start : start + CHUNK] += chunk @ factors[1:]
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # splitmix64's finalizer
+        mixed ^= mixed >> np.uint64(shift)
+        mixed *= np.uint64(factor)
+    mixed ^= mixed >> np.uint64(31)
+    return np.asarray(mixed % np.uint64(parts), dtype=np.int64)
+
+
+def _factors(key: IntArray, count: int) -> NDArray[np.uint64]:
+    """Odd multipliers from a key. Shape: (count,)."""
+    text = hashlib.shake_256(b"eigenveil/deal/v1" + key.astype("<i8").tobytes()).digest(8 * count)
+    return np.frombuffer(text, dtype="<u8") | np.uint64(1)
+
+
+def _numbers(rows: GridRows) -> IntArray:
+    """Each record's number among its equals, in the order of the file. Shape: (n, d) -> (n,)."""
+    if not len(rows):
+        return np.zeros(0, dtype=np.int64)
+    whole = np.ascontiguousarray(rows).view(np.dtype((np.void, 2 * rows.shape[1]))).reshape(-1)
+    order = np.argsort(whole, kind="stable")
+    ranked = rows[order]
+    begins = np.flatnonzero(np.r_[True, (ranked[1:] != ranked[:-1]).any(axis=1)])
+    numbers = np.empty(len(rows), dtype=np.int64)
+    numbers[order] = np.arange(len(rows)) - np.repeat(begins, np.diff(np.r_[begins, len(rows)]))
+    return numbers
+
+
+def shuffled(records: int, slots: int, key: IntArray, secret: bytes) -> IntArray:
+    """Which record is in each slot: the first `slots` of a uniformly random order of the records, and of as
+    many empty places as the slots need. Positions from `records` on are empty.
+
+    The order is that of a hash keyed with a secret of the site and the key of the pass: whoever has no secret
+    cannot tell it from a random one, and a site that is asked again says the same [P24].
+
+    Shape: key (4,) -> (slots,).
+    """
+    salt = key.astype("<i8").tobytes()
+    places = range(max(records, slots))
+    named = (salt + place.to_bytes(8, "little") for place in places)
+    turns = [hashlib.blake2b(name, digest_size=16, key=secret).digest() for name in named]
+    return np.array(sorted(places, key=turns.__getitem__)[:slots], dtype=np.int64)

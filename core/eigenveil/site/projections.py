@@ -1,0 +1,80 @@
+"""The private side of subspace-approx: what a subsample's leading directions do to public points.
+
+Floats, but of a subsample alone: its rows are put into one order (that of their bytes), and decomposed on one
+thread. Whatever rounding does there, it does not know the records of other subsamples [P15].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from eigenveil.numerics.blas import one_thread
+from eigenveil.numerics.encoding import FloatArray, IntArray
+from eigenveil.queries import cell_geometry as geometry
+from eigenveil.queries.subspaces import Cells, fingerprint
+from eigenveil.site.modular_spans import blocks_of
+from eigenveil.study.grid import GridRows
+
+NEGLIGIBLE = 1e-9  # of the largest singular value: below it, a direction is not one of the data
+
+
+def directions(rows: GridRows, ask: Cells) -> Iterator[FloatArray]:
+    """The leading directions of each subsample about the centre, at most `ask.rank`. Shape: (r, d) each."""
+    for mine in blocks_of(rows, ask.blocks, ask.key):
+        yield leading(rows[mine], ask.centre, ask.rank)
+
+
+def leading(rows: GridRows, centre: IntArray, most: int) -> FloatArray:
+    """Right singular vectors of rows about a centre, at most `most`. Shape: (m, d) -> (r, d).
+
+    Sensitivity: a function of these rows as a multiset.
+    """
+    if not len(rows):
+        return np.zeros((0, centre.size))
+    ordered = sorted(rows, key=lambda row: bytes(row.tobytes()))
+    z = np.array(ordered, dtype=np.float64) - centre
+    _, sizes, vectors = np.linalg.svd(z, full_matrices=False)
+    seen = int((sizes > NEGLIGIBLE * sizes[0]).sum())
+    return np.asarray(vectors[: min(seen, most)])
+
+
+def cell(vectors: FloatArray, k: int, ask: Cells, points: FloatArray) -> IntArray | None:
+    """The cell of the projector onto the first k directions; None if there are fewer. Shape: -> (q d,)."""
+    if len(vectors) < k:
+        return None
+    return geometry.cell_of((points @ vectors[:k].T) @ vectors[:k], ask)
+
+
+def votes(rows: GridRows, ask: Cells) -> IntArray:
+    """The fingerprint of each subsample's cell, zeros where it has none. Shape: (4 blocks,)."""
+    return _votes(rows, ask, [ask.rank]).reshape(-1)
+
+
+def rank_votes(rows: GridRows, ask: Cells) -> IntArray:
+    """The same for every dimension from 1 to `ask.rank`. Shape: (4 blocks rank,)."""
+    return _votes(rows, ask, list(range(1, ask.rank + 1))).reshape(-1)
+
+
+def _votes(rows: GridRows, ask: Cells, dimensions: list[int]) -> IntArray:
+    points = geometry.points(ask)
+    out = np.zeros((len(dimensions), ask.blocks, 4), dtype=np.int64)
+    with one_thread():
+        for block, vectors in enumerate(directions(rows, ask)):
+            for i, k in enumerate(dimensions):
+                found = cell(vectors, k, ask, points)
+                if found is not None:
+                    out[i, block] = fingerprint(found)
+    return out
+
+
+def preimage(rows: GridRows, ask: Cells, wanted: IntArray) -> IntArray | None:
+    """The cell that `wanted` is the fingerprint of, if a subsample here is in it. Shape: (q d,)."""
+    points = geometry.points(ask)
+    with one_thread():
+        for vectors in directions(rows, ask):
+            found = cell(vectors, ask.rank, ask, points)
+            if found is not None and (fingerprint(found) == wanted).all():
+                return found
+    return None

@@ -1,0 +1,74 @@
+"""TODO."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from eigenveil.errors import Code, RequestError
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.study.grid import GridRows, offsets, steps
+from eigenveil.study.study import Missing, Study
+
+CACHED = 2**16  # entries worked on at a time, by each core
+
+
+CORES = os.cpu_count() or 1
+
+
+def to_grid(values: FloatArray, study: Study) -> GridRows:
+    """Integer rows in [-S, S], one a usable record.
+
+    Values beyond the public bounds are moved to the bound. A record with a missing value (NaN) is
+    dropped or filled as the study says.
+
+    Shape: values (n, d) -> (m, d) with m <= n.
+
+    Raises:
+        RequestError: wrong number of columns, or an infinite value.
+    """
+    values = np.asarray(values, dtype=np.float64)
+    if values.ndim != 2 or values.shape[1] != study.dimension:
+        shape = f"{values.shape[1]} columns" if values.ndim == 2 else f"{values.ndim} dimensions"
+        raise RequestError(
+            Code.BAD_DATA, f"the records have {shape}; the study has rows of {study.dimension} columns"
+        )
+    if not np.isfinite(values).all():
+        _refuse_infinite(values, study)
+        values = _complete(values, study)
+    lower = np.array([column.lower for column in study.columns])
+    upper = np.array([column.upper for column in study.columns])
+    middle, step = offsets(study), steps(study)
+    rows = np.empty(values.shape, dtype=np.int16)
+    size = max(1, CACHED // study.dimension)
+
+    def place(start: int) -> None:
+        part = np.clip(values[start : start + size], lower, upper)
+        part -= middle
+        part /= step
+        rows[start : start + size] = np.rint(part, out=part)
+
+    with ThreadPoolExecutor(CORES) as threads:
+        for _ in threads.map(place, range(0, len(values), size)):
+            pass  # a thread's error is raised here
+    rows.setflags(write=False)
+    return rows
+
+
+def _refuse_infinite(values: FloatArray, study: Study) -> None:
+    bad = np.flatnonzero(np.isinf(values).any(axis=0))
+    if bad.size:
+        names = ", ".join(study.columns[i].name for i in bad)
+        raise RequestError(
+            Code.BAD_DATA, f"infinite values in: {names}; mark them as missing or mend the records"
+        )
+
+
+def _complete(values: FloatArray, study: Study) -> FloatArray:
+    missing = np.isnan(values)
+    if study.missing is Missing.DROP:
+        return values[~missing.any(axis=1)] if missing.any() else values
+    fill = np.array([column.fill for column in study.columns], dtype=np.float64)
+    return np.where(missing, fill, values)

@@ -1,0 +1,103 @@
+"""TODO."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from eigenveil.numerics.encoding import EXACT, FloatArray, IntArray, check_exact, frozen
+from eigenveil.queries import (
+    ClippedSum,
+    Energy,
+    RadiusSearch,
+    RowNorms,
+)
+from eigenveil.site.clipping import shorten, weights
+from eigenveil.site.site import Grams
+from eigenveil.study.grid import GridRows
+
+CACHED = 2**19  # entries of a piece that is centred on the fly
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CentredRows:
+    """Rows minus a public centre.
+
+    Shape: z (n, d) integer-valued float64, norm2 (n,) = ||z||^2, norm (n,) = ||z||.
+    """
+
+    z: FloatArray
+    norm2: IntArray
+    norm: FloatArray
+
+    def only(self, positions: IntArray) -> CentredRows:
+        """The records at `positions`, as a copy."""
+        return CentredRows(z=self.z[positions], norm2=self.norm2[positions], norm=self.norm[positions])
+
+    def pieces(self, size: int) -> Iterator[CentredRows]:
+        """Consecutive pieces of at most `size` rows, as views."""
+        for start in range(0, len(self.norm2), size):
+            part = slice(start, start + size)
+            yield CentredRows(z=self.z[part], norm2=self.norm2[part], norm=self.norm[part])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GridPart:
+    """Rows asked about once: centred piece by piece, in the cache. Shape: rows (n, d), centre (d,)."""
+
+    rows: GridRows
+    centre: IntArray
+
+    def pieces(self, size: int) -> Iterator[CentredRows]:
+        """Consecutive pieces of at most `size` rows."""
+        fits = max(1, CACHED // self.centre.size)
+        return (centred(rows, self.centre) for rows in spans(self.rows, min(size, fits)))
+
+
+def centred(rows: GridRows, centre: IntArray) -> CentredRows:
+    """Rows minus a centre, exact. Shape: rows (m, d), centre (d,)."""
+    # In int16 first (a centred entry is at most 2 S): three times as fast as one subtraction of mixed types.
+    z = np.subtract(rows, centre.astype(np.int16)).astype(np.float64)
+    norm2 = np.einsum("ij,ij->i", z, z)
+    return CentredRows(z=z, norm2=norm2.astype(np.int64), norm=np.sqrt(norm2))
+
+
+def spans(rows: GridRows, size: int) -> Iterator[GridRows]:
+    """Consecutive spans of at most `size` rows, as views."""
+    return (rows[start : start + size] for start in range(0, len(rows), size))
+
+
+def row_norms(rows: CentredRows | GridPart, ask: RowNorms | RadiusSearch, chunk: int) -> IntArray:
+    """Counts of records by norm; the comparison is ||z||^2 against edge^2 in integers."""
+    squares, counts = ask.edges**2, np.zeros(ask.length, dtype=np.int64)
+    for part in rows.pieces(chunk):
+        counts += np.bincount(np.searchsorted(squares, part.norm2, side="right"), minlength=ask.length)
+    return frozen(counts)
+
+
+def energy(rows: CentredRows | GridPart, ask: Energy, chunk: int) -> IntArray:
+    """Sum of min(||z||^2, R^2)."""
+    return frozen([sum(int(np.minimum(part.norm2, ask.radius**2).sum()) for part in rows.pieces(chunk))])
+
+
+def clipped_sum(rows: CentredRows | GridPart, ask: ClippedSum, chunk: int) -> IntArray:
+    """Sum of t z (see `clipping.weights`)."""
+    check_exact(chunk * float(ask.bound()))
+    total = np.zeros(ask.length, dtype=np.int64)
+    for part in rows.pieces(chunk):
+        total += (weights(part.norm2, ask.radius).astype(np.float64) @ part.z).astype(np.int64)
+    return frozen(total)
+
+
+def gram(rows: CentredRows | GridPart, ask: Grams, chunk: int) -> IntArray:
+    """Sum of z z^T over shortened rows: diagonal, then the strict upper triangle row by row."""
+    d = ask.centre.size
+    size = max(1, min(chunk, (EXACT - 1) // ask.radius**2))
+    check_exact(size * float(ask.radius) ** 2)
+    total = np.zeros((d, d), dtype=np.int64)
+    for part in rows.pieces(size):
+        short = shorten(part.z, part.norm2, ask.radius)
+        total += (short.T @ short).astype(np.int64)
+    return frozen(np.concatenate([np.diagonal(total), total[np.triu_indices(d, 1)]]))

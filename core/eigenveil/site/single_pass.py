@@ -1,0 +1,89 @@
+"""The private side of the single-pass questions: integer gradients, and what each record or subset says.
+
+A gradient is exact: |z . w| < 2**46 as a float64 product of integers, |z_j (z . w)| < 2**59 in int64. A
+subset's vote depends on that subset's records alone, as a set: a record more moves one vote [P22].
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from eigenveil.numerics.blas import one_thread
+from eigenveil.numerics.encoding import IntArray, frozen
+from eigenveil.queries import Boxed, Coordinates, Field, Part, Votes
+from eigenveil.queries.single_pass import VOTE_LIMIT
+from eigenveil.site.partition import SPREAD, deal
+from eigenveil.study.grid import GridRows
+
+if TYPE_CHECKING:
+    from eigenveil.site.rows import CentredRows, GridPart
+
+EXACT_ROWS = 2**10  # differences of 2**21, squared, that many times: 2**52
+
+
+def gradients(rows: CentredRows, field: Field) -> IntArray:
+    """floor(z (z . w) / 2**shift), record by record. Shape: rows (n, d) -> (n, d)."""
+    along = (rows.z @ field.directions[:, 0].astype(np.float64)).astype(np.int64)
+    out: IntArray = rows.z.astype(np.int64)
+    out *= along[:, None]
+    out >>= field.shift
+    return out
+
+
+def coordinates(rows: CentredRows | GridPart, ask: Coordinates, chunk: int) -> IntArray:
+    """Counts of records by coordinate and bin."""
+    first = 2 * ask.half * np.arange(ask.histograms)
+    counts = np.zeros(ask.length, dtype=np.int64)
+    for part in rows.pieces(chunk):
+        bins = np.clip(gradients(part, ask.field) // ask.width + ask.half, 0, 2 * ask.half - 1)
+        counts += np.bincount((bins + first).reshape(-1), minlength=ask.length)
+    return frozen(counts)
+
+
+def boxed(rows: CentredRows | GridPart, ask: Boxed, chunk: int) -> IntArray:
+    """Sum of gradients less the middles, cut off coordinate by coordinate."""
+    total = np.zeros(ask.length, dtype=np.int64)
+    for part in rows.pieces(chunk):
+        total += np.clip(gradients(part, ask.field) - ask.middles, -ask.halves, ask.halves).sum(axis=0)
+    return frozen(total)
+
+
+def votes(rows: CentredRows, records: GridRows, ask: Votes) -> IntArray:
+    """Counts of subsets by the bin of their top eigenvalue.
+
+    Shape: rows (n, d), records (n, d) int16, the same records in the same order.
+    Sensitivity: `Votes.l1`; which subset a record is in, and where in it, depends on that record, its number
+    among its equals and a public key [P9] [P22].
+    """
+    place = deal(records, SPREAD, _subset_key(ask.part))
+    subset, turn = place % ask.subsets, place // ask.subsets
+    order = np.lexsort((turn, subset))
+    counts = np.zeros(ask.length, dtype=np.int64)
+    cuts = np.searchsorted(subset[order], np.arange(ask.subsets + 1))
+    with one_thread():
+        for start, stop in pairwise(cuts.tolist()):
+            if stop - start >= 2:
+                counts[_bin(rows.only(order[start:stop]), ask)] += 1
+    return frozen(counts)
+
+
+def _subset_key(part: Part | None) -> IntArray:
+    """Another key than the one that dealt the part, or the two deals would agree."""
+    return ~(np.zeros(4, dtype=np.int64) if part is None else part.key)
+
+
+def _bin(subset: CentredRows, ask: Votes) -> int:
+    """The bin of the top eigenvalue of sum (g - g')^T (g - g') / (2 pairs), over neighbours in the order."""
+    g = np.clip(gradients(subset, ask.field), -VOTE_LIMIT, VOTE_LIMIT).astype(np.float64)
+    pairs = len(g) // 2
+    differences = g[0 : 2 * pairs : 2] - g[1 : 2 * pairs : 2]
+    tall = differences if pairs >= g.shape[1] else differences.T  # the smaller matrix of the two
+    total = np.zeros((tall.shape[1], tall.shape[1]), dtype=np.int64)
+    for start in range(0, len(tall), EXACT_ROWS):
+        piece = tall[start : start + EXACT_ROWS]
+        total += (piece.T @ piece).astype(np.int64)
+    top = float(np.linalg.eigvalsh(total.astype(np.float64))[-1]) / (2 * pairs)
+    return int(np.searchsorted(ask.edges.astype(np.float64), top, side="right"))

@@ -1,0 +1,171 @@
+"""The private side at one site: records on the grid, and the exact answer to a question.
+
+All products are float64 BLAS products of integer-valued matrices whose sums of absolute products
+stay below 2**53, so they are exact and independent of order, threads and chunks [P1].
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from eigenveil.errors import Code, InternalError, RequestError
+from eigenveil.numerics.encoding import IntArray, frozen
+from eigenveil.queries import (
+    Ask,
+    Boxed,
+    ClippedSum,
+    Coordinates,
+    Count,
+    Eigenvectors,
+    Energy,
+    Gradient,
+    GradientNorms,
+    Gram,
+    OnField,
+    OnSubspaces,
+    Part,
+    RadiusSearch,
+    RowNorms,
+    Slot,
+    Spectrum,
+    Subspace,
+    Votes,
+    part_of,
+)
+from eigenveil.site import single_pass, subspaces
+from eigenveil.site.gradients import gradient, gradient_norms
+from eigenveil.site.partition import deal, shuffled
+from eigenveil.site.rows import CentredRows, GridPart, centred, clipped_sum, energy, gram, row_norms, spans
+from eigenveil.study.grid import GridRows
+
+Piece = TypeVar("Piece")
+
+CHUNK = 4096  # rows a product: they stay in the cache, and 4096 * 2**30 < 2**53 keeps it exact
+
+
+class Apply(Protocol):
+    """`map`, or what an executor has instead."""
+
+    def __call__(self, work: Callable[[Piece], IntArray], pieces: Iterable[Piece], /) -> Iterable[IntArray]:
+        """The answers to the pieces, in any order."""
+
+
+Grams = Gram | Spectrum | Eigenvectors | Subspace
+Once = RowNorms | RadiusSearch | ClippedSum | Energy | Grams  # asked about rows, once about a centre
+
+
+class Site:
+    """One site's records, worked on in `parts` that may run side by side. Keeps the rows about the
+    last centre it was asked for. `secret` (32 bytes) keys the order of its slots; without one, a new one.
+
+    Shape: rows (n, d) int16 on the study's grid.
+    """
+
+    def __init__(
+        self, rows: GridRows, *, chunk: int = CHUNK, parts: int = 1, secret: bytes | None = None
+    ) -> None:
+        self.rows = rows
+        self._secret = os.urandom(32) if secret is None else secret
+        self._chunk = chunk
+        self._part = max(1, -(-len(rows) // parts))
+        self._centre = b""
+        self._centred: CentredRows | None = None
+        self._pass: tuple[int, bytes] | None = None
+        self._parts: IntArray = np.zeros(0, dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def answer(self, ask: Ask, apply: Apply = map) -> IntArray:
+        """The exact sum over this site's records. Shape: (ask.length,).
+
+        `apply` may work on the parts side by side (an executor's `map`): integer sums do not mind.
+
+        Neighbours: one record more changes the answer by at most sqrt(ask.l2_squared(add-remove)) in L2.
+        Privacy: none by itself; it goes to the barrier [P1].
+
+        Raises:
+            RequestError: the question is about another number of columns.
+        """
+        if isinstance(ask, Count):
+            return frozen([len(self.rows)])
+        if isinstance(ask, OnField):
+            answers = self._kept(ask, apply)
+        else:
+            self._check(ask.centre)
+            if isinstance(ask, OnSubspaces):
+                return subspaces.answer(self.rows, ask)
+            parts = (GridPart(rows=rows, centre=ask.centre) for rows in spans(self.rows, self._part))
+            answers = apply(lambda part: _answer(part, ask, self._chunk), parts)
+        return frozen(sum(answers, np.zeros(ask.length, dtype=np.int64)))
+
+    def _kept(self, ask: OnField, apply: Apply) -> Iterable[IntArray]:
+        """Gradients are asked for round after round about one centre: the centred rows are worth keeping."""
+        rows, records, part = self.about(ask.field.centre), self.rows, part_of(ask)
+        if part is not None:
+            mine = self._slot(part) if isinstance(ask, Slot) else self._dealt(part)
+            rows, records = rows.only(mine), records[mine]
+        if isinstance(ask, Slot):
+            return [gradient(rows, Gradient(field=ask.field, radius=ask.radius), self._chunk)]
+        if isinstance(ask, Votes):  # the records of a subset may lie anywhere: no pieces
+            return [single_pass.votes(rows, records, ask)]
+        return apply(lambda piece: _answer(piece, ask, self._chunk), rows.pieces(self._part))
+
+    def _dealt(self, part: Part) -> IntArray:
+        """The positions of the records in a part; the dealing of a pass is kept while it lasts."""
+        name = (part.parts, part.key.tobytes())
+        if name != self._pass:
+            self._pass, self._parts = name, deal(self.rows, part.parts, part.key)
+        return np.flatnonzero(self._parts == part.index)
+
+    def _slot(self, part: Part) -> IntArray:
+        """The position of the record in a slot; none if the slot is empty."""
+        name = (-part.parts, part.key.tobytes())
+        if name != self._pass:
+            self._pass, self._parts = name, shuffled(len(self), part.parts, part.key, self._secret)
+        position = self._parts[part.index : part.index + 1]
+        return position[position < len(self)]
+
+    def about(self, centre: IntArray) -> CentredRows:
+        """The rows about a public centre; the last one asked for is kept.
+
+        Raises:
+            RequestError: another number of columns.
+        """
+        self._check(centre)
+        if self._centred is None or self._centre != centre.tobytes():
+            self._centred = None  # free the old copy before making the new one
+            self._centred, self._centre = centred(self.rows, centre), centre.tobytes()
+        return self._centred
+
+    def _check(self, centre: IntArray) -> None:
+        if centre.size != self.rows.shape[1]:
+            raise RequestError(
+                Code.BAD_DATA, f"asked about {centre.size} columns, the records have {self.rows.shape[1]}"
+            )
+
+
+def _answer(rows: CentredRows | GridPart, ask: Once | OnField, chunk: int) -> IntArray:
+    match ask:
+        case RowNorms() | RadiusSearch():
+            return row_norms(rows, ask, chunk)
+        case ClippedSum():
+            return clipped_sum(rows, ask, chunk)
+        case Energy():
+            return energy(rows, ask, chunk)
+        case Gram() | Spectrum() | Eigenvectors() | Subspace():
+            return gram(rows, ask, chunk)
+        case GradientNorms():
+            return gradient_norms(rows, ask, chunk)
+        case Gradient():
+            return gradient(rows, ask, chunk)
+        case Coordinates():
+            return single_pass.coordinates(rows, ask, chunk)
+        case Boxed():
+            return single_pass.boxed(rows, ask, chunk)
+        case Votes() | Slot():
+            raise InternalError(Code.BUG, "this is asked of a whole part, never of a piece")

@@ -1,0 +1,41 @@
+"""The private side of the questions about subspaces: which kernel answers which."""
+
+from __future__ import annotations
+
+from eigenveil.numerics.encoding import IntArray, frozen
+from eigenveil.queries import BlockRanks, CellVotes, OnSubspaces, Preimage, RankVotes, SpanGap, SpanVotes
+from eigenveil.queries.subspaces import Blocks, Cells, Pool
+from eigenveil.site import modular_spans, projections, span_scores
+from eigenveil.study.grid import GridRows
+
+
+def answer(rows: GridRows, ask: OnSubspaces) -> IntArray:
+    """What one site says. Shape: rows (n, d) -> (ask.length,).
+
+    Privacy: none by itself; it goes to the barrier. What one record changes: [P15], [P16], [P17].
+    """
+    match ask:
+        case SpanVotes():
+            return frozen(modular_spans.votes(rows, ask.blocks))
+        case BlockRanks():
+            return frozen(modular_spans.ranks(rows, ask.blocks))
+        case CellVotes():
+            return frozen(projections.votes(rows, ask.cells))
+        case RankVotes():
+            return frozen(projections.rank_votes(rows, ask.cells))
+        case SpanGap():
+            return frozen(span_scores.best_two(rows, ask.pool))
+        case Preimage():
+            found = preimage(rows, ask)
+            return frozen([1, *found] if found is not None else [0] * ask.length)
+
+
+def preimage(rows: GridRows, ask: Preimage) -> IntArray | None:
+    """What the fingerprint stands for, if it is found among these records. Shape: (ask.source.size,)."""
+    match ask.source:
+        case Blocks() as source:
+            return modular_spans.preimage(rows, source, ask.fingerprint)
+        case Cells() as source:
+            return projections.preimage(rows, source, ask.fingerprint)
+        case Pool() as source:
+            return span_scores.preimage(rows, source, ask.fingerprint)

@@ -1,0 +1,85 @@
+"""What each algorithm needs, and how its prices add up: one row an algorithm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Algorithm(Enum):
+    """The closed set of algorithms; `auto` is resolved by the planner before any round."""
+
+    AUTO = "auto"
+    GAUSS_COV = "gauss-cov"
+    ANALYZE_GAUSS = "analyze-gauss"
+    SEPARATE_COV = "separate-cov"
+    ADAPTIVE_COV = "adaptive-cov"
+    EM_COV = "em-cov"
+    ZERO = "zero"
+    DP_PCA = "dp-pca"
+    DP_PCA_SINGLE_PASS = "dp-pca-single-pass"
+    OJA = "oja"
+    PRIVATE_OJA = "private-oja"
+    PRIVATE_OJA_SHUFFLED = "private-oja-shuffled"
+    NOISY_POWER = "noisy-power"
+    SUBSPACE_EXACT = "subspace-exact"
+    SUBSPACE_EXACT_RANK = "subspace-exact-rank"
+    SUBSPACE_REFERENCE = "subspace-reference"
+    SUBSPACE_APPROX = "subspace-approx"
+    SUBSPACE_APPROX_RANK = "subspace-approx-rank"
+    SMOOTH_GAUSSIAN = "smooth-gaussian"
+    SMOOTH_CAUCHY = "smooth-cauchy"
+    PROPOSE_TEST_RELEASE = "propose-test-release"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """Properties of an algorithm that plans, prices and sites rest on.
+
+    `basic`: its epsilons (and deltas) are added up as they are; otherwise prices add up as zCDP, which is
+    better for many small questions and worse for one. `pure`: it can run at delta = 0, with Laplace noise
+    where it adds noise. `delta`: some of its mechanisms carry a delta of their own. `trusted`: it needs the
+    exact sum at the coordinator, so no secure aggregation could ever serve it. `one_site`: it cannot run
+    over several sites. `parts`: it works through disjoint parts of the records. `deflation`: it can find its
+    components one after the other. `single_records`: a sum would be one record, so it runs where all records
+    are on one machine and in no federation. `private`: False for a reference that only a simulation may run.
+    `revision`: goes up whenever the algorithm asks other questions after the same releases; a plan names it,
+    so that a study never begins under one revision and goes on under another.
+    """
+
+    basic: bool = False
+    pure: bool = False
+    delta: bool = False
+    trusted: bool = False
+    one_site: bool = False
+    parts: bool = False
+    deflation: bool = False
+    single_records: bool = False
+    private: bool = True
+    revision: int = 1
+
+
+TRAITS: dict[Algorithm, Traits] = {
+    Algorithm.GAUSS_COV: Traits(pure=True),
+    Algorithm.ANALYZE_GAUSS: Traits(),
+    Algorithm.SEPARATE_COV: Traits(pure=True, trusted=True),
+    Algorithm.ADAPTIVE_COV: Traits(pure=True, trusted=True),
+    Algorithm.EM_COV: Traits(basic=True, pure=True, trusted=True),
+    Algorithm.ZERO: Traits(pure=True),
+    Algorithm.DP_PCA: Traits(),
+    Algorithm.DP_PCA_SINGLE_PASS: Traits(trusted=True, delta=True, parts=True, deflation=True),
+    Algorithm.OJA: Traits(deflation=True, private=False),
+    Algorithm.PRIVATE_OJA: Traits(parts=True, deflation=True),
+    Algorithm.PRIVATE_OJA_SHUFFLED: Traits(
+        basic=True, delta=True, trusted=True, one_site=True, parts=True, single_records=True
+    ),
+    Algorithm.NOISY_POWER: Traits(),
+    Algorithm.SUBSPACE_EXACT: Traits(basic=True, delta=True, trusted=True),
+    Algorithm.SUBSPACE_EXACT_RANK: Traits(basic=True, delta=True, trusted=True),
+    Algorithm.SUBSPACE_REFERENCE: Traits(basic=True, delta=True, trusted=True, one_site=True),
+    Algorithm.SUBSPACE_APPROX: Traits(basic=True, delta=True, trusted=True),
+    Algorithm.SUBSPACE_APPROX_RANK: Traits(basic=True, delta=True, trusted=True),
+    Algorithm.SMOOTH_GAUSSIAN: Traits(basic=True, delta=True, trusted=True),
+    Algorithm.SMOOTH_CAUCHY: Traits(basic=True, pure=True, trusted=True),
+    Algorithm.PROPOSE_TEST_RELEASE: Traits(basic=True, delta=True, trusted=True),
+}

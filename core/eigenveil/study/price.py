@@ -1,0 +1,63 @@
+"""What a study may spend, and whether the next question still fits: checked in integers."""
+
+from __future__ import annotations
+
+import math
+from enum import Enum
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from eigenveil.accounting.zcdp import ATTO, MICRO, Cost, micro_rho_for
+from eigenveil.errors import Code, RequestError
+from eigenveil.numerics.encoding import EXACT
+from eigenveil.study.algorithm import TRAITS, Algorithm
+from eigenveil.study.study import Study
+
+if TYPE_CHECKING:
+    pass
+
+
+class Composition(Enum):
+    """`zcdp`: rho adds up, and is converted to (epsilon, delta) once. `basic`: epsilons and deltas add up."""
+
+    ZCDP = "zcdp"
+    BASIC = "basic"
+
+
+def composition(study: Study, algorithm: Algorithm) -> Composition:
+    """How the prices of a study add up to its guarantee; at delta = 0 only epsilons can."""
+    basic = TRAITS[algorithm].basic or study.delta == 0
+    return Composition.BASIC if basic else Composition.ZCDP
+
+
+def affordable(study: Study, algorithm: Algorithm) -> Cost:
+    """All that a study may spend: with it, (epsilon, delta) of the study holds [P4] [P5].
+
+    An epsilon-DP mechanism is epsilon^2 / 2-zCDP, so ledgers hold both kinds in one currency. Under zCDP a
+    mechanism with a delta of its own may use half of the study's.
+
+    Raises:
+        RequestError: the algorithm cannot run at this delta, or nothing is left to spend.
+    """
+    traits = TRAITS[algorithm]
+    if study.delta == 0 and not traits.pure:
+        raise RequestError(
+            Code.BAD_STUDY, f"{algorithm.value} cannot promise delta = 0; state a delta such as 1e-6"
+        )
+    own = 0
+    if traits.delta:
+        own = math.floor(Fraction(study.delta) * ATTO * (1 if traits.basic else Fraction(1, 2)))
+    if composition(study, algorithm) is Composition.ZCDP:
+        return Cost(micro_rho=micro_rho_for(study.epsilon, study.delta - own / ATTO), atto_delta=own)
+    # More than canonical JSON can write is not spent.
+    rho = min(math.floor(Fraction(study.epsilon) ** 2 * MICRO / 2), EXACT - 1)
+    if rho < 1:
+        raise RequestError(
+            Code.BAD_STUDY, f"epsilon = {study.epsilon:g} leaves less than one micro-rho; raise epsilon"
+        )
+    return Cost(micro_rho=rho, atto_delta=own)
+
+
+def micro_rho_of(epsilon: float) -> int:
+    """The price of a pure mechanism, rounded down: what `epsilon` pays for."""
+    return math.floor(Fraction(epsilon) ** 2 * MICRO / 2)

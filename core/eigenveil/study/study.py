@@ -1,0 +1,308 @@
+"""A study: what the analyst asks, as frozen and validated values.
+
+Nothing here is read off the data: every bound is public.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from enum import Enum
+
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import MAX_EPSILON
+from eigenveil.errors import Code, RequestError
+from eigenveil.study.algorithm import Algorithm
+
+NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+MAX_COLUMNS = 4096
+MAX_SITES = 1000
+MAX_RECORDS = 2**31
+MAX_MULTIPLICITY = 1000
+MAX_BATCHES = 2**20
+LONGEST_NAME, LONGEST_PURPOSE = 200, 4000
+# Half the range of a column, relative to its bounds and absolute: the float64 steps of the grid are then
+# exact to a part in 2**11, so that a rounded entry never leaves [-S, S].
+RESOLUTION = 2.0**-30
+TINIEST = 2.0**-900
+WIDEST = 1e100  # its square, a variance, is still an ordinary number
+
+
+class Rank(Enum):
+    """How several components are found where there is a choice: `block` all at once, with QR between the
+    rounds; `deflation` one after the other."""
+
+    BLOCK = "block"
+    DEFLATION = "deflation"
+
+
+class Trust(Enum):
+    """Who may see the sum of a round: the coordinator, or (not available yet) nobody."""
+
+    CENTRAL = "central"
+    SECURE_AGGREGATION = "secure-aggregation"
+
+
+class Missing(Enum):
+    """What happens to a record with a missing value."""
+
+    DROP = "drop"
+    FILL = "fill"
+
+
+class Scaling(Enum):
+    """`bounds`: every column to [-1, 1]; `none`: one common factor, so directions keep their units."""
+
+    BOUNDS = "bounds"
+    NONE = "none"
+
+
+def _refuse(message: str) -> RequestError:
+    return RequestError(Code.BAD_STUDY, message)
+
+
+def _need(condition: bool, message: str) -> None:
+    if not condition:
+        raise _refuse(message)
+
+
+def _check_readable(what: str, text: str, most: int) -> None:
+    """Whoever consents reads it on a terminal, which other characters could make show something else."""
+    _need(
+        len(text) <= most and text.isprintable(),
+        f"{what} has at most {most} characters, all of them printable; got {text[:most]!r}",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One measurement: its name, unit and public bounds (never read off the data).
+
+    `fill` replaces a missing value when the study's rule is `fill`; it must lie within the bounds.
+    """
+
+    name: str
+    unit: str
+    lower: float
+    upper: float
+    fill: float | None = None
+
+    def __post_init__(self) -> None:
+        _need(bool(self.name.strip()), "a column needs a name")
+        _check_readable("a column's name", self.name, LONGEST_NAME)
+        _check_readable("a unit", self.unit, LONGEST_NAME)
+        where = f"column {self.name!r}"
+        _need(
+            math.isfinite(self.lower) and math.isfinite(self.upper),
+            f"{where}: bounds must be finite numbers, got lower = {self.lower}, upper = {self.upper}",
+        )
+        _need(
+            self.lower < self.upper,
+            f"{where}: lower bound {self.lower} must be below upper bound {self.upper}; "
+            "a column that cannot vary has no principal component: leave it out",
+        )
+        _need(
+            self.half_range <= WIDEST,
+            f"{where}: the bounds lie further apart than {2 * WIDEST:g}; change the column's unit",
+        )
+        _need(
+            self.half_range > max(RESOLUTION * max(abs(self.lower), abs(self.upper)), TINIEST),
+            f"{where}: the bounds {self.lower} and {self.upper} are too close for 64-bit numbers to tell "
+            "values between them apart; subtract a constant from the column or change its unit",
+        )
+        if self.fill is not None:
+            _need(
+                self.lower <= self.fill <= self.upper,
+                f"{where}: fill value {self.fill} must lie within [{self.lower}, {self.upper}]",
+            )
+
+    @property
+    def middle(self) -> float:
+        """The middle of the public bounds, in the column's unit."""
+        return self.lower + (self.upper - self.lower) / 2
+
+    @property
+    def half_range(self) -> float:
+        """Half the distance between the public bounds, in the column's unit."""
+        return (self.upper - self.lower) / 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Federation:
+    """Who takes part, and what it takes to go on.
+
+    `sites` are all invited sites; `required` must answer every round; at least `quorum` of them
+    must; a round waits `deadline_seconds` for those who have not answered.
+    """
+
+    sites: tuple[str, ...]
+    required: tuple[str, ...] = ()
+    quorum: int | None = None
+    deadline_seconds: float = 60.0
+    minimum_cohort: int = 20
+
+    def __post_init__(self) -> None:
+        _need(
+            1 <= len(self.sites) <= MAX_SITES,
+            f"a study invites at least one site and at most {MAX_SITES}",
+        )
+        for name in self.sites:
+            _need(
+                NAME.fullmatch(name) is not None,
+                f"site name {name!r}: use lower-case letters, digits and hyphens",
+            )
+        _need(len(set(self.sites)) == len(self.sites), "a site is invited twice")
+        invited = set(self.sites)
+        for name in self.required:
+            _need(name in invited, f"required site {name!r} is not among the invited sites")
+        _need(
+            1 <= self.least <= len(self.sites),
+            f"quorum {self.quorum} must lie between 1 and the {len(self.sites)} invited sites",
+        )
+        _need(
+            math.isfinite(self.deadline_seconds) and 0 < self.deadline_seconds <= 7 * 86400,
+            f"deadline_seconds must lie between 0 and a week, got {self.deadline_seconds}",
+        )
+        _need(
+            1 <= self.minimum_cohort <= MAX_RECORDS,
+            f"minimum_cohort must lie between 1 and {MAX_RECORDS}",
+        )
+
+    @property
+    def least(self) -> int:
+        """How many sites must answer a round (all of them unless a quorum is stated)."""
+        return len(self.sites) if self.quorum is None else self.quorum
+
+    def check_present(self, present: Collection[str]) -> None:
+        """Whether a round may go on with the sites `present`.
+
+        Raises:
+            RequestError: code `study-failed`: a required site or the quorum is missing.
+        """
+        missing = [name for name in self.required if name not in present]
+        if missing:
+            raise RequestError(
+                Code.STUDY_FAILED,
+                f"required sites did not answer: {', '.join(missing)}; nothing was charged for this round",
+            )
+        if len(present) < self.least:
+            raise RequestError(
+                Code.STUDY_FAILED,
+                f"{len(present)} of the {self.least} sites needed answered; "
+                "nothing was charged for this round",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """What is asked of the federation; see deploy/config/study.example.toml for every key.
+
+    `radius` is "balance" (None), a quantile such as 0.8 (the share of records left unclipped) or "none" (1.0:
+    the public bounds alone limit a record). `batches` is the number of disjoint parts for the algorithms that
+    work through the records once.
+    `max_records` is a public upper bound on one site's records: exact sums are proven not to
+    overflow below it. `expected_records` is a public guess of the whole federation's records; it steers the
+    planner, limits the number of parts, and may be wrong without harm to the guarantee.
+    """
+
+    name: str
+    columns: tuple[Column, ...]
+    epsilon: float
+    delta: float
+    components: int
+    federation: Federation
+    purpose: str = ""
+    algorithm: Algorithm = Algorithm.AUTO
+    neighbours: Neighbours = Neighbours.ADD_REMOVE
+    max_sites_per_person: int = 1
+    missing: Missing = Missing.DROP
+    person_column: str | None = None
+    centring: bool = True
+    scaling: Scaling = Scaling.BOUNDS
+    radius: float | None = field(default=None)
+    max_records: int = 2**24
+    expected_records: int = 10_000
+    rank: Rank = Rank.BLOCK
+    batches: int | None = None
+    trust: Trust = Trust.CENTRAL
+
+    def __post_init__(self) -> None:
+        self._check_names()
+        self._check_privacy()
+        _need(
+            1 <= self.components <= len(self.columns),
+            f"components = {self.components} must lie between 1 and the {len(self.columns)} columns",
+        )
+        _need(
+            self.radius is None or (math.isfinite(self.radius) and 0 < self.radius <= 1),
+            f'radius must be "balance", "none" or a quantile strictly between 0 and 1, got {self.radius}',
+        )
+        _need(
+            self.batches is None or 1 <= self.batches <= MAX_BATCHES,
+            f"batches must lie between 1 and {MAX_BATCHES}, got {self.batches}",
+        )
+        _need(
+            1 <= self.max_records <= MAX_RECORDS,
+            f"max_records must lie between 1 and {MAX_RECORDS}, got {self.max_records}",
+        )
+        _need(
+            1 <= self.expected_records <= MAX_RECORDS,
+            f"expected_records must lie between 1 and {MAX_RECORDS}, got {self.expected_records}",
+        )
+        if self.missing is Missing.FILL:
+            for column in self.columns:
+                _need(
+                    column.fill is not None,
+                    f'column {column.name!r}: the rule missing = "fill" needs a public fill value',
+                )
+
+    def _check_names(self) -> None:
+        _need(
+            NAME.fullmatch(self.name) is not None,
+            f"study name {self.name!r}: use at most 63 lower-case letters, digits and hyphens",
+        )
+        _check_readable("the purpose", self.purpose.replace("\n", " "), LONGEST_PURPOSE)
+        _check_readable("person_column", self.person_column or "", LONGEST_NAME)
+        _need(
+            1 <= len(self.columns) <= MAX_COLUMNS,
+            f"a study has between 1 and {MAX_COLUMNS} columns, got {len(self.columns)}",
+        )
+        names = [column.name for column in self.columns]
+        twice = sorted(name for name, times in Counter(names).items() if times > 1)
+        _need(not twice, f"columns named twice: {', '.join(twice)}")
+        _need(
+            self.person_column not in names,
+            f"person_column {self.person_column!r} cannot also be a measurement",
+        )
+
+    def _check_privacy(self) -> None:
+        _need(
+            0 < self.epsilon <= MAX_EPSILON,
+            f"epsilon must be a finite number above 0 and at most {MAX_EPSILON:g}, got {self.epsilon}",
+        )
+        _need(
+            math.isfinite(self.delta) and 0 <= self.delta < 1,
+            f"delta must be 0 (pure differential privacy) or lie below 1, got {self.delta}",
+        )
+        _need(
+            1 <= self.max_sites_per_person <= MAX_MULTIPLICITY,
+            f"max_sites_per_person must lie between 1 and {MAX_MULTIPLICITY}",
+        )
+
+    @property
+    def dimension(self) -> int:
+        """Number of columns, d."""
+        return len(self.columns)
+
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences the analyst should read; none of them stops the study."""
+        if self.delta * self.expected_records >= 0.1:
+            sentence = (
+                f"delta = {self.delta:g} is not far below 1/n for about {self.expected_records} "
+                f"records; choose delta below {0.1 / self.expected_records:.1e}"
+            )
+            return (sentence,)
+        return ()
