@@ -25,11 +25,11 @@ from eigenveil.site.quantize import to_grid
 from eigenveil.site.site import Site
 from eigenveil.study.study import Study
 from eigenveil.study.toml import parse_study
-from eigenveil_client.analyst import Analyst
-from eigenveil_client.demo_federation import DemoFederation
-from eigenveil_client.demo_layout import Layout, prepared
-from eigenveil_client.demo_processes import Job, Processes
-from eigenveil_client.identity_store import load_identity
+from eigenveil_client.analyst.client import Analyst
+from eigenveil_client.connection.identity import load_identity
+from eigenveil_client.demo.federation import DemoFederation
+from eigenveil_client.demo.layout import Layout, prepared
+from eigenveil_client.demo.processes import Job, Processes
 
 COLUMNS, RECORDS, SITES = 1000, 500, ("site-a", "site-b", "site-c")
 

@@ -11,15 +11,15 @@ from eigenveil import __version__
 from eigenveil_common.command import SHORT_HELP, run
 
 COMMANDS = {
-    "compare": "eigenveil_client.compare_cli:compare",
-    "demo": "eigenveil_client.demo_cli:demo",
-    "doctor": "eigenveil_client.doctor_cli:doctor",
-    "enrol": "eigenveil_client.analyst_cli:enrol",
-    "plan": "eigenveil_client.plan_cli:plan",
-    "report": "eigenveil_client.verify_cli:report",
-    "simulate": "eigenveil_client.simulate_cli:simulate",
-    "study": "eigenveil_client.study_cli:study",
-    "verify": "eigenveil_client.verify_cli:verify",
+    "compare": "eigenveil_client.local.compare.command:compare",
+    "demo": "eigenveil_client.demo.command:demo",
+    "doctor": "eigenveil_client.analyst.doctor_command:doctor",
+    "enrol": "eigenveil_client.analyst.profile:enrol",
+    "plan": "eigenveil_client.local.plan:plan",
+    "report": "eigenveil_client.analyst.verify_commands:report",
+    "simulate": "eigenveil_client.local.simulate:simulate",
+    "study": "eigenveil_client.analyst.study_commands:study",
+    "verify": "eigenveil_client.analyst.verify_commands:verify",
 }
 
 

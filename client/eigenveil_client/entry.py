@@ -12,4 +12,4 @@ def analyst() -> int:
 
 def site() -> int:
     """Run `eigenveil-site`; the process exit code."""
-    return start("eigenveil_client.site_cli")
+    return start("eigenveil_client.site.commands.main")

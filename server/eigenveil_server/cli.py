@@ -24,13 +24,13 @@ from eigenveil_common.doctor import show
 from eigenveil_common.examples import example
 from eigenveil_common.process import forbid_core_dumps
 from eigenveil_common.start import INTERRUPTED
-from eigenveil_server import backup_cli
-from eigenveil_server.ca_cli import ca
+from eigenveil_server.admin import backup_commands
+from eigenveil_server.admin.ca_commands import ca
+from eigenveil_server.admin.doctor import coordinator_checks
+from eigenveil_server.admin.setup import Layout, create, deny_identity, join_file
+from eigenveil_server.admin.status import report, studies_text, text
 from eigenveil_server.config import Config
-from eigenveil_server.desk import APPROVED, REFUSED, decide
-from eigenveil_server.doctor import coordinator_checks
-from eigenveil_server.setup import Layout, create, deny_identity, join_file
-from eigenveil_server.status import report, studies_text, text
+from eigenveil_server.studies.desk import APPROVED, REFUSED, decide
 
 STOP_SECONDS = 10.0
 
@@ -235,7 +235,7 @@ def doctor(config_path: Path, as_json: bool) -> int:
 group.add_command(ca)
 
 
-for command in backup_cli.COMMANDS:
+for command in backup_commands.COMMANDS:
     group.add_command(command)
 
 

@@ -22,29 +22,29 @@ from eigenveil_proto.v1.eigenveil_pb2_grpc import (
     add_CoordinatorServicer_to_server,
     add_EnrolmentServicer_to_server,
 )
-from eigenveil_server.calls import Calls
+from eigenveil_server.admin.setup import existing_store
 from eigenveil_server.clock import Clock, unix_ms
 from eigenveil_server.config import Config, split_listen
-from eigenveil_server.door import Door, House
-from eigenveil_server.engine import Engine
-from eigenveil_server.enrolment import Enrolment
-from eigenveil_server.gate import Admit, Gate, Peers, anybody, named
-from eigenveil_server.guard import Guard
-from eigenveil_server.guests import Arrival
-from eigenveil_server.heads import Heads
-from eigenveil_server.health import Health
-from eigenveil_server.keys import load_keys
-from eigenveil_server.leaf import Leaf
-from eigenveil_server.listening import listening
-from eigenveil_server.only_one import only_one
-from eigenveil_server.registry import Registry
+from eigenveil_server.front.admission import Arrival
+from eigenveil_server.front.door import Door, House
+from eigenveil_server.metrics_listener import Scrapes
+from eigenveil_server.pki.keys import load_keys
+from eigenveil_server.pki.registry import Registry
+from eigenveil_server.pki.server_certificate import Leaf
+from eigenveil_server.recovery.checkpoints import Heads
+from eigenveil_server.recovery.lock import only_one
 from eigenveil_server.resources import Fatal, Resources
-from eigenveil_server.scrapes import Scrapes
-from eigenveil_server.service import Service
-from eigenveil_server.sessions import Sessions
-from eigenveil_server.setup import existing_store
-from eigenveil_server.uploads import Uploads
-from eigenveil_server.wholeness import check_whole
+from eigenveil_server.rpc.calls import Calls
+from eigenveil_server.rpc.enrolment import Enrolment
+from eigenveil_server.rpc.health import Health
+from eigenveil_server.rpc.interceptor import Admit, Gate, Peers, anybody, named
+from eigenveil_server.rpc.listener import listening
+from eigenveil_server.rpc.service import Service
+from eigenveil_server.rpc.site_sessions import Sessions
+from eigenveil_server.rpc.watchdog import Guard
+from eigenveil_server.storage.integrity import check_whole
+from eigenveil_server.studies.engine import Engine
+from eigenveil_server.studies.uploads import Uploads
 
 STOP_SECONDS = 2.0
 WARM_SECONDS = 5.0  # after which a planning process is started that nobody has asked for

@@ -19,11 +19,11 @@ from prometheus_client.registry import Collector
 
 from eigenveil.errors import Code, EigenveilError
 from eigenveil_common.files import read
-from eigenveil_server.books import Books
 from eigenveil_server.config import Config
-from eigenveil_server.database import Store
-from eigenveil_server.scrapes import Scrapes
-from eigenveil_server.states import StudyState
+from eigenveil_server.metrics_listener import Scrapes
+from eigenveil_server.storage.database import Store
+from eigenveil_server.storage.ledger import Books
+from eigenveil_server.storage.states import StudyState
 
 BUCKETS = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 3600.0, 86400.0)
 DAY = 86400.0

@@ -10,16 +10,16 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from eigenveil.errors import Code, InternalError
 from eigenveil.noise.source import NoiseSource
-from eigenveil_server.bell import Bell
-from eigenveil_server.books import Books
 from eigenveil_server.clock import Clock
 from eigenveil_server.config import Config
-from eigenveil_server.database import Store
-from eigenveil_server.keys import Keys
-from eigenveil_server.lanes import Lanes
 from eigenveil_server.metrics import Metrics
-from eigenveil_server.studies import Studies
-from eigenveil_server.writer import Writer
+from eigenveil_server.pki.keys import Keys
+from eigenveil_server.storage.database import Store
+from eigenveil_server.storage.group_commit import Writer
+from eigenveil_server.storage.ledger import Books
+from eigenveil_server.storage.study_reads import Studies
+from eigenveil_server.studies.lanes import Lanes
+from eigenveil_server.studies.signal import Bell
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from eigenveil_client.cli import main
-from eigenveil_client.demo_processes import command_line
+from eigenveil_client.demo.processes import command_line
 
 
 def eigenveil(arguments: Sequence[str]) -> int:

@@ -16,10 +16,10 @@ from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.algorithms import ALGORITHMS
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.toml import parse_study
-from eigenveil_client import compare_runs
-from eigenveil_client.compare_rows import Row, ordered
-from eigenveil_client.compare_studies import one_study, toml_text, total_cost, wanted
-from eigenveil_client.compare_text import seconds_text, sine_text, size_text
+from eigenveil_client.local.compare import simulated
+from eigenveil_client.local.compare.rows import Row, ordered
+from eigenveil_client.local.compare.selection import one_study, toml_text, total_cost, wanted
+from eigenveil_client.local.format import seconds_text, sine_text, size_text
 from tests.client.commands import eigenveil
 from tests.support import a_column, a_study
 
@@ -116,14 +116,14 @@ def test_sites_may_be_another_number(study: Path, data: Path, capfd: Capture) ->
 def test_ctrl_c_shows_what_had_ended(
     study: Path, data: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ran = compare_runs.measured
+    ran = simulated.measured
 
-    def interrupted(one: compare_runs.Bench, prediction: Any) -> Row:
+    def interrupted(one: simulated.Bench, prediction: Any) -> Row:
         if prediction.algorithm is Algorithm.DP_PCA:
             raise KeyboardInterrupt
         return ran(one, prediction)
 
-    monkeypatch.setattr(compare_runs, "measured", interrupted)
+    monkeypatch.setattr(simulated, "measured", interrupted)
     code, value = told(capfd, study, "--data", data, "--algorithms", "gauss-cov,dp-pca,oja")
     assert (code, value["complete"]) == (130, False)
     assert [row["algorithm"] for row in value["rows"]] == ["gauss-cov"]

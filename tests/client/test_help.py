@@ -16,8 +16,8 @@ import pytest
 
 from eigenveil import __version__
 from eigenveil_client import cli as analyst
-from eigenveil_client import site_cli as site
-from eigenveil_client import site_config
+from eigenveil_client.site import config
+from eigenveil_client.site.commands import main as site
 from eigenveil_server import cli as coordinator
 from tests.repo.tree import PACKAGES, ROOT
 
@@ -107,8 +107,8 @@ def helps(command: click.Command, context: click.Context) -> Iterator[str]:
 
 def test_no_help_and_no_file_that_is_written_names_a_file_that_is_not_installed(run: Run) -> None:
     said = [text for group in GROUPS for text in helps(group, click.Context(group))]
-    assert [text for text in [*said, site_config.TEMPLATE] if ELSEWHERE.search(text)] == []
-    assert "eigenveil-site example" in site_config.TEMPLATE
+    assert [text for text in [*said, config.TEMPLATE] if ELSEWHERE.search(text)] == []
+    assert "eigenveil-site example" in config.TEMPLATE
 
 
 @pytest.mark.parametrize(

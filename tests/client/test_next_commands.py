@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil_client import site_cli
-from eigenveil_client.analyst_cli import follow
+from eigenveil_client.analyst.profile import follow
+from eigenveil_client.site.commands import main
 from tests.server.process import command
 
 Capture = pytest.CaptureFixture[str]
@@ -44,7 +44,7 @@ def test_a_site_says_how_it_is_enrolled(
 ) -> None:
     words = ["init", "--dir", str(folder), "--name", "a", "--records", "r.csv"]
     monkeypatch.setattr("sys.argv", ["eigenveil-site", *words])
-    assert site_cli.main() == 0
+    assert main.main() == 0
     config = str(folder / "site.toml")
     wanted = ["eigenveil-site", "enrol", "--config", config, "--join", "FILE"]
     assert printed(capfd.readouterr().out, "next:") == wanted

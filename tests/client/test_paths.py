@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from eigenveil.errors import Code
-from eigenveil_client import site_cli
+from eigenveil_client.site.commands import main
 from eigenveil_common.files import check_output, is_there, make_folder, occupied, write_durably
 from tests.client.commands import eigenveil
 from tests.support import refused
@@ -58,7 +58,7 @@ def test_a_site_is_not_made_in_a_file(file: Path, monkeypatch: pytest.MonkeyPatc
     for folder in (file, file / "below"):
         words = ["init", "--dir", str(folder), "--name", "a", "--records", "r.csv", "--json"]
         monkeypatch.setattr("sys.argv", ["eigenveil-site", *words])
-        assert site_cli.main() == STORAGE
+        assert main.main() == STORAGE
         assert f"cannot make {folder}: " in json.loads(capfd.readouterr().out)["message"]
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from eigenveil.simulation import split_rows
 from eigenveil.study.toml import parse_study
-from eigenveil_client.simulate_cli import divide, with_sites
+from eigenveil_client.local.simulate import divide, with_sites
 from tests.client.commands import eigenveil
 
 STUDY = """

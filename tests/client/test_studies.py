@@ -14,7 +14,7 @@ from eigenveil.errors import Code
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column, Federation
 from eigenveil.study.toml import SECTIONS, parse_study
-from eigenveil_client.demo_layout import demo_study, prepared, public_records
+from eigenveil_client.demo.layout import demo_study, prepared, public_records
 from tests.support import refused
 
 EXAMPLE = Path(__file__).parents[2] / "deploy" / "config" / "study.example.toml"

@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from eigenveil_client.study_display import Display
+from eigenveil_client.analyst.display import Display
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 

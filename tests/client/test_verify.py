@@ -16,7 +16,7 @@ from eigenveil import simulate
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import canonical
 from eigenveil.reporting.document import seal_bundle
-from eigenveil_client.verify import verified, write_result
+from eigenveil_client.analyst.verify import verified, write_result
 from tests.client.commands import eigenveil
 from tests.site.support import Authority
 from tests.support import a_study, refused

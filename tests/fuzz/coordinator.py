@@ -30,9 +30,9 @@ from eigenveil.protocol.query import Query
 from eigenveil_common.rpc import CODE_KEY
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server import daemon
-from eigenveil_server.gate import ROLES
-from eigenveil_server.guests import Arrival, Guest
-from eigenveil_server.pki import new_key
+from eigenveil_server.front.admission import Arrival, Guest
+from eigenveil_server.pki.authority import new_key
+from eigenveil_server.rpc.interceptor import ROLES
 from tests.fuzz.hunt import ChangedMeaning, Kind
 from tests.fuzz.mutations import mutate_message
 from tests.server.rig import SITES, Client, Rig, made, request_for, serving, study_toml

@@ -15,7 +15,7 @@ from eigenveil.errors import EigenveilError, RequestError
 from eigenveil.protocol.plan import plan_from_json
 from eigenveil.study.study import Missing, Study
 from eigenveil.study.toml import parse_study
-from eigenveil_client.records import load
+from eigenveil_client.records.records import load
 from tests.fuzz.hunt import Kind
 from tests.fuzz.mutations import mutate_bytes, mutate_text
 from tests.fuzz.site import mutate_json

@@ -32,9 +32,9 @@ from eigenveil.protocol.authorities import list_from_json
 from eigenveil.protocol.wire import query_from_proto, query_to_proto
 from eigenveil.queries import Ask, Slot, Votes
 from eigenveil.queries.batch import Part, pass_key
-from eigenveil_client.identity_files import checked
-from eigenveil_client.identity_store import load_identity
-from eigenveil_client.site_worker import SiteWorker
+from eigenveil_client.connection.identity import load_identity
+from eigenveil_client.connection.identity_files import checked
+from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.core.test_subspaces_asks import ASKS as SUBSPACE_ASKS
 from tests.fuzz.coordinator import kept

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from eigenveil.study.algorithm import Algorithm
-from eigenveil_client.demo_federation import DemoFederation
-from eigenveil_client.demo_layout import demo_study, prepared, public_records, write_records
-from eigenveil_client.demo_processes import Processes
+from eigenveil_client.demo.federation import DemoFederation
+from eigenveil_client.demo.layout import demo_study, prepared, public_records, write_records
+from eigenveil_client.demo.processes import Processes
 from tests.integration.stage import SITES, Stage
 
 

@@ -10,13 +10,13 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from eigenveil.identity import Role
-from eigenveil_client.identity_store import StoredIdentity, enrol, load_identity
-from eigenveil_client.site_config import SiteConfig
-from eigenveil_client.site_daemon import SiteDaemon
-from eigenveil_client.site_service import Reader
-from eigenveil_client.site_store import SiteStore
-from eigenveil_client.site_worker import SiteWorker
-from eigenveil_client.witness import LedgerWitness
+from eigenveil_client.connection.identity import StoredIdentity, enrol, load_identity
+from eigenveil_client.site.config import SiteConfig
+from eigenveil_client.site.daemon.daemon import SiteDaemon
+from eigenveil_client.site.daemon.service import Reader
+from eigenveil_client.site.daemon.worker import SiteWorker
+from eigenveil_client.site.state.rollback_guard import LedgerWitness
+from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.files import write_secret
 from tests.server.rig import FEDERATION, Rig
 from tests.site.support import write_records

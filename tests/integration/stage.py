@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eigenveil_client.demo_federation import DemoFederation
-from eigenveil_client.demo_layout import Layout
-from eigenveil_client.identity_store import StoredIdentity, load_identity
+from eigenveil_client.connection.identity import StoredIdentity, load_identity
+from eigenveil_client.demo.federation import DemoFederation
+from eigenveil_client.demo.layout import Layout
 
 SITES = ("hospital-1", "hospital-2")
 

@@ -20,25 +20,26 @@ from eigenveil.errors import Code
 from eigenveil.identity import Role
 from eigenveil.protocol.authorities import Listed, SignedList, list_from_json
 from eigenveil.protocol.wire import lists_to_proto
-from eigenveil_client.analyst import Analyst
-from eigenveil_client.doctor_site import site_checks
-from eigenveil_client.generation import Generation
-from eigenveil_client.identity_store import StoredIdentity, load_identity
-from eigenveil_client.renewal import introduce, renew
-from eigenveil_client.transport import open_channel
-from eigenveil_client.trusted_authorities import begin
+from eigenveil_client.analyst.client import Analyst
+from eigenveil_client.connection.channel import open_channel
+from eigenveil_client.connection.clone_guard import Generation
+from eigenveil_client.connection.identity import StoredIdentity, load_identity
+from eigenveil_client.connection.renewal import introduce, renew
+from eigenveil_client.connection.trusted_authorities import begin
+from eigenveil_client.site.commands.checks import site_checks
 from eigenveil_common.doctor import Level
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
-from eigenveil_server import lists, rollover
-from eigenveil_server.authorities import Authorities
+from eigenveil_server.admin.doctor import coordinator_checks
+from eigenveil_server.admin.setup import Layout, create
 from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon
-from eigenveil_server.doctor import coordinator_checks
-from eigenveil_server.keys import load_keys
-from eigenveil_server.lists import list_of_draft
-from eigenveil_server.pki import sign_list
-from eigenveil_server.rollover import (
+from eigenveil_server.pki import lists, rollover
+from eigenveil_server.pki.authority import sign_list
+from eigenveil_server.pki.authority_files import Authorities
+from eigenveil_server.pki.keys import load_keys
+from eigenveil_server.pki.lists import list_of_draft
+from eigenveil_server.pki.rollover import (
     NOBODY,
     Signers,
     accept,
@@ -49,8 +50,7 @@ from eigenveil_server.rollover import (
     switch,
     take,
 )
-from eigenveil_server.setup import Layout, create
-from eigenveil_server.standing import standing
+from eigenveil_server.pki.rollover_status import standing
 from tests.integration.living import enrolled, listening, living
 from tests.integration.offline import Root
 from tests.server.process import command

@@ -11,13 +11,13 @@ import pytest
 
 from eigenveil.errors import Code, PeerError
 from eigenveil.identity import Role
-from eigenveil_client.generation import Generation
-from eigenveil_client.identity_store import StoredIdentity, load_identity
-from eigenveil_client.renewal import introduce
-from eigenveil_client.transport import open_channel
+from eigenveil_client.connection.channel import open_channel
+from eigenveil_client.connection.clone_guard import Generation
+from eigenveil_client.connection.identity import StoredIdentity, load_identity
+from eigenveil_client.connection.renewal import introduce
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
-from eigenveil_server import sessions
+from eigenveil_server.rpc import site_sessions
 from tests.integration.living import enrolled, listening, living
 from tests.server.rig import made, refusal, serving
 from tests.site.support import until
@@ -105,7 +105,7 @@ def test_a_connection_that_died_in_silence_keeps_nobody_out(tmp_path: Path) -> N
                 assert (await waiting).ByteSize() == 0
                 assert (await refusal(stub.NextWork(pb.NextWorkRequest()))).code is Code.NOT_READY
 
-    with mock.patch.object(sessions, "PROBE_SECONDS", 0.3):
+    with mock.patch.object(site_sessions, "PROBE_SECONDS", 0.3):
         asyncio.run(scenario())
 
 

@@ -12,7 +12,7 @@ import pytest
 from eigenveil.planning.choose import choose
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.toml import parse_study
-from eigenveil_client.demo_layout import public_records
+from eigenveil_client.demo.layout import public_records
 from tests.client.commands import eigenveil
 from tests.integration.stage import Stage
 

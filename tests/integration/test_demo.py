@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from eigenveil_client.demo_cli import CHOICES
-from eigenveil_client.demo_layout import MARKER
-from eigenveil_client.demo_processes import command_line
+from eigenveil_client.demo.command import CHOICES
+from eigenveil_client.demo.layout import MARKER
+from eigenveil_client.demo.processes import command_line
 from tests.client.commands import eigenveil, spawned
 from tests.integration.test_kills import charges
 

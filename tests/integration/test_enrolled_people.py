@@ -11,8 +11,8 @@ import pytest
 
 from eigenveil.errors import Code, EigenveilError
 from eigenveil.identity import Role, spoken
-from eigenveil_client.analyst import Analyst
-from eigenveil_client.identity_store import compared
+from eigenveil_client.analyst.client import Analyst
+from eigenveil_client.connection.identity import compared
 from tests.integration.living import enrolled
 from tests.server.process import command
 from tests.server.rig import made, serving, study_toml

@@ -20,8 +20,8 @@ import pytest
 from eigenveil.errors import Code, EigenveilError
 from eigenveil.protocol.plan import Plan
 from eigenveil.reporting.document import verify_bundle
-from eigenveil_client.analyst import Analyst
-from eigenveil_client.demo_federation import COORDINATOR
+from eigenveil_client.analyst.client import Analyst
+from eigenveil_client.demo.federation import COORDINATOR
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.integration.stage import SITES, Stage
 

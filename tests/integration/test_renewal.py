@@ -10,11 +10,11 @@ import pytest
 
 from eigenveil.errors import Code, EigenveilError, PeerError
 from eigenveil.identity import Role
-from eigenveil_client import identity_files, renewal
-from eigenveil_client.analyst import Analyst
-from eigenveil_client.identity_store import StoredIdentity, load_identity
-from eigenveil_client.renewal import due, renew
-from eigenveil_client.transport import greet, open_channel
+from eigenveil_client.analyst.client import Analyst
+from eigenveil_client.connection import identity_files, renewal
+from eigenveil_client.connection.channel import greet, open_channel
+from eigenveil_client.connection.identity import StoredIdentity, load_identity
+from eigenveil_client.connection.renewal import due, renew
 from eigenveil_common import failpoints
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
@@ -213,7 +213,7 @@ def test_an_analyst_renews_by_the_way_and_a_watch_with_the_old_certificate_goes_
             clock.over()
             await rig.client(Role.SITE, "anna")
             async with Analyst(stored) as before:
-                with mock.patch("eigenveil_client.analyst.due", return_value=False):
+                with mock.patch("eigenveil_client.analyst.client.due", return_value=False):
                     plan, _ = await before.submit(study_toml(sites=("anna",)), "one")
                 assert due(stored)
                 async with Analyst(stored) as renewing:

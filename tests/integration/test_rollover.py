@@ -12,15 +12,15 @@ import pytest
 
 from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil.identity import Role
-from eigenveil_client import site_daemon
-from eigenveil_client.identity_store import load_identity
-from eigenveil_client.transport import open_channel
+from eigenveil_client.connection.channel import open_channel
+from eigenveil_client.connection.identity import load_identity
+from eigenveil_client.site.daemon import daemon as site_daemon
 from eigenveil_common import failpoints
 from eigenveil_common.config import load
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.config import Config
-from eigenveil_server.rollover import retire, rotate, switch
-from eigenveil_server.standing import standing
+from eigenveil_server.pki.rollover import retire, rotate, switch
+from eigenveil_server.pki.rollover_status import standing
 from tests.integration.living import DAY, enrolled, listening, living
 from tests.integration.offline import Root
 from tests.server.process import command

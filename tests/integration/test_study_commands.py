@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from eigenveil_client.demo_federation import COORDINATOR
+from eigenveil_client.demo.federation import COORDINATOR
 from tests.client.commands import eigenveil, spawned
 from tests.integration.stage import SITES, Stage
 

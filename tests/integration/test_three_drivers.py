@@ -29,18 +29,18 @@ from eigenveil.study.algorithm import TRAITS
 from eigenveil.study.grid import S
 from eigenveil.study.study import Study
 from eigenveil.study.toml import study_from_dict
-from eigenveil_client import records
-from eigenveil_client.analyst import Analyst
-from eigenveil_client.identity_store import StoredIdentity, enrol
-from eigenveil_client.site_config import SiteConfig
-from eigenveil_client.site_daemon import SiteDaemon
-from eigenveil_client.site_store import SiteStore
-from eigenveil_client.site_worker import SiteWorker
-from eigenveil_client.witness import LedgerWitness
+from eigenveil_client.analyst.client import Analyst
+from eigenveil_client.connection.identity import StoredIdentity, enrol
+from eigenveil_client.records import records
+from eigenveil_client.site.config import SiteConfig
+from eigenveil_client.site.daemon.daemon import SiteDaemon
+from eigenveil_client.site.daemon.worker import SiteWorker
+from eigenveil_client.site.state.rollback_guard import LedgerWitness
+from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.files import write_secret
+from eigenveil_server.admin.setup import Layout, create
 from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon, Ports
-from eigenveil_server.setup import Layout, create
 
 # What the simulator calls federation, submission and analyst: then all three have one plan digest.
 NAME = "simulation"

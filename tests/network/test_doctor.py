@@ -16,18 +16,19 @@ from unittest import mock
 import pytest
 
 from eigenveil.accounting.zcdp import Cost
-from eigenveil_client import cli, site_cli
-from eigenveil_client.demo_federation import free_ports
-from eigenveil_client.doctor_site import site_checks
+from eigenveil_client import cli
+from eigenveil_client.demo.federation import free_ports
+from eigenveil_client.site.commands import main as site_cli
+from eigenveil_client.site.commands.checks import site_checks
 from eigenveil_common import doctor
 from eigenveil_common.config import load
 from eigenveil_common.doctor import Check, Level
 from eigenveil_common.files import write_secret
 from eigenveil_server import cli as coordinator_cli
+from eigenveil_server.admin.doctor import coordinator_checks
+from eigenveil_server.admin.setup import Layout, create
 from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon
-from eigenveil_server.doctor import coordinator_checks
-from eigenveil_server.setup import Layout, create
 from tests.network.forwarders import ConnectProxy, Inspection
 from tests.site.support import FEDERATION, Coordinator, Stage, a_stage, store_identity
 

@@ -19,21 +19,21 @@ from eigenveil.accounting.ledger import Ledger
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code
 from eigenveil.identity import Role
-from eigenveil_client import site_metrics
-from eigenveil_client.demo_federation import free_ports
-from eigenveil_client.site_metrics import Contact
+from eigenveil_client.demo.federation import free_ports
+from eigenveil_client.site.daemon import metrics
+from eigenveil_client.site.daemon.metrics import Contact
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub, EnrolmentStub
-from eigenveil_server import scrapes
+from eigenveil_server import metrics_listener
 from eigenveil_server.config import Config, split_listen
 from eigenveil_server.daemon import Daemon
-from eigenveil_server.health import Health
 from eigenveil_server.metrics import Metrics
+from eigenveil_server.rpc.health import Health
 from tests.server.rig import Rig, answering, made, refusal, serving, study_toml
 from tests.support import refused
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
-# A call to a method that a listener does not have is never taken (see eigenveil_server.listening).
+# A call to a method that a listener does not have is never taken (see eigenveil_server.rpc.listener).
 UNTAKEN = {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE}
 
 
@@ -157,8 +157,10 @@ def test_a_taken_port_is_told(tmp_path: Path) -> None:
         async with taken, serving(made(tmp_path / "c")) as rig:
             config = replace(rig.config, metrics=address)
             with refused(Code.BAD_CONFIG, address, "for metrics"):
-                scrapes = Metrics().scrapes(config, rig.daemon.resources.store, rig.daemon.resources.books)
-                await scrapes.open(*split_listen(address))
+                metrics_listener = Metrics().scrapes(
+                    config, rig.daemon.resources.store, rig.daemon.resources.books
+                )
+                await metrics_listener.open(*split_listen(address))
             with refused(Code.BAD_CONFIG, address, "for health"):
                 Health(address)
 
@@ -172,7 +174,9 @@ def test_requests_that_never_end_cost_no_threads_and_keep_no_scrape_waiting(tmp_
             host, port = split_listen(address)
             await scrape(address)
             before = threading.active_count()
-            half = [await asyncio.open_connection(host, port) for _ in range(5 * scrapes.MOST_AT_ONCE)]
+            half = [
+                await asyncio.open_connection(host, port) for _ in range(5 * metrics_listener.MOST_AT_ONCE)
+            ]
             for _, writer in half:
                 writer.write(b"GET /metrics HTTP/1.1\r\n")
             assert "eigenveil_budget_micro_rho" in await scrape(address)
@@ -190,27 +194,25 @@ def test_a_site_s_metrics_are_a_file_that_is_replaced_whole(
     contact = Contact(connected=True, connections=2, last=1000.0, ends=86400.0 * 3, lost=Counter(identity=1))
     ledger = Ledger(Cost(micro_rho=500))
     ledger.apply(ledger.reserve("ab" * 32, Cost(micro_rho=200), at=1))
-    told = scraped(site_metrics.text(contact, ledger, 86400.0))
+    told = scraped(metrics.text(contact, ledger, 86400.0))
     assert told['eigenveil_site_budget_micro_rho{part="total"}'] == 500
     assert told['eigenveil_site_budget_micro_rho{part="reserved"}'] == 200
     assert told["eigenveil_site_certificate_days_left"] == 2
     assert told['eigenveil_site_lost_total{code="identity"}'] == 1
 
-    monkeypatch.setattr(site_metrics, "EVERY_SECONDS", 0.001)
+    monkeypatch.setattr(metrics, "EVERY_SECONDS", 0.001)
     caplog.set_level(logging.INFO, "eigenveil")
     path = tmp_path / "site.prom"
 
     async def scenario() -> None:
-        task = asyncio.create_task(site_metrics.keep_written(path, contact, lambda: ledger))
+        task = asyncio.create_task(metrics.keep_written(path, contact, lambda: ledger))
         while not path.exists():
             await asyncio.sleep(0.001)
         for _ in range(50):
             assert path.read_text().endswith("\n")
             await asyncio.sleep(0.001)
         task.cancel()
-        gone = asyncio.create_task(
-            site_metrics.keep_written(tmp_path / "gone" / "x", contact, lambda: ledger)
-        )
+        gone = asyncio.create_task(metrics.keep_written(tmp_path / "gone" / "x", contact, lambda: ledger))
         await asyncio.sleep(0.05)
         assert not gone.done()
         gone.cancel()
@@ -223,7 +225,7 @@ def test_a_site_s_metrics_are_a_file_that_is_replaced_whole(
 
 def test_no_metric_speaks_of_records() -> None:
     names = re.compile(r"(record|row|cohort|norm|value|mean|variance)")
-    text = site_metrics.text(Contact(), Ledger(Cost(micro_rho=500)), 0.0)
+    text = metrics.text(Contact(), Ledger(Cost(micro_rho=500)), 0.0)
     assert not names.search(text)
     source = (Path(__file__).parents[2] / "server/eigenveil_server/metrics.py").read_text()
     assert not [name for name in re.findall(r'"(eigenveil_[a-z_]+)"', source) if names.search(name)]

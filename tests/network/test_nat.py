@@ -14,8 +14,9 @@ from unittest import mock
 
 import pytest
 
-from eigenveil_client import site_daemon, tls
-from eigenveil_client.site_daemon import LONGEST_POLL_SECONDS, POLL_SLACK_SECONDS
+from eigenveil_client.connection import tls
+from eigenveil_client.site.daemon import daemon
+from eigenveil_client.site.daemon.daemon import LONGEST_POLL_SECONDS, POLL_SLACK_SECONDS
 from eigenveil_common import rpc
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.network.forwarders import Middle
@@ -77,8 +78,8 @@ def test_without_pings_the_same_nat_forgets(stage: Stage) -> None:
     never = options(**{KEEPALIVE: 2**31 - 1})
     with (
         mock.patch.object(tls, "CLIENT_OPTIONS", never),
-        mock.patch.object(site_daemon, "LONGEST_POLL_SECONDS", LONGEST_POLL_SECONDS / FASTER),
-        mock.patch.object(site_daemon, "POLL_SLACK_SECONDS", POLL_SLACK_SECONDS / FASTER),
+        mock.patch.object(daemon, "LONGEST_POLL_SECONDS", LONGEST_POLL_SECONDS / FASTER),
+        mock.patch.object(daemon, "POLL_SLACK_SECONDS", POLL_SLACK_SECONDS / FASTER),
     ):
         dialled = asyncio.run(idle_then_work(stage, middle, 6.0))
     assert middle.forgotten > 0

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from eigenveil.errors import Code
-from eigenveil_client.analyst_cli import Settings, load_profile
-from eigenveil_client.identity_store import load_identity
-from eigenveil_client.proxy import DIRECT, ProxyRule, connect
-from eigenveil_client.site_daemon import SiteDaemon
-from eigenveil_client.transport import call, open_channel
+from eigenveil_client.analyst.profile import Settings, load_profile
+from eigenveil_client.connection.channel import call, open_channel
+from eigenveil_client.connection.identity import load_identity
+from eigenveil_client.connection.proxy import DIRECT, ProxyRule, connect
+from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_common import config
 from eigenveil_common.files import write_secret
 from eigenveil_proto.v1 import eigenveil_pb2 as pb

@@ -12,12 +12,12 @@ import pytest
 
 from eigenveil.errors import Code
 from eigenveil.identity import Identity, Role
-from eigenveil_client import transport
-from eigenveil_client.analyst import Analyst
-from eigenveil_client.identity_store import load_identity
+from eigenveil_client.analyst.client import Analyst
+from eigenveil_client.connection import channel
+from eigenveil_client.connection.identity import load_identity
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server import service
-from eigenveil_server.states import decline_word
+from eigenveil_server.rpc import service
+from eigenveil_server.storage.states import decline_word
 from tests.server.rig import made, refusal, serving
 from tests.site.support import FEDERATION, Coordinator, a_plan, a_stage, until, work
 from tests.support import refused
@@ -70,7 +70,7 @@ def test_a_site_works_for_a_coordinator_of_its_own_version_or_the_one_before(
             await until(lambda: coordinator.asked)
         return coordinator
 
-    with mock.patch.multiple(transport, VERSION_MIN=OLD, VERSION_MAX=NEW):
+    with mock.patch.multiple(channel, VERSION_MIN=OLD, VERSION_MAX=NEW):
         assert asyncio.run(scenario()).hellos == 1
 
 
@@ -93,7 +93,7 @@ def test_neither_site_nor_analyst_goes_on_with_a_version_it_does_not_speak(
             await until(lambda: any("disconnected code=version" in line for line in caplog.messages))
         return coordinator
 
-    with mock.patch.multiple(transport, VERSION_MIN=OLD, VERSION_MAX=NEW):
+    with mock.patch.multiple(channel, VERSION_MIN=OLD, VERSION_MAX=NEW):
         assert asyncio.run(scenario()).asked == []
 
 

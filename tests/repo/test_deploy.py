@@ -10,7 +10,8 @@ from pathlib import Path
 import click
 import pytest
 
-from eigenveil_client import cli, site_cli
+from eigenveil_client import cli
+from eigenveil_client.site.commands import main
 from eigenveil_server import cli as coordinator_cli
 from tests.repo.tree import ROOT
 
@@ -19,7 +20,7 @@ UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 EXPOSURE = re.compile(r"Overall exposure level for \S+: ([0-9.]+)")
 GROUPS: dict[str, click.Command] = {
     "eigenveil": cli.eigenveil,
-    "eigenveil-site": site_cli.group,
+    "eigenveil-site": main.group,
     "eigenveil-coordinator": coordinator_cli.group,
 }
 BROKEN = re.compile(r" *\\\n +")

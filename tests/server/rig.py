@@ -27,12 +27,12 @@ from eigenveil.study.toml import parse_study
 from eigenveil_common.rpc import CHUNK_BYTES, OPTIONS, error_from
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub, EnrolmentStub
-from eigenveil_server.authorities import Authorities
+from eigenveil_server.admin.setup import Layout, create
 from eigenveil_server.clock import as_datetime, unix_ms
 from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon, Ports
-from eigenveil_server.pki import Authority, key_to_pem, new_key, pem
-from eigenveil_server.setup import Layout, create
+from eigenveil_server.pki.authority import Authority, key_to_pem, new_key, pem
+from eigenveil_server.pki.authority_files import Authorities
 
 if TYPE_CHECKING:
     from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorAsyncStub

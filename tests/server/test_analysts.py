@@ -17,7 +17,8 @@ from eigenveil.numerics.encoding import frozen
 from eigenveil.protocol.plan import plan_from_json
 from eigenveil.study.toml import study_digest
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server import planning, service
+from eigenveil_server.rpc import service
+from eigenveil_server.studies import planning
 from tests.server.rig import FEDERATION, SITES, Client, answering, made, parsed, refusal, serving, study_toml
 
 

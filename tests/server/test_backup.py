@@ -17,9 +17,9 @@ from eigenveil.identity import Role
 from eigenveil_common.config import load
 from eigenveil_common.doctor import Level
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.admin.doctor import coordinator_checks
 from eigenveil_server.config import Config
-from eigenveil_server.doctor import coordinator_checks
-from eigenveil_server.pki import new_key
+from eigenveil_server.pki.authority import new_key
 from tests.server.process import command
 from tests.server.rig import Rig, answering, made, refusal, request_for, serving, study_toml
 

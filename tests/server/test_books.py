@@ -12,9 +12,9 @@ from eigenveil.accounting.zcdp import Cost
 from eigenveil.numerics.encoding import frozen
 from eigenveil.protocol.query import Query
 from eigenveil.queries import together
-from eigenveil_common.ledger_store import LedgerStore
-from eigenveil_server.books import Books
-from eigenveil_server.database import open_store
+from eigenveil_common.storage.ledger_store import LedgerStore
+from eigenveil_server.storage.database import open_store
+from eigenveil_server.storage.ledger import Books
 from tests.core.recorder import ASKS, Recorder, in_a_pass, plan_of, query_of
 from tests.core.specification import Setting
 from tests.support import MemoryStore

@@ -17,9 +17,9 @@ from eigenveil.identity import Role
 from eigenveil.numerics.encoding import frozen
 from eigenveil.protocol.query import Query
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.books import Books
-from eigenveil_server.studies import StoredStudy
-from eigenveil_server.writer import Writer
+from eigenveil_server.storage.group_commit import Writer
+from eigenveil_server.storage.ledger import Books
+from eigenveil_server.storage.study_reads import StoredStudy
 from tests.server.rig import SITES, Client, Rig, answering, made, refusal, serving, study_toml
 
 SLOW = 0.6  # seconds that a disk takes in these tests

@@ -13,8 +13,8 @@ from eigenveil.identity import Role
 from eigenveil.numerics.encoding import frozen
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.clock import unix_ms
-from eigenveil_server.database import open_store
-from eigenveil_server.pki import new_key
+from eigenveil_server.pki.authority import new_key
+from eigenveil_server.storage.database import open_store
 from tests.server.process import command
 from tests.server.rig import HOUR, Rig, made, refusal, request_for, serving, study_toml
 

@@ -17,9 +17,9 @@ import pytest
 
 from eigenveil.identity import Role
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server import door, turns, visit
-from eigenveil_server.allowance import Allowance
-from eigenveil_server.frames import Frames, goaway
+from eigenveil_server.front import connection, door, turns
+from eigenveil_server.front.allowance import Allowance
+from eigenveil_server.front.frames import Frames, goaway
 from tests.server.rig import Credentials, Rig, made, serving
 from tests.torture.besieged import attackers_tls
 from tests.torture.frames import (
@@ -137,7 +137,7 @@ def test_whoever_holds_handshakes_open_gives_way_to_newcomers(
 
     def kept() -> int:
         gc.collect()
-        return sum(isinstance(thing, visit.Visit) for thing in gc.get_objects())
+        return sum(isinstance(thing, connection.Visit) for thing in gc.get_objects())
 
     asyncio.run(scenario())
 
@@ -219,7 +219,7 @@ def test_a_socket_that_is_gone_before_it_is_greeted_leaves_nothing(tmp_path: Pat
 
 
 def test_whoever_does_not_take_its_answers_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(visit, "STUCK_SECONDS", 0.3)
+    monkeypatch.setattr(connection, "STUCK_SECONDS", 0.3)
     greeting = message(REQUEST.SerializeToString())
     windows = settings((4, 2**31 - 1)) + window_update(0, 2**30) + frame(SETTINGS, ACK, 0)
 

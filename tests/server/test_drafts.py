@@ -14,8 +14,8 @@ import pytest
 from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil.identity import Role
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server import lanes, planning
-from eigenveil_server.lanes import Lanes
+from eigenveil_server.studies import lanes, planning
+from eigenveil_server.studies.lanes import Lanes
 from tests.server.rig import SITES, made, refusal, serving, study_toml
 
 SLOW = study_toml(columns=4000, components=10)  # a quarter of a minute of processor time

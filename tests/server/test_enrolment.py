@@ -16,10 +16,10 @@ from eigenveil.identity import Role
 from eigenveil.protocol.authorities import list_from_json
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.clock import as_datetime, unix_ms
-from eigenveil_server.database import open_store
-from eigenveil_server.keys import release_public
-from eigenveil_server.pki import Authority, new_key, requested_key
-from eigenveil_server.registry import Registry
+from eigenveil_server.pki.authority import Authority, new_key, requested_key
+from eigenveil_server.pki.keys import release_public
+from eigenveil_server.pki.registry import Registry
+from eigenveil_server.storage.database import open_store
 from tests.server.rig import FEDERATION, HOUR, made, refusal, request_for, serving
 
 

@@ -9,10 +9,10 @@ from unittest import mock
 import pytest
 
 from eigenveil.errors import Code, InternalError
-from eigenveil_server import guard
-from eigenveil_server.authorities import Authorities
-from eigenveil_server.guard import Guard
-from eigenveil_server.leaf import Leaf
+from eigenveil_server.pki.authority_files import Authorities
+from eigenveil_server.pki.server_certificate import Leaf
+from eigenveil_server.rpc import watchdog
+from eigenveil_server.rpc.watchdog import Guard
 
 
 @pytest.mark.parametrize("problem", [InternalError(Code.STORAGE, "disk"), OSError("inodes"), TypeError("x")])
@@ -35,5 +35,5 @@ def test_whatever_stops_the_guard_ends_the_process(
         with pytest.raises(InternalError):
             await looking.stop()
 
-    monkeypatch.setattr(guard, "EVERY_SECONDS", 0.01)
+    monkeypatch.setattr(watchdog, "EVERY_SECONDS", 0.01)
     asyncio.run(scenario())

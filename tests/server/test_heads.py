@@ -17,13 +17,13 @@ from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import Role
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.admin.doctor import coordinator_checks
 from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon
-from eigenveil_server.database import open_store
-from eigenveil_server.doctor import coordinator_checks
-from eigenveil_server.heads import MARKER
-from eigenveil_server.keys import load_keys
-from eigenveil_server.losses import accept_loss, lost
+from eigenveil_server.pki.keys import load_keys
+from eigenveil_server.recovery.accept_loss import accept_loss, lost
+from eigenveil_server.recovery.checkpoints import MARKER
+from eigenveil_server.storage.database import open_store
 from tests.server.rig import Client, Rig, answering, made, no_fatal, refusal, serving, study_toml
 from tests.support import refused
 

@@ -11,10 +11,10 @@ import pytest
 from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Role
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server import calls
 from eigenveil_server.clock import as_datetime, unix_ms
-from eigenveil_server.gate import ROLES
-from eigenveil_server.pki import Authority
+from eigenveil_server.pki.authority import Authority
+from eigenveil_server.rpc import calls
+from eigenveil_server.rpc.interceptor import ROLES
 from tests.server.rig import (
     FEDERATION,
     HOUR,

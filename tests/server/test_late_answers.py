@@ -15,7 +15,7 @@ from eigenveil.numerics.encoding import frozen
 from eigenveil.protocol.query import Query
 from eigenveil.reporting.document import verify_bundle
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server import run
+from eigenveil_server.studies import study_run
 from tests.server.rig import Client, Rig, answering, made, refusal, serving, study_toml
 
 SHORT = 0.3  # seconds; a deadline that tests can wait for
@@ -82,7 +82,7 @@ def test_an_answer_between_the_close_and_the_seal_is_late(
         async with serving(made(tmp_path / "c")) as rig:
             sites = await rig.sites()
             ada = await rig.client(Role.ANALYST, "ada")
-            monkeypatch.setattr(run, "_tick", tick.wait)
+            monkeypatch.setattr(study_run, "_tick", tick.wait)
             digest = await ada.submit(study_toml(quorum=2, deadline_seconds=SHORT))
             queries = {name: await site.query() for name, site in sites.items()}
             for name in ("anna", "bert"):

@@ -13,7 +13,7 @@ import pytest
 from eigenveil.errors import Code
 from eigenveil.identity import Role
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.pki import new_key
+from eigenveil_server.pki.authority import new_key
 from tests.server.rig import Client, Rig, made, refusal, request_for, serving
 from tests.torture.frames import END_HEADERS, HEADERS, HELLO, data, frame, head, message
 

@@ -15,21 +15,21 @@ from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.protocol.query import Query
 from eigenveil.queries import Count
 from eigenveil.study.study import Federation
-from eigenveil_common.database import Connection
-from eigenveil_common.sqlite import Database
-from eigenveil_server.calls import Calls
+from eigenveil_common.storage.database import Connection
+from eigenveil_common.storage.sqlite import Database
 from eigenveil_server.clock import unix_ms
 from eigenveil_server.config import Config
-from eigenveil_server.database import open_store
-from eigenveil_server.gate import Peers, anybody
-from eigenveil_server.guests import Arrival, Guest
-from eigenveil_server.inbox import DifferentAnswer, Inbox
-from eigenveil_server.noise_ahead import NoiseAhead
-from eigenveil_server.registry import Registry
-from eigenveil_server.sessions import Sessions
-from eigenveil_server.states import DECLINES
-from eigenveil_server.studies import Answers
-from eigenveil_server.writer import Writer
+from eigenveil_server.front.admission import Arrival, Guest
+from eigenveil_server.pki.registry import Registry
+from eigenveil_server.rpc.calls import Calls
+from eigenveil_server.rpc.interceptor import Peers, anybody
+from eigenveil_server.rpc.site_sessions import Sessions
+from eigenveil_server.storage.database import open_store
+from eigenveil_server.storage.group_commit import Writer
+from eigenveil_server.storage.states import DECLINES
+from eigenveil_server.storage.study_reads import Answers
+from eigenveil_server.studies.open_round import DifferentAnswer, Inbox
+from eigenveil_server.studies.prepared_noise import NoiseAhead
 
 SPEC = NoiseSpec(blocks=(Block(count=3, scale=2.0),))
 OTHER = NoiseSpec(blocks=(Block(count=3, scale=2.5),))

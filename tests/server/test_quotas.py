@@ -12,9 +12,9 @@ from eigenveil.errors import Code
 from eigenveil.identity import Role
 from eigenveil.study.algorithm import TRAITS, Algorithm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.approvals import HOUR_MS
 from eigenveil_server.clock import unix_ms
 from eigenveil_server.config import Config
+from eigenveil_server.studies.approvals import HOUR_MS
 from tests.server.process import command
 from tests.server.rig import Client, Rig, answering, made, refusal, serving, study_toml
 

@@ -20,13 +20,13 @@ from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.protocol.wire import query_from_proto
 from eigenveil.reporting.document import verify_bundle
 from eigenveil.study.algorithm import TRAITS, Algorithm
-from eigenveil_common.ledger_store import LedgerStore
+from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server import changes
 from eigenveil_server.clock import unix_ms
 from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon
-from eigenveil_server.database import open_store
+from eigenveil_server.storage import study_writes
+from eigenveil_server.storage.database import open_store
 from tests.server.process import process
 from tests.server.rig import (
     SITES,
@@ -197,7 +197,7 @@ def test_a_death_between_charge_and_seal_costs_nothing_more(
             assert last.state == pb.STUDY_STATE_RELEASED
 
     with monkeypatch.context() as patched:
-        patched.setattr(changes, "seal_round", dying)
+        patched.setattr(study_writes, "seal_round", dying)
         digest, held = asyncio.run(dies())
     assert charges(config).keys() == {(digest, 0)}
     assert sealed(config.state) == {}
@@ -232,7 +232,7 @@ def test_a_death_before_the_release_is_stored_changes_no_byte_of_it(
             assert await ada.release(digest) == built[0]
 
     with monkeypatch.context() as patched:
-        patched.setattr(changes, "end_study", dying_at_the_end)
+        patched.setattr(study_writes, "end_study", dying_at_the_end)
         digest, held = asyncio.run(dies())
     asyncio.run(ends(digest, held))
 

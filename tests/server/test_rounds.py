@@ -12,7 +12,7 @@ from eigenveil.identity import Role
 from eigenveil.numerics.encoding import frozen
 from eigenveil.reporting.document import verify_bundle
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server import run
+from eigenveil_server.studies import study_run
 from tests.server.rig import (
     SITES,
     Client,
@@ -184,7 +184,7 @@ def test_a_sealed_round_is_not_seen_before_its_tick(tmp_path: Path, monkeypatch:
         async with serving(made(tmp_path / "c")) as rig:
             sites = await rig.sites()
             ada = await rig.client(Role.ANALYST, "ada")
-            monkeypatch.setattr(run, "_tick", tick.wait)
+            monkeypatch.setattr(study_run, "_tick", tick.wait)
             digest = await ada.submit(study_toml())
             for site in sites.values():
                 await site.contribute(await site.query(), frozen([60]))

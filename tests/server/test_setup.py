@@ -9,8 +9,8 @@ from cryptography import x509
 
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil_common import failpoints
-from eigenveil_server.database import open_store
-from eigenveil_server.setup import CONFIG_NAME
+from eigenveil_server.admin.setup import CONFIG_NAME
+from eigenveil_server.storage.database import open_store
 from tests.server.process import command
 from tests.server.rig import made
 
@@ -68,7 +68,7 @@ def test_so_does_one_whose_database_fails(tmp_path: Path, monkeypatch: pytest.Mo
         raise InternalError(Code.STORAGE, "the disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr("eigenveil_server.setup.open_store", fails)
+        patch.setattr("eigenveil_server.admin.setup.open_store", fails)
         with pytest.raises(InternalError, match="full"):
             made(folder)
     assert list(folder.iterdir()) == []

@@ -9,7 +9,7 @@ from statistics import median
 from eigenveil.identity import Role
 from eigenveil.reporting.document import verify_bundle
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.status import report, text
+from eigenveil_server.admin.status import report, text
 from tests.server.rig import answering, made, serving, study_toml
 
 

@@ -15,9 +15,9 @@ from eigenveil.numerics.encoding import frozen
 from eigenveil.queries import Count
 from eigenveil.study.study import Federation
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.approvals import Approvals
-from eigenveil_server.inbox import Inbox
-from eigenveil_server.studies import Answers
+from eigenveil_server.storage.study_reads import Answers
+from eigenveil_server.studies.approvals import Approvals
+from eigenveil_server.studies.open_round import Inbox
 from tests.server.rig import HOUR, SITES, answering, made, serving, study_toml
 from tests.support import a_query
 from tests.torture.virtual import VirtualLoop, play

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from eigenveil_client import site_cli
+from eigenveil_client.site.commands import main
 from eigenveil_common import command
 from tests.site.support import SITE, Stage
 
@@ -47,5 +47,5 @@ def site(config: Path, *words: object, answer: str = "", width: int = 160, termi
         redirect_stdout(out),
         redirect_stderr(io.StringIO()),
     ):
-        code = site_cli.main()
+        code = main.main()
     return Ran(code=code, out=out.getvalue())

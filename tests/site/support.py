@@ -34,18 +34,18 @@ from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.signatures import PLAN_SIGNED
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column, Federation, Study
-from eigenveil_client.identity_store import load_identity
-from eigenveil_client.site_config import SiteConfig
-from eigenveil_client.site_daemon import SiteDaemon
-from eigenveil_client.site_service import Reader
-from eigenveil_client.site_store import SiteStore
-from eigenveil_client.site_worker import Reply, SiteWorker
-from eigenveil_client.witness import LedgerWitness
+from eigenveil_client.connection.identity import load_identity
+from eigenveil_client.site.config import SiteConfig
+from eigenveil_client.site.daemon.daemon import SiteDaemon
+from eigenveil_client.site.daemon.service import Reader
+from eigenveil_client.site.daemon.worker import Reply, SiteWorker
+from eigenveil_client.site.state.rollback_guard import LedgerWitness
+from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.files import write_secret
 from eigenveil_common.rpc import CODE_KEY, VERSION_MAX
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
-from eigenveil_server.pki import sign_list
+from eigenveil_server.pki.authority import sign_list
 from tests.site.stated import PLANS, RELEASE_KEY, released, sealed
 from tests.site.stated import work as work
 

@@ -11,11 +11,11 @@ from unittest import mock
 import pytest
 
 from eigenveil.errors import Code, InternalError
-from eigenveil_client import chatter
-from eigenveil_client.chatter import Count
-from eigenveil_client.identity_store import load_identity
-from eigenveil_client.site_daemon import SiteDaemon
-from eigenveil_client.site_store import SiteStore
+from eigenveil_client.connection.identity import load_identity
+from eigenveil_client.site.daemon.daemon import SiteDaemon
+from eigenveil_client.site.state import traffic
+from eigenveil_client.site.state.store import SiteStore
+from eigenveil_client.site.state.traffic import Count
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.site.support import Coordinator, Stage, until
 
@@ -64,9 +64,9 @@ def counted(store: SiteStore) -> Callable[[], bool]:
 
 def test_counts_reach_the_disk_while_a_question_waits_and_off_the_event_loop(stage: Stage) -> None:
     threads: list[int] = []
-    write = chatter.Chatter._write
+    write = traffic.Chatter._write
 
-    def noted(self: chatter.Chatter, rows: list[tuple[str, str, int, int]]) -> None:
+    def noted(self: traffic.Chatter, rows: list[tuple[str, str, int, int]]) -> None:
         threads.append(threading.get_ident())
         write(self, rows)
 
@@ -76,8 +76,8 @@ def test_counts_reach_the_disk_while_a_question_waits_and_off_the_event_loop(sta
             assert threading.get_ident() not in threads
 
     with (
-        mock.patch.object(chatter, "FLUSH_SECONDS", 0.05),
-        mock.patch.object(chatter.Chatter, "_write", noted),
+        mock.patch.object(traffic, "FLUSH_SECONDS", 0.05),
+        mock.patch.object(traffic.Chatter, "_write", noted),
     ):
         asyncio.run(scenario())
 
@@ -101,6 +101,6 @@ def test_a_failed_write_of_the_counts_ends_the_daemon(stage: Stage, caplog: pyte
             statement(store, "DROP TRIGGER full")
             store.close()
 
-    with mock.patch.object(chatter, "FLUSH_SECONDS", 0.5):
+    with mock.patch.object(traffic, "FLUSH_SECONDS", 0.5):
         asyncio.run(scenario())
     assert not any("disconnected" in record.message for record in caplog.records)

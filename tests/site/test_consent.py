@@ -16,12 +16,12 @@ from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, RequestError
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
-from eigenveil_client import consent
-from eigenveil_client.refusals import Refusal
-from eigenveil_client.seen_plans import MOVES, StudyStanding
-from eigenveil_client.site_store import SiteStore
-from eigenveil_client.site_worker import SiteWorker
-from eigenveil_client.witness import LedgerWitness
+from eigenveil_client.site.commands import consent
+from eigenveil_client.site.daemon.refusals import Refusal
+from eigenveil_client.site.daemon.worker import SiteWorker
+from eigenveil_client.site.state.received_plans import MOVES, StudyStanding
+from eigenveil_client.site.state.rollback_guard import LedgerWitness
+from eigenveil_client.site.state.store import SiteStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.site.command_line import site, written
 from tests.site.support import Coordinator, Stage, a_plan, a_stage, a_study, until, work

@@ -19,10 +19,10 @@ from eigenveil.site.site import Site
 from eigenveil.study.grid import S
 from eigenveil.study.study import Column
 from eigenveil_client.layouts import labels
-from eigenveil_client.sbom import sbom
-from eigenveil_client.site_store import SiteStore
+from eigenveil_client.site.commands.sbom import sbom
+from eigenveil_client.site.state.rollback_guard import LedgerWitness
+from eigenveil_client.site.state.store import SiteStore
 from eigenveil_client.units import grid, scale
-from eigenveil_client.witness import LedgerWitness
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.site.command_line import site, written
 from tests.site.support import Coordinator, Stage, a_plan, a_study, until, work, write_records

@@ -12,9 +12,9 @@ import pytest
 from eigenveil.accounting.checkpoint import HEAD_SIGNED, Head, check_head, head_of
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, RequestError
-from eigenveil_client.heads import SiteHeads
-from eigenveil_client.identity_store import load_identity
-from eigenveil_client.site_daemon import SiteDaemon
+from eigenveil_client.connection.identity import load_identity
+from eigenveil_client.site.daemon.daemon import SiteDaemon
+from eigenveil_client.site.state.checkpoints import SiteHeads
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.site.command_line import site, written
 from tests.site.support import FEDERATION, Context, Coordinator, Stage, a_plan, a_stage, until, work

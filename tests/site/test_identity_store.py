@@ -18,10 +18,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import Role
 from eigenveil.protocol.wire import lists_to_proto
-from eigenveil_client.identity_store import enrol, load_identity
-from eigenveil_client.proxy import split_address
-from eigenveil_client.tls import verified_channel
-from eigenveil_client.transport import LONGEST_PAUSE, call, open_channel, pause
+from eigenveil_client.connection.channel import LONGEST_PAUSE, call, open_channel, pause
+from eigenveil_client.connection.identity import enrol, load_identity
+from eigenveil_client.connection.proxy import split_address
+from eigenveil_client.connection.tls import verified_channel
 from eigenveil_common.files import write_secret
 from eigenveil_common.rpc import CODE_KEY
 from eigenveil_proto.v1 import eigenveil_pb2 as pb

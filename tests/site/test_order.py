@@ -13,8 +13,8 @@ import pytest
 
 from eigenveil.aggregation import Contribution
 from eigenveil.planning.dry_run import rehearse
-from eigenveil_client.refusals import Refusal
-from eigenveil_client.site_worker import SiteWorker
+from eigenveil_client.site.daemon.refusals import Refusal
+from eigenveil_client.site.daemon.worker import SiteWorker
 from tests.site.support import Stage, a_plan, work, write_records
 
 PLAN = a_plan()

@@ -30,9 +30,9 @@ from eigenveil.reporting.round_log import RoundLog
 from eigenveil.session import Session
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column, Federation
-from eigenveil_client.refusals import Refusal
-from eigenveil_client.verify import verified
-from eigenveil_client.verify_cli import check_log
+from eigenveil_client.analyst.verify import verified
+from eigenveil_client.analyst.verify_commands import check_log
+from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.site.command_line import site, written
 from tests.site.stated import RELEASE_KEY, sealed, work

@@ -11,8 +11,8 @@ from eigenveil.accounting.zcdp import micro_rho_for
 from eigenveil.errors import TABLE, Code, RequestError, error
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Federation
-from eigenveil_client.policy import Approval, Policy
-from eigenveil_client.refusals import reason_of
+from eigenveil_client.site.daemon.refusals import reason_of
+from eigenveil_client.site.policy import Approval, Policy
 from eigenveil_client.years import Year
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.site.support import SITE, a_plan, a_study

@@ -14,8 +14,8 @@ import pytest
 from eigenveil.errors import Code, RequestError
 from eigenveil.site.quantize import to_grid
 from eigenveil.study.study import Column, Missing, Study
-from eigenveil_client import records, tables
-from eigenveil_client.records import Unreadable
+from eigenveil_client.records import records, tables
+from eigenveil_client.records.records import Unreadable
 from tests.site.support import a_study
 
 STUDY = a_study()

@@ -20,7 +20,8 @@ import pytest
 from click.testing import CliRunner
 
 from eigenveil.planning.dry_run import rehearse
-from eigenveil_client import site_cli, site_config
+from eigenveil_client.site import config as site_config
+from eigenveil_client.site.commands import main
 from tests.site.support import (
     FEDERATION,
     FULL_DISK,
@@ -70,12 +71,12 @@ def site(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *w
     """Run the command line in this process."""
     monkeypatch.setattr(sys, "argv", ["eigenveil-site", *map(str, words)])
     capsys.readouterr()
-    code = site_cli.main()
+    code = main.main()
     return Ran(code=code, out=capsys.readouterr().out)
 
 
 def test_help_names_every_command_and_exit_code() -> None:
-    shown = CliRunner().invoke(site_cli.group, ["--help"]).output
+    shown = CliRunner().invoke(main.group, ["--help"]).output
     for name in ("init", "enrol", "check", "explain", "serve", "ledger", "egress", "70 storage"):
         assert name in shown
 
@@ -243,7 +244,7 @@ def _nothing_is_left_running() -> Iterator[None]:
 async def start(config: Path) -> Process:
     """The daemon as a process; returns once it says that it serves."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "eigenveil_client.site_cli", "serve", "--config", str(config),
+        sys.executable, "-m", "eigenveil_client.site.commands.main", "serve", "--config", str(config),
         stdout=PIPE, stderr=PIPE, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )  # fmt: skip
     STARTED.append(process)

@@ -11,8 +11,8 @@ import pytest
 from eigenveil.errors import Code, RequestError
 from eigenveil.planning.resolve import make_plan
 from eigenveil.study.toml import parse_study
-from eigenveil_client import site_config
-from eigenveil_client.site_config import SiteConfig
+from eigenveil_client.site import config
+from eigenveil_client.site.config import SiteConfig
 
 EXAMPLE = Path(__file__).parents[2] / "deploy" / "config" / "site.example.toml"
 # as in study.example.toml; the comments say the defaults
@@ -31,7 +31,7 @@ LIMITS = {
 
 def test_what_some_editors_write_before_the_first_character_means_nothing(tmp_path: Path) -> None:
     (tmp_path / "site.toml").write_text(f"\ufeff{EXAMPLE.read_text()}")
-    assert site_config.load(tmp_path / "site.toml").name == site_config.load(EXAMPLE).name
+    assert config.load(tmp_path / "site.toml").name == config.load(EXAMPLE).name
     study = EXAMPLE.with_name("study.example.toml").read_text()
     assert parse_study(f"\ufeff{study}") == parse_study(study)
 
@@ -39,7 +39,7 @@ def test_what_some_editors_write_before_the_first_character_means_nothing(tmp_pa
 def test_the_example_shows_every_key_and_its_default() -> None:
     data = tomllib.loads(EXAMPLE.read_text())
     assert set(data) == {f.name for f in fields(SiteConfig)}
-    loaded = site_config.load(EXAMPLE)
+    loaded = config.load(EXAMPLE)
     for f in fields(SiteConfig):
         if f.default is not MISSING:
             assert getattr(loaded, f.name) == NOT_THE_DEFAULT.get(f.name, f.default)
@@ -48,12 +48,12 @@ def test_the_example_shows_every_key_and_its_default() -> None:
 
 def test_the_example_site_agrees_to_the_example_study() -> None:
     study = parse_study(EXAMPLE.with_name("study.example.toml").read_text())
-    site_config.load(EXAMPLE).policy.require(make_plan(study, federation="f", submission="s"), now=0)
+    config.load(EXAMPLE).policy.require(make_plan(study, federation="f", submission="s"), now=0)
 
 
 def test_what_init_writes_says_the_same_as_the_example(tmp_path: Path) -> None:
-    path = site_config.create(tmp_path, name="hospital-a", records=tmp_path / "records.csv", **LIMITS)  # type: ignore[arg-type]
-    written, example = site_config.load(path), site_config.load(EXAMPLE)
+    path = config.create(tmp_path, name="hospital-a", records=tmp_path / "records.csv", **LIMITS)  # type: ignore[arg-type]
+    written, example = config.load(path), config.load(EXAMPLE)
     assert set(tomllib.loads(path.read_text())) == {f.name for f in fields(SiteConfig)} - ADDED_BY_HAND
     for f in fields(SiteConfig):
         if f.name not in {"records", "identity", "state"} | ADDED_BY_HAND:
@@ -63,14 +63,14 @@ def test_what_init_writes_says_the_same_as_the_example(tmp_path: Path) -> None:
 
 def test_init_refuses_to_overwrite_and_leaves_nothing_bad_behind(tmp_path: Path) -> None:
     records = tmp_path / 'odd " name\\.csv'
-    path = site_config.create(tmp_path, name="a", records=records, **LIMITS)  # type: ignore[arg-type]
-    assert site_config.load(path).records == records
+    path = config.create(tmp_path, name="a", records=records, **LIMITS)  # type: ignore[arg-type]
+    assert config.load(path).records == records
     with pytest.raises(RequestError) as caught:
-        site_config.create(tmp_path, name="a", records=records, **LIMITS)  # type: ignore[arg-type]
+        config.create(tmp_path, name="a", records=records, **LIMITS)  # type: ignore[arg-type]
     assert caught.value.code is Code.CONFLICT
     other = tmp_path / "other"
     with pytest.raises(RequestError, match="name = 'Upper'"):
-        site_config.create(other, name="Upper", records=records, **LIMITS)  # type: ignore[arg-type]
+        config.create(other, name="Upper", records=records, **LIMITS)  # type: ignore[arg-type]
     assert not (other / "site.toml").exists()
 
 
@@ -96,5 +96,5 @@ def test_a_bad_value_is_refused_when_it_is_read(tmp_path: Path, line: str, messa
     path = tmp_path / "site.toml"
     path.write_text(f'name = "a"\nrecords = "r.csv"\nidentity = "i"\nstate = "s.db"\n{line}\n')
     with pytest.raises(RequestError, match=message) as caught:
-        site_config.load(path)
+        config.load(path)
     assert caught.value.code is Code.BAD_CONFIG

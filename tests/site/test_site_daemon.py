@@ -18,7 +18,7 @@ from eigenveil.protocol.query import Query
 from eigenveil.queries import Count, Energy, Gram
 from eigenveil.site.site import Site
 from eigenveil.study.study import Column, Federation
-from eigenveil_client import records
+from eigenveil_client.records import records
 from eigenveil_common.rpc import VERSION_MAX
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.site.support import (

@@ -13,7 +13,7 @@ import pytest
 
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
-from eigenveil_client import records
+from eigenveil_client.records import records
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.site.support import Coordinator, Stage, a_plan, a_study, until, work
 

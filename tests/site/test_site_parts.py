@@ -15,8 +15,8 @@ from eigenveil.protocol.query import Query
 from eigenveil.queries import Gradient, Part, part_of
 from eigenveil.queries.batch import pass_key
 from eigenveil.study.algorithm import Algorithm
-from eigenveil_client.refusals import Refusal
-from eigenveil_client.site_worker import SiteWorker
+from eigenveil_client.site.daemon.refusals import Refusal
+from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.site.support import Stage, a_plan, a_stage, a_study, work, write_records
 

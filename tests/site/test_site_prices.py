@@ -16,9 +16,9 @@ from eigenveil.queries import part_of
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.price import micro_rho_of
 from eigenveil.study.study import Federation
-from eigenveil_client.refusals import Refusal
-from eigenveil_client.site_store import SiteStore
-from eigenveil_client.site_worker import SiteWorker
+from eigenveil_client.site.daemon.refusals import Refusal
+from eigenveil_client.site.daemon.worker import SiteWorker
+from eigenveil_client.site.state.store import SiteStore
 from tests.site.support import SITE, Stage, a_plan, a_stage, a_study, work, write_records
 
 

@@ -17,11 +17,11 @@ from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import Query
 from eigenveil.study.study import Column, Federation
-from eigenveil_client import records
-from eigenveil_client.refusals import Refusal
-from eigenveil_client.seen_plans import StudyStanding
-from eigenveil_client.site_store import SiteStore
-from eigenveil_client.site_worker import SiteWorker
+from eigenveil_client.records import records
+from eigenveil_client.site.daemon.refusals import Refusal
+from eigenveil_client.site.daemon.worker import SiteWorker
+from eigenveil_client.site.state.received_plans import StudyStanding
+from eigenveil_client.site.state.store import SiteStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.site.support import FULL_DISK, SITE, Stage, a_plan, a_stage, a_study, work, write_records
 

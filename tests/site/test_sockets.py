@@ -40,7 +40,7 @@ def test_it_connects_to_its_coordinator_alone_and_listens_on_nothing(stage: Stag
     async def scenario() -> int:
         async with stage.serving(coordinator) as port:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "eigenveil_client.site_cli", "serve", "--config", str(config),
+                sys.executable, "-m", "eigenveil_client.site.commands.main", "serve", "--config", str(config),
                 stdout=DEVNULL, stderr=DEVNULL, env=environment,
             )  # fmt: skip
 

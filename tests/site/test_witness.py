@@ -17,12 +17,13 @@ from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, InternalError
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
-from eigenveil_client import consent, site_service
-from eigenveil_client.doctor_site import site_checks
-from eigenveil_client.witness import NAME, LedgerWitness
+from eigenveil_client.site.commands import consent
+from eigenveil_client.site.commands.checks import site_checks
+from eigenveil_client.site.daemon import service
+from eigenveil_client.site.state.rollback_guard import NAME, LedgerWitness
 from eigenveil_common.doctor import Level
 from eigenveil_common.files import check_owner
-from eigenveil_common.ledger_store import LedgerStore
+from eigenveil_common.storage.ledger_store import LedgerStore
 from tests.site.command_line import site, written
 from tests.site.support import Stage, a_plan, a_stage, work
 from tests.support import refused
@@ -33,14 +34,14 @@ STATE = ("state.db", "state.db-wal", "state.db-shm", "egress.key")
 
 def agree(stage: Stage, *plans: Plan) -> None:
     """One life of the site: the first round of each plan is answered."""
-    with site_service.opened(stage.config) as store:
+    with service.opened(stage.config) as store:
         worker = stage.worker(store)
         for plan in plans or (PLAN,):
             assert isinstance(worker.work(work(rehearse(plan)[0], stage.signed(plan))), Contribution)
 
 
 def committed(stage: Stage) -> Cost:
-    with site_service.opened(stage.config) as store:
+    with service.opened(stage.config) as store:
         return store.ledger.ledger.committed()
 
 
@@ -71,7 +72,7 @@ def keep_copy(stage: Stage) -> None:
 
 def end_all(stage: Stage) -> None:
     """The coordinator says that every study has ended, so whatever was only set aside is free."""
-    with site_service.opened(stage.config) as store:
+    with service.opened(stage.config) as store:
         for study in tuple(store.ledger.ledger.reserved):
             store.end(study)
 
@@ -101,11 +102,11 @@ def test_a_ledger_gone_or_older_is_charged_for_and_never_begun_anew(
     accepted = site(config, "accept-loss", "--json")
     assert (accepted.code, accepted.json["micro_rho"] > 0) == (0, True)
     end_all(stage)
-    with site_service.opened(stage.config) as store:
+    with service.opened(stage.config) as store:
         assert store.ledger.ledger.reserved == {}
         assert store.ledger.ledger.spent == before
     with refused(Code.CONFLICT, "no loss"):
-        site_service.accept_loss(stage.config)
+        service.accept_loss(stage.config)
     agree(stage, a_plan(submission="afterwards"))
 
 
@@ -122,12 +123,12 @@ def test_a_study_that_ended_is_noted(stage: Stage) -> None:
 def test_what_another_process_agreed_to_is_noted_before_it_is_answered(tmp_path: Path) -> None:
     """`approve` was killed after its row was durable."""
     stage = a_stage(tmp_path, approval="ask")
-    with site_service.opened(stage.config) as store:
+    with service.opened(stage.config) as store:
         worker = stage.worker(store)
         assert worker.work(work(rehearse(PLAN)[0], stage.signed(PLAN))) is None
         with (
             mock.patch.object(LedgerWitness, "note", side_effect=KeyboardInterrupt),
-            site_service.opened(stage.config) as other,
+            service.opened(stage.config) as other,
             pytest.raises(KeyboardInterrupt),
         ):
             consent.approve(stage.config, other, other.studies.find("a-study"))
@@ -140,7 +141,7 @@ def test_what_another_process_agreed_to_is_noted_before_it_is_answered(tmp_path:
 
 def test_a_note_that_cannot_be_kept_stops_the_process(stage: Stage) -> None:
     agree(stage)
-    with site_service.opened(stage.config) as store:
+    with service.opened(stage.config) as store:
         worker = stage.worker(store)
         (stage.config.identity / NAME).chmod(0o644)
         with pytest.raises(InternalError, match="can be read by others"):
@@ -164,8 +165,8 @@ def test_a_crash_while_accepting_charges_once(stage: Stage, step: str) -> None:
     remove(stage)
     crash = mock.patch.object(LedgerStore, step, side_effect=KeyboardInterrupt)
     with crash, pytest.raises(KeyboardInterrupt):
-        site_service.accept_loss(stage.config)
-    assert site_service.accept_loss(stage.config) == before
+        service.accept_loss(stage.config)
+    assert service.accept_loss(stage.config) == before
     assert committed(stage) == before
 
 
@@ -175,12 +176,12 @@ def test_a_copy_from_the_middle_of_an_earlier_loss_is_no_dead_end(stage: Stage) 
     remove(stage)
     crash = mock.patch.object(LedgerStore, "charge", side_effect=KeyboardInterrupt)
     with crash, pytest.raises(KeyboardInterrupt):
-        site_service.accept_loss(stage.config)
+        service.accept_loss(stage.config)
     keep_copy(stage)
-    site_service.accept_loss(stage.config)
+    service.accept_loss(stage.config)
     put_back(stage)
-    assert site_service.accept_loss(stage.config) == before
-    with site_service.opened(stage.config) as store:
+    assert service.accept_loss(stage.config) == before
+    with service.opened(stage.config) as store:
         assert store.ledger.ledger.spent == before
 
 
@@ -194,7 +195,7 @@ def test_what_is_noted_is_never_ahead_and_never_goes_back(stage: Stage) -> None:
         agree(stage)
         seen = witness.seen()
         assert seen is not None
-        with site_service.opened(stage.config) as store:
+        with service.opened(stage.config) as store:
             assert seen.is_in(store.ledger)
             assert seen.committed == store.ledger.ledger.committed()
         witness.note(empty)  # another process, which has read nothing since
@@ -204,7 +205,7 @@ def test_what_is_noted_is_never_ahead_and_never_goes_back(stage: Stage) -> None:
 def test_a_damaged_note_stops_the_site(stage: Stage) -> None:
     agree(stage)
     (stage.config.identity / NAME).write_text("{}")
-    for go_on in (partial(agree, stage), partial(site_service.accept_loss, stage.config)):
+    for go_on in (partial(agree, stage), partial(service.accept_loss, stage.config)):
         with refused(Code.BAD_CONFIG, NAME, "remove this one file"):
             go_on()
 
@@ -219,10 +220,10 @@ def test_no_key_is_made_beside_a_ledger(stage: Stage) -> None:
     spent = LedgerWitness(stage.config.identity).seen()
     assert spent is not None
     remove(stage)
-    assert site_service.accept_loss(stage.config) == spent.committed, "as the message says"
+    assert service.accept_loss(stage.config) == spent.committed, "as the message says"
 
 
 def test_a_new_site_owes_nothing(stage: Stage) -> None:
     assert committed(stage) == NOTHING
     with refused(Code.CONFLICT, "no loss"):
-        site_service.accept_loss(stage.config)
+        service.accept_loss(stage.config)

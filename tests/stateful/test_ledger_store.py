@@ -14,9 +14,9 @@ import pytest
 
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, InternalError
-from eigenveil_common.database import Connection
-from eigenveil_common.ledger_store import SCHEMA, LedgerStore
-from eigenveil_common.sqlite import FULL, Database
+from eigenveil_common.storage.database import Connection
+from eigenveil_common.storage.ledger_store import SCHEMA, LedgerStore
+from eigenveil_common.storage.sqlite import FULL, Database
 from tests.support import refused
 
 BUDGET = Cost(micro_rho=100, atto_delta=10**18)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eigenveil_common import postgres, sqlite
-from eigenveil_common.database import Database
+from eigenveil_common.storage import postgres, sqlite
+from eigenveil_common.storage.database import Database
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,15 +19,15 @@ from eigenveil.accounting.ledger import replay
 from eigenveil.errors import TABLE, Code, InternalError, RequestError
 from eigenveil.identity import Role
 from eigenveil.reporting.document import verify_bundle
-from eigenveil_common.ledger_store import LedgerStore
+from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.backup import restored
 from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon
-from eigenveil_server.database import open_store
-from eigenveil_server.heads import read_head
-from eigenveil_server.keys import load_keys
-from eigenveil_server.losses import accept_loss
+from eigenveil_server.pki.keys import load_keys
+from eigenveil_server.recovery.accept_loss import accept_loss
+from eigenveil_server.recovery.backup import restored
+from eigenveil_server.recovery.checkpoints import read_head
+from eigenveil_server.storage.database import open_store
 from tests.server.process import command, process
 from tests.server.rig import (
     FEDERATION,

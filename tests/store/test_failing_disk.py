@@ -11,8 +11,8 @@ import apsw
 import pytest
 
 from eigenveil.errors import Code, InternalError
-from eigenveil_common import sqlite
-from eigenveil_common.sqlite import Database
+from eigenveil_common.storage import sqlite
+from eigenveil_common.storage.sqlite import Database
 from tests.support import refused
 
 SCHEMA = "CREATE TABLE t (i INTEGER PRIMARY KEY) STRICT;"

@@ -8,9 +8,9 @@ import pytest
 
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code
-from eigenveil_common import ledger_store
-from eigenveil_common.database import Connection
-from eigenveil_common.ledger_store import LedgerStore
+from eigenveil_common.storage import ledger_store
+from eigenveil_common.storage.database import Connection
+from eigenveil_common.storage.ledger_store import LedgerStore
 from tests.store.places import Place
 from tests.support import refused
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from eigenveil.errors import Code
-from eigenveil_common.sqlite import Database
+from eigenveil_common.storage.sqlite import Database
 from tests.store.places import Place
 from tests.support import refused
 

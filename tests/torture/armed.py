@@ -26,13 +26,17 @@ from typing import Any, ClassVar
 
 from eigenveil.protocol.query import Query
 from eigenveil_client import cli as analyst_cli
-from eigenveil_client import renewal, site_cli, site_daemon, transport
+from eigenveil_client.connection import channel, renewal
+from eigenveil_client.site.commands import main as site_cli
+from eigenveil_client.site.daemon import daemon
 from eigenveil_common.failpoints import arm
-from eigenveil_server import changes, service, uploads
 from eigenveil_server import cli as coordinator_cli
-from eigenveil_server.books import Books
-from eigenveil_server.journal import RoundJournal
-from eigenveil_server.registry import Registry
+from eigenveil_server.pki.registry import Registry
+from eigenveil_server.rpc import service
+from eigenveil_server.storage import study_writes
+from eigenveil_server.storage.ledger import Books
+from eigenveil_server.studies import uploads
+from eigenveil_server.studies.journal import RoundJournal
 
 PROGRAMS: dict[str, Callable[[], int]] = {
     "eigenveil": analyst_cli.main,
@@ -132,7 +136,7 @@ def hasten() -> None:
     every site renews its certificate every few seconds."""
     smaller: tuple[tuple[object, str, object], ...] = (
         (service, "INLINE_BYTES", SMALL), (service, "CHUNK_BYTES", SMALL), (uploads, "CHUNK_BYTES", SMALL),
-        (transport, "LONGEST_PAUSE", SHORT_PAUSE), (site_daemon, "QUICK_SECONDS", SHORT_PAUSE),
+        (channel, "LONGEST_PAUSE", SHORT_PAUSE), (daemon, "QUICK_SECONDS", SHORT_PAUSE),
         (renewal, "datetime", Early), (renewal, "LONGEST_SLEEP", 1.0), (renewal, "RETRY_SECONDS", 1.0),
         (Registry, "_check_due", lambda self, shown: None),
     )  # fmt: skip
@@ -160,9 +164,9 @@ def publish_before_charging() -> None:
     def close(self: RoundJournal, query: Query) -> None:
         with self.database.transaction() as change:
             for site, mac in self.macs.items():
-                changes.add_answer(change, self.study, query.round, site, mac)
-            changes.close_round(change, query, self.absent, self.closed_at)
-            changes.add_event(change, self.study, self.closed_event)
+                study_writes.add_answer(change, self.study, query.round, site, mac)
+            study_writes.close_round(change, query, self.absent, self.closed_at)
+            study_writes.add_event(change, self.study, self.closed_event)
         threading.Timer(LATE, late, (self.books, query)).start()
 
     def late(books: Books, query: Query) -> None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import grpc
 
 from eigenveil.identity import Role
-from eigenveil_client.tls import CLIENT_OPTIONS
+from eigenveil_client.connection.tls import CLIENT_OPTIONS
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub
 from tests.fuzz.hunt import resident_bytes

@@ -24,15 +24,15 @@ from cryptography.x509.oid import ExtendedKeyUsageOID as Usage
 
 from eigenveil.errors import Code, EigenveilError
 from eigenveil.identity import Role, key_print
-from eigenveil_client import renewal
-from eigenveil_client.generation import Generation
-from eigenveil_client.tls import verified_channel
-from eigenveil_client.transport import call, open_channel
+from eigenveil_client.connection import renewal
+from eigenveil_client.connection.channel import call, open_channel
+from eigenveil_client.connection.clone_guard import Generation
+from eigenveil_client.connection.tls import verified_channel
 from eigenveil_common.rpc import error_from
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 from eigenveil_server.clock import unix_ms
-from eigenveil_server.pki import Authority, fingerprint, new_key, pem
+from eigenveil_server.pki.authority import Authority, fingerprint, new_key, pem
 from tests.integration.living import enrolled
 from tests.server.process import process
 from tests.server.rig import FEDERATION, Credentials, Rig, made, refusal, serving

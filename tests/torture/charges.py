@@ -13,9 +13,9 @@ from pathlib import Path
 
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, RequestError
-from eigenveil_common import ledger_store
-from eigenveil_common.database import Database
-from eigenveil_common.ledger_store import LedgerStore
+from eigenveil_common.storage import ledger_store
+from eigenveil_common.storage.database import Database
+from eigenveil_common.storage.ledger_store import LedgerStore
 from tests.store import cluster
 from tests.store.places import Place
 from tests.torture.line import Line

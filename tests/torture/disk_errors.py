@@ -25,10 +25,10 @@ from eigenveil_common.config import load
 from eigenveil_common.rpc import OPTIONS
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub
-from eigenveil_server.books import Books
 from eigenveil_server.config import Config
-from eigenveil_server.database import open_store
-from eigenveil_server.studies import Studies
+from eigenveil_server.storage.database import open_store
+from eigenveil_server.storage.ledger import Books
+from eigenveil_server.storage.study_reads import Studies
 from tests.server.rig import SITES, Client, Credentials, answering, made, serving, study_toml
 from tests.site import support as sites
 from tests.site.command_line import written

@@ -17,7 +17,7 @@ from pathlib import Path
 from eigenveil_common.rpc import HANDSHAKE_MS, MESSAGE_BYTES, METADATA_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub
-from eigenveil_server.calls import MOST_CALLS_OF_ONE
+from eigenveil_server.rpc.calls import MOST_CALLS_OF_ONE
 from tests.torture.besieged import Siege, Watch, besieged
 from tests.torture.frames import (
     CONTINUATION,

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID as Usage
 from cryptography.x509.oid import NameOID, ObjectIdentifier
 
-from eigenveil_server.pki import Authority, new_key, pem
+from eigenveil_server.pki.authority import Authority, new_key, pem
 
 Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 BALLAST = ObjectIdentifier("1.3.6.1.4.1.99999.1")

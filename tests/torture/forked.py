@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-from eigenveil_client.demo_federation import free_ports
-from eigenveil_client.identity_store import StoredIdentity, load_identity
+from eigenveil_client.connection.identity import StoredIdentity, load_identity
+from eigenveil_client.demo.federation import free_ports
 from tests.server.rig import records, study_toml
 from tests.torture.armed import Command, Kill
 

@@ -15,13 +15,13 @@ from pathlib import Path
 from unittest import mock
 
 from eigenveil.errors import TABLE, Code
-from eigenveil_client import transport
-from eigenveil_client.analyst import Analyst
+from eigenveil_client.analyst.client import Analyst
+from eigenveil_client.connection import channel
 from eigenveil_common.config import load
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.config import Config
-from eigenveil_server.database import open_store
-from eigenveil_server.heads import MARKER
+from eigenveil_server.recovery.checkpoints import MARKER
+from eigenveil_server.storage.database import open_store
 from tests.server.rig import study_toml
 from tests.torture.armed import SHORT_PAUSE
 from tests.torture.forked import COORDINATOR, GLANCE, SITES, Federation
@@ -173,7 +173,7 @@ async def _all(folder: Path, ways: Sequence[bool]) -> list[str]:
 
 def faults(*, by_hand: Sequence[bool] = (False, True)) -> list[str]:
     """What is wrong with how restored coordinators behave, restored by the command or by hand."""
-    quick = mock.patch.object(transport, "LONGEST_PAUSE", SHORT_PAUSE)
+    quick = mock.patch.object(channel, "LONGEST_PAUSE", SHORT_PAUSE)
     with tempfile.TemporaryDirectory(prefix="eigenveil-heads-") as folder, quick:
         return asyncio.run(_all(Path(folder), by_hand))
 

@@ -21,9 +21,9 @@ from unittest import mock
 
 from eigenveil.errors import TABLE, Code, EigenveilError
 from eigenveil.reporting.document import verify_bundle
-from eigenveil_client import transport
-from eigenveil_client.analyst import Analyst
-from eigenveil_client.identity_store import load_identity
+from eigenveil_client.analyst.client import Analyst
+from eigenveil_client.connection import channel
+from eigenveil_client.connection.identity import load_identity
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.torture.armed import KILLED, SHORT_PAUSE, Kill
 from tests.torture.forked import COORDINATOR, OPERATOR, SITES, STUDIES, Federation
@@ -281,7 +281,7 @@ async def kill_all(root: Path, plans: list[dict[str, list[Kill]]], *, planted: b
         folder = root / str(index)
         folder.mkdir()
         work.append(federation(folder, due, planted=planted))
-    with mock.patch.object(transport, "LONGEST_PAUSE", SHORT_PAUSE):
+    with mock.patch.object(channel, "LONGEST_PAUSE", SHORT_PAUSE):
         return await asyncio.gather(*work)
 
 

@@ -15,9 +15,9 @@ from typing import Any, ClassVar, NoReturn, Self
 import grpc
 
 from eigenveil.errors import Code
-from eigenveil_client.identity_store import StoredIdentity
+from eigenveil_client.connection.identity import StoredIdentity
 from eigenveil_common.rpc import CODE_KEY
-from eigenveil_server.guests import Arrival, Guest
+from eigenveil_server.front.admission import Arrival, Guest
 from tests.torture.virtual import VirtualLoop
 
 SLOWEST = 0.02  # seconds, of one message

@@ -215,7 +215,7 @@ async def process(stage: Stage, log: Path) -> AsyncIterator[None]:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OPENBLAS_NUM_THREADS": "1"}
     with log.open("wb") as lines:
         started = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "eigenveil_client.site_cli",
+            sys.executable, "-m", "eigenveil_client.site.commands.main",
             "serve", "--config", str(stage.folder / "site.toml"),
             stdout=asyncio.subprocess.DEVNULL, stderr=lines, env=environment,
         )  # fmt: skip

@@ -20,11 +20,11 @@ from pathlib import Path
 
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Study
-from eigenveil_client.analyst import Analyst
-from eigenveil_client.demo_federation import COORDINATOR, DemoFederation, free_ports
-from eigenveil_client.demo_layout import Layout, demo_study, prepared, public_records
-from eigenveil_client.demo_processes import Job, Processes
-from eigenveil_client.identity_store import load_identity
+from eigenveil_client.analyst.client import Analyst
+from eigenveil_client.connection.identity import load_identity
+from eigenveil_client.demo.federation import COORDINATOR, DemoFederation, free_ports
+from eigenveil_client.demo.layout import Layout, demo_study, prepared, public_records
+from eigenveil_client.demo.processes import Job, Processes
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.torture.line import Line
 from tests.torture.planted import Marker, Planted, found, plant, write_csv, write_parquet

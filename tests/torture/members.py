@@ -14,9 +14,9 @@ import numpy as np
 from eigenveil.identity import Role
 from eigenveil.noise.source import NoiseSpec
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil_client.identity_store import enrol
+from eigenveil_client.connection.identity import enrol
 from eigenveil_common.files import write_secret
-from eigenveil_server.setup import join_file
+from eigenveil_server.admin.setup import join_file
 from tests.server.rig import HOUR, SITES, made, serving
 
 COORDINATOR, ANALYST = "coordinator", "ada"

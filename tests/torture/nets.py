@@ -182,7 +182,7 @@ class Running:
         self.said("coordinator", self.start("coordinator", "c", coordinator, "serve", "--config", config))
         for site in sites:
             config = self.folder / "sites" / site / "site.toml"
-            self.start(site, site, "eigenveil_client.site_cli", "serve", "--config", config)
+            self.start(site, site, "eigenveil_client.site.commands.main", "serve", "--config", config)
 
     def await_connected(self, sites: Sequence[str]) -> None:
         """Wait until the logs of these sites say so: on a busy machine that takes a while."""

@@ -20,9 +20,9 @@ from functools import partial
 from pathlib import Path
 
 from eigenveil.study.algorithm import Algorithm
-from eigenveil_client.demo_federation import DemoFederation
-from eigenveil_client.demo_layout import demo_study, prepared, public_records, write_records
-from eigenveil_client.demo_processes import Processes
+from eigenveil_client.demo.federation import DemoFederation
+from eigenveil_client.demo.layout import demo_study, prepared, public_records, write_records
+from eigenveil_client.demo.processes import Processes
 from tests.torture.line import Line
 from tests.torture.nets import COORDINATOR, NotPermittedError, Running, probe, running
 

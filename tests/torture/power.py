@@ -24,16 +24,16 @@ from eigenveil.numerics.encoding import digest
 from eigenveil.protocol.query import Query
 from eigenveil.protocol.release import Release
 from eigenveil.queries import Count
-from eigenveil_common import sqlite
-from eigenveil_common.database import Connection
-from eigenveil_common.sqlite import FULL, Database
+from eigenveil_common.storage import sqlite
+from eigenveil_common.storage.database import Connection
+from eigenveil_common.storage.sqlite import FULL, Database
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server import changes
-from eigenveil_server.books import Books
-from eigenveil_server.database import MIGRATIONS, SCHEMA, VERSION, audit
-from eigenveil_server.journal import RoundJournal
-from eigenveil_server.states import StudyState
-from eigenveil_server.studies import StoredStudy, Studies
+from eigenveil_server.storage import study_writes
+from eigenveil_server.storage.database import MIGRATIONS, SCHEMA, VERSION, audit
+from eigenveil_server.storage.ledger import Books
+from eigenveil_server.storage.states import StudyState
+from eigenveil_server.storage.study_reads import StoredStudy, Studies
+from eigenveil_server.studies.journal import RoundJournal
 from tests.torture.line import Line
 from tests.torture.vfs import Disk, powered
 
@@ -141,7 +141,7 @@ class Work:
 
         def insert(change: Connection) -> None:
             stored.insert(change)
-            changes.add_event(change, study, pb.StudyEvent())
+            study_writes.add_event(change, study, pb.StudyEvent())
             audit(change, 0, "submitted", "analyst/ada", study)
 
         self._books.reserve(study, Cost(micro_rho=stored.micro_rho), insert)
@@ -156,16 +156,16 @@ class Work:
             self._outside.published.setdefault((study, round), (query.digest, release.digest))
 
         def end(change: Connection) -> None:
-            changes.end_study(change, study, StudyState.RELEASED, 0, release=bytes(3000))
-            changes.add_event(change, study, pb.StudyEvent())
+            study_writes.end_study(change, study, StudyState.RELEASED, 0, release=bytes(3000))
+            study_writes.add_event(change, study, pb.StudyEvent())
 
         self._books.settle(study, end)
         self._outside.ended.add(study)
 
     def _round(self, query: Query) -> Release:
         with self._database.transaction() as change:
-            changes.open_round(change, query, bytes(100), 0)
-            changes.add_event(change, query.plan_digest, pb.StudyEvent())
+            study_writes.open_round(change, query, bytes(100), 0)
+            study_writes.add_event(change, query.plan_digest, pb.StudyEvent())
         journal = RoundJournal(
             study=query.plan_digest, macs={"anna": bytes(32), "bert": bytes(32)}, absent={}, closed_at=0,
             closed_event=pb.StudyEvent(), sealed_event=pb.StudyEvent(), books=self._books,

@@ -29,8 +29,8 @@ from eigenveil.reporting.document import verify_bundle
 from eigenveil.site.quantize import to_grid
 from eigenveil.site.site import Site
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.database import open_store
-from eigenveil_server.studies import Studies
+from eigenveil_server.storage.database import open_store
+from eigenveil_server.storage.study_reads import Studies
 from tests.torture.line import Line
 from tests.torture.lossy import LOSE_ANSWER, LOSE_REQUEST, REPEAT
 from tests.torture.members import SITES, NoNoise, one_hot, template

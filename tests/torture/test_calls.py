@@ -7,7 +7,7 @@ from pathlib import Path
 from unittest import mock
 
 from eigenveil.identity import Role
-from eigenveil_server import gate
+from eigenveil_server.rpc import interceptor
 from tests.torture.calls import CERTIFIED, DENIED, examine, methods, run, verdict
 
 ROWS = len(CERTIFIED) + len(DENIED) + 2
@@ -20,11 +20,11 @@ def test_every_cell_is_as_declared() -> None:
 
 
 def test_a_gate_that_lets_in_too_many_or_too_few_is_found(tmp_path: Path) -> None:
-    open_to_all = {name: frozenset(Role) for name in gate.ROLES}
-    with mock.patch.object(gate, "ROLES", open_to_all):
+    open_to_all = {name: frozenset(Role) for name in interceptor.ROLES}
+    with mock.patch.object(interceptor, "ROLES", open_to_all):
         assert "SubmitStudy by site" in " ".join(asyncio.run(examine(tmp_path / "open")).faults)
-    one_lost = {name: roles for name, roles in gate.ROLES.items() if name != "ListStudies"}
-    with mock.patch.object(gate, "ROLES", one_lost):
+    one_lost = {name: roles for name, roles in interceptor.ROLES.items() if name != "ListStudies"}
+    with mock.patch.object(interceptor, "ROLES", one_lost):
         found = verdict(asyncio.run(examine(tmp_path / "closed")))
     assert not found.passed
     assert "ListStudies by operator: identity" in found.detail

@@ -10,9 +10,9 @@ from unittest import mock
 from cryptography import x509
 
 from eigenveil.identity import Identity, parse_identity
-from eigenveil_client import tls
-from eigenveil_server import gate
-from eigenveil_server.pki import fingerprint
+from eigenveil_client.connection import tls
+from eigenveil_server.pki.authority import fingerprint
+from eigenveil_server.rpc import interceptor
 from tests.server.rig import made, serving
 from tests.torture import certificates
 from tests.torture.certificates import (
@@ -47,7 +47,7 @@ def test_a_careless_gate_is_found(tmp_path: Path) -> None:
     async def scenario() -> str:
         report = Report()
         some = mock.patch.object(certificates, "bad_shapes", return_value=shapes)
-        with counted() as entries, mock.patch.object(gate, "_read", careless), some:
+        with counted() as entries, mock.patch.object(interceptor, "_read", careless), some:
             async with serving(made(tmp_path / "c")) as rig:
                 await try_clients(rig, entries, report)
         return " ".join(report.faults)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from eigenveil.study.algorithm import Algorithm
-from eigenveil_client.demo_layout import demo_study, public_records
+from eigenveil_client.demo.layout import demo_study, public_records
 from tests.torture.markers import Result, run, verdict
 from tests.torture.planted import found, plant, write_csv, write_parquet
 

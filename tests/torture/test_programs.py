@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 
 from eigenveil.numerics.encoding import IntArray, frozen
-from eigenveil_server.inbox import Inbox
+from eigenveil_server.studies.open_round import Inbox
 from tests.torture.members import template
 from tests.torture.operations import LONGEST, Op, drawn
 from tests.torture.programs import FOUND, faults_of, hunt, keep, kept, shrunk, verdict

@@ -16,10 +16,10 @@ def main() -> int:
     if name == "handshakes":
         rpc.HANDSHAKE_MS = 600_000
     elif name == "places":
-        from eigenveil_server import door, guests
+        from eigenveil_server.front import admission, door
 
         door.MOST_OF_ONE = door.MOST_STRANGERS = 10_000
-        guests.BURST = guests.RATE = guests.RESETS = guests.CONNECTIONS = 10**9
+        admission.BURST = admission.RATE = admission.RESETS = admission.CONNECTIONS = 10**9
     else:
         _forget(name)
     from eigenveil_server import cli  # reads the limits when it is imported

@@ -18,9 +18,9 @@ from unittest import mock
 import apsw
 
 from eigenveil.errors import InternalError
-from eigenveil_client import site_store
-from eigenveil_common import sqlite
-from eigenveil_common.transactions import Transactions
+from eigenveil_client.site.state import store
+from eigenveil_common.storage import sqlite
+from eigenveil_common.storage.transactions import Transactions
 from tests.torture import armed
 from tests.torture.armed import Command
 
@@ -110,7 +110,7 @@ def _main(stricken: Stricken) -> None:
         _go_on_after_errors()
     with (
         mock.patch.object(sqlite, "Database", opened),
-        mock.patch.object(site_store, "Database", opened),
+        mock.patch.object(store, "Database", opened),
         mock.patch.object(armed, "hasten"),  # the usual limits
     ):
         armed.main(stricken.command)

@@ -21,22 +21,28 @@ import grpc
 from eigenveil.errors import Code, EigenveilError, InternalError
 from eigenveil.site.quantize import to_grid
 from eigenveil.study.study import Study
-from eigenveil_client import site_daemon, site_sender, site_worker, transport
-from eigenveil_client.identity_store import StoredIdentity, load_identity
-from eigenveil_client.records import Records
-from eigenveil_client.site_config import SiteConfig
-from eigenveil_client.site_daemon import SiteDaemon
-from eigenveil_client.site_store import SiteStore
-from eigenveil_client.site_worker import SiteWorker
-from eigenveil_client.witness import LedgerWitness
+from eigenveil_client.connection import channel as transport
+from eigenveil_client.connection.identity import StoredIdentity, load_identity
+from eigenveil_client.records.records import Records
+from eigenveil_client.site.config import SiteConfig
+from eigenveil_client.site.daemon import daemon as site_daemon
+from eigenveil_client.site.daemon import sender
+from eigenveil_client.site.daemon import worker as site_worker
+from eigenveil_client.site.daemon.daemon import SiteDaemon
+from eigenveil_client.site.daemon.worker import SiteWorker
+from eigenveil_client.site.state.rollback_guard import LedgerWitness
+from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.failpoints import arm, disarm
 from eigenveil_common.rpc import error_from
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub
-from eigenveil_server import resources, service, uploads, writer
+from eigenveil_server import resources
 from eigenveil_server.clock import unix_ms
 from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon
-from eigenveil_server.registry import Registry
+from eigenveil_server.pki.registry import Registry
+from eigenveil_server.rpc import service
+from eigenveil_server.storage import group_commit
+from eigenveil_server.studies import uploads
 from tests.server.rig import FEDERATION
 from tests.torture.lossy import SERVICE, Caller, Channel, Entrance, Listening, Network, Server
 from tests.torture.members import ANALYST, COORDINATOR, SITES, NoNoise, one_hot
@@ -283,14 +289,14 @@ def world(loop: VirtualLoop, folder: Path, template: Path, seed: int) -> Iterato
             mock.patch.multiple(service, INLINE_BYTES=SMALL, CHUNK_BYTES=SMALL),
             mock.patch.object(uploads, "CHUNK_BYTES", SMALL),
             mock.patch.object(resources, "ThreadPoolExecutor", inline),
-            mock.patch.object(writer, "ThreadPoolExecutor", inline),
+            mock.patch.object(group_commit, "ThreadPoolExecutor", inline),
             mock.patch.object(site_worker, "ThreadPoolExecutor", inline),
             mock.patch("eigenveil_server.daemon.listening", Listening),
             mock.patch("eigenveil_server.daemon.Door", Entrance),
             mock.patch.object(Registry, "_check_due"),  # certificates are renewed when a program says so
             mock.patch.object(site_daemon, "open_channel", dial),
             mock.patch.object(site_daemon, "pause", pause),
-            mock.patch.object(site_sender, "pause", pause),
+            mock.patch.object(sender, "pause", pause),
             mock.patch.object(transport, "pause", pause),
         ):
             yield here

@@ -7,11 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from eigenveil.numerics.encoding import FloatArray, IntArray, check_exact, frozen
-from eigenveil.queries import (
-    Field,
-    Gradient,
-    GradientNorms,
-)
+from eigenveil.queries import Field, Gradient, GradientNorms
 from eigenveil.queries.limits import GRADIENT_LIMIT
 from eigenveil.site import clipping
 from eigenveil.site.clipping import gradient_coefficients

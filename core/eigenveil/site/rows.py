@@ -8,12 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from eigenveil.numerics.encoding import EXACT, FloatArray, IntArray, check_exact, frozen
-from eigenveil.queries import (
-    ClippedSum,
-    Energy,
-    RadiusSearch,
-    RowNorms,
-)
+from eigenveil.queries import ClippedSum, Energy, RadiusSearch, RowNorms
 from eigenveil.site.clipping import shorten, weights
 from eigenveil.site.site import Grams
 from eigenveil.study.grid import GridRows

@@ -1,0 +1,233 @@
+"""What an analyst asks a coordinator: every call once, with what it must check of the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncIterator, Callable
+from types import TracebackType
+from typing import Self, TypeVar
+
+import grpc
+
+from eigenveil import __version__
+from eigenveil.errors import Code, EigenveilError, PeerError, RequestError
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.signatures import check_plan
+from eigenveil.reporting.document import verify_bundle
+from eigenveil.reporting.round_log import RoundLog
+from eigenveil.study.study import Study
+from eigenveil.study.toml import parse_study
+from eigenveil_client.connection.channel import CALL_SECONDS, call, fetch_round, open_channel, pause
+from eigenveil_client.connection.identity import StoredIdentity
+from eigenveil_client.connection.renewal import due, introduce, renew
+from eigenveil_common.rpc import error_from
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
+
+SHORTEST_PREFIX = 6
+ATTEMPTS = 8  # about as long as a coordinator takes to restart, and longer
+PLANNING_SECONDS = 120.0  # a coordinator rehearses every question of a study before it takes it
+PATIENCE_SECONDS = 600.0  # how long a watch outlives an unreachable coordinator
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+
+class Analyst:
+    """An analyst's connection to the coordinator: `async with Analyst(identity) as analyst`.
+
+    It connects at the first call.
+
+    Every method raises:
+        EigenveilError: the coordinator's own error, or code `unreachable`.
+    """
+
+    def __init__(self, identity: StoredIdentity) -> None:
+        self._identity = identity
+        self._channel: grpc.aio.Channel | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._disconnect()
+
+    async def _connect(self) -> None:
+        self._identity = self._identity.reread()
+        self._channel = await open_channel(self._identity)
+        await introduce(self._stub, f"eigenveil {__version__}", self._identity)
+        if due(self._identity):
+            await renew(self._stub, self._identity)
+
+    def _worth_another_try(self, problem: EigenveilError) -> bool:
+        """No connection; or another command has renewed the certificate that this connection shows."""
+        if problem.code is Code.IDENTITY:
+            return self._identity.reread().expires != self._identity.expires
+        return problem.code is Code.UNREACHABLE
+
+    async def _call(
+        self,
+        method: Callable[[rpc.CoordinatorAsyncStub], grpc.aio.UnaryUnaryMultiCallable[Request, Response]],
+        request: Request,
+        seconds: float = CALL_SECONDS,
+    ) -> Response:
+        """Make an idempotent call, each attempt after a failure over a new connection.
+
+        A coordinator that was restarted may hold a new certificate, and a channel trusts one only.
+        """
+        for attempt in range(ATTEMPTS):
+            try:
+                if self._channel is None:
+                    await self._connect()
+                return await call(method(self._stub), request, attempts=1, seconds=seconds)
+            except EigenveilError as problem:
+                if not self._worth_another_try(problem) or attempt + 1 == ATTEMPTS:
+                    raise
+                await self._disconnect()
+            await asyncio.sleep(pause(attempt))
+        raise PeerError(Code.UNREACHABLE, "no attempt was allowed")
+
+    async def _disconnect(self) -> None:
+        if self._channel is not None:
+            await self._channel.close()
+            self._channel = None
+
+    @property
+    def _stub(self) -> rpc.CoordinatorAsyncStub:
+        if self._channel is None:
+            raise PeerError(Code.UNREACHABLE, "not connected to the coordinator")
+        return rpc.CoordinatorStub(self._channel)
+
+    async def submit(self, text: str, submission: str) -> tuple[Plan, list[str]]:
+        """Submit a study; the same submission twice is one study. The plan, and warnings.
+
+        Raises:
+            RequestError: the study is refused here or there.
+            PeerError: the coordinator planned something else than what was asked.
+        """
+        study = parse_study(text)
+        request = pb.SubmitStudyRequest(study_toml=text, submission=submission)
+        answer = await self._call(lambda stub: stub.SubmitStudy, request, PLANNING_SECONDS)
+        plan = check_plan(answer.plan.plan_json, answer.plan.signature, self._identity.release_key)
+        mine = plan.analyst == self._identity.identity.name and same_study(plan, study, submission)
+        if plan.digest != answer.plan_digest.hex() or not mine:
+            raise PeerError(
+                Code.PROTOCOL,
+                "the coordinator signed a plan for another study than the one submitted; cancel it, "
+                "and tell the federation's operator",
+            )
+        return plan, list(answer.warnings)
+
+    async def explain(self, text: str) -> str:
+        """What a study would ask and cost here: JSON, see `eigenveil.reporting.explain`."""
+        parse_study(text)
+        request = pb.ExplainStudyRequest(study_toml=text)
+        answer = await self._call(lambda stub: stub.ExplainStudy, request, PLANNING_SECONDS)
+        return answer.explanation_json
+
+    async def studies(self) -> list[pb.StudyRow]:
+        """All studies of this analyst, oldest first."""
+        return list((await self._call(lambda stub: stub.ListStudies, pb.ListStudiesRequest())).studies)
+
+    async def find(self, wanted: str) -> pb.StudyRow:
+        """The study whose digest starts with `wanted` (6 characters or more), or whose name it is.
+
+        Raises:
+            RequestError: code `not-found`, no such study, or several.
+        """
+        rows = await self.studies()
+        prefix = wanted.lower() if len(wanted) >= SHORTEST_PREFIX else None
+        found = [row for row in rows if prefix and row.plan_digest.hex().startswith(prefix)]
+        found = found or [row for row in rows if row.name == wanted]
+        if len(found) == 1:
+            return found[0]
+        several = ", ".join(row.plan_digest.hex()[:12] for row in found)
+        raise RequestError(
+            Code.NOT_FOUND,
+            f"several studies are called {wanted!r}: {several}; name one by its digest"
+            if found
+            else f"no study {wanted!r}; `eigenveil study list` shows them",
+        )
+
+    async def cancel(self, plan_digest: bytes) -> None:
+        """End a running study; what was charged stays charged."""
+        await self._call(lambda stub: stub.CancelStudy, pb.CancelStudyRequest(plan_digest=plan_digest))
+
+    async def release(self, plan_digest: bytes) -> bytes:
+        """The release.json of a study, after checking that this federation signed it for this plan.
+
+        Raises:
+            RequestError: not there yet, or not what the federation signed.
+        """
+        data = await self._pieces(plan_digest)
+        bundle = verify_bundle(data, self._identity.release_key)
+        if bundle["document"]["plan_digest"] != plan_digest.hex():
+            raise PeerError(Code.PROTOCOL, "the coordinator sent the release of another study")
+        return data
+
+    async def _pieces(self, plan_digest: bytes) -> bytes:
+        """A release in as many calls as it takes: a wide covariance is larger than a message. [R12]"""
+        data = b""
+        while True:
+            asked = pb.GetReleaseRequest(plan_digest=plan_digest, offset=len(data))
+            answer = await self._call(lambda stub: stub.GetRelease, asked)
+            data += answer.release_json
+            if len(data) >= answer.total_bytes:
+                return data
+            if not answer.release_json:
+                raise PeerError(Code.PROTOCOL, "the coordinator sent less of the release than there is")
+
+    async def rounds(self, plan_digest: bytes, count: int) -> RoundLog:
+        """The first `count` signed rounds of a study. [R21]"""
+        messages = [
+            await fetch_round(lambda asked: self._call(lambda stub: stub.GetRound, asked), plan_digest, round)
+            for round in range(count)
+        ]
+        return RoundLog(plan=plan_digest.hex(), messages=tuple(messages))
+
+    async def watch(
+        self, plan_digest: bytes, tell: Callable[[str], None] = lambda sentence: None
+    ) -> AsyncIterator[pb.StudyEvent]:
+        """The study's events up to its end, each once, through restarts of the coordinator.
+
+        `tell` hears once that the connection is lost, and once that it is there again.
+
+        Raises:
+            PeerError: code `unreachable`, after `PATIENCE_SECONDS` of failed attempts. A long round without
+                events is no failure.
+        """
+        after, attempt, failing, lost = 0, 0, math.inf, False
+        while True:
+            try:
+                if self._channel is None:
+                    await self._connect()
+                    failing = math.inf
+                    if lost:
+                        lost = False
+                        tell("connected again")
+                request = pb.WatchStudyRequest(plan_digest=plan_digest, after_sequence=after)
+                async for event in self._stub.WatchStudy(request):
+                    after, attempt, failing = event.sequence, 0, math.inf
+                    yield event
+                    if event.state != pb.STUDY_STATE_RUNNING:
+                        return
+            except (grpc.aio.AioRpcError, EigenveilError) as problem:
+                failure = error_from(problem) if isinstance(problem, grpc.aio.AioRpcError) else problem
+                failing = min(failing, time.monotonic())
+                if not self._worth_another_try(failure) or time.monotonic() - failing > PATIENCE_SECONDS:
+                    raise failure from problem
+                if failure.code is Code.UNREACHABLE and not lost:
+                    lost = True
+                    tell("connection lost, retrying")
+                await self._disconnect()
+            await asyncio.sleep(pause(attempt))
+            attempt += 1
+
+
+def same_study(plan: Plan, study: Study, submission: str) -> bool:
+    """Whether `plan` is what `study` asked for (the plan may have resolved `auto`)."""
+    return plan.study == study and plan.submission == submission

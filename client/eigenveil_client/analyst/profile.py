@@ -1,0 +1,95 @@
+"""`eigenveil enrol`, and where an analyst's identity lives."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import click
+
+from eigenveil.identity import Role
+from eigenveil_client.connection import identity
+from eigenveil_client.connection.identity import StoredIdentity
+from eigenveil_client.connection.proxy import ProxyRule
+from eigenveil_common import config
+from eigenveil_common.command import say, typed
+from eigenveil_common.files import is_there
+
+VARIABLE = "EIGENVEIL_PROFILE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Every key of an analyst's profile.toml; deploy/config/profile.example.toml explains them."""
+
+    proxy: str = ""
+    proxy_credentials: Path | None = None
+
+
+def default_profile() -> Path:
+    """$EIGENVEIL_PROFILE, or eigenveil in the user's configuration folder."""
+    stated = os.environ.get(VARIABLE)
+    if stated:
+        return Path(stated)
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "eigenveil"
+
+
+def load_profile(profile: Path | None) -> StoredIdentity:
+    """The analyst's identity, and the proxy that the profile's own profile.toml names.
+
+    Raises:
+        RequestError: not enrolled. PeerError: the certificate has ended.
+    """
+    folder = profile or default_profile()
+    return replace(identity.load_identity(folder), proxy=proxy_rule(folder))
+
+
+def proxy_rule(folder: Path) -> ProxyRule:
+    """The way to the coordinator that profile.toml names; the file need not be there.
+
+    Raises:
+        RequestError: code `bad-config`.
+    """
+    path = folder / "profile.toml"
+    settings = config.load(path, Settings) if is_there(path) else Settings()
+    return ProxyRule(url=settings.proxy, credentials=settings.proxy_credentials)
+
+
+def follow(profile: Path | None, *words: str) -> str:
+    """The command `eigenveil WORDS` for whoever goes on with this profile."""
+    stated = () if profile is None or profile == default_profile() else ("--profile", profile)
+    return typed("eigenveil", *words, *stated)
+
+
+profile_option = click.option(
+    "--profile",
+    type=click.Path(path_type=Path, file_okay=False),
+    help=f"Folder of your identity [default: ${VARIABLE} or ~/.config/eigenveil].",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+@click.command()
+@click.option(
+    "--join", "join", type=click.Path(path_type=Path, dir_okay=False), required=True, help="Your join file."
+)
+@profile_option
+@json_option
+def enrol(join: Path, profile: Path | None, as_json: bool) -> None:
+    """Enrol as an analyst or operator with the join file that the coordinator's operator gave you."""
+    folder = profile or default_profile()
+    stored = identity.enrol(join, folder, (Role.ANALYST, Role.OPERATOR), proxy_rule(folder))
+    value = {
+        "identity": stored.identity.uri,
+        "coordinator": stored.coordinator,
+        "profile": str(folder),
+        "expires": stored.expires.isoformat(),
+        "key_sha256": stored.key_print,
+    }
+    text = (
+        f"Enrolled as {stored.identity.uri}\n"
+        f"The certificate in {folder} is good until {stored.expires:%Y-%m-%d %H:%M} UTC.\n"
+        f"{identity.compared(stored.key_print)}"
+    )
+    say(value, as_json, text)

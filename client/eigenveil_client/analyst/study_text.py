@@ -1,0 +1,77 @@
+"""Studies and explanations as text and as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from eigenveil.errors import Code, RequestError
+from eigenveil_client.analyst.display import state_word
+from eigenveil_common.files import read
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+
+
+def study_text(path: Path) -> str:
+    """The text of a study file.
+
+    Raises:
+        RequestError: it cannot be read, or is not UTF-8.
+    """
+    try:
+        return read(path).decode()
+    except UnicodeDecodeError as problem:
+        raise RequestError(Code.BAD_STUDY, f"{path} is not UTF-8 text; is it a study file?") from problem
+
+
+def row_value(row: pb.StudyRow) -> dict[str, Any]:
+    """A study as plain values."""
+    return {
+        "study": row.plan_digest.hex(),
+        "name": row.name,
+        "state": state_word(row.state),
+        "analyst": row.analyst,
+        "rounds": row.rounds,
+        "micro_rho": row.micro_rho,
+        "spent_micro_rho": row.spent_micro_rho,
+        "submitted": _when(row).isoformat(),
+        "failure": row.failure,
+    }
+
+
+def row_text(row: pb.StudyRow) -> tuple[str, ...]:
+    """A study as the cells of a table."""
+    return (
+        row.plan_digest.hex()[:12],
+        row.name,
+        state_word(row.state),
+        str(row.rounds),
+        f"{row.spent_micro_rho} of {row.micro_rho}",
+        f"{_when(row):%Y-%m-%d %H:%M}",
+    )
+
+
+def _when(row: pb.StudyRow) -> datetime:
+    return datetime.fromtimestamp(row.submitted_unix_ms / 1000, UTC)
+
+
+def explanation_text(value: Mapping[str, Any]) -> str:
+    """An explanation (`eigenveil.reporting.explain.explain`) for a person."""
+    kinds: dict[str, list[Mapping[str, Any]]] = {}
+    for entry in value["rounds"]:
+        kinds.setdefault(entry["kind"], []).append(entry)
+    size = f"{len(value['rounds'])} rounds, {value['bytes_per_site']} bytes from each site"
+    lines = [
+        f"{value['name']}: {value['purpose']}" if value["purpose"] else value["name"],
+        f"{value['components']} components by {value['algorithm']}, {size}",
+        value["guarantee"]["words"],
+        "",
+        "What each site is asked:",
+    ]
+    for kind, entries in kinds.items():
+        cost = sum(entry["micro_rho"] for entry in entries)
+        times = "once" if len(entries) == 1 else f"{len(entries)} times"
+        lines.append(f"  {kind}, {times}, {cost} micro-rho: {entries[0]['meaning']}")
+    lines += [f"warning: {sentence}" for sentence in value["warnings"]]
+    return "\n".join(lines)

@@ -1,0 +1,140 @@
+"""`eigenveil verify` and `eigenveil report`: a release, offline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from eigenveil.errors import Code, RequestError
+from eigenveil.reporting.round_log import read_log
+from eigenveil_client.analyst.profile import default_profile, json_option, profile_option
+from eigenveil_client.analyst.verify import read_key, verified
+from eigenveil_client.connection.identity import pinned
+from eigenveil_common.command import errors, say
+from eigenveil_common.files import check_output, read, write_durably
+
+UNKNOWN_SIGNER = 14
+
+release_argument = click.argument(
+    "release", metavar="release.json", type=click.Path(path_type=Path, dir_okay=False)
+)
+
+
+@click.command()
+@release_argument
+@click.option(
+    "--key", metavar="HEX|FILE", help="The federation's release key, or an authorities.json that holds it."
+)
+@click.option(
+    "--log",
+    "log_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Signed rounds of the study, from `eigenveil study log` or a site: recompute what they lead to.",
+)
+@profile_option
+@json_option
+def verify(release: Path, key: str | None, log_file: Path | None, profile: Path | None, as_json: bool) -> int:
+    """Check a release without a network. Exit code 13 if one byte is not as it was signed.
+
+    With --log every question is computed again from the plan and the releases before it, and the result from
+    all of them; exit code 13 too if the release does not follow from what was signed.
+
+    Who signed it is checked with --key, or else by your profile, if that is of the release's federation.
+    Where neither says whose key it should be, anybody may have signed it: exit code 14.
+    """
+    federation = verified(release)["document"]["plan"]["federation"]
+    trusted = profile_key(profile, federation) if key is None else read_key(key)
+    bundle = verified(release, trusted)
+    document = bundle["document"]
+    value = {
+        "intact": True,
+        "key_checked": trusted is not None,
+        "public_key": bundle["public_key"],
+        "private": document["private"],
+        "plan_digest": document["plan_digest"],
+        "name": document["plan"]["study"]["name"],
+        "federation": federation,
+        "guarantee": document["guarantee"],
+        "log": None if log_file is None else check_log(document, log_file, bundle["public_key"]),
+    }
+    told = "the key you gave" if key is not None else "your profile's key of this federation"
+    text = (
+        f"{value['name']} of federation {federation}, plan {document['plan_digest'][:12]}, "
+        f"signed by {told if trusted else bundle['public_key']}.\n{document['guarantee']['words']}"
+    )
+    if value["log"] is not None:
+        text += f"\n{value['log']['words']}"
+    if trusted is None:
+        unknown = (
+            "NOT VERIFIED: it is as somebody signed it, and nothing here says whose key that is; pass the "
+            "federation's with --key"
+        )
+        say(value, as_json, f"{unknown}.\n{text}")
+        return UNKNOWN_SIGNER
+    say(value, as_json, f"Intact: {text}")
+    return 0
+
+
+def check_log(document: Mapping[str, Any], path: Path, public_key: str) -> dict[str, Any]:
+    """Hold a release against a log of signed rounds.
+
+    Raises:
+        RequestError: code `bad-release`, they contradict, or the release does not follow.
+    """
+    log, key = read_log(read(path)), bytes.fromhex(public_key)
+    wrong = log.contradictions(document, key)
+    if wrong:
+        raise RequestError(Code.BAD_RELEASE, f"one key signed both, and they contradict: {'; '.join(wrong)}")
+    found = log.replayed(document, key)
+    some = (
+        f"every question in the log follows, {found.rounds} of {found.of} rounds; the result was NOT compared"
+    )
+    words = "every question and the result follow" if found.result else some
+    return {
+        "statements": len(log.messages),
+        "rounds": found.rounds,
+        "result_compared": found.result,
+        "words": f"From the plan and the signed releases {words}.",
+    }
+
+
+def profile_key(profile: Path | None, federation: str) -> bytes | None:
+    """The release key that the profile trusts; None if the default profile is not of `federation`.
+
+    Raises:
+        RequestError: the profile that was asked for is not of `federation`, or is damaged.
+    """
+    found = pinned(profile or default_profile())
+    if found is not None and found[0].federation == federation:
+        return found[1]
+    if profile is not None:
+        raise RequestError(Code.BAD_ARGUMENT, f"{profile} holds no identity of federation {federation}")
+    return None
+
+
+@click.command()
+@release_argument
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("report.html"), show_default=True
+)
+@profile_option
+@json_option
+def report(release: Path, out: Path, profile: Path | None, as_json: bool) -> None:
+    """Write the report of a release as one HTML file.
+
+    Who signed the release is checked if your profile is of its federation; `eigenveil verify` tells.
+    """
+    check_output(out, release)
+    trusted = profile_key(profile, verified(release)["document"]["plan"]["federation"])
+    bundle = verified(release, trusted)
+    from eigenveil.reporting.report import render  # drawing takes a second to import
+
+    page = render(bundle["document"], public_key=bundle["public_key"])
+    write_durably(out, page.encode())
+    if trusted is None:
+        sentence = "whose signature this release bears was not checked: eigenveil verify --key"
+        errors.print(f"warning: {sentence}", style="yellow", markup=False)
+    say({"report": str(out), "key_checked": trusted is not None}, as_json, str(out))

@@ -1,0 +1,143 @@
+"""A certificate that is renewed before it ends, and authorities that are trusted before they are used.
+
+Both over the live connection, whose other end has been verified. The certificate that is in force stays
+so until its successor is on the disk, and works at the coordinator until the successor was used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from eigenveil.errors import Code, EigenveilError, InternalError, PeerError
+from eigenveil.protocol.authorities import AuthorityList
+from eigenveil_client.connection.channel import CALL_SECONDS, call, greet
+from eigenveil_client.connection.clone_guard import Generation
+from eigenveil_client.connection.identity import StoredIdentity
+from eigenveil_client.connection.identity_files import (
+    RENEWAL,
+    checked,
+    pending_key,
+    request_for,
+    settle,
+    store,
+)
+from eigenveil_client.connection.trusted_authorities import held_list, take
+from eigenveil_common.locks import try_lock
+from eigenveil_common.log import event
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
+
+LONGEST_SLEEP = 60.0  # a clock may jump, a machine may sleep
+RETRY_SECONDS = 60.0
+
+T = TypeVar("T")
+
+
+def due(stored: StoredIdentity) -> bool:
+    """Whether two thirds of the certificate's life are over."""
+    return datetime.now(UTC) >= stored.renews
+
+
+async def introduce(
+    stub: rpc.CoordinatorAsyncStub,
+    software: str,
+    stored: StoredIdentity,
+    generation: Generation | None = None,
+    seconds: float = CALL_SECONDS,
+    head: pb.SignedHead | None = None,
+) -> pb.HelloResponse:
+    """Say Hello as `stored`, and take the lists of authorities that follow ours; a site hands on its
+    `generation`, and shows the `head` that it holds.
+
+    Raises:
+        EigenveilError: as `transport.greet`, or `identity`: a list was sent that does not follow.
+        InternalError: code `storage`, here; never there.
+    """
+    shown, following = generation.announce() if generation is not None else (b"", b"")
+    also = pb.HelloRequest(generation=shown, next_generation=following, head=head)
+    also.MergeFrom(_shown(stored.authorities))
+    hello = await _theirs(greet(stub, software, seconds, also))
+    if hello.authorities:
+        also.MergeFrom(_shown(take(stored.folder, stored.authorities, hello.authorities)))
+        # Once more, so that the operator knows whom a change has reached.
+        await _theirs(greet(stub, software, seconds, also))
+    if generation is not None:
+        generation.confirm()
+    return hello
+
+
+def _shown(held: AuthorityList) -> pb.HelloRequest:
+    return pb.HelloRequest(authorities=held.digest, authorities_version=held.version)
+
+
+async def renew(stub: rpc.CoordinatorAsyncStub, stored: StoredIdentity) -> bool:
+    """Get the next certificate, for a new key, and put it in force; False if another process is at it.
+
+    Raises:
+        EigenveilError: the coordinator's own error, or code `unreachable`; or it sent something else.
+            Nothing has changed then, and the same key is tried again.
+        InternalError: code `storage`.
+    """
+    with _alone(stored) as alone:
+        if not alone:
+            return False
+        key = pending_key(stored.folder, RENEWAL)
+        held = held_list(stored.folder)
+        asked = pb.RenewRequest(csr_der=request_for(key), authorities_version=held.version)
+        answer = await _theirs(call(stub.Renew, asked, attempts=1))
+        held = take(stored.folder, held, answer.authorities)
+        leaf = checked(answer.certificate_pem, held, stored.identity, key)
+        store(stored.folder, key, leaf)
+        settle(stored.folder)
+        event("certificate-renewed", at=f"{leaf.not_valid_after_utc:%Y-%m-%dT%H:%MZ}")
+        return True
+
+
+async def _theirs(answer: Awaitable[T]) -> T:
+    """Tell the coordinator's own failures from ours, which end the process."""
+    try:
+        return await answer
+    except InternalError as problem:
+        raise PeerError(Code.UNREACHABLE, f"the coordinator failed: {problem}") from problem
+
+
+async def renew_in_time(stub: rpc.CoordinatorAsyncStub, stored: StoredIdentity) -> None:
+    """Wait until `stored` is due, and return when its successor is in force. What goes wrong is tried again
+    and logged once.
+
+    Raises:
+        InternalError: code `storage`; the process must end.
+    """
+    said: Code | None = None
+    while True:
+        left = (stored.renews - datetime.now(UTC)).total_seconds()
+        if left > 0:
+            await asyncio.sleep(min(left, LONGEST_SLEEP))
+            continue
+        try:
+            if await renew(stub, stored):
+                return
+        except InternalError:
+            raise
+        except EigenveilError as problem:
+            if problem.code is not said:
+                said = problem.code
+                event("renewal-failed", logging.WARNING, code=said.value, detail=problem)
+        life = (stored.expires - stored.renews).total_seconds()
+        await asyncio.sleep(min(RETRY_SECONDS, life / 10))
+
+
+@contextmanager
+def _alone(stored: StoredIdentity) -> Iterator[bool]:
+    """Whether no other process renews this identity; the system frees the lock at exit."""
+    lock = try_lock(stored.folder / "renewal.lock")
+    if lock is None:
+        yield False
+        return
+    with lock:
+        yield True

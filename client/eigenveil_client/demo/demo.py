@@ -1,0 +1,232 @@
+"""The demonstration: three hospitals, one coordinator, real records, one release, on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eigenveil.errors import Code, RequestError
+from eigenveil.reporting.document import verify_bundle
+from eigenveil.site.quantize import to_grid
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import Study
+from eigenveil_client.analyst.client import Analyst
+from eigenveil_client.analyst.verify import verified
+from eigenveil_client.connection.identity import StoredIdentity, load_identity
+from eigenveil_client.demo.federation import Books, DemoFederation
+from eigenveil_client.demo.layout import (
+    Layout,
+    PublicRecords,
+    demo_study,
+    prepared,
+    public_records,
+    write_records,
+)
+from eigenveil_client.demo.processes import Processes
+from eigenveil_client.local.exact_pca import exact
+from eigenveil_common.files import write_durably
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+
+CHECK_SECONDS = 0.5
+
+Say = Callable[[str], None]
+Show = Callable[[pb.StudyEvent], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What a demonstration is asked for."""
+
+    sites: int
+    algorithm: Algorithm
+    components: int
+    epsilon: float
+    out: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demonstration:
+    """What a demonstration gave; without components where the algorithm released none.
+
+    The times of rounds come from the coordinator's operator: a release holds none.
+    """
+
+    release: Path
+    report: Path
+    document: Mapping[str, Any]
+    study: str
+    records: Mapping[str, int]
+    books: Books
+    sin_angle: float | None
+    seconds: float
+
+    def value(self) -> dict[str, Any]:
+        """The demonstration as one JSON object."""
+        guarantee = self.document["guarantee"]
+        rounds = self.document["rounds"]
+        return {
+            "release": str(self.release),
+            "report": str(self.report),
+            "study": self.study,
+            "algorithm": self.document["plan"]["algorithm"],
+            "n_sites": len(self.records),
+            "rounds": len(rounds),
+            "epsilon": guarantee["epsilon"],
+            "delta": guarantee["delta"],
+            "neighbours": guarantee["neighbours"],
+            "rho": guarantee["rho"],
+            "declined": self.document["result"]["declined"],
+            "sin_angle": self.sin_angle,
+            "predicted_sin_angle": self.document["result"]["predicted_sin_angle"],
+            "seconds": round(self.seconds, 2),
+            "round_ms_median": statistics.median(self._round_ms() or [0]),
+            "bytes_up_per_site": {name: self.sent(name) for name in self.records},
+            "micro_rho_per_site": {name: self.spent(name) for name in self.records},
+        }
+
+    def _round_ms(self) -> list[int]:
+        return next(row["round_ms"] for row in self.books.status["studies"] if row["study"] == self.study)
+
+    def sent(self, site: str) -> int:
+        """Bytes that the site's egress ledger says have left it for this study."""
+        rows = self.books.sites[site]["egress"]["rows"]
+        return sum(row["bytes"] for row in rows if row["study"] == self.study)
+
+    def spent(self, site: str) -> int:
+        """Micro-rho that the site's own ledger has charged for this study."""
+        entries = self.books.sites[site]["ledger"]["entries"]
+        return sum(e["micro_rho"] for e in entries if e["kind"] == "charge" and e["study"] == self.study)
+
+
+def demonstrate(options: Options, *, say: Say, show: Show) -> Demonstration:
+    """Run it; `say` gets a sentence a step, `show` every event of the study.
+
+    Everything that was started is stopped, however this ends.
+
+    Raises:
+        EigenveilError: a part failed; the message names the log of its process.
+    """
+    started = time.monotonic()
+    study, text = demo_study(options.sites, options.algorithm, options.components, options.epsilon)
+    with prepared(options.out) as layout:
+        layout.study.write_text(text)
+        processes = Processes(layout.logs)
+        try:
+            federation = DemoFederation(layout, study, processes)
+            records, sizes = _set_up(federation, layout, study, say)
+            digest = federation.submit()
+            say(f"Submitted the study: {digest[:12]}")
+            identity = load_identity(layout.analyst)
+            release = asyncio.run(_watch(identity, bytes.fromhex(digest), federation, show))
+            reading = federation.start_books()
+            say("Writing the release and its report")
+            sin_angle = _write(layout, study, records, release, identity)
+            books = federation.finish_books(reading)
+        finally:
+            processes.stop()
+        document = verified(layout.root / "release.json", identity.release_key)["document"]
+        return Demonstration(
+            release=layout.root / "release.json",
+            report=layout.root / "report.html",
+            document=document,
+            study=digest,
+            records=sizes,
+            books=books,
+            sin_angle=sin_angle,
+            seconds=time.monotonic() - started,
+        )
+
+
+def _set_up(
+    federation: DemoFederation, layout: Layout, study: Study, say: Say
+) -> tuple[PublicRecords, dict[str, int]]:
+    say("Making a certificate authority and a coordinator")
+    begun = federation.begin()
+    records = public_records()
+    sizes = write_records(layout, study, records.values)
+    if min(sizes.values()) < federation.least:
+        raise RequestError(
+            Code.BAD_ARGUMENT,
+            f"{study.algorithm.value} deals each site's records into parts and needs {federation.least} of "
+            "them at every site; ask for fewer sites",
+        )
+    shares = ", ".join(f"{name} {size}" for name, size in sizes.items())
+    say(f"Dividing {len(records.values)} public records: {shares}")
+    federation.set_up(begun)
+    say("Every site made its key, enrolled, explained the study to itself and serves")
+    return records, sizes
+
+
+async def _watch(identity: StoredIdentity, digest: bytes, federation: DemoFederation, show: Show) -> bytes:
+    """The release, once the study has ended; a daemon that dies on the way ends the wait."""
+    guard = asyncio.create_task(_guard(federation))
+    follow = asyncio.create_task(_follow(identity, digest, show))
+    try:
+        done, _ = await asyncio.wait({guard, follow}, return_when=asyncio.FIRST_COMPLETED)
+        return next(iter(done)).result() or b""
+    finally:
+        for task in (guard, follow):
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+async def _guard(federation: DemoFederation) -> None:
+    while True:
+        federation.check()
+        await asyncio.sleep(CHECK_SECONDS)
+
+
+async def _follow(identity: StoredIdentity, digest: bytes, show: Show) -> bytes:
+    async with Analyst(identity) as analyst:
+        async for event in analyst.watch(digest):
+            show(event)
+            if event.state == pb.STUDY_STATE_FAILED:
+                raise RequestError(Code.STUDY_FAILED, event.failure or "the study failed")
+        return await analyst.release(digest)
+
+
+def _write(
+    layout: Layout, study: Study, records: PublicRecords, release: bytes, identity: StoredIdentity
+) -> float | None:
+    """Write release.json and report.html; the sine to the exact answer, which public records allow.
+
+    None if nothing was released that has an error.
+    """
+    from eigenveil.reporting.report import Projection, render  # drawing takes a second to import
+
+    write_durably(layout.root / "release.json", release)
+    bundle = verify_bundle(release, identity.release_key)
+    result = bundle["document"]["result"]
+    sin_angle, projection = None, None
+    if result["declined"] is None:
+        components = np.array(result["components"])
+        sin_angle = exact(to_grid(records.values, study), study).sin_angle(components)
+        scaled = (records.values - np.array(result["mean"])) / np.array(result["scale"])
+        projection = Projection(
+            points=scaled @ components.T,
+            groups=records.groups,
+            note="The dots are the demonstration's public records; in a study none would leave its site.",
+        )
+    page = render(
+        bundle["document"],
+        public_key=bundle["public_key"],
+        projection=projection,
+        measured_sin_angle=sin_angle,
+    )
+    write_durably(layout.root / "report.html", page.encode())
+    return sin_angle
+
+
+def as_line(demonstration: Demonstration) -> str:
+    """The demonstration as one line of JSON."""
+    return json.dumps(demonstration.value(), sort_keys=True)

@@ -1,0 +1,180 @@
+"""A federation of the demonstration: every party its own process, set up by its own commands."""
+
+from __future__ import annotations
+
+import math
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eigenveil.accounting.zcdp import MICRO, epsilon_at
+from eigenveil.planning.resolve import make_plan
+from eigenveil.queries.batch import FEWEST_IN_PART
+from eigenveil.study.study import Study
+from eigenveil_client.demo.layout import Layout
+from eigenveil_client.demo.processes import Job, Processes
+from eigenveil_client.site.config import ALGORITHMS
+
+NAME = "demo"
+ANALYST = "ada"
+COORDINATOR = "coordinator"
+# Of every party's budget, and what a site grants one study, unless the study needs more.
+USUAL_EPSILON, DELTA, USUAL_MOST = 10.0, 1e-6, 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Books:
+    """The coordinator's status, and for each site its `ledger` and its `egress` ledger."""
+
+    status: dict[str, Any]
+    sites: dict[str, dict[str, Any]]
+
+
+class DemoFederation:
+    """A coordinator and its sites on loopback, whose budgets and policies allow `study`.
+
+    Raises:
+        RequestError: no federation runs this study.
+    """
+
+    def __init__(self, layout: Layout, study: Study, processes: Processes) -> None:
+        plan = make_plan(study, federation=NAME, submission=NAME)
+        needed = math.ceil(epsilon_at(plan.micro_rho / MICRO, DELTA) + 1)
+        self._layout = layout
+        self._sites = study.federation.sites
+        self._budget = ("--budget-epsilon", str(max(USUAL_EPSILON, needed)), "--budget-delta", str(DELTA))
+        algorithms = dict.fromkeys((*ALGORITHMS, plan.algorithm.value))
+        most = str(max(USUAL_MOST, study.epsilon))
+        self.least = FEWEST_IN_PART * plan.parts  # records at a site
+        self._allowed = (
+            *(f"--algorithm={name}" for name in algorithms),
+            *("--max-epsilon-per-study", most, "--minimum-records", str(self.least)),
+        )
+        self._processes = processes
+        self.daemons: dict[str, Job] = {}
+
+    def begin(self) -> Job:
+        """Start making the certificate authority and the coordinator's keys."""
+        port, enrol_port = free_ports()
+        return self._processes.start(
+            "coordinator-init", "eigenveil-coordinator", "init", "--dir", self._layout.coordinator,
+            "--federation", NAME, "--port", str(port), "--enrol-port", str(enrol_port),
+            *self._budget, "--json",
+        )  # fmt: skip
+
+    def set_up(self, begun: Job) -> None:
+        """Sites make their configuration, get their tokens, make their keys and enrol; all but submit."""
+        sites = [
+            self._processes.start(
+                f"{name}-init", "eigenveil-site", "init", "--dir", self._layout.site(name),
+                "--name", name, "--records", self._layout.records(name),
+                *self._budget, *self._allowed, "--json",
+            )
+            for name in self._sites
+        ]  # fmt: skip
+        self._processes.finish([begun])
+        coordinator = self._serve_coordinator()
+        tokens = [self._token("site", name) for name in self._sites] + [self._token("analyst", ANALYST)]
+        self._processes.finish([*sites, *tokens])
+        self._processes.ready([coordinator])
+        self._processes.finish([self._enrol_analyst(), *map(self._enrol_site, self._sites)])
+        explained = [self._explain(name) for name in self._sites]
+        serving = [self.serve_site(name) for name in self._sites]
+        self._processes.finish(explained)
+        self._processes.ready(serving)
+
+    def _token(self, role: str, name: str) -> Job:
+        return self._processes.start(
+            f"{name}-token", "eigenveil-coordinator", "token", "--config", self._layout.coordinator_config,
+            "--role", role, "--name", name, "--out", self._layout.join(name), "--json",
+        )  # fmt: skip
+
+    def _enrol_site(self, name: str) -> Job:
+        return self._processes.start(
+            f"{name}-enrol", "eigenveil-site", "enrol", "--config", self._layout.site_config(name),
+            "--join", self._layout.join(name), "--json",
+        )  # fmt: skip
+
+    def _enrol_analyst(self) -> Job:
+        return self._processes.start(
+            f"{ANALYST}-enrol", "eigenveil", "enrol", "--join", self._layout.join(ANALYST),
+            "--profile", self._layout.analyst, "--json",
+        )  # fmt: skip
+
+    def _explain(self, name: str) -> Job:
+        return self._processes.start(
+            f"{name}-explain", "eigenveil-site", "explain", "--config", self._layout.site_config(name),
+            self._layout.study, "--json",
+        )  # fmt: skip
+
+    def _serve_coordinator(self) -> Job:
+        job = self._processes.start(
+            COORDINATOR, "eigenveil-coordinator", "serve", "--config", self._layout.coordinator_config
+        )
+        self.daemons[COORDINATOR] = job
+        return job
+
+    def serve_site(self, name: str) -> Job:
+        """Start a site's daemon."""
+        job = self._processes.start(
+            name, "eigenveil-site", "serve", "--config", self._layout.site_config(name)
+        )
+        self.daemons[name] = job
+        return job
+
+    def submit(self) -> str:
+        """Submit the study; its digest."""
+        job = self._processes.start(
+            "submit", "eigenveil", "study", "submit", self._layout.study,
+            "--profile", self._layout.analyst, "--json",
+        )  # fmt: skip
+        return str(self._processes.finish([job])[0]["study"])
+
+    def check(self) -> None:
+        """Raise the error of any daemon that has ended."""
+        self._processes.check(list(self.daemons.values()))
+
+    def kill(self, name: str) -> None:
+        """kill -9 the coordinator or a site."""
+        self._processes.kill(self.daemons.pop(name))
+
+    def restart(self, name: str) -> None:
+        """Start the coordinator or a site again, and wait until it serves."""
+        job = self._serve_coordinator() if name == COORDINATOR else self.serve_site(name)
+        self._processes.ready([job])
+
+    def start_books(self) -> list[Job]:
+        """Start reading the coordinator's status, and every site's own two ledgers."""
+        status = self._processes.start(
+            "status", "eigenveil-coordinator", "status", "--config", self._layout.coordinator_config, "--json"
+        )
+        books = (
+            self._processes.start(
+                f"{name}-{book}",
+                "eigenveil-site",
+                book,
+                "show",
+                "--config",
+                self._layout.site_config(name),
+                "--json",
+            )
+            for name in self._sites
+            for book in ("ledger", "egress")
+        )
+        return [status, *books]
+
+    def finish_books(self, jobs: Sequence[Job]) -> Books:
+        """What all of them say."""
+        status, *told = self._processes.finish(jobs)
+        pairs = zip(self._sites, told[::2], told[1::2], strict=True)
+        sites = {name: {"ledger": ledger, "egress": egress} for name, ledger, egress in pairs}
+        return Books(status=status, sites=sites)
+
+
+def free_ports() -> tuple[int, int]:
+    """Two loopback ports that nobody listens on at this moment."""
+    with socket.socket() as first, socket.socket() as second:
+        for each in (first, second):
+            each.bind(("127.0.0.1", 0))
+        return first.getsockname()[1], second.getsockname()[1]

@@ -1,0 +1,164 @@
+"""`eigenveil plan`: what each algorithm would cost a study and how good it would be, from public numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from rich import box
+from rich.table import Table
+
+from eigenveil.errors import Code, RequestError
+from eigenveil.planning.error_models import clear
+from eigenveil.planning.error_models.spectrum import Guess, default_guess, sample_guess, stated_guess
+from eigenveil.planning.predict import Prediction, predict_all
+from eigenveil.planning.recommend import Recommendation, recommend
+from eigenveil.study.grid import S
+from eigenveil.study.study import Study
+from eigenveil.study.toml import parse_study
+from eigenveil_client.analyst.profile import json_option
+from eigenveil_client.analyst.study_text import study_text
+from eigenveil_client.local.format import seconds_text, sine_text, size_text
+from eigenveil_client.records.records import load
+from eigenveil_common.command import console
+
+UNCLEAR = (
+    "on this spectrum the last component wanted is hardly told from the next one: errors depend on luck, and "
+    "these predictions can be off by a factor of several; ask for fewer or for more components"
+)
+MEANING = (
+    "error: sine of the largest angle to the records' own components, median and where 8 in 10 runs should "
+    "lie; 0 is exact, 1 is noise. bytes: from each site. trust: whether the coordinator works on sums only, "
+    "or must be trusted with exact ones. Errors and times are estimates."
+)
+
+
+@click.command()
+@click.argument("study", metavar="STUDY.toml", type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "--sample",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Records that are public and resemble the sites' (CSV or Parquet): errors are predicted for those.",
+)
+@click.option("--spectrum", metavar="LIST", help="Assumed variances, largest first, such as 5,2,1,1.")
+@json_option
+def plan(study: Path, sample: Path | None, spectrum: str | None, as_json: bool) -> None:
+    """Predict each algorithm's error, rounds, bytes and time for STUDY.toml, and recommend one.
+
+    Nothing is asked of anybody and nothing is charged. Without --sample or --spectrum a spectrum is assumed.
+    """
+    wanted = parse_study(study_text(study))
+    guess = read_guess(wanted, sample, spectrum)
+    predictions = predict_all(wanted, guess)
+    advice = recommend(wanted, guess, predictions)
+    rough = () if clear(wanted, guess) else (UNCLEAR,)
+    if as_json:
+        click.echo(json.dumps(value(wanted, guess, predictions, advice, rough), sort_keys=True))
+        return
+    _show(wanted, guess, predictions, advice, rough)
+
+
+def read_guess(study: Study, sample: Path | None, spectrum: str | None) -> Guess:
+    """What is assumed of the records.
+
+    Raises:
+        RequestError: both a sample and a spectrum, or one that cannot be read.
+    """
+    d, k = study.dimension, study.components
+    if sample is not None and spectrum is not None:
+        raise RequestError(Code.BAD_ARGUMENT, "give --sample or --spectrum, not both")
+    if sample is not None:
+        return sample_guess(load(sample, study) / S, k)
+    if spectrum is None:
+        return default_guess(d, k)
+    try:
+        return stated_guess([float(part) for part in spectrum.split(",")], d, k)
+    except ValueError as problem:
+        raise RequestError(
+            Code.BAD_ARGUMENT, f"--spectrum {spectrum!r}: write numbers, largest first, such as 5,2,1"
+        ) from problem
+
+
+def value(
+    study: Study,
+    guess: Guess,
+    predictions: Sequence[Prediction],
+    advice: Recommendation,
+    rough: tuple[str, ...],
+) -> dict[str, Any]:
+    """Everything as plain values."""
+    return {
+        "study": study.name,
+        "expected_records": study.expected_records,
+        "columns": study.dimension,
+        "components": study.components,
+        "epsilon": study.epsilon,
+        "delta": study.delta,
+        "neighbours": study.neighbours.value,
+        "spectrum": {"source": guess.source, "total_over_first": guess.flatness},
+        "algorithms": [_algorithm(one) for one in predictions],
+        "recommended": None if advice.algorithm is None else advice.algorithm.value,
+        "reason": advice.reason,
+        "warnings": [*advice.warnings, *rough],
+    }
+
+
+def _algorithm(one: Prediction) -> dict[str, Any]:
+    error = one.error
+    return {
+        "algorithm": one.algorithm.value,
+        "refused": one.refused,
+        "sin_angle": None if error is None else error.median,
+        "sin_angle_10": None if error is None else error.low,
+        "sin_angle_90": None if error is None else error.high,
+        "rounds": one.rounds,
+        "bytes_per_site": one.bytes_per_site,
+        "seconds": one.seconds,
+        "trusted": one.trusted,
+    }
+
+
+def _show(
+    study: Study,
+    guess: Guess,
+    predictions: Sequence[Prediction],
+    advice: Recommendation,
+    rough: tuple[str, ...],
+) -> None:
+    console.print(
+        f"{study.name}: {study.components} of {study.dimension} columns' components, about "
+        f"{study.expected_records} records, epsilon {study.epsilon:g}, delta {study.delta:g}, "
+        f"{study.neighbours.value}",
+        markup=False,
+    )
+    console.print(f"assumed: {guess.source}; total variance {guess.flatness:.1f} times the first component's")
+    console.print(_table(predictions, advice))
+    console.print(MEANING, style="dim", markup=False)
+    for one in predictions:
+        if one.refused is not None:
+            console.print(f"not {one.algorithm.value}: {one.refused}", markup=False, style="dim")
+    console.print(f"\nRecommended: {advice.reason}.", markup=False)
+    for sentence in (*advice.warnings, *rough):
+        console.print(f"warning: {sentence}", style="yellow", markup=False)
+
+
+def _table(predictions: Sequence[Prediction], advice: Recommendation) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for name in ("", "algorithm", "error", "10 %", "90 %", "rounds", "bytes", "time", "trust"):
+        table.add_column(name, justify="left" if name in ("algorithm", "trust") else "right", no_wrap=True)
+    for one in predictions:
+        if one.refused is None and one.rounds is not None:
+            sines = ("?", "", "") if one.error is None else (one.error.median, one.error.low, one.error.high)
+            table.add_row(
+                "->" if one.algorithm is advice.algorithm else "",
+                one.algorithm.value,
+                *(sine if isinstance(sine, str) else sine_text(sine) for sine in sines),
+                str(one.rounds),
+                size_text(one.bytes_per_site or 0),
+                seconds_text(one.seconds or 0.0),
+                "exact" if one.trusted else "sums",
+            )
+    return table

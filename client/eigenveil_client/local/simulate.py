@@ -1,0 +1,232 @@
+"""`eigenveil simulate`: a study on one file, split over imagined sites, in this process."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from eigenveil.errors import Code, RequestError
+from eigenveil.numerics.encoding import FloatArray, canonical
+from eigenveil.simulation import Simulation, site_places
+from eigenveil.simulation import simulate as run_study
+from eigenveil.study.grid import GridRows, offsets, steps
+from eigenveil.study.study import Study
+from eigenveil.study.toml import parse_study
+from eigenveil_client.analyst.profile import json_option
+from eigenveil_client.analyst.study_text import study_text
+from eigenveil_client.local.exact_pca import Truth, exact
+from eigenveil_client.records.records import load
+from eigenveil_common.command import say
+from eigenveil_common.files import check_output, make_folder, write_durably
+
+LOOKED = (
+    "NOT PRIVATE: the exact answer was computed from the records and stands beside this result. "
+    "Do not publish it if the records are confidential."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runs:
+    """Several runs of one study, and how far each was from the truth (None if that was not asked)."""
+
+    simulations: tuple[Simulation, ...]
+    sin_angles: tuple[float | None, ...]
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The last run's document; not private any more once the exact answer stands beside it."""
+        last = self.simulations[-1].document
+        if self.sin_angles[-1] is None:
+            return last
+        return last | {"private": False, "guarantee": {"words": LOOKED}}
+
+
+@click.command()
+@click.argument("study", metavar="STUDY.toml", type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "--data", required=True, type=click.Path(path_type=Path, dir_okay=False), help="CSV or Parquet."
+)
+@click.option("--sites", type=click.IntRange(1, 1000), help="How many sites [default: as the study says].")
+@click.option("--split", default="even", show_default=True, help="even, uneven, or weights such as 5,3,2.")
+@click.option("--repeat", default=1, show_default=True, type=click.IntRange(1, 10_000))
+@click.option("--truth", is_flag=True, help="Compare with the exact answer (not private: for you only).")
+@click.option("--seed", type=click.IntRange(0), help="Reproducible noise; the result says it is not private.")
+@click.option(
+    "--drop-out", "drop_outs", multiple=True, metavar="ROUND:SITE", help="SITE misses ROUND (from 1)."
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for the last run's results."
+)
+@json_option
+def simulate(
+    study: Path,
+    data: Path,
+    sites: int | None,
+    split: str,
+    repeat: int,
+    truth: bool,
+    seed: int | None,
+    drop_outs: tuple[str, ...],
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Run STUDY.toml on the records in one file, with the session and the noise of a real federation.
+
+    A result drawn without --seed and without --truth carries the study's guarantee, once for every repeat.
+    Which imagined site a record is at depends on that record alone.
+    """
+    wanted = with_sites(parse_study(study_text(study)), sites)
+    if out is not None:
+        make_folder(out)
+        check_output(out / "simulation.json", study, data)
+    rows = load(data, wanted)
+    parts = divide(rows, wanted, split)
+    gone = parse_drop_outs(drop_outs, wanted)
+    goal = exact(rows, wanted) if truth else None
+    runs = repeat_study(wanted, parts, repeat, seed, gone, goal)
+    value = summary(runs)
+    if out is not None:
+        value |= write_simulation(runs, out)
+    say(value, as_json, text(runs, value))
+
+
+def with_sites(study: Study, number: int | None) -> Study:
+    """The study with `number` sites; its own names are kept when their number fits."""
+    federation = study.federation
+    if number is None or number == len(federation.sites):
+        return study
+    names = tuple(f"site-{i + 1}" for i in range(number))
+    quorum = None if federation.quorum is None else min(federation.quorum, number)
+    return replace(study, federation=replace(federation, sites=names, required=(), quorum=quorum))
+
+
+def divide(rows: GridRows, study: Study, split: str) -> dict[str, FloatArray]:
+    """The records dealt to the sites by what they are, in the columns' units.
+
+    Raises:
+        RequestError: the split cannot be read.
+    """
+    names = study.federation.sites
+    weights = _weights(split, len(names))
+    places = site_places(rows, dict(zip(names, weights, strict=True)))
+    return {name: offsets(study) + rows[mine] * steps(study) for name, mine in places.items()}
+
+
+def _weights(split: str, number: int) -> list[float]:
+    if split == "even":
+        return [1.0] * number
+    if split == "uneven":
+        return [1.0 / (i + 1) for i in range(number)]
+    try:
+        weights = [float(part) for part in split.split(",")]
+    except ValueError:
+        weights = []
+    if len(weights) != number or not all(0 < weight < float("inf") for weight in weights):
+        raise RequestError(
+            Code.BAD_ARGUMENT,
+            f"--split {split!r}: write even, uneven, or {number} weights above 0 such as 5,3,2",
+        )
+    return weights
+
+
+def parse_drop_outs(given: Sequence[str], study: Study) -> dict[int, list[str]]:
+    """Which sites miss which round (from 0), from ROUND:SITE, where people count from 1.
+
+    Raises:
+        RequestError: not of that form, or an unknown site.
+    """
+    out: dict[int, list[str]] = {}
+    for item in given:
+        round_text, _, site = item.partition(":")
+        if not round_text.isdigit() or int(round_text) < 1 or site not in study.federation.sites:
+            known = ", ".join(study.federation.sites)
+            raise RequestError(
+                Code.BAD_ARGUMENT,
+                f"--drop-out {item!r}: write ROUND:SITE, with a round from 1 and a site of: {known}",
+            )
+        out.setdefault(int(round_text) - 1, []).append(site)
+    return out
+
+
+def repeat_study(
+    study: Study,
+    parts: dict[str, FloatArray],
+    repeat: int,
+    seed: int | None,
+    drop_outs: dict[int, list[str]],
+    truth: Truth | None,
+) -> Runs:
+    """Run the study `repeat` times, with seeds seed, seed + 1, ... if there is one."""
+    simulations, angles = [], []
+    for i in range(repeat):
+        run = run_study(study, parts, seed=None if seed is None else seed + i, drop_outs=drop_outs)
+        simulations.append(run)
+        angles.append(None if truth is None else truth.sin_angle(run.estimate.components))
+    return Runs(simulations=tuple(simulations), sin_angles=tuple(angles))
+
+
+def summary(runs: Runs) -> dict[str, Any]:
+    """The runs as plain values; the document is the last run's."""
+    last = runs.document
+    value: dict[str, Any] = {
+        "algorithm": last["plan"]["algorithm"],
+        "n_sites": len(last["plan"]["study"]["federation"]["sites"]),
+        "rounds": len(last["rounds"]),
+        "repeat": len(runs.simulations),
+        "private": last["private"],
+        "guarantee": last["guarantee"],
+        "result": last["result"],
+    }
+    angles = [angle for angle in runs.sin_angles if angle is not None]
+    if angles:
+        value |= {"sin_angles": angles, "sin_angle_median": statistics.median(angles)}
+    return value
+
+
+def write_simulation(runs: Runs, folder: Path) -> dict[str, str]:
+    """The last run as simulation.json (unsigned) and report.html."""
+    from eigenveil.reporting.report import render  # drawing takes a second to import
+
+    document, angle = runs.document, runs.sin_angles[-1]
+    where = {"document": folder / "simulation.json", "report": folder / "report.html"}
+    write_durably(where["document"], canonical(document))
+    write_durably(where["report"], render(document, measured_sin_angle=angle).encode())
+    return {name: str(path) for name, path in where.items()}
+
+
+def text(runs: Runs, value: dict[str, Any]) -> str:
+    """The runs for a person."""
+    result = value["result"]
+    lines = [
+        f"{value['algorithm']} over {value['n_sites']} sites in {value['rounds']} rounds"
+        + ("" if value["repeat"] == 1 else f", {value['repeat']} times; the last run:"),
+        value["guarantee"]["words"],
+        "",
+    ]
+    shares = zip(result["explained_variance"], result["explained_variance_ratio"], strict=True)
+    lines += [
+        f"component {i}: variance {variance:.4g}, {100 * ratio:.1f} % of the total"
+        for i, (variance, ratio) in enumerate(shares, 1)
+    ]
+    if result["declined"]:
+        lines.append(f"no release: {result['declined']}")
+    elif result["predicted_sin_angle"] is not None:
+        lines.append(f"predicted sine to the records' own components: {result['predicted_sin_angle']:.3g}")
+    if "sin_angles" in value:
+        median, angles = value["sin_angle_median"], value["sin_angles"]
+        lines.append(
+            f"measured sine to the exact components: {median:.3g}"
+            + (
+                ""
+                if len(angles) == 1
+                else f" (median of {len(angles)}, {min(angles):.3g} to {max(angles):.3g})"
+            )
+        )
+    lines += [f"warning: {sentence}" for sentence in result["warnings"]]
+    lines += [value[name] for name in ("document", "report") if name in value]
+    return "\n".join(lines)

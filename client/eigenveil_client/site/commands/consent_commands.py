@@ -1,0 +1,143 @@
+"""Commands with which a person decides about studies: studies, explain, approve, decline, withdraw."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from eigenveil.errors import Code, RequestError
+from eigenveil.planning.resolve import make_plan
+from eigenveil.protocol.plan import Plan, plan_from_json
+from eigenveil.study.toml import parse_study
+from eigenveil_client.connection.identity import named
+from eigenveil_client.site import config as site_config
+from eigenveil_client.site.commands import consent, consent_views
+from eigenveil_client.site.commands.consent import Decision
+from eigenveil_client.site.commands.options import CONFIG, JSON
+from eigenveil_client.site.config import SiteConfig
+from eigenveil_client.site.daemon import service
+from eigenveil_client.site.state.received_plans import StudyStanding, check_move
+from eigenveil_common.command import console, say
+from eigenveil_common.files import read
+
+
+@click.command()
+@CONFIG
+@JSON
+def studies(config_file: Path, as_json: bool) -> None:
+    """List every study that came here, and what was decided about it."""
+    config = site_config.load(config_file)
+    with service.opened(config) as store:
+        told = consent_views.studies(store)
+    if as_json:
+        say(told, True, "")
+    else:
+        consent_views.show_studies(told, config_file)
+
+
+@click.command()
+@CONFIG
+@click.argument("study")
+@JSON
+def explain(config_file: Path, study: str, as_json: bool) -> None:
+    """Say what STUDY (a study file, or a study that came here) asks, reveals and costs."""
+    config = site_config.load(config_file)
+    with service.opened(config) as store:
+        file = Path(study)
+        plan = plan_of(config, file) if file.exists() else plan_from_json(store.studies.find(study).plan_json)
+        told = consent.explained(config, store, plan)
+    if as_json:
+        say(told, True, "")
+    else:
+        consent_views.show_explanation(told)
+
+
+@click.command()
+@CONFIG
+@click.argument("study")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@JSON
+def approve(config_file: Path, study: str, yes: bool, as_json: bool) -> None:
+    """Agree to STUDY, which waits: to exactly the plan that is shown, and no other.
+
+    Whoever answers no leaves it waiting; that is no error (exit code 0). --json asks nobody: add --yes.
+    """
+    if as_json and not yes:
+        raise click.UsageError("--json asks nobody; read `explain`, then add --yes")
+    config = site_config.load(config_file)
+    with service.opened(config) as store:
+        seen = store.studies.find(study)
+        check_move(seen.plan, seen.standing, StudyStanding.ACCEPTED)
+        if not yes:
+            consent_views.show_explanation(consent.explained(config, store, plan_from_json(seen.plan_json)))
+            if not click.confirm("Answer this study?"):
+                console.print("not approved; it still waits")
+                return
+        _say(consent.approve(config, store, seen), config, as_json)
+
+
+@click.command()
+@CONFIG
+@click.argument("study")
+@JSON
+def decline(config_file: Path, study: str, as_json: bool) -> None:
+    """Refuse STUDY, which waits, for good. Nobody is told why."""
+    config = site_config.load(config_file)
+    with service.opened(config) as store:
+        _say(consent.decline(store, store.studies.find(study)), config, as_json)
+
+
+@click.command()
+@CONFIG
+@click.argument("study")
+@JSON
+def withdraw(config_file: Path, study: str, as_json: bool) -> None:
+    """Answer STUDY no more, for good, and free what it had set aside.
+
+    Holds from the next answer on, beside a running daemon too; what was spent stays spent. It also
+    ends a study that its coordinator will never end.
+    """
+    config = site_config.load(config_file)
+    with service.opened(config) as store:
+        _say(consent.withdraw(store, store.studies.find(study)), config, as_json)
+
+
+def _say(decision: Decision, config: SiteConfig, as_json: bool) -> None:
+    freed = consent.amount(decision.freed.micro_rho, config)
+    told: dict[str, Any] = {
+        "study": decision.study,
+        "was": decision.was.value,
+        "standing": decision.standing.value,
+        "freed": freed,
+        "delta": config.budget_delta,
+    }
+    words = f"study {decision.study[:12]} is {decision.standing.value} (it was {decision.was.value})"
+    if decision.freed.micro_rho:
+        words += (
+            f"; {freed['micro_rho']} micro-rho are free again "
+            f"(epsilon {freed['epsilon']:g} at delta {config.budget_delta:g})"
+        )
+    say(told, as_json, words)
+
+
+def plan_of(config: SiteConfig, path: Path) -> Plan:
+    """The plan that a study file would become.
+
+    Raises:
+        RequestError: the file cannot be read or is no study.
+    """
+    try:
+        text = read(path).decode()
+    except UnicodeDecodeError as problem:
+        raise RequestError(Code.BAD_STUDY, f"{path} is not UTF-8 text") from problem
+    identity = named(config.identity)
+    return make_plan(
+        parse_study(text),
+        federation="not-enrolled" if identity is None else identity.federation,
+        submission="explained-at-the-site",
+    )
+
+
+COMMANDS = (studies, explain, approve, decline, withdraw)

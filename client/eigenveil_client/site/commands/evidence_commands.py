@@ -1,0 +1,193 @@
+"""Commands that prove what a site did: ledger, egress, sbom."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from eigenveil.accounting.ledger import GENESIS
+from eigenveil.errors import Code, InternalError, RequestError, spoken
+from eigenveil_client.analyst.verify import verified
+from eigenveil_client.connection.identity import load_identity
+from eigenveil_client.site import config as site_config
+from eigenveil_client.site.commands import evidence_views, recompute
+from eigenveil_client.site.commands.options import CONFIG, JSON
+from eigenveil_client.site.commands.sbom import sbom as installed
+from eigenveil_client.site.daemon import service
+from eigenveil_client.site.state.egress import Row
+from eigenveil_client.site.state.store import SiteStore
+from eigenveil_common.command import say
+from eigenveil_common.files import check_output, write_durably
+
+HEAD = click.option("--head", default="", help="A head noted earlier: insist that the chain still holds it.")
+
+
+@click.group()
+def ledger() -> None:
+    """This site's privacy budget: every reservation, charge and settlement."""
+
+
+@ledger.command("show")
+@CONFIG
+@JSON
+def show_ledger(config_file: Path, as_json: bool) -> None:
+    """Verify the ledger and show it."""
+    config = site_config.load(config_file)
+    with service.opened(config) as store:
+        told = evidence_views.ledger(store, config)
+    if as_json:
+        say(told, True, "")
+    else:
+        evidence_views.show_ledger(told)
+
+
+@ledger.command("verify")
+@CONFIG
+@HEAD
+@click.option(
+    "--release",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A published release.json, to hold against what was signed to this site.",
+)
+@JSON
+def verify_ledger(config_file: Path, head: str, release: Path | None, as_json: bool) -> None:
+    """Verify the chain of the ledger, row by row, and print its head.
+
+    With --release exit code 13 if the published document contradicts what the coordinator signed to this
+    site, or the questions that this site was charged for: both are then proof against the coordinator.
+    """
+    config = site_config.load(config_file)
+    with service.opened(config) as store:
+        if release is not None:
+            key = load_identity(config.identity).release_key
+            check_published(store, verified(release, key)["document"], key, config.name)
+        entries = store.ledger.entries()
+        _say_whole("ledger", [entry.digest for entry in entries], head, as_json)
+
+
+@ledger.command("rounds")
+@CONFIG
+@click.option("--study", "wanted", required=True, help="Its name, or the first characters of its digest.")
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("rounds.json"), show_default=True
+)
+@JSON
+def write_rounds(config_file: Path, wanted: str, out: Path, as_json: bool) -> None:
+    """Write what the coordinator signed to this site of a study's rounds, for `eigenveil verify --log`."""
+    check_output(out)
+    with service.opened(site_config.load(config_file)) as store:
+        log = store.transcript.log(store.studies.find(wanted).plan)
+    write_durably(out, log.to_json())
+    say({"log": str(out), "statements": len(log.messages)}, as_json, str(out))
+
+
+@click.group()
+def egress() -> None:
+    """What has left this site: one row for every answer and every refusal."""
+
+
+@egress.command("show")
+@CONFIG
+@click.option("--round", "round_number", type=click.IntRange(1), help="Only this round, counted from 1.")
+@click.option("--study", "wanted", help="Only this study: its name, or the first characters of its digest.")
+@click.option("--numbers", "decode", is_flag=True, help="Compute one answer's numbers again, and name each.")
+@JSON
+def show_egress(
+    config_file: Path, round_number: int | None, wanted: str | None, decode: bool, as_json: bool
+) -> None:
+    """Verify the egress ledger and show it: what left, what it meant, how many bytes, and its digest.
+
+    --numbers says above the table what a value of 1 is. Values are clipped: moved into their column's public
+    bounds, counted in grid steps from a public centre, and a record farther from it than the public radius is
+    shortened to that. So they are whole grid steps, not the study's units; sums and products are shown in
+    those units besides, and the rest has none. --json shows every row and number in full.
+    """
+    config = site_config.load(config_file)
+    with service.opened(config) as store:
+        rows = _chosen(store, round_number, wanted)
+        if not decode:
+            told = evidence_views.egress(rows, store.chatter.counts(), store.egress.head())
+        else:
+            reader = service.Reader(config.records)
+            told = evidence_views.decoded(recompute.again(store, _one_answer(rows), reader))
+    if as_json:
+        say(told, True, "")
+    elif decode:
+        evidence_views.show_decoded(told)
+    else:
+        evidence_views.show_egress(told)
+
+
+@egress.command("verify")
+@CONFIG
+@HEAD
+@JSON
+def verify_egress(config_file: Path, head: str, as_json: bool) -> None:
+    """Verify the chain, every question beside it, and that each charge of the budget has its row."""
+    with service.opened(site_config.load(config_file)) as store:
+        rows = store.egress.verify(store.ledger.ledger)
+        _say_whole("egress ledger", [row.digest for row in rows], head, as_json)
+
+
+@click.command()
+def sbom() -> None:
+    """List what is installed beside this program, as CycloneDX JSON."""
+    say(installed(), True, "")
+
+
+def check_published(store: SiteStore, document: Mapping[str, Any], key: bytes, site: str) -> None:
+    """Hold a published document against what was signed to this site, and what it was charged for.
+
+    Raises:
+        RequestError: code `bad-release`, they contradict.
+    """
+    plan, charged = document["plan_digest"], store.ledger.ledger.charged
+    found = store.transcript.log(plan).contradictions(document, key)
+    found += [
+        f"{spoken(row['round'])}: this site is named as present, and has answered no such question"
+        for row in document["rounds"]
+        if site in row["present"] and charged.get((plan, row["round"])) != row["query"]
+    ]
+    if found:
+        raise RequestError(
+            Code.BAD_RELEASE,
+            f"the release contradicts what this site holds: {'; '.join(found)}. Keep both, and tell the "
+            "federation: eigenveil-site ledger rounds writes the proof",
+        )
+
+
+def _chosen(store: SiteStore, round_number: int | None, wanted: str | None) -> list[Row]:
+    study = None if wanted is None else store.studies.find(wanted).plan
+    rows = (row for row in store.egress.rows() if study in (None, row.study))
+    return [row for row in rows if round_number in (None, row.round + 1)]
+
+
+def _one_answer(rows: list[Row]) -> Row:
+    """An answer that left twice (its first reply was lost) is one answer."""
+    answers = {(row.study, row.round): row for row in rows if row.query}
+    if len(answers) != 1:
+        raise RequestError(
+            Code.NOT_FOUND, f"{len(answers)} answers are chosen; name one with --study and --round"
+        )
+    return next(iter(answers.values()))
+
+
+def _say_whole(name: str, digests: list[str], noted: str, as_json: bool) -> None:
+    """`noted` is a head that somebody kept: rows can be cut off the end of a chain, and only it will tell."""
+    chain = [GENESIS, *digests]
+    if noted and noted not in chain:
+        raise InternalError(
+            Code.STORAGE,
+            f"the {name} of {len(digests)} rows does not hold {noted}: since it was noted, rows were cut off "
+            "or replaced",
+        )
+    since = len(digests) - chain.index(noted) if noted else None
+    told = {"verified": True, "rows": len(digests), "head": chain[-1], "rows_since": since}
+    later = "" if since is None else f", {since} of them after the head that was noted"
+    say(told, as_json, f"the {name} is whole: {len(digests)} rows{later}\nhead {chain[-1]}")
+
+
+COMMANDS = (ledger, egress, sbom)

@@ -1,0 +1,168 @@
+"""eigenveil-site: what runs beside a site's records.
+
+Exit codes: 0 done; 2 bad usage, study or argument; 3 bad records; 4 bad configuration;
+5 budget exhausted; 6 the site's policy forbids it; 7 too few records; 8 not found; 9 conflict;
+20 identity; 21 protocol; 23 version; 24 coordinator unreachable; 70 storage; 71 a bug;
+130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from eigenveil import __version__
+from eigenveil.identity import Role
+from eigenveil_client.connection.identity import compared
+from eigenveil_client.connection.identity import enrol as enrol_here
+from eigenveil_client.connection.trusted_authorities import held_list
+from eigenveil_client.site import config as site_config
+from eigenveil_client.site.commands import consent_commands, evidence_commands, rollback_commands
+from eigenveil_client.site.commands.checks import site_checks
+from eigenveil_client.site.commands.consent_commands import plan_of
+from eigenveil_client.site.commands.options import CONFIG, JSON
+from eigenveil_client.site.daemon import service
+from eigenveil_common.command import SHORT_HELP, run, say, typed
+from eigenveil_common.doctor import show as doctor_show
+from eigenveil_common.examples import example
+
+
+@click.group(
+    help=f"Run one site of a federation.\n\n\b\n{(__doc__ or '').split(chr(10) * 2, 1)[1]}",
+    context_settings=SHORT_HELP,
+)
+@click.version_option(__version__, prog_name="eigenveil-site")
+def group() -> None:
+    """The commands of a site."""
+
+
+@group.command()
+@click.option("--dir", "folder", type=click.Path(path_type=Path), required=True, help="Folder to set up.")
+@click.option("--name", required=True, help="The site's name in the federation.")
+@click.option("--records", type=click.Path(path_type=Path), required=True, help="CSV or Parquet file.")
+@click.option(
+    "--minimum-records", type=int, default=20, show_default=True, help="Fewer usable ones: no answer."
+)
+@click.option(
+    "--maximum-records", type=int, default=100_000, show_default=True, help="There will never be more."
+)
+@click.option(
+    "--person-column", default="", help="The column that names the person; left out, every row is another."
+)
+@click.option(
+    "--sites-per-person", type=int, default=1, show_default=True, help="Sites that may know one person."
+)
+@click.option("--budget-epsilon", type=float, default=10.0, show_default=True)
+@click.option("--budget-delta", type=float, default=1e-6, show_default=True)
+@click.option("--max-epsilon-per-study", type=float, default=5.0, show_default=True)
+@click.option(
+    "--algorithm",
+    "algorithms",
+    multiple=True,
+    default=site_config.ALGORITHMS,
+    show_default=True,
+    help="What this site answers for; give it once for each.",
+)
+@JSON
+def init(folder: Path, name: str, records: Path, as_json: bool, **limits: Any) -> None:
+    """Write DIR/site.toml."""
+    path = site_config.create(folder, name=name, records=records, **limits)
+    say(
+        {"config": str(path), "name": name},
+        as_json,
+        f"wrote {path}\nnext: {typed('eigenveil-site', 'enrol', '--config', path, '--join', 'FILE')}",
+    )
+
+
+@group.command("example")
+def show_example() -> None:
+    """Print a site.toml with every key and its meaning."""
+    click.echo(example("site"), nl=False)
+
+
+@group.command()
+@CONFIG
+@click.option("--join", "join_file", type=click.Path(path_type=Path), required=True, help="Join file.")
+@JSON
+def enrol(config_file: Path, join_file: Path, as_json: bool) -> None:
+    """Make this site's key, here, and get it certified with a one-time join file."""
+    config = site_config.load(config_file)
+    enrolled = enrol_here(join_file, config.identity, (Role.SITE,), config.proxy_rule)
+    stored = service.check_role(enrolled, config.name)
+    say(
+        {
+            "identity": stored.identity.uri,
+            "coordinator": stored.coordinator,
+            "certificate_ends": stored.expires.isoformat(),
+            "key_sha256": stored.key_print,
+        },
+        as_json,
+        f"enrolled as {stored.identity.uri} until {stored.expires:%Y-%m-%d %H:%M} UTC\n"
+        f"{compared(stored.key_print)}\n"
+        f"next: {typed('eigenveil-site', 'check', '--config', config_file)}",
+    )
+
+
+@group.command()
+@CONFIG
+@click.option("--study", "study_file", type=click.Path(path_type=Path), help="Check the records against it.")
+@JSON
+def check(config_file: Path, study_file: Path | None, as_json: bool) -> int:
+    """Check the configuration, the identity and the records, here; nothing is sent."""
+    config = site_config.load(config_file)
+    plan = None if study_file is None else plan_of(config, study_file)
+    findings = service.check(config, plan)
+    say(
+        {"ok": all(f.ok for f in findings), "findings": [f.as_dict() for f in findings]},
+        as_json,
+        "\n".join(f.line() for f in findings),
+    )
+    return next((f.exit_code for f in findings if not f.ok), 0)
+
+
+@group.command()
+@CONFIG
+@JSON
+def serve(config_file: Path, as_json: bool) -> None:
+    """Serve until SIGTERM or SIGINT: ask the coordinator for work and answer it."""
+    del as_json  # the one line on standard output is JSON in any case
+    service.serve(site_config.load(config_file))
+
+
+@group.command()
+@CONFIG
+@JSON
+def authorities(config_file: Path, as_json: bool) -> None:
+    """Whom this site trusts to be the coordinator's authority, and who must sign a change of that.
+
+    The next greeting may bring a later list, and nothing but such signatures; every change is in the log.
+    """
+    held = held_list(site_config.load(config_file).identity)
+    say(held.as_dict(), as_json, f"list of authorities: {held.text()}")
+
+
+@group.command()
+@CONFIG
+@JSON
+def doctor(config_file: Path, as_json: bool) -> int:
+    """Check configuration, files, ledgers, records and the way to the coordinator, one line each.
+
+    Nothing is sent but a greeting. Exit code 1 if a check failed.
+    """
+    return doctor_show(site_checks(config_file), as_json)
+
+
+for command in (*consent_commands.COMMANDS, *evidence_commands.COMMANDS, *rollback_commands.COMMANDS):
+    group.add_command(command)
+
+
+def main() -> int:
+    """Run the command line."""
+    return run(group)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""The numbers of an answer that left, computed again: a site keeps no copy of them.
+
+Answers are exact, so the same records give the same bytes; the keyed digest in the egress ledger says
+whether they did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from eigenveil.errors import Code, InternalError, RequestError
+from eigenveil.numerics.encoding import IntArray, to_bytes
+from eigenveil.protocol.plan import plan_from_json
+from eigenveil.protocol.query import Query
+from eigenveil.site.site import Site
+from eigenveil.study.study import Study
+from eigenveil_client.records.records import Records
+from eigenveil_client.site.state.egress import Row
+from eigenveil_client.site.state.store import SiteStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Numbers:
+    """What `row` sent. Shape: values (query.ask.length,)."""
+
+    row: Row
+    query: Query
+    study: Study
+    values: IntArray
+
+
+def again(store: SiteStore, row: Row, load: Callable[[Study], Records]) -> Numbers:
+    """Compute the answer of `row` once more.
+
+    Raises:
+        RequestError: code `conflict`, the records are not those that it was computed from; or the records
+            cannot be read.
+        InternalError: the ledger names a question or a plan that is not here.
+    """
+    query, seen = store.egress.question(row), store.studies.get(row.study)
+    if seen is None:
+        raise InternalError(Code.STORAGE, f"the plan of row {row.index} is not here; restore the state")
+    plan = plan_from_json(seen.plan_json)
+    values = Site(load(plan.study).rows).answer(query.ask)
+    if store.fingerprint(query, to_bytes(values)) != row.contribution:
+        raise RequestError(
+            Code.CONFLICT,
+            f"the records have changed since row {row.index} was sent, so its numbers cannot be shown again; "
+            "put the records of that day in place",
+        )
+    return Numbers(row=row, query=query, study=plan.study, values=values)

@@ -1,0 +1,44 @@
+"""eigenveil-site accept-head, accept-loss."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from eigenveil_client.site import config as site_config
+from eigenveil_client.site.commands.options import CONFIG, JSON
+from eigenveil_client.site.daemon import service
+from eigenveil_common.command import say
+
+
+@click.command(name="accept-head")
+@CONFIG
+@JSON
+def accept_head(config_file: Path, as_json: bool) -> None:
+    """Go on with a coordinator whose ledger went back behind what this site had seen of it.
+
+    Only after its operator has said why. What this site has spent itself stays spent. Stop the daemon first.
+    """
+    config = site_config.load(config_file)
+    with service.alone(config.state), service.opened(config) as store:
+        before, now = store.heads.accept()
+    text = f"Accepted a ledger of {now} rows in place of one of {before}. Start the daemon again."
+    say({"rows_before": before, "rows": now}, as_json, text)
+
+
+@click.command(name="accept-loss")
+@CONFIG
+@JSON
+def accept_loss(config_file: Path, as_json: bool) -> None:
+    """Go on although this site's own ledger is gone or was put back, and charge what it had committed.
+
+    Only when there is no newer copy of the state. What was spent or set aside counts as spent.
+    """
+    config = site_config.load(config_file)
+    charged = service.accept_loss(config)
+    text = f"Charged {charged.micro_rho} micro-rho for the rows that are lost. Start the daemon again."
+    say({"micro_rho": charged.micro_rho, "atto_delta": str(charged.atto_delta)}, as_json, text)
+
+
+COMMANDS = (accept_head, accept_loss)

@@ -1,0 +1,346 @@
+"""What a site does with a piece of work: decide, compute, write down. No network and no clock here.
+
+The order within one piece of work is the promise: signature, policy and budget before a plan is
+accepted; consent, and that the question is the one which this site computes itself, in its round and at its
+price, before a record is read; records that do not do
+are refused only after the computation that an answer takes; the charge and the egress row are durable before
+the caller holds anything it could send.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, cast
+
+import numpy as np
+
+from eigenveil.aggregation import Contribution
+from eigenveil.errors import Code, EigenveilError, InternalError, PeerError, RequestError, error
+from eigenveil.identity import Identity
+from eigenveil.numerics.blas import one_thread
+from eigenveil.numerics.encoding import IntArray, to_bytes
+from eigenveil.planning.dry_run import MAX_ROUNDS, rehearse
+from eigenveil.protocol.plan import Plan, plan_from_json
+from eigenveil.protocol.query import Query
+from eigenveil.protocol.signatures import check_plan
+from eigenveil.protocol.wire import digest_from_bytes, query_from_proto
+from eigenveil.queries import NAMES, Ask
+from eigenveil.reporting.explain import MEANINGS
+from eigenveil.site.site import Site
+from eigenveil.study.study import Study
+from eigenveil_client.records.records import Records
+from eigenveil_client.site.daemon.own_session import OwnSession
+from eigenveil_client.site.daemon.refusals import Refusal, reason_of, told
+from eigenveil_client.site.policy import Approval, Policy
+from eigenveil_client.site.state.checkpoints import SiteHeads
+from eigenveil_client.site.state.received_plans import SeenPlan, StudyStanding
+from eigenveil_client.site.state.store import SiteStore
+from eigenveil_client.site.state.traffic import CountedStub
+from eigenveil_common.failpoints import failpoint
+from eigenveil_common.log import alarm, event, places
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
+
+UNKNOWN = "unknown"  # to the coordinator: a study that it never had, or forgot in a restore
+ENDS = {
+    pb.STUDY_STATE_RELEASED: "released",
+    pb.STUDY_STATE_FAILED: "failed",
+    pb.STUDY_STATE_CANCELLED: "cancelled",
+    pb.STUDY_STATE_UNSPECIFIED: UNKNOWN,
+}
+MOST_LOADED = 4  # studies whose rows stay in memory; a fifth one makes the oldest load again
+
+
+Reply = Contribution | Refusal
+
+
+class Waiting(Exception):
+    """A study that waits for a person's word: there is nothing to send, neither an answer nor a refusal."""
+
+
+class Member(Protocol):
+    """Who answers: an identity and the key that its coordinator signs plans with."""
+
+    @property
+    def identity(self) -> Identity:
+        """The site."""
+
+    @property
+    def release_key(self) -> bytes:
+        """Raw Ed25519 public key."""
+
+
+class SiteWorker:
+    """Answers work for one site, one piece at a time. `load` reads the records for a study."""
+
+    def __init__(
+        self, member: Member, policy: Policy, store: SiteStore, load: Callable[[Study], Records]
+    ) -> None:
+        self._member = member
+        self._policy = policy
+        self._store = store
+        self._load = load
+        self._plans: dict[str, Plan] = {}
+        self._own: dict[str, OwnSession] = {}
+        self._sites: dict[str, Site] = {}
+        self._cores = os.cpu_count() or 1
+        self._threads = ThreadPoolExecutor(self._cores)
+        self._known = [p.plan for p in store.studies.all() if p.standing is not StudyStanding.ENDED]
+
+    def known_plans(self) -> list[str]:
+        """Plans that are here and have not ended, oldest first."""
+        return list(self._known)
+
+    def held(self, plan: str) -> int:
+        """Of how many rounds of a plan the releases are here."""
+        own = self._own.get(plan)
+        return self._store.transcript.held(plan) if own is None else own.held
+
+    def lacks(self, response: pb.NextWorkResponse) -> range:
+        """The rounds whose releases this site has to fetch before it can tell whether `response` asks what it
+        should [R21]; none for a study that is not agreed to."""
+        plan = response.query.plan_digest.hex()
+        seen = self._store.studies.get(plan) if response.HasField("query") else None
+        if seen is None or seen.standing is not StudyStanding.ACCEPTED:
+            return range(0)
+        inline = response.HasField("release")
+        return range(self.held(plan), min(response.query.round - inline, MAX_ROUNDS))
+
+    def awaiting(self) -> frozenset[str]:
+        """Plans that wait for a person's word: their questions are of no use yet."""
+        return frozenset() if self._policy.approval is Approval.AUTO else self._store.studies.pending()
+
+    def counted(self, stub: rpc.CoordinatorAsyncStub) -> rpc.CoordinatorAsyncStub:
+        """`stub`, with every message that leaves through it counted."""
+        return cast("rpc.CoordinatorAsyncStub", CountedStub(stub, self._store.chatter))
+
+    def bear_witness(self) -> None:
+        """Note outside of the database how far its ledger is."""
+        self._store.bear_witness()
+
+    async def keep_counted(self) -> None:
+        """Keep what was counted, for ever. Raises as `Chatter.flush`."""
+        await self._store.chatter.keep_flushed()
+
+    @property
+    def heads(self) -> SiteHeads:
+        """What the coordinator's ledger was when last seen."""
+        return self._store.heads
+
+    def take_head(self, signed: pb.SignedHead, parted: bool) -> None:
+        """Keep a head, durably on return. Raises as `SiteHeads.take`."""
+        member = self._member
+        self.heads.take(signed, member.release_key, member.identity.federation, parted=parted)
+
+    def stands(self, reply: Reply) -> bool:
+        """Whether `reply` may still be sent: an answer leaves only while its study is agreed to."""
+        seen = self._store.studies.get(reply.plan_digest)
+        agreed = seen is not None and seen.standing is StudyStanding.ACCEPTED
+        return agreed or isinstance(reply, Refusal)
+
+    def work(self, response: pb.NextWorkResponse, fetched: Sequence[pb.SealedRound] = ()) -> Reply | None:
+        """Settle what ended, then answer or refuse what is asked; None if nothing is. `fetched` are the
+        releases of the rounds that `lacks` named.
+
+        On return everything that must survive a crash is durable, and the reply may be sent. An error
+        that nobody foresaw is a refusal too: it would end the process at every start again.
+
+        Raises:
+            InternalError: code `storage`; the process must end and nothing may be sent.
+        """
+        try:
+            for ended in response.ended:
+                self._end(digest_from_bytes(ended.plan_digest), ended.state)
+            admitted = self._admit(response.plan) if response.HasField("plan") else None
+            if not response.HasField("query"):
+                return None
+            query = query_from_proto(response.query)
+            if admitted is not None and admitted != query.plan_digest:
+                raise PeerError(Code.PROTOCOL, "the query is for another plan than the one beside it")
+            if admitted is not None and not fetched and self.lacks(response):
+                return None  # agreed to only now: asked again, the releases of the rounds before are fetched
+            releases = [*fetched, *([response.release] if response.HasField("release") else [])]
+            return self._answer(query, response.asked, releases)
+        except Waiting:
+            return None
+        except EigenveilError as problem:
+            if problem.code is Code.STORAGE:
+                raise
+            return self._refuse(response, problem)
+        except Exception as surprise:  # noqa: BLE001 - whatever it is, it is logged and refused
+            alarm("bug", type=type(surprise).__qualname__, at=places(surprise.__traceback__))
+            return self._refuse(response, InternalError(Code.BUG, "see the line above"))
+
+    def _end(self, digest: str, state: pb.StudyState.ValueType) -> None:
+        if state not in ENDS:
+            raise PeerError(Code.PROTOCOL, f"no study ends in state {state}; is the coordinator newer?")
+        seen = self._store.studies.get(digest)
+        for held in (self._plans, self._own, self._sites):
+            held.pop(digest, None)
+        if seen is not None and seen.standing is not StudyStanding.ENDED:
+            self._store.end(digest)
+            failpoint("study-ended")
+            self._known.remove(digest)
+            event("study-ended", study=digest, state=ENDS[state])
+
+    def _admit(self, signed: pb.SignedPlan) -> str:
+        """Decide about a plan, once; the digest of the plan. Raises the reason of a refusal."""
+        plan = check_plan(signed.plan_json, signed.signature, self._member.release_key)
+        if self._store.studies.get(plan.digest) is not None:
+            return plan.digest
+        try:
+            self._invited(plan)
+            self._policy.require(plan, self._store.now())
+            rehearse(plan)  # what cannot be foreseen is not agreed to
+            if self._policy.approval is Approval.ASK:
+                self._store.ask(plan, signed.plan_json, signed.signature)
+            else:
+                self._store.accept(plan, signed.plan_json, signed.signature, self._policy.yearly)
+        except EigenveilError as problem:
+            if problem.code is not Code.STORAGE:
+                self._store.decline(plan.digest, signed.plan_json, signed.signature, problem.code)
+                self._known.append(plan.digest)
+            raise
+        self._known.append(plan.digest)
+        state = "study-waits" if self._policy.approval is Approval.ASK else "study-accepted"
+        event(state, study=plan.digest, algorithm=plan.algorithm.value, analyst=plan.analyst)
+        return plan.digest
+
+    def _invited(self, plan: Plan) -> None:
+        identity = self._member.identity
+        if plan.federation != identity.federation:
+            raise PeerError(Code.PROTOCOL, f"the plan is for federation {plan.federation}")
+        if identity.name not in plan.study.federation.sites:
+            raise PeerError(Code.PROTOCOL, "the plan does not invite this site")
+        if not plan.analyst:
+            raise PeerError(Code.PROTOCOL, "the plan does not name its analyst")
+
+    def _answer(
+        self, query: Query, asked: pb.SignedRound, releases: Sequence[pb.SealedRound]
+    ) -> Contribution:
+        plan = self._agreed(query.plan_digest)
+        own = self._session(plan)
+        own.follow(releases)
+        own.expect(query, asked)
+        self._check(query, plan)
+        contribution = Contribution(
+            plan_digest=query.plan_digest,
+            round=query.round,
+            query=query.digest,
+            site=self._member.identity.name,
+            values=self._values(plan, query.ask),
+        )
+        failpoint("answer-computed")
+        meaning = MEANINGS[NAMES[type(query.ask)]]
+        self._store.answer(plan, query, to_bytes(contribution.values), meaning, own.unkept())
+        own.kept()
+        event("round-answered", study=query.plan_digest, round=query.round)
+        return contribution
+
+    def _values(self, plan: Plan, ask: Ask) -> IntArray:
+        """Load and compute in any case, and only then refuse what the records do not allow."""
+        site, problem = self._site(plan)
+        values = self._compute(site, ask)
+        if problem is not None:
+            raise problem
+        return values
+
+    def _compute(self, site: Site, ask: Ask) -> IntArray:
+        with one_thread():  # the parts are the threads; more inside them only get in the way
+            return site.answer(ask, self._threads.map)
+
+    def _agreed(self, digest: str) -> Plan:
+        """The plan, if a person or the rules agreed to it, as of this moment: it may have been withdrawn."""
+        seen = self._store.studies.get(digest)
+        if seen is None:
+            raise PeerError(Code.PROTOCOL, "a query came for a plan that this site never got")
+        match seen.standing:
+            case StudyStanding.PENDING:
+                self._decide(seen)
+            case StudyStanding.DECLINED | StudyStanding.WITHDRAWN:
+                raise error(Code(seen.reason), f"this study was {seen.standing.value}")
+            case StudyStanding.ENDED:
+                raise PeerError(Code.PROTOCOL, "a query came for a study that has ended")
+            case StudyStanding.ACCEPTED:
+                pass
+        if digest not in self._plans:
+            self._store.ledger.refresh()  # another process may have agreed
+            self._store.bear_witness()
+            self._plans[digest] = plan_from_json(seen.plan_json)
+        # Again: time passes, and site.toml may have changed since.
+        self._policy.require(self._plans[digest], self._store.now())
+        return self._plans[digest]
+
+    def _decide(self, seen: SeenPlan) -> None:
+        """A plan that waits goes on waiting; unless a person is not asked any more."""
+        if self._policy.approval is Approval.ASK:
+            raise Waiting
+        plan = plan_from_json(seen.plan_json)
+        self._policy.require(plan, self._store.now())
+        self._store.accept(plan, seen.plan_json, seen.signature, self._policy.yearly)
+
+    def _session(self, plan: Plan) -> OwnSession:
+        """This site's own session of a study; at most `MOST_LOADED` stay in memory."""
+        if plan.digest not in self._own:
+            while len(self._own) >= MOST_LOADED:
+                self._own.pop(next(iter(self._own)))
+            self._own[plan.digest] = OwnSession(plan, self._member.release_key, self._store.transcript)
+        return self._own[plan.digest]
+
+    def _check(self, query: Query, plan: Plan) -> None:
+        """What the ledger has to say of a question, before a record is touched."""
+        federation = plan.study.federation
+        may_miss = self._member.identity.name not in federation.required and federation.least < len(
+            federation.sites
+        )
+        self._store.check_order(query, may_miss)
+        self._store.check_price(plan, query)
+
+    def _site(self, plan: Plan) -> tuple[Site, EigenveilError | None]:
+        """The records of a study, and what is wrong with them: then they are loaded anew the next time."""
+        if plan.digest in self._sites:
+            return self._sites[plan.digest], None
+        while len(self._sites) >= MOST_LOADED:
+            self._sites.pop(next(iter(self._sites)))
+        site, problem = self._loaded(plan)
+        if problem is None:
+            self._sites[plan.digest] = site
+            failpoint("records-loaded")
+        return site, problem
+
+    def _loaded(self, plan: Plan) -> tuple[Site, EigenveilError | None]:
+        """Whether there are enough is asked of the persons in the whole file, never of those that the study's
+        columns and rules leave: else its analyst chose whom a refusal is about."""
+        try:
+            records = self._load(plan.study)
+        except RequestError as problem:
+            return self._stand_in(plan), problem
+        site = Site(records.rows, parts=self._cores)
+        try:
+            self._policy.require_enough(records.persons)
+            self._store.keep_records(plan, records)
+        except RequestError as problem:
+            return site, problem
+        return site, None
+
+    def _stand_in(self, plan: Plan) -> Site:
+        """Rows of zeros to compute with, where the records cannot be read."""
+        rows = np.zeros((self._policy.minimum_records, plan.study.dimension), dtype=np.int16)
+        return Site(rows, parts=self._cores)
+
+    def _refuse(self, response: pb.NextWorkResponse, problem: EigenveilError) -> Refusal | None:
+        """Log, write down and hand back a refusal of what `response` asked."""
+        round = response.query.round
+        try:
+            digest = digest_from_bytes(response.query.plan_digest)
+        except PeerError:
+            alarm("work-unreadable", code=problem.code.value, **told(problem))
+            return None
+        reason = reason_of(problem)
+        tell = alarm if reason == pb.DECLINE_REASON_PROTOCOL else event
+        tell("declined", study=digest, round=round, code=problem.code.value, **told(problem))
+        own = self._own.pop(digest, None)  # whatever it was in the middle of: it is replayed the next time
+        self._store.refuse(digest, round, problem.code.value, () if own is None else own.unkept())
+        return Refusal(plan_digest=digest, round=round, reason=reason)

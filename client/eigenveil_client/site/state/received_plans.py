@@ -1,0 +1,202 @@
+"""The plans that a site has seen, and what was decided about each: one row a plan, one table of moves."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from enum import Enum
+
+from eigenveil.errors import Code, InternalError, RequestError
+from eigenveil.numerics.encoding import digest as sha256
+from eigenveil_common.storage.database import Connection, Database, Row
+
+SCHEMA = """
+CREATE TABLE studies (
+  plan TEXT PRIMARY KEY,
+  plan_json BLOB NOT NULL,
+  signature BLOB NOT NULL,
+  standing TEXT NOT NULL,
+  reason TEXT NOT NULL,
+  records TEXT NOT NULL,
+  at INTEGER NOT NULL,
+  person TEXT NOT NULL DEFAULT ''
+) STRICT;
+"""
+MIGRATION = """
+ALTER TABLE studies ADD COLUMN person TEXT NOT NULL DEFAULT '';
+UPDATE studies SET person = standing WHERE standing = 'withdrawn';
+"""  # only a person withdraws; of earlier approvals and refusals nothing says whose they were
+
+
+class StudyStanding(Enum):
+    """`pending` waits for a person's word; `accepted` is answered; the others never again."""
+
+    PENDING = "pending"
+    ACCEPTED = "accepted"
+    DECLINED = "declined"
+    WITHDRAWN = "withdrawn"
+    ENDED = "ended"
+
+
+MOVES: dict[StudyStanding, frozenset[StudyStanding]] = {
+    StudyStanding.PENDING: frozenset(
+        {StudyStanding.ACCEPTED, StudyStanding.DECLINED, StudyStanding.WITHDRAWN, StudyStanding.ENDED}
+    ),
+    StudyStanding.ACCEPTED: frozenset({StudyStanding.WITHDRAWN, StudyStanding.ENDED}),
+    StudyStanding.DECLINED: frozenset({StudyStanding.ENDED}),
+    StudyStanding.WITHDRAWN: frozenset({StudyStanding.ENDED}),
+    StudyStanding.ENDED: frozenset(),
+}
+DECIDED = {
+    StudyStanding.PENDING: "still waits here",
+    StudyStanding.ACCEPTED: "was approved before; eigenveil-site withdraw takes that back",
+    StudyStanding.DECLINED: "was declined before, and that is for good",
+    StudyStanding.WITHDRAWN: "was withdrawn before, and that is for good",
+    StudyStanding.ENDED: "is over; there is nothing left to decide",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenPlan:
+    """A plan whose signature was verified. `reason` is the error code of a refusal, else empty.
+
+    `records` is a keyed digest of the records the study began with (empty before the first answer); `at` is
+    the Unix time at which the plan came; `person` is the last standing that a person gave it, also after
+    its end (empty: the rules decided alone, or nobody yet).
+    """
+
+    plan: str
+    plan_json: bytes
+    signature: bytes
+    standing: StudyStanding
+    reason: str = ""
+    records: str = ""
+    at: int
+    person: str = ""
+
+    @property
+    def name(self) -> str:
+        """The study's name."""
+        return str(json.loads(self.plan_json)["study"]["name"])
+
+    @property
+    def whole(self) -> bool:
+        """Whether the plan is the one that its digest names."""
+        try:
+            return sha256("plan", json.loads(self.plan_json)) == self.plan
+        except ValueError:
+            return False
+
+
+class SeenPlans:
+    """The rows in `database` (whose schema includes `SCHEMA`)."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def all(self) -> list[SeenPlan]:
+        """Every plan seen, oldest first."""
+        return [_seen(row) for row in self._database.rows("SELECT * FROM studies ORDER BY at, plan")]
+
+    def get(self, digest: str) -> SeenPlan | None:
+        """One plan, if it was seen."""
+        rows = self._database.rows("SELECT * FROM studies WHERE plan = ?", (digest,))
+        return _seen(rows[0]) if rows else None
+
+    def pending(self) -> frozenset[str]:
+        """The plans that wait for a person's word."""
+        rows = self._database.rows(
+            "SELECT plan FROM studies WHERE standing = ?", (StudyStanding.PENDING.value,)
+        )
+        return frozenset(row["plan"] for row in rows)
+
+    def find(self, wanted: str) -> SeenPlan:
+        """The one plan whose digest begins with `wanted` (at least 6 characters), or whose name it is.
+
+        Raises:
+            RequestError: code `not-found`, none or several.
+        """
+        every = self.all()
+        starts = [seen for seen in every if len(wanted) >= 6 and seen.plan.startswith(wanted.lower())]
+        found = starts or [seen for seen in every if seen.name == wanted]
+        if len(found) != 1:
+            raise RequestError(
+                Code.NOT_FOUND,
+                f"{len(found)} plans of this site begin with {wanted!r} or have it as their name; "
+                "give at least 6 characters of one digest (eigenveil-site studies lists them)",
+            )
+        return found[0]
+
+    def add(self, seen: SeenPlan, change: Connection) -> None:
+        """Remember a plan, within the transaction `change`."""
+        values = tuple((asdict(seen) | {"standing": seen.standing.value}).values())
+        change.execute("INSERT INTO studies VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+
+    def move(
+        self,
+        digest: str,
+        standing: StudyStanding,
+        change: Connection,
+        reason: str = "",
+        *,
+        person: bool = False,
+    ) -> None:
+        """Decide about a plan, within the transaction `change`; `person`: by a person's word.
+
+        Raises:
+            RequestError: as `check_move`.
+        """
+        check_move(digest, self._standing(digest, change), standing)
+        change.execute("UPDATE studies SET standing = ? WHERE plan = ?", (standing.value, digest))
+        if reason:
+            change.execute("UPDATE studies SET reason = ? WHERE plan = ?", (reason, digest))
+        if person:
+            change.execute("UPDATE studies SET person = ? WHERE plan = ?", (standing.value, digest))
+
+    def require(self, digest: str, standing: StudyStanding, change: Connection) -> None:
+        """Insist on what was decided about a plan, within the transaction `change`.
+
+        Raises:
+            RequestError: code `site-policy`: it is not so any more.
+        """
+        now = self._standing(digest, change)
+        if now is not standing:
+            raise RequestError(Code.POLICY, f"this study is {now.value} here")
+
+    def check_whole(self) -> None:
+        """Insist that every plan is the one that its digest names.
+
+        Raises:
+            InternalError: code `storage`.
+        """
+        for seen in self.all():
+            if not seen.whole:
+                raise InternalError(
+                    Code.STORAGE, f"the plan of study {seen.plan[:12]} was changed here; restore the state"
+                )
+
+    @staticmethod
+    def _standing(digest: str, change: Connection) -> StudyStanding:
+        row = change.execute("SELECT standing FROM studies WHERE plan = ?", (digest,)).fetchone()
+        if row is None:
+            raise RequestError(Code.NOT_FOUND, f"study {digest[:12]} was never seen here")
+        return StudyStanding(row["standing"])
+
+    def keep_records(self, digest: str, records: str) -> None:
+        """Note the keyed digest of the records that a study began with."""
+        with self._database.transaction() as change:
+            change.execute("UPDATE studies SET records = ? WHERE plan = ?", (records, digest))
+
+
+def check_move(digest: str, now: StudyStanding, standing: StudyStanding) -> None:
+    """Insist that a plan may come from one standing to another.
+
+    Raises:
+        RequestError: code `conflict`: what was decided before does not allow it.
+    """
+    if standing not in MOVES[now]:
+        raise RequestError(Code.CONFLICT, f"study {digest[:12]} {DECIDED[now]}")
+
+
+def _seen(row: Row) -> SeenPlan:
+    return SeenPlan(**{**dict(row), "standing": StudyStanding(row["standing"])})

@@ -1,0 +1,382 @@
+"""A site's memory: its budget, the plans it has seen, and one row for every message that left.
+
+What a round costs, which query was answered and what left are written in one transaction, before
+the answer leaves: after a crash at any moment the same query gets the same answer at no further
+charge, and no other query is answered for that round.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+
+from eigenveil.accounting.zcdp import NOTHING, Cost
+from eigenveil.errors import Code, PeerError, RequestError, spoken
+from eigenveil.protocol.budget import check_epsilon, check_part
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import Query
+from eigenveil.queries import NAMES, part_of
+from eigenveil_client.records.records import Records
+from eigenveil_client.records.tables import BadRecords
+from eigenveil_client.site.state import checkpoints, egress, received_plans, traffic, transcript
+from eigenveil_client.site.state.egress import Sent
+from eigenveil_client.site.state.received_plans import SeenPlan, SeenPlans, StudyStanding
+from eigenveil_client.site.state.rollback_guard import LedgerWitness, lost_study
+from eigenveil_client.site.state.transcript import Stated, Transcript
+from eigenveil_client.years import YearlyLimit
+from eigenveil_common.failpoints import failpoint
+from eigenveil_common.files import read_secret, write_secret
+from eigenveil_common.storage import ledger_store
+from eigenveil_common.storage.database import Connection
+from eigenveil_common.storage.ledger_store import LedgerStore
+from eigenveil_common.storage.sqlite import Database
+
+VERSION = 5
+SCHEMA = (
+    ledger_store.SCHEMA
+    + egress.SCHEMA
+    + traffic.SCHEMA
+    + received_plans.SCHEMA
+    + checkpoints.SCHEMA
+    + transcript.SCHEMA
+    + """
+CREATE TABLE passes (
+  plan TEXT NOT NULL,
+  first INTEGER NOT NULL,
+  round INTEGER NOT NULL,
+  PRIMARY KEY (plan, first)
+) STRICT;
+"""
+)
+MIGRATIONS = ((4, received_plans.MIGRATION), (5, transcript.SCHEMA))
+TIMED = ("ledger", "egress", "studies", "chatter")  # tables with the time of each row
+
+
+class SiteStore:
+    """Everything a site must not forget, in one SQLite file; its key for digests lies beside it. What its
+    ledger had come to is told to `witness`, too.
+
+    Raises:
+        InternalError: code `storage`; the process must end.
+        RequestError: code `bad-config`, the key is gone or can be read by others.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        budget: Cost,
+        witness: LedgerWitness,
+        clock: Callable[[], int] = lambda: int(time.time()),
+    ) -> None:
+        self._clock = clock
+        self._witness = witness
+        self._key = _key(path.with_name("egress.key"), path)
+        self.database = Database(path, SCHEMA, VERSION, migrations=MIGRATIONS)
+        self.database.check_whole()  # before a row of it is believed
+        self._latest = max(self._last_written(table) for table in TIMED)
+        self.ledger = LedgerStore(self.database, budget, self.now)
+        self.egress = egress.EgressLedger(self.database, self.now)
+        self.chatter = traffic.Chatter(self.database, self.now)
+        self.studies = SeenPlans(self.database)
+        self.heads = checkpoints.SiteHeads(self.database)
+        self.transcript = Transcript(self.database)
+        self._due: dict[str, int] = {}  # the round after the last answered one, by study
+        for study, round in self.ledger.ledger.charged:
+            self._passed(study, round)
+
+    def _last_written(self, table: str) -> int:
+        latest: int = self.database.rows(f"SELECT COALESCE(MAX(at), 0) FROM {table}")[0][0]
+        return latest
+
+    def now(self) -> int:
+        """Unix seconds: the later of the system's clock and everything written here, so that a clock that
+        is set back gives no second year and revives no approval."""
+        self._latest = max(self._latest, self._clock())
+        return self._latest
+
+    def ask(self, plan: Plan, plan_json: bytes, signature: bytes) -> None:
+        """Remember a plan that waits for a person's word."""
+        with self.database.transaction() as change:
+            self._add(plan.digest, plan_json, signature, StudyStanding.PENDING, "", change)
+
+    def accept(
+        self,
+        plan: Plan,
+        plan_json: bytes,
+        signature: bytes,
+        yearly: YearlyLimit | None,
+        *,
+        person: bool = False,
+    ) -> None:
+        """Reserve the study's whole price and agree to the plan, new or pending, in one transaction.
+
+        `person`: by a person's word, not by the rules alone.
+
+        Raises:
+            RequestError: code `budget-exhausted`, or `conflict` if it was decided about before; nothing was
+                changed.
+        """
+
+        def also(change: Connection) -> None:
+            self._check_year(plan.cost, yearly)
+            if self.studies.get(plan.digest) is None:
+                self._add(plan.digest, plan_json, signature, StudyStanding.ACCEPTED, "", change)
+            else:
+                self.studies.move(plan.digest, StudyStanding.ACCEPTED, change, person=person)
+
+        self.ledger.reserve(plan.digest, plan.cost, also=also)
+        failpoint("plan-accepted")
+        self.bear_witness()
+
+    def bear_witness(self) -> None:
+        """Note outside of the database how far its ledger is."""
+        self._witness.note(self.ledger.ledger)
+
+    def this_year(self, yearly: YearlyLimit) -> int:
+        """Micro-rho spent in the current year or set aside, which may all be spent before the year ends."""
+        statement = "SELECT COALESCE(SUM(micro_rho), 0) FROM ledger WHERE kind = 'charge' AND at >= ?"
+        spent: int = self.database.rows(statement, (yearly.year.began(self.now()),))[0][0]
+        return spent + sum(reserved.micro_rho for reserved in self.ledger.ledger.reserved.values())
+
+    def _check_year(self, cost: Cost, yearly: YearlyLimit | None) -> None:
+        committed = 0 if yearly is None else self.this_year(yearly)
+        if yearly is not None and committed + cost.micro_rho > yearly.micro_rho:
+            raise RequestError(
+                Code.BUDGET,
+                f"{cost.micro_rho} micro-rho would exceed what this site allows in one year "
+                f"({yearly.micro_rho}, of which {committed} are spent or set aside); nothing was charged",
+            )
+
+    def decline(
+        self, digest: str, plan_json: bytes, signature: bytes, reason: Code, *, person: bool = False
+    ) -> None:
+        """Remember a plan that was refused, new or pending; `person`: by a person's word."""
+        with self.database.transaction() as change:
+            if self.studies.get(digest) is None:
+                self._add(digest, plan_json, signature, StudyStanding.DECLINED, reason.value, change)
+            else:
+                self.studies.move(digest, StudyStanding.DECLINED, change, reason.value, person=person)
+
+    def withdraw(self, digest: str) -> Cost:
+        """Answer a study no more, by its operator's word; what was set aside for it is free and returned.
+
+        Raises:
+            RequestError: code `conflict`, it was declined, withdrawn or ended before.
+        """
+        freed = self._close(digest, StudyStanding.WITHDRAWN, Code.POLICY.value)
+        self.bear_witness()
+        return freed
+
+    def end(self, digest: str) -> Cost:
+        """Settle a study; what was set aside for it and not charged is free again, and returned."""
+        freed = self._close(digest, StudyStanding.ENDED, "")
+        self.bear_witness()
+        return freed
+
+    def accept_loss(self) -> Cost:
+        """Go on with a ledger that lost rows, by the operator's word: every study that is open in it is
+        withdrawn, and what the lost rows had spent or set aside is charged, and returned. May be repeated.
+
+        Raises:
+            RequestError: code `conflict`, nothing is lost; or the budget does not hold it.
+            InternalError: code `storage`.
+        """
+        loss = lost_study(self._witness.lost(self.ledger))
+        for study in self.ledger.ledger.reserved.keys() - {loss}:
+            if self.studies.get(study) is None:  # another loss, whose charge was cut short in this copy
+                self.ledger.settle(study)
+            else:
+                self._close(study, StudyStanding.WITHDRAWN, Code.POLICY.value)
+        return self._witness.accept_loss(self.ledger)
+
+    def _close(self, digest: str, standing: StudyStanding, reason: str) -> Cost:
+        freed = NOTHING
+
+        def also(change: Connection) -> None:
+            nonlocal freed
+            person = standing is StudyStanding.WITHDRAWN
+            self.studies.move(digest, standing, change, reason, person=person)
+            freed = self.ledger.ledger.reserved.get(digest, NOTHING)
+            failpoint("study-ending")
+
+        self.ledger.settle(digest, also=also)
+        return freed
+
+    def keep_records(self, plan: Plan, records: Records) -> None:
+        """Hold a study to the file it began with: all of it, whatever the study looks at, so that no choice
+        of columns tells who was changed; and its rows, should the file change while it is read.
+
+        Raises:
+            BadRecords: the records have changed since.
+        """
+        digest = self._keyed("records", plan.digest, records.file + records.rows.tobytes())
+        seen = self.studies.get(plan.digest)
+        if seen is None or seen.records == digest:
+            return
+        if seen.records:
+            raise BadRecords(
+                "the file of records has changed since this study began; a study runs over one file",
+                about="changed",
+            )
+        self.studies.keep_records(plan.digest, digest)
+
+    def check_order(self, query: Query, may_miss: bool) -> None:
+        """Insist that a query is the last answered one again, or a later one.
+
+        Only the last: a coordinator put back to an earlier round would draw new noise for each round
+        that it asks again, and publish several noisy answers to one query for one charge.
+
+        `may_miss`: the study can go on without this site, so rounds it missed may be passed over.
+
+        Raises:
+            PeerError: another query for an answered round, a step back, or a skipped round.
+        """
+        due = self._due.get(query.plan_digest, 0)
+        known = self.ledger.ledger.charged.get((query.plan_digest, query.round))
+        if known == query.digest and query.round == due - 1:
+            return
+        if known not in (None, query.digest):
+            raise PeerError(
+                Code.PROTOCOL, f"{spoken(query.round)} was answered for another query; this one is refused"
+            )
+        if query.round < due or (query.round > due and not may_miss):
+            raise PeerError(
+                Code.PROTOCOL,
+                f"{spoken(query.round)} was asked when {spoken(due)} was due; "
+                "was the coordinator restored from an old copy?",
+            )
+
+    def _cost(self, plan: Plan, query: Query) -> Cost:
+        """What a query costs here: a pass is paid with the first of its parts that this site answers.
+
+        Any other question of that round has paid for itself alone, and for no part.
+        """
+        part = part_of(query.ask)
+        if part is None:
+            return query.price
+        began = self.database.rows(
+            "SELECT round FROM passes WHERE (plan, first) = (?, ?)", (plan.digest, part.first)
+        )
+        paid = self.ledger.ledger.paid[plan.digest, began[0]["round"]] if began else query.price
+        check_part(plan, query.price, part, paid)
+        return NOTHING if began and began[0]["round"] != query.round else query.price
+
+    def check_price(self, plan: Plan, query: Query) -> None:
+        """Insist that the study's reservation and guarantee cover a query, unless it is charged already.
+
+        Raises:
+            EigenveilError: as `Ledger.charge` and `pricing.check_epsilon`; nothing was changed.
+        """
+        ledger, cost = self.ledger.ledger, self._cost(plan, query)
+        if ledger.charge(query.plan_digest, query.round, query.digest, cost, at=0) is not None:
+            check_epsilon(plan, query, cost, ledger.pico_by_study[query.plan_digest])
+
+    def answer(self, plan: Plan, query: Query, values: bytes, meaning: str, stated: Sequence[Stated]) -> None:
+        """Charge a round and write down what is about to leave, and what the coordinator `stated` to be asked
+        this: one transaction, durable on return.
+
+        Raises:
+            EigenveilError: as `Ledger.charge`, or code `site-policy`: the study was withdrawn meanwhile; then
+                nothing may be sent.
+        """
+        sent = Sent(
+            study=query.plan_digest,
+            round=query.round,
+            kind=NAMES[type(query.ask)],
+            bytes=len(values),
+            contribution=self.fingerprint(query, values),
+            query=query.digest,
+            meaning=meaning,
+        )
+        self.ledger.charge(
+            query.plan_digest,
+            query.round,
+            query.digest,
+            self._cost(plan, query),
+            also=partial(self._write, query, sent, stated),
+        )
+        failpoint("answer-charged")
+        self._passed(query.plan_digest, query.round)
+
+    def _write(self, query: Query, sent: Sent, stated: Sequence[Stated], change: Connection) -> None:
+        self.studies.require(query.plan_digest, StudyStanding.ACCEPTED, change)
+        self.transcript.keep(stated, change)
+        self.egress.append(sent, change)
+        self.egress.keep_question(query, change)
+        failpoint("answer-charging")
+        part = part_of(query.ask)
+        if part is not None:
+            row = (query.plan_digest, part.first, query.round)
+            change.execute("INSERT INTO passes VALUES (?, ?, ?) ON CONFLICT DO NOTHING", row)
+
+    def _passed(self, study: str, round: int) -> None:
+        self._due[study] = max(self._due.get(study, 0), round + 1)
+
+    def refuse(self, plan_digest: str, round: int, reason: str, stated: Sequence[Stated] = ()) -> None:
+        """Write down that a refusal is about to leave, and what the coordinator `stated` before."""
+        sent = Sent(
+            study=plan_digest, round=round, kind="decline", bytes=0, contribution="", query="",
+            meaning=f"this site declines: {reason}",
+        )  # fmt: skip
+        with self.database.transaction() as change:
+            self.egress.append(sent, change)
+            self.transcript.keep(stated, change)
+            failpoint("refusal-writing")
+        failpoint("refusal-written")
+
+    def fingerprint(self, query: Query, values: bytes) -> str:
+        """The keyed digest of an answer: of the question, which names its plan and round, and of the numbers.
+        Of the numbers alone it would tell that two studies counted the same."""
+        return self._keyed("answer", query.digest, values)
+
+    def _keyed(self, what: str, about: str, data: bytes) -> str:
+        """HMAC-SHA-256 (hex) with this site's key: nobody else can find `data` by trying."""
+        return hmac.new(self._key, f"{what}\n{about}\n".encode() + data, sha256).hexdigest()
+
+    def _add(
+        self,
+        digest: str,
+        plan_json: bytes,
+        signature: bytes,
+        standing: StudyStanding,
+        reason: str,
+        change: Connection,
+    ) -> None:
+        failpoint("plan-storing")
+        seen = SeenPlan(
+            plan=digest,
+            plan_json=plan_json,
+            signature=signature,
+            standing=standing,
+            reason=reason,
+            at=self.now(),
+        )
+        self.studies.add(seen, change)
+
+    def check_whole(self) -> None:
+        """Insist that what is kept here under a digest is what that names; the pages were looked at before.
+        Raises InternalError, code `storage`."""
+        self.egress.check_questions(self.egress.rows())
+        self.studies.check_whole()
+
+    def close(self) -> None:
+        """Close the database."""
+        self.chatter.flush()
+        self.database.close()
+
+
+def _key(path: Path, database: Path) -> bytes:
+    if not path.exists():
+        if database.exists():
+            raise RequestError(
+                Code.BAD_CONFIG,
+                f"{path} is gone and {database} is there: put both back from one copy. If there is none, "
+                "move the database away, too, and run: eigenveil-site accept-loss",
+            )
+        write_secret(path, os.urandom(32))
+    return read_secret(path)

@@ -1,0 +1,119 @@
+"""What else leaves a site: the calls of the protocol, counted by kind and bytes for each day (UTC).
+
+Answers and refusals have a row each in the egress ledger. The rest (greetings, questions for work) says
+which plans are here and which rounds were answered, and nothing about records. All calls are counted, in
+the bytes of their messages before TLS, retries included. Counts reach the disk every minute and at the end:
+a crash loses those in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from eigenveil_common.storage.database import Database
+from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
+
+SCHEMA = """
+CREATE TABLE chatter (
+  day TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  messages INTEGER NOT NULL,
+  bytes INTEGER NOT NULL,
+  at INTEGER NOT NULL,
+  PRIMARY KEY (day, kind)
+) STRICT;
+"""
+FLUSH_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Count:
+    """The messages of one kind on one day."""
+
+    day: str
+    kind: str
+    messages: int
+    bytes: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+
+class Chatter:
+    """The counts in `database` (whose schema includes `SCHEMA`). `clock` gives Unix seconds."""
+
+    def __init__(self, database: Database, clock: Callable[[], int]) -> None:
+        self._database = database
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._flushing = threading.Lock()  # or two at once would write the same counts twice
+        self._messages: Counter[tuple[str, str]] = Counter()
+        self._bytes: Counter[tuple[str, str]] = Counter()
+
+    def add(self, kind: str, size: int) -> None:
+        """Count one message of `size` bytes; no disk is touched."""
+        place = (f"{datetime.fromtimestamp(self._clock(), UTC):%Y-%m-%d}", kind)
+        with self._lock:
+            self._messages[place] += 1
+            self._bytes[place] += size
+
+    async def keep_flushed(self) -> None:
+        """Flush every minute, in a thread, for ever. Raises as `flush`."""
+        while True:
+            await asyncio.sleep(FLUSH_SECONDS)
+            await asyncio.to_thread(self.flush)
+
+    def flush(self) -> None:
+        """Bring the counts to the disk.
+
+        Raises:
+            InternalError: code `storage`; the counts are still here.
+        """
+        with self._flushing:
+            with self._lock:
+                messages, sizes = self._messages.copy(), self._bytes.copy()
+            if not messages:
+                return
+            self._write([(*place, number, sizes[place]) for place, number in messages.items()])
+            with self._lock:
+                self._messages -= messages
+                self._bytes -= sizes
+
+    def _write(self, rows: list[tuple[str, str, int, int]]) -> None:
+        with self._database.transaction() as change:
+            for row in rows:
+                change.execute(
+                    "INSERT INTO chatter VALUES (?, ?, ?, ?, ?) ON CONFLICT (day, kind) DO UPDATE "
+                    "SET messages = chatter.messages + excluded.messages, "
+                    "bytes = chatter.bytes + excluded.bytes, at = excluded.at",
+                    (*row, self._clock()),
+                )
+
+    def counts(self) -> list[Count]:
+        """Every count on the disk, by day and kind."""
+        rows = self._database.rows("SELECT day, kind, messages, bytes FROM chatter ORDER BY day, kind")
+        return [Count(**dict(row)) for row in rows]
+
+
+class CountedStub:
+    """A coordinator's stub whose unary calls are counted, each attempt on its own."""
+
+    def __init__(self, stub: rpc.CoordinatorAsyncStub, chatter: Chatter) -> None:
+        self._stub = stub
+        self._chatter = chatter
+
+    def __getattr__(self, kind: str) -> Callable[..., Awaitable[Any]]:
+        method = getattr(self._stub, kind)
+
+        def counted(request: Any, **options: Any) -> Any:
+            self._chatter.add(kind, request.ByteSize())
+            return method(request, **options)
+
+        return counted

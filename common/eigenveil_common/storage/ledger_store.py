@@ -1,0 +1,138 @@
+"""The ledger on disk: rows that are only ever added, replayed through the pure ledger at start."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import fields
+
+from eigenveil.accounting.ledger import Entry, EntryKind, replay
+from eigenveil.accounting.zcdp import Cost
+from eigenveil.errors import Code, InternalError
+from eigenveil_common.storage.database import Connection, Database, Row
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS ledger (
+  "index" INTEGER PRIMARY KEY,
+  kind TEXT NOT NULL,
+  study TEXT NOT NULL,
+  round INTEGER NOT NULL,
+  query TEXT NOT NULL,
+  micro_rho INTEGER NOT NULL,
+  atto_delta TEXT NOT NULL,
+  at INTEGER NOT NULL,
+  previous TEXT NOT NULL UNIQUE,
+  digest TEXT NOT NULL UNIQUE
+) STRICT;
+CREATE TRIGGER ledger_is_append_only_update BEFORE UPDATE ON ledger
+  BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
+CREATE TRIGGER ledger_is_append_only_delete BEFORE DELETE ON ledger
+  BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
+"""
+COLUMNS = tuple(f.name for f in fields(Entry))
+
+
+Also = Callable[[Connection], None]
+
+
+class LedgerStore:
+    """The ledger of one data set, durable in `database` (whose schema includes `SCHEMA`).
+
+    Every decision is taken inside the transaction that stores it, on all that any process has stored
+    until then; so several processes may share one ledger.
+
+    `also` writes further rows in the same transaction as the entry (one sync for both, and neither
+    without the other); it runs even when the entry is there already and nothing is appended.
+    """
+
+    def __init__(self, database: Database, budget: Cost, clock: Callable[[], int]) -> None:
+        self._database = database
+        self._clock = clock
+        self._lock = threading.Lock()  # from the decision until the entry is in `ledger`
+        self.ledger = replay(budget, self.entries())
+        self.tip = (self.ledger.head, self.ledger.size)  # one value: read without the lock
+
+    def entries(self) -> list[Entry]:
+        """Every row, in order."""
+        return [_entry(row) for row in self._database.rows('SELECT * FROM ledger ORDER BY "index"')]
+
+    def reserve(self, study: str, cost: Cost, also: Also | None = None) -> None:
+        """Set `cost` aside for `study`, durably on return. Raises as `Ledger.reserve`."""
+        self._append(lambda: self.ledger.reserve(study, cost, at=self._clock()), also)
+
+    def check(self, study: str, cost: Cost) -> None:
+        """Refuse what `reserve` would refuse now, and set nothing aside."""
+        with self._lock:
+            self.ledger.reserve(study, cost, at=self._clock())
+
+    def charge(self, study: str, round: int, query: str, cost: Cost, also: Also | None = None) -> None:
+        """Spend `cost` for a round, durably on return; once only. Raises as `Ledger.charge`."""
+        if also is None and self.ledger.charged.get((study, round)) == query:
+            return
+        self._append(lambda: self.ledger.charge(study, round, query, cost, at=self._clock()), also)
+
+    def settle(self, study: str, also: Also | None = None) -> None:
+        """End `study`, durably on return; frees what was not charged."""
+        self._append(lambda: self.ledger.settle(study, at=self._clock()), also)
+
+    def refresh(self) -> None:
+        """Take in what other processes have appended."""
+        with self._lock, self._database.transaction() as change:
+            self._catch_up(change)
+
+    def _append(self, decide: Callable[[], Entry | None], also: Also | None) -> None:
+        with self._lock:
+            with self._database.transaction() as change:
+                self._catch_up(change)
+                entry = decide()
+                if entry is not None:
+                    _insert(change, entry)
+                if also is not None:
+                    also(change)
+            if entry is not None:
+                self.ledger.apply(entry)
+            self.tip = (self.ledger.head, self.ledger.size)
+
+    def _catch_up(self, change: Connection) -> None:
+        """Take in what others appended. It is durable, so it stays even if this transaction fails."""
+        last = self.ledger.size - 1
+        rows = change.execute('SELECT * FROM ledger WHERE "index" >= ? ORDER BY "index"', (last,)).fetchall()
+        if last >= 0 and (not rows or rows.pop(0)["digest"] != self.ledger.head):
+            raise InternalError(
+                Code.STORAGE,
+                f"row {last} of the ledger was changed or removed under this process; restore the ledger",
+            )
+        for row in rows:
+            self._take(_entry(row))
+
+    def _take(self, entry: Entry) -> None:
+        """What is stored was allowed by the budget of the process that stored it."""
+        budget = self.ledger.budget
+        self.ledger.budget = self.ledger.committed() + entry.cost
+        try:
+            self.ledger.apply(entry)
+        finally:
+            self.ledger.budget = budget
+
+
+def _insert(change: Connection, entry: Entry) -> None:
+    names = ", ".join(f'"{name}"' for name in COLUMNS)
+    marks = ", ".join("?" * len(COLUMNS))
+    change.execute(f"INSERT INTO ledger ({names}) VALUES ({marks})", _row(entry))
+
+
+def _row(entry: Entry) -> tuple[object, ...]:
+    values = {name: getattr(entry, name) for name in COLUMNS}
+    # atto-delta may exceed 63 bits, so it is stored as decimal text.
+    return tuple({**values, "kind": entry.kind.value, "atto_delta": str(entry.atto_delta)}.values())
+
+
+def _entry(row: Row) -> Entry:
+    values = {name: row[name] for name in COLUMNS}
+    try:
+        values |= {"kind": EntryKind(values["kind"]), "atto_delta": int(values["atto_delta"])}
+    except ValueError as problem:
+        raise InternalError(
+            Code.STORAGE, f"ledger row {values['index']} cannot be read: {problem}; restore the ledger"
+        ) from problem
+    return Entry(**values)

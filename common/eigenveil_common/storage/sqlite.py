@@ -1,0 +1,175 @@
+"""SQLite as we use it: write-ahead log, synchronous=FULL, set and checked; a write error ends the process.
+
+The default (DELETE + FULL) and WAL + NORMAL lose committed transactions on power loss; WAL + FULL does not.
+The SQLite is the one that `apsw` brings, so what runs is what was tested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, closing, suppress
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from eigenveil.errors import Code, InternalError
+from eigenveil_common.files import sync
+from eigenveil_common.storage.database import Connection, Row
+from eigenveil_common.storage.migrations import Expect, Migrations, bring_up
+from eigenveil_common.storage.transactions import Transactions
+
+FULL = 2
+WAIT_MS = 60_000  # for another process that writes: on a busy disk one sync can take seconds
+LOG_PAGES = 1000  # the write-ahead log is copied into the database when it is longer
+DAMAGED = "it is damaged: move it away and restore the last backup"
+# OSError comes from a file system below, OverflowError from an integer beyond 64 bits, UnicodeDecodeError
+# from text whose bytes have changed.
+FAILURES = (apsw.Error, OSError, OverflowError, UnicodeDecodeError)
+
+
+class Database:
+    """A file, or its image in `vfs`; `eigenveil_common.storage.database.Database` says what it does.
+
+    Raises:
+        RequestError: code `conflict`, a new database was expected.
+        InternalError: code `storage`, for any error of the disk or the database. A daemon that sees
+            it must exit: after a failed write nothing may be released.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        schema: str,
+        version: int,
+        vfs: str | None = None,
+        *,
+        migrations: Migrations = (),
+        expect: Expect = Expect.ANY,
+    ) -> None:
+        self.path = path
+        try:
+            self._connection = apsw.Connection(str(path), vfs=vfs)
+            self._transactions = Transactions(
+                self._run, "BEGIN IMMEDIATE", lambda: self._connection.in_transaction
+            )
+            try:
+                if vfs is None:
+                    path.chmod(0o600)
+                self._set_up()
+                bring_up(self, schema, version, migrations, expect)
+            except BaseException:
+                self._connection.close()
+                raise
+        except FAILURES as problem:
+            raise InternalError(Code.STORAGE, f"cannot open {path}: {_said(problem)}") from problem
+
+    def check_whole(self) -> None:
+        """Read every page, row and index: a disk that flips bits says nothing.
+
+        Raises:
+            InternalError: code `storage`, something is not as it was written.
+        """
+        found = self.rows("PRAGMA integrity_check(1)")[0][0]
+        if found != "ok":
+            raise InternalError(Code.STORAGE, f"{self.path}: {found}; {DAMAGED}")
+
+    def _set_up(self) -> None:
+        self._connection.row_trace = _row
+        self._connection.set_busy_timeout(WAIT_MS)
+        # SQLite itself hides an error of the copying, after which a commit may be lost.
+        self._connection.set_wal_hook(_copy_log)
+        mode = self._pragma("journal_mode=WAL")
+        self._pragma(f"synchronous={FULL}")
+        self._pragma("foreign_keys=ON")
+        # Without it INSERT OR REPLACE deletes a row behind the back of the append-only triggers.
+        self._pragma("recursive_triggers=ON")
+        level = self._pragma("synchronous")
+        if (mode, level) != ("wal", FULL):
+            raise InternalError(
+                Code.STORAGE,
+                f"{self.path}: need journal_mode=wal and synchronous={FULL}, got {mode}, {level}",
+            )
+
+    @property
+    def name(self) -> str:
+        """The path."""
+        return str(self.path)
+
+    def version(self) -> int:
+        """The version of the tables; 0 if there are none."""
+        found: int = self._pragma("user_version")
+        return found
+
+    def set_version(self, change: Connection, version: int) -> None:
+        """Note it in the file's header."""
+        change.execute(f"PRAGMA user_version={version}")
+
+    def keep_copy(self, version: int) -> None:
+        """Copy the file beside itself, durably, before its tables change."""
+        self.copy_to(self.path.with_name(f"{self.path.name}.v{version}"))
+
+    def copy_to(self, path: Path) -> None:
+        """Copy all that is committed into a file of its own, durably, while other connections may write.
+
+        Raises:
+            InternalError: code `storage`; then what is at `path` is worth nothing.
+        """
+        try:
+            path.unlink(missing_ok=True)
+            path.touch(mode=0o600)
+            with (
+                self._transactions.lock,
+                closing(apsw.Connection(str(path))) as target,
+                target.backup("main", self._connection, "main") as backup,
+            ):
+                while not backup.done:
+                    backup.step()
+            sync(path)
+        except FAILURES as problem:
+            raise InternalError(Code.STORAGE, f"cannot copy {self.path} to {path}: {problem}") from problem
+
+    def _pragma(self, text: str) -> Any:
+        found = self._run(f"PRAGMA {text}")
+        return found[0][0] if found else None
+
+    def transaction(self) -> AbstractContextManager[Connection]:
+        """All or nothing, durable on exit; other threads and processes wait."""
+        return self._transactions()
+
+    def rows(self, statement: str, parameters: Sequence[object] = ()) -> list[Row]:
+        """The result of a read."""
+        with self._transactions.lock:
+            return self._run(statement, parameters)
+
+    def _run(self, statement: str, parameters: Sequence[Any] = ()) -> list[Row]:
+        try:
+            rows: list[Any] = self._connection.execute(statement, parameters).fetchall()
+        except FAILURES as problem:
+            raise InternalError(Code.STORAGE, f"{self.path}: {_said(problem)}") from problem
+        return rows
+
+    def close(self) -> None:
+        """Close the connection."""
+        with self._transactions.lock:
+            try:
+                self._connection.close()
+            except FAILURES as problem:
+                raise InternalError(Code.STORAGE, f"{self.path}: {problem}") from problem
+
+
+def _said(problem: Exception) -> str:
+    damaged = isinstance(problem, apsw.CorruptError | apsw.NotADBError | UnicodeDecodeError)
+    return f"{problem}; {DAMAGED}" if damaged else str(problem)
+
+
+def _row(cursor: apsw.Cursor, values: tuple[Any, ...]) -> Row:
+    return Row(tuple(column[0] for column in cursor.get_description()), values)
+
+
+def _copy_log(connection: apsw.Connection, name: str, pages: int) -> int:
+    """Called after each commit. Another process that copies already is left to it."""
+    if pages >= LOG_PAGES:
+        with suppress(apsw.BusyError):
+            connection.wal_checkpoint(name, apsw.SQLITE_CHECKPOINT_PASSIVE)
+    return int(apsw.SQLITE_OK)

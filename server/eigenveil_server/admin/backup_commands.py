@@ -1,0 +1,151 @@
+"""eigenveil-coordinator backup, restore, restored, heads, accept-loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import click
+from click.decorators import FC
+
+from eigenveil.errors import Code, RequestError
+from eigenveil_common.command import console, say, typed
+from eigenveil_common.config import load
+from eigenveil_server.admin.setup import CONFIG_NAME, existing_store
+from eigenveil_server.clock import unix_ms
+from eigenveil_server.config import Config
+from eigenveil_server.recovery.accept_loss import accept_loss
+from eigenveil_server.recovery.backup import back_up, restore, restored
+from eigenveil_server.recovery.checkpoints import awaited, stop_waiting
+
+
+def _config(function: FC) -> FC:
+    kind = click.Path(path_type=Path)
+    return click.option("--config", "config_path", required=True, type=kind, help="The coordinator.toml.")(
+        function
+    )
+
+
+def _json(function: FC) -> FC:
+    return click.option("--json", "as_json", is_flag=True, help="Answer with one JSON object.")(function)
+
+
+def _without(function: FC) -> FC:
+    words = "A site that is gone and whose head is not waited for. May be repeated."
+    return click.option("--without", "gone", multiple=True, metavar="SITE", help=words)(function)
+
+
+FORGOTTEN = (
+    "Forgotten is what happened since: deny again whoever must stay out; whoever enrolled or renewed a "
+    "certificate since then needs a new join file, and join files that were not used yet work no more."
+)
+
+
+def _teller(as_json: bool) -> Callable[[str], None]:
+    return (lambda text: None) if as_json else (lambda text: console.print(text, markup=False))
+
+
+@click.command()
+@_config
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="A new folder.")
+@_json
+def backup(config_path: Path, out: Path, as_json: bool) -> None:
+    """Copy database, keys and configuration into a new folder; serving goes on meanwhile.
+
+    The copy's ledger is replayed. Keep the folder as safe as the coordinator: it holds all its keys.
+    """
+    made = back_up(config_path, load(config_path, Config), out, _teller(as_json))
+    told = {"backup": str(out), "rows": made.rows, "head": made.head, "files": len(made.files)}
+    text = f"Wrote {out}: the ledger has {made.rows} rows, head {made.head[:16]}"
+    say(told, as_json, text)
+
+
+@click.command(name="restore")
+@click.option("--from", "source", required=True, type=click.Path(path_type=Path), help="A backup.")
+@click.option("--dir", "folder", required=True, type=click.Path(path_type=Path), help="A new folder.")
+@_without
+@_json
+def restore_command(source: Path, folder: Path, gone: tuple[str, ...], as_json: bool) -> None:
+    """Make a coordinator from a backup, in a new folder.
+
+    It opens no round before every enrolled site has shown the last head of the ledger that it saw. Never
+    serve it beside the one that was backed up.
+    """
+    manifest, waiting = restore(source, folder, gone, _teller(as_json))
+    config = folder / CONFIG_NAME
+    told = {"config": str(config), "made": manifest.made, "rows": manifest.rows, "awaited": waiting}
+    text = (
+        f"Restored {manifest.federation} as of {manifest.made} into {folder}.\n"
+        f"It will wait for the heads of: {', '.join(waiting) or 'nobody'}\n{FORGOTTEN}\n"
+        f"Next: {typed('eigenveil-coordinator', 'serve', '--config', config)}"
+    )
+    say(told, as_json, text)
+
+
+@click.command(name="restored")
+@_config
+@_without
+@_json
+def restored_command(config_path: Path, gone: tuple[str, ...], as_json: bool) -> None:
+    """Say that the database was put back by its own tools (pg_restore, a snapshot of a disk).
+
+    As after `restore`, no round is then opened before every enrolled site has shown the last head of the
+    ledger that it saw. The coordinator must not be serving.
+    """
+    ledger, waiting = restored(load(config_path, Config), gone)
+    told = {"rows": ledger.size, "head": ledger.head, "awaited": waiting}
+    text = (
+        f"The ledger is whole: {ledger.size} rows, head {ledger.head[:16]}\n"
+        f"It will wait for the heads of: {', '.join(waiting) or 'nobody'}\n{FORGOTTEN}\n"
+        f"Next: {typed('eigenveil-coordinator', 'serve', '--config', config_path)}"
+    )
+    say(told, as_json, text)
+
+
+@click.command()
+@_config
+@_without
+@_json
+def heads(config_path: Path, gone: tuple[str, ...], as_json: bool) -> None:
+    """Show which sites' heads are awaited since a restore; with --without, wait for a site no more.
+
+    Works whether or not the coordinator is serving.
+    """
+    with closing(existing_store(load(config_path, Config))) as store:
+        strange = sorted(set(gone) - set(awaited(store.reader)))
+        if strange:
+            raise RequestError(Code.NOT_FOUND, f"not waited for: {', '.join(strange)}")
+        for site in gone:
+            with store.writer.transaction() as change:
+                stop_waiting(change, unix_ms(), site, "given up")
+        waiting = awaited(store.reader)
+    text = f"Waiting for the heads of: {', '.join(waiting)}" if waiting else "No head is awaited."
+    say({"awaited": waiting}, as_json, text)
+
+
+@click.command(name="accept-loss")
+@_config
+@_json
+def accept_loss_command(config_path: Path, as_json: bool) -> None:
+    """Go on although a site has seen a later ledger: charge what that one spent, end what runs.
+
+    Only when there is no newer backup. Each site's operator must then agree, too.
+    """
+    accepted = accept_loss(load(config_path, Config))
+    told = {
+        "site": accepted.site,
+        "rows": accepted.head.size,
+        "charged_micro_rho": accepted.charged.micro_rho,
+        "charged_atto_delta": str(accepted.charged.atto_delta),
+        "ended": list(accepted.ended),
+    }
+    text = (
+        f"Charged {accepted.charged.micro_rho} micro-rho for what site {accepted.site} has seen; "
+        f"{len(accepted.ended)} studies ended.\nEach site now stops at the shorter ledger until its operator "
+        "runs: eigenveil-site accept-head --config site.toml"
+    )
+    say(told, as_json, text)
+
+
+COMMANDS = (backup, restore_command, restored_command, heads, accept_loss_command)

@@ -1,0 +1,215 @@
+"""What an operator does beside serving: make a federation, invite, shut out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from eigenveil.errors import Code, RequestError
+from eigenveil.identity import Role
+from eigenveil.protocol.authorities import Listed
+from eigenveil_common.files import (
+    cannot,
+    check_output,
+    check_owner,
+    is_there,
+    make_folder,
+    occupied,
+    write_durably,
+    write_secret,
+)
+from eigenveil_common.storage.migrations import Expect
+from eigenveil_server.clock import as_datetime, unix_ms
+from eigenveil_server.config import Config
+from eigenveil_server.pki.authority import Authority
+from eigenveil_server.pki.authority_files import Authorities
+from eigenveil_server.pki.keys import create_keys, load_keys, release_public
+from eigenveil_server.pki.lists import Lists
+from eigenveil_server.pki.registry import Registry
+from eigenveil_server.pki.server_certificate import Leaf
+from eigenveil_server.storage.database import Store, open_store
+
+CONFIG_NAME = "coordinator.toml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """What `init` is asked for."""
+
+    folder: Path
+    federation: str
+    host: str
+    listen: str
+    port: int
+    enrol_port: int
+    budget_epsilon: float
+    budget_delta: float
+    max_epsilon_per_study: float = 5.0
+    database: str = ""
+    csr: Path | None = None
+
+    @property
+    def toml(self) -> bytes:
+        """coordinator.toml."""
+        lines = [
+            f"federation = {json.dumps(self.federation)}",
+            f"host = {json.dumps(self.host)}",
+            *([f"listen = {json.dumps(self.listen)}"] if self.listen else []),
+            f"port = {self.port}",
+            f"enrol_port = {self.enrol_port}",
+            'state = "."',
+            *([f"database = {json.dumps(self.database)}"] if self.database else []),
+            f"budget_epsilon = {self.budget_epsilon!r}",
+            f"budget_delta = {self.budget_delta!r}",
+            f"max_epsilon_per_study = {self.max_epsilon_per_study!r}",
+        ]
+        return ("\n".join(lines) + "\n").encode()
+
+    @property
+    def config(self) -> Config:
+        """The same, validated."""
+        return Config(
+            federation=self.federation,
+            host=self.host,
+            listen=self.listen,
+            port=self.port,
+            enrol_port=self.enrol_port,
+            state=self.folder.resolve(),
+            database=self.database,
+            budget_epsilon=self.budget_epsilon,
+            budget_delta=self.budget_delta,
+            max_epsilon_per_study=self.max_epsilon_per_study,
+        )
+
+
+def create(layout: Layout) -> Path:
+    """Make keys, configuration and database in an empty folder, which is empty again if that fails; the path
+    of coordinator.toml.
+
+    Raises:
+        RequestError: a value is refused, or the folder or the database holds something already.
+        InternalError: code `storage`.
+    """
+    config, path = layout.config, layout.folder / CONFIG_NAME
+    if layout.csr is not None:
+        _check_free(layout.csr)
+    _claim(layout.folder, path)
+    try:
+        _make_authority(config, create_keys(config.files), layout.csr)
+        write_durably(path, layout.toml, mode=0o600)  # the URL of a database may hold a password
+        open_store(config.store, Expect.NEW).close()  # last: what was made on a server is not unmade here
+    except BaseException:
+        for made in (*(one for one in layout.folder.iterdir() if one != path), path):
+            made.unlink()
+        raise
+    return path
+
+
+def _make_authority(config: Config, key: ec.EllipticCurvePrivateKey, csr: Path | None) -> None:
+    """The first authority, its own root and signed by nobody else; or the request for one, in `csr`."""
+    if csr is not None:
+        write_durably(csr, Authority.request(config.federation, key))
+        return
+    now = as_datetime(unix_ms())
+    first = Listed(
+        certificate=Authority.create(config.federation, now, key).certificate, issues=True, signs=True
+    )
+    Lists(config.files).change(
+        [first], 1, federation=config.federation, release_key=release_public(config.files)
+    )
+    Leaf(config, load_keys(config.files), unix_ms)
+
+
+def _check_free(out: Path) -> None:
+    """Before anything is made."""
+    if is_there(out):
+        raise RequestError(Code.CONFLICT, f"{out} exists already; name another file")
+    check_output(out)
+
+
+def _claim(folder: Path, path: Path) -> None:
+    """Make the folder and in it, if it is empty, the file at `path`: of two at once, one is refused."""
+    make_folder(folder, mode=0o700)
+    if occupied(folder) or not _made(path):
+        raise RequestError(
+            Code.CONFLICT,
+            f"{folder} is not empty, and a federation is never overwritten; name a new folder",
+        )
+
+
+def _made(path: Path) -> bool:
+    try:
+        path.touch(mode=0o600, exist_ok=False)
+    except FileExistsError:
+        return False
+    except OSError as problem:
+        raise cannot("make", path, problem) from problem
+    return True
+
+
+def existing_store(config: Config) -> Store:
+    """The database of a federation that `create` made.
+
+    Raises:
+        RequestError: there is none, or root in another user's folder.
+        InternalError: code `storage`, also for one that has lost its tables.
+    """
+    if isinstance(config.store, Path) and not config.store.is_file():
+        raise RequestError(
+            Code.BAD_CONFIG,
+            f"there is no federation in {config.files.folder}; make one: "
+            "eigenveil-coordinator init --dir DIR --federation NAME",
+        )
+    check_owner(config.files.folder)
+    return open_store(config.store, Expect.EXISTING)
+
+
+def join_file(
+    config: Config, role: Role, name: str, valid_ms: int, out: Path | None, *, lift_denial: bool = False
+) -> dict[str, Any]:
+    """Make a one-time token and all that its holder needs to enrol; also written to `out`, if given.
+
+    Raises:
+        PeerError: `name` is not a name.
+        RequestError: `out` exists already, or `name` is on the deny-list and is to stay there.
+        InternalError: code `storage`, also if `out` cannot be written; then no token was made.
+    """
+    if out is not None:
+        _check_free(out)  # before the new token voids the one that was handed out
+    authorities = Authorities(config.files).held.to_json().decode()
+    store = existing_store(config)
+    try:
+        registry = Registry(store, config.federation, unix_ms)
+        token = registry.new_token(role, name, valid_ms, lift_denial=lift_denial)
+    finally:
+        store.close()
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    join = {
+        "token": token,
+        "role": role.value,
+        "name": name,
+        "federation": config.federation,
+        "coordinator": f"{host}:{config.port}",
+        "enrol": f"{host}:{config.enrol_port}",
+        "authorities": authorities,
+    }
+    if out is not None:
+        write_secret(out, json.dumps(join, indent=2, sort_keys=True).encode() + b"\n")
+    return join
+
+
+def deny_identity(config: Config, role: Role, name: str) -> None:
+    """Put an identity on the deny-list; a serving coordinator heeds it from the next message on.
+
+    Raises:
+        RequestError: nobody of that name has enrolled or was invited.
+    """
+    store = existing_store(config)
+    try:
+        Registry(store, config.federation, unix_ms).deny(role, name)
+    finally:
+        store.close()

@@ -1,0 +1,130 @@
+"""What `eigenveil-coordinator status` shows."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Any
+
+from eigenveil.accounting.zcdp import MICRO, epsilon_at
+from eigenveil.identity import spoken
+from eigenveil_server.admin.setup import existing_store
+from eigenveil_server.clock import as_datetime, unix_ms
+from eigenveil_server.config import Config
+from eigenveil_server.pki.keys import load_keys
+from eigenveil_server.pki.registry import Registry
+from eigenveil_server.storage.database import Store
+from eigenveil_server.storage.ledger import Books
+from eigenveil_server.storage.study_reads import StoredStudy, Studies
+
+
+def report(config: Config) -> dict[str, Any]:
+    """The federation, its budget, studies and identities, as plain values; writes nothing.
+
+    Raises:
+        RequestError: there is no federation here, or its keys cannot be read.
+        InternalError: code `storage`, also for a ledger whose chain is broken.
+    """
+    store = existing_store(config)
+    try:
+        books = Books(store.reader, config.budget, unix_ms)
+        return {
+            "federation": config.federation,
+            "coordinator": f"{config.host}:{config.port}",
+            "release_key": load_keys(config.files).release_public.hex(),
+            "budget": _budget(config, books),
+            "studies": _studies(store, books),
+            "identities": _identities(store, config),
+        }
+    finally:
+        store.close()
+
+
+def _budget(config: Config, books: Books) -> dict[str, Any]:
+    spent = books.total_spent
+    return {
+        "epsilon": config.budget_epsilon,
+        "delta": config.budget_delta,
+        "micro_rho": books.budget,
+        "spent_micro_rho": spent,
+        "reserved_micro_rho": books.committed - spent,
+        "left_micro_rho": books.budget - books.committed,
+        "spent_epsilon": epsilon_at(spent / MICRO, config.budget_delta),
+    }
+
+
+def _studies(store: Store, books: Books) -> list[dict[str, Any]]:
+    studies = Studies(store.reader)
+    return [_study(one, studies, books) for one in studies.all()]
+
+
+def _study(one: StoredStudy, studies: Studies, books: Books) -> dict[str, Any]:
+    times = studies.round_ms(one.digest)
+    return {
+        "study": one.digest,
+        "name": one.name,
+        "analyst": one.analyst,
+        "state": one.state.value,
+        "failure": one.failure,
+        "micro_rho": one.micro_rho,
+        "spent_micro_rho": books.spent(one.digest),
+        "rounds": studies.rounds(one.digest),
+        "round_ms": times,
+        "round_ms_median": float(median(times)) if times else None,
+        "submitted": _time(one.submitted_at),
+    }
+
+
+def _identities(store: Store, config: Config) -> list[dict[str, Any]]:
+    return [
+        {
+            "role": one.role,
+            "name": one.name,
+            "certificate_expires": _time(one.expires_at),
+            "denied": one.denied,
+            "key_sha256": one.key,
+        }
+        for one in Registry(store, config.federation, unix_ms).enrolled()
+    ]
+
+
+def _time(milliseconds: int) -> str:
+    return as_datetime(milliseconds).isoformat(timespec="seconds")
+
+
+def text(found: dict[str, Any]) -> str:
+    """The same for a person."""
+    budget = found["budget"]
+    lines = [
+        f"Federation {found['federation']} at {found['coordinator']}",
+        f"Release key {found['release_key']} (public: for eigenveil verify --key)",
+        f"Budget     epsilon {budget['epsilon']:g} at delta {budget['delta']:g}, in micro-rho:",
+        (
+            f"  {budget['spent_micro_rho']} of {budget['micro_rho']} spent (epsilon "
+            f"{budget['spent_epsilon']:.4g}), {budget['reserved_micro_rho']} reserved, "
+            f"{budget['left_micro_rho']} left"
+        ),
+        studies_text(found),
+    ]
+    lines.append(f"Identities {len(found['identities'])}")
+    lines += [
+        f"  {i['role']}/{i['name']}  certificate until {i['certificate_expires']}"
+        + ("  DENIED" if i["denied"] else "")
+        + f"\n    key SHA-256  {spoken(i['key_sha256'], 17)}"
+        for i in found["identities"]
+    ]
+    return "\n".join(lines)
+
+
+def studies_text(found: dict[str, Any]) -> str:
+    """The studies alone."""
+    lines = [
+        f"  {s['study'][:12]}  {s['state']:<9}  {s['name']}  by {s['analyst']}, {_rounds(s)}, "
+        f"{s['spent_micro_rho']} of {s['micro_rho']} micro-rho  {s['failure']}".rstrip()
+        for s in found["studies"]
+    ]
+    return "\n".join([f"Studies    {len(lines)}", *lines])
+
+
+def _rounds(study: dict[str, Any]) -> str:
+    time = study["round_ms_median"]
+    return f"{study['rounds']} rounds" + ("" if time is None else f" of {time:g} ms (median)")

@@ -1,0 +1,186 @@
+"""One connection from its TLS handshake on: bytes between a caller and gRPC, frame by frame."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol, cast
+
+from eigenveil_server.front.admission import CALL, Arrival
+from eigenveil_server.front.frames import DATA, HEADERS, PREFACE_BYTES, RST_STREAM, Frames, goaway
+
+SMALL_BYTES = 512  # every frame costs something but larger ones of DATA, which are what calls are for
+LEAST_WAIT = 0.001
+STUCK_SECONDS = 60.0  # for a caller to take what it was sent: gRPC's own end cannot be seen behind that
+
+
+class Host(Protocol):
+    """Who is told of a visit: that it came, that it ended, that its guest takes back too many calls."""
+
+    def arrived(self, visit: Visit) -> None:
+        """A socket was accepted."""
+
+    def left(self, visit: Visit) -> None:
+        """It has ended; said once."""
+
+    def vanished(self, visit: Visit) -> None:
+        """Its socket is closed; said once, afterwards."""
+
+    def misused(self, visit: Visit) -> None:
+        """More calls were taken back before an answer than may be."""
+
+
+class Visit(asyncio.Protocol):
+    """The caller's end, first without and then with TLS. Nothing passes before `begin`."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self.arrival: Arrival | None = None
+        self.name = ""  # of gRPC's end
+        self._inner: asyncio.Transport | None = None
+        self._inward = Frames(self._enters, PREFACE_BYTES)
+        self._outward = Frames(self._answers)
+        self._open: set[int] = set()  # streams without an answer
+        self._last = 0  # the last stream that was opened
+        self._stops = 0  # reasons not to read from the caller
+        self._timer: asyncio.TimerHandle | None = None
+        self._stuck: asyncio.TimerHandle | None = None
+        self.ended = False
+
+    # ------------------------------------------------------------ the caller
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A socket, before TLS."""
+        self.outer = cast(asyncio.Transport, transport)
+        self._host.arrived(self)
+
+    def begin(self, inner: asyncio.Transport) -> None:
+        """Pass on what was said meanwhile, and everything from now on; `arrival` is known by now."""
+        self._inner = inner
+        self._pass()
+
+    def data_received(self, data: bytes) -> None:
+        """From the caller."""
+        self._inward.keep(data)
+        self._pass()
+
+    def _pass(self) -> None:
+        if self._inner is None or self.arrival is None:
+            return
+        passed = self._inward.cut()
+        if self.ended:
+            return
+        if passed:
+            self._inner.write(passed)
+        if self._inward.stopped and self._timer is None:
+            self.stop_reading()
+            wait = max(LEAST_WAIT, self.arrival.guest.allowance.seconds)
+            self._timer = asyncio.get_running_loop().call_later(wait, self._go_on)
+
+    def _go_on(self) -> None:
+        self._timer = None
+        self.read_on()
+        self._pass()
+
+    def _enters(self, kind: int, stream: int, length: int) -> bool:
+        """Whether a frame may pass now: what its guest may do in a second is not done yet."""
+        if self.arrival is None:
+            return False
+        # Paid for with its call, and never held back: gRPC would answer the call meanwhile, uncounted.
+        taken_back = kind == RST_STREAM and stream in self._open
+        cost = CALL if kind == HEADERS else int(kind != DATA or length < SMALL_BYTES)
+        if not taken_back and not self.arrival.guest.allowance.spend(cost):
+            return False
+        if kind == HEADERS and stream > self._last:
+            self._last = stream
+            self._open.add(stream)
+        if taken_back:
+            self._open.discard(stream)
+            if not self.arrival.guest.resets.spend(1):
+                self._host.misused(self)
+                return False
+        return True
+
+    def stop_reading(self) -> None:
+        """One more reason not to read from the caller."""
+        self._stops += 1
+        if self._stops == 1:
+            self.outer.pause_reading()
+
+    def read_on(self) -> None:
+        """One reason less."""
+        self._stops -= 1
+        if not self._stops and not self.ended:
+            self.outer.resume_reading()
+
+    def pause_writing(self) -> None:
+        """The caller reads slowly: gRPC has to wait, but not for ever."""
+        if self._inner is not None and not self.ended:
+            self._inner.pause_reading()
+            self._stuck = asyncio.get_running_loop().call_later(STUCK_SECONDS, self.end)
+
+    def resume_writing(self) -> None:
+        """The caller reads again."""
+        if self._stuck is not None:
+            self._stuck.cancel()
+        if self._inner is not None and not self.ended:
+            self._inner.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The caller has gone."""
+        self.end()
+        self._host.vanished(self)
+
+    # ------------------------------------------------------------ gRPC
+
+    def say(self, data: bytes) -> None:
+        """From gRPC to the caller."""
+        self._outward.keep(data)
+        self.outer.write(self._outward.cut())
+
+    def _answers(self, kind: int, stream: int, length: int) -> bool:
+        if kind in (HEADERS, RST_STREAM):
+            self._open.discard(stream)
+        return True
+
+    # ------------------------------------------------------------ the end
+
+    def end(self, why: str = "") -> None:
+        """Close both ends; the caller is told why, if it is told anything, between two frames."""
+        if self.ended:
+            return
+        self.ended = True
+        for timer in (self._timer, self._stuck):
+            if timer is not None:
+                timer.cancel()
+        if self._inner is None:
+            self.outer.abort()
+        else:
+            if why and self._outward.between:
+                self.outer.write(goaway(why))
+            self._inner.close()
+            self.outer.close()
+        self._host.left(self)
+
+
+class Inner(asyncio.Protocol):
+    """gRPC's end of a visit."""
+
+    def __init__(self, visit: Visit) -> None:
+        self._visit = visit
+
+    def data_received(self, data: bytes) -> None:
+        """From gRPC."""
+        if not self._visit.ended:
+            self._visit.say(data)
+
+    def pause_writing(self) -> None:
+        """gRPC reads slowly: the caller has to wait."""
+        self._visit.stop_reading()
+
+    def resume_writing(self) -> None:
+        """gRPC reads again."""
+        self._visit.read_on()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """gRPC has ended the connection, for a reason that it has told the caller."""
+        self._visit.end()

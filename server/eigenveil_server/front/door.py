@@ -1,0 +1,321 @@
+"""The front door: TLS, and who may keep how many connections, before anything reaches gRPC.
+
+gRPC for Python shows no connection to its server, so that none can be counted, closed or named. Here each is
+accepted, its certificate verified, and its bytes passed on to gRPC through a socket that only this process
+can reach. The name of that socket's other end is what gRPC tells of a call, so a call belongs to a connection
+and to its certificate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import os
+import shutil
+import socket
+import ssl
+import time
+from asyncio import sslproto
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from eigenveil.errors import Code, EigenveilError, PeerError
+from eigenveil.identity import Identity, Role
+from eigenveil_common import log
+from eigenveil_common.rpc import HANDSHAKE_MS, MOST_CONNECTIONS
+from eigenveil_server.front.admission import SHUT_SECONDS, Arrival, Guest
+from eigenveil_server.front.connection import Inner, Visit
+from eigenveil_server.front.turns import Turns
+
+# asyncio has a buffer of this size for each TLS connection, 256 KiB unless told otherwise. What else is held
+# of a handshake is 53 KiB: 21 MiB for all that the door has places for. A mebibyte costs 1.2 ms of processor
+# time with two records of TLS in a buffer, 1.1 with four, 1.6 with one, 2.2 with sixteen.
+sslproto.SSLProtocol.max_size = 32 * 1024
+MOST_OF_ONE = 16  # connections of one identity, or of one address without any
+FOR_SITES = 128  # of MOST_CONNECTIONS, kept free for sites
+MOST_STRANGERS = 256  # before or in their handshake
+CALL_SECONDS = 15.0  # until the first call that was admitted
+LEAVE_SECONDS = 2.0  # in which whoever may not stay is told why, if they ask
+BYE_SECONDS = 2.0
+BACKLOG = 256
+WORDS = {
+    "resets": "too many calls were taken back before they were answered",
+    "no-call": "no call was admitted in time",
+    "shut-out": "this certificate is refused",
+}
+Name = Callable[[bytes], Identity | None]  # of a certificate
+Closed = Callable[[str, str], None]  # why, and whose
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class House:
+    """What a door needs: TLS as it is now, how to read a certificate, whether a caller may stay (it raises
+    PeerError if not), and who counts what was closed."""
+
+    tls: Callable[[], ssl.SSLContext]
+    name: Name
+    stays: Callable[[Arrival], object]
+    closed: Closed
+
+
+class Door:
+    """One listener. gRPC's socket is `folder`/grpc, and each connection to that has a number for a name."""
+
+    def __init__(self, folder: Path, house: House) -> None:
+        shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed
+        folder.mkdir(mode=0o700)
+        self._opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        self._folder = folder
+        self._short = f"/proc/self/fd/{self._opened}"  # a socket's name has at most 107 bytes
+        self._house = house
+        self._guests: dict[str, Guest] = {}
+        self._strangers: dict[Visit, str] = {}  # the oldest first; from which address
+        self._visits: dict[str, Visit] = {}
+        self._greeting: set[asyncio.Task[None]] = set()
+        self._sockets: set[Visit] = set()
+        self._empty = asyncio.Event()
+        self._turns = Turns()
+        self._hands = asyncio.Semaphore(MOST_STRANGERS)
+        self._number = 0
+
+    @property
+    def inside(self) -> str:
+        """Where gRPC listens."""
+        return f"unix:{self._short}/grpc"
+
+    async def open(self, host: str, port: int) -> int:
+        """Accept connections; the port.
+
+        Raises:
+            OSError: the port is taken, or there is no such address.
+        """
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: Visit(self), host, port, backlog=BACKLOG)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        """Accept nobody and let everybody go."""
+        self._server.close()
+        if not self._sockets:
+            self._empty.set()
+        for task in self._greeting:
+            task.cancel()
+        await asyncio.gather(*self._greeting, return_exceptions=True)
+        for visit in tuple(self._strangers):
+            visit.end()
+            self.vanished(visit)
+        for visit in tuple(self._visits.values()):
+            visit.end()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._empty.wait(), BYE_SECONDS)
+        os.close(self._opened)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def of(self, peer: str) -> Arrival:
+        """The connection that gRPC calls `peer`.
+
+        Raises:
+            PeerError: it came in by no door.
+        """
+        visit = self._visits.get(peer.rpartition("/")[2])
+        if visit is None or visit.arrival is None:
+            raise PeerError(Code.IDENTITY, "this connection has ended, or never came in by the door")
+        return visit.arrival
+
+    # ------------------------------------------------------------ coming
+
+    def arrived(self, visit: Visit) -> None:
+        """A stranger: whoever has the most of them makes room."""
+        self._sockets.add(visit)
+        self._empty.clear()
+        where, *_ = visit.outer.get_extra_info("peername") or ("nowhere",)  # gone already
+        address = _network(str(where))
+        self._strangers[visit] = address
+        if len(self._strangers) > MOST_STRANGERS:
+            ((busiest, _),) = Counter(self._strangers.values()).most_common(1)
+            self._close(next(one for one, where in self._strangers.items() if where == busiest), "handshakes")
+        if visit in self._strangers:
+            visit.outer.pause_reading()  # TLS reads from the first byte on
+            task = asyncio.create_task(self._greet(visit, address))
+            self._greeting.add(task)
+            task.add_done_callback(self._greeting.discard)
+
+    async def _greet(self, visit: Visit, address: str) -> None:
+        """The handshake when its turn has come, then a place."""
+        where, port, *_ = visit.outer.get_extra_info("peername") or ("nowhere", 0)
+        try:
+            await self._turns.wait(visit, address)
+            async with self._hands:  # asyncio accepts many at once, before it lets go those who made room
+                tls = None if visit.ended else await self._shake_hands(visit)
+            if tls is None or visit.ended:
+                visit.end()
+                self.vanished(visit)  # asyncio tells nobody of a socket whose handshake had no end
+                return
+            visit.outer = tls
+            arrival = self._arrival(tls, str(where), port)
+            if why := self._no_place(arrival.guest):
+                self._keep_waiting(visit, why, arrival)
+            else:
+                await self._let_in(visit, arrival)
+        except (OSError, EigenveilError):  # TLS has told the other end; of our own certificate the guard does
+            visit.end()
+            self.vanished(visit)  # `start_tls` tells nobody of a socket that was closed before or meanwhile
+
+    async def _shake_hands(self, visit: Visit) -> asyncio.Transport | None:
+        return await asyncio.get_running_loop().start_tls(
+            visit.outer, visit, self._house.tls(), server_side=True,
+            ssl_handshake_timeout=HANDSHAKE_MS / 1000, ssl_shutdown_timeout=BYE_SECONDS,
+        )  # fmt: skip
+
+    def _arrival(self, tls: asyncio.Transport, where: str, port: int) -> Arrival:
+        channel = cast(ssl.SSLObject, tls.get_extra_info("ssl_object"))
+        der = channel.getpeercert(binary_form=True)
+        certificate = ssl.DER_cert_to_PEM_cert(der).encode() if der else b""
+        who = self._house.name(certificate) if certificate else None
+        name = f"anonymous {_network(where)}" if who is None else who.uri
+        guest = self._guests.setdefault(name, Guest(name=name, role=None if who is None else who.role))
+        peer = f"[{where}]:{port}" if ":" in where else f"{where}:{port}"
+        return Arrival(peer=peer, certificate=certificate, tls=channel.version() or "", guest=guest)
+
+    async def _let_in(self, visit: Visit, arrival: Arrival) -> None:
+        """Connect to gRPC, under a name of its own."""
+        self._number += 1
+        name = str(self._number)
+        plain = socket.socket(socket.AF_UNIX)
+        try:
+            plain.setblocking(False)
+            plain.bind(f"{self._short}/{name}")
+            plain.connect(f"{self._short}/grpc")
+            os.unlink(f"{self._short}/{name}")
+        except OSError:
+            plain.close()
+            raise
+        del self._strangers[visit]
+        self._visits[name] = visit
+        visit.name, visit.arrival = name, arrival
+        arrival.guest.visits.add(visit)
+        loop = asyncio.get_running_loop()
+        inner, _ = await loop.create_unix_connection(lambda: Inner(visit), sock=plain)
+        if visit.ended:
+            inner.close()
+        else:
+            visit.begin(inner)
+
+    def _keep_waiting(self, visit: Visit, why: str, arrival: Arrival) -> None:
+        """Among the strangers for a while: whoever is let go comes again, and a handshake costs more."""
+        self._tell(why, arrival)
+        visit.stop_reading()
+        asyncio.get_running_loop().call_later(SHUT_SECONDS, visit.end)
+
+    # ------------------------------------------------------------ places
+
+    def _no_place(self, guest: Guest) -> str:
+        """Why there is no place for one more; empty if there is, maybe because another made room."""
+        if time.monotonic() < guest.shut_until:
+            return "cut-off"
+        if not guest.connections.spend(1):
+            return "too-often"
+        if len(guest.visits) >= MOST_OF_ONE and not self._make_room(guest.visits):
+            return "too-many-of-one"
+        others = [visit for visit in self._visits.values() if not _of_site(visit)]
+        free = MOST_CONNECTIONS - len(self._visits)
+        if guest.role is not Role.SITE:
+            free = min(free, MOST_CONNECTIONS - FOR_SITES - len(others))
+        return "" if free > 0 or self._make_room(others) else "full"
+
+    def _make_room(self, among: Collection[Visit]) -> bool:
+        """Close the one that has been without a call for longest, if any is."""
+        idle = [visit for visit in among if visit.arrival is not None and not visit.arrival.calls]
+        if not idle:
+            return False
+        self._close(min(idle, key=_last_call), "made-room")
+        return True
+
+    # ------------------------------------------------------------ going
+
+    def left(self, visit: Visit) -> None:
+        """It has ended."""
+        if (address := self._strangers.pop(visit, None)) is not None:
+            self._turns.leave(visit, address)
+        if visit.arrival is not None:
+            del self._visits[visit.name]
+            visit.arrival.guest.visits.discard(visit)
+
+    def vanished(self, visit: Visit) -> None:
+        """Its socket is closed."""
+        self._sockets.discard(visit)
+        if not self._sockets:
+            self._empty.set()
+
+    def misused(self, visit: Visit) -> None:
+        """Cut off a guest whose calls cost others theirs."""
+        if visit.arrival is None:
+            return
+        guest = visit.arrival.guest
+        guest.shut_until = time.monotonic() + SHUT_SECONDS
+        for one in tuple(guest.visits):
+            self._close(one, "resets")
+
+    def sweep(self) -> None:
+        """Let go whoever has made no call that was admitted, or may not stay."""
+        now = time.monotonic()
+        verdicts: dict[bytes, bool] = {}  # whatever shuts out one connection of a certificate shuts out all
+        for visit in tuple(self._visits.values()):
+            arrival = visit.arrival
+            if arrival is None or arrival.calls:
+                continue
+            if not arrival.admitted and now - arrival.began > CALL_SECONDS:
+                self._close(visit, "no-call")
+            elif now - arrival.last > LEAVE_SECONDS:
+                shown = arrival.certificate
+                if shown not in verdicts:
+                    verdicts[shown] = self._shut_out(arrival)
+                if verdicts[shown]:
+                    self._close(visit, "shut-out")
+        self._guests = {name: guest for name, guest in self._guests.items() if not guest.gone}
+        self._turns.forget()
+
+    def _shut_out(self, arrival: Arrival) -> bool:
+        try:
+            self._house.stays(arrival)
+        except PeerError:
+            return True
+        return False
+
+    def _close(self, visit: Visit, why: str) -> None:
+        """End it, and say why."""
+        self._tell(why, visit.arrival)
+        visit.end(WORDS.get(why, why))
+
+    def _tell(self, why: str, arrival: Arrival | None) -> None:
+        """Count it, and log it once a minute for each guest and reason."""
+        known = arrival is not None and arrival.guest.role is not None
+        self._house.closed(why, arrival.guest.name if arrival is not None and known else "")
+        if arrival is not None and arrival.guest.tells(why):
+            log.event(
+                "connection-closed", logging.WARNING, why=why, peer=arrival.guest.name, address=arrival.peer
+            )
+
+
+def _of_site(visit: Visit) -> bool:
+    return visit.arrival is not None and visit.arrival.guest.role is Role.SITE
+
+
+def _last_call(visit: Visit) -> float:
+    return 0.0 if visit.arrival is None else visit.arrival.last
+
+
+def _network(where: str) -> str:
+    """An address; of IPv6 the network, of which one machine may have every address."""
+    try:
+        address = ipaddress.ip_address(where.partition("%")[0])
+    except ValueError:
+        return where
+    if address.version == 4 or address.ipv4_mapped is not None:
+        return where
+    return str(ipaddress.ip_network((address, 64), strict=False))

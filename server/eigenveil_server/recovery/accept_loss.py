@@ -1,0 +1,137 @@
+"""What a ledger that was put back has lost, and how it is charged all the same [R20]."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from eigenveil.accounting.checkpoint import Head
+from eigenveil.accounting.ledger import Entry, EntryKind
+from eigenveil.accounting.zcdp import NOTHING, Cost
+from eigenveil.errors import Code, RequestError
+from eigenveil.numerics.encoding import digest
+from eigenveil_common.storage.database import Connection
+from eigenveil_common.storage.ledger_store import LedgerStore
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.admin.setup import existing_store
+from eigenveil_server.clock import unix_ms
+from eigenveil_server.config import Config
+from eigenveil_server.pki.keys import load_keys
+from eigenveil_server.recovery.checkpoints import accepted_losses, marker_of, read_head, read_marker
+from eigenveil_server.recovery.lock import only_one
+from eigenveil_server.storage import study_writes
+from eigenveil_server.storage.database import Store, audit
+from eigenveil_server.storage.states import StudyState
+from eigenveil_server.storage.study_reads import Studies
+
+WHY = "the coordinator's ledger was restored to an older state; submit the study again"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """What was charged for a lost part of the ledger, and which studies it ended."""
+
+    site: str
+    head: Head
+    charged: Cost
+    ended: tuple[str, ...]
+
+
+def lost(head: Head, entries: Sequence[Entry], earlier: Iterable[Head]) -> Cost:
+    """An upper bound on what `head`'s ledger spent and these entries do not say.
+
+    All that `head` spent beyond the rows that both certainly share, or beyond a head whose loss was charged
+    before and which lies on the way to this one. Each is a bound, and so is the least of them.
+    """
+    shared = head.parted([entry.digest for entry in entries])
+    charges = (entry.cost for entry in entries[:shared] if entry.kind is EntryKind.CHARGE)
+    known = [sum(charges, NOTHING), *(one.spent for one in earlier if head.follows(one))]
+    return Cost(
+        micro_rho=head.spent.micro_rho - max(one.micro_rho for one in known),
+        atto_delta=head.spent.atto_delta - max(one.atto_delta for one in known),
+    )
+
+
+def accept_loss(config: Config) -> Accepted:
+    """Charge what the later head says was spent, end what runs, and let the coordinator start again.
+
+    Repeated after a crash, it charges once.
+
+    Raises:
+        RequestError: the coordinator is serving, no head is missing, or the budget does not hold the loss.
+        PeerError: the marker's head is not signed by this coordinator.
+        InternalError: code `storage`.
+    """
+    path = marker_of(config)
+    if not path.exists():
+        raise RequestError(
+            Code.CONFLICT, "no site has shown a later head of the ledger; there is no loss to accept"
+        )
+    with only_one(config):
+        store = existing_store(config)
+        try:
+            store.claim()
+            accepted = _accept(config, store)
+        finally:
+            store.close()
+        path.unlink()
+    return accepted
+
+
+def _accept(config: Config, store: Store) -> Accepted:
+    keys = load_keys(config.files)
+    site, signed = read_marker(marker_of(config))
+    head = read_head(signed, keys, config.federation)
+    ledger = LedgerStore(store.writer, config.budget, lambda: unix_ms() // 1000)
+    ended = _end_all(store, ledger)
+    earlier = accepted_losses(store.reader, keys, config.federation)
+    study = digest("lost-charges", {"head": head.digest, "size": str(head.size)})
+    cost = ledger.ledger.spent_by_study.get(study) or NOTHING
+    if cost == NOTHING:
+        cost = lost(head, ledger.entries(), earlier)
+    _charge(ledger, study, head, cost)
+
+    def note(change: Connection) -> None:
+        at = unix_ms()
+        change.execute(
+            "INSERT INTO lost VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            (head.digest, signed.head_json, signed.signature, at),
+        )
+        change.execute("UPDATE greetings SET generation = NULL")  # sites are beyond what is stored of them
+        audit(change, at, "loss-accepted", f"site/{site}", head.digest)
+
+    ledger.settle(study, note)
+    return Accepted(site=site, head=head, charged=cost, ended=ended)
+
+
+def _charge(ledger: LedgerStore, study: str, head: Head, cost: Cost) -> None:
+    """The loss as a study of one round, whose name and query are the head's."""
+    if study not in ledger.ledger.spent_by_study:
+        try:
+            ledger.reserve(study, cost)
+        except RequestError as problem:
+            raise RequestError(
+                problem.code,
+                f"what was lost does not fit the budget any more ({problem}): restore a newer backup, or "
+                "raise budget_epsilon in coordinator.toml and repeat this",
+            ) from problem
+    if study in ledger.ledger.reserved:
+        ledger.charge(study, 0, head.digest, ledger.ledger.reserved[study])
+
+
+def _end_all(store: Store, ledger: LedgerStore) -> tuple[str, ...]:
+    """Sites have seen later rounds of these studies and would refuse the earlier ones again."""
+    running = [one for one in Studies(store.reader).all() if one.state is StudyState.RUNNING]
+    for one in running:
+        event = pb.StudyEvent(
+            state=pb.STUDY_STATE_FAILED, failure=WHY, micro_rho=one.micro_rho,
+            spent_micro_rho=ledger.ledger.spent_by_study.get(one.digest, NOTHING).micro_rho,
+            expected_rounds=one.expected_rounds, round_state="failed",
+        )  # fmt: skip
+
+        def end(change: Connection, study: str = one.digest, event: pb.StudyEvent = event) -> None:
+            study_writes.end_study(change, study, StudyState.FAILED, unix_ms(), failure=WHY)
+            study_writes.add_event(change, study, event)
+
+        ledger.settle(one.digest, end)
+    return tuple(one.digest for one in running)

@@ -1,0 +1,212 @@
+"""Signed heads of the ledger: handed to sites, and believed when a site brings one back [R20].
+
+A head that a site presents and that is not in the ledger here was signed by a later state of this
+coordinator. Going on would spend again what was spent, so the process writes down what it saw, ends, and
+does not start any more until the ledger holds that head or the operator has accepted the loss.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NoReturn
+
+from eigenveil.accounting.checkpoint import Head, check_head, head_of
+from eigenveil.accounting.ledger import EntryKind
+from eigenveil.accounting.zcdp import NOTHING, Cost
+from eigenveil.errors import Code, InternalError, PeerError, RequestError
+from eigenveil.identity import Identity, Role
+from eigenveil_common import log
+from eigenveil_common.files import read, write_secret
+from eigenveil_common.storage.database import Connection, Database
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.clock import Clock
+from eigenveil_server.config import Config
+from eigenveil_server.pki.keys import Keys
+from eigenveil_server.resources import Fatal
+from eigenveil_server.storage.database import Store, audit
+from eigenveil_server.storage.group_commit import Writer
+
+MARKER = "behind.json"
+
+
+@dataclass(slots=True)
+class Chain:
+    """The ledger's digests and what they spent, read on as rows come; only rows that are durable."""
+
+    reader: Database
+    digests: list[str] = field(default_factory=list)
+    places: set[str] = field(default_factory=set)
+    spent: Cost = NOTHING
+
+    def read_on(self) -> None:
+        """Take in what is new."""
+        rows = self.reader.rows(
+            'SELECT kind, micro_rho, atto_delta, digest FROM ledger WHERE "index" >= ? ORDER BY "index"',
+            (len(self.digests),),
+        )
+        for row in rows:
+            self.digests.append(row["digest"])
+            self.places.add(row["digest"])
+            if row["kind"] == EntryKind.CHARGE.value:
+                self.spent += Cost(micro_rho=row["micro_rho"], atto_delta=int(row["atto_delta"]))
+
+
+class Heads:
+    """The heads of one coordinator's ledger.
+
+    Raises on construction:
+        InternalError: code `storage`, a site holds a later head than the ledger here.
+    """
+
+    def __init__(self, config: Config, store: Store, keys: Keys, clock: Clock, fatal: Fatal) -> None:
+        self._config = config
+        self._store = store
+        self._keys = keys
+        self._clock = clock
+        self._fatal = fatal
+        self._chain = Chain(store.reader)
+        self._signed: pb.SignedHead | None = None
+        self._signed_size = 0
+        self._refuse_if_behind()
+
+    def parted_from(self, held: bytes) -> bool:
+        """Whether a site that holds this digest saw a ledger which is not the one here, though its loss was
+        accepted: it gets no work, but at once the head of this one."""
+        self._chain.read_on()
+        return bool(held) and held.hex() not in self._chain.places
+
+    def other_than(self, held: bytes) -> pb.SignedHead | None:
+        """The head of the ledger, signed, if it is another than the one of this digest; None also for a
+        ledger without rows."""
+        self._chain.read_on()
+        now = len(self._chain.digests)
+        if not now or self._chain.digests[-1] == held.hex():
+            return None
+        if self._signed is None or self._signed_size != now:
+            head = head_of(self._config.federation, self._chain.digests, [self._chain.spent])
+            said = head.to_json()
+            self._signed = pb.SignedHead(head_json=said, signature=self._keys.sign_head(said))
+            self._signed_size = now
+        return self._signed
+
+    def check_shown(self, caller: Identity, hello: pb.HelloRequest) -> None:
+        """Stop if a site shows a head that this ledger does not have.
+
+        Raises:
+            PeerError: the head is not one that this federation signed.
+        """
+        if caller.role is Role.SITE and hello.HasField("head"):
+            head = self._read(hello.head)
+            if not self._knows(head):
+                self._stop(caller.name, hello.head, head)
+
+    async def presented(self, caller: Identity, hello: pb.HelloRequest, writer: Writer) -> None:
+        """A site's daemon, whose greeting was accepted, has said which head it holds, or that it holds none;
+        after a restore this is waited for. Other programs of a site hold no ledger to show."""
+        if not hello.next_generation:
+            return
+        if caller.role is Role.SITE and caller.name in awaited(self._store.reader):
+            at, site = self._clock(), caller.name
+            await writer.write(lambda change: stop_waiting(change, at, site, "presented"))
+            log.event("head-presented", site=caller.name)
+
+    def _read(self, signed: pb.SignedHead) -> Head:
+        return read_head(signed, self._keys, self._config.federation)
+
+    def _knows(self, head: Head) -> bool:
+        self._chain.read_on()
+        return head.is_in(self._chain.digests) or any(
+            lost.follows(head)
+            for lost in accepted_losses(self._store.reader, self._keys, self._config.federation)
+        )
+
+    def _stop(self, site: str, signed: pb.SignedHead, head: Head) -> NoReturn:
+        marker = {
+            "site": site,
+            "head": signed.head_json.decode(),
+            "signature": signed.signature.hex(),
+            "at_ms": self._clock(),
+        }
+        log.alarm("ledger-behind", site=site, here=len(self._chain.digests), there=head.size)
+        try:
+            write_secret(marker_of(self._config), json.dumps(marker, indent=2, sort_keys=True).encode())
+        finally:  # a process that cannot even write this down must end all the more
+            self._fatal(self._behind(site, head))
+
+    def _refuse_if_behind(self) -> None:
+        path = marker_of(self._config)
+        if not path.exists():
+            return
+        site, signed = read_marker(path)
+        head = self._read(signed)
+        if not self._knows(head):
+            raise self._behind(site, head)
+        path.unlink()
+        log.event("ledger-complete-again", site=site)
+
+    def _behind(self, site: str, head: Head) -> InternalError:
+        return InternalError(
+            Code.STORAGE,
+            f"site {site} holds a head of {head.size} rows that this coordinator signed, and the ledger "
+            f"here, of {len(self._chain.digests)} rows, does not have it: it was put back to an older state. "
+            "Restore a newer backup; if there is none, run: eigenveil-coordinator accept-loss --config FILE",
+        )
+
+
+def marker_of(config: Config) -> Path:
+    """Where a coordinator writes down that it is behind."""
+    return config.files.folder / MARKER
+
+
+def read_marker(path: Path) -> tuple[str, pb.SignedHead]:
+    """Which site presented which head.
+
+    Raises:
+        RequestError: code `bad-config`, it cannot be read.
+    """
+    try:
+        said = json.loads(read(path))
+        signature = bytes.fromhex(said["signature"])
+        return str(said["site"]), pb.SignedHead(head_json=said["head"].encode(), signature=signature)
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise RequestError(
+            Code.BAD_CONFIG, f"{path} is damaged; keep it, and restore the newest backup"
+        ) from problem
+
+
+def awaited(reader: Database) -> list[str]:
+    """Sites whose head is waited for since a restore; not those that were denied meanwhile."""
+    rows = reader.rows(
+        "SELECT site FROM awaited WHERE NOT EXISTS "
+        "(SELECT 1 FROM denied d WHERE (d.role, d.name) = (?, site)) ORDER BY site",
+        (Role.SITE.value,),
+    )
+    return [row["site"] for row in rows]
+
+
+def stop_waiting(change: Connection, at: int, site: str, why: str) -> None:
+    """Wait for the head of this site no more."""
+    change.execute("DELETE FROM awaited WHERE site = ?", (site,))
+    audit(change, at, "head", f"site/{site}", why)
+
+
+def accepted_losses(reader: Database, keys: Keys, federation: str) -> list[Head]:
+    """Heads of ledgers whose loss the operator has accepted, and which are charged for."""
+    return [
+        read_head(pb.SignedHead(head_json=row["head"], signature=row["signature"]), keys, federation)
+        for row in reader.rows("SELECT head, signature FROM lost ORDER BY at, digest")
+    ]
+
+
+def read_head(signed: pb.SignedHead, keys: Keys, federation: str) -> Head:
+    """A head that this coordinator signed.
+
+    Raises:
+        PeerError: it did not, or it was for another federation.
+    """
+    head = check_head(signed.head_json, signed.signature, keys.release_public)
+    if head.federation != federation:
+        raise PeerError(Code.PROTOCOL, f"the head is of federation {head.federation}, not of {federation}")
+    return head

@@ -1,0 +1,253 @@
+"""The one place every call passes: who calls, may they, and how errors leave [R1].
+
+Deny by default: the table of calls and roles is what the .proto declares, and a method that declares
+nobody serves nobody.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import lru_cache, partial
+from typing import Any, NoReturn, TypeVar
+
+import grpc
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from eigenveil.errors import Code, EigenveilError, InternalError, PeerError
+from eigenveil.identity import UNREADABLE, Identity, Role, parse_identity
+from eigenveil_common import log
+from eigenveil_common.rpc import CODE_KEY, status_of
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.clock import Clock, as_datetime
+from eigenveil_server.front.admission import TLS13, Arrival
+from eigenveil_server.pki.authority import fingerprint
+from eigenveil_server.pki.registry import Registry
+from eigenveil_server.resources import Fatal
+from eigenveil_server.rpc.calls import Calls
+from eigenveil_server.rpc.site_sessions import Sessions
+
+CERTIFIED = {
+    pb.CALLER_ROLE_SITE: Role.SITE,
+    pb.CALLER_ROLE_ANALYST: Role.ANALYST,
+    pb.CALLER_ROLE_OPERATOR: Role.OPERATOR,
+}
+
+
+def roles_of(service: str) -> Mapping[str, frozenset[pb.CallerRole.ValueType]]:
+    """Who may make which call of a service, as the option `roles` of its methods says."""
+    methods = pb.DESCRIPTOR.services_by_name[service].methods
+    return {method.name: frozenset(method.GetOptions().Extensions[pb.roles]) for method in methods}
+
+
+ROLES: Mapping[str, frozenset[Role]] = {
+    method: frozenset(CERTIFIED[role] for role in roles if role in CERTIFIED)
+    for method, roles in roles_of("Coordinator").items()
+}
+UNCERTIFIED = frozenset(
+    method for method, roles in roles_of("Enrolment").items() if pb.CALLER_ROLE_UNCERTIFIED in roles
+)
+CALLER: ContextVar[Identity] = ContextVar("caller")
+CERTIFICATE: ContextVar[str] = ContextVar("certificate", default="")  # its fingerprint
+ARRIVAL: ContextVar[Arrival] = ContextVar("arrival")  # the connection
+_ADMISSION: ContextVar[Callable[[], object]] = ContextVar("admission")
+
+Context = grpc.aio.ServicerContext[Any, Any]
+DETAIL_LENGTH = 2000  # metadata is limited
+Handler = Any  # grpc types its handlers by their four shapes; this module only wraps two of them
+Q = TypeVar("Q")
+A = TypeVar("A")
+Admit = Callable[[str, Arrival], str]
+Whence = Callable[[str], Arrival]  # the connection that gRPC knows by this name
+MOST_PEM_BYTES = 16 * 1024
+
+
+def still_admitted() -> None:
+    """Refuse a caller who was shut out after this call began; for calls that wait before they tell.
+
+    Raises:
+        PeerError: code `identity`.
+    """
+    _ADMISSION.get()()
+
+
+class Gate(grpc.aio.ServerInterceptor):
+    """Admits or refuses each call, then gives every error its status, code and sentence."""
+
+    def __init__(
+        self, admit: Admit, whence: Whence, calls: Calls, fatal: Fatal, refused: Callable[[Code], None]
+    ) -> None:
+        self._admit = admit
+        self._whence = whence
+        self._calls = calls
+        self._fatal = fatal
+        self._refused = refused
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler:
+        """The method's handler, behind the gate."""
+        handler = await continuation(handler_call_details)
+        method = str(handler_call_details.method).rsplit("/", 1)[-1]
+        if handler is None:
+            return None
+        shape = {
+            "request_deserializer": handler.request_deserializer,
+            "response_serializer": handler.response_serializer,
+        }
+        if handler.response_streaming:
+            return grpc.unary_stream_rpc_method_handler(self._stream(method, handler.unary_stream), **shape)
+        return grpc.unary_unary_rpc_method_handler(self._unary(method, handler.unary_unary), **shape)
+
+    def _unary(self, method: str, call: Callable[[Q, Context], Awaitable[A]]) -> Any:
+        async def guarded(request: Q, context: Context) -> A:
+            try:
+                with self._admitted(method, context):
+                    return await call(request, context)
+            except Exception as problem:  # noqa: BLE001 - each is logged and answered below
+                await self._refuse(method, context, problem)
+
+        return guarded
+
+    def _stream(self, method: str, call: Callable[[Q, Context], AsyncIterator[A]]) -> Any:
+        async def guarded(request: Q, context: Context) -> AsyncIterator[A]:
+            try:
+                with self._admitted(method, context):
+                    async for answer in call(request, context):
+                        yield answer
+            except Exception as problem:  # noqa: BLE001 - each is logged and answered below
+                await self._refuse(method, context, problem)
+
+        return guarded
+
+    @contextmanager
+    def _admitted(self, method: str, context: Context) -> Iterator[None]:
+        arrival = self._whence(context.peer())
+        ARRIVAL.set(arrival)
+        check = partial(self._admit, method, arrival)
+        _ADMISSION.set(check)
+        with self._calls.one(check(), arrival.peer, check), arrival.call():
+            yield
+
+    async def _refuse(self, method: str, context: Context, problem: Exception) -> NoReturn:
+        if not isinstance(problem, EigenveilError):
+            log.logger.error("defect in %s", method, exc_info=problem)
+            problem = InternalError(
+                Code.BUG, f"a defect stopped {method}; the coordinator's log has the detail"
+            )
+        elif isinstance(problem, InternalError) and problem.code is Code.STORAGE:
+            self._fatal(problem)
+        elif isinstance(problem, PeerError):
+            arrival = ARRIVAL.get(None)
+            who = {} if arrival is None else {"peer": arrival.guest.name, "address": arrival.peer}
+            about = {"method": method, "code": problem.code.value, "why": str(problem)}
+            log.event("refused", logging.WARNING, **who, **about)
+        self._refused(problem.code)
+        await context.abort(
+            status_of(problem),
+            str(problem)[:DETAIL_LENGTH],
+            trailing_metadata=((CODE_KEY, problem.code.value),),
+        )
+        raise AssertionError("abort does not return")
+
+
+class Peers:
+    """Decides from the connection alone who calls."""
+
+    def __init__(self, registry: Registry, sessions: Sessions, federation: str, clock: Clock) -> None:
+        self._registry = registry
+        self._sessions = sessions
+        self._federation = federation
+        self._clock = clock
+
+    def stays(self, arrival: Arrival) -> None:
+        """Insist that its caller might still be admitted to something.
+
+        Raises:
+            PeerError: code `identity`.
+        """
+        self._registry.check(*self._identify(arrival))
+
+    def admit(self, method: str, arrival: Arrival) -> str:
+        """Set CALLER and CERTIFICATE and return the caller's URI, or refuse.
+
+        Raises:
+            PeerError: code `identity`.
+            RequestError: code `not-ready`, a site that has not said Hello on this connection.
+        """
+        identity, print = self._identify(arrival)
+        unused = self._registry.check(identity, print)
+        if identity.role not in ROLES.get(method, frozenset()):
+            raise _refused(f"{method} is not for a certificate of role {identity.role.value}")
+        if identity.role is Role.SITE and method != "Hello":
+            self._sessions.check(identity, arrival.peer)
+        if unused:
+            # On the event loop, once in a certificate's life, so that the old one ends with this very call.
+            self._registry.take_up(identity, print)
+        CALLER.set(identity)
+        CERTIFICATE.set(print)
+        return identity.uri
+
+    def _identify(self, arrival: Arrival) -> tuple[Identity, str]:
+        if arrival.tls != TLS13:
+            raise _refused("TLS 1.3 is required; use a client that offers it")
+        if not arrival.certificate:
+            raise _refused("a client certificate is required; enrol first")
+        certificate, identity, print = _read(arrival.certificate)
+        if identity.federation != self._federation:
+            raise _refused(f"{identity.uri} does not belong to federation {self._federation}")
+        now = as_datetime(self._clock())
+        if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
+            raise _refused(f"the certificate of {identity.uri} is not valid now; enrol again")
+        return identity, print
+
+
+@lru_cache(maxsize=1024)
+def _read(pem: bytes) -> tuple[x509.Certificate, Identity, str]:
+    """The certificate, its only name, its fingerprint; the TLS layer has verified the signature."""
+    if len(pem) > MOST_PEM_BYTES:
+        raise _refused("the certificate is far larger than any that was issued here; enrol again")
+    try:
+        certificate = x509.load_pem_x509_certificate(pem)
+        names = list(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+        usages = list(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
+        issues = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+        subjects = [part.value for part in certificate.subject]
+        key = certificate.public_key()
+    except UNREADABLE as problem:
+        raise _refused("the certificate lacks a name or a usage; enrol again") from problem
+    if len(names) != 1 or not isinstance(names[0], x509.UniformResourceIdentifier):
+        raise _refused("the certificate must carry exactly one name, a URI; enrol again")
+    if usages != [ExtendedKeyUsageOID.CLIENT_AUTH] or issues:
+        raise _refused("the certificate is not for clients; enrol again")
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise _refused("the certificate's key is not of P-256; enrol again")
+    identity = parse_identity(names[0].value)
+    if subjects != [identity.name]:
+        raise _refused("the certificate's subject is not the name that its URI states; enrol again")
+    return certificate, identity, fingerprint(certificate)
+
+
+def named(certificate: bytes) -> Identity | None:
+    """Whom a certificate names that TLS has verified; None if it is none for clients of a federation."""
+    try:
+        return _read(certificate)[1]
+    except PeerError:
+        return None
+
+
+def _refused(message: str) -> PeerError:
+    return PeerError(Code.IDENTITY, message)
+
+
+def anybody(method: str, arrival: Arrival) -> str:
+    """Admission to the enrolment listener: TLS 1.3, and no certificate."""
+    if method not in UNCERTIFIED or arrival.tls != TLS13:
+        raise _refused("only enrolment over TLS 1.3 is served here")
+    return "anybody"

@@ -1,0 +1,315 @@
+"""The Coordinator service: messages in, values through the engine, messages out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from functools import partial
+
+from eigenveil.aggregation import Contribution
+from eigenveil.errors import Code, PeerError, RequestError, spoken
+from eigenveil.identity import Role
+from eigenveil.numerics.encoding import from_bytes
+from eigenveil.protocol.wire import digest_from_bytes, lists_to_proto
+from eigenveil_common import log
+from eigenveil_common.rpc import CHUNK_BYTES, INLINE_BYTES, MESSAGE_BYTES, VERSION_MAX, VERSION_MIN
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorServicer
+from eigenveil_server.config import Config
+from eigenveil_server.pki.registry import Registry
+from eigenveil_server.recovery.checkpoints import Heads
+from eigenveil_server.resources import Resources
+from eigenveil_server.rpc.calls import Watches
+from eigenveil_server.rpc.interceptor import ARRIVAL, CALLER, CERTIFICATE, Context, still_admitted
+from eigenveil_server.rpc.site_sessions import Sessions
+from eigenveil_server.storage.states import StudyState, decline_word
+from eigenveil_server.storage.study_reads import StoredStudy
+from eigenveil_server.studies.contributions import Intake, invited
+from eigenveil_server.studies.engine import Engine
+from eigenveil_server.studies.planning import DRAFT
+from eigenveil_server.studies.submissions import Submission, explained
+from eigenveil_server.studies.uploads import Upload
+
+RELEASE_PART_BYTES = 3 * 2**20
+MOST_LISTED = 4096  # plans or rounds that one NextWork may name
+LARGEST_ROW = 2**63 - 1
+
+
+class Service(CoordinatorServicer):
+    """Every method runs behind `gate.Gate`, so CALLER is the certified caller."""
+
+    def __init__(
+        self,
+        config: Config,
+        resources: Resources,
+        engine: Engine,
+        registry: Registry,
+        sessions: Sessions,
+        heads: Heads,
+    ) -> None:
+        self._config = config
+        self._resources = resources
+        self._engine = engine
+        self._registry = registry
+        self._sessions = sessions
+        self._heads = heads
+        self._intake = Intake(resources)
+        self._uploads = engine.uploads
+        self._watches = Watches(config.max_watches)
+
+    async def Hello(self, request: pb.HelloRequest, context: Context) -> pb.HelloResponse:
+        """Version, clock and limits [R3]; whom to trust [R19]; for a site, the start of its session [R18]."""
+        version = min(request.version_max, VERSION_MAX)
+        if version < max(request.version_min, VERSION_MIN):
+            raise PeerError(
+                Code.VERSION,
+                f"this coordinator speaks versions {VERSION_MIN} to {VERSION_MAX}, the caller "
+                f"{request.version_min} to {request.version_max}; update the older of the two",
+            )
+        caller = CALLER.get()
+        self._heads.check_shown(caller, request)
+        await self._sessions.greet(caller, ARRIVAL.get().peer, request, self._engine.hurry)
+        await self._heads.presented(caller, request, self._resources.writer)
+        authorities = self._resources.keys.authorities
+        limits = pb.Limits(
+            message_bytes=MESSAGE_BYTES,
+            inline_bytes=INLINE_BYTES,
+            chunk_bytes=CHUNK_BYTES,
+            long_poll_ms=int(1000 * self._config.long_poll_seconds),
+        )
+        return pb.HelloResponse(
+            version=version,
+            federation=self._config.federation,
+            unix_time_ms=self._resources.clock(),
+            limits=limits,
+            authorities=lists_to_proto(authorities.since(request.authorities_version)),
+        )
+
+    async def Renew(self, request: pb.RenewRequest, context: Context) -> pb.RenewResponse:
+        """The caller's next certificate [R17]."""
+        caller, keys = CALLER.get(), self._resources.keys
+        days = self._config.certificate_days
+        work = partial(self._registry.renew, caller, CERTIFICATE.get(), request.csr_der, keys.authority, days)
+        issued = await asyncio.to_thread(work)
+        log.event("renewed", peer=caller.uri, print=issued.key)
+        lists = lists_to_proto(keys.authorities.since(request.authorities_version))
+        return pb.RenewResponse(certificate_pem=issued.pem, authorities=lists)
+
+    # ------------------------------------------------------------ sites
+
+    async def NextWork(self, request: pb.NextWorkRequest, context: Context) -> pb.NextWorkResponse:
+        """The next open round for this site, at once or when it opens [R5]."""
+        listed = (request.known_plans, request.answered, request.awaiting, request.held)
+        if max(map(len, listed)) > MOST_LISTED:
+            raise PeerError(Code.PROTOCOL, f"at most {MOST_LISTED} plans or rounds may be named")
+        site = CALLER.get().name
+        known = dict.fromkeys(map(digest_from_bytes, request.known_plans), 0)
+        known |= zip(known, request.held, strict=False)
+        answered = frozenset((digest_from_bytes(one.plan_digest), one.round) for one in request.answered)
+        if self._heads.parted_from(request.head_digest):
+            return pb.NextWorkResponse(head=self._heads.other_than(request.head_digest), parted=True)
+        with self._resources.metrics.polling(site):
+            await self._engine.hear_of_waiting(site, map(digest_from_bytes, request.awaiting))
+            found = await self._engine.next_work(site, known, answered, self._config.long_poll_seconds)
+        still_admitted()
+        head = self._heads.other_than(request.head_digest)
+        if head is not None:
+            found.head.CopyFrom(head)
+        return found
+
+    async def Contribute(self, request: pb.ContributeRequest, context: Context) -> pb.ContributeResponse:
+        """An answer of up to 1 MiB [R7]."""
+        if len(request.values) > INLINE_BYTES:
+            raise PeerError(Code.PROTOCOL, f"answers over {INLINE_BYTES} bytes are uploaded in chunks")
+        return await self._contribute(
+            digest_from_bytes(request.plan_digest),
+            request.round,
+            request.query_digest,
+            request.values,
+            request.contribution_digest,
+        )
+
+    async def _contribute(
+        self, study: str, round: int, query: bytes, values: bytes, digest: bytes
+    ) -> pb.ContributeResponse:
+        contribution = Contribution(
+            plan_digest=study,
+            round=round,
+            query=digest_from_bytes(query),
+            site=CALLER.get().name,
+            values=from_bytes(values, (len(values) // 8,)),
+        )
+        run = self._engine.running(study)
+        if run is None:
+            stored = self._resources.studies.get(study)
+            repeated = await self._intake.contribute_afterwards(stored, contribution)
+        else:
+            repeated = await self._intake.contribute(run, contribution, digest_from_bytes(digest))
+        return pb.ContributeResponse(repeated=repeated)
+
+    async def OpenUpload(self, request: pb.OpenUploadRequest, context: Context) -> pb.OpenUploadResponse:
+        """Announce a larger answer; says which chunks are here already [R8]."""
+        study, site = digest_from_bytes(request.plan_digest), CALLER.get().name
+        digest_from_bytes(request.query_digest)
+        digest_from_bytes(request.contribution_digest)
+        query = self._intake.query(self._engine.run(study), site, request.round)
+        self._uploads.drop_closed(self._is_open)
+        upload = self._uploads.open(
+            (study, request.round, site),
+            query_digest=request.query_digest,
+            contribution_digest=request.contribution_digest,
+            total_bytes=request.total_bytes,
+            due_bytes=8 * query.ask.length,
+        )
+        return pb.OpenUploadResponse(upload=upload.id, have=upload.have())
+
+    def _is_open(self, upload: Upload) -> bool:
+        return self._engine.is_open(upload.study, upload.round)
+
+    async def PutChunk(self, request: pb.PutChunkRequest, context: Context) -> pb.PutChunkResponse:
+        """One chunk."""
+        self._uploads.get(request.upload, CALLER.get().name).put(request.index, request.data)
+        return pb.PutChunkResponse()
+
+    async def Commit(self, request: pb.CommitRequest, context: Context) -> pb.ContributeResponse:
+        """Every chunk is there: take the answer."""
+        upload = self._uploads.get(request.upload, CALLER.get().name)
+        if upload.committed:
+            return pb.ContributeResponse(repeated=True)
+        whole = await self._resources.compute(upload.whole)
+        try:
+            taken = await self._contribute(
+                upload.study, upload.round, upload.query_digest, whole, upload.contribution_digest
+            )
+        except (PeerError, RequestError):
+            self._uploads.drop(upload)
+            raise
+        self._uploads.commit(upload)
+        return taken
+
+    async def Decline(self, request: pb.DeclineRequest, context: Context) -> pb.DeclineResponse:
+        """This site will not answer this round [R9]."""
+        run = self._engine.run(digest_from_bytes(request.plan_digest))
+        await self._intake.decline(run, CALLER.get().name, request.round, decline_word(request.reason))
+        return pb.DeclineResponse()
+
+    # ------------------------------------------------------------ analysts
+
+    async def SubmitStudy(self, request: pb.SubmitStudyRequest, context: Context) -> pb.SubmitStudyResponse:
+        """Start a study, once for each submission [R10]."""
+        stored = await self._engine.submit(self._submission(request.submission, request.study_toml))
+        return pb.SubmitStudyResponse(
+            plan_digest=bytes.fromhex(stored.digest),
+            plan=stored.signed_plan,
+            warnings=await self._resources.lanes.ask(
+                stored.analyst, "warned", plan=stored.plan_json.decode()
+            ),
+        )
+
+    async def ExplainStudy(
+        self, request: pb.ExplainStudyRequest, context: Context
+    ) -> pb.ExplainStudyResponse:
+        """What a study would ask, reveal and cost; charges nothing, and refuses what SubmitStudy would."""
+        draft = self._submission(DRAFT, request.study_toml)
+        told = await explained(draft, self._resources, self._config)
+        return pb.ExplainStudyResponse(explanation_json=told)
+
+    def _submission(self, id: str, study_toml: str) -> Submission:
+        enrolled = self._registry.sites()
+        return Submission(analyst=CALLER.get().name, id=id, study_toml=study_toml, enrolled=enrolled)
+
+    async def ListStudies(self, request: pb.ListStudiesRequest, context: Context) -> pb.ListStudiesResponse:
+        """Every study of the federation, oldest first."""
+        return pb.ListStudiesResponse(studies=[self._row(stored) for stored in self._resources.studies.all()])
+
+    def _row(self, stored: StoredStudy) -> pb.StudyRow:
+        own = CALLER.get().role is Role.ANALYST and CALLER.get().name == stored.analyst
+        return pb.StudyRow(
+            plan_digest=bytes.fromhex(stored.digest),
+            name=stored.name,
+            state=stored.state.proto,
+            analyst=stored.analyst,
+            micro_rho=stored.micro_rho,
+            spent_micro_rho=self._resources.books.spent(stored.digest),
+            rounds=self._resources.studies.rounds(stored.digest),
+            submitted_unix_ms=stored.submitted_at,
+            failure=stored.failure,
+            submission=stored.submission if own else "",
+            study_digest=self._resources.studies.content(stored) if own else b"",
+        )
+
+    async def WatchStudy(
+        self, request: pb.WatchStudyRequest, context: Context
+    ) -> AsyncIterator[pb.StudyEvent]:
+        """Every event beyond a sequence number, until the study ends [R11]."""
+        digest = digest_from_bytes(request.plan_digest)
+        self._resources.studies.get(digest)
+        with self._watches.one(CALLER.get().uri):
+            async for event in self._events(digest, min(request.after_sequence, LARGEST_ROW)):
+                yield event
+
+    async def _events(self, digest: str, after: int) -> AsyncIterator[pb.StudyEvent]:
+        while True:
+            # The state first: the event that ends a study is stored together with its last state.
+            state = self._resources.studies.state(digest)
+            events = self._resources.studies.events(digest, after)
+            for event in events:
+                still_admitted()
+                yield event
+                after = event.sequence
+            if events:
+                continue
+            if state is None or state.ended or self._engine.closing:
+                return
+            await self._resources.news.wait(self._config.long_poll_seconds)
+            still_admitted()
+
+    async def CancelStudy(self, request: pb.CancelStudyRequest, context: Context) -> pb.CancelStudyResponse:
+        """Stop a study; what it spent stays spent."""
+        await self._engine.cancel(digest_from_bytes(request.plan_digest), CALLER.get().name)
+        return pb.CancelStudyResponse()
+
+    async def GetRelease(self, request: pb.GetReleaseRequest, context: Context) -> pb.GetReleaseResponse:
+        """The signed release, or a part of it [R12]."""
+        digest = digest_from_bytes(request.plan_digest)
+        stored = await self._readable(digest)
+        data = self._resources.studies.release_json(digest)
+        if data is None:
+            raise _no_release(stored)
+        part = data[request.offset : request.offset + RELEASE_PART_BYTES]
+        return pb.GetReleaseResponse(release_json=part, total_bytes=len(data))
+
+    async def GetRound(self, request: pb.GetRoundRequest, context: Context) -> pb.GetRoundResponse:
+        """The signed release of one round, or a part of its numbers [R21]."""
+        digest = digest_from_bytes(request.plan_digest)
+        await self._readable(digest)
+        message = await self._resources.compute(self._resources.studies.released, digest, request.round)
+        if message is None:
+            raise RequestError(Code.NOT_FOUND, f"study {digest[:12]} has released no {spoken(request.round)}")
+        total, start = len(message.values), request.offset
+        message.values = message.values[start : start + RELEASE_PART_BYTES]
+        if start:
+            message.ClearField("query")
+        return pb.GetRoundResponse(release=message, total_bytes=total)
+
+    async def _readable(self, digest: str) -> StoredStudy:
+        """The study, if its caller may read what it released: analysts, and the sites that it invited."""
+        stored = self._resources.studies.get(digest)
+        if CALLER.get().role is Role.SITE:
+            invited(await self._resources.compute(lambda: stored.plan), CALLER.get().name)
+        return stored
+
+
+def _no_release(stored: StoredStudy) -> RequestError:
+    match stored.state:
+        case StudyState.FAILED:
+            return RequestError(Code.STUDY_FAILED, stored.failure)
+        case StudyState.CANCELLED:
+            return RequestError(Code.CANCELLED, f"study {stored.digest[:12]} was {stored.failure}")
+        case StudyState.AWAITING:
+            return RequestError(
+                Code.NOT_READY,
+                f"study {stored.digest[:12]} waits for the approval of the coordinator's operator",
+            )
+        case _:
+            return RequestError(Code.NOT_READY, f"study {stored.digest[:12]} is still running; watch it")

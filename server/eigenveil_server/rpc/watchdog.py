@@ -1,0 +1,69 @@
+"""What a serving coordinator looks after twice a second: who was shut out, whom it trusts, its certificate.
+
+The operator's commands run in processes of their own; what they write takes effect here, without a
+restart and on connections that are open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from eigenveil.errors import Code, EigenveilError, InternalError
+from eigenveil_common import log
+from eigenveil_server.pki.authority_files import Authorities
+from eigenveil_server.pki.server_certificate import Leaf
+from eigenveil_server.resources import Fatal
+
+EVERY_SECONDS = 0.5
+
+
+class Guard:
+    """Looks from `start` to `stop`. A storage error ends the process through `fatal`."""
+
+    def __init__(
+        self, authorities: Authorities, leaf: Leaf, sweeps: Sequence[Callable[[], None]], fatal: Fatal
+    ) -> None:
+        self._authorities = authorities
+        self._leaf = leaf
+        self._sweeps = sweeps
+        self._fatal = fatal
+        self._said = ""
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._task = asyncio.create_task(self._look_on())
+
+    async def stop(self) -> None:
+        """Look no more."""
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+
+    async def _look_on(self) -> None:
+        while True:
+            await asyncio.sleep(EVERY_SECONDS)
+            try:
+                for sweep in self._sweeps:
+                    sweep()
+                await asyncio.to_thread(self._refresh)
+            except InternalError as problem:
+                self._fatal(problem)
+            except Exception as surprise:  # noqa: BLE001 - nothing may be served while nobody looks
+                self._fatal(InternalError(Code.BUG, f"the guard met {type(surprise).__qualname__}"))
+
+    def _refresh(self) -> None:
+        """A file that an operator damaged changes nothing: what was read before stays in force."""
+        try:
+            if self._authorities.refresh():
+                log.event("authorities-changed", print=self._authorities.digest.hex())
+            self._said = ""
+            self._leaf.renew()
+        except InternalError:
+            raise
+        except EigenveilError as problem:
+            if str(problem) != self._said:
+                self._said = str(problem)
+                log.event("authorities-unusable", logging.ERROR, why=self._said)

@@ -1,0 +1,269 @@
+"""What is stored of studies, read back as values."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from eigenveil.errors import Code, InternalError, RequestError, spoken
+from eigenveil.numerics.encoding import digest, from_bytes
+from eigenveil.protocol.plan import Plan, plan_from_json
+from eigenveil.protocol.release import Release
+from eigenveil.protocol.round import RoundState
+from eigenveil.protocol.statements import SignedRound
+from eigenveil.protocol.wire import round_to_proto
+from eigenveil.reporting.document import RoundRecord
+from eigenveil_common.storage.database import Connection, Database, Row
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.storage.states import StudyState
+
+EVENTS_AT_ONCE = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredStudy:
+    """One row of `studies` without its release; times in Unix milliseconds."""
+
+    digest: str
+    name: str
+    analyst: str
+    submission: str
+    plan_json: bytes
+    signature: bytes
+    micro_rho: int
+    expected_rounds: int
+    state: StudyState
+    failure: str
+    submitted_at: int
+
+    @property
+    def plan(self) -> Plan:
+        """The plan, read and validated anew."""
+        return plan_from_json(self.plan_json)
+
+    @property
+    def signed_plan(self) -> pb.SignedPlan:
+        """The plan as sites and analysts get it."""
+        return pb.SignedPlan(plan_json=self.plan_json, signature=self.signature)
+
+    def insert(self, change: Connection) -> None:
+        """Store it.
+
+        Raises:
+            RequestError: code `conflict`: this analyst used the submission before.
+        """
+        taken = "SELECT 1 FROM studies WHERE (analyst, submission) = (?, ?)"
+        if change.execute(taken, (self.analyst, self.submission)).fetchall():
+            raise RequestError(
+                Code.CONFLICT, f"submission {self.submission} was used before; choose a new submission id"
+            )
+        change.execute(
+            "INSERT INTO studies (digest, name, analyst, submission, plan, signature, micro_rho, "
+            "expected_rounds, state, submitted_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                self.digest,
+                self.name,
+                self.analyst,
+                self.submission,
+                self.plan_json,
+                self.signature,
+                self.micro_rho,
+                self.expected_rounds,
+                self.state.value,
+                self.submitted_at,
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """Who answered a round (HMAC of the contribution) and who declined (reason)."""
+
+    macs: dict[str, bytes]
+    declined: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sealed:
+    """A sealed release and what was stated of it."""
+
+    release: Release
+    stated: SignedRound
+
+    @property
+    def message(self) -> pb.SealedRound:
+        """Both as sites and analysts get them."""
+        return round_to_proto(self.release, self.stated)
+
+
+class Studies:
+    """Reads of the studies' tables."""
+
+    def __init__(self, reader: Database) -> None:
+        self._reader = reader
+        self._contents: dict[str, bytes] = {}
+
+    def all(self) -> list[StoredStudy]:
+        """Every study, oldest first."""
+        return self._select("1 = 1 ORDER BY submitted_at, digest", ())
+
+    def get(self, digest: str) -> StoredStudy:
+        """One study.
+
+        Raises:
+            RequestError: code `not-found`.
+        """
+        found = self._select("digest = ?", (digest,))
+        if not found:
+            raise RequestError(
+                Code.NOT_FOUND, f"there is no study {digest[:12]}; list the studies to see them"
+            )
+        return found[0]
+
+    def under_way(self) -> list[StoredStudy]:
+        """Those that run or wait for approval."""
+        return self._select("state IN (?, ?)", (StudyState.AWAITING.value, StudyState.RUNNING.value))
+
+    def state(self, digest: str) -> StudyState | None:
+        """The state of a study; None if there is no such study."""
+        rows = self._reader.rows("SELECT state FROM studies WHERE digest = ?", (digest,))
+        return StudyState(rows[0]["state"]) if rows else None
+
+    def by_submission(self, analyst: str, submission: str) -> StoredStudy | None:
+        """The study that this submission made, if any."""
+        found = self._select("(analyst, submission) = (?, ?)", (analyst, submission))
+        return found[0] if found else None
+
+    def content(self, stored: StoredStudy) -> bytes:
+        """The digest of the study alone, the same for every submission of it (`study_toml.study_digest`)."""
+        if stored.digest not in self._contents:
+            said = json.loads(stored.plan_json)["study"]
+            self._contents[stored.digest] = bytes.fromhex(digest("study", said))
+        return self._contents[stored.digest]
+
+    def _select(self, where: str, parameters: tuple[object, ...]) -> list[StoredStudy]:
+        columns = (
+            "digest, name, analyst, submission, plan AS plan_json, signature, micro_rho, "
+            "expected_rounds, state, failure, submitted_at"
+        )
+        rows = self._reader.rows(f"SELECT {columns} FROM studies WHERE {where}", parameters)
+        return [StoredStudy(**{**dict(row), "state": StudyState(row["state"])}) for row in rows]
+
+    def release_json(self, digest: str) -> bytes | None:
+        """The signed release, once it is there."""
+        rows = self._reader.rows("SELECT release FROM studies WHERE digest = ?", (digest,))
+        data: bytes | None = rows[0]["release"]
+        return data
+
+    def sealed_rounds(self, digest: str) -> list[Sealed]:
+        """The sealed releases of a study, in order.
+
+        Raises:
+            InternalError: code `storage`: a stored release is not what was sealed.
+        """
+        rows = self._reader.rows("SELECT * FROM releases WHERE study = ? ORDER BY round", (digest,))
+        return [_sealed(row) for row in rows]
+
+    def sealed(self, digest: str, round: int) -> Sealed | None:
+        """The sealed release of one round, if any."""
+        rows = self._reader.rows("SELECT * FROM releases WHERE (study, round) = (?, ?)", (digest, round))
+        return _sealed(rows[0]) if rows else None
+
+    def released(self, digest: str, round: int) -> pb.SealedRound | None:
+        """The release of a round with its question; None before it is out."""
+        rows = self._reader.rows(
+            "SELECT query FROM rounds WHERE (study, round, state) = (?, ?, ?)",
+            (digest, round, RoundState.RELEASED.value),
+        )
+        sealed = self.sealed(digest, round) if rows else None
+        if sealed is None:
+            return None
+        message = sealed.message
+        message.query.ParseFromString(rows[0][0])
+        return message
+
+    def query_digest(self, digest: str, round: int) -> str | None:
+        """The digest of the query that was opened as this round, if any."""
+        rows = self._reader.rows(
+            "SELECT query_digest FROM rounds WHERE (study, round) = (?, ?)", (digest, round)
+        )
+        return rows[0][0] if rows else None
+
+    def answers(self, digest: str, round: int) -> Answers:
+        """Who answered or declined a round."""
+        rows = self._reader.rows(
+            "SELECT site, mac, declined FROM answers WHERE (study, round) = (?, ?)", (digest, round)
+        )
+        return Answers(
+            macs={row["site"]: row["mac"] for row in rows if row["mac"] is not None},
+            declined={row["site"]: row["declined"] for row in rows if row["declined"] is not None},
+        )
+
+    def records(self, digest: str) -> list[RoundRecord]:
+        """What the release says of each round besides its numbers."""
+        rows = self._reader.rows(
+            "SELECT round, kind, absent FROM rounds WHERE study = ? ORDER BY round",
+            (digest,),
+        )
+        return [
+            RoundRecord(
+                round=row["round"],
+                kind=row["kind"],
+                absent=json.loads(row["absent"]),
+            )
+            for row in rows
+        ]
+
+    def round_ms(self, digest: str) -> list[int]:
+        """Milliseconds from the opening of each round to its release: for the operator, never published."""
+        rows = self._reader.rows(
+            "SELECT released_at - opened_at FROM rounds WHERE study = ? AND released_at IS NOT NULL "
+            "ORDER BY round",
+            (digest,),
+        )
+        return [max(0, row[0]) for row in rows]
+
+    def begun_at(self, digest: str) -> int | None:
+        """When its first question was opened, if it was. Unix milliseconds."""
+        rows = self._reader.rows("SELECT MIN(opened_at) FROM rounds WHERE study = ?", (digest,))
+        began: int | None = rows[0][0]
+        return began
+
+    def rounds(self, digest: str) -> int:
+        """How many rounds were opened."""
+        count: int = self._reader.rows("SELECT COUNT(*) FROM rounds WHERE study = ?", (digest,))[0][0]
+        return count
+
+    def events(self, digest: str, after: int) -> list[pb.StudyEvent]:
+        """The next events beyond sequence number `after`."""
+        rows = self._reader.rows(
+            "SELECT sequence, event FROM events WHERE study = ? AND sequence > ? ORDER BY sequence LIMIT ?",
+            (digest, after, EVENTS_AT_ONCE),
+        )
+        return [_event(row) for row in rows]
+
+
+def _event(row: Row) -> pb.StudyEvent:
+    event = pb.StudyEvent.FromString(row["event"])
+    event.sequence = row["sequence"]
+    return event
+
+
+def _sealed(row: Row) -> Sealed:
+    data: bytes = row["values"]
+    release = Release(
+        round=row["round"],
+        query=row["query"],
+        values=from_bytes(data, (len(data) // 8,)),
+        sigma=row["sigma"],
+        micro_rho=row["micro_rho"],
+        atto_delta=int(row["atto_delta"]),
+        present=tuple(json.loads(row["present"])),
+    )
+    if release.digest != row["digest"]:
+        raise InternalError(
+            Code.STORAGE,
+            f"the stored release of {spoken(release.round)} of study {row['study'][:12]} was changed; "
+            "restore the database",
+        )
+    return Sealed(release=release, stated=SignedRound(said=row["said"], signature=row["signature"]))

@@ -1,0 +1,147 @@
+"""Every change of a study's rows. Each is part of a transaction that the caller opens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from eigenveil.numerics.encoding import to_bytes
+from eigenveil.protocol.query import Query
+from eigenveil.protocol.release import Release
+from eigenveil.protocol.round import RoundState
+from eigenveil.protocol.statements import SignedRound
+from eigenveil.queries import NAMES
+from eigenveil_common.storage.database import Connection
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.storage.states import StudyState
+
+
+def add_event(change: Connection, study: str, event: pb.StudyEvent) -> None:
+    """Append an event; it gets the study's next sequence number, from 1."""
+    change.execute(
+        "INSERT INTO events SELECT ?, COALESCE(MAX(sequence), 0) + 1, ? FROM events WHERE study = ?",
+        (study, event.SerializeToString(), study),
+    )
+
+
+def add_news(change: Connection, study: str, round: int, event: pb.StudyEvent) -> None:
+    """Append an event of an open round, unless it was closed meanwhile: watchers see things in order."""
+    where = (study, round, RoundState.OPEN.value)
+    if change.execute("SELECT 1 FROM rounds WHERE (study, round, state) = (?, ?, ?)", where).fetchall():
+        add_event(change, study, event)
+
+
+def release_sealed(change: Connection, study: str, at: int) -> None:
+    """What is sealed is out now: watchers may read its event."""
+    where = (study, RoundState.SEALED.value)
+    change.execute(
+        "INSERT INTO events SELECT r.study, (SELECT COALESCE(MAX(sequence), 0) + 1 FROM events e "
+        "WHERE e.study = r.study), r.sealed_event FROM rounds r WHERE (r.study, r.state) = (?, ?)",
+        where,
+    )
+    change.execute(
+        "UPDATE rounds SET state = ?, released_at = ? WHERE (study, state) = (?, ?)",
+        (RoundState.RELEASED.value, at, *where),
+    )
+
+
+def open_round(change: Connection, query: Query, message: bytes, at: int) -> None:
+    """Store a round's query (`message` says it) and open it, or open it again; the last one is out."""
+    release_sealed(change, query.plan_digest, at)
+    change.execute(
+        "INSERT INTO rounds (study, round, kind, state, query, query_digest, opened_at) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (study, round) DO UPDATE SET state = excluded.state",
+        (
+            query.plan_digest,
+            query.round,
+            NAMES[type(query.ask)],
+            RoundState.OPEN.value,
+            message,
+            query.digest,
+            at,
+        ),
+    )
+
+
+def add_answer(change: Connection, study: str, round: int, site: str, mac: bytes) -> None:
+    """Remember that a site answered, and an HMAC of what; the values are never stored."""
+    change.execute(
+        "INSERT INTO answers (study, round, site, mac) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        (study, round, site, mac),
+    )
+
+
+def add_decline(change: Connection, study: str, round: int, site: str, reason: str) -> None:
+    """Remember that a site will not answer, and why."""
+    change.execute(
+        "INSERT INTO answers (study, round, site, declined) VALUES (?, ?, ?, ?) "
+        "ON CONFLICT (study, round, site) DO UPDATE SET declined = excluded.declined",
+        (study, round, site, reason),
+    )
+
+
+def close_round(change: Connection, query: Query, absent: Mapping[str, str], at: int) -> None:
+    """Freeze the set of sites of a round."""
+    change.execute(
+        "UPDATE rounds SET state = ?, absent = ?, closed_at = ? WHERE (study, round) = (?, ?)",
+        (
+            RoundState.CLOSED.value,
+            json.dumps(dict(absent), sort_keys=True),
+            at,
+            query.plan_digest,
+            query.round,
+        ),
+    )
+
+
+def seal_round(
+    change: Connection, study: str, release: Release, stated: SignedRound, at: int, event: pb.StudyEvent
+) -> None:
+    """Store a release for ever, what is stated of it, and what watchers shall see of it once it is out."""
+    change.execute(
+        'INSERT INTO releases (study, round, query, "values", sigma, micro_rho, atto_delta, present, digest, '
+        "said, signature) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            study,
+            release.round,
+            release.query,
+            to_bytes(release.values),
+            release.sigma,
+            release.micro_rho,
+            str(release.atto_delta),  # may exceed 63 bits
+            json.dumps(release.present),
+            release.digest,
+            stated.said,
+            stated.signature,
+        ),
+    )
+    change.execute(
+        "UPDATE rounds SET state = ?, sealed_at = ?, sealed_event = ? WHERE (study, round) = (?, ?)",
+        (RoundState.SEALED.value, at, event.SerializeToString(), study, release.round),
+    )
+
+
+def begin_study(change: Connection, study: str) -> None:
+    """The operator has approved it, and its budget is set aside."""
+    change.execute("UPDATE studies SET state = ? WHERE digest = ?", (StudyState.RUNNING.value, study))
+
+
+def end_study(
+    change: Connection,
+    study: str,
+    state: StudyState,
+    at: int,
+    *,
+    failure: str = "",
+    release: bytes | None = None,
+) -> None:
+    """The study's last change: its state, and its release or why there is none."""
+    change.execute(
+        "UPDATE studies SET state = ?, failure = ?, release = ?, ended_at = ? WHERE digest = ?",
+        (state.value, failure, release, at, study),
+    )
+    release_sealed(change, study, at)
+    change.execute(
+        "UPDATE rounds SET state = ? WHERE study = ? AND state != ?",
+        (RoundState.FAILED.value, study, RoundState.RELEASED.value),
+    )

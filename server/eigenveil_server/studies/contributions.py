@@ -1,0 +1,214 @@
+"""What sites send to a running study, checked before anything is believed [R6] [R7] [R9]."""
+
+from __future__ import annotations
+
+import logging
+from weakref import WeakKeyDictionary
+
+from eigenveil.aggregation import Contribution, validate
+from eigenveil.errors import Code, PeerError, RequestError, spoken
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import Query
+from eigenveil.queries import Count
+from eigenveil_common import log
+from eigenveil_common.failpoints import failpoint
+from eigenveil_common.storage.database import Connection
+from eigenveil_server.resources import Resources
+from eigenveil_server.storage import study_writes
+from eigenveil_server.storage.database import audit_once
+from eigenveil_server.storage.study_reads import StoredStudy
+from eigenveil_server.studies.open_round import DifferentAnswer, Inbox, LateAnswer
+from eigenveil_server.studies.study_run import StudyRun
+
+AT_ONCE_BYTES = 64 * 1024  # checked in well under a millisecond; larger answers leave the event loop
+
+
+class Intake:
+    """Contributions and declines of all studies."""
+
+    def __init__(self, resources: Resources) -> None:
+        self._resources = resources
+        # What each site counted in a study under way, in this process's memory only [0014].
+        self._counted: WeakKeyDictionary[StudyRun, dict[str, int]] = WeakKeyDictionary()
+
+    def query(self, run: StudyRun, site: str, round: int) -> Query:
+        """The query of the open round.
+
+        Raises:
+            RequestError: `site` is not invited, or the round is not open.
+        """
+        return self._inbox(run, site, round).query
+
+    def _inbox(self, run: StudyRun, site: str, round: int) -> Inbox:
+        invited(run.plan, site)
+        if run.inbox is None or round > run.inbox.query.round:
+            raise RequestError(Code.NOT_FOUND, f"{spoken(round)} of study {run.digest[:12]} is not open")
+        if round < run.inbox.query.round:
+            raise LateAnswer(site, round)
+        return run.inbox
+
+    async def contribute(self, run: StudyRun, contribution: Contribution, claimed: str) -> bool:
+        """Take one site's answer; whether the same one was here before. `claimed` is its digest.
+
+        Raises:
+            PeerError: the contribution is not what it says, or nothing that its records can add up to; the
+                operator is told.
+            RequestError: the round is not open, or the site answered differently before.
+            LateAnswer: the round is over; that the answer came is audited, and it is not added.
+        """
+        site, round = contribution.site, contribution.round
+        try:
+            if await self._answered_before(run, contribution):
+                return True
+            inbox = self._inbox(run, site, round)
+            await self._check(inbox.query, contribution, self._records(run, inbox.query, site), claimed)
+            mac = self._resources.keys.mac(claimed)
+            repeated = inbox.put(site, mac, contribution.values)
+            if isinstance(inbox.query.ask, Count):
+                self._counted.setdefault(run, {})[site] = int(contribution.values[0])
+            failpoint("answer-taken")
+        except DifferentAnswer:
+            await self._alarm("different-second-answer", run.digest, site, round)
+            raise
+        except PeerError:
+            await self._alarm("answer-refused", run.digest, site, round)
+            raise
+        except LateAnswer:
+            await self._note_late(contribution)
+            raise
+        if not inbox.holds(site):
+            await self._resources.finish(self._store(run, inbox, site, mac))
+        return repeated
+
+    def _records(self, run: StudyRun, query: Query, site: str) -> range:
+        """Where the number of records of `site` lies: a study runs over one file at each site."""
+        counted = None if isinstance(query.ask, Count) else self._counted.get(run, {}).get(site)
+        most = run.plan.study.max_records
+        return range(most + 1) if counted is None else range(counted, counted + 1)
+
+    async def _check(self, query: Query, contribution: Contribution, records: range, claimed: str) -> None:
+        if contribution.values.nbytes <= AT_ONCE_BYTES:
+            _check(query, contribution, records, claimed)
+        else:
+            await self._resources.compute(_check, query, contribution, records, claimed)
+
+    async def _answered_before(self, run: StudyRun, contribution: Contribution) -> bool:
+        """A site that lost our reply may send again although the round has ended [R7]."""
+        if run.inbox is not None and contribution.round >= run.inbox.query.round:
+            return False
+        invited(run.plan, contribution.site)
+        return await self._known(contribution)
+
+    async def _known(self, contribution: Contribution) -> bool:
+        site, round = contribution.site, contribution.round
+        known = self._resources.studies.answers(contribution.plan_digest, round).macs.get(site)
+        if known not in (None, await self._mac(contribution)):
+            raise DifferentAnswer(site, round)
+        return known is not None
+
+    async def _mac(self, contribution: Contribution) -> bytes:
+        return self._resources.keys.mac(await self._resources.compute(lambda: contribution.digest))
+
+    async def contribute_afterwards(self, stored: StoredStudy, contribution: Contribution) -> bool:
+        """An answer to a study that has ended; whether it was taken while its round was open.
+
+        Raises:
+            RequestError: the site is not invited, there was no such round, or it answered differently.
+            LateAnswer: as in `contribute`.
+        """
+        site, round = contribution.site, contribution.round
+        invited(await self._resources.compute(lambda: stored.plan), site)
+        if self._resources.studies.query_digest(stored.digest, round) is None:
+            raise RequestError(Code.NOT_FOUND, f"study {stored.digest[:12]} had no {spoken(round)}")
+        try:
+            if await self._known(contribution):
+                return True
+        except DifferentAnswer:
+            await self._alarm("different-second-answer", stored.digest, site, round)
+            raise
+        await self._note_late(contribution)
+        raise LateAnswer(site, round)
+
+    async def _note_late(self, contribution: Contribution) -> None:
+        """Audit that an answer came too late, and a keyed digest of it; its values are dropped [R7].
+
+        One row for a site and a round, so that nobody fills the disk with answers.
+        """
+        study, site, round = contribution.plan_digest, contribution.site, contribution.round
+        about, mac = f"study {study} round {round} mac ", await self._mac(contribution)
+        at, subject = self._resources.clock(), f"site/{site}"
+
+        def change(connection: Connection) -> None:
+            noted = "SELECT 1 FROM audit WHERE (kind, subject, substr(detail, 1, ?)) = (?, ?, ?)"
+            if not connection.execute(noted, (len(about), "late-answer", subject, about)).fetchall():
+                audit_once(connection, at, "late-answer", subject, about + mac.hex())
+
+        await self._resources.finish(self._resources.writer.write(change))
+        failpoint("answer-late")
+        log.event("late-answer", study=study, round=round, site=site)
+
+    async def _store(self, run: StudyRun, inbox: Inbox, site: str, mac: bytes) -> None:
+        study, round, event = run.digest, inbox.query.round, run.answered_event()
+
+        def change(connection: Connection) -> None:
+            study_writes.add_answer(connection, study, round, site, mac)
+            study_writes.add_news(connection, study, round, event)
+            failpoint("answer-storing")
+
+        log.event("answered", study=study, round=round, site=site)
+        if inbox.ready.is_set():  # nobody is awaited any more: one transaction stores this and closes
+            await inbox.stored_by_close(site)
+            return
+        await self._resources.writer.write(change)
+        failpoint("answer-stored")
+        inbox.stored(site)
+        self._resources.news.ring()
+
+    async def _alarm(self, kind: str, study: str, site: str, round: int) -> None:
+        log.event(kind, logging.ERROR, study=study, round=round, site=site)
+        at, detail = self._resources.clock(), f"study {study} round {round}"
+        await self._resources.writer.write(
+            lambda change: audit_once(change, at, kind, f"site/{site}", detail)
+        )
+
+    async def decline(self, run: StudyRun, site: str, round: int, reason: str) -> None:
+        """Note that a site will not answer.
+
+        Raises:
+            RequestError: the round is not open, or the site answered it.
+        """
+        inbox = self._inbox(run, site, round)
+        inbox.decline(site, reason)
+        if not inbox.holds(site):
+            await self._resources.finish(self._store_decline(run, inbox, site, reason))
+
+    async def _store_decline(self, run: StudyRun, inbox: Inbox, site: str, reason: str) -> None:
+        study, round = run.digest, inbox.query.round
+        event, at = run.answered_event(), self._resources.clock()
+
+        def change(connection: Connection) -> None:
+            study_writes.add_decline(connection, study, round, site, reason)
+            study_writes.add_news(connection, study, round, event)
+            audit_once(connection, at, "declined", f"site/{site}", f"study {study} round {round}: {reason}")
+            failpoint("decline-storing")
+
+        await self._resources.writer.write(change)
+        failpoint("decline-stored")
+        inbox.stored(site)
+        log.event("declined", study=study, round=round, site=site, reason=reason)
+        self._resources.news.ring()
+
+
+def invited(plan: Plan, site: str) -> None:
+    """Raises RequestError, code `not-found`, unless the plan invites `site`."""
+    if site not in plan.study.federation.sites:
+        raise RequestError(Code.NOT_FOUND, f"study {plan.digest[:12]} does not invite site {site}")
+
+
+def _check(query: Query, contribution: Contribution, records: range, claimed: str) -> None:
+    validate(query, contribution, records)
+    if contribution.digest != claimed:
+        raise PeerError(
+            Code.BAD_CONTRIBUTION,
+            f"site {contribution.site}: the contribution is not the one its digest names; nothing was added",
+        )

@@ -1,0 +1,148 @@
+"""Studies that wait for the operator's word, and the word itself.
+
+A study that waits reserves nothing. `eigenveil-coordinator approve` and `refuse` run in their own processes
+and write one line of the audit; the serving coordinator finds it there, also after a restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from eigenveil.errors import Code, PeerError, RequestError
+from eigenveil.protocol.plan import Plan, plan_from_json
+from eigenveil_common import log
+from eigenveil_common.storage.database import Connection, Database
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.admin.setup import existing_store
+from eigenveil_server.clock import unix_ms
+from eigenveil_server.config import Config
+from eigenveil_server.resources import Resources
+from eigenveil_server.storage import study_writes
+from eigenveil_server.storage.database import audit
+from eigenveil_server.storage.states import StudyState
+from eigenveil_server.storage.study_reads import StoredStudy, Studies
+from eigenveil_server.studies.submissions import first_event
+
+APPROVED, REFUSED = "study-approved", "study-refused"
+LOOK_SECONDS = 0.5
+SHORTEST = 6  # digits of a study's digest
+
+
+class Desk:
+    """The serving coordinator's side. `launch` drives a study; `taking` is held while one begins."""
+
+    def __init__(
+        self, resources: Resources, taking: asyncio.Lock, launch: Callable[[StoredStudy, Plan], None]
+    ) -> None:
+        self._resources = resources
+        self._taking = taking
+        self._launch = launch
+
+    async def hold(self, stored: StoredStudy) -> None:
+        """Store a study that may never begin; nothing is set aside for it."""
+
+        def insert(change: Connection) -> None:
+            stored.insert(change)
+            study_writes.add_event(change, stored.digest, first_event(stored))
+            audit(change, stored.submitted_at, "awaiting", f"analyst/{stored.analyst}", stored.digest)
+
+        await self._resources.writer.write(insert)
+
+    async def heed(self) -> None:
+        """Begin or end what the operator has decided on, again and again."""
+        while True:
+            for stored, approved in decided(self._resources.store.reader):
+                act = self._begin(stored) if approved else self.drop(stored, "refused by the operator")
+                await self._resources.finish(act)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _begin(self, stored: StoredStudy) -> None:
+        """Set its budget aside, as at a submission; if that is gone by now, or this version of the program
+        does not run such a plan, the study ends."""
+        try:
+            plan = await self._resources.compute(plan_from_json, stored.plan_json)
+        except PeerError as problem:
+            if problem.code is not Code.VERSION:
+                raise
+            await self.drop(stored, str(problem), StudyState.FAILED)
+            return
+        begun = replace(stored, state=StudyState.RUNNING)
+
+        def update(change: Connection) -> None:
+            study_writes.begin_study(change, stored.digest)
+            study_writes.add_event(change, stored.digest, first_event(begun))
+
+        async with self._taking:
+            if self._resources.studies.state(stored.digest) is not StudyState.AWAITING:
+                return  # cancelled meanwhile
+            try:
+                await self._resources.compute(self._resources.books.reserve, stored.digest, plan.cost, update)
+            except RequestError as problem:
+                gone = str(problem)
+            else:
+                self._launch(begun, plan)
+                log.event("study-submitted", study=stored.digest, analyst=stored.analyst)
+                self._resources.news.ring()
+                return
+        await self.drop(stored, gone, StudyState.FAILED)
+
+    async def drop(self, stored: StoredStudy, why: str, state: StudyState = StudyState.CANCELLED) -> None:
+        """End a study that still waits."""
+        async with self._taking:
+            if self._resources.studies.state(stored.digest) is not StudyState.AWAITING:
+                return
+            at = self._resources.clock()
+            event = pb.StudyEvent(state=state.proto, micro_rho=stored.micro_rho, failure=why)
+
+            def end(change: Connection) -> None:
+                study_writes.end_study(change, stored.digest, state, at, failure=why)
+                study_writes.add_event(change, stored.digest, event)
+
+            await self._resources.writer.write(end)
+        log.event(f"study-{state.value}", study=stored.digest)
+        self._resources.news.ring()
+
+
+def decided(reader: Database) -> list[tuple[StoredStudy, bool]]:
+    """Studies that still wait although the operator has spoken: the first word counts."""
+    rows = reader.rows(
+        "SELECT s.digest, a.kind FROM studies s JOIN audit a ON a.subject = s.digest "
+        "WHERE s.state = ? AND a.kind IN (?, ?) ORDER BY a.id DESC",
+        (StudyState.AWAITING.value, APPROVED, REFUSED),
+    )
+    studies, first = Studies(reader), {row["digest"]: row["kind"] for row in rows}
+    return [(studies.get(digest), kind == APPROVED) for digest, kind in first.items()]
+
+
+def decide(config: Config, study: str, kind: str) -> StoredStudy:
+    """Write down the operator's word on the study whose digest begins with `study`.
+
+    Raises:
+        RequestError: no study that waits begins so, or several do, or it was decided on before.
+    """
+    store = existing_store(config)
+    try:
+        found = _waiting(Studies(store.reader).all(), study)
+        with store.writer.transaction() as change:
+            said = "SELECT 1 FROM audit WHERE subject = ? AND kind IN (?, ?)"
+            if change.execute(said, (found.digest, APPROVED, REFUSED)).fetchall():
+                raise RequestError(Code.CONFLICT, f"study {found.digest[:12]} was decided on before")
+            audit(change, unix_ms(), kind, found.digest)
+        return found
+    finally:
+        store.close()
+
+
+def _waiting(studies: Sequence[StoredStudy], beginning: str) -> StoredStudy:
+    waiting = [one for one in studies if one.state is StudyState.AWAITING]
+    found = [one for one in waiting if one.digest.startswith(beginning)]
+    if len(beginning) < SHORTEST or len(found) != 1:
+        names = ", ".join(one.digest[:12] for one in waiting) or "none"
+        raise RequestError(
+            Code.NOT_FOUND,
+            f"{beginning!r} is not the beginning ({SHORTEST} digits or more) of one study that waits for "
+            f"approval; these do: {names}",
+        )
+    return found[0]

@@ -1,0 +1,78 @@
+"""The barrier's durable memory of one round: charge with the close, then the seal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from eigenveil.protocol.query import Query
+from eigenveil.protocol.release import Release
+from eigenveil.protocol.statements import RoundStatement, Sign
+from eigenveil_common.failpoints import failpoint
+from eigenveil_common.storage.database import Connection, Database
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.clock import Clock
+from eigenveil_server.storage import study_writes
+from eigenveil_server.storage.ledger import Books
+from eigenveil_server.storage.study_reads import Studies
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundJournal:
+    """`eigenveil.barrier.Journal` of one round; two transactions, each durable on return.
+
+    `macs` are the HMACs of the contributions that are in; `after` is the digest of the release before;
+    `sign` signs what is stated of this one. `sealed` is for watchers, but only once the
+    round is released: when a seal was done tells how long the noise took.
+    """
+
+    study: str
+    macs: Mapping[str, bytes]
+    after: str
+    sign: Sign
+    absent: Mapping[str, str]
+    closed_at: int
+    closed_event: pb.StudyEvent
+    sealed_event: pb.StudyEvent
+    books: Books
+    studies: Studies
+    database: Database
+    clock: Clock
+
+    def close(self, query: Query) -> None:
+        """Freeze the set of sites and spend the price, in one transaction. An answer that arrived last
+        is stored here, too."""
+
+        def close(change: Connection) -> None:
+            for site, mac in self.macs.items():
+                study_writes.add_answer(change, self.study, query.round, site, mac)
+            study_writes.close_round(change, query, self.absent, self.closed_at)
+            study_writes.add_event(change, self.study, self.closed_event)
+            failpoint("round-charging")
+
+        self.books.charge(query, close)
+
+    def sealed(self, round: int) -> Release | None:
+        """The stored release of a round, if any."""
+        found = self.studies.sealed(self.study, round)
+        return None if found is None else found.release
+
+    def charge(self, query: Query) -> None:
+        """No effect after `close`, which charged the same."""
+        self.books.charge(query)
+
+    def seal(self, release: Release) -> None:
+        """Store the release with its statement [R21]; neither can ever change afterwards."""
+        stated = state(self.books, self.study, release.round, release.query, self.after, release.digest)
+        signed = stated.signed(self.sign)
+        with self.database.transaction() as change:
+            study_writes.seal_round(change, self.study, release, signed, self.clock(), self.sealed_event)
+            failpoint("round-sealing")
+
+
+def state(books: Books, study: str, round: int, query: str, after: str, release: str = "") -> RoundStatement:
+    """What is stated of a round now, with the ledger's last row [R21]."""
+    ledger, size = books.tip
+    return RoundStatement(
+        plan=study, round=round, query=query, after=after, release=release, ledger=ledger, size=size
+    )

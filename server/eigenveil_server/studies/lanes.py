@@ -1,0 +1,187 @@
+"""Planning beside everything else: in processes that may be killed, small studies apart from wide ones.
+
+One analyst plans one study at a time, and nobody's second wish queues before another's first. Whatever turns
+out not to be small goes on in the wide lane, so that it keeps no small one waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import subprocess
+import sys
+import threading
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, ClassVar
+
+from eigenveil.errors import Code, RequestError, error
+from eigenveil_server.studies import planning
+
+SMALL_BYTES = 32 * 1024  # 500 columns, planned in half a second
+MOST_BYTES = 512 * 1024
+SMALL_SECONDS, WIDE_SECONDS = 3, 120  # of processor time; 2,000 columns take some ten
+LINGER_SECONDS = 1.0  # for which work goes on that nobody waits for: a new process takes longer to start
+# So that processor time is the same on every machine: more threads of BLAS wait by computing.
+ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+SECRET = "PG"  # how the database's names begin, its password's among them
+
+
+class Worker:
+    """One process that plans. It can be ended from another thread than the one that asks."""
+
+    idle: ClassVar[list[Worker]] = []  # handed on, since each takes a second to start
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            # -P: nothing is loaded from the folder in which somebody happened to start the coordinator.
+            [sys.executable, "-P", "-m", "eigenveil_server.studies.planning"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={name: value for name, value in os.environ.items() if not name.startswith(SECRET)}
+            | ONE_THREAD,
+        )
+
+    @classmethod
+    def ready(cls) -> Worker:
+        """An idle one, unless it was ended meanwhile, or a new one."""
+        with suppress(IndexError):
+            while True:
+                worker = cls.idle.pop()
+                if worker._process.poll() is None:
+                    return worker
+                worker.gone()
+        return cls()
+
+    def ask(self, wish: dict[str, Any]) -> dict[str, Any] | None:
+        """The answer; None if the process was ended first."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        try:
+            planning.write(stdin, wish)
+            found: dict[str, Any] | None = planning.read(stdout)
+        except BrokenPipeError:
+            found = None
+        if found is not None:
+            return found
+        self.end()
+        self.gone()
+        return None
+
+    def end(self) -> None:
+        """Kill it."""
+        self._process.kill()
+
+    def gone(self) -> None:
+        """After its end: give back what the system keeps of it."""
+        with suppress(BrokenPipeError):
+            self._process.communicate()
+
+
+@atexit.register
+def _end_the_idle() -> None:
+    for worker in Worker.idle:
+        worker.end()
+        worker.gone()
+
+
+class Lane:
+    """One wish at a time, on a thread and in a process of its own."""
+
+    def __init__(self, name: str, seconds: int) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._seconds = seconds
+        self._lock = threading.Lock()  # nobody is ended who has just answered
+        self._busy: tuple[object, Worker] | None = None
+
+    async def ask(self, work: str, words: planning.Words) -> dict[str, Any] | None:
+        """The answer; None if it takes more seconds than this lane has. If the caller goes away, so does the
+        work: at once if it has not begun, and soon if it has."""
+        loop, wish = asyncio.get_running_loop(), {"work": work, "words": words, "seconds": self._seconds}
+        try:
+            return await loop.run_in_executor(self._thread, self._ask, wish)
+        except asyncio.CancelledError:
+            loop.call_later(LINGER_SECONDS, self._give_up, wish)
+            raise
+
+    def _ask(self, wish: dict[str, Any]) -> dict[str, Any] | None:
+        worker = Worker.ready()
+        self._busy = (wish, worker)
+        found = worker.ask(wish)
+        with self._lock:
+            self._busy = None
+        if found is not None:
+            Worker.idle.append(worker)
+        return found
+
+    def _give_up(self, wish: object) -> None:
+        with self._lock:
+            busy = self._busy
+            if busy is not None and busy[0] is wish:
+                busy[1].end()
+
+    def close(self) -> None:
+        """Nobody waits any more."""
+        with self._lock:
+            if self._busy is not None:
+                self._busy[1].end()
+        self._thread.shutdown(cancel_futures=True)
+
+
+class Lanes:
+    """Where the wishes of all analysts go."""
+
+    def __init__(self) -> None:
+        self._small = Lane("small", SMALL_SECONDS)
+        self._wide = Lane("wide", WIDE_SECONDS)
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._slow: set[str] = set()  # whose last wish was not small
+
+    async def ask(self, analyst: str, work: str, /, **words: Any) -> Any:
+        """What came of a work of `planning.WORKS`.
+
+        Raises:
+            EigenveilError: its own, or that it is too large.
+        """
+        size = sum(len(word) for word in words.values() if isinstance(word, str))
+        if len(words.get("study_toml", "")) > MOST_BYTES:
+            raise RequestError(
+                Code.BAD_STUDY, f"a study has at most {MOST_BYTES // 1024} KiB; ask for fewer columns"
+            )
+        async with self._turns[analyst]:
+            found = await self._found(analyst, size, work, words)
+        if found is None:
+            raise RequestError(
+                Code.BAD_STUDY,
+                f"planning this study was stopped: it takes over {WIDE_SECONDS} s of processor time, or more "
+                "memory than there is; ask for fewer columns, components or batches",
+            )
+        if "done" in found:
+            return found["done"]
+        raise error(Code(found["code"]), found["why"])
+
+    async def _found(
+        self, analyst: str, size: int, work: str, words: planning.Words
+    ) -> dict[str, Any] | None:
+        if size <= SMALL_BYTES and analyst not in self._slow:
+            found = await self._small.ask(work, words)
+            if found is not None:
+                return found
+            self._slow.add(analyst)
+        found = await self._wide.ask(work, words)
+        if found is not None and size <= SMALL_BYTES:
+            self._slow.discard(analyst)
+        return found
+
+    def warm(self) -> None:
+        """Start a process before anybody waits for it."""
+        if not Worker.idle:
+            Worker.idle.append(Worker())
+
+    def close(self) -> None:
+        """Nobody waits any more."""
+        self._small.close()
+        self._wide.close()

@@ -1,0 +1,178 @@
+"""One open round in memory: who answered, who declined, who is awaited. Values live only here.
+
+Everything happens on the event loop, so each method is one step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+
+from eigenveil.errors import Code, RequestError, spoken
+from eigenveil.numerics.encoding import IntArray
+from eigenveil.protocol.query import Query
+from eigenveil.study.study import Federation
+from eigenveil_server.storage.states import shown
+from eigenveil_server.storage.study_reads import Answers
+
+LATE = "did not answer"
+WAITING = "waiting"
+APPROVAL = "waiting for approval"
+
+
+class DifferentAnswer(RequestError):
+    """A site's second answer is not its first: refused, audited, and told to the operator."""
+
+    def __init__(self, site: str, round: int) -> None:
+        super().__init__(
+            Code.CONFLICT,
+            f"site {site} answered {spoken(round)} differently before; nothing was added, "
+            "and the operator was told",
+        )
+
+
+class LateAnswer(RequestError):
+    """An answer came after its round was closed: it is never added."""
+
+    def __init__(self, site: str, round: int) -> None:
+        said = f"{spoken(round)} was closed before site {site} answered; ask for work"
+        super().__init__(Code.CONFLICT, said)
+
+
+class Inbox:
+    """What sites sent for `query`. `earlier` is what they sent before this process started.
+
+    Whoever's values are here at the close is in: the close stores the HMACs that are not stored yet.
+    `ready` is set when nobody is awaited any more, or when the round cannot succeed whoever still
+    answers.
+    """
+
+    def __init__(self, query: Query, federation: Federation, earlier: Answers) -> None:
+        self.query = query
+        self.ready = asyncio.Event()
+        self._federation = federation
+        self._macs = dict(earlier.macs)
+        self._declined = dict(earlier.declined)
+        self._values: dict[str, IntArray] = {}
+        self._answered: set[str] = set()
+        self._stored = set(earlier.declined)
+        self._closed = False
+        self._settled = asyncio.Event()
+        self._look()
+
+    def wants(self, site: str) -> bool:
+        """Whether `site` is invited and has neither answered nor declined."""
+        awaited = site not in self._answered and site not in self._declined
+        return not self._closed and awaited and site in self._federation.sites
+
+    def holds(self, site: str) -> bool:
+        """Whether what `site` said is durably known."""
+        return site in self._stored
+
+    def put(self, site: str, mac: bytes, values: IntArray) -> bool:
+        """Take a validated contribution; whether the same one was here before.
+
+        Raises:
+            DifferentAnswer: it answered differently before.
+            LateAnswer: the round is closed.
+            RequestError: code `conflict`: the site declined it.
+        """
+        if self._macs.get(site, mac) != mac:
+            raise DifferentAnswer(site, self.query.round)
+        if site in self._answered:
+            return True
+        if self._closed:
+            raise LateAnswer(site, self.query.round)
+        if site in self._declined:
+            raise RequestError(
+                Code.CONFLICT, f"site {site} declined {spoken(self.query.round)}; that cannot be taken back"
+            )
+        repeated = site in self._macs
+        self._macs[site] = mac
+        self._values[site] = values
+        self._answered.add(site)
+        self._look()
+        return repeated
+
+    def stored(self, site: str) -> None:
+        """What `site` said is durably known; a decline counts from here on."""
+        self._stored.add(site)
+        self._look()
+
+    async def stored_by_close(self, site: str) -> None:
+        """Wait for the close, which stores what is here.
+
+        Raises:
+            LateAnswer: the round ended without one.
+        """
+        await self._settled.wait()
+        if site not in self._stored:
+            raise LateAnswer(site, self.query.round)
+
+    def decline(self, site: str, reason: str) -> None:
+        """Note that `site` will not answer.
+
+        Raises:
+            RequestError: code `conflict`: it answered already, or the round is closed (LateAnswer).
+        """
+        if site in self._declined:
+            return
+        if self._closed:
+            raise LateAnswer(site, self.query.round)
+        if site in self._answered:
+            raise RequestError(Code.CONFLICT, f"site {site} answered {spoken(self.query.round)} already")
+        self._declined[site] = reason
+
+    def needs(self, asking: Collection[str]) -> bool:
+        """Whether the round cannot go on yet and awaits one of `asking`."""
+        federation = self._federation
+        enough = len(self._answered) >= federation.least and self._answered.issuperset(federation.required)
+        return not enough and any(self.wants(site) for site in asking)
+
+    def close(self) -> Mapping[str, IntArray]:
+        """Freeze the set of sites; the values of those whose records are in."""
+        self._closed = True
+        return {site: self._values[site] for site in sorted(self._values)}
+
+    def macs(self) -> dict[str, bytes]:
+        """HMACs of the contributions that are in."""
+        return {site: self._macs[site] for site in sorted(self._answered)}
+
+    def settle(self, *, durable: bool) -> None:
+        """The round's close is over, or will never be; `durable`: it stored what is here."""
+        if durable:
+            self._stored |= self._answered
+        self._settled.set()
+
+    def forget(self) -> None:
+        """Drop the values: the sum is sealed, and nobody needs them any more."""
+        self._values.clear()
+
+    def absent(self) -> dict[str, str]:
+        """Invited sites whose records are not in, and what analysts are told of it."""
+        return {
+            site: ": ".join(shown(self._declined[site])) if site in self._declined else LATE
+            for site in self._federation.sites
+            if site not in self._answered
+        }
+
+    def statuses(self, waiting: Collection[str] = ()) -> dict[str, str]:
+        """What to tell analysts of every invited site; a person has to agree first at those in `waiting`."""
+        said = {site: self._status(site) for site in self._federation.sites}
+        late = {site: APPROVAL for site in waiting if said.get(site) == WAITING}
+        return said | late
+
+    def _status(self, site: str) -> str:
+        if site in self._declined:
+            return ":".join(shown(self._declined[site]))
+        if site in self._answered:
+            return "answered"
+        return "absent" if self._closed else WAITING
+
+    def _look(self) -> None:
+        federation = self._federation
+        declined = self._declined.keys() & self._stored
+        left = [site for site in federation.sites if site not in declined]
+        hopeless = len(left) < federation.least or any(site in declined for site in federation.required)
+        if hopeless or all(site in self._answered for site in left):
+            self.ready.set()

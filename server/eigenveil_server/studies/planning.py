@@ -1,0 +1,163 @@
+"""What is done with an analyst's words in a process that may be killed: read, planned, rehearsed.
+
+`python -m eigenveil_server.studies.planning` answers wishes from its standard input, one after the other. A wish is
+eight bytes of length and a JSON object: the name of one of `WORKS`, its arguments, and seconds of processor
+time; so is an answer. Nothing here knows a key, a ledger or a database.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import IO, Any
+
+from eigenveil.errors import Code, EigenveilError, RequestError
+from eigenveil.planning.choose import doubts
+from eigenveil.planning.dry_run import check_every_size, rehearse
+from eigenveil.planning.resolve import make_plan
+from eigenveil.protocol.plan import Plan, plan_from_json
+from eigenveil.protocol.wire import query_to_proto
+from eigenveil.reporting.explain import explain
+from eigenveil.study.algorithm import TRAITS
+from eigenveil.study.study import Study
+from eigenveil.study.toml import parse_study
+from eigenveil_common.rpc import MESSAGE_BYTES
+
+DRAFT = "draft"  # the submission of a plan that is only explained
+ENVELOPE_BYTES = 64 * 1024  # what a message holds besides the plan and the query
+LENGTH_BYTES = 8
+NICE = 10  # rounds and calls go first
+MEMORY_BYTES = 4 * 2**30  # 4,096 columns and nearly as many components take 2.5 GiB
+Words = Mapping[str, Any]
+
+
+def explained(**words: Any) -> dict[str, Any]:
+    """What a study would ask, reveal and cost, as JSON, beside what `planned` says; refused as there."""
+    made = planned(**words)
+    plan = plan_from_json(made["plan"].encode())
+    return made | {"explanation": json.dumps(explain(plan), sort_keys=True)}
+
+
+def planned(
+    *, study_toml: str, federation: str, submission: str, analyst: str, enrolled: list[str], most_columns: int
+) -> dict[str, Any]:
+    """The plan of a study, and how many rounds it expects to ask.
+
+    Raises:
+        RequestError: the study is refused.
+    """
+    study = _parsed(study_toml, most_columns)
+    strange = sorted(set(study.federation.sites) - set(enrolled))
+    if strange:
+        raise RequestError(
+            Code.BAD_STUDY,
+            f"not enrolled in {federation}: {', '.join(strange)} "
+            f"(enrolled sites: {', '.join(sorted(enrolled)) or 'none'})",
+        )
+    plan = make_plan(study, federation=federation, submission=submission, analyst=analyst)
+    _check_sums(plan)
+    plan_json = plan.to_json()
+    return {"plan": plan_json.decode(), "rounds": _rehearsed(plan, plan_json)}
+
+
+def same(*, study_toml: str, plan: str) -> bool:
+    """Whether this study made this plan."""
+    return plan_from_json(plan.encode()).study == parse_study(study_toml)
+
+
+def warned(*, plan: str) -> list[str]:
+    """What an analyst should know about a plan."""
+    study = plan_from_json(plan.encode()).study
+    return [*study.warnings(), *doubts(study)]
+
+
+def _parsed(study_toml: str, most_columns: int) -> Study:
+    study = parse_study(study_toml)
+    if study.dimension > most_columns:
+        raise RequestError(
+            Code.BAD_STUDY,
+            f"this study has {study.dimension} columns, and the operator allows {most_columns} "
+            "(max_columns): planning takes their cube; ask for fewer",
+        )
+    return study
+
+
+def _check_sums(plan: Plan) -> None:
+    if TRAITS[plan.algorithm].single_records:
+        raise RequestError(
+            Code.BAD_STUDY,
+            f"{plan.algorithm.value} would show the coordinator single records; it runs in simulations only",
+        )
+
+
+def _rehearsed(plan: Plan, plan_json: bytes) -> int:
+    """How many rounds the plan expects to ask; refuses one whose questions do not fit a message."""
+    queries = rehearse(plan)
+    check_every_size(plan)
+    largest = max((query_to_proto(query).ByteSize() for query in queries), default=0)
+    if largest + len(plan_json) + ENVELOPE_BYTES > MESSAGE_BYTES:
+        raise RequestError(
+            Code.OVERFLOW,
+            f"a question of this study has {largest} bytes, and a message holds {MESSAGE_BYTES} with "
+            "the plan; ask for fewer components or columns",
+        )
+    return len(queries)
+
+
+WORKS: Mapping[str, Callable[..., Any]] = {
+    work.__name__: work for work in (explained, planned, same, warned)
+}  # fmt: skip
+
+
+def answer(work: str, words: Words) -> dict[str, Any]:
+    """What came of a wish: `{"done": ...}`, or the code and the sentence of an error."""
+    try:
+        return {"done": WORKS[work](**words)}
+    except EigenveilError as problem:
+        return {"code": problem.code.value, "why": str(problem)}
+    except MemoryError:
+        why = f"planning this study takes over {MEMORY_BYTES / 2**30:g} GiB of memory, or more than there is"
+        return {"code": Code.BAD_STUDY.value, "why": f"{why}; ask for fewer columns or components"}
+    except Exception as surprise:  # noqa: BLE001 - told by its type, as everywhere
+        return {"code": Code.BUG.value, "why": f"planning met {type(surprise).__qualname__}"}
+
+
+def read(stream: IO[bytes]) -> Any:
+    """The next message; None at the end."""
+    head = stream.read(LENGTH_BYTES)
+    if len(head) < LENGTH_BYTES:
+        return None
+    data = stream.read(length := int.from_bytes(head, "big"))
+    return json.loads(data) if len(data) == length else None
+
+
+def write(stream: IO[bytes], message: Any) -> None:
+    """Send one message."""
+    data = json.dumps(message).encode()
+    stream.write(len(data).to_bytes(LENGTH_BYTES, "big") + data)
+    stream.flush()
+
+
+def main() -> int:
+    """Answer until nobody asks any more; the system ends this process in the middle of a wish that takes
+    more than its seconds, and gives none more than `MEMORY_BYTES`."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for whoever asks
+    with suppress(PermissionError):  # a hardened unit forbids it
+        os.nice(NICE)
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)  # an operator may allow less
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES if most < 0 else min(MEMORY_BYTES, most), most))
+    while (wish := read(sys.stdin.buffer)) is not None:
+        until = int(time.process_time() + wish["seconds"]) + 1
+        resource.setrlimit(resource.RLIMIT_CPU, (until, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+        write(sys.stdout.buffer, answer(wish["work"], wish["words"]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
