@@ -26,22 +26,22 @@ from eigenveil.noise.source import NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import FloatArray, IntArray
 from eigenveil.queries import (
     Additive,
-    Ask,
-    Boxed,
+    CoordinateClippedSum,
     Coordinates,
     Count,
     Gradient,
     GradientNorms,
     Preimage,
-    Slot,
+    Query,
+    ShuffledRecord,
     SpanGap,
     Votes,
-    part_of,
+    batch_of,
 )
-from eigenveil.queries.subspaces import PRIME, Blocks, Pool
+from eigenveil.queries.subspaces import PRIME, Pool, Subsamples
 from eigenveil.simulation import simulate
 from eigenveil.site.site import Apply, Site
-from eigenveil.study.algorithm import TRAITS, Algorithm
+from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil.study.grid import whole_bounds
 from eigenveil.study.study import Column, Federation, Study
 
@@ -59,7 +59,7 @@ class Ledger:
     """Seconds spent drawing noise, and the questions that were asked, of one run."""
 
     noise: float = 0.0
-    asked: list[Ask] = field(default_factory=list)
+    asked: list[Query] = field(default_factory=list)
 
 
 class TimedNoise(OsNoise):
@@ -85,7 +85,7 @@ class TimedNoise(OsNoise):
 class ListeningSite(Site):
     """A site that remembers what it was asked."""
 
-    def answer(self, ask: Ask, apply: Apply = map) -> IntArray:
+    def answer(self, ask: Query, apply: Apply = map) -> IntArray:
         """As any site."""
         TimedNoise.ledger.asked.append(ask)
         return super().answer(ask, apply)
@@ -108,7 +108,7 @@ def study(algorithm: Algorithm, x: FloatArray, components: int) -> Study:
     """One site, generous epsilon: the speed is of interest, not the error."""
     lower, upper = (-1.0, 1.0) if np.abs(x).max() <= 1 else whole_bounds(int(np.abs(x).max()))
     columns = tuple(Column(name=f"c{i}", unit="", lower=lower, upper=upper) for i in range(x.shape[1]))
-    single = TRAITS[algorithm].single_records
+    single = PROPERTIES[algorithm].single_records
     return Study(
         name="speed",
         columns=columns,
@@ -128,7 +128,7 @@ def data_for(algorithm: Algorithm) -> FloatArray:
         return flat(FEW_RECORDS, COLUMNS, COMPONENTS)
     if algorithm.value.startswith("subspace-"):
         return flat(FLAT_RECORDS, FLAT_COLUMNS, COMPONENTS)
-    return records(SINGLE_RECORDS if TRAITS[algorithm].single_records else RECORDS, COLUMNS)
+    return records(SINGLE_RECORDS if PROPERTIES[algorithm].single_records else RECORDS, COLUMNS)
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -146,7 +146,7 @@ def gradient(x: FloatArray, w: FloatArray) -> FloatArray:
     return x.T @ (x @ w)
 
 
-def spans(blocks: Blocks, rows: IntArray) -> None:
+def spans(blocks: Subsamples, rows: IntArray) -> None:
     """Eliminate the first rank + 1 records of every block, and multiply all of them by what is found."""
     size = max(1, len(rows) // blocks.blocks)
     flat = np.ones((blocks.rank, rows.shape[1]))
@@ -172,10 +172,12 @@ def subsets(pool: Pool | None, rows: IntArray) -> None:
         rows[:, : pool.rank].astype(np.float64) @ few.astype(np.float64)
 
 
-def pass_of(ask: Ask, x: FloatArray) -> tuple[str, Callable[[], object]]:
+def pass_of(ask: Query, x: FloatArray) -> tuple[str, Callable[[], object]]:
     """A pass that answers the question, and its name. Shape: x (n, d)."""
     d = x.shape[1]
-    if isinstance(ask, Gradient | GradientNorms | Boxed | Slot | Votes | Coordinates):
+    if isinstance(
+        ask, Gradient | GradientNorms | CoordinateClippedSum | ShuffledRecord | Votes | Coordinates
+    ):
         w = np.ones(ask.field.directions.shape)
         return f"gradient {w.shape[1]}", partial(gradient, x, w)
     blocks, cells = getattr(ask, "blocks", None), getattr(ask, "cells", None)
@@ -192,7 +194,7 @@ def pass_of(ask: Ask, x: FloatArray) -> tuple[str, Callable[[], object]]:
     return "gram and eigh", lambda: np.linalg.eigh(x.T @ x)
 
 
-def passes(asked: list[Ask], x: FloatArray) -> float:
+def passes(asked: list[Query], x: FloatArray) -> float:
     """Seconds that the questions' passes take on the same records."""
     known: dict[str, float] = {}
     total = 0.0
@@ -202,7 +204,7 @@ def passes(asked: list[Ask], x: FloatArray) -> float:
         name, work = pass_of(ask, x)
         if name not in known:
             known[name] = seconds(work)
-        part = part_of(ask)
+        part = batch_of(ask)
         total += known[name] / (1 if part is None else part.parts)
     return total
 
@@ -232,7 +234,7 @@ def main() -> int:
 
 def asks_anything(algorithm: Algorithm) -> bool:
     """The zero matrix does not."""
-    return TRAITS[algorithm].private and algorithm is not Algorithm.ZERO
+    return PROPERTIES[algorithm].private and algorithm is not Algorithm.ZERO
 
 
 def compared(algorithm: Algorithm) -> bool:

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from eigenveil.numerics.encoding import FloatArray
-from eigenveil.queries import Field, Gradient
+from eigenveil.queries import Gradient, GradientSpec
 from eigenveil.site.quantize import to_grid
 from eigenveil.site.site import Site
 from eigenveil.study.study import Study
@@ -107,7 +107,7 @@ def arithmetic_ms() -> float:
     values = np.random.default_rng(0).normal(size=(RECORDS, COLUMNS))
     site = Site(to_grid(values, parse_study(STUDY)))
     ones = np.ones((COLUMNS, 1), dtype=np.int64)
-    field = Field(
+    field = GradientSpec(
         centre=np.zeros(COLUMNS, dtype=np.int64), directions=2**14 * ones, pull=2**10 * ones, shift=10
     )
     times = []

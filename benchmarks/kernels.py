@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from eigenveil.noise.source import Block, NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import FloatArray, IntArray
-from eigenveil.queries import Ask, Field, Gradient, Gram
+from eigenveil.queries import Gradient, GradientSpec, Gram, Query
 from eigenveil.site.site import Site
 from eigenveil.study.grid import S
 
@@ -57,7 +57,7 @@ def gradient_ask(pull: bool) -> Gradient:
     direction = np.zeros((COLUMNS, 1), dtype=np.int64)
     direction[:10] = 2**18
     pulls = np.full((COLUMNS, 1), 2**10 if pull else 0)
-    field = Field(centre=np.zeros(COLUMNS, dtype=np.int64), directions=direction, pull=pulls, shift=12)
+    field = GradientSpec(centre=np.zeros(COLUMNS, dtype=np.int64), directions=direction, pull=pulls, shift=12)
     return Gradient(field=field, radius=2**28)
 
 
@@ -74,7 +74,7 @@ def main() -> None:
     """Print every figure of this page."""
     site, pool = records(), ThreadPoolExecutor(WORKERS)
 
-    def answer(ask: Ask) -> IntArray:
+    def answer(ask: Query) -> IntArray:
         with threadpool_limits(1):  # the parts are the threads, as in a site's daemon
             return site.answer(ask, pool.map)
 

@@ -24,7 +24,7 @@ from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, sin_angle
 from eigenveil.planning.choose import CANDIDATES
 from eigenveil.planning.error_models import clear
-from eigenveil.planning.error_models.spectrum import Guess, sample_guess, stated_guess
+from eigenveil.planning.error_models.spectrum import AssumedSpectrum, sample_guess, stated_guess
 from eigenveil.planning.predict import Prediction, predict_all
 from eigenveil.planning.recommend import recommend
 from eigenveil.simulation import simulate
@@ -46,7 +46,7 @@ class Case:
 
     study: Study
     draw: Draw
-    guess: Guess
+    guess: AssumedSpectrum
     label: str
 
 

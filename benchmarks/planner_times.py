@@ -13,8 +13,8 @@ from threadpoolctl import threadpool_limits
 from eigenveil.noise.source import Block, NoiseSpec, OsNoise
 from eigenveil.numerics.linalg import eigenpairs
 from eigenveil.planning.predict import DECOMPOSE_SECONDS, DRAW_SECONDS, MULTIPLY_SECONDS, TOUCH_SECONDS
-from eigenveil.protocol.query import Law
-from eigenveil.queries import Ask, Field, Gradient, Gram, RowNorms
+from eigenveil.protocol.query import NoiseLaw
+from eigenveil.queries import Gradient, GradientSpec, Gram, Query, RowNorms
 from eigenveil.site.site import Site
 from eigenveil.study.grid import S
 
@@ -31,11 +31,11 @@ def median_seconds(work: Callable[[], object]) -> float:
     return statistics.median(times[1:])
 
 
-def field(k: int) -> Field:
+def field(k: int) -> GradientSpec:
     """k directions."""
     directions = np.zeros((COLUMNS, k), dtype=np.int64)
     directions[np.arange(k), np.arange(k)] = 2**18
-    return Field(
+    return GradientSpec(
         centre=np.zeros(COLUMNS, dtype=np.int64), directions=directions, pull=directions * 0, shift=12
     )
 
@@ -46,14 +46,14 @@ def main() -> None:
         rows = np.random.default_rng(0).normal(size=(RECORDS, COLUMNS)) * S / 6
         site = Site(np.clip(np.rint(rows), -S, S).astype(np.int16))
         centre, entries = np.zeros(COLUMNS, dtype=np.int64), RECORDS * COLUMNS
-        answers: dict[str, Ask] = {
+        answers: dict[str, Query] = {
             "norms": RowNorms(centre=centre, edges=np.array([S, 2 * S])),
             "matrix": Gram(centre=centre, radius=8 * S),
             "1 direction": Gradient(field=field(1), radius=2**28),
             "5 directions": Gradient(field=field(5), radius=2**28),
         }
         spent = {name: median_seconds(partial(site.answer, ask)) / entries for name, ask in answers.items()}
-        spec = NoiseSpec(blocks=(Block(count=NUMBERS, scale=1e6, law=Law.GAUSSIAN),))
+        spec = NoiseSpec(blocks=(Block(count=NUMBERS, scale=1e6, law=NoiseLaw.GAUSSIAN),))
         draw = median_seconds(partial(OsNoise().draw, spec)) / NUMBERS
         matrix = np.cov(rows[:2000].T)
         decompose = median_seconds(partial(eigenpairs, matrix)) / COLUMNS**3

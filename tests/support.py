@@ -14,24 +14,24 @@ from eigenveil.noise.source import NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import Query
+from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
 from eigenveil.queries import (
     Additive,
-    Ask,
-    Boxed,
     ClippedSum,
+    CoordinateClippedSum,
     Coordinates,
     Count,
     Eigenvectors,
-    Energy,
-    Field,
     Gradient,
     GradientNorms,
+    GradientSpec,
     Gram,
+    Query,
     RadiusSearch,
     RowNorms,
     Spectrum,
+    SquaredNormSum,
     Subspace,
 )
 from eigenveil.queries.turned import CAUCHY
@@ -66,15 +66,15 @@ def a_plan(study: Study | None = None, **changes: Any) -> Plan:
     return make_plan(study or a_study(**changes), federation="test", submission="first")
 
 
-def a_query(ask: Ask, *, plan_digest: str = DIGEST, round: int = 0, micro_rho: int = 1000) -> Query:
+def a_query(ask: Query, *, plan_digest: str = DIGEST, round: int = 0, micro_rho: int = 1000) -> RoundQuery:
     """`ask` as a priced question."""
-    return Query(plan_digest=plan_digest, round=round, ask=ask, micro_rho=micro_rho)
+    return RoundQuery(plan_digest=plan_digest, round=round, ask=ask, micro_rho=micro_rho)
 
 
-def a_field(d: int, k: int, *, pulls: bool = True) -> Field:
+def a_field(d: int, k: int, *, pulls: bool = True) -> GradientSpec:
     """A field with directions and pull whose every entry differs from its neighbours."""
     steps = np.arange(d * k).reshape(d, k)
-    return Field(
+    return GradientSpec(
         centre=(np.arange(d) * 37) % 101 - 50,
         directions=(steps * 331) % 2003 - 1001,
         pull=(steps * 57) % 211 - 105 if pulls else np.zeros((d, k), dtype=np.int64),
@@ -91,7 +91,7 @@ def every_ask(d: int = 4, k: int = 2) -> dict[str, Additive]:
         "count": Count(),
         "row-norms": RowNorms(centre=centre, edges=np.array(edges)),
         "clipped-sum": ClippedSum(centre=centre, radius=S),
-        "energy": Energy(centre=centre, radius=S),
+        "energy": SquaredNormSum(centre=centre, radius=S),
         "gram": Gram(centre=centre, radius=S),
         "gradient-norms": GradientNorms(field=many, edges=np.array([10**6, 10**8, 10**10])),
         "gradient-norms, k = 1": GradientNorms(field=one, edges=np.array([10**6, 10**9])),
@@ -100,7 +100,9 @@ def every_ask(d: int = 4, k: int = 2) -> dict[str, Additive]:
         "gradient, k, no pull": Gradient(field=a_field(d, k, pulls=False), radius=2**26),
         "gradient, k = 1": Gradient(field=a_field(d, 1), radius=2**27),
         "coordinates": Coordinates(field=one, width=2**12, half=6),
-        "boxed": Boxed(field=one, middles=np.arange(d) * 999 - 1500, halves=np.arange(d) * 2**14),
+        "boxed": CoordinateClippedSum(
+            field=one, middles=np.arange(d) * 999 - 1500, halves=np.arange(d) * 2**14
+        ),
     }
 
 
@@ -147,7 +149,7 @@ class MemoryStore:
         """The stored release of a round, if any."""
         return self.releases.get(round)
 
-    def charge(self, query: Query) -> None:
+    def charge(self, query: RoundQuery) -> None:
         """Spend once."""
         assert self.charged.setdefault(query.round, query.digest) == query.digest
         self.events.append("charge")

@@ -25,7 +25,7 @@ from eigenveil.algorithms.gradient.oja import oja
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import sin_angle
 from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.study import Rank
+from eigenveil.study.study import Extraction
 
 N, D, DECAY, SPREAD = 10_000, 20, 0.75, 0.25
 SIZES = (300.0, 1000.0, 3000.0, 10_000.0, 30_000.0, 100_000.0)
@@ -62,7 +62,7 @@ def directions(setting: Setting, seed: int, series: tuple[str, ...]) -> dict[str
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "replace-one": {"neighbours": Neighbours.REPLACE_ONE},
-    "deflation": {"rank": Rank.DEFLATION},
+    "deflation": {"rank": Extraction.DEFLATION},
 }
 
 

@@ -7,32 +7,32 @@ from itertools import combinations, pairwise
 
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.queries import (
-    Ask,
-    Boxed,
     ClippedSum,
+    CoordinateClippedSum,
     Count,
     Eigenvectors,
-    Energy,
     Gradient,
     GradientNorms,
     Gram,
+    Query,
     RadiusSearch,
     RowNorms,
     Spectrum,
+    SquaredNormSum,
     Subspace,
 )
 
 
-def labels(ask: Ask, columns: Sequence[str]) -> list[str]:
+def labels(ask: Query, columns: Sequence[str]) -> list[str]:
     """One label a number; `columns` are the study's names, in its order."""
     match ask:
         case Count():
             return ["usable records"]
-        case Energy():
+        case SquaredNormSum():
             return ["squared distances from the centre, each cut off, added up"]
         case RowNorms() | RadiusSearch() | GradientNorms():
             return _bins(ask.edges)
-        case ClippedSum() | Boxed():
+        case ClippedSum() | CoordinateClippedSum():
             return [f"{name}, added up" for name in columns] * (ask.length // len(columns))
         case Gram() | Spectrum() | Eigenvectors() | Subspace() if ask.length == _pairs(len(columns)):
             crossed = [f"{a} x {b}" for a, b in combinations(columns, 2)]

@@ -11,17 +11,17 @@ from typing import Any
 
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.queries import (
-    Ask,
     ClippedSum,
     Count,
     Eigenvectors,
-    Energy,
     GradientNorms,
     Gram,
-    OnField,
+    OnGradients,
+    Query,
     RadiusSearch,
     RowNorms,
     Spectrum,
+    SquaredNormSum,
     Subspace,
 )
 from eigenveil.queries.limits import WEIGHT
@@ -39,7 +39,7 @@ class Scale:
     names: tuple[str, ...] = ()
 
 
-def scale(ask: Ask, study: Study) -> Scale:
+def scale(ask: Query, study: Study) -> Scale:
     """The unit of the numbers that answer `ask`."""
     match ask:
         case Count():
@@ -57,7 +57,7 @@ def scale(ask: Ask, study: Study) -> Scale:
             names = tuple(column.unit for column in study.columns)
             words = f"1/{WEIGHT} of a grid step from the centre, after clipping"
             return Scale(words=words, factors=step, names=names)
-        case Energy():
+        case SquaredNormSum():
             return Scale(words="one squared grid step from the centre, after clipping")
         case Gram() | Spectrum() | Eigenvectors() | Subspace():
             return _products(study)
@@ -77,7 +77,7 @@ def _products(study: Study) -> Scale:
     )
 
 
-def grid(ask: Ask, study: Study) -> dict[str, Any]:
+def grid(ask: Query, study: Study) -> dict[str, Any]:
     """The public grid that `ask` counts on: plain values. `step` and `centre` are in a column's unit, and
     `radius` is in grid steps (None: the question has none)."""
     centre = _centre(ask)
@@ -86,7 +86,7 @@ def grid(ask: Ask, study: Study) -> dict[str, Any]:
     return {
         "words": "a value is first moved into its column's public bounds, then counted in grid steps; "
         f"{S} of them are half the distance between {reach}",
-        "radius": None if isinstance(ask, OnField) else getattr(ask, "radius", None),
+        "radius": None if isinstance(ask, OnGradients) else getattr(ask, "radius", None),
         "columns": [
             {
                 "column": column.name,
@@ -99,7 +99,7 @@ def grid(ask: Ask, study: Study) -> dict[str, Any]:
     }
 
 
-def _centre(ask: Ask) -> IntArray | None:
+def _centre(ask: Query) -> IntArray | None:
     if isinstance(ask, Count):
         return None
-    return (ask.field if isinstance(ask, OnField) else ask).centre
+    return (ask.field if isinstance(ask, OnGradients) else ask).centre

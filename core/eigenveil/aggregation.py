@@ -13,8 +13,8 @@ import numpy as np
 
 from eigenveil.errors import Code, PeerError, spoken
 from eigenveil.numerics.encoding import IntArray, digest, frozen
-from eigenveil.protocol.query import Query
-from eigenveil.queries import Listed
+from eigenveil.protocol.query import RoundQuery
+from eigenveil.queries import PerSite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -42,7 +42,7 @@ class Contribution:
         return digest("contribution", header, (self.values,))
 
 
-def validate(query: Query, contribution: Contribution, records: range) -> None:
+def validate(query: RoundQuery, contribution: Contribution, records: range) -> None:
     """Check everything that can be checked without trusting the site; `records` is where its number lies.
 
     Raises:
@@ -62,7 +62,7 @@ def validate(query: Query, contribution: Contribution, records: range) -> None:
         )
 
 
-def _mismatch(query: Query, contribution: Contribution) -> str:
+def _mismatch(query: RoundQuery, contribution: Contribution) -> str:
     if contribution.plan_digest != query.plan_digest:
         return "a contribution for another plan"
     if contribution.round != query.round:
@@ -74,12 +74,12 @@ def _mismatch(query: Query, contribution: Contribution) -> str:
     return ""
 
 
-def aggregate(query: Query, contributions: Mapping[str, IntArray]) -> IntArray:
+def aggregate(query: RoundQuery, contributions: Mapping[str, IntArray]) -> IntArray:
     """The exact sum over sites, or their votes one after the other.
 
     Shape: (asks.together(query.ask, sites),); zeros if nobody answered.
     """
-    if isinstance(query.ask, Listed):
+    if isinstance(query.ask, PerSite):
         nothing = np.zeros(0, dtype=np.int64)
         return frozen(np.concatenate([nothing, *(contributions[site] for site in sorted(contributions))]))
     total = np.zeros(query.ask.length, dtype=np.int64)

@@ -13,9 +13,9 @@ from eigenveil.mechanisms import publishable
 from eigenveil.noise.source import NoiseSource
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import Query
+from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
-from eigenveil.queries import released, together
+from eigenveil.queries import released, total_length
 
 
 class Journal(Protocol):
@@ -24,7 +24,7 @@ class Journal(Protocol):
     def sealed(self, round: int) -> Release | None:
         """The stored release of a round, if any."""
 
-    def charge(self, query: Query) -> None:
+    def charge(self, query: RoundQuery) -> None:
         """Spend the query's price (no effect if exactly this was charged already)."""
 
     def seal(self, release: Release) -> None:
@@ -32,7 +32,7 @@ class Journal(Protocol):
 
 
 def release(
-    query: Query,
+    query: RoundQuery,
     total: IntArray,
     present: tuple[str, ...],
     *,
@@ -50,7 +50,7 @@ def release(
     """
     if query.plan_digest != plan.digest:
         raise InternalError(Code.BUG, "a query reached the barrier of another plan")
-    if total.shape != (together(query.ask, len(present)),) or total.dtype.kind != "i":
+    if total.shape != (total_length(query.ask, len(present)),) or total.dtype.kind != "i":
         raise InternalError(Code.BUG, f"the sum of {spoken(query.round)} has the wrong shape or type")
     done = journal.sealed(query.round)
     if done is not None:
@@ -72,7 +72,7 @@ def release(
     return sealed
 
 
-def _same(done: Release, query: Query) -> Release:
+def _same(done: Release, query: RoundQuery) -> Release:
     if done.query != query.digest:
         raise InternalError(Code.BUG, f"{spoken(query.round)} was sealed for another query")
     return done

@@ -15,7 +15,7 @@ from eigenveil.errors import Code, InternalError, PeerError, RequestError, spoke
 from eigenveil.protocol.agreement import same_question
 from eigenveil.protocol.budget import check_affordable
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import Priced, Query, check_no_overflow
+from eigenveil.protocol.query import PricedQuery, RoundQuery, check_no_overflow
 from eigenveil.protocol.release import Release
 from eigenveil.queries import released
 
@@ -26,12 +26,12 @@ class Session:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.releases: list[Release] = []
-        self._asked: list[Query] = []
+        self._asked: list[RoundQuery] = []
         self._pico = 0
         self._box = box(plan.study)
         self.spent = NOTHING
-        self.pending: Query | None = None
-        self._own: Query | None = None  # `pending` in this session's own words
+        self.pending: RoundQuery | None = None
+        self._own: RoundQuery | None = None  # `pending` in this session's own words
         self._result: Estimate | None = None
         self._algorithm = ALGORITHMS[plan.algorithm](plan)
         self._advance(None)
@@ -44,7 +44,7 @@ class Session:
             session.feed(release)
         return session
 
-    def adopt(self, asked: Query) -> None:
+    def adopt(self, asked: RoundQuery) -> None:
         """Go on with the federation's wording of the pending query, which the last bit of somebody's linear
         algebra may have rounded to another unit. Every wording is held against this session's own, so that
         units do not add up, and against the public bounds.
@@ -108,9 +108,9 @@ class Session:
             return
         self.pending = self._own = self._query(priced)
 
-    def _query(self, priced: Priced) -> Query:
+    def _query(self, priced: PricedQuery) -> RoundQuery:
         """The next query, if the study can pay for it: checked before it is asked [P4]."""
-        query = Query(
+        query = RoundQuery(
             plan_digest=self.plan.digest,
             round=len(self.releases),
             ask=priced.ask,
@@ -122,7 +122,7 @@ class Session:
         self._check_reach(query)
         return query
 
-    def _check_reach(self, query: Query) -> None:
+    def _check_reach(self, query: RoundQuery) -> None:
         check_no_overflow(query.ask, self.plan.most_records)
         check_bounds(query.ask, self._box)
 

@@ -21,7 +21,7 @@ from eigenveil.numerics.blas import one_thread
 from eigenveil.numerics.encoding import FloatArray, IntArray, digest, frozen
 from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import Query
+from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
 from eigenveil.queries import NAMES
 from eigenveil.reporting.document import RoundRecord, build
@@ -49,7 +49,7 @@ class MemoryJournal:
         """The release of a round, if there is one."""
         return self.releases.get(round)
 
-    def charge(self, query: Query) -> None:
+    def charge(self, query: RoundQuery) -> None:
         """Spend the query's price."""
         entry = self.ledger.charge(self.plan.digest, query.round, query.digest, query.cost, at=0)
         if entry is not None:
@@ -133,7 +133,7 @@ def _check_present(federation: Federation, absent: Mapping[str, str], small: Col
 
 
 def _round(
-    query: Query,
+    query: RoundQuery,
     sites: Mapping[str, Site],
     absent: Mapping[str, str],
     plan: Plan,

@@ -27,21 +27,21 @@ from eigenveil_server.clock import Clock, unix_ms
 from eigenveil_server.config import Config, split_listen
 from eigenveil_server.front.admission import Arrival
 from eigenveil_server.front.door import Door, House
-from eigenveil_server.metrics_listener import Scrapes
+from eigenveil_server.metrics_listener import MetricsListener
 from eigenveil_server.pki.keys import load_keys
 from eigenveil_server.pki.registry import Registry
-from eigenveil_server.pki.server_certificate import Leaf
-from eigenveil_server.recovery.checkpoints import Heads
+from eigenveil_server.pki.server_certificate import ServerCertificate
+from eigenveil_server.recovery.checkpoints import Checkpoints
 from eigenveil_server.recovery.lock import only_one
 from eigenveil_server.resources import Fatal, Resources
 from eigenveil_server.rpc.calls import Calls
 from eigenveil_server.rpc.enrolment import Enrolment
 from eigenveil_server.rpc.health import Health
-from eigenveil_server.rpc.interceptor import Admit, Gate, Peers, anybody, named
+from eigenveil_server.rpc.interceptor import Admit, Interceptor, Peers, anybody, named
 from eigenveil_server.rpc.listener import listening
 from eigenveil_server.rpc.service import Service
-from eigenveil_server.rpc.site_sessions import Sessions
-from eigenveil_server.rpc.watchdog import Guard
+from eigenveil_server.rpc.site_sessions import SiteSessions
+from eigenveil_server.rpc.watchdog import Watchdog
 from eigenveil_server.storage.integrity import check_whole
 from eigenveil_server.studies.engine import Engine
 from eigenveil_server.studies.uploads import Uploads
@@ -92,7 +92,7 @@ class Daemon:
             store.claim()
             check_whole(store)
             keys = load_keys(config.files)
-            self.heads = Heads(config, store, keys, clock, fatal)
+            self.heads = Checkpoints(config, store, keys, clock, fatal)
             self.resources = Resources.of(
                 config, keys, store, clock=clock, noise=noise or OsNoise(), fatal=fatal
             )
@@ -100,16 +100,16 @@ class Daemon:
         self.registry = Registry(store, config.federation, clock)
         self.engine = Engine(self.resources, config, Uploads(config.max_uploads))
         self._health: Health | None = None
-        self._scrapes: Scrapes | None = None
+        self._scrapes: MetricsListener | None = None
         self._warming: asyncio.TimerHandle | None = None
-        self._leaf = Leaf(config, keys, clock)
+        self._leaf = ServerCertificate(config, keys, clock)
         self._calls = Calls()
-        self.sessions = Sessions(store, self._calls, clock)
+        self.sessions = SiteSessions(store, self._calls, clock)
         self._peers = Peers(self.registry, self.sessions, config.federation, clock)
         self._front = self._door("front", self._peers.stays, client_certificates=True)
         self._side = self._door("side", lambda arrival: None, client_certificates=False)
         sweeps = (self._calls.sweep, self._front.sweep, self._side.sweep)
-        self._guard = Guard(keys.authorities, self._leaf, sweeps, fatal)
+        self._guard = Watchdog(keys.authorities, self._leaf, sweeps, fatal)
 
     async def start(self) -> Ports:
         """Resume the studies and open both listeners.
@@ -167,8 +167,8 @@ class Daemon:
         )
         return Door(self.config.state / f"{name}.door", house)
 
-    def _gate(self, admit: Admit, door: Door, calls: Calls) -> Gate:
-        return Gate(admit, door.of, calls, self.resources.fatal, self.resources.metrics.refused)
+    def _gate(self, admit: Admit, door: Door, calls: Calls) -> Interceptor:
+        return Interceptor(admit, door.of, calls, self.resources.fatal, self.resources.metrics.refused)
 
     def _enrol_server(self) -> grpc.aio.Server:
         options = dict(SERVER_OPTIONS) | {

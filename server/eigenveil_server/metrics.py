@@ -20,9 +20,9 @@ from prometheus_client.registry import Collector
 from eigenveil.errors import Code, EigenveilError
 from eigenveil_common.files import read
 from eigenveil_server.config import Config
-from eigenveil_server.metrics_listener import Scrapes
+from eigenveil_server.metrics_listener import MetricsListener
 from eigenveil_server.storage.database import Store
-from eigenveil_server.storage.ledger import Books
+from eigenveil_server.storage.ledger import FederationLedger
 from eigenveil_server.storage.states import StudyState
 
 BUCKETS = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 3600.0, 86400.0)
@@ -86,17 +86,17 @@ class Metrics:
             self._polls = +self._polls
             self._connected.set(len(self._polls))
 
-    def scrapes(self, config: Config, store: Store, books: Books) -> Scrapes:
+    def scrapes(self, config: Config, store: Store, books: FederationLedger) -> MetricsListener:
         """The listener that answers with all of it."""
         self.registry.register(_Standing(config, store, books))
         encode, content_type = choose_encoder("")
-        return Scrapes(lambda: encode(self.registry), content_type)
+        return MetricsListener(lambda: encode(self.registry), content_type)
 
 
 class _Standing(Collector):
     """What is read when it is asked for: the books, the database, the certificates."""
 
-    def __init__(self, config: Config, store: Store, books: Books) -> None:
+    def __init__(self, config: Config, store: Store, books: FederationLedger) -> None:
         self._config = config
         self._store = store
         self._books = books

@@ -14,7 +14,7 @@ MOST_BYTES = 8 * 1024  # of a request
 GOOD = ("GET / ", "GET /metrics ", "GET /metrics?")
 
 
-class Scrapes:
+class MetricsListener:
     """Answers with what `render` says, which runs on a thread. Beyond `MOST_AT_ONCE` the oldest connection
     gives way, so that whoever only holds one keeps nobody out."""
 

@@ -15,11 +15,11 @@ from eigenveil_server.config import Config
 from eigenveil_server.metrics import Metrics
 from eigenveil_server.pki.keys import Keys
 from eigenveil_server.storage.database import Store
-from eigenveil_server.storage.group_commit import Writer
-from eigenveil_server.storage.ledger import Books
+from eigenveil_server.storage.group_commit import GroupCommit
+from eigenveil_server.storage.ledger import FederationLedger
 from eigenveil_server.storage.study_reads import Studies
 from eigenveil_server.studies.lanes import Lanes
-from eigenveil_server.studies.signal import Bell
+from eigenveil_server.studies.signal import Signal
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -37,10 +37,10 @@ class Resources:
     keys: Keys
     store: Store
     studies: Studies
-    books: Books
-    writer: Writer
-    work: Bell
-    news: Bell
+    books: FederationLedger
+    writer: GroupCommit
+    work: Signal
+    news: Signal
     clock: Clock
     noise: NoiseSource
     arithmetic: ThreadPoolExecutor
@@ -64,10 +64,10 @@ class Resources:
             keys=keys,
             store=store,
             studies=Studies(store.reader),
-            books=Books(store.writer, config.budget, clock),
-            writer=Writer(store.writer),
-            work=Bell(),
-            news=Bell(),
+            books=FederationLedger(store.writer, config.budget, clock),
+            writer=GroupCommit(store.writer),
+            work=Signal(),
+            news=Signal(),
             clock=clock,
             noise=noise,
             arithmetic=ThreadPoolExecutor(ARITHMETIC_THREADS, thread_name_prefix="arithmetic"),

@@ -24,7 +24,7 @@ from eigenveil.planning.dry_run import rehearse
 from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.budget import check_affordable
 from eigenveil.protocol.plan import plan_from_json
-from eigenveil.protocol.query import Law, Query
+from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.queries import KINDS, NAMES, Spectrum
 from eigenveil.reporting.explain import explain
 from eigenveil.simulation import simulate
@@ -67,7 +67,7 @@ def test_pure_studies_add_up_epsilons_of_laplace_noise(algorithm: Algorithm, nei
     spent = sum((2 * release.micro_rho / MICRO) ** 0.5 for release in result.releases)
     assert 0.98 * what.epsilon <= spent <= what.epsilon
     assert result.plan.composition is Composition.BASIC
-    assert {query.law for query in rehearse(result.plan)} == {Law.LAPLACE}
+    assert {query.law for query in rehearse(result.plan)} == {NoiseLaw.LAPLACE}
     assert sin_angle(result.estimate.components, truth(spectrum(20_000, EASY), 3)) < 0.1
     assert explain(result.plan)["guarantee"]["delta"] == 0
 
@@ -288,10 +288,10 @@ def test_where_epsilons_add_up_no_eigenvalue_gets_gaussian_noise() -> None:
     for delta in (0.0, 1e-6):
         plan = make_plan(study(4, A.EM_COV, delta=delta), federation="f", submission="s")
         ask = Spectrum(centre=np.zeros(4, dtype=np.int64), radius=100, records=10)
-        query = Query(plan_digest=plan.digest, round=0, ask=ask, micro_rho=10, law=Law.LAPLACE)
+        query = RoundQuery(plan_digest=plan.digest, round=0, ask=ask, micro_rho=10, law=NoiseLaw.LAPLACE)
         check_affordable(plan, query, [], NOTHING, 0)
         with refused(Code.BUDGET, "round 1"):
-            check_affordable(plan, replace(query, law=Law.GAUSSIAN), [], NOTHING, 0)
+            check_affordable(plan, replace(query, law=NoiseLaw.GAUSSIAN), [], NOTHING, 0)
 
 
 def test_the_largest_epsilon_is_a_plan_that_can_be_written_down() -> None:
@@ -305,5 +305,5 @@ def test_shares_of_epsilon_and_of_rho() -> None:
     both = make_plan(study(4, A.GAUSS_COV), federation="f", submission="s")
     assert price(pure, 0.5) == pytest.approx(pure.micro_rho / 4, abs=2)
     assert price(both, 0.5) == both.micro_rho // 2
-    assert (law(pure), law(both)) == (Law.LAPLACE, Law.GAUSSIAN)
+    assert (law(pure), law(both)) == (NoiseLaw.LAPLACE, NoiseLaw.GAUSSIAN)
     assert set(KINDS) >= {"spectrum", "eigenvectors", "radius-search"}

@@ -18,7 +18,7 @@ from eigenveil.errors import Code
 from eigenveil.numerics.encoding import FloatArray, canonical
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.simulation import Simulation, simulate
-from eigenveil.study.algorithm import TRAITS, Algorithm
+from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil.study.grid import whole_bounds
 from eigenveil.study.price import Composition
 from eigenveil.study.study import Column, Federation, Study
@@ -74,8 +74,8 @@ CASES: dict[str, Case] = {
 def study(algorithm: Algorithm, components: int) -> Study:
     """A small study; a secret order needs a hundred slots, and a delta that no real study would have."""
     lower, upper = whole_bounds(4096)
-    slots = TRAITS[algorithm].single_records
-    sites = SITES[:1] if TRAITS[algorithm].one_site else SITES
+    slots = PROPERTIES[algorithm].single_records
+    sites = SITES[:1] if PROPERTIES[algorithm].one_site else SITES
     return Study(
         name="degenerate",
         columns=tuple(Column(name=f"x{i}", unit="1", lower=lower, upper=upper) for i in range(D)),

@@ -26,11 +26,11 @@ from eigenveil.numerics.linalg import eigenpairs, sin_angle
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.release import Release
-from eigenveil.queries import Boxed, Field, Votes, part_of
+from eigenveil.queries import CoordinateClippedSum, GradientSpec, Votes, batch_of
 from eigenveil.reporting.explain import CENTRAL, TRUSTED, explain
 from eigenveil.simulation import Simulation, simulate
-from eigenveil.study.algorithm import TRAITS, Algorithm
-from eigenveil.study.study import Column, Federation, Rank, Study
+from eigenveil.study.algorithm import PROPERTIES, Algorithm
+from eigenveil.study.study import Column, Extraction, Federation, Study
 
 OJA, SINGLE = Algorithm.PRIVATE_OJA, Algorithm.DP_PCA_SINGLE_PASS
 FAMILY = [OJA, SINGLE]
@@ -70,9 +70,10 @@ def signal(n: int, d: int, sigma: float, seed: int = 0) -> tuple[FloatArray, Flo
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "rank"), [(OJA, Rank.BLOCK), (OJA, Rank.DEFLATION), (SINGLE, Rank.DEFLATION)]
+    ("algorithm", "rank"),
+    [(OJA, Extraction.BLOCK), (OJA, Extraction.DEFLATION), (SINGLE, Extraction.DEFLATION)],
 )
-def test_finds_the_leading_subspace_with_its_variances(algorithm: Algorithm, rank: Rank) -> None:
+def test_finds_the_leading_subspace_with_its_variances(algorithm: Algorithm, rank: Extraction) -> None:
     rows = spread(20_000, [3.0, 1.5] + [0.05] * 6)
     found = run(study(8, algorithm, components=2, rank=rank), rows).estimate
     assert sin_angle(found.components, eigenpairs(np.cov(rows.T))[1][:, :2].T) < 0.2
@@ -98,7 +99,7 @@ def test_a_pass_spends_its_price_once_and_the_study_no_more_than_it_has(
     assert 0.98 * result.plan.micro_rho <= spent <= result.plan.micro_rho
     assert sum(release.atto_delta for release in result.releases) <= result.plan.atto_delta
     asked = rehearse(result.plan)
-    later = [q for q in asked if (part := part_of(q.ask)) is not None and part.index > 0]
+    later = [q for q in asked if (part := batch_of(q.ask)) is not None and part.index > 0]
     assert len(later) >= 6
     assert all(q.cost.micro_rho == 0 == q.cost.atto_delta for q in later)
 
@@ -111,11 +112,11 @@ def test_the_single_pass_uses_half_of_delta_for_its_histograms() -> None:
 
 
 @pytest.mark.parametrize("algorithm", FAMILY)
-@pytest.mark.parametrize("rank", Rank)
-def test_rehearsal_foresees_the_rounds(algorithm: Algorithm, rank: Rank) -> None:
+@pytest.mark.parametrize("rank", Extraction)
+def test_rehearsal_foresees_the_rounds(algorithm: Algorithm, rank: Extraction) -> None:
     result = run(study(4, algorithm, components=2, rank=rank, batches=15), spread(3000, [2.0, 1.0, 0.1, 0.1]))
     assert len(rehearse(result.plan)) == len(result.releases)
-    assert explain(result.plan)["trust"] == (TRUSTED if TRAITS[algorithm].trusted else CENTRAL)
+    assert explain(result.plan)["trust"] == (TRUSTED if PROPERTIES[algorithm].trusted else CENTRAL)
 
 
 DEGENERATE: dict[str, FloatArray] = {
@@ -186,10 +187,12 @@ def test_no_bin_is_a_defined_outcome() -> None:
     assert read_spread(a_release(frozen(empty))) == 0.0
     empty[0] = 5
     assert 0 < read_spread(a_release(frozen(empty))) < 4
-    field = Field(centre=frozen([0, 0]), directions=frozen([[1], [1]]), pull=frozen([[0], [0]]), shift=0)
+    field = GradientSpec(
+        centre=frozen([0, 0]), directions=frozen([[1], [1]]), pull=frozen([[0], [0]]), shift=0
+    )
     bins = bins_for(field, 0.0)
     silent = box_for(bins, a_release(frozen(np.zeros(bins.length, dtype=np.int64))), 0.0)
-    assert isinstance(silent, Boxed)
+    assert isinstance(silent, CoordinateClippedSum)
     assert silent.halves.tolist() == [1, 1]
     counts = np.zeros(bins.length, dtype=np.int64)
     counts[0] = 9
@@ -210,8 +213,8 @@ def test_steps_shrink_and_survive_a_strength_of_nothing() -> None:
     assert np.isfinite(rates.step(0, -1.0))
 
 
-@pytest.mark.parametrize("rank", Rank)
-def test_oja_finds_the_components_without_noise(rank: Rank) -> None:
+@pytest.mark.parametrize("rank", Extraction)
+def test_oja_finds_the_components_without_noise(rank: Extraction) -> None:
     rows = spread(6000, [3.0, 1.5] + [0.05] * 4)
     found = oja(rows, 2, rank=rank)
     assert found.shape == (2, 6)

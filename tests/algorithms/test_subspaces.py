@@ -16,7 +16,7 @@ from eigenveil.errors import Code
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import orthonormal, sin_angle
 from eigenveil.planning.dry_run import rehearse
-from eigenveil.protocol.query import Query
+from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import NAMES
 from eigenveil.reporting.explain import explain
 from eigenveil.simulation import Simulation, simulate, split_rows
@@ -181,7 +181,7 @@ def test_degenerate_data_give_a_defined_outcome_at_the_declared_cost(
     assert sum(r.atto_delta for r in done.releases) <= done.plan.atto_delta
 
 
-def foreseen(queries: tuple[Query, ...]) -> list[tuple[str, int, int]]:
+def foreseen(queries: tuple[RoundQuery, ...]) -> list[tuple[str, int, int]]:
     return [(NAMES[type(q.ask)], q.micro_rho, q.atto_delta) for q in queries]
 
 

@@ -14,32 +14,32 @@ from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.noise.source import Block, NoiseSpec
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import Law, Query
+from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.protocol.release import Release
 from eigenveil.queries import (
     Additive,
-    Ask,
+    Batch,
     BlockRanks,
     CellVotes,
     Gram,
-    OnField,
-    Part,
+    OnGradients,
     Preimage,
+    Query,
     RankVotes,
-    Slot,
+    ShuffledRecord,
     SpanGap,
     SpanVotes,
     Votes,
-    part_of,
-    together,
+    batch_of,
+    total_length,
 )
 from eigenveil.queries.batch import pass_key
-from eigenveil.queries.subspaces import Blocks, Cells, Pool
+from eigenveil.queries.subspaces import Cells, Pool, Subsamples
 from tests.core.specification import Noise, Setting
 from tests.support import MemoryStore, a_field, a_plan, covariance_asks, every_ask
 
 KEY, ZERO = np.arange(4), np.zeros(3, dtype=np.int64)
-BLOCKS = Blocks(centre=ZERO, rank=2, blocks=6, key=KEY)
+BLOCKS = Subsamples(centre=ZERO, rank=2, blocks=6, key=KEY)
 CELLS = Cells(centre=ZERO, rank=2, blocks=6, key=KEY, points=2, width=2**30)
 POOL = Pool(centre=ZERO, rank=1, most=1000, cut=False, key=KEY)
 PRICES = (1, 1000, 500_000, 8_000_000)
@@ -47,10 +47,10 @@ DELTAS = (10**9, 10**12, 10**17)
 SLOTS = 8192
 
 
-def questions() -> dict[str, Ask]:
+def questions() -> dict[str, Query]:
     """One question of every kind, and variants that are priced alike."""
     one = a_field(4, 1, pulls=False)
-    more: dict[str, Ask] = {
+    more: dict[str, Query] = {
         "gram, flat": Gram(centre=ZERO, radius=1000, flat=True),
         "votes": Votes(field=one, edges=np.array([10, 1000]), subsets=5),
         "block-ranks": BlockRanks(blocks=BLOCKS),
@@ -59,13 +59,13 @@ def questions() -> dict[str, Ask]:
         "rank-votes": RankVotes(cells=CELLS),
         "span-gap": SpanGap(pool=POOL),
         "preimage": Preimage(fingerprint=KEY, holders=frozen([0]), blocks=BLOCKS),
-        "slot": Slot(field=a_field(4, 2), radius=2**20, part=a_part("", SLOTS)),
+        "slot": ShuffledRecord(field=a_field(4, 2), radius=2**20, part=a_part("", SLOTS)),
     }
     return {**every_ask(), **covariance_asks(), **more}
 
 
-def a_part(digest: str, parts: int, index: int = 0) -> Part:
-    return Part(first=0, index=index, parts=parts, key=pass_key(digest, 0, parts))
+def a_part(digest: str, parts: int, index: int = 0) -> Batch:
+    return Batch(first=0, index=index, parts=parts, key=pass_key(digest, 0, parts))
 
 
 ASKS = questions()
@@ -114,20 +114,20 @@ def settings(*deltas: int) -> Iterator[tuple[Plan, Setting]]:
         yield plan_of(neighbours, sites), Setting(adds=adds, sites=sites, micro_rho=price, atto_delta=delta)
 
 
-def query_of(plan: Plan, ask: Ask, s: Setting, law: Law = Law.GAUSSIAN) -> Query:
-    part = part_of(ask)
+def query_of(plan: Plan, ask: Query, s: Setting, law: NoiseLaw = NoiseLaw.GAUSSIAN) -> RoundQuery:
+    part = batch_of(ask)
     if part is not None:
         dealt = a_part(plan.digest, part.parts, part.index)
         ask = replace(ask, part=dealt)  # type: ignore[arg-type]
-    return Query(
+    return RoundQuery(
         plan_digest=plan.digest, round=part.index if part else 0, ask=ask,
         micro_rho=s.micro_rho, atto_delta=s.atto_delta, law=law,
     )  # fmt: skip
 
 
-def released(plan: Plan, query: Query, noise: Recorder, total: IntArray | None = None) -> Release:
+def released(plan: Plan, query: RoundQuery, noise: Recorder, total: IntArray | None = None) -> Release:
     """Through the barrier."""
-    zeros = np.zeros(together(query.ask, 1), dtype=np.int64)
+    zeros = np.zeros(total_length(query.ask, 1), dtype=np.int64)
     return barrier.release(
         query,
         zeros if total is None else total,
@@ -140,15 +140,17 @@ def released(plan: Plan, query: Query, noise: Recorder, total: IntArray | None =
 
 def drew(noise: Recorder, *wanted: Noise) -> bool:
     """Whether just that was drawn."""
-    blocks = [("gaussian" if b.law is Law.GAUSSIAN else "laplace", b.count, b.scale) for b in noise.blocks]
+    blocks = [
+        ("gaussian" if b.law is NoiseLaw.GAUSSIAN else "laplace", b.count, b.scale) for b in noise.blocks
+    ]
     return len(blocks) == len(wanted) and all(
         want.is_drawn(*block) for want, block in zip(wanted, blocks, strict=True)
     )
 
 
-def in_a_pass(plan: Plan, query: Query) -> tuple[list[Query], list[Query]]:
+def in_a_pass(plan: Plan, query: RoundQuery) -> tuple[list[RoundQuery], list[RoundQuery]]:
     """What is paid: the question, and as the first part of a pass; and what is not: its later parts."""
-    if not isinstance(query.ask, OnField):
+    if not isinstance(query.ask, OnGradients):
         return [query], []
     s = Setting(adds=True, sites=1, micro_rho=query.micro_rho, atto_delta=query.atto_delta)
     asks = [replace(query.ask, part=a_part("", SLOTS, index)) for index in (0, 1, SLOTS - 1)]

@@ -11,26 +11,26 @@ import math
 from collections.abc import Iterable, Sequence
 
 from eigenveil.queries import (
-    Ask,
-    Boxed,
     ClippedSum,
+    CoordinateClippedSum,
     Coordinates,
     Count,
     Eigenvectors,
-    Energy,
-    Field,
     Gradient,
     GradientNorms,
+    GradientSpec,
     Gram,
+    Query,
     RadiusSearch,
     RowNorms,
     Spectrum,
+    SquaredNormSum,
     Subspace,
 )
 from eigenveil.queries.limits import PULL, WEIGHT
 
 
-def answer(rows: Iterable[Sequence[int]], ask: Ask) -> list[int]:
+def answer(rows: Iterable[Sequence[int]], ask: Query) -> list[int]:
     """The sum of `contribution` over `rows`."""
     total = [0] * ask.length
     for row in rows:
@@ -38,7 +38,7 @@ def answer(rows: Iterable[Sequence[int]], ask: Ask) -> list[int]:
     return total
 
 
-def contribution(row: Sequence[int], ask: Ask) -> list[int]:
+def contribution(row: Sequence[int], ask: Query) -> list[int]:
     """What one record adds to the answer."""
     match ask:
         case Count():
@@ -50,7 +50,7 @@ def contribution(row: Sequence[int], ask: Ask) -> list[int]:
             z = _centred(row, ask.centre.tolist())
             t = _weight(_square(z), ask.radius)
             return [t * value for value in z]
-        case Energy():
+        case SquaredNormSum():
             return [min(_square(_centred(row, ask.centre.tolist())), ask.radius**2)]
         case Gram() | Spectrum() | Eigenvectors() | Subspace():
             return _gram(_shortened(_centred(row, ask.centre.tolist()), ask.radius))
@@ -61,7 +61,7 @@ def contribution(row: Sequence[int], ask: Ask) -> list[int]:
             bins = [value // ask.width + ask.half for value in _whole(row, ask.field)]
             last = 2 * ask.half - 1
             return [v for b in bins for v in _one_hot(min(max(b, 0), last), last + 1)]
-        case Boxed():
+        case CoordinateClippedSum():
             off = [g - m for g, m in zip(_whole(row, ask.field), ask.middles.tolist(), strict=True)]
             return [max(-h, min(h, v)) for v, h in zip(off, ask.halves.tolist(), strict=True)]
         case Gradient():
@@ -106,7 +106,7 @@ def _columns_times(z: list[int], matrix: list[list[int]]) -> list[int]:
     return [sum(v * line[j] for v, line in zip(z, matrix, strict=True)) for j in range(len(matrix[0]))]
 
 
-def _whole(row: Sequence[int], field: Field) -> list[int]:
+def _whole(row: Sequence[int], field: GradientSpec) -> list[int]:
     """floor(z (z . w) / 2**shift) for the field's one direction."""
     z = _centred(row, field.centre.tolist())
     along = sum(v * w for v, (w,) in zip(z, field.directions.tolist(), strict=True))
@@ -116,7 +116,7 @@ def _whole(row: Sequence[int], field: Field) -> list[int]:
 class _Projected:
     """A record's z, z W and z pull, all exact."""
 
-    def __init__(self, row: Sequence[int], field: Field) -> None:
+    def __init__(self, row: Sequence[int], field: GradientSpec) -> None:
         self.pull: list[list[int]] = field.pull.tolist()
         self.z = _centred(row, field.centre.tolist())
         self.a = [v * 2.0**-field.shift for v in _columns_times(self.z, field.directions.tolist())]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from eigenveil.aggregation import Contribution, aggregate, validate
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import IntArray, frozen
-from eigenveil.queries import Ask, Coordinates, Gradient, GradientNorms, Part, Slot, Votes
+from eigenveil.queries import Batch, Coordinates, Gradient, GradientNorms, Query, ShuffledRecord, Votes
 from eigenveil.queries.batch import pass_key
 from eigenveil.queries.possible import is_gram
 from eigenveil.site.site import Site
@@ -22,9 +22,9 @@ from eigenveil.study.grid import S
 from tests.support import DIGEST, a_field, a_query, covariance_asks, every_ask, random_rows, refused
 
 MOST = 500
-PART = Part(first=0, index=0, parts=4, key=pass_key(DIGEST, 0, 4))
+PART = Batch(first=0, index=0, parts=4, key=pass_key(DIGEST, 0, 4))
 ONE = a_field(4, 1, pulls=False)
-ASKS: dict[str, Ask] = {
+ASKS: dict[str, Query] = {
     **every_ask(),
     **covariance_asks(),
     "votes": Votes(field=ONE, edges=np.array([10, 100]), subsets=5),
@@ -32,11 +32,11 @@ ASKS: dict[str, Ask] = {
     "gradient, part": Gradient(field=ONE, radius=2**20, part=PART),
     "gradient-norms, part": GradientNorms(field=ONE, edges=np.array([10, 100]), part=PART),
     "coordinates, part": Coordinates(field=ONE, width=8, half=3, part=PART),
-    "slot": Slot(field=ONE, radius=2**20, part=PART),
+    "slot": ShuffledRecord(field=ONE, radius=2**20, part=PART),
 }
 
 
-def answered(ask: Ask, values: IntArray | list[int]) -> Contribution:
+def answered(ask: Query, values: IntArray | list[int]) -> Contribution:
     query = a_query(ask)
     return Contribution(
         plan_digest=query.plan_digest, round=0, query=query.digest, site="north", values=frozen(values)

@@ -14,7 +14,7 @@ from eigenveil import barrier
 from eigenveil.errors import Code
 from eigenveil.noise.source import NoiseSource, NoiseSpec, OsNoise, noise_spec
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil.protocol.query import Query
+from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
 from eigenveil.queries import ClippedSum
 from eigenveil.study.grid import S
@@ -51,7 +51,7 @@ class Process:
         """From the store."""
         return self.store.sealed(round)
 
-    def charge(self, query: Query) -> None:
+    def charge(self, query: RoundQuery) -> None:
         """Durable once it returns."""
         self._reach("before charge")
         self.store.charge(query)

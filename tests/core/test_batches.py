@@ -21,13 +21,13 @@ from eigenveil.noise.source import noise_spec
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.queries import (
     Additive,
-    Boxed,
+    Batch,
+    CoordinateClippedSum,
     Coordinates,
-    Field,
     Gradient,
     GradientNorms,
-    OnField,
-    Part,
+    GradientSpec,
+    OnGradients,
     Votes,
 )
 from eigenveil.queries.batch import pass_key
@@ -44,9 +44,9 @@ PAIRS = 10_000
 PARTS = 5
 
 
-def a_field(d: int, seed: int = 1, shift: int = 20) -> Field:
+def a_field(d: int, seed: int = 1, shift: int = 20) -> GradientSpec:
     rng = np.random.default_rng(seed)
-    return Field(
+    return GradientSpec(
         centre=rng.integers(-S // 4, S // 4, d),
         directions=rng.integers(-(2**19), 2**19, (d, 1)),
         pull=np.zeros((d, 1), dtype=np.int64),
@@ -70,7 +70,7 @@ def boxed_cases() -> list[Case]:
         field = a_field(d, seed, shift=0 if half == GRADIENT_LIMIT else 12)
         halves = np.full(d, half)
         halves[1::3] = 0
-        ask = Boxed(field=field, middles=np.arange(d) - 3, halves=halves)
+        ask = CoordinateClippedSum(field=field, middles=np.arange(d) - 3, halves=halves)
         cases.append(Case(ask=ask, rows=hostile_rows(1200, field.centre, S, seed)))
     return cases
 
@@ -88,7 +88,7 @@ def test_no_neighbour_pair_exceeds_the_declared_sensitivity_and_one_reaches_it(
     assert 0.99**2 <= found.worst <= 1
 
 
-def dearest(ask: Boxed, quieter: int, neighbours: Neighbours) -> Fraction:
+def dearest(ask: CoordinateClippedSum, quieter: int, neighbours: Neighbours) -> Fraction:
     """The largest zCDP cost of any change found, if the noise were `quieter` times less than planned."""
     spec = noise_spec(ask, 1000, neighbours)
     rows = hostile_rows(400, ask.field.centre, S, 3)
@@ -100,7 +100,9 @@ def dearest(ask: Boxed, quieter: int, neighbours: Neighbours) -> Fraction:
 @pytest.mark.parametrize("neighbours", Neighbours)
 def test_a_box_costs_its_price_and_the_noise_of_equation_15_is_caught(neighbours: Neighbours) -> None:
     """Planted fault: beta_t of [DPPCA], a sixth of what the box of its Algorithm 5 needs."""
-    ask = Boxed(field=a_field(4, shift=12), middles=np.zeros(4, dtype=np.int64), halves=np.full(4, 2**8))
+    ask = CoordinateClippedSum(
+        field=a_field(4, shift=12), middles=np.zeros(4, dtype=np.int64), halves=np.full(4, 2**8)
+    )
     price = Fraction(1000, MICRO)
     assert price * Fraction(98, 100) <= dearest(ask, 1, neighbours) <= price
     assert dearest(ask, 6, neighbours) > 30 * price
@@ -165,20 +167,22 @@ def test_equal_records_vote_for_the_lowest_bin() -> None:
 # --- parts
 
 
-def parts_of(ask: OnField) -> list[OnField]:
+def parts_of(ask: OnGradients) -> list[OnGradients]:
     """The whole pass: `ask` about each part."""
     key = pass_key(DIGEST, 3, PARTS)
-    return [replace(ask, part=Part(first=3, index=i, parts=PARTS, key=key)) for i in range(PARTS)]
+    return [replace(ask, part=Batch(first=3, index=i, parts=PARTS, key=key)) for i in range(PARTS)]
 
 
-def questions() -> dict[str, OnField]:
+def questions() -> dict[str, OnGradients]:
     field = a_field(2)
     return {
         "gradient": Gradient(field=field, radius=2**26),
         "gradient-norms": GradientNorms(field=field, edges=frozen([2**j for j in range(20, 44, 2)])),
         "votes": Votes(field=field, edges=frozen([4**j for j in range(1, 20)]), subsets=2),
         "coordinates": Coordinates(field=field, width=2**8, half=16),
-        "boxed": Boxed(field=field, middles=np.zeros(2, dtype=np.int64), halves=np.full(2, 2**20)),
+        "boxed": CoordinateClippedSum(
+            field=field, middles=np.zeros(2, dtype=np.int64), halves=np.full(2, 2**20)
+        ),
     }
 
 
@@ -191,7 +195,7 @@ def neighbours_of(rows: GridRows, rng: np.random.Generator) -> Iterator[GridRows
             yield rng.permutation(more)
 
 
-def touched(ask: OnField, trials: int = 12) -> int:
+def touched(ask: OnGradients, trials: int = 12) -> int:
     """In how many parts of a pass a record more changed the answer, at most; each change within its bound."""
     most = 0
     for seed in range(trials):
@@ -204,7 +208,7 @@ def touched(ask: OnField, trials: int = 12) -> int:
     return most
 
 
-def whole_pass(rows: GridRows, ask: OnField) -> list[IntArray]:
+def whole_pass(rows: GridRows, ask: OnGradients) -> list[IntArray]:
     one = Site(rows)
     return [one.answer(question) for question in parts_of(ask)]
 
@@ -259,23 +263,31 @@ def test_replacing_is_at_least_twice_adding(kind: str) -> None:
     assert ask.l1(replaced) >= 2 * ask.l1(add)
 
 
-def two_directions(field: Field) -> Votes:
+def two_directions(field: GradientSpec) -> Votes:
     eye, zero = np.eye(2, dtype=np.int64), np.zeros((2, 2), dtype=np.int64)
     return Votes(
-        field=Field(centre=field.centre, directions=eye, pull=zero, shift=0), edges=frozen([4]), subsets=1
+        field=GradientSpec(centre=field.centre, directions=eye, pull=zero, shift=0),
+        edges=frozen([4]),
+        subsets=1,
     )
 
 
-REFUSED: dict[str, Callable[[Field], OnField]] = {
+REFUSED: dict[str, Callable[[GradientSpec], OnGradients]] = {
     "two directions": two_directions,
     "no subset": lambda f: Votes(field=f, edges=frozen([4]), subsets=0),
     "no width": lambda f: Coordinates(field=f, width=0, half=1),
     "too many bins": lambda f: Coordinates(field=f, width=1, half=MOST_BINS),
-    "a box of points": lambda f: Boxed(field=f, middles=frozen([0, 0]), halves=frozen([0, 0])),
-    "a box inside out": lambda f: Boxed(field=f, middles=frozen([0, 0]), halves=frozen([-1, 1])),
-    "a box too wide": lambda f: Boxed(field=f, middles=frozen([0, 0]), halves=frozen([2**30, 1])),
-    "a box too far": lambda f: Boxed(field=f, middles=frozen([0, 2 * MIDDLE_LIMIT]), halves=frozen([1, 1])),
-    "a box of another d": lambda f: Boxed(field=f, middles=frozen([0]), halves=frozen([1])),
+    "a box of points": lambda f: CoordinateClippedSum(field=f, middles=frozen([0, 0]), halves=frozen([0, 0])),
+    "a box inside out": lambda f: CoordinateClippedSum(
+        field=f, middles=frozen([0, 0]), halves=frozen([-1, 1])
+    ),
+    "a box too wide": lambda f: CoordinateClippedSum(
+        field=f, middles=frozen([0, 0]), halves=frozen([2**30, 1])
+    ),
+    "a box too far": lambda f: CoordinateClippedSum(
+        field=f, middles=frozen([0, 2 * MIDDLE_LIMIT]), halves=frozen([1, 1])
+    ),
+    "a box of another d": lambda f: CoordinateClippedSum(field=f, middles=frozen([0]), halves=frozen([1])),
 }
 
 

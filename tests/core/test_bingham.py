@@ -19,7 +19,7 @@ from eigenveil.noise.seeded import SeededNoise
 from eigenveil.noise.source import OsNoise
 from eigenveil.numerics.encoding import FloatArray, frozen
 from eigenveil.numerics.linalg import symmetric
-from eigenveil.protocol.query import Query
+from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import VECTOR, Eigenvectors
 from eigenveil.site.site import Site
 from eigenveil.study.grid import S
@@ -143,9 +143,9 @@ def test_density_changes_by_at_most_epsilon_where_a_record_joins(epsilon: float)
     assert log_ratio(2 * steep, np.array([1000.0, 0, 0]), np.diag([0.0, 1e8, 1e8])) > epsilon  # planted
 
 
-def eigenvector_query(d: int, count: int, epsilon: float) -> Query:
+def eigenvector_query(d: int, count: int, epsilon: float) -> RoundQuery:
     ask = Eigenvectors(centre=frozen(np.zeros(d, dtype=np.int64)), radius=S, records=1000, count=count)
-    return Query(plan_digest=DIGEST, round=0, ask=ask, micro_rho=micro_rho_of(epsilon))
+    return RoundQuery(plan_digest=DIGEST, round=0, ask=ask, micro_rho=micro_rho_of(epsilon))
 
 
 @pytest.mark.parametrize(("d", "count"), [(1, 1), (2, 2), (5, 1), (5, 5), (12, 3)])

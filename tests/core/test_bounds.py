@@ -18,13 +18,13 @@ from eigenveil.errors import EigenveilError, RequestError
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import Query
+from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
-from eigenveil.queries import Ask, ClippedSum, Field, Gradient, Gram, RowNorms
+from eigenveil.queries import ClippedSum, Gradient, GradientSpec, Gram, Query, RowNorms
 from eigenveil.queries.limits import WEIGHT
 from eigenveil.session import Session
 from eigenveil.site.clipping import gradient_coefficients, weights
-from eigenveil.study.algorithm import TRAITS, Algorithm
+from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil.study.grid import S
 from eigenveil.study.study import Column, Federation, Scaling, Study
 
@@ -38,7 +38,7 @@ def a_plan(algorithm: Algorithm, scaling: Scaling = Scaling.BOUNDS) -> Plan:
     study = Study(
         name="steered", columns=columns, epsilon=1.0, delta=1e-6, components=1, algorithm=algorithm,
         federation=Federation(sites=("a",)), max_records=10_000, expected_records=5_000, scaling=scaling,
-        neighbours=Neighbours.REPLACE_ONE if TRAITS[algorithm].single_records else Neighbours.ADD_REMOVE,
+        neighbours=Neighbours.REPLACE_ONE if PROPERTIES[algorithm].single_records else Neighbours.ADD_REMOVE,
     )  # fmt: skip
     return make_plan(study, federation="f", submission="s", analyst="ada")
 
@@ -59,7 +59,7 @@ def lie(kind: str, size: int, random: np.random.Generator) -> IntArray:
             return frozen(random.choice([-(2**62), -1, 0, 1, 2**62], size))
 
 
-def fed(session: Session, query: Query, values: IntArray) -> None:
+def fed(session: Session, query: RoundQuery, values: IntArray) -> None:
     session.feed(
         Release(
             round=query.round, query=query.digest, values=values, sigma=1.0,
@@ -68,17 +68,17 @@ def fed(session: Session, query: Query, values: IntArray) -> None:
     )  # fmt: skip
 
 
-def size_of(query: Query) -> int:
+def size_of(query: RoundQuery) -> int:
     return int(getattr(query.ask, "released", query.ask.length))
 
 
 @pytest.mark.parametrize("kind", LIES)
-@pytest.mark.parametrize("algorithm", [a for a in TRAITS if a is not Algorithm.OJA])
+@pytest.mark.parametrize("algorithm", [a for a in PROPERTIES if a is not Algorithm.OJA])
 def test_no_lie_leads_beyond_them(algorithm: Algorithm, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither because the session refuses: an algorithm never comes to such a question."""
     passed: list[str] = []
 
-    def watched(ask: Ask, most: IntArray) -> None:
+    def watched(ask: Query, most: IntArray) -> None:
         try:
             check_bounds(ask, most)
         except RequestError as problem:
@@ -95,13 +95,13 @@ def test_no_lie_leads_beyond_them(algorithm: Algorithm, kind: str, monkeypatch: 
 
 
 CENTRE = np.zeros(D, dtype=np.int64)
-FIELD = Field(
+FIELD = GradientSpec(
     centre=CENTRE,
     directions=frozen(np.eye(D, 1, dtype=np.int64)),
     pull=frozen(np.zeros((D, 1), dtype=np.int64)),
     shift=0,
 )
-BEYOND: dict[str, Ask] = {
+BEYOND: dict[str, Query] = {
     "a tiny sum": ClippedSum(centre=CENTRE, radius=least_row_radius(D) - 1),
     "a tiny product": Gram(centre=CENTRE, radius=least_row_radius(D) - 1),
     "a tiny gradient": Gradient(field=FIELD, radius=least_gradient_radius(FIELD.pull) - 1),

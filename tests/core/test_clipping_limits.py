@@ -16,7 +16,17 @@ from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.protocol.query import check_no_overflow
-from eigenveil.queries import Ask, ClippedSum, Count, Energy, Field, Gradient, GradientNorms, Gram, RowNorms
+from eigenveil.queries import (
+    ClippedSum,
+    Count,
+    Gradient,
+    GradientNorms,
+    GradientSpec,
+    Gram,
+    Query,
+    RowNorms,
+    SquaredNormSum,
+)
 from eigenveil.queries.limits import DIRECTION_LIMIT, EDGE_LIMIT, GRADIENT_LIMIT, PULL, WEIGHT, row_norm_limit
 from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows, S
@@ -35,11 +45,11 @@ def corner_rows(d: int, n: int = 3) -> GridRows:
     return rows
 
 
-def extreme_field(d: int, k: int, pull: IntArray | None = None, shift: int = 0) -> Field:
+def extreme_field(d: int, k: int, pull: IntArray | None = None, shift: int = 0) -> GradientSpec:
     directions = np.full((d, k), DIRECTION_LIMIT)
     directions[:, 1::2] *= -1
     nothing = np.zeros((d, k), dtype=np.int64)
-    return Field(
+    return GradientSpec(
         centre=np.full(d, -S), directions=directions, pull=nothing if pull is None else pull, shift=shift
     )
 
@@ -79,7 +89,7 @@ def test_gradients_at_every_limit_equal_the_reference(d: int, k: int, radius: in
 def test_clipped_sums_and_energies_at_every_limit_equal_the_reference(d: int, part: float) -> None:
     radius = max(1, int(part * row_norm_limit(d)))
     centre = frozen(np.full(d, -S))
-    for ask in (ClippedSum(centre=centre, radius=radius), Energy(centre=centre, radius=radius)):
+    for ask in (ClippedSum(centre=centre, radius=radius), SquaredNormSum(centre=centre, radius=radius)):
         rows = corner_rows(d)
         assert Site(rows).answer(ask).tolist() == reference.answer(rows.tolist(), ask)
 
@@ -110,7 +120,7 @@ def test_norm_edges_up_to_their_limit_compare_exactly() -> None:
 
 def test_negative_zero_never_leaves_a_site() -> None:
     """Truncation makes -0.0; as an integer it is the zero whose bytes everyone agrees on."""
-    field = Field(**(FIELD | {"shift": 30}))
+    field = GradientSpec(**(FIELD | {"shift": 30}))
     said = Site(np.array([[-1, 1]], dtype=np.int16)).answer(Gradient(field=field, radius=5))
     assert said.tobytes() == bytes(16)
 
@@ -131,23 +141,23 @@ OUTSIDE: list[tuple[type[Any], dict[str, Any]]] = [
     (RowNorms, {"centre": [S + 1], "edges": [1]}),
     (Gram, {"centre": [0], "radius": row_norm_limit(1) + 1}),
     (Gram, {"centre": [0], "radius": 0}),
-    (Energy, {"centre": [], "radius": 1}),
-    (Energy, {"centre": [[0]], "radius": 1}),
+    (SquaredNormSum, {"centre": [], "radius": 1}),
+    (SquaredNormSum, {"centre": [[0]], "radius": 1}),
     (RowNorms, {"centre": [0], "edges": []}),
     (RowNorms, {"centre": [0], "edges": [0, 1]}),
     (RowNorms, {"centre": [0], "edges": [2, 2]}),
     (RowNorms, {"centre": [0], "edges": list(range(1, 1026))}),
     (GradientNorms, {"field": FAR, "edges": [EDGE_LIMIT]}),
     (GradientNorms, {"field": FAR, "edges": [INT64_MIN, 1]}),
-    (Field, FIELD | {"directions": [[INT64_MIN], [0]]}),
-    (Field, FIELD | {"directions": [[DIRECTION_LIMIT + 1], [0]]}),
-    (Field, FIELD | {"pull": [[MOST_PULL], [1]]}),
-    (Field, FIELD | {"pull": [[INT64_MIN], [0]]}),
-    (Field, FIELD | {"pull": [[0, 0]]}),
-    (Field, FIELD | {"directions": [[1] * 3] * 2, "pull": [[0] * 3] * 2}),
-    (Field, FIELD | {"directions": EMPTY, "pull": EMPTY}),
-    (Field, FIELD | {"shift": 61}),
-    (Field, FIELD | {"shift": -1}),
+    (GradientSpec, FIELD | {"directions": [[INT64_MIN], [0]]}),
+    (GradientSpec, FIELD | {"directions": [[DIRECTION_LIMIT + 1], [0]]}),
+    (GradientSpec, FIELD | {"pull": [[MOST_PULL], [1]]}),
+    (GradientSpec, FIELD | {"pull": [[INT64_MIN], [0]]}),
+    (GradientSpec, FIELD | {"pull": [[0, 0]]}),
+    (GradientSpec, FIELD | {"directions": [[1] * 3] * 2, "pull": [[0] * 3] * 2}),
+    (GradientSpec, FIELD | {"directions": EMPTY, "pull": EMPTY}),
+    (GradientSpec, FIELD | {"shift": 61}),
+    (GradientSpec, FIELD | {"shift": -1}),
     (Gradient, {"field": FAR, "radius": GRADIENT_LIMIT + 1}),
     (Gradient, {"field": FAR, "radius": 0}),
 ]
@@ -162,13 +172,13 @@ def test_a_question_outside_its_limits_cannot_be_built(kind: type[Any], values: 
 @pytest.mark.parametrize("bad", [np.int64(100), 100.0, np.float64(100), True, "100", None, math.nan])
 def test_a_radius_is_a_python_integer(bad: Any) -> None:
     """Found by these tests: a numpy radius of 2**18 wrapped around to a sensitivity of 0."""
-    for kind in (ClippedSum, Energy, Gram):
+    for kind in (ClippedSum, SquaredNormSum, Gram):
         with refused(Code.OVERFLOW, "whole number"):
             kind(centre=frozen([0, 0]), radius=bad)
     with refused(Code.OVERFLOW, "whole number"):
         Gradient(field=FAR, radius=bad)
     with refused(Code.OVERFLOW, "whole number"):
-        Field(**(FIELD | {"shift": bad}))
+        GradientSpec(**(FIELD | {"shift": bad}))
 
 
 @pytest.mark.parametrize("bad", [0, -1, 2**53, 1.5, True, np.int64(5), None])
@@ -186,7 +196,7 @@ def test_only_integers_of_64_bits_become_a_question(bad: list[Any]) -> None:
 
 
 def test_a_sum_that_could_leave_the_exact_range_is_refused_exactly_at_the_limit() -> None:
-    asks: list[Ask] = [
+    asks: list[Query] = [
         Count(),
         Gram(centre=frozen([0]), radius=S),
         Gradient(field=extreme_field(2, 1), radius=3),
@@ -205,7 +215,7 @@ def test_shortening_keeps_nearly_all_of_the_radius() -> None:
     directions = rng.integers(-500, 500, (6, 2))
     nothing, centre = np.zeros((6, 2), dtype=np.int64), frozen(np.zeros(6, dtype=np.int64))
     gradient = Gradient(
-        field=Field(centre=centre, directions=directions, pull=nothing, shift=0), radius=2**28
+        field=GradientSpec(centre=centre, directions=directions, pull=nothing, shift=0), radius=2**28
     )
     for row in rows:
         site, norm = Site(row[None, :]), math.sqrt(int((row.astype(int) ** 2).sum()))

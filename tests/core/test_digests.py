@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import RequestError
 from eigenveil.numerics.encoding import digest, frozen
-from eigenveil.protocol.query import Query
+from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
 from tests.support import a_query, every_ask
 
@@ -110,6 +110,6 @@ def test_the_shape_of_a_matrix_counts() -> None:
 @given(st.integers(0, 2**40), st.integers(1, 2**50))
 def test_round_and_price_do_not_run_into_each_other(round: int, price: int) -> None:
     ask = every_ask()["count"]
-    one = Query(plan_digest="ab" * 32, round=round, ask=ask, micro_rho=price)
-    other = Query(plan_digest="ab" * 32, round=price, ask=ask, micro_rho=max(round, 1))
+    one = RoundQuery(plan_digest="ab" * 32, round=round, ask=ask, micro_rho=price)
+    other = RoundQuery(plan_digest="ab" * 32, round=price, ask=ask, micro_rho=max(round, 1))
     assert (one.digest == other.digest) == (round == price)

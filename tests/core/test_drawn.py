@@ -26,25 +26,25 @@ from eigenveil.noise.source import NoiseSpec
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import Law, Query
+from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.queries import (
     KINDS,
     NAMES,
     Additive,
-    Ask,
     CellVotes,
     Eigenvectors,
-    OnField,
+    OnGradients,
+    Query,
     RadiusSearch,
     RankVotes,
-    Slot,
+    ShuffledRecord,
     SpanGap,
     SpanVotes,
     Spectrum,
     Subspace,
 )
 from eigenveil.queries.turned import CAUCHY, FRAME, GAUSSIAN, TESTED
-from eigenveil.study.algorithm import TRAITS, Algorithm
+from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from tests.core import specification as spec
 from tests.core.recorder import (
     ASKS,
@@ -65,8 +65,12 @@ from tests.core.specification import COUNTS, Noise, Setting, Turn, real
 from tests.support import a_plan
 
 
-def laws(name: str) -> list[Law]:
-    return [Law.GAUSSIAN, Law.LAPLACE, *([Law.STABILITY] if NAMES[type(ASKS[name])] in COUNTS else [])]
+def laws(name: str) -> list[NoiseLaw]:
+    return [
+        NoiseLaw.GAUSSIAN,
+        NoiseLaw.LAPLACE,
+        *([NoiseLaw.STABILITY] if NAMES[type(ASKS[name])] in COUNTS else []),
+    ]
 
 
 def test_the_specification_knows_nothing_of_the_product() -> None:
@@ -91,11 +95,11 @@ def test_a_sum_gets_the_noise_of_its_table_in_every_law(name: str) -> None:
         assert noise_ahead(query, plan.study) == NoiseSpec(blocks=tuple(noise.blocks))
 
 
-@pytest.mark.parametrize("name", [name for name in SUMS if Law.STABILITY in laws(name)])
+@pytest.mark.parametrize("name", [name for name in SUMS if NoiseLaw.STABILITY in laws(name)])
 def test_a_stability_histogram_is_silent_below_its_threshold_and_speaks_at_it(name: str) -> None:
     kind = NAMES[type(SUMS[name])]
     for plan, s in settings(*DELTAS):
-        query = query_of(plan, SUMS[name], s, Law.STABILITY)
+        query = query_of(plan, SUMS[name], s, NoiseLaw.STABILITY)
         least = spec.stability_threshold(kind, query.ask, s)
         for count, speaks in ((least - 1, False), (least + 1, True)):
             total = np.zeros(query.ask.length, dtype=np.int64)
@@ -108,7 +112,7 @@ def votes_of(m: int, slots: int) -> IntArray:
     return np.repeat(np.arange(slots) < m, 4).astype(np.int64)
 
 
-def with_slots(name: str, slots: int) -> Ask:
+def with_slots(name: str, slots: int) -> Query:
     if name == "span-votes":
         return SpanVotes(blocks=replace(BLOCKS, blocks=slots))
     cells = replace(CELLS, blocks=slots)
@@ -174,8 +178,8 @@ def test_a_trial_gets_a_third_of_epsilon_and_its_part_of_delta() -> None:
             assert drew(noise, *(replace(wanted, count=block.count) for block in noise.blocks))
 
 
-@pytest.mark.parametrize("law", [Law.GAUSSIAN, Law.LAPLACE])
-def test_eigenvalues_get_the_noise_of_all_sites_a_person_may_be_at(law: Law) -> None:
+@pytest.mark.parametrize("law", [NoiseLaw.GAUSSIAN, NoiseLaw.LAPLACE])
+def test_eigenvalues_get_the_noise_of_all_sites_a_person_may_be_at(law: NoiseLaw) -> None:
     for plan, s in settings():
         noise, query = Recorder(), query_of(plan, ASKS["spectrum"], s, law)
         released(plan, query, noise)
@@ -239,7 +243,7 @@ WIDE = 1 + 1e-6  # scales may be that much larger: what floats move is added to 
 
 def turned(
     mechanism: str, shape: tuple[int, int]
-) -> Iterator[tuple[Turn, Fraction, Plan, Setting, Query, IntArray]]:
+) -> Iterator[tuple[Turn, Fraction, Plan, Setting, RoundQuery, IntArray]]:
     """Questions about matrices of known gap: one person adds R^2 at each site. d, k = shape."""
     d, k = shape
     for gap, (plan, s) in product(GAPS, settings(10**12)):
@@ -261,7 +265,7 @@ def test_a_smooth_gaussian_has_its_secret_scale(shape: tuple[int, int]) -> None:
         released(plan, query, noise, total)
         least = float(spec.secret_gaussian(turn, real(gap), s))
         (block,) = noise.blocks
-        assert (block.law, block.count) == (Law.GAUSSIAN, turn.d * turn.k)
+        assert (block.law, block.count) == (NoiseLaw.GAUSSIAN, turn.d * turn.k)
         assert least <= block.scale <= least * WIDE, (gap, s)
 
 
@@ -318,14 +322,14 @@ def test_a_tested_gap_pays_for_its_test_with_a_fifth_and_for_its_noise_with_the_
 # ---- what algorithms ask
 
 
-def wanted(query: Query, s: Setting) -> tuple[Noise, ...] | None:
+def wanted(query: RoundQuery, s: Setting) -> tuple[Noise, ...] | None:
     """The noise of a question, where it does not depend on an answer; None where it does."""
     match query.ask:
         case Spectrum():
             return spec.eigenvalues(query.ask, query.law.value, s)
         case RadiusSearch():
             return spec.limits(query.ask, s)
-        case Slot():
+        case ShuffledRecord():
             return spec.local_randomiser(query.ask, s)
         case ask if isinstance(ask, Additive):
             return spec.added(NAMES[type(ask)], ask, query.law.value, s)
@@ -334,7 +338,7 @@ def wanted(query: Query, s: Setting) -> tuple[Noise, ...] | None:
 
 
 @pytest.mark.parametrize("neighbours", Neighbours)
-@pytest.mark.parametrize("algorithm", [a for a in TRAITS if TRAITS[a].private])
+@pytest.mark.parametrize("algorithm", [a for a in PROPERTIES if PROPERTIES[a].private])
 def test_what_an_algorithm_asks_is_drawn_at_the_price_that_its_plan_pays(
     algorithm: Algorithm, neighbours: Neighbours
 ) -> None:
@@ -361,7 +365,7 @@ def test_every_question_costs_its_price_unless_it_is_a_later_part_of_a_pass(name
     plan = plan_of(Neighbours.REPLACE_ONE, 1)
     s = Setting(adds=False, sites=1, micro_rho=500_000, atto_delta=10**12)
     paid, free = in_a_pass(plan, query_of(plan, ASKS[name], s))
-    assert bool(free) is isinstance(ASKS[name], OnField)
+    assert bool(free) is isinstance(ASKS[name], OnGradients)
     for query in (*paid, *free):
         said = released(plan, query, Recorder())
         for cost in (query.cost, said.cost):

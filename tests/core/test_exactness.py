@@ -14,7 +14,16 @@ from threadpoolctl import threadpool_limits
 from eigenveil.aggregation import aggregate
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import IntArray, frozen
-from eigenveil.queries import Ask, ClippedSum, Energy, Field, Gradient, GradientNorms, Gram, RowNorms
+from eigenveil.queries import (
+    ClippedSum,
+    Gradient,
+    GradientNorms,
+    GradientSpec,
+    Gram,
+    Query,
+    RowNorms,
+    SquaredNormSum,
+)
 from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows, S
 from tests.core import reference
@@ -31,20 +40,20 @@ def same(left: IntArray, right: IntArray) -> bool:
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def asked(request: pytest.FixtureRequest) -> tuple[Ask, IntArray]:
+def asked(request: pytest.FixtureRequest) -> tuple[Query, IntArray]:
     """A question, and its answer over ROWS as the daemon computes it."""
     ask = every_ask()[request.param]
     return ask, Site(ROWS).answer(ask)
 
 
-def test_the_order_of_records_does_not_matter(asked: tuple[Ask, IntArray]) -> None:
+def test_the_order_of_records_does_not_matter(asked: tuple[Query, IntArray]) -> None:
     ask, expected = asked
     shuffled = ROWS[np.random.default_rng(8).permutation(len(ROWS))]
     assert same(Site(shuffled).answer(ask), expected)
     assert same(Site(ROWS[::-1]).answer(ask), expected)
 
 
-def test_the_number_of_threads_does_not_matter(asked: tuple[Ask, IntArray]) -> None:
+def test_the_number_of_threads_does_not_matter(asked: tuple[Query, IntArray]) -> None:
     ask, expected = asked
     for threads in (1, 2):
         with threadpool_limits(threads):
@@ -52,13 +61,13 @@ def test_the_number_of_threads_does_not_matter(asked: tuple[Ask, IntArray]) -> N
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 4096])
-def test_the_chunk_size_does_not_matter(asked: tuple[Ask, IntArray], chunk: int) -> None:
+def test_the_chunk_size_does_not_matter(asked: tuple[Query, IntArray], chunk: int) -> None:
     ask, _ = asked
     some = ROWS[-600:]
     assert same(Site(some, chunk=chunk).answer(ask), Site(some).answer(ask))
 
 
-def test_the_memory_layout_of_the_records_does_not_matter(asked: tuple[Ask, IntArray]) -> None:
+def test_the_memory_layout_of_the_records_does_not_matter(asked: tuple[Query, IntArray]) -> None:
     ask, expected = asked
     assert same(Site(np.asfortranarray(ROWS)).answer(ask), expected)
     wide = np.zeros((len(ROWS), 9), dtype=np.int16)
@@ -66,14 +75,14 @@ def test_the_memory_layout_of_the_records_does_not_matter(asked: tuple[Ask, IntA
     assert same(Site(wide[:, 1::2]).answer(ask), expected)
 
 
-def test_the_split_over_sites_does_not_matter(asked: tuple[Ask, IntArray]) -> None:
+def test_the_split_over_sites_does_not_matter(asked: tuple[Query, IntArray]) -> None:
     ask, expected = asked
     for cuts in ([], [1], [0, 0, 5000], [3, 4097, 8999]):
         parts = {f"s{i}": Site(part).answer(ask) for i, part in enumerate(np.split(ROWS, cuts))}
         assert same(aggregate(a_query(ask), parts), expected)
 
 
-def test_a_site_that_was_asked_something_else_before_says_the_same(asked: tuple[Ask, IntArray]) -> None:
+def test_a_site_that_was_asked_something_else_before_says_the_same(asked: tuple[Query, IntArray]) -> None:
     ask, expected = asked
     site = Site(ROWS)
     for other in every_ask().values():
@@ -81,7 +90,7 @@ def test_a_site_that_was_asked_something_else_before_says_the_same(asked: tuple[
     assert same(site.answer(ask), expected)
 
 
-def test_the_reference_in_python_integers_agrees(asked: tuple[Ask, IntArray]) -> None:
+def test_the_reference_in_python_integers_agrees(asked: tuple[Query, IntArray]) -> None:
     ask, _ = asked
     some = ROWS[-400:]
     assert Site(some).answer(ask).tolist() == reference.answer(some.tolist(), ask)
@@ -104,7 +113,7 @@ ENTRY = st.one_of(st.sampled_from([-S, S, 0, 1, -1]), st.integers(-S, S))
 
 
 @st.composite
-def small_problems(draw: st.DrawFn) -> tuple[GridRows, Ask]:
+def small_problems(draw: st.DrawFn) -> tuple[GridRows, Query]:
     """Up to 6 records of up to 4 columns, and a question with every limit within reach."""
     d = draw(st.integers(1, 4))
     k = draw(st.integers(1, d))
@@ -114,7 +123,7 @@ def small_problems(draw: st.DrawFn) -> tuple[GridRows, Ask]:
         return np.array(draw(st.lists(entries, min_size=size, max_size=size)), dtype=np.int64).reshape(shape)
 
     rows, centre = matrix(ENTRY, draw(st.integers(0, 6)), d), matrix(ENTRY, d)
-    field = Field(
+    field = GradientSpec(
         centre=centre,
         directions=matrix(st.integers(-(2**20), 2**20), d, k),
         pull=matrix(st.one_of(st.just(0), st.integers(-(2**15), 2**15)), d, k),
@@ -123,10 +132,10 @@ def small_problems(draw: st.DrawFn) -> tuple[GridRows, Ask]:
     radius = draw(st.integers(1, 2 * S))
     edges = frozen(sorted(draw(st.sets(st.integers(1, 2**31 - 1), min_size=1, max_size=6))))
     wide = frozen(sorted(draw(st.sets(st.integers(1, 2**62 - 1), min_size=1, max_size=6))))
-    asks: list[Ask] = [
+    asks: list[Query] = [
         RowNorms(centre=centre, edges=edges),
         ClippedSum(centre=centre, radius=radius),
-        Energy(centre=centre, radius=radius),
+        SquaredNormSum(centre=centre, radius=radius),
         Gram(centre=centre, radius=radius),
         GradientNorms(field=field, edges=wide),
         Gradient(field=field, radius=draw(st.integers(1, 2**29))),
@@ -136,6 +145,6 @@ def small_problems(draw: st.DrawFn) -> tuple[GridRows, Ask]:
 
 @settings(max_examples=400)
 @given(small_problems())
-def test_small_problems_agree_with_the_reference(problem: tuple[GridRows, Ask]) -> None:
+def test_small_problems_agree_with_the_reference(problem: tuple[GridRows, Query]) -> None:
     rows, ask = problem
     assert Site(rows).answer(ask).tolist() == reference.answer(rows.tolist(), ask)

@@ -17,7 +17,7 @@ from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.accounting.zcdp import MICRO
 from eigenveil.noise.source import Block, NoiseSpec, OsNoise, noise_spec
 from eigenveil.numerics.encoding import IntArray, frozen
-from eigenveil.queries import Additive, ClippedSum, Count, Energy, Gram
+from eigenveil.queries import Additive, ClippedSum, Count, Gram, SquaredNormSum
 from eigenveil.queries.limits import row_norm_limit
 from eigenveil.study.grid import S
 from tests.core.records import Case, Integers, changes, contributions, hostile_rows
@@ -44,13 +44,13 @@ def dearest(ask: Additive, spec: NoiseSpec, neighbours: Neighbours, multiplicity
     return max(cost(spec, change) for change in tried)
 
 
-def tight(kind: type[ClippedSum | Energy | Gram]) -> Additive:
+def tight(kind: type[ClippedSum | SquaredNormSum | Gram]) -> Additive:
     """A question whose sensitivity `hostile_rows` reach exactly."""
     return kind(centre=frozen(np.zeros(4, dtype=np.int64)), radius=S)
 
 
 ASKS: dict[str, Additive] = every_ask() | {
-    f"tight {k.__name__}": tight(k) for k in (ClippedSum, Energy, Gram)
+    f"tight {k.__name__}": tight(k) for k in (ClippedSum, SquaredNormSum, Gram)
 }
 
 

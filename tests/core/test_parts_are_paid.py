@@ -11,41 +11,41 @@ from eigenveil.algorithms import ALGORITHMS, Steps
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import frozen
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import Law, Priced
+from eigenveil.protocol.query import NoiseLaw, PricedQuery
 from eigenveil.protocol.release import Release
-from eigenveil.queries import Coordinates, Count, Field, Gradient, Part
+from eigenveil.queries import Batch, Coordinates, Count, Gradient, GradientSpec
 from eigenveil.queries.batch import pass_key
 from eigenveil.session import Session
 from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.study import Rank
+from eigenveil.study.study import Extraction
 from tests.support import a_plan, refused
 
 PARTS, PRICE = 4, 100
-Script = list[Callable[[Plan], Priced]]
+Script = list[Callable[[Plan], PricedQuery]]
 
 
 def a_plan_by_parts() -> Plan:
     return a_plan(d=2, algorithm=Algorithm.PRIVATE_OJA, batches=PARTS)
 
 
-def gradient(part: Part | None = None) -> Gradient:
+def gradient(part: Batch | None = None) -> Gradient:
     one, zero = np.ones((2, 1), dtype=np.int64), np.zeros((2, 1), dtype=np.int64)
-    field = Field(centre=frozen([0, 0]), directions=one, pull=zero, shift=0)
+    field = GradientSpec(centre=frozen([0, 0]), directions=one, pull=zero, shift=0)
     return Gradient(field=field, radius=2**20, part=part)
 
 
-def about(first: int, index: int, price: int = PRICE, parts: int = PARTS) -> Callable[[Plan], Priced]:
+def about(first: int, index: int, price: int = PRICE, parts: int = PARTS) -> Callable[[Plan], PricedQuery]:
     """Part `index` of the pass that began in round `first`."""
 
-    def priced(plan: Plan) -> Priced:
-        part = Part(first=first, index=index, parts=parts, key=pass_key(plan.digest, first, parts))
-        return Priced(ask=gradient(part), micro_rho=price)
+    def priced(plan: Plan) -> PricedQuery:
+        part = Batch(first=first, index=index, parts=parts, key=pass_key(plan.digest, first, parts))
+        return PricedQuery(ask=gradient(part), micro_rho=price)
 
     return priced
 
 
-def whole(price: int = PRICE) -> Callable[[Plan], Priced]:
-    return lambda plan: Priced(ask=gradient(), micro_rho=price)
+def whole(price: int = PRICE) -> Callable[[Plan], PricedQuery]:
+    return lambda plan: PricedQuery(ask=gradient(), micro_rho=price)
 
 
 def play(script: Script, monkeypatch: pytest.MonkeyPatch) -> int:
@@ -54,7 +54,7 @@ def play(script: Script, monkeypatch: pytest.MonkeyPatch) -> int:
     def steps(plan: Plan) -> Steps:
         for question in script:
             yield question(plan)
-        yield Priced(ask=Count(), micro_rho=1)
+        yield PricedQuery(ask=Count(), micro_rho=1)
         raise AssertionError
 
     plan = a_plan_by_parts()
@@ -104,11 +104,11 @@ def test_loud_laws_are_refused_where_epsilons_are_added_up(monkeypatch: pytest.M
     plan = a_plan(d=2, algorithm=Algorithm.SUBSPACE_EXACT)
     coordinates = Coordinates(field=gradient().field, width=5, half=2)
     for priced in (
-        Priced(ask=Count(), micro_rho=1),
-        Priced(ask=coordinates, micro_rho=1, atto_delta=1, law=Law.STABILITY),
+        PricedQuery(ask=Count(), micro_rho=1),
+        PricedQuery(ask=coordinates, micro_rho=1, atto_delta=1, law=NoiseLaw.STABILITY),
     ):
 
-        def steps(plan: Plan, priced: Priced = priced) -> Steps:
+        def steps(plan: Plan, priced: PricedQuery = priced) -> Steps:
             yield priced
             raise AssertionError
 
@@ -120,6 +120,6 @@ def test_loud_laws_are_refused_where_epsilons_are_added_up(monkeypatch: pytest.M
 def test_deflation_is_refused_where_there_is_no_choice() -> None:
     for algorithm in (Algorithm.DP_PCA, Algorithm.GAUSS_COV):
         with refused(Code.BAD_STUDY, algorithm.value, "together"):
-            a_plan(d=3, components=2, algorithm=algorithm, rank=Rank.DEFLATION)
+            a_plan(d=3, components=2, algorithm=algorithm, rank=Extraction.DEFLATION)
     for algorithm in (Algorithm.PRIVATE_OJA, Algorithm.DP_PCA_SINGLE_PASS):
-        assert a_plan(d=3, components=2, algorithm=algorithm, rank=Rank.DEFLATION).parts > 1
+        assert a_plan(d=3, components=2, algorithm=algorithm, rank=Extraction.DEFLATION).parts > 1

@@ -18,7 +18,7 @@ from eigenveil.numerics.public_random import public_normals
 from eigenveil.planning.error_models import LAWS, clear, predicted
 from eigenveil.planning.error_models.rotation import MISFIT, error, outside
 from eigenveil.planning.error_models.spectrum import (
-    Guess,
+    AssumedSpectrum,
     default_guess,
     normal_guess,
     sample_guess,
@@ -43,7 +43,7 @@ def a_study(d: int = 12, **changes: Any) -> Study:
     return Study(**(values | changes))
 
 
-def raw(study: Study, guess: Guess) -> float:
+def raw(study: Study, guess: AssumedSpectrum) -> float:
     """The predicted error to first order."""
     found = predicted(study, guess)
     assert found is not None
@@ -51,7 +51,7 @@ def raw(study: Study, guess: Guess) -> float:
     return found.raw
 
 
-def drawn(guess: Guess, n: int, generator: np.random.Generator) -> FloatArray:
+def drawn(guess: AssumedSpectrum, n: int, generator: np.random.Generator) -> FloatArray:
     """Normal records of the guess's spectrum along random axes, within bounds of 1."""
     d = len(guess.values)
     axes = np.linalg.qr(generator.standard_normal((d, d)))[0]

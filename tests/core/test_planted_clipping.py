@@ -13,7 +13,7 @@ import pytest
 
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil.queries import Additive, ClippedSum, Energy, Gradient, Gram
+from eigenveil.queries import Additive, ClippedSum, Gradient, Gram, SquaredNormSum
 from eigenveil.queries.limits import GRADIENT_LIMIT, PULL, WEIGHT
 from eigenveil.study.grid import GridRows, S
 from tests.core.records import Answer, Case, hostile_rows, site_answer, verdict
@@ -21,7 +21,7 @@ from tests.core.test_sensitivity import gradient_cases, row_cases
 
 KINDS: dict[str, Callable[[], list[Case]]] = {
     "clipped-sum": lambda: row_cases(ClippedSum),
-    "energy": lambda: row_cases(Energy),
+    "energy": lambda: row_cases(SquaredNormSum),
     "gram": lambda: row_cases(Gram),
     "gradient": lambda: gradient_cases(2, pulls=False),
     "gradient, pull": lambda: gradient_cases(2, pulls=True),
@@ -41,7 +41,7 @@ def kernel(clip: Callable[[FloatArray, float], FloatArray]) -> Answer:
         match ask:
             case ClippedSum():
                 out = WEIGHT * clip(rows - ask.centre.astype(float), ask.radius)
-            case Energy():
+            case SquaredNormSum():
                 z = clip(rows - ask.centre.astype(float), ask.radius)
                 out = (z * z).sum(axis=1)
             case Gram():

@@ -17,11 +17,11 @@ from eigenveil.errors import Code
 from eigenveil.planning.dry_run import check_every_size, rehearse
 from eigenveil.protocol.budget import check_affordable, check_part
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import Law, Query
-from eigenveil.queries import Count, Part
+from eigenveil.protocol.query import NoiseLaw, RoundQuery
+from eigenveil.queries import Batch, Count
 from eigenveil.queries.batch import pass_key
 from eigenveil.reporting.explain import guarantee
-from eigenveil.study.algorithm import TRAITS, Algorithm
+from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil.study.price import Composition, affordable, micro_rho_of
 from eigenveil.study.study import Trust
 from tests.core.specification import epsilon_for, for_two_changes
@@ -34,14 +34,14 @@ def a_plan_of(algorithm: Algorithm, **changes: Any) -> Plan:
     return a_plan(sites=ONE, algorithm=algorithm, **changes)
 
 
-def a_count(plan: Plan, micro_rho: int, law: Law = Law.LAPLACE, atto_delta: int = 0) -> Query:
-    return Query(
+def a_count(plan: Plan, micro_rho: int, law: NoiseLaw = NoiseLaw.LAPLACE, atto_delta: int = 0) -> RoundQuery:
+    return RoundQuery(
         plan_digest=plan.digest, round=0, ask=Count(), micro_rho=micro_rho, law=law, atto_delta=atto_delta
     )
 
 
 def test_every_algorithm_has_its_traits() -> None:
-    assert set(TRAITS) == set(Algorithm) - {Algorithm.AUTO}
+    assert set(PROPERTIES) == set(Algorithm) - {Algorithm.AUTO}
 
 
 @given(st.integers(1, 10**15))
@@ -56,27 +56,27 @@ def test_a_price_pays_for_no_more_than_its_epsilon(epsilon: float) -> None:
     assert pico_epsilon(micro_rho_of(epsilon)) <= math.ceil(epsilon * PICO)
 
 
-@pytest.mark.parametrize("algorithm", [a for a in TRAITS if TRAITS[a].private])
+@pytest.mark.parametrize("algorithm", [a for a in PROPERTIES if PROPERTIES[a].private])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
 def test_what_a_study_may_spend_keeps_its_promise(algorithm: Algorithm, epsilon: float) -> None:
     study = a_study(sites=ONE, algorithm=algorithm, epsilon=epsilon, delta=1e-6)
     cost = affordable(study, algorithm)
     own = cost.atto_delta / ATTO
-    if TRAITS[algorithm].basic:
+    if PROPERTIES[algorithm].basic:
         assert pico_epsilon(cost.micro_rho) <= math.floor(Fraction(epsilon) * PICO)
         assert own <= 1e-6
     else:
         assert delta_at(cost.micro_rho / MICRO, epsilon) + own <= 1e-6 * (1 + 1e-12)
-    assert (own > 0) is TRAITS[algorithm].delta
+    assert (own > 0) is PROPERTIES[algorithm].delta
 
 
 def test_no_delta_means_pure_mechanisms_only() -> None:
     with refused(Code.BAD_STUDY, "dp-pca", "delta = 0"):
         a_plan_of(Algorithm.DP_PCA, delta=0.0)
     plan = a_plan_of(Algorithm.GAUSS_COV, delta=0.0)
-    assert (plan.composition, law(plan)) == (Composition.BASIC, Law.LAPLACE)
+    assert (plan.composition, law(plan)) == (Composition.BASIC, NoiseLaw.LAPLACE)
     with refused(Code.BUDGET, "no epsilon"):
-        check_affordable(plan, a_count(plan, 1, Law.GAUSSIAN), (), NOTHING, 0)
+        check_affordable(plan, a_count(plan, 1, NoiseLaw.GAUSSIAN), (), NOTHING, 0)
 
 
 def test_epsilons_add_up_as_they_are() -> None:
@@ -99,14 +99,14 @@ def test_own_deltas_add_up() -> None:
 
 def test_a_part_rests_on_what_its_pass_paid() -> None:
     plan = a_plan_of(Algorithm.PRIVATE_OJA, batches=4)
-    part = Part(first=2, index=1, parts=4, key=pass_key(plan.digest, 2, 4))
+    part = Batch(first=2, index=1, parts=4, key=pass_key(plan.digest, 2, 4))
     price = Cost(micro_rho=100)
     check_part(plan, price, part, price)
     with refused(Code.BUDGET, "paid"):
         check_part(plan, price, part, Cost(micro_rho=99))
     with refused(Code.BUDGET, "paid"):
         check_part(plan, price, part, NOTHING)
-    other = Part(first=2, index=1, parts=5, key=pass_key(plan.digest, 2, 5))
+    other = Batch(first=2, index=1, parts=5, key=pass_key(plan.digest, 2, 5))
     with refused(Code.BAD_STUDY, "4 parts"):
         check_part(plan, price, other, price)
 
@@ -122,12 +122,12 @@ def test_a_guarantee_says_how_it_was_added_up() -> None:
     assert "floating point" not in guarantee(a_plan_of(Algorithm.GAUSS_COV, delta=0.0))["words"]
 
 
-@pytest.mark.parametrize("algorithm", [a for a in TRAITS if TRAITS[a].private])
+@pytest.mark.parametrize("algorithm", [a for a in PROPERTIES if PROPERTIES[a].private])
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 def test_the_words_claim_what_the_prices_add_up_to(algorithm: Algorithm, delta: float) -> None:
     """zCDP where every mechanism has it, approximate zCDP where some have a delta of their own, and neither
     where epsilons are added up. A plan of pure mechanisms excepts nothing."""
-    traits = TRAITS[algorithm]
+    traits = PROPERTIES[algorithm]
     if delta == 0 and not traits.pure:
         return
     slots = {"neighbours": Neighbours.REPLACE_ONE} if traits.single_records else {}
@@ -139,15 +139,15 @@ def test_the_words_claim_what_the_prices_add_up_to(algorithm: Algorithm, delta: 
     assert words.startswith("5e-07-approximate ") is (own > 0 and not adds_epsilons)
     assert ("except with probability" in words) is (delta > 0 and (not adds_epsilons or traits.delta))
     if queries and not adds_epsilons and not own:
-        assert all(query.law is not Law.STABILITY for query in queries)
+        assert all(query.law is not NoiseLaw.STABILITY for query in queries)
 
 
-@pytest.mark.parametrize("algorithm", [a for a in TRAITS if TRAITS[a].private])
+@pytest.mark.parametrize("algorithm", [a for a in PROPERTIES if PROPERTIES[a].private])
 def test_the_reading_under_replacement_is_that_of_two_changes(algorithm: Algorithm) -> None:
     """Computed apart from the product: 4 rho under zCDP, else 2 epsilon and delta (1 + e^epsilon)."""
     for epsilon, delta in ((0.3, 1e-9), (1.0, 1e-6), (4.0, 1e-3)):
         plan = a_plan_of(algorithm, epsilon=epsilon, delta=delta)
-        said, basic = guarantee(plan), TRAITS[algorithm].basic
+        said, basic = guarantee(plan), PROPERTIES[algorithm].basic
         rho, own = plan.micro_rho / MICRO, plan.atto_delta / ATTO
         wanted = for_two_changes(epsilon, delta, rho, own, basic)
         assert (said["other_epsilon"], said["other_delta"]) == pytest.approx(wanted, rel=1e-6)

@@ -18,7 +18,16 @@ import pytest
 
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.numerics.encoding import IntArray, frozen
-from eigenveil.queries import ClippedSum, Count, Energy, Field, Gradient, GradientNorms, Gram, RowNorms
+from eigenveil.queries import (
+    ClippedSum,
+    Count,
+    Gradient,
+    GradientNorms,
+    GradientSpec,
+    Gram,
+    RowNorms,
+    SquaredNormSum,
+)
 from eigenveil.queries.limits import GRADIENT_LIMIT, PULL, row_norm_limit
 from eigenveil.site.site import Site
 from eigenveil.study.grid import S
@@ -40,7 +49,7 @@ def centre_of(d: int, where: str) -> IntArray:
             return frozen(np.random.default_rng(d).integers(-S, S, d, endpoint=True))
 
 
-def row_cases(kind: type[ClippedSum | Energy | Gram]) -> list[Case]:
+def row_cases(kind: type[ClippedSum | SquaredNormSum | Gram]) -> list[Case]:
     """The kinds that clip rows, at every shape and radius."""
     out = []
     for seed, ((d, where), radius) in enumerate(product(SHAPES, (*RADII, None))):
@@ -59,17 +68,17 @@ def histogram_cases() -> list[Case]:
     return out
 
 
-def field_of(d: int, k: int, pull: int, shift: int, where: str) -> Field:
+def field_of(d: int, k: int, pull: int, shift: int, where: str) -> GradientSpec:
     """Directions along the first k axes, at their limit: `hostile_rows` know the worst pairs. Pull alike."""
     directions, pulls = np.zeros((d, k), dtype=np.int64), np.zeros((d, k), dtype=np.int64)
     directions[np.arange(k), np.arange(k)] = 2**20
     pulls[0, 0] = pull
-    return Field(centre=centre_of(d, where), directions=directions, pull=pulls, shift=shift)
+    return GradientSpec(centre=centre_of(d, where), directions=directions, pull=pulls, shift=shift)
 
 
-def random_field(d: int, k: int, pull: int, shift: int) -> Field:
+def random_field(d: int, k: int, pull: int, shift: int) -> GradientSpec:
     rng = np.random.default_rng(d + k)
-    return Field(
+    return GradientSpec(
         centre=centre_of(d, "random"),
         directions=rng.integers(-(2**20), 2**20, (d, k), endpoint=True),
         pull=rng.integers(-pull, pull, (d, k), endpoint=True),
@@ -106,7 +115,7 @@ CASES: dict[str, Callable[[], list[Case]]] = {
     "count": count_cases,
     "row-norms": histogram_cases,
     "clipped-sum": lambda: row_cases(ClippedSum),
-    "energy": lambda: row_cases(Energy),
+    "energy": lambda: row_cases(SquaredNormSum),
     "gram": lambda: row_cases(Gram),
     "gradient-norms": gradient_norm_cases,
     "gradient, k = 1": lambda: gradient_cases(1, pulls=False),
@@ -150,7 +159,7 @@ def test_every_pair_of_a_small_box() -> None:
     """All 125 records of {-2..2}^3 against each other, at every radius of the box."""
     box = np.array(list(product(range(-2, 3), repeat=3)), dtype=np.int16)
     left, right = np.array(list(product(range(125), repeat=2))).T
-    kinds: list[type[ClippedSum | Energy | Gram]] = [ClippedSum, Energy, Gram]
+    kinds: list[type[ClippedSum | SquaredNormSum | Gram]] = [ClippedSum, SquaredNormSum, Gram]
     for kind, radius in product(kinds, range(1, 5)):
         ask = kind(centre=frozen([0, 0, 0]), radius=radius)
         each = contributions(Case(ask=ask, rows=box))

@@ -17,7 +17,7 @@ from eigenveil.errors import Code, EigenveilError
 from eigenveil.noise.seeded import SeededNoise
 from eigenveil.numerics.encoding import frozen
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import Priced
+from eigenveil.protocol.query import PricedQuery
 from eigenveil.protocol.release import Release
 from eigenveil.queries import ClippedSum, Count, Gram
 from eigenveil.queries.limits import row_norm_limit
@@ -112,9 +112,9 @@ def test_there_is_no_result_before_the_end(finished: Session) -> None:
 def spendthrift(prices: list[int]) -> Any:
     """An algorithm that asks at whatever prices it is given."""
 
-    def steps(plan: Plan) -> Generator[Priced, Release, Estimate]:
+    def steps(plan: Plan) -> Generator[PricedQuery, Release, Estimate]:
         for price in prices:
-            yield Priced(ask=Count(), micro_rho=price)
+            yield PricedQuery(ask=Count(), micro_rho=price)
         raise AssertionError("the session let everything pass")
 
     return steps
@@ -152,9 +152,9 @@ def drain(plan: Plan) -> None:
 def test_a_question_whose_sums_could_overflow_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = a_plan(d=2, max_records=2**31)
 
-    def steps(plan: Plan) -> Generator[Priced, Release, Estimate]:
+    def steps(plan: Plan) -> Generator[PricedQuery, Release, Estimate]:
         ask = Gram(centre=frozen(range(4096)), radius=row_norm_limit(4096))
-        yield Priced(ask=ask, micro_rho=1)
+        yield PricedQuery(ask=ask, micro_rho=1)
         raise AssertionError
 
     monkeypatch.setitem(ALGORITHMS, plan.algorithm, steps)
@@ -165,7 +165,7 @@ def test_a_question_whose_sums_could_overflow_is_not_asked(monkeypatch: pytest.M
 @pytest.mark.parametrize("price", [0, -1])
 def test_no_question_is_free(price: int) -> None:
     with refused(Code.BAD_STUDY, "micro-rho"):
-        Priced(ask=ClippedSum(centre=frozen([0]), radius=S), micro_rho=price)
+        PricedQuery(ask=ClippedSum(centre=frozen([0]), radius=S), micro_rho=price)
 
 
 def test_an_algorithm_that_fails_leaves_the_session_where_it_can_be_replayed(finished: Session) -> None:

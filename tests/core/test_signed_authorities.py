@@ -19,7 +19,7 @@ from eigenveil.numerics.encoding import canonical
 from eigenveil.protocol.authorities import (
     AUTHORITIES_SIGNED,
     AuthorityList,
-    Listed,
+    ListedAuthority,
     SignedList,
     follow,
     list_from_json,
@@ -106,7 +106,7 @@ def test_openssl_signs_a_list_too(kind: list[str], tmp_path: Path) -> None:
     made = ["openssl", "req", "-x509", "-newkey", *kind, "-keyout", str(key), "-out", str(root), *subject]
     subprocess.run(made, check=True, capture_output=True)
     certificate = load_pem_x509_certificate(root.read_bytes())
-    held = OLD.trusting(Listed(certificate=certificate, issues=False, signs=True), threshold=2)
+    held = OLD.trusting(ListedAuthority(certificate=certificate, issues=False, signs=True), threshold=2)
     following = unchanged(held, version=2)
     draft.write_bytes(AUTHORITIES_SIGNED + following.to_json())
     words = ["openssl", "dgst", "-sha256", "-sign", str(key), str(draft)]

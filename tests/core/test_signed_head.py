@@ -9,7 +9,14 @@ from random import Random
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from eigenveil.accounting.checkpoint import HEAD_SIGNED, MOST_BYTES, Head, check_head, head_of, trail_sizes
+from eigenveil.accounting.checkpoint import (
+    HEAD_SIGNED,
+    MOST_BYTES,
+    Checkpoint,
+    checkpoint_of,
+    trail_sizes,
+    verify_checkpoint,
+)
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code
 from tests.support import refused
@@ -23,8 +30,8 @@ def digests(count: int, seed: int = 0) -> list[str]:
     return [random.randbytes(32).hex() for _ in range(count)]
 
 
-def head(rows: list[str], spent: int = 7) -> Head:
-    return head_of("fed", rows, [Cost(micro_rho=spent, atto_delta=10**20)])
+def head(rows: list[str], spent: int = 7) -> Checkpoint:
+    return checkpoint_of("fed", rows, [Cost(micro_rho=spent, atto_delta=10**20)])
 
 
 def signed(said: bytes) -> tuple[bytes, bytes, bytes]:
@@ -34,7 +41,7 @@ def signed(said: bytes) -> tuple[bytes, bytes, bytes]:
 @pytest.mark.parametrize("size", [1, 2, 17, 18, 500])
 def test_a_head_is_read_back_as_it_was_signed(size: int) -> None:
     one = head(digests(size))
-    assert check_head(*signed(one.to_json())) == one
+    assert verify_checkpoint(*signed(one.to_json())) == one
 
 
 def test_the_trail_is_short_near_its_end_and_reaches_back_to_the_beginning() -> None:
@@ -52,17 +59,17 @@ def test_the_trail_is_short_near_its_end_and_reaches_back_to_the_beginning() -> 
 def test_a_changed_or_strange_head_is_refused() -> None:
     said = head(digests(3)).to_json()
     with refused(Code.IDENTITY, "not signed"):
-        check_head(said.replace(b"7", b"6"), KEY.sign(HEAD_SIGNED + said), PUBLIC)
+        verify_checkpoint(said.replace(b"7", b"6"), KEY.sign(HEAD_SIGNED + said), PUBLIC)
     with refused(Code.IDENTITY, "not signed"):
-        check_head(said, KEY.sign(said), PUBLIC)
+        verify_checkpoint(said, KEY.sign(said), PUBLIC)
     for wrong in (b"", b"[]", b"{}", said[:-2], said.replace(b'"size":"3"', b'"size":"4"')):
         with refused(Code.PROTOCOL, "cannot be read"):
-            check_head(*signed(wrong))
+            verify_checkpoint(*signed(wrong))
     for key, value in {"trail": 1, "micro_rho": "-1", "size": "0", "digest": ""}.items():
         with refused(Code.PROTOCOL, "cannot be read"):
-            check_head(*signed(json.dumps(json.loads(said) | {key: value}).encode()))
+            verify_checkpoint(*signed(json.dumps(json.loads(said) | {key: value}).encode()))
     with refused(Code.PROTOCOL, "too long"):
-        check_head(*signed(b" " * (MOST_BYTES + 1)))
+        verify_checkpoint(*signed(b" " * (MOST_BYTES + 1)))
 
 
 def test_a_head_is_in_its_own_ledger_and_in_longer_ones_only() -> None:

@@ -20,9 +20,9 @@ from eigenveil.errors import Code
 from eigenveil.mechanisms import local_randomizer
 from eigenveil.numerics.encoding import FloatArray, frozen
 from eigenveil.planning.dry_run import rehearse
-from eigenveil.protocol.query import Query
+from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.wire import query_from_proto, query_to_proto
-from eigenveil.queries import Gradient, Part, Slot
+from eigenveil.queries import Batch, Gradient, ShuffledRecord
 from eigenveil.queries.batch import pass_key
 from eigenveil.session import Session
 from eigenveil.simulation import simulate
@@ -135,17 +135,17 @@ def test_slots_are_filled_once_and_the_rest_is_empty(records: int, slots: int) -
     assert all(answer in each for answer in held)
 
 
-def a_slot(index: int = 0, slots: int = 8, radius: int = 2**24) -> Slot:
-    part = Part(first=0, index=index, parts=slots, key=pass_key(DIGEST, 0, slots))
-    return Slot(field=a_field(4, 2, pulls=False), radius=radius, part=part)
+def a_slot(index: int = 0, slots: int = 8, radius: int = 2**24) -> ShuffledRecord:
+    part = Batch(first=0, index=index, parts=slots, key=pass_key(DIGEST, 0, slots))
+    return ShuffledRecord(field=a_field(4, 2, pulls=False), radius=radius, part=part)
 
 
-def plain(ask: Slot) -> Gradient:
+def plain(ask: ShuffledRecord) -> Gradient:
     return Gradient(field=ask.field, radius=ask.radius)
 
 
 def test_a_question_for_a_slot_survives_the_trip() -> None:
-    query = Query(plan_digest=DIGEST, round=3, ask=a_slot(3), micro_rho=7, atto_delta=9)
+    query = RoundQuery(plan_digest=DIGEST, round=3, ask=a_slot(3), micro_rho=7, atto_delta=9)
     received = query_from_proto(query_to_proto(query))
     assert received.digest == query.digest
     assert (query.cost.micro_rho, query.cost.atto_delta) == (0, 0)
@@ -171,7 +171,7 @@ def test_no_two_records_are_further_apart_than_declared() -> None:
 
 def test_one_answer_gets_its_noise_under_replace_one_alone() -> None:
     study, ask = a_study(neighbours=Neighbours.REPLACE_ONE), a_slot(0, 8192)
-    query = Query(plan_digest=DIGEST, round=0, ask=ask, micro_rho=500_000, atto_delta=ATTO // 10**6)
+    query = RoundQuery(plan_digest=DIGEST, round=0, ask=ask, micro_rho=500_000, atto_delta=ATTO // 10**6)
     outcome = local_randomizer.release(query, ask, frozen([5] * ask.length), study, FixedNoise(start=6))
     assert outcome.values.tolist() == [12] * ask.length
     with refused(Code.BAD_STUDY, "replace-one"):
@@ -195,7 +195,7 @@ def test_a_study_in_a_secret_order_is_charged_once() -> None:
     result = simulate(a_shuffled_study(), {"a": rows}, seed=2)
     assert abs(result.estimate.components[0, 0]) > 0.8
     asked = rehearse(result.plan)
-    assert sum(isinstance(query.ask, Slot) for query in asked) == 900
+    assert sum(isinstance(query.ask, ShuffledRecord) for query in asked) == 900
     charged = [release for release in result.releases if release.micro_rho]
     assert len(charged) == len(result.releases) - 899
     assert sum(math.sqrt(2 * r.micro_rho / MICRO) for r in charged) <= 1.0

@@ -19,7 +19,7 @@ from eigenveil.errors import Code
 from eigenveil.mechanisms import leading_subspace
 from eigenveil.noise.seeded import SeededNoise
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil.protocol.query import Law, Query
+from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.queries.eigenspace_sensitivity import Turning, distance, turning, weight
 from eigenveil.queries.turned import CAUCHY, FRAME, GAUSSIAN, TESTED, Subspace
 from eigenveil.study.grid import S
@@ -128,8 +128,8 @@ def test_without_the_right_rotation_neighbours_are_not_close() -> None:
     assert apart(old, new) <= bound
 
 
-def query(ask: Subspace, epsilon: float, delta: float, law: Law = Law.LAPLACE) -> Query:
-    return Query(
+def query(ask: Subspace, epsilon: float, delta: float, law: NoiseLaw = NoiseLaw.LAPLACE) -> RoundQuery:
+    return RoundQuery(
         plan_digest=DIGEST,
         round=0,
         ask=ask,

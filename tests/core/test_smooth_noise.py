@@ -24,7 +24,7 @@ from eigenveil.noise.haar import haar, normals
 from eigenveil.noise.seeded import SeededNoise
 from eigenveil.noise.source import NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil.protocol.query import Law, Query
+from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.queries.eigenspace_sensitivity import Turning, off, turning, weight
 from eigenveil.queries.turned import CAUCHY, FRAME, GAP_STEPS, GAUSSIAN, TESTED, Subspace
 from eigenveil.study.grid import S
@@ -296,15 +296,15 @@ def test_the_noise_of_an_epsilon_and_a_delta(epsilon: float) -> None:
 # ------------------------------------------------------------------ what is public is decided in public
 
 
-def query(ask: Subspace, epsilon: float, delta: float) -> Query:
+def query(ask: Subspace, epsilon: float, delta: float) -> RoundQuery:
     """`ask` at a price of epsilon and delta."""
-    return Query(
+    return RoundQuery(
         plan_digest=DIGEST,
         round=0,
         ask=ask,
         micro_rho=micro_rho_of(epsilon),
         atto_delta=int(delta * ATTO),
-        law=Law.LAPLACE,
+        law=NoiseLaw.LAPLACE,
     )
 
 

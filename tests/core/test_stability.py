@@ -17,8 +17,8 @@ from eigenveil.accounting.zcdp import ATTO, MICRO
 from eigenveil.errors import Code
 from eigenveil.mechanisms.stability_histogram import release, scale_and_threshold
 from eigenveil.numerics.encoding import FloatArray, frozen
-from eigenveil.protocol.query import Law, Query
-from eigenveil.queries import Coordinates, Energy, RowNorms
+from eigenveil.protocol.query import NoiseLaw, RoundQuery
+from eigenveil.queries import Coordinates, RowNorms, SquaredNormSum
 from eigenveil.study.price import micro_rho_of
 from tests.support import DIGEST, FixedNoise, a_field, a_study, refused
 
@@ -130,9 +130,9 @@ def test_several_histograms_add_up_as_zcdp(histograms: int) -> None:
     assert histograms * spend([0], [1], scale, threshold, 0.0) <= DELTA
 
 
-def a_query(ask: RowNorms | Energy | Coordinates, atto_delta: int = 10**12) -> Query:
-    return Query(
-        plan_digest=DIGEST, round=0, ask=ask, micro_rho=500_000, atto_delta=atto_delta, law=Law.STABILITY
+def a_query(ask: RowNorms | SquaredNormSum | Coordinates, atto_delta: int = 10**12) -> RoundQuery:
+    return RoundQuery(
+        plan_digest=DIGEST, round=0, ask=ask, micro_rho=500_000, atto_delta=atto_delta, law=NoiseLaw.STABILITY
     )
 
 
@@ -160,4 +160,4 @@ def test_a_stability_histogram_needs_counts_and_a_delta() -> None:
     with refused(Code.BAD_STUDY, "delta"):
         release(a_query(norms(), 0), frozen([0, 0, 0]), a_study(), FixedNoise())
     with refused(Code.BUG, "counts"):
-        release(a_query(Energy(centre=frozen([0]), radius=5)), frozen([0]), a_study(), FixedNoise())
+        release(a_query(SquaredNormSum(centre=frozen([0]), radius=5)), frozen([0]), a_study(), FixedNoise())

@@ -13,7 +13,7 @@ from eigenveil import barrier
 from eigenveil.aggregation import Contribution, aggregate, validate
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import IntArray, frozen
-from eigenveil.protocol.query import Query
+from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.wire import query_from_proto, query_to_proto
 from eigenveil.queries import (
     NAMES,
@@ -25,9 +25,9 @@ from eigenveil.queries import (
     SpanGap,
     SpanVotes,
     released,
-    together,
+    total_length,
 )
-from eigenveil.queries.subspaces import Blocks, Cells, Pool, fingerprint
+from eigenveil.queries.subspaces import Cells, Pool, Subsamples, fingerprint
 from eigenveil.reporting.explain import MEANINGS
 from eigenveil.site.site import Site
 from eigenveil.study.algorithm import Algorithm
@@ -36,7 +36,7 @@ from tests.support import DIGEST, MemoryStore, a_plan, a_query, refused
 from tests.support import FixedNoise as Fixed
 
 CENTRE, KEY = np.array([3, -2, 0, 1]), np.arange(4) - 2**62
-BLOCKS = Blocks(centre=CENTRE, rank=2, blocks=6, key=KEY)
+BLOCKS = Subsamples(centre=CENTRE, rank=2, blocks=6, key=KEY)
 CELLS = Cells(centre=CENTRE, rank=2, blocks=6, key=KEY, points=5, width=2**30)
 POOL = Pool(centre=CENTRE, rank=2, most=30, cut=True, key=KEY)
 PLACES = frozen([0, 1])
@@ -86,7 +86,7 @@ def test_sites_stand_side_by_side_unless_they_are_counts(name: str) -> None:
     ask = ASKS[name]
     answers = {"bert": frozen(np.arange(ask.length)), "anna": frozen(-np.arange(ask.length))}
     total = aggregate(a_query(ask), answers)
-    assert total.shape == (together(ask, 2),)
+    assert total.shape == (total_length(ask, 2),)
     if isinstance(ask, BlockRanks):
         assert not total.any()
     else:
@@ -151,7 +151,9 @@ def test_another_number_of_columns_is_refused() -> None:
 
 def test_votes_pass_the_barrier_only_with_one_part_for_each_site() -> None:
     plan = a_plan(algorithm=Algorithm.SUBSPACE_EXACT, d=4, components=2)
-    query = Query(plan_digest=plan.digest, round=0, ask=ASKS["span-votes"], micro_rho=1000, atto_delta=10**11)
+    query = RoundQuery(
+        plan_digest=plan.digest, round=0, ask=ASKS["span-votes"], micro_rho=1000, atto_delta=10**11
+    )
     answers = {name: Site(rows(30, seed)).answer(query.ask) for seed, name in enumerate(("anna", "bert"))}
     total = aggregate(query, answers)
     store = MemoryStore()

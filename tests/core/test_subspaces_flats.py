@@ -14,7 +14,7 @@ from eigenveil.mechanisms import publishable
 from eigenveil.mechanisms.score_gap import reach, truncated
 from eigenveil.noise.source import OsNoise
 from eigenveil.numerics.encoding import IntArray, frozen
-from eigenveil.protocol.query import Query
+from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import SpanGap
 from eigenveil.queries.subspaces import Pool
 from eigenveil.site.span_scores import best_two, chosen, flats
@@ -126,7 +126,7 @@ def printed(rows: GridRows, k: int, epsilon: float, delta: float) -> IntArray | 
 
 def repaired(rows: GridRows, k: int) -> IntArray:
     ask = SpanGap(pool=pool(rows, k))
-    asked = Query(plan_digest=DIGEST, round=0, ask=ask, micro_rho=500_000, atto_delta=10**12)
+    asked = RoundQuery(plan_digest=DIGEST, round=0, ask=ask, micro_rho=500_000, atto_delta=10**12)
     return publishable(asked, frozen(best_two(rows, ask.pool)), a_study(), OsNoise()).values
 
 

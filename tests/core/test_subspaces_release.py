@@ -21,14 +21,14 @@ from eigenveil.errors import Code
 from eigenveil.mechanisms import fingerprint_votes, preimage, publishable, rank_selection, score_gap
 from eigenveil.noise.source import NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil.protocol.query import Law, Query
+from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.queries import CellVotes, Preimage, RankVotes, SpanGap, SpanVotes
-from eigenveil.queries.subspaces import WORDS, Blocks, Cells, Pool, fingerprint
+from eigenveil.queries.subspaces import WORDS, Cells, Pool, Subsamples, fingerprint
 from tests.support import DIGEST, a_study, refused
 
 ONE, REPLACED = Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE
 KEY = np.arange(4)
-BLOCKS = Blocks(centre=np.zeros(3, dtype=np.int64), rank=2, blocks=40, key=KEY)
+BLOCKS = Subsamples(centre=np.zeros(3, dtype=np.int64), rank=2, blocks=40, key=KEY)
 CELLS = Cells(centre=np.zeros(3, dtype=np.int64), rank=2, blocks=40, key=KEY, points=2, width=2**30)
 POOL = Pool(centre=np.zeros(3, dtype=np.int64), rank=1, most=1000, cut=False, key=KEY)
 ASKS: dict[str, SpanVotes | CellVotes] = {
@@ -55,10 +55,10 @@ class Given(OsNoise):
         return frozen([*self.values, *[0] * spec.length][: spec.length])
 
 
-def query(ask: Asked, epsilon: float, delta: float = DELTA) -> Query:
-    return Query(
+def query(ask: Asked, epsilon: float, delta: float = DELTA) -> RoundQuery:
+    return RoundQuery(
         plan_digest=DIGEST, round=0, ask=ask, micro_rho=int(Fraction(epsilon) ** 2 * MICRO / 2),
-        atto_delta=int(Fraction(delta) * ATTO), law=Law.GAUSSIAN,
+        atto_delta=int(Fraction(delta) * ATTO), law=NoiseLaw.GAUSSIAN,
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.queries import BlockRanks, CellVotes, RankVotes, SpanVotes
-from eigenveil.queries.subspaces import PRIME, Blocks, Cells, fingerprint
+from eigenveil.queries.subspaces import PRIME, Cells, Subsamples, fingerprint
 from eigenveil.site import modular_spans
 from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows
@@ -38,8 +38,8 @@ def sets(seed: int, widest: int = 4) -> Iterator[tuple[GridRows, int, int, IntAr
         yield rows.astype(np.int16), k, parts, rng.integers(0, 2**60, 4)
 
 
-def blocks(rows: GridRows, k: int, parts: int, key: IntArray) -> Blocks:
-    return Blocks(centre=np.zeros(rows.shape[1], dtype=np.int64), rank=k, blocks=parts, key=key)
+def blocks(rows: GridRows, k: int, parts: int, key: IntArray) -> Subsamples:
+    return Subsamples(centre=np.zeros(rows.shape[1], dtype=np.int64), rank=k, blocks=parts, key=key)
 
 
 def cells(rows: GridRows, k: int, parts: int, key: IntArray) -> Cells:
@@ -104,7 +104,7 @@ def replayed(votes: Voting, pairs: int, seed: int) -> tuple[int, int]:
 
 def test_a_record_more_changes_one_span_vote_and_never_into_another() -> None:
     key = np.arange(4)
-    ask = SpanVotes(blocks=Blocks(centre=np.zeros(3, dtype=np.int64), rank=2, blocks=3, key=key))
+    ask = SpanVotes(blocks=Subsamples(centre=np.zeros(3, dtype=np.int64), rank=2, blocks=3, key=key))
     assert replayed(span_votes, PAIRS, 1) == (1, ask.l1(ONE)) == (1, 1)
 
 

@@ -19,7 +19,7 @@ from eigenveil.mechanisms import eigenvalues, eigenvectors, publishable, sparse_
 from eigenveil.noise.source import NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.numerics.linalg import symmetric
-from eigenveil.protocol.query import Law, Query
+from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.queries import Eigenvectors, Gram, RadiusSearch, RowNorms, Spectrum
 from eigenveil.site.site import Site
 from eigenveil.study.grid import S
@@ -191,7 +191,7 @@ def scales(
     )
     study = a_study(neighbours=relation, max_sites_per_person=sites)
     limit, count = sparse_vector.noise_of(ask, micro_rho_of(epsilon), study).blocks
-    assert (limit.count, limit.law, count.count, count.law) == (1, Law.LAPLACE, edges, Law.LAPLACE)
+    assert (limit.count, limit.law, count.count, count.law) == (1, NoiseLaw.LAPLACE, edges, NoiseLaw.LAPLACE)
     return limit.scale, count.scale
 
 
@@ -233,7 +233,7 @@ def test_noise_on_one_side_at_the_whole_epsilon_is_caught() -> None:
 def test_the_first_edge_with_few_beyond_is_released() -> None:
     ask = search(2)
     rows = np.array([[0, 0]] * 9 + [[600, 0]] * 5 + [[S, S]] * 2, dtype=np.int16)
-    query = Query(plan_digest=DIGEST, round=0, ask=ask, micro_rho=MICRO)
+    query = RoundQuery(plan_digest=DIGEST, round=0, ask=ask, micro_rho=MICRO)
     total = Site(rows).answer(ask)
     for noise, index in ((FixedNoise(), 3), (OneSided(10), 0), (OneSided(-10), 7)):
         outcome = publishable(query, total, a_study(d=2), noise)
@@ -288,16 +288,16 @@ def test_a_site_answers_trusted_questions_exactly(name: str) -> None:
     assert Site(rows, chunk=7).answer(ask).tolist() == reference.answer(rows.tolist(), ask)
 
 
-@pytest.mark.parametrize("law", [Law.GAUSSIAN, Law.LAPLACE])
-def test_noised_eigenvalues_have_the_stated_noise(law: Law) -> None:
+@pytest.mark.parametrize("law", [NoiseLaw.GAUSSIAN, NoiseLaw.LAPLACE])
+def test_noised_eigenvalues_have_the_stated_noise(law: NoiseLaw) -> None:
     ask = spectrum_ask(4, S)
-    query = Query(plan_digest=DIGEST, round=0, ask=ask, micro_rho=MICRO // 2, law=law)
+    query = RoundQuery(plan_digest=DIGEST, round=0, ask=ask, micro_rho=MICRO // 2, law=law)
     total = Site(random_rows(300, 4)).answer(ask)
     noised = np.array(
         [publishable(query, total, a_study(d=4), OsNoise()).values for _ in range(1000)], dtype=np.float64
     )
     outcome = publishable(query, total, a_study(d=4), OsNoise())
-    assert outcome.sigma == pytest.approx((1 if law is Law.GAUSSIAN else 2**0.5) * S**2, rel=1e-3)
+    assert outcome.sigma == pytest.approx((1 if law is NoiseLaw.GAUSSIAN else 2**0.5) * S**2, rel=1e-3)
     # 4,000 draws: the bounds lie 6 standard errors away (5 for Laplace), so it fails once in a million.
     assert noised.std(axis=0).mean() == pytest.approx(outcome.sigma, rel=0.11)
     assert np.abs(noised.mean(axis=0) - eigenvalues.statistic(ask, total)).max() < 0.2 * outcome.sigma

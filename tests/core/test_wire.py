@@ -13,23 +13,23 @@ from hypothesis import strategies as st
 
 from eigenveil.errors import Code, EigenveilError
 from eigenveil.numerics.encoding import from_bytes, to_bytes
-from eigenveil.protocol.query import Query
+from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.wire import query_from_proto, query_to_proto
 from eigenveil.queries import (
     NAMES,
-    Boxed,
     ClippedSum,
+    CoordinateClippedSum,
     Coordinates,
     Count,
     Eigenvectors,
-    Energy,
-    Field,
     Gradient,
     GradientNorms,
+    GradientSpec,
     Gram,
     RadiusSearch,
     RowNorms,
     Spectrum,
+    SquaredNormSum,
     Votes,
 )
 from eigenveil.queries.limits import row_norm_limit
@@ -37,7 +37,18 @@ from eigenveil.study.grid import S
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.support import a_query, every_ask, refused
 
-KINDS = [Count, RowNorms, ClippedSum, Energy, Gram, GradientNorms, Gradient, Votes, Coordinates, Boxed]
+KINDS = [
+    Count,
+    RowNorms,
+    ClippedSum,
+    SquaredNormSum,
+    Gram,
+    GradientNorms,
+    Gradient,
+    Votes,
+    Coordinates,
+    CoordinateClippedSum,
+]
 KINDS += [Spectrum, Eigenvectors, RadiusSearch]
 
 
@@ -49,13 +60,13 @@ def array(draw: st.DrawFn, low: int, high: int, *shape: int) -> Any:
 
 
 @st.composite
-def queries(draw: st.DrawFn, kind: type[Any]) -> Query:
+def queries(draw: st.DrawFn, kind: type[Any]) -> RoundQuery:
     """Any query of one kind."""
     d = draw(st.integers(1, 6))
-    alone = kind in (Votes, Coordinates, Boxed)  # these know one direction and no pull
+    alone = kind in (Votes, Coordinates, CoordinateClippedSum)  # these know one direction and no pull
     k = 1 if alone else draw(st.integers(1, d))
     centre = array(draw, -S, S, d)
-    field = Field(
+    field = GradientSpec(
         centre=centre,
         directions=array(draw, -(2**20), 2**20, d, k),
         pull=array(draw, 0, 0, d, k) if alone else array(draw, -(2**14), 2**14, d, k),
@@ -78,7 +89,7 @@ def queries(draw: st.DrawFn, kind: type[Any]) -> Query:
         "radius": draw(st.integers(1, 2**29 if kind is Gradient else row_norm_limit(d))),
     }
     wanted = {name: part for name, part in parts.items() if name in kind.__dataclass_fields__}
-    return Query(
+    return RoundQuery(
         plan_digest=draw(st.binary(min_size=32, max_size=32)).hex(),
         round=draw(st.integers(0, 2**32 - 1)),
         ask=kind(**wanted),

@@ -26,7 +26,7 @@ from google.protobuf.message import Message
 
 from eigenveil.errors import Code, EigenveilError, error
 from eigenveil.identity import Role
-from eigenveil.protocol.query import Query
+from eigenveil.protocol.query import RoundQuery
 from eigenveil_common.rpc import CODE_KEY
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server import daemon
@@ -197,12 +197,12 @@ async def _seeds(clients: Mapping[str, Client]) -> dict[str, list[Message]]:
     return await _about_rounds(clients, query) | _about_studies(query, bytes.fromhex(over)) | _about_keys()
 
 
-async def _query(site: Client) -> Query:
+async def _query(site: Client) -> RoundQuery:
     async with asyncio.timeout(60):
         return await site.query()
 
 
-async def _about_rounds(clients: Mapping[str, Client], query: Query) -> dict[str, list[Message]]:
+async def _about_rounds(clients: Mapping[str, Client], query: RoundQuery) -> dict[str, list[Message]]:
     answer = clients["anna"].contribution(query, np.array([60], dtype=np.int64))
     plan = answer.plan_digest
     opening = pb.OpenUploadRequest(
@@ -227,7 +227,7 @@ async def _about_rounds(clients: Mapping[str, Client], query: Query) -> dict[str
     }
 
 
-def _about_studies(query: Query, over: bytes) -> dict[str, list[Message]]:
+def _about_studies(query: RoundQuery, over: bytes) -> dict[str, list[Message]]:
     plan = bytes.fromhex(query.plan_digest)
     texts = [study_toml(epsilon=3.0), study_toml(columns=2, algorithm="auto", components=1)]
     return {

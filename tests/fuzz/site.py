@@ -30,8 +30,8 @@ from eigenveil.numerics.encoding import canonical
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.authorities import list_from_json
 from eigenveil.protocol.wire import query_from_proto, query_to_proto
-from eigenveil.queries import Ask, Slot, Votes
-from eigenveil.queries.batch import Part, pass_key
+from eigenveil.queries import Query, ShuffledRecord, Votes
+from eigenveil.queries.batch import Batch, pass_key
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.connection.identity_files import checked
 from eigenveil_client.site.daemon.worker import SiteWorker
@@ -102,10 +102,10 @@ def site_kinds(folder: Path) -> Iterator[dict[str, Kind]]:
 def query_seeds() -> tuple[bytes, ...]:
     """One query of every kind, and the stored vectors."""
     key, alone = pass_key(DIGEST, 0, 4), a_field(4, 1, pulls=False)
-    part = Part(first=0, index=0, parts=4, key=key)
+    part = Batch(first=0, index=0, parts=4, key=key)
     edges = np.array([10, 1000])
-    asks: list[Ask] = [*every_ask().values(), *covariance_asks().values(), *SUBSPACE_ASKS.values()]
-    asks.append(Slot(field=alone, radius=2**20, part=part))
+    asks: list[Query] = [*every_ask().values(), *covariance_asks().values(), *SUBSPACE_ASKS.values()]
+    asks.append(ShuffledRecord(field=alone, radius=2**20, part=part))
     asks.append(Votes(field=alone, edges=edges, subsets=5, part=part))
     vectors = (bytes.fromhex(one["message"]) for one in stored("query")["queries"].values())
     return (*(query_to_proto(a_query(ask)).SerializeToString() for ask in asks), *vectors)

@@ -18,7 +18,7 @@ import pytest
 
 from eigenveil.errors import Code
 from eigenveil.identity import Role
-from eigenveil.protocol.authorities import Listed, SignedList, list_from_json
+from eigenveil.protocol.authorities import ListedAuthority, SignedList, list_from_json
 from eigenveil.protocol.wire import lists_to_proto
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.connection.channel import open_channel
@@ -107,7 +107,7 @@ async def hear(stored: StoredIdentity) -> StoredIdentity:
 def forgeries(rig: Rig) -> dict[str, list[SignedList]]:
     """Lists that whoever holds server.key and the connection can send; two are in force."""
     held, attacker = Authorities(rig.config.files).held, impostor(FEDERATION)
-    own = Listed(certificate=attacker.certificate, issues=True, signs=True)
+    own = ListedAuthority(certificate=attacker.certificate, issues=True, signs=True)
     both = replace(held, version=held.version + 1, authorities=(*held.authorities, own))
     said = both.to_json()
     key = load_keys(rig.config.files).release

@@ -25,7 +25,7 @@ from eigenveil.noise.seeded import SeededNoise
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.planning.resolve import make_plan
 from eigenveil.queries.batch import FEWEST_IN_PART
-from eigenveil.study.algorithm import TRAITS
+from eigenveil.study.algorithm import PROPERTIES
 from eigenveil.study.grid import S
 from eigenveil.study.study import Study
 from eigenveil.study.toml import study_from_dict
@@ -35,7 +35,7 @@ from eigenveil_client.records import records
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_client.site.daemon.worker import SiteWorker
-from eigenveil_client.site.state.rollback_guard import LedgerWitness
+from eigenveil_client.site.state.rollback_guard import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.files import write_secret
 from eigenveil_server.admin.setup import Layout, create
@@ -46,7 +46,7 @@ from eigenveil_server.daemon import Daemon, Ports
 NAME = "simulation"
 RANDOM_STATE = 11
 # A federation never sums over single records, so one algorithm stays in simulations.
-DRIVEN = [name.value for name in ALGORITHMS if not TRAITS[name].single_records]
+DRIVEN = [name.value for name in ALGORITHMS if not PROPERTIES[name].single_records]
 
 
 def some_records(algorithm: str) -> FloatArray:
@@ -155,7 +155,7 @@ async def site(identity: StoredIdentity, folder: Path, study: Study) -> AsyncIte
         algorithms=(study.algorithm.value,),
         maximum_records=min(study.max_records, config.maximum_records),
     )
-    store = SiteStore(config.state, policy.budget, LedgerWitness(config.identity))
+    store = SiteStore(config.state, policy.budget, RollbackGuard(config.identity))
     worker = SiteWorker(identity, policy, store, partial(records.read, file))
     task = asyncio.create_task(SiteDaemon(worker, lambda: identity).run())
     try:

@@ -13,8 +13,8 @@ from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.algorithms import ALGORITHMS
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.planning.resolve import make_plan
-from eigenveil.queries import Ask
-from eigenveil.study.algorithm import TRAITS, Algorithm
+from eigenveil.queries import Query
+from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil.study.study import Column, Federation, Study
 from tests.repo.test_privacy_claims import cited, claims
 from tests.repo.tree import ROOT
@@ -57,7 +57,7 @@ def stated(text: str) -> dict[str, str]:
 
 def expected(algorithm: Algorithm) -> dict[str, str]:
     """The rows that the code's traits ask for."""
-    traits = TRAITS[algorithm]
+    traits = PROPERTIES[algorithm]
     answers = {
         "pure (delta = 0) possible": traits.pure,
         "delta of its own": traits.delta,
@@ -73,7 +73,7 @@ def expected(algorithm: Algorithm) -> dict[str, str]:
     }
 
 
-def questions(algorithm: Algorithm, n: int) -> list[Ask]:
+def questions(algorithm: Algorithm, n: int) -> list[Query]:
     """What the example of the pages asks: 20 columns, 3 components, n expected records, one site."""
     shuffled = algorithm is Algorithm.PRIVATE_OJA_SHUFFLED
     study = Study(
@@ -112,7 +112,7 @@ def test_the_page_states_the_traits_of_the_code(algorithm: Algorithm) -> None:
 def test_the_page_cites_claims_that_exist(algorithm: Algorithm) -> None:
     ids = cited(page(algorithm))
     assert ids - claims() == set()
-    assert bool(ids) is TRAITS[algorithm].private
+    assert bool(ids) is PROPERTIES[algorithm].private
 
 
 @pytest.mark.parametrize("path", sorted(PAGES.glob("*.md")), ids=lambda path: path.stem)

@@ -19,7 +19,7 @@ from eigenveil.errors import EigenveilError, InternalError
 from eigenveil.identity import Identity, Role
 from eigenveil.numerics.encoding import FloatArray, IntArray, to_bytes
 from eigenveil.protocol.plan import Plan, plan_from_json
-from eigenveil.protocol.query import Query
+from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.wire import query_from_proto
 from eigenveil.site.quantize import to_grid
 from eigenveil.site.site import Site
@@ -88,7 +88,7 @@ class Client:
     plans: dict[str, Plan] = field(default_factory=dict)
     ended: dict[str, int] = field(default_factory=dict)
 
-    async def work(self) -> Query | None:
+    async def work(self) -> RoundQuery | None:
         """One NextWork; remembers plans and ends."""
         request = pb.NextWorkRequest(known_plans=self.known, answered=self.answered)
         found = await self.stub.NextWork(request)
@@ -101,13 +101,13 @@ class Client:
             self.known.remove(end.plan_digest)
         return query_from_proto(found.query) if found.HasField("query") else None
 
-    async def query(self) -> Query:
+    async def query(self) -> RoundQuery:
         """The next query."""
         while (query := await self.work()) is None:
             pass
         return query
 
-    def contribution(self, query: Query, values: IntArray) -> pb.ContributeRequest:
+    def contribution(self, query: RoundQuery, values: IntArray) -> pb.ContributeRequest:
         """The message that says `values`."""
         said = Contribution(
             plan_digest=query.plan_digest,
@@ -124,7 +124,7 @@ class Client:
             contribution_digest=bytes.fromhex(said.digest),
         )
 
-    async def contribute(self, query: Query, values: IntArray) -> pb.ContributeResponse:
+    async def contribute(self, query: RoundQuery, values: IntArray) -> pb.ContributeResponse:
         """Send `values`, whole or in chunks."""
         message = self.contribution(query, values)
         if len(message.values) <= CHUNK_BYTES:

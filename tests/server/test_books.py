@@ -10,11 +10,11 @@ from eigenveil import barrier
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.numerics.encoding import frozen
-from eigenveil.protocol.query import Query
-from eigenveil.queries import together
+from eigenveil.protocol.query import RoundQuery
+from eigenveil.queries import total_length
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_server.storage.database import open_store
-from eigenveil_server.storage.ledger import Books
+from eigenveil_server.storage.ledger import FederationLedger
 from tests.core.recorder import ASKS, Recorder, in_a_pass, plan_of, query_of
 from tests.core.specification import Setting
 from tests.support import MemoryStore
@@ -25,11 +25,11 @@ PLENTY = Cost(micro_rho=10**9, atto_delta=10**17)
 class OnBooks(MemoryStore):
     """A journal that charges the coordinator's books."""
 
-    def __init__(self, books: Books) -> None:
+    def __init__(self, books: FederationLedger) -> None:
         super().__init__()
         self.books = books
 
-    def charge(self, query: Query) -> None:
+    def charge(self, query: RoundQuery) -> None:
         """Durable."""
         self.books.charge(query)
 
@@ -40,10 +40,10 @@ def test_the_books_are_charged_the_price_and_nothing_for_later_parts(name: str, 
     s = Setting(adds=False, sites=1, micro_rho=500_000, atto_delta=10**12)
     paid, free = in_a_pass(plan, query_of(plan, ASKS[name], s))
     asked, store = [paid[-1], *free], open_store(tmp_path / "coordinator.db")
-    books = Books(store.writer, PLENTY, lambda: 0)
+    books = FederationLedger(store.writer, PLENTY, lambda: 0)
     books.reserve(plan.digest, PLENTY, lambda change: None)
     for query in asked:
-        zeros = frozen([0] * together(query.ask, 1))
+        zeros = frozen([0] * total_length(query.ask, 1))
         barrier.release(
             query, zeros, plan.study.federation.sites, plan=plan, journal=OnBooks(books), noise=Recorder()
         )

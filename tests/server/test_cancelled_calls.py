@@ -15,10 +15,10 @@ from eigenveil.accounting.zcdp import micro_rho_for
 from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Role
 from eigenveil.numerics.encoding import frozen
-from eigenveil.protocol.query import Query
+from eigenveil.protocol.query import RoundQuery
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.storage.group_commit import Writer
-from eigenveil_server.storage.ledger import Books
+from eigenveil_server.storage.group_commit import GroupCommit
+from eigenveil_server.storage.ledger import FederationLedger
 from eigenveil_server.storage.study_reads import StoredStudy
 from tests.server.rig import SITES, Client, Rig, answering, made, refusal, serving, study_toml
 
@@ -57,7 +57,7 @@ def test_a_submission_whose_caller_vanished_is_one_study_that_runs(
             await ada.stub.ExplainStudy(
                 pb.ExplainStudyRequest(study_toml=study_toml())
             )  # what plans runs by now
-            monkeypatch.setattr(Books, "reserve", slowly(Books.reserve))
+            monkeypatch.setattr(FederationLedger, "reserve", slowly(FederationLedger.reserve))
             await gives_up(ada.stub.SubmitStudy(submission(study_toml()), timeout=GONE))
             other = await refusal(ada.submit(study_toml(name="other"), "one"))
             assert (other.code, "another study before" in str(other)) == (Code.CONFLICT, True)
@@ -79,7 +79,7 @@ def test_a_vanished_submission_can_be_cancelled_and_frees_its_reservation(
             await ada.stub.ExplainStudy(
                 pb.ExplainStudyRequest(study_toml=study_toml())
             )  # what plans runs by now
-            monkeypatch.setattr(Books, "reserve", slowly(Books.reserve))
+            monkeypatch.setattr(FederationLedger, "reserve", slowly(FederationLedger.reserve))
             await gives_up(ada.stub.SubmitStudy(submission(study_toml()), timeout=GONE))
             await asyncio.sleep(2 * SLOW)
             (row,) = (await ada.stub.ListStudies(pb.ListStudiesRequest())).studies
@@ -141,10 +141,10 @@ def test_a_submission_that_is_stored_already_is_a_conflict_not_a_failing_disk(tm
 
 def slow_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     """From here on, group commits are slow."""
-    monkeypatch.setattr(Writer, "_commit", slowly(Writer._commit))
+    monkeypatch.setattr(GroupCommit, "_commit", slowly(GroupCommit._commit))
 
 
-async def first_query(rig: Rig) -> tuple[str, dict[str, Client], Query]:
+async def first_query(rig: Rig) -> tuple[str, dict[str, Client], RoundQuery]:
     """An open first round."""
     sites = dict(await rig.sites())
     ada = await rig.client(Role.ANALYST, "ada")
@@ -179,7 +179,7 @@ def test_an_answer_alone_in_its_round_is_in_although_its_sender_vanished(
             await ada.submit(study_toml(sites=("anna",)))
             query = await anna.query()
             slow_writes(monkeypatch)
-            monkeypatch.setattr(Books, "charge", slowly(Books.charge))
+            monkeypatch.setattr(FederationLedger, "charge", slowly(FederationLedger.charge))
             message = anna.contribution(query, frozen([60]))
             await gives_up(anna.stub.Contribute(message, timeout=GONE))
             assert (await asyncio.wait_for(anna.query(), 60)).round == 1

@@ -16,7 +16,7 @@ from eigenveil.identity import Role
 from eigenveil.noise.seeded import SeededNoise
 from eigenveil.noise.source import NoiseSource
 from eigenveil.numerics.encoding import frozen
-from eigenveil.protocol.query import Query
+from eigenveil.protocol.query import RoundQuery
 from eigenveil_common.rpc import CHUNK_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.server.rig import SITES, Client, Rig, made, refusal, serving, study_toml
@@ -27,7 +27,7 @@ FULL = frozen([60])  # an answer to the first round, which counts records
 @asynccontextmanager
 async def first_round(
     folder: Path, toml: str | None = None, noise: NoiseSource | None = None
-) -> AsyncIterator[tuple[Rig, dict[str, Client], Client, Query]]:
+) -> AsyncIterator[tuple[Rig, dict[str, Client], Client, RoundQuery]]:
     """A study whose first round is open: rig, sites, analyst, query."""
     async with serving(made(folder), noise=noise) as rig:
         sites = dict(await rig.sites())
@@ -136,7 +136,7 @@ def test_a_round_is_offered_again_while_its_answer_has_not_come(tmp_path: Path) 
     asyncio.run(scenario())
 
 
-def decline(query: Query, reason: int = pb.DECLINE_REASON_POLICY) -> pb.DeclineRequest:
+def decline(query: RoundQuery, reason: int = pb.DECLINE_REASON_POLICY) -> pb.DeclineRequest:
     return pb.DeclineRequest(
         plan_digest=bytes.fromhex(query.plan_digest),
         round=query.round,
@@ -164,7 +164,7 @@ WIDE = 512  # columns: a Gram matrix of 131,328 integers, just over one chunk
 
 
 @asynccontextmanager
-async def wide_round(folder: Path) -> AsyncIterator[tuple[Rig, dict[str, Client], Query]]:
+async def wide_round(folder: Path) -> AsyncIterator[tuple[Rig, dict[str, Client], RoundQuery]]:
     """A study at a round whose answers need an upload."""
     toml = study_toml(columns=WIDE, components=1)
     # Seeded noise is drawn at once; the exact sampler takes seconds for a vector of this length.

@@ -10,9 +10,8 @@ import pytest
 
 from eigenveil.errors import Code, InternalError
 from eigenveil_server.pki.authority_files import Authorities
-from eigenveil_server.pki.server_certificate import Leaf
 from eigenveil_server.rpc import watchdog
-from eigenveil_server.rpc.watchdog import Guard
+from eigenveil_server.rpc.watchdog import Watchdog
 
 
 @pytest.mark.parametrize("problem", [InternalError(Code.STORAGE, "disk"), OSError("inodes"), TypeError("x")])
@@ -28,7 +27,7 @@ def test_whatever_stops_the_guard_ends_the_process(
     async def scenario() -> None:
         leaf = mock.Mock(renew=mock.Mock(side_effect=problem))
         authorities = mock.Mock(refresh=mock.Mock(return_value=False))
-        looking = Guard(cast("Authorities", authorities), cast("Leaf", leaf), (), fatal)
+        looking = Watchdog(cast("Authorities", authorities), cast("ServerCertificate", leaf), (), fatal)
         looking.start()
         async with asyncio.timeout(10):
             await ended.wait()

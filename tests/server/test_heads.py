@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from eigenveil.accounting.checkpoint import HEAD_SIGNED, Head, check_head, head_of
+from eigenveil.accounting.checkpoint import HEAD_SIGNED, Checkpoint, checkpoint_of, verify_checkpoint
 from eigenveil.accounting.ledger import Entry, Ledger
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, PeerError, RequestError
@@ -91,7 +91,7 @@ def test_sites_are_given_the_head_with_their_work(tmp_path: Path) -> None:
                 await rig.client(Role.SITE, name)
             await ada.submit(STUDY)
             found = await anna.stub.NextWork(pb.NextWorkRequest())
-            head = check_head(found.head.head_json, found.head.signature, public)
+            head = verify_checkpoint(found.head.head_json, found.head.signature, public)
             assert (head.size, head.spent) == (1, Cost(micro_rho=0))
             held = bytes.fromhex(head.digest)
             again = await anna.stub.NextWork(pb.NextWorkRequest(head_digest=held))
@@ -117,7 +117,7 @@ def test_a_later_head_stops_the_coordinator_until_the_loss_is_charged(tmp_path: 
         with refused(Code.STORAGE, "accept-loss"):
             Daemon(config, fatal=no_fatal)
     assert "anna showed a later head" in examined(config)
-    owed = check_head(later.head_json, later.signature, public_key(config)).spent
+    owed = verify_checkpoint(later.head_json, later.signature, public_key(config)).spent
     accepted = accept_loss(config)
     assert accepted.charged == owed == spent(config)
     assert owed.micro_rho > 0
@@ -206,7 +206,7 @@ def test_a_head_that_nobody_here_signed_stops_nothing(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with serving(made(tmp_path / "c")) as rig:
             keys = rig.daemon.resources.keys
-            strange = head_of("fed", ["ab" * 32], []).to_json()
+            strange = checkpoint_of("fed", ["ab" * 32], []).to_json()
             forged = pb.SignedHead(head_json=strange, signature=bytes(64))
             assert (await refusal(greeted(rig, forged))).code is Code.IDENTITY
             other = pb.SignedHead(head_json=strange, signature=keys.release.sign(HEAD_SIGNED + strange))
@@ -238,9 +238,9 @@ def grown(ledger: Ledger, entries: list[Entry], random: Random, count: int) -> N
             entries.append(entry)
 
 
-def head(entries: list[Entry]) -> Head:
+def head(entries: list[Entry]) -> Checkpoint:
     costs = [entry.cost for entry in entries if entry.kind.value == "charge"]
-    return head_of("fed", [entry.digest for entry in entries], costs)
+    return checkpoint_of("fed", [entry.digest for entry in entries], costs)
 
 
 def ledger_of(entries: list[Entry]) -> Ledger:

@@ -12,7 +12,7 @@ import pytest
 from eigenveil.errors import Code
 from eigenveil.identity import Role
 from eigenveil.numerics.encoding import frozen
-from eigenveil.protocol.query import Query
+from eigenveil.protocol.query import RoundQuery
 from eigenveil.reporting.document import verify_bundle
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.studies import study_run
@@ -31,7 +31,7 @@ def late_rows(rig: Rig) -> list[tuple[str, str]]:
     return [(row["subject"], row["detail"]) for row in rows]
 
 
-def mac_of(rig: Rig, client: Client, query: Query, count: int) -> str:
+def mac_of(rig: Rig, client: Client, query: RoundQuery, count: int) -> str:
     """What may be kept of this answer."""
     digest = client.contribution(query, frozen([count])).contribution_digest
     return rig.daemon.resources.keys.mac(digest.hex()).hex()
@@ -40,7 +40,7 @@ def mac_of(rig: Rig, client: Client, query: Query, count: int) -> str:
 @asynccontextmanager
 async def second_round(
     folder: Path, deadline: float = SHORT
-) -> AsyncIterator[tuple[Rig, dict[str, Client], Client, str, Query]]:
+) -> AsyncIterator[tuple[Rig, dict[str, Client], Client, str, RoundQuery]]:
     """A study whose first round was closed without carl: its digest, and the query that he missed."""
     async with serving(made(folder)) as rig:
         sites = dict(await rig.sites())

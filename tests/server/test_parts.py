@@ -12,7 +12,7 @@ import pytest
 from eigenveil.errors import Code, InternalError, PeerError, RequestError
 from eigenveil.noise.source import Block, NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import IntArray, frozen
-from eigenveil.protocol.query import Query
+from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import Count
 from eigenveil.study.study import Federation
 from eigenveil_common.storage.database import Connection
@@ -23,12 +23,12 @@ from eigenveil_server.front.admission import Arrival, Guest
 from eigenveil_server.pki.registry import Registry
 from eigenveil_server.rpc.calls import Calls
 from eigenveil_server.rpc.interceptor import Peers, anybody
-from eigenveil_server.rpc.site_sessions import Sessions
+from eigenveil_server.rpc.site_sessions import SiteSessions
 from eigenveil_server.storage.database import open_store
-from eigenveil_server.storage.group_commit import Writer
+from eigenveil_server.storage.group_commit import GroupCommit
 from eigenveil_server.storage.states import DECLINES
 from eigenveil_server.storage.study_reads import Answers
-from eigenveil_server.studies.open_round import DifferentAnswer, Inbox
+from eigenveil_server.studies.open_round import DifferentAnswer, OpenRound
 from eigenveil_server.studies.prepared_noise import NoiseAhead
 
 SPEC = NoiseSpec(blocks=(Block(count=3, scale=2.0),))
@@ -74,7 +74,7 @@ def test_changes_that_arrive_together_share_a_transaction(tmp_path: Path) -> Non
     database = Database(tmp_path / "x.db", "CREATE TABLE t (i INTEGER) STRICT;", 1)
     batches: list[int] = []
 
-    class Counting(Writer):
+    class Counting(GroupCommit):
         def _commit(self, changes: list[Any]) -> None:
             batches.append(len(changes))
             super()._commit(changes)
@@ -105,7 +105,7 @@ def test_a_failed_transaction_fails_everybody_in_it(tmp_path: Path) -> None:
         change.execute("INSERT INTO t VALUES (1)")
 
     async def scenario() -> list[BaseException | None]:
-        writer = Writer(database)
+        writer = GroupCommit(database)
         calls = (writer.write(fine), writer.write(broken))
         found = await asyncio.gather(*calls, return_exceptions=True)
         writer.close()
@@ -118,17 +118,17 @@ def test_a_failed_transaction_fails_everybody_in_it(tmp_path: Path) -> None:
     database.close()
 
 
-def inbox(macs: dict[str, bytes] | None = None, **federation: Any) -> Inbox:
+def inbox(macs: dict[str, bytes] | None = None, **federation: Any) -> OpenRound:
     """The open first round of a study with the sites a, b and c."""
-    query = Query(plan_digest="0" * 64, round=0, ask=Count(), micro_rho=1)
-    return Inbox(
+    query = RoundQuery(plan_digest="0" * 64, round=0, ask=Count(), micro_rho=1)
+    return OpenRound(
         query,
         Federation(sites=("a", "b", "c"), **federation),
         Answers(macs=macs or {}, declined={}),
     )
 
 
-def declines(box: Inbox, site: str, reason: str) -> None:
+def declines(box: OpenRound, site: str, reason: str) -> None:
     """Decline, durably."""
     box.decline(site, reason)
     box.stored(site)
@@ -213,7 +213,7 @@ def test_what_analysts_see_of_a_decline_does_not_depend_on_records(reason: str) 
 
 def test_the_gate_insists_on_tls_1_3_and_a_certificate(tmp_path: Path) -> None:
     store = open_store(tmp_path / "state.db")
-    sessions = Sessions(store, Calls(), unix_ms)
+    sessions = SiteSessions(store, Calls(), unix_ms)
     peers = Peers(Registry(store, "fed", unix_ms), sessions, "fed", unix_ms)
 
     def arrival(tls: str, certificate: bytes = b"") -> Arrival:

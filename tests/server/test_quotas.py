@@ -10,7 +10,7 @@ import pytest
 
 from eigenveil.errors import Code
 from eigenveil.identity import Role
-from eigenveil.study.algorithm import TRAITS, Algorithm
+from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.clock import unix_ms
 from eigenveil_server.config import Config
@@ -117,8 +117,8 @@ def test_an_approved_study_that_another_version_planned_ends_and_stops_nobody(
             ada = await rig.credentials(Role.ANALYST, "ada")
             digest = await rig.connect(ada).submit(study_toml())
         assert (await decided(config, "approve", digest[:12]))[0] == 0
-        newer = replace(TRAITS[Algorithm.GAUSS_COV], revision=99)
-        monkeypatch.setitem(TRAITS, Algorithm.GAUSS_COV, newer)
+        newer = replace(PROPERTIES[Algorithm.GAUSS_COV], revision=99)
+        monkeypatch.setitem(PROPERTIES, Algorithm.GAUSS_COV, newer)
         async with serving(config) as rig:
             again = rig.connect(ada)
             end = (await again.events(digest))[-1]

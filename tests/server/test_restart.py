@@ -19,7 +19,7 @@ from eigenveil.noise.source import NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.protocol.wire import query_from_proto
 from eigenveil.reporting.document import verify_bundle
-from eigenveil.study.algorithm import TRAITS, Algorithm
+from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.clock import unix_ms
@@ -132,8 +132,8 @@ def test_a_study_begun_under_another_revision_ends_and_frees_what_it_had_not_spe
         async with serving(config) as rig:
             held = await enrolled_at(rig)
             digest = await rig.connect(held["ada"]).submit(study_toml())
-        newer = replace(TRAITS[Algorithm.GAUSS_COV], revision=99)
-        monkeypatch.setitem(TRAITS, Algorithm.GAUSS_COV, newer)
+        newer = replace(PROPERTIES[Algorithm.GAUSS_COV], revision=99)
+        monkeypatch.setitem(PROPERTIES, Algorithm.GAUSS_COV, newer)
         async with serving(config) as rig:
             row = rig.daemon.resources.studies.get(digest)
             assert (row.state.value, "this is revision 99" in row.failure) == ("failed", True)

@@ -17,7 +17,7 @@ from eigenveil.study.study import Federation
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage.study_reads import Answers
 from eigenveil_server.studies.approvals import Approvals
-from eigenveil_server.studies.open_round import Inbox
+from eigenveil_server.studies.open_round import OpenRound
 from tests.server.rig import HOUR, SITES, answering, made, serving, study_toml
 from tests.support import a_query
 from tests.torture.virtual import VirtualLoop, play
@@ -62,13 +62,13 @@ def test_a_site_that_is_not_invited_cannot_have_itself_shown(tmp_path: Path) -> 
     asyncio.run(scenario())
 
 
-def waited(script: Callable[[Approvals, Inbox], Coroutine[Any, Any, None]], **federation: Any) -> Any:
+def waited(script: Callable[[Approvals, OpenRound], Coroutine[Any, Any, None]], **federation: Any) -> Any:
     """How long a round with a deadline of 60 s, and two hours for persons, waits while `script` goes on; and
     who is not in, in words."""
     invited = Federation(sites=SITES, deadline_seconds=60.0, **federation)
 
     async def scenario(loop: VirtualLoop) -> tuple[float, str]:
-        inbox = Inbox(a_query(Count()), invited, Answers(macs={}, declined={}))
+        inbox = OpenRound(a_query(Count()), invited, Answers(macs={}, declined={}))
         approvals = Approvals(SITES, ends=2 * HOUR, clock=lambda: int(1000 * loop.time()))
         others = asyncio.create_task(script(approvals, inbox))
         await approvals.answered(inbox, 60.0)
@@ -78,7 +78,7 @@ def waited(script: Callable[[Approvals, Inbox], Coroutine[Any, Any, None]], **fe
     return play(scenario, seed=1)
 
 
-def answers(inbox: Inbox, *sites: str) -> None:
+def answers(inbox: OpenRound, *sites: str) -> None:
     for site in sites:
         inbox.put(site, b"", frozen([60]))
 
@@ -91,7 +91,7 @@ async def asks(approvals: Approvals, hours: float) -> None:
 
 
 def test_the_deadline_runs_once_the_person_whom_a_round_needs_has_decided() -> None:
-    async def script(approvals: Approvals, inbox: Inbox, answer: bool = True) -> None:
+    async def script(approvals: Approvals, inbox: OpenRound, answer: bool = True) -> None:
         answers(inbox, "anna", "bert")
         await asks(approvals, hours=0.5)
         approvals.hear("carl", asks=False)
@@ -105,7 +105,7 @@ def test_the_deadline_runs_once_the_person_whom_a_round_needs_has_decided() -> N
 
 
 def test_a_person_is_not_waited_for_where_the_round_can_go_on_or_the_operators_limit_has_passed() -> None:
-    async def script(approvals: Approvals, inbox: Inbox) -> None:
+    async def script(approvals: Approvals, inbox: OpenRound) -> None:
         answers(inbox, "anna", "bert")
         await asks(approvals, hours=4)
 
@@ -116,10 +116,10 @@ def test_a_person_is_not_waited_for_where_the_round_can_go_on_or_the_operators_l
 
 
 def test_a_site_that_fell_silent_or_declined_is_not_waited_for() -> None:
-    async def silent(approvals: Approvals, inbox: Inbox) -> None:
+    async def silent(approvals: Approvals, inbox: OpenRound) -> None:
         await asks(approvals, hours=0.5)
 
-    async def declined(approvals: Approvals, inbox: Inbox) -> None:
+    async def declined(approvals: Approvals, inbox: OpenRound) -> None:
         answers(inbox, "anna", "bert")
         await asks(approvals, hours=0.2)
         inbox.decline("carl", "policy")

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from eigenveil.planning.dry_run import rehearse, rehearsed
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import Query
+from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
 from eigenveil.protocol.statements import RoundStatement, SignedRound
 from eigenveil.protocol.wire import query_to_proto, round_to_proto
@@ -25,7 +25,7 @@ def released(plan_digest: str) -> tuple[Release, ...]:
     return tuple(release for _, release in rehearsed(PLANS[plan_digest]))
 
 
-def state(query: Query, releases: Sequence[Release], release: str = "", size: int = 0) -> SignedRound:
+def state(query: RoundQuery, releases: Sequence[Release], release: str = "", size: int = 0) -> SignedRound:
     """What an honest coordinator states of a round that comes after `releases`."""
     after = releases[query.round - 1].digest if query.round else ""
     statement = RoundStatement(
@@ -35,7 +35,7 @@ def state(query: Query, releases: Sequence[Release], release: str = "", size: in
     return statement.signed(RELEASE_KEY.sign)
 
 
-def sealed(query: Query, releases: Sequence[Release]) -> pb.SealedRound:
+def sealed(query: RoundQuery, releases: Sequence[Release]) -> pb.SealedRound:
     """The release of a round, under the release key."""
     release = releases[query.round]
     message = round_to_proto(release, state(query, releases, release.digest))
@@ -44,7 +44,7 @@ def sealed(query: Query, releases: Sequence[Release]) -> pb.SealedRound:
 
 
 def work(
-    query: Query | None, plan: pb.SignedPlan | None = None, releases: Sequence[Release] | None = None
+    query: RoundQuery | None, plan: pb.SignedPlan | None = None, releases: Sequence[Release] | None = None
 ) -> pb.NextWorkResponse:
     """What an honest coordinator says of `query`, where `releases` (or what was rehearsed) were released."""
     if query is None:

@@ -29,7 +29,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from eigenveil.identity import parse_identity
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.planning.resolve import make_plan
-from eigenveil.protocol.authorities import AuthorityList, Listed, SignedList
+from eigenveil.protocol.authorities import AuthorityList, ListedAuthority, SignedList
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.signatures import PLAN_SIGNED
 from eigenveil.study.algorithm import Algorithm
@@ -39,7 +39,7 @@ from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_client.site.daemon.service import Reader
 from eigenveil_client.site.daemon.worker import Reply, SiteWorker
-from eigenveil_client.site.state.rollback_guard import LedgerWitness
+from eigenveil_client.site.state.rollback_guard import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.files import write_secret
 from eigenveil_common.rpc import CODE_KEY, VERSION_MAX
@@ -116,7 +116,9 @@ class Authority:
     def coordinator(self) -> Leaf:
         return self.leaf(f"eigenveil://{FEDERATION}/coordinator/main", server=True)
 
-    def trusting(self, *others: Listed, federation: str = FEDERATION, **changes: Any) -> AuthorityList:
+    def trusting(
+        self, *others: ListedAuthority, federation: str = FEDERATION, **changes: Any
+    ) -> AuthorityList:
         """The list that names it, and others."""
         values: dict[str, Any] = {
             "version": 1, "threshold": 1, "expires": int(time.time()) + 90 * 86_400,
@@ -125,9 +127,9 @@ class Authority:
         return AuthorityList(federation=federation, **(values | changes))
 
     @property
-    def listed(self) -> Listed:
+    def listed(self) -> ListedAuthority:
         """Itself, in a list."""
-        return Listed(certificate=self.certificate, issues=True, signs=True)
+        return ListedAuthority(certificate=self.certificate, issues=True, signs=True)
 
     def sign(self, plan_json: bytes) -> pb.SignedPlan:
         signature = self.release_key.sign(PLAN_SIGNED + plan_json)
@@ -312,7 +314,7 @@ class Stage:
         return SiteStore(
             self.config.state,
             self.config.policy.budget,
-            LedgerWitness(self.config.identity),
+            RollbackGuard(self.config.identity),
             clock=lambda: 1_800_000_000,
         )
 

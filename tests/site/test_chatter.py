@@ -64,9 +64,9 @@ def counted(store: SiteStore) -> Callable[[], bool]:
 
 def test_counts_reach_the_disk_while_a_question_waits_and_off_the_event_loop(stage: Stage) -> None:
     threads: list[int] = []
-    write = traffic.Chatter._write
+    write = traffic.Traffic._write
 
-    def noted(self: traffic.Chatter, rows: list[tuple[str, str, int, int]]) -> None:
+    def noted(self: traffic.Traffic, rows: list[tuple[str, str, int, int]]) -> None:
         threads.append(threading.get_ident())
         write(self, rows)
 
@@ -77,7 +77,7 @@ def test_counts_reach_the_disk_while_a_question_waits_and_off_the_event_loop(sta
 
     with (
         mock.patch.object(traffic, "FLUSH_SECONDS", 0.05),
-        mock.patch.object(traffic.Chatter, "_write", noted),
+        mock.patch.object(traffic.Traffic, "_write", noted),
     ):
         asyncio.run(scenario())
 

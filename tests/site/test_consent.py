@@ -19,8 +19,8 @@ from eigenveil.protocol.plan import Plan
 from eigenveil_client.site.commands import consent
 from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_client.site.daemon.worker import SiteWorker
-from eigenveil_client.site.state.received_plans import MOVES, StudyStanding
-from eigenveil_client.site.state.rollback_guard import LedgerWitness
+from eigenveil_client.site.state.received_plans import MOVES, Decision
+from eigenveil_client.site.state.rollback_guard import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.site.command_line import site, written
@@ -38,7 +38,7 @@ def process(
 ) -> Iterator[tuple[SiteStore, SiteWorker]]:
     """One life of the site's process."""
     store = SiteStore(
-        stage.config.state, stage.config.policy.budget, LedgerWitness(stage.config.identity), clock=clock
+        stage.config.state, stage.config.policy.budget, RollbackGuard(stage.config.identity), clock=clock
     )
     try:
         yield store, stage.worker(store)
@@ -236,9 +236,9 @@ def test_an_older_database_is_brought_up_and_what_was_withdrawn_is_a_person_s_wo
 
 
 def test_nothing_comes_back_from_an_end() -> None:
-    ends = {StudyStanding.DECLINED, StudyStanding.WITHDRAWN, StudyStanding.ENDED}
+    ends = {Decision.DECLINED, Decision.WITHDRAWN, Decision.ENDED}
     assert all(MOVES[end] <= ends for end in ends)
-    assert set(MOVES) == set(StudyStanding)
+    assert set(MOVES) == set(Decision)
 
 
 def test_a_plan_without_an_analyst_is_a_breach(stage: Stage) -> None:

@@ -20,7 +20,7 @@ from eigenveil.study.grid import S
 from eigenveil.study.study import Column
 from eigenveil_client.layouts import labels
 from eigenveil_client.site.commands.sbom import sbom
-from eigenveil_client.site.state.rollback_guard import LedgerWitness
+from eigenveil_client.site.state.rollback_guard import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_client.units import grid, scale
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -74,7 +74,7 @@ def test_numbers_of_other_records_are_not_passed_off_as_those_that_left(answered
 
 def change(stage: Stage, *statements: str) -> None:
     """Do what an insider with the database does."""
-    store = SiteStore(stage.config.state, stage.config.policy.budget, LedgerWitness(stage.config.identity))
+    store = SiteStore(stage.config.state, stage.config.policy.budget, RollbackGuard(stage.config.identity))
     with store.database.transaction() as connection:
         for table in ("egress", "ledger"):
             for event in ("update", "delete"):

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil.accounting.checkpoint import HEAD_SIGNED, Head, check_head, head_of
+from eigenveil.accounting.checkpoint import HEAD_SIGNED, Checkpoint, checkpoint_of, verify_checkpoint
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, RequestError
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.site.daemon.daemon import SiteDaemon
-from eigenveil_client.site.state.checkpoints import SiteHeads
+from eigenveil_client.site.state.checkpoints import HeldCheckpoints
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.site.command_line import site, written
 from tests.site.support import FEDERATION, Context, Coordinator, Stage, a_plan, a_stage, until, work
@@ -32,11 +32,11 @@ def stage(tmp_path: Path) -> Stage:
 
 def signed(stage: Stage, rows: list[str], federation: str = FEDERATION) -> pb.SignedHead:
     """The head of a ledger with these rows, as the coordinator signs it."""
-    said = head_of(federation, rows, [Cost(micro_rho=len(rows))]).to_json()
+    said = checkpoint_of(federation, rows, [Cost(micro_rho=len(rows))]).to_json()
     return pb.SignedHead(head_json=said, signature=stage.authority.release_key.sign(HEAD_SIGNED + said))
 
 
-def take(stage: Stage, heads: SiteHeads, rows: list[str], *, parted: bool = False) -> None:
+def take(stage: Stage, heads: HeldCheckpoints, rows: list[str], *, parted: bool = False) -> None:
     """Be shown it."""
     heads.take(signed(stage, rows), stage.authority.release_public, FEDERATION, parted=parted)
 
@@ -92,10 +92,10 @@ def test_a_coordinator_that_lost_rows_says_so_even_where_its_trail_would_not_sho
     store.close()
 
 
-def head(stage: Stage, rows: list[str]) -> Head:
+def head(stage: Stage, rows: list[str]) -> Checkpoint:
     """What a signed head says."""
     one = signed(stage, rows)
-    return check_head(one.head_json, one.signature, stage.authority.release_public)
+    return verify_checkpoint(one.head_json, one.signature, stage.authority.release_public)
 
 
 def test_what_the_federation_did_not_sign_changes_nothing(stage: Stage) -> None:

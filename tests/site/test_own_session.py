@@ -21,7 +21,7 @@ from eigenveil.numerics.encoding import canonical, frozen
 from eigenveil.planning.dry_run import rehearse, rehearsed
 from eigenveil.protocol.agreement import same_question
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import Query
+from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
 from eigenveil.protocol.wire import query_from_proto, query_to_proto
 from eigenveil.queries import ClippedSum, RadiusSearch, RowNorms
@@ -47,7 +47,7 @@ def stage(tmp_path: Path) -> Stage:
     return a_stage(tmp_path)
 
 
-def release_of(query: Query, values: list[int]) -> Release:
+def release_of(query: RoundQuery, values: list[int]) -> Release:
     return Release(
         round=query.round, query=query.digest, values=frozen(values), sigma=1.0,
         micro_rho=query.cost.micro_rho, atto_delta=0, present=(SITE, "hospital-b"),
@@ -97,7 +97,7 @@ def test_a_lie_about_a_release_is_signed_and_found_in_the_published_document(
     step = next(query for query in rehearse(PLAN) if isinstance(query.ask, ClippedSum))
     steered = lied(HONEST, step.round, frozen([2**24, -(2**24), 0]))[: step.round + 1]
     session = Session.replay(PLAN, steered)
-    assert isinstance(session.pending, Query)
+    assert isinstance(session.pending, RoundQuery)
     assert isinstance(session.pending.ask, RowNorms)
     lies = (*steered, release_of(session.pending, [0] * session.pending.ask.length))
     assert all(isinstance(reply, Contribution) for reply in followed(stage, PLAN, lies))
@@ -254,7 +254,7 @@ def questions() -> None:
             session.feed(release_of(query, random.integers(0, 10**6, size).tolist()))
 
 
-def asked_with(kernel: str) -> list[Query]:
+def asked_with(kernel: str) -> list[RoundQuery]:
     run = "from tests.site.test_own_session import questions; questions()"
     done = subprocess.run(
         [sys.executable, "-c", run], env=os.environ | {"OPENBLAS_CORETYPE": kernel},
@@ -270,7 +270,7 @@ def test_two_builds_of_blas_ask_the_same() -> None:
     assert all(same_question(mine, theirs) for mine, theirs in zip(one, other, strict=True))
 
 
-def moved(query: Query, by: int) -> Query:
+def moved(query: RoundQuery, by: int) -> RoundQuery:
     ask = query.ask
     assert isinstance(ask, ClippedSum)
     return replace(query, ask=replace(ask, centre=ask.centre + by))

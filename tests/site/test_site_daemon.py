@@ -14,8 +14,8 @@ import pytest
 from eigenveil.numerics.encoding import from_bytes
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import Query
-from eigenveil.queries import Count, Energy, Gram
+from eigenveil.protocol.query import RoundQuery
+from eigenveil.queries import Count, Gram, SquaredNormSum
 from eigenveil.site.site import Site
 from eigenveil.study.study import Column, Federation
 from eigenveil_client.records import records
@@ -34,11 +34,11 @@ from tests.site.support import (
 )
 
 
-def queries(plan: Plan) -> Sequence[Query]:
+def queries(plan: Plan) -> Sequence[RoundQuery]:
     return rehearse(plan)
 
 
-def script(stage: Stage, plan: Plan, asked: Sequence[Query]) -> list[pb.NextWorkResponse]:
+def script(stage: Stage, plan: Plan, asked: Sequence[RoundQuery]) -> list[pb.NextWorkResponse]:
     """The plan beside its first query, then the others."""
     first, *others = asked
     return [work(first, stage.signed(plan)), *map(work, others)]
@@ -215,7 +215,7 @@ def another_query_for_an_answered_round(stage: Stage, plan: Plan) -> list[pb.Nex
     return [*script(stage, plan, [first]), work(replace_round(second, 0))]
 
 
-def replace_round(query: Query, round: int) -> Query:
+def replace_round(query: RoundQuery, round: int) -> RoundQuery:
     return replace(query, round=round)
 
 
@@ -264,7 +264,7 @@ def too_cheap(stage: Stage, plan: Plan) -> list[pb.NextWorkResponse]:
 
 
 def another_kind(stage: Stage, plan: Plan) -> list[pb.NextWorkResponse]:
-    ask = Energy(centre=np.zeros(3, dtype=np.int64), radius=5)
+    ask = SquaredNormSum(centre=np.zeros(3, dtype=np.int64), radius=5)
     return [work(replace(queries(plan)[0], ask=ask), stage.signed(plan))]
 
 

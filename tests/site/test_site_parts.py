@@ -11,8 +11,8 @@ from eigenveil.aggregation import Contribution
 from eigenveil.errors import RequestError
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import Query
-from eigenveil.queries import Gradient, Part, part_of
+from eigenveil.protocol.query import RoundQuery
+from eigenveil.queries import Batch, Gradient, batch_of
 from eigenveil.queries.batch import pass_key
 from eigenveil.study.algorithm import Algorithm
 from eigenveil_client.site.daemon.refusals import Refusal
@@ -22,7 +22,7 @@ from tests.site.support import Stage, a_plan, a_stage, a_study, work, write_reco
 
 PLAN = a_plan(a_study(algorithm=Algorithm.PRIVATE_OJA, centring=False, batches=4))
 QUERIES = rehearse(PLAN)
-BEGAN = next(query.round for query in QUERIES if part_of(query.ask) is not None)
+BEGAN = next(query.round for query in QUERIES if batch_of(query.ask) is not None)
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def stage(tmp_path: Path) -> Stage:
     return stage
 
 
-def answered(stage: Stage, worker: SiteWorker, query: Query, plan: Plan = PLAN) -> bool:
+def answered(stage: Stage, worker: SiteWorker, query: RoundQuery, plan: Plan = PLAN) -> bool:
     reply = worker.work(work(query, stage.signed(plan)))
     if isinstance(reply, Refusal):
         assert reply.reason in (pb.DECLINE_REASON_PROTOCOL, pb.DECLINE_REASON_BUDGET)
@@ -54,7 +54,7 @@ def test_a_dear_question_is_no_payment_for_a_pass(stage: Stage) -> None:
     """Found here: any answer of the round in which a pass claims to have begun passed for its payment."""
     whole = next(q.ask for q in QUERIES if isinstance(q.ask, Gradient) and q.ask.part is not None)
     dear = replace(QUERIES[BEGAN], ask=replace(whole, part=None))
-    part = Part(first=BEGAN, index=1, parts=4, key=pass_key(PLAN.digest, BEGAN, 4))
+    part = Batch(first=BEGAN, index=1, parts=4, key=pass_key(PLAN.digest, BEGAN, 4))
     free = replace(dear, round=BEGAN + 1, ask=replace(whole, part=part))
     store = stage.store()
     worker = stage.worker(store)

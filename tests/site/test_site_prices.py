@@ -11,8 +11,8 @@ from eigenveil.aggregation import Contribution
 from eigenveil.errors import RequestError
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import Law, Query
-from eigenveil.queries import part_of
+from eigenveil.protocol.query import NoiseLaw, RoundQuery
+from eigenveil.queries import batch_of
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.price import micro_rho_of
 from eigenveil.study.study import Federation
@@ -29,7 +29,7 @@ def stage(tmp_path: Path) -> Stage:
     return stage
 
 
-def ask(stage: Stage, worker: SiteWorker, query: Query, plan: Plan) -> object:
+def ask(stage: Stage, worker: SiteWorker, query: RoundQuery, plan: Plan) -> object:
     return worker.work(work(query, stage.signed(plan)))
 
 
@@ -43,10 +43,10 @@ def spent(store: SiteStore) -> int:
     return store.ledger.ledger.spent.micro_rho
 
 
-def passes(plan: Plan) -> tuple[list[Query], list[Query]]:
+def passes(plan: Plan) -> tuple[list[RoundQuery], list[RoundQuery]]:
     """What comes before the first pass, and the parts of that pass."""
     queries = rehearse(plan)
-    parts = [query for query in queries if part_of(query.ask) is not None]
+    parts = [query for query in queries if batch_of(query.ask) is not None]
     first = parts[0].round
     return [query for query in queries if query.round < first], [
         query for query in parts if query.round < first + plan.parts
@@ -109,7 +109,7 @@ def test_epsilons_add_up_at_the_site_too(stage: Stage) -> None:
 def test_a_pure_study_gets_pure_noise_or_no_answer(stage: Stage) -> None:
     plan, store = pure_plan(), stage.store()
     worker = stage.worker(store)
-    loud = replace(rehearse(plan)[0], law=Law.GAUSSIAN)
+    loud = replace(rehearse(plan)[0], law=NoiseLaw.GAUSSIAN)
     refusal = ask(stage, worker, loud, plan)
     assert isinstance(refusal, Refusal)
     assert spent(store) == 0

@@ -15,12 +15,12 @@ from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, EigenveilError, InternalError, RequestError
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import Query
+from eigenveil.protocol.query import RoundQuery
 from eigenveil.study.study import Column, Federation
 from eigenveil_client.records import records
 from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_client.site.daemon.worker import SiteWorker
-from eigenveil_client.site.state.received_plans import StudyStanding
+from eigenveil_client.site.state.received_plans import Decision
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.site.support import FULL_DISK, SITE, Stage, a_plan, a_stage, a_study, work, write_records
@@ -39,7 +39,7 @@ def process(stage: Stage) -> Iterator[tuple[SiteStore, SiteWorker]]:
         store.close()
 
 
-def ask(stage: Stage, worker: SiteWorker, query: Query = FIRST, plan: Plan = PLAN) -> object:
+def ask(stage: Stage, worker: SiteWorker, query: RoundQuery = FIRST, plan: Plan = PLAN) -> object:
     return worker.work(work(query, stage.signed(plan)))
 
 
@@ -130,8 +130,8 @@ def test_a_study_beyond_what_is_left_of_the_budget_is_declined_for_good(tmp_path
             assert refusal.reason == pb.DECLINE_REASON_BUDGET
         assert store.studies.get(later.digest) is not None
         assert {seen.standing for seen in store.studies.all()} == {
-            StudyStanding.ACCEPTED,
-            StudyStanding.DECLINED,
+            Decision.ACCEPTED,
+            Decision.DECLINED,
         }
         assert store.ledger.ledger.committed() == PLAN.cost
 

@@ -20,7 +20,7 @@ from eigenveil.protocol.plan import Plan
 from eigenveil_client.site.commands import consent
 from eigenveil_client.site.commands.checks import site_checks
 from eigenveil_client.site.daemon import service
-from eigenveil_client.site.state.rollback_guard import NAME, LedgerWitness
+from eigenveil_client.site.state.rollback_guard import NAME, RollbackGuard
 from eigenveil_common.doctor import Level
 from eigenveil_common.files import check_owner
 from eigenveil_common.storage.ledger_store import LedgerStore
@@ -127,14 +127,14 @@ def test_what_another_process_agreed_to_is_noted_before_it_is_answered(tmp_path:
         worker = stage.worker(store)
         assert worker.work(work(rehearse(PLAN)[0], stage.signed(PLAN))) is None
         with (
-            mock.patch.object(LedgerWitness, "note", side_effect=KeyboardInterrupt),
+            mock.patch.object(RollbackGuard, "note", side_effect=KeyboardInterrupt),
             service.opened(stage.config) as other,
             pytest.raises(KeyboardInterrupt),
         ):
             consent.approve(stage.config, other, other.studies.find("a-study"))
-        assert LedgerWitness(stage.config.identity).seen() is None
+        assert RollbackGuard(stage.config.identity).seen() is None
         assert isinstance(worker.work(work(rehearse(PLAN)[0])), Contribution)
-        seen = LedgerWitness(stage.config.identity).seen()
+        seen = RollbackGuard(stage.config.identity).seen()
         assert seen is not None
         assert seen.is_in(store.ledger)
 
@@ -186,7 +186,7 @@ def test_a_copy_from_the_middle_of_an_earlier_loss_is_no_dead_end(stage: Stage) 
 
 
 def test_what_is_noted_is_never_ahead_and_never_goes_back(stage: Stage) -> None:
-    witness = LedgerWitness(stage.config.identity)
+    witness = RollbackGuard(stage.config.identity)
     assert witness.seen() is None
     with closing(stage.store()) as early:
         empty = early.ledger.ledger
@@ -217,7 +217,7 @@ def test_no_key_is_made_beside_a_ledger(stage: Stage) -> None:
     with refused(Code.BAD_CONFIG, "put both back", "move the database away"):
         agree(stage)
     assert not key.exists()
-    spent = LedgerWitness(stage.config.identity).seen()
+    spent = RollbackGuard(stage.config.identity).seen()
     assert spent is not None
     remove(stage)
     assert service.accept_loss(stage.config) == spent.committed, "as the message says"

@@ -17,8 +17,8 @@ from eigenveil.mechanisms import local_randomizer, noise_ahead, publishable
 from eigenveil.mechanisms.eigenvalues import statistic
 from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil.protocol.query import Law, Query
-from eigenveil.queries import VECTOR, Eigenvectors, Gradient, Part, Slot, Spectrum
+from eigenveil.protocol.query import NoiseLaw, RoundQuery
+from eigenveil.queries import VECTOR, Batch, Eigenvectors, Gradient, ShuffledRecord, Spectrum
 from eigenveil.queries.batch import pass_key
 from eigenveil.queries.turned import CAUCHY, GAUSSIAN, TESTED, Subspace
 from eigenveil.site.partition import deal
@@ -54,7 +54,7 @@ def matrix(*entries: float) -> IntArray:
     return frozen(np.rint(np.array(entries) * R**2).astype(np.int64))
 
 
-def eigenvalues(law: Law) -> Mechanism:
+def eigenvalues(law: NoiseLaw) -> Mechanism:
     """A record along the leading direction raises the first eigenvalue by all of its weight."""
     ask, study = Spectrum(centre=ZERO, radius=R, records=RECORDS), study_of(ADD)
     query = ask_of(ask, law)
@@ -70,7 +70,7 @@ def eigenvalues(law: Law) -> Mechanism:
         low, high = (score(values - base, statistic(ask, after) - base, spec) for values in both)
         return low, high
 
-    claim: Claim = Gaussian(mu=LEVEL) if law is Law.GAUSSIAN else Approximate(epsilon=LEVEL)
+    claim: Claim = Gaussian(mu=LEVEL) if law is NoiseLaw.GAUSSIAN else Approximate(epsilon=LEVEL)
     return Mechanism(name=f"spectrum, {law.value}", kind="spectrum", claim=claim, attack=attack, tight=0.93)
 
 
@@ -124,9 +124,9 @@ PASS_KEY = pass_key(DIGEST, 0, PARTS)
 BOUND = Gradient(field=field_of(2), radius=4001 * 10 * FINE)
 
 
-def questions() -> list[Query]:
+def questions() -> list[RoundQuery]:
     """One pass: the same question about each part, paid with the first."""
-    parts = (Part(first=0, index=i, parts=PARTS, key=PASS_KEY) for i in range(PARTS))
+    parts = (Batch(first=0, index=i, parts=PARTS, key=PASS_KEY) for i in range(PARTS))
     asks = (Gradient(field=BOUND.field, radius=BOUND.radius, part=part) for part in parts)
     return [ask_of(ask, round=i) for i, ask in enumerate(asks)]
 
@@ -187,10 +187,10 @@ def dealt_mechanisms() -> list[Mechanism]:
 SLOTS = 1000
 
 
-def slot(index: int = 0) -> Slot:
+def slot(index: int = 0) -> ShuffledRecord:
     """A slot of a pass over as many records."""
-    part = Part(first=0, index=index, parts=SLOTS, key=pass_key(DIGEST, 0, SLOTS))
-    return Slot(field=BOUND.field, radius=BOUND.radius, part=part)
+    part = Batch(first=0, index=index, parts=SLOTS, key=pass_key(DIGEST, 0, SLOTS))
+    return ShuffledRecord(field=BOUND.field, radius=BOUND.radius, part=part)
 
 
 def one_slot() -> Mechanism:
@@ -243,8 +243,8 @@ def all_slots() -> Mechanism:
 
 
 BEHIND: list[Mechanism] = [
-    eigenvalues(Law.GAUSSIAN),
-    eigenvalues(Law.LAPLACE),
+    eigenvalues(NoiseLaw.GAUSSIAN),
+    eigenvalues(NoiseLaw.LAPLACE),
     direction(),
     turned(GAUSSIAN, 1000.0, 0.0),
     turned(CAUCHY, 1000.0, 0.05),

@@ -18,7 +18,7 @@ from eigenveil.mechanisms.fingerprint_votes import changed_votes, scale_of, thre
 from eigenveil.mechanisms.score_gap import reach
 from eigenveil.noise.source import NoiseSource
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil.protocol.query import Law, Query
+from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.queries import (
     Additive,
     CellVotes,
@@ -30,7 +30,7 @@ from eigenveil.queries import (
     SpanVotes,
     Votes,
 )
-from eigenveil.queries.subspaces import WORDS, Blocks, Cells, Pool
+from eigenveil.queries.subspaces import WORDS, Cells, Pool, Subsamples
 from eigenveil.study.study import Study
 from tests.statistical.audit import SAMPLES, Approximate, Attack, Claim, Gaussian, Mechanism
 from tests.statistical.mechanisms import (
@@ -55,15 +55,17 @@ ONE, OTHER = frozen([1, 1, 1, 1]), frozen([2, 2, 2, 2])  # fingerprints
 BINS = RowNorms(centre=ZERO, edges=frozen([100]))
 SUBSETS = Votes(field=field_of(2), edges=frozen([100]), subsets=100)
 PLACES = Coordinates(field=field_of(2), width=1000, half=1)
-BLOCKS = Blocks(centre=ZERO, rank=1, blocks=12, key=KEY)
+BLOCKS = Subsamples(centre=ZERO, rank=1, blocks=12, key=KEY)
 POOL = Pool(centre=ZERO, rank=1, most=100, cut=False, key=KEY)
 CELLS = Cells(centre=ZERO, rank=1, blocks=60, key=KEY, points=4, width=2**32)
 Statistic = Callable[[IntArray], FloatArray]
 
 
-def watched(query: Query, study: Study, without: IntArray, with_it: IntArray, statistic: Statistic) -> Attack:
+def watched(
+    query: RoundQuery, study: Study, without: IntArray, with_it: IntArray, statistic: Statistic
+) -> Attack:
     """Releases, tested by one number of each."""
-    release = at_once if query.law is Law.STABILITY else released
+    release = at_once if query.law is NoiseLaw.STABILITY else released
 
     def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
         """Shape: (m,) each."""
@@ -88,9 +90,9 @@ def second(values: IntArray) -> FloatArray:
     return np.asarray(values[:, 1], dtype=np.float64)
 
 
-def full(ask: Additive, neighbours: Neighbours) -> tuple[Query, Study, int]:
+def full(ask: Additive, neighbours: Neighbours) -> tuple[RoundQuery, Study, int]:
     """A stability histogram, and its least count that is spoken of."""
-    query, study = ask_of(ask, Law.STABILITY, OF_ITS_OWN), study_of(neighbours)
+    query, study = ask_of(ask, NoiseLaw.STABILITY, OF_ITS_OWN), study_of(neighbours)
     return query, study, stability_histogram.noise_of(query, study)[1]
 
 

@@ -14,22 +14,22 @@ from eigenveil.accounting.zcdp import ATTO, MICRO
 from eigenveil.mechanisms import noise_ahead, publishable
 from eigenveil.noise.source import NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil.protocol.query import Law, Query
+from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.queries import (
     Additive,
-    Ask,
     BlockRanks,
-    Boxed,
     ClippedSum,
+    CoordinateClippedSum,
     Count,
-    Energy,
-    Field,
     Gradient,
     GradientNorms,
+    GradientSpec,
     Gram,
+    Query,
     RowNorms,
+    SquaredNormSum,
 )
-from eigenveil.queries.subspaces import Blocks
+from eigenveil.queries.subspaces import Subsamples
 from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows, S
 from eigenveil.study.study import Study
@@ -50,9 +50,11 @@ def rows(*records: list[int]) -> GridRows:
     return np.array(records, dtype=np.int16)
 
 
-def ask_of(ask: Ask, law: Law = Law.GAUSSIAN, atto_delta: int = 0, round: int = 0) -> Query:
+def ask_of(ask: Query, law: NoiseLaw = NoiseLaw.GAUSSIAN, atto_delta: int = 0, round: int = 0) -> RoundQuery:
     """A question at the price of all audits."""
-    return Query(plan_digest=DIGEST, round=round, ask=ask, micro_rho=PRICE, atto_delta=atto_delta, law=law)
+    return RoundQuery(
+        plan_digest=DIGEST, round=round, ask=ask, micro_rho=PRICE, atto_delta=atto_delta, law=law
+    )
 
 
 def study_of(neighbours: Neighbours, d: int = 2) -> Study:
@@ -60,7 +62,7 @@ def study_of(neighbours: Neighbours, d: int = 2) -> Study:
     return a_study(d=d, sites=("north",), neighbours=neighbours)
 
 
-def released(query: Query, total: IntArray, study: Study, noise: NoiseSource, m: int) -> IntArray:
+def released(query: RoundQuery, total: IntArray, study: Study, noise: NoiseSource, m: int) -> IntArray:
     """m independent releases of one sum, one by one. Shape: (m, integers of a release)."""
     present = study.federation.sites
     with computed_once():
@@ -87,7 +89,7 @@ class Stacked:
         raise NotImplementedError
 
 
-def at_once(query: Query, total: IntArray, study: Study, noise: NoiseSource, m: int) -> IntArray:
+def at_once(query: RoundQuery, total: IntArray, study: Study, noise: NoiseSource, m: int) -> IntArray:
     """The same of a mechanism that adds noise and looks at every number by itself."""
     return publishable(query, np.tile(total, (m, 1)), study, Stacked(noise, m)).values
 
@@ -101,7 +103,7 @@ def score(moved: IntArray, change: IntArray, spec: NoiseSpec) -> FloatArray:
     for block in spec.blocks:
         part = slice(start, start + block.count)
         y, by = moved[:, part], change[part]
-        if block.law is Law.GAUSSIAN:
+        if block.law is NoiseLaw.GAUSSIAN:
             total += (y @ by.astype(np.float64)) / block.scale**2
         else:
             total += (np.abs(y) - np.abs(y - by)).sum(axis=1) / block.scale
@@ -109,7 +111,7 @@ def score(moved: IntArray, change: IntArray, spec: NoiseSpec) -> FloatArray:
     return total
 
 
-def added(query: Query, study: Study, without: IntArray, with_it: IntArray) -> Attack:
+def added(query: RoundQuery, study: Study, without: IntArray, with_it: IntArray) -> Attack:
     """Noise on a sum, tested by its likelihood ratio."""
     spec = noise_ahead(query, study)
     assert spec is not None
@@ -129,22 +131,24 @@ def of(
     ask: Additive,
     neighbours: Neighbours,
     data: tuple[GridRows, GridRows],
-    law: Law = Law.GAUSSIAN,
+    law: NoiseLaw = NoiseLaw.GAUSSIAN,
     sites: int = 1,
 ) -> Mechanism:
     """One question about whole data sets; at `sites` sites the same happens at each."""
     study = replace(study_of(neighbours, data[0].shape[1]), max_sites_per_person=sites)
     without, with_it = (Site(part).answer(ask) for part in data)
-    claim: Claim = Gaussian(mu=LEVEL) if law is Law.GAUSSIAN else Approximate(epsilon=LEVEL)
+    claim: Claim = Gaussian(mu=LEVEL) if law is NoiseLaw.GAUSSIAN else Approximate(epsilon=LEVEL)
     attack = added(ask_of(ask, law), study, without, without + sites * (with_it - without))
     return Mechanism(name=name, kind=kind, claim=claim, attack=attack, tight=0.95)
 
 
-def field_of(d: int, k: int = 1) -> Field:
+def field_of(d: int, k: int = 1) -> GradientSpec:
     """g(z) = FINE z (z_1, ..., z_k)."""
     directions = np.zeros((d, k), dtype=np.int64)
     directions[np.arange(k), np.arange(k)] = 2**20
-    return Field(centre=frozen([0] * d), directions=directions, pull=np.zeros_like(directions), shift=10)
+    return GradientSpec(
+        centre=frozen([0] * d), directions=directions, pull=np.zeros_like(directions), shift=10
+    )
 
 
 def moves(data: GridRows, record: list[int]) -> tuple[GridRows, GridRows]:
@@ -159,7 +163,7 @@ def turns(one: list[int], other: list[int]) -> tuple[GridRows, GridRows]:
 
 FEW = rows([5, 6], [-7, 1])
 FINE = 2**10
-LAPLACE = Law.LAPLACE
+LAPLACE = NoiseLaw.LAPLACE
 # A count's noise is so coarse at this price that its law on the integers is no longer nearly mu-GDP (see
 # test_mu_audits), so persons who count are at many sites.
 MANY = 50
@@ -167,12 +171,12 @@ MANY = 50
 SUM = ClippedSum(centre=ZERO, radius=S)
 GRAM = Gram(centre=ZERO, radius=4000)
 NORMS = RowNorms(centre=ZERO, edges=frozen([100, 1000]))
-ENERGY = Energy(centre=ZERO, radius=S)
+ENERGY = SquaredNormSum(centre=ZERO, radius=S)
 GRADIENT = Gradient(field=field_of(2), radius=4001 * 10 * FINE)
 GRADIENTS = Gradient(field=field_of(2, 2), radius=300**2 * FINE)
 GRADIENT_NORMS = GradientNorms(field=field_of(2), edges=frozen([2**40]))
-BOXED = Boxed(field=field_of(2), middles=frozen([5 * FINE, 0]), halves=frozen([3000, 4000]))
-RANKS = BlockRanks(blocks=Blocks(centre=ZERO, rank=1, blocks=3, key=frozen([1, 2, 3, 4])))
+BOXED = CoordinateClippedSum(field=field_of(2), middles=frozen([5 * FINE, 0]), halves=frozen([3000, 4000]))
+RANKS = BlockRanks(blocks=Subsamples(centre=ZERO, rank=1, blocks=3, key=frozen([1, 2, 3, 4])))
 LONG, SHORT = [4000, 0], [500, 0]
 
 ADDITIVE: list[Mechanism] = [

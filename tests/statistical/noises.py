@@ -12,7 +12,7 @@ import numpy as np
 
 from eigenveil.noise.source import Block, NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import FloatArray, IntArray
-from eigenveil.protocol.query import Law
+from eigenveil.protocol.query import NoiseLaw
 
 BULK = 50_000
 
@@ -28,8 +28,8 @@ class Bulk(OsNoise):
 
     def __init__(self, factor: float = 1.0) -> None:
         self._factor = factor
-        self._stock: dict[tuple[float, Law], IntArray] = {}
-        self._wanted: dict[tuple[float, Law], int] = {}
+        self._stock: dict[tuple[float, NoiseLaw], IntArray] = {}
+        self._wanted: dict[tuple[float, NoiseLaw], int] = {}
         self._uniforms: FloatArray = np.zeros(0)
 
     def draw(self, spec: NoiseSpec) -> IntArray:

@@ -14,7 +14,7 @@ from eigenveil import barrier
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.noise.source import NoiseSource, noise_spec
 from eigenveil.numerics.encoding import FloatArray, IntArray
-from eigenveil.protocol.query import Query
+from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import Additive
 from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows
@@ -34,7 +34,7 @@ def published(name: str) -> Mechanism:
     """Releases of one question about a data set without the record, and with it."""
     ask, neighbours, data = PAIRS[name]
     plan = a_plan(d=2, epsilon=30.0, neighbours=neighbours)
-    query = Query(plan_digest=plan.digest, round=0, ask=ask, micro_rho=PRICE)
+    query = RoundQuery(plan_digest=plan.digest, round=0, ask=ask, micro_rho=PRICE)
     spec = noise_spec(ask, PRICE, neighbours)
     without, with_it = (Site(part).answer(ask) for part in data)
 

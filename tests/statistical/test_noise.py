@@ -17,7 +17,7 @@ from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.accounting.zcdp import MICRO
 from eigenveil.noise.source import Block, NoiseSpec, OsNoise, noise_spec
 from eigenveil.numerics.encoding import IntArray, frozen
-from eigenveil.protocol.query import Law
+from eigenveil.protocol.query import NoiseLaw
 from eigenveil.queries import ClippedSum, Count, Gram
 from eigenveil.study.grid import S
 from tests.statistical.checks import independent, mean_fits, shape_fits, variance_fits
@@ -77,7 +77,7 @@ def test_half_the_noise_is_caught() -> None:
 @pytest.mark.parametrize("scale", [2.0, 47.5, 1e6, 2.0**40])
 def test_laplace_noise_has_its_scale_to_seven_percent(scale: float) -> None:
     """By its mean magnitude: 40,000 draws lie 14 standard errors from that of a scale 7 % off."""
-    block = Block(count=40_000, scale=scale, law=Law.LAPLACE)
+    block = Block(count=40_000, scale=scale, law=NoiseLaw.LAPLACE)
     found = float(np.abs(OsNoise().draw(NoiseSpec(blocks=(block,))).astype(np.float64)).mean())
 
     def errors(b: float) -> float:

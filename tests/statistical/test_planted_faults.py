@@ -19,7 +19,7 @@ from eigenveil.mechanisms import stability_histogram
 from eigenveil.mechanisms.fingerprint_votes import scale_of
 from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil.protocol.query import Law
+from eigenveil.protocol.query import NoiseLaw
 from eigenveil.queries import SpanGap
 from eigenveil.queries.subspaces import Pool
 from eigenveil.site.site import Site
@@ -102,7 +102,7 @@ def test_the_threshold_for_one_changed_count_under_replace_one() -> None:
         def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
             """Whether the bin that is empty without the record is spoken of. Shape: (m,) each."""
             drawn = noise.draw(
-                NoiseSpec(blocks=(Block(count=m, scale=spec.blocks[0].scale, law=Law.LAPLACE),))
+                NoiseSpec(blocks=(Block(count=m, scale=spec.blocks[0].scale, law=NoiseLaw.LAPLACE),))
             )
             return np.zeros(m), (1 + drawn >= threshold).astype(np.float64)
 
@@ -154,7 +154,9 @@ def printed(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
         scores = np.array([span.score for span in spans])
         best = np.sort(scores)[::-1]
         leads = np.where(scores == best[0], max(0, best[0] - best[1] - 1), 0)
-        spec = NoiseSpec(blocks=(Block(count=m * len(spans), scale=scale_of(1, PRICE), law=Law.LAPLACE),))
+        spec = NoiseSpec(
+            blocks=(Block(count=m * len(spans), scale=scale_of(1, PRICE), law=NoiseLaw.LAPLACE),)
+        )
         winner = (leads + noise.draw(spec).reshape(m, -1)).argmax(axis=1)
         its = [i for i, span in enumerate(spans) if span.form.tolist() == [[1, 1]]]
         found.append(np.isin(winner, its).astype(np.float64))

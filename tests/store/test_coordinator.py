@@ -26,7 +26,7 @@ from eigenveil_server.daemon import Daemon
 from eigenveil_server.pki.keys import load_keys
 from eigenveil_server.recovery.accept_loss import accept_loss
 from eigenveil_server.recovery.backup import restored
-from eigenveil_server.recovery.checkpoints import read_head
+from eigenveil_server.recovery.checkpoints import read_checkpoint
 from eigenveil_server.storage.database import open_store
 from tests.server.process import command, process
 from tests.server.rig import (
@@ -214,7 +214,7 @@ def test_put_back_by_its_own_tools_it_waits_stops_and_charges_the_loss(tmp_path:
     asyncio.run(greeted())
     with pytest.raises(InternalError, match="accept-loss"):
         Daemon(config, fatal=no_fatal)
-    spent = read_head(later, load_keys(config.files), FEDERATION).spent
+    spent = read_checkpoint(later, load_keys(config.files), FEDERATION).spent
     assert spent.micro_rho > 0
     assert accept_loss(config).charged == spent
     assert len(charges(config)) == 1

@@ -24,7 +24,7 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any, ClassVar
 
-from eigenveil.protocol.query import Query
+from eigenveil.protocol.query import RoundQuery
 from eigenveil_client import cli as analyst_cli
 from eigenveil_client.connection import channel, renewal
 from eigenveil_client.site.commands import main as site_cli
@@ -34,7 +34,7 @@ from eigenveil_server import cli as coordinator_cli
 from eigenveil_server.pki.registry import Registry
 from eigenveil_server.rpc import service
 from eigenveil_server.storage import study_writes
-from eigenveil_server.storage.ledger import Books
+from eigenveil_server.storage.ledger import FederationLedger
 from eigenveil_server.studies import uploads
 from eigenveil_server.studies.journal import RoundJournal
 
@@ -161,7 +161,7 @@ class Early(datetime):
 def publish_before_charging() -> None:
     """The planted fault: a round is closed, sealed and published, and charged only a little later."""
 
-    def close(self: RoundJournal, query: Query) -> None:
+    def close(self: RoundJournal, query: RoundQuery) -> None:
         with self.database.transaction() as change:
             for site, mac in self.macs.items():
                 study_writes.add_answer(change, self.study, query.round, site, mac)
@@ -169,7 +169,7 @@ def publish_before_charging() -> None:
             study_writes.add_event(change, self.study, self.closed_event)
         threading.Timer(LATE, late, (self.books, query)).start()
 
-    def late(books: Books, query: Query) -> None:
+    def late(books: FederationLedger, query: RoundQuery) -> None:
         with suppress(Exception):  # the study may have been settled
             books.charge(query)
 

@@ -27,7 +27,7 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub
 from eigenveil_server.config import Config
 from eigenveil_server.storage.database import open_store
-from eigenveil_server.storage.ledger import Books
+from eigenveil_server.storage.ledger import FederationLedger
 from eigenveil_server.storage.study_reads import Studies
 from tests.server.rig import SITES, Client, Credentials, answering, made, serving, study_toml
 from tests.site import support as sites
@@ -57,7 +57,7 @@ class Told:
         """What of it is not on the disk."""
         store = open_store(config.store)
         try:
-            studies, ledger = Studies(store.reader), Books(store.writer, config.budget, lambda: 0)
+            studies, ledger = Studies(store.reader), FederationLedger(store.writer, config.budget, lambda: 0)
             charged = ledger._store.ledger.charged
             found = [
                 f"round {round} was published and is not {word}"

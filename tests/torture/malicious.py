@@ -20,7 +20,7 @@ import numpy as np
 
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import Query
+from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import Gram
 from eigenveil.study.study import Federation
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -46,7 +46,7 @@ class Attack:
     name: str
     seen: str
     evil: Callable[[Stage], Responses]
-    honest: tuple[Query, ...] = (COUNT, NORMS)
+    honest: tuple[RoundQuery, ...] = (COUNT, NORMS)
     before: tuple[str, ...] = ()
     approval: str = "auto"
     waits: bool = False
@@ -57,7 +57,7 @@ def signed(plan: Plan) -> Callable[[Stage], Responses]:
     return lambda stage: [work(rehearse(plan)[0], stage.signed(plan))]
 
 
-def asked(*queries: Query) -> Callable[[Stage], Responses]:
+def asked(*queries: RoundQuery) -> Callable[[Stage], Responses]:
     """Questions about the plan that is under way."""
     return lambda _: [work(query) for query in queries]
 

@@ -21,7 +21,7 @@ import numpy as np
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import EigenveilError
 from eigenveil.numerics.encoding import digest
-from eigenveil.protocol.query import Query
+from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
 from eigenveil.queries import Count
 from eigenveil_common.storage import sqlite
@@ -30,7 +30,7 @@ from eigenveil_common.storage.sqlite import FULL, Database
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.database import MIGRATIONS, SCHEMA, VERSION, audit
-from eigenveil_server.storage.ledger import Books
+from eigenveil_server.storage.ledger import FederationLedger
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import StoredStudy, Studies
 from eigenveil_server.studies.journal import RoundJournal
@@ -97,7 +97,7 @@ class Outside:
 
     def lost(self, database: Database) -> list[str]:
         """What of it `database` does not know."""
-        ledger = Books(database, BUDGET, lambda: 0)._store.ledger
+        ledger = FederationLedger(database, BUDGET, lambda: 0)._store.ledger
         studies, found = Studies(database), []
         if not self.taken <= set(ledger.spent_by_study):
             found.append("a study that was taken")
@@ -120,7 +120,7 @@ class Work:
         self._database = database
         self._outside = outside
         self._random = random
-        self._books = Books(database, BUDGET, lambda: 0)
+        self._books = FederationLedger(database, BUDGET, lambda: 0)
         self._studies = Studies(database)
 
     def go_on(self) -> None:
@@ -150,7 +150,7 @@ class Work:
 
     def _run(self, study: str) -> None:
         for round in range(ROUNDS):
-            query = Query(plan_digest=study, round=round, ask=Count(), micro_rho=PRICE.micro_rho)
+            query = RoundQuery(plan_digest=study, round=round, ask=Count(), micro_rho=PRICE.micro_rho)
             sealed = self._studies.sealed(study, round)
             release = self._round(query) if sealed is None else sealed.release
             self._outside.published.setdefault((study, round), (query.digest, release.digest))
@@ -162,7 +162,7 @@ class Work:
         self._books.settle(study, end)
         self._outside.ended.add(study)
 
-    def _round(self, query: Query) -> Release:
+    def _round(self, query: RoundQuery) -> Release:
         with self._database.transaction() as change:
             study_writes.open_round(change, query, bytes(100), 0)
             study_writes.add_event(change, query.plan_digest, pb.StudyEvent())

@@ -15,10 +15,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import Law, Query
+from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.protocol.release import Release
 from eigenveil.protocol.statements import ROUND_SIGNED
-from eigenveil.queries import Ask, ClippedSum, Energy, Gram, RowNorms
+from eigenveil.queries import ClippedSum, Gram, Query, RowNorms, SquaredNormSum
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.site.stated import released, sealed, state, work
 from tests.site.support import Stage, a_plan
@@ -29,12 +29,12 @@ PERSON: IntArray = frozen([1_000, -2_000, 3_000])
 ROUND = 2
 
 
-def instead(plan: Plan, ask: Ask) -> Evil:
+def instead(plan: Plan, ask: Query) -> Evil:
     """Another question at the price of the honest one."""
     return lambda _: [work(replace(rehearse(plan)[ROUND], ask=ask))]
 
 
-def changed(plan: Plan, change: Callable[[Query], Query]) -> Evil:
+def changed(plan: Plan, change: Callable[[RoundQuery], RoundQuery]) -> Evil:
     """The honest question, but for one thing."""
     return lambda _: [work(change(rehearse(plan)[ROUND]))]
 
@@ -149,11 +149,11 @@ def questions(plan: Plan) -> dict[str, Evil]:
         "bins half as wide": instead(plan, RowNorms(centre=honest.centre, edges=narrow)),
         "a sum cut to radius 1": instead(plan, replace(honest, radius=1)),
         "a sum one unit and one more off": instead(plan, replace(honest, radius=honest.radius + 2)),
-        "squared lengths at radius 1": instead(plan, Energy(centre=PERSON, radius=1)),
+        "squared lengths at radius 1": instead(plan, SquaredNormSum(centre=PERSON, radius=1)),
         "products before their time": instead(plan, Gram(centre=honest.centre, radius=honest.radius)),
         "one micro-rho less": changed(plan, lambda query: replace(query, micro_rho=query.micro_rho - 1)),
         "one micro-rho more": changed(plan, lambda query: replace(query, micro_rho=query.micro_rho + 1)),
-        "another noise": changed(plan, lambda query: replace(query, law=Law.LAPLACE)),
+        "another noise": changed(plan, lambda query: replace(query, law=NoiseLaw.LAPLACE)),
         "a delta of its own": changed(plan, lambda query: replace(query, atto_delta=1)),
         "a later question now": lambda _: [work(replace(rehearse(plan)[4], round=ROUND))],
         "a question that nobody stated": unstated(plan),

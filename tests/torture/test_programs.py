@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 
 from eigenveil.numerics.encoding import IntArray, frozen
-from eigenveil_server.studies.open_round import Inbox
+from eigenveil_server.studies.open_round import OpenRound
 from tests.torture.members import template
 from tests.torture.operations import LONGEST, Op, drawn
 from tests.torture.programs import FOUND, faults_of, hunt, keep, kept, shrunk, verdict
@@ -49,10 +49,10 @@ def test_programs_are_as_long_as_promised_and_the_same_seed_does_the_same(member
     assert faults_of(drawn(5), 5, members) == faults_of(drawn(5), 5, members)
 
 
-REAL = Inbox.put
+REAL = OpenRound.put
 
 
-def added_twice(self: Inbox, site: str, mac: bytes, values: IntArray) -> bool:
+def added_twice(self: OpenRound, site: str, mac: bytes, values: IntArray) -> bool:
     """The planted fault: an answer that comes again is added again."""
     repeated = REAL(self, site, mac, values)
     if repeated and site in self._values:
@@ -62,7 +62,7 @@ def added_twice(self: Inbox, site: str, mac: bytes, values: IntArray) -> bool:
 
 @pytest.mark.slow
 def test_an_answer_that_is_added_twice_is_caught_kept_and_shrunk(members: Path, tmp_path: Path) -> None:
-    with mock.patch.object(Inbox, "put", added_twice):
+    with mock.patch.object(OpenRound, "put", added_twice):
         seed = next(seed for seed in range(300) if faults_of(drawn(seed), seed, members)[0])
         small = shrunk(drawn(seed), seed, members)
         faults = faults_of(small, seed, members)[0]

@@ -30,7 +30,7 @@ from eigenveil_client.site.daemon import sender
 from eigenveil_client.site.daemon import worker as site_worker
 from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_client.site.daemon.worker import SiteWorker
-from eigenveil_client.site.state.rollback_guard import LedgerWitness
+from eigenveil_client.site.state.rollback_guard import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.failpoints import arm, disarm
 from eigenveil_common.rpc import error_from
@@ -133,7 +133,7 @@ class World:
         store = SiteStore(
             config.state,
             config.policy.budget,
-            LedgerWitness(config.identity),
+            RollbackGuard(config.identity),
             clock=lambda: self.clock(who) // 1000,
         )
         self.stores[who] = store

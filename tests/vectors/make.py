@@ -24,15 +24,15 @@ from eigenveil.numerics.encoding import canonical, digest, frozen, to_bytes
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.plan import Plan, plan_to_dict
-from eigenveil.protocol.query import Query
+from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
 from eigenveil.protocol.statements import ROUND_SIGNED, RoundStatement
 from eigenveil.protocol.wire import query_to_proto
-from eigenveil.queries import NAMES, Gradient, Part
+from eigenveil.queries import NAMES, Batch, Gradient
 from eigenveil.queries.batch import pass_key
 from eigenveil.site.partition import SPREAD, deal
 from eigenveil.site.site import Site
-from eigenveil.study.algorithm import TRAITS, Algorithm
+from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil.study.grid import GridRows
 from eigenveil.study.study import Federation, Missing, Study
 from eigenveil.study.toml import study_to_dict
@@ -83,7 +83,7 @@ def query_vectors() -> dict[str, Any]:
     """Every kind: message bytes, digest, and the exact answer over ROWS."""
     out: dict[str, Any] = {}
     for round, (name, ask) in enumerate(every_ask().items()):
-        query = Query(plan_digest=DIGEST, round=round, ask=ask, micro_rho=1000 + round)
+        query = RoundQuery(plan_digest=DIGEST, round=round, ask=ask, micro_rho=1000 + round)
         out[name] = {
             "message": query_to_proto(query).SerializeToString(deterministic=True).hex(),
             "digest": query.digest,
@@ -95,7 +95,7 @@ def query_vectors() -> dict[str, Any]:
 def contribution_vector() -> dict[str, Any]:
     """One site's answer to one of the queries."""
     ask = every_ask()["gradient"]
-    query = Query(plan_digest=DIGEST, round=2, ask=ask, micro_rho=7)
+    query = RoundQuery(plan_digest=DIGEST, round=2, ask=ask, micro_rho=7)
     values = Site(ROWS).answer(ask)
     sent = Contribution(plan_digest=DIGEST, round=2, query=query.digest, site="north", values=values)
     return {
@@ -149,7 +149,7 @@ def revision_vectors() -> dict[str, Any]:
     """Each algorithm's revision, and what it asks in a rehearsal: kinds, prices, laws and lengths. Where
     these change, a study must not begin under one version and go on under another: raise the revision."""
     out: dict[str, Any] = {}
-    for algorithm, traits in TRAITS.items():
+    for algorithm, traits in PROPERTIES.items():
         if not traits.private:
             continue
         one = traits.one_site
@@ -197,7 +197,7 @@ def ledger_vector() -> dict[str, Any]:
 
 def spoiled(change: Callable[[pb.Query], None]) -> bytes:
     """A Gram query with one thing wrong."""
-    query = Query(plan_digest=DIGEST, round=0, ask=every_ask()["gram"], micro_rho=1)
+    query = RoundQuery(plan_digest=DIGEST, round=0, ask=every_ask()["gram"], micro_rho=1)
     message = query_to_proto(query)
     change(message)
     return message.SerializeToString(deterministic=True)
@@ -219,9 +219,9 @@ def deal_vectors() -> dict[str, Any]:
 
 def spoiled_part(change: Callable[[pb.Part], None]) -> bytes:
     """A gradient of part 1, in its round, with one thing wrong."""
-    part = Part(first=4, index=1, parts=9, key=pass_key(DIGEST, 4, 9))
+    part = Batch(first=4, index=1, parts=9, key=pass_key(DIGEST, 4, 9))
     ask = Gradient(field=a_field(4, 2), radius=1000, part=part)
-    message = query_to_proto(Query(plan_digest=DIGEST, round=5, ask=ask, micro_rho=1))
+    message = query_to_proto(RoundQuery(plan_digest=DIGEST, round=5, ask=ask, micro_rho=1))
     change(message.gradient.part)
     return message.SerializeToString(deterministic=True)
 

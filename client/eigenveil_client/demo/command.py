@@ -13,7 +13,7 @@ import click
 from rich.table import Table
 
 from eigenveil.reporting.explain import MEANINGS
-from eigenveil.study.algorithm import TRAITS, Algorithm
+from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil_client.analyst.display import Display
 from eigenveil_client.analyst.profile import json_option
 from eigenveil_client.demo.demo import Demonstration, Options, as_line, demonstrate
@@ -21,7 +21,7 @@ from eigenveil_client.site.policy import runs
 from eigenveil_common.command import console, errors
 
 STRONGEST = 4
-CHOICES = [Algorithm.AUTO.value, *(name.value for name, traits in TRAITS.items() if runs(traits))]
+CHOICES = [Algorithm.AUTO.value, *(name.value for name, traits in PROPERTIES.items() if runs(traits))]
 
 
 @click.command()

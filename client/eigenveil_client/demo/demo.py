@@ -22,7 +22,7 @@ from eigenveil.study.study import Study
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.analyst.verify import verified
 from eigenveil_client.connection.identity import StoredIdentity, load_identity
-from eigenveil_client.demo.federation import Books, DemoFederation
+from eigenveil_client.demo.federation import DemoFederation, DemoLedger
 from eigenveil_client.demo.layout import (
     Layout,
     PublicRecords,
@@ -65,7 +65,7 @@ class Demonstration:
     document: Mapping[str, Any]
     study: str
     records: Mapping[str, int]
-    books: Books
+    books: DemoLedger
     sin_angle: float | None
     seconds: float
 

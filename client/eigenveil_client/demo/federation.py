@@ -24,7 +24,7 @@ USUAL_EPSILON, DELTA, USUAL_MOST = 10.0, 1e-6, 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Books:
+class DemoLedger:
     """The coordinator's status, and for each site its `ledger` and its `egress` ledger."""
 
     status: dict[str, Any]
@@ -164,12 +164,12 @@ class DemoFederation:
         )
         return [status, *books]
 
-    def finish_books(self, jobs: Sequence[Job]) -> Books:
+    def finish_books(self, jobs: Sequence[Job]) -> DemoLedger:
         """What all of them say."""
         status, *told = self._processes.finish(jobs)
         pairs = zip(self._sites, told[::2], told[1::2], strict=True)
         sites = {name: {"ledger": ledger, "egress": egress} for name, ledger, egress in pairs}
-        return Books(status=status, sites=sites)
+        return DemoLedger(status=status, sites=sites)
 
 
 def free_ports() -> tuple[int, int]:

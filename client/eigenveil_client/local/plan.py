@@ -13,7 +13,12 @@ from rich.table import Table
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.planning.error_models import clear
-from eigenveil.planning.error_models.spectrum import Guess, default_guess, sample_guess, stated_guess
+from eigenveil.planning.error_models.spectrum import (
+    AssumedSpectrum,
+    default_guess,
+    sample_guess,
+    stated_guess,
+)
 from eigenveil.planning.predict import Prediction, predict_all
 from eigenveil.planning.recommend import Recommendation, recommend
 from eigenveil.study.grid import S
@@ -61,7 +66,7 @@ def plan(study: Path, sample: Path | None, spectrum: str | None, as_json: bool) 
     _show(wanted, guess, predictions, advice, rough)
 
 
-def read_guess(study: Study, sample: Path | None, spectrum: str | None) -> Guess:
+def read_guess(study: Study, sample: Path | None, spectrum: str | None) -> AssumedSpectrum:
     """What is assumed of the records.
 
     Raises:
@@ -84,7 +89,7 @@ def read_guess(study: Study, sample: Path | None, spectrum: str | None) -> Guess
 
 def value(
     study: Study,
-    guess: Guess,
+    guess: AssumedSpectrum,
     predictions: Sequence[Prediction],
     advice: Recommendation,
     rough: tuple[str, ...],
@@ -123,7 +128,7 @@ def _algorithm(one: Prediction) -> dict[str, Any]:
 
 def _show(
     study: Study,
-    guess: Guess,
+    guess: AssumedSpectrum,
     predictions: Sequence[Prediction],
     advice: Recommendation,
     rough: tuple[str, ...],

@@ -17,7 +17,7 @@ from eigenveil.accounting.zcdp import ATTO, Cost, micro_rho_for
 from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.plan import Plan
 from eigenveil.queries.batch import FEWEST_IN_PART
-from eigenveil.study.algorithm import TRAITS, Traits
+from eigenveil.study.algorithm import PROPERTIES, AlgorithmProperties
 from eigenveil.study.study import MAX_MULTIPLICITY, MAX_RECORDS, Study
 from eigenveil_client.years import Year, YearlyLimit
 
@@ -76,7 +76,7 @@ class Policy:
     year: Year
 
     def __post_init__(self) -> None:
-        known = [algorithm.value for algorithm, traits in TRAITS.items() if runs(traits)]
+        known = [algorithm.value for algorithm, traits in PROPERTIES.items() if runs(traits)]
         strange = sorted(set(self.algorithms) - set(known))
         _need(not strange, f"algorithms: {', '.join(strange)} unknown (known: {', '.join(known)})")
         _need(len(self.columns) > 0, 'columns: name what may be used, or write ["*"] for every column')
@@ -283,7 +283,7 @@ def _person(column: str) -> str:
     return f"a person is a value of column {column!r}" if column else "every row is another person"
 
 
-def runs(traits: Traits) -> bool:
+def runs(traits: AlgorithmProperties) -> bool:
     """Whether a site ever answers for such an algorithm: a sum over one record would be that record."""
     return traits.private and not traits.single_records
 

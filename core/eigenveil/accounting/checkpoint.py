@@ -35,7 +35,7 @@ def trail_sizes(size: int) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
+class Checkpoint:
     """The end of a ledger: how many rows, the digest of the last, what all of them spent. `trail` are the
     beginnings of the digests at `trail_sizes(size)`.
 
@@ -70,13 +70,13 @@ class Head:
         """Whether a ledger with these digests, oldest first, has this head's row in its place."""
         return self.size <= len(digests) and digests[self.size - 1] == self.digest
 
-    def follows(self, earlier: Head) -> bool:
+    def follows(self, earlier: Checkpoint) -> bool:
         """Whether `earlier` lies on the way to this head, as far as the trail can tell for certain."""
         if earlier.size >= self.size:
             return (earlier.size, earlier.digest) == (self.size, self.digest)
         return self._at(earlier.size) == earlier.digest[:SHORT]
 
-    def contradicts(self, earlier: Head) -> bool:
+    def contradicts(self, earlier: Checkpoint) -> bool:
         """Whether this ledger certainly had another row where `earlier`, a smaller one, ends."""
         return self._at(earlier.size) not in (None, earlier.digest[:SHORT])
 
@@ -90,10 +90,10 @@ class Head:
         return max(shared, default=0)
 
 
-def head_of(federation: str, digests: list[str], costs: Iterable[Cost]) -> Head:
+def checkpoint_of(federation: str, digests: list[str], costs: Iterable[Cost]) -> Checkpoint:
     """The head of a ledger of at least one row with these digests, whose charges are `costs`."""
     size = len(digests)
-    return Head(
+    return Checkpoint(
         federation=federation,
         size=size,
         digest=digests[-1],
@@ -102,7 +102,7 @@ def head_of(federation: str, digests: list[str], costs: Iterable[Cost]) -> Head:
     )
 
 
-def check_head(head_json: bytes, signature: bytes, release_key: bytes) -> Head:
+def verify_checkpoint(head_json: bytes, signature: bytes, release_key: bytes) -> Checkpoint:
     """The head, if the federation's release key (raw Ed25519) signed these very bytes.
 
     Raises:
@@ -122,11 +122,11 @@ def check_head(head_json: bytes, signature: bytes, release_key: bytes) -> Head:
         raise PeerError(Code.PROTOCOL, "a signed head of the ledger cannot be read") from problem
 
 
-def _read(said: dict[str, object]) -> Head:
+def _read(said: dict[str, object]) -> Checkpoint:
     trail = said["trail"]
     if not isinstance(trail, list) or not all(isinstance(one, str) and len(one) == SHORT for one in trail):
         raise ValueError("the trail is no list of digests")
-    return Head(
+    return Checkpoint(
         federation=str(said["federation"]),
         size=int(str(said["size"])),
         digest=str(said["digest"]),

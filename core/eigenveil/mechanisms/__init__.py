@@ -18,7 +18,7 @@ from eigenveil.mechanisms import (
 from eigenveil.mechanisms.outcome import Outcome
 from eigenveil.noise.source import NoiseSource, NoiseSpec, noise_spec
 from eigenveil.numerics.encoding import IntArray, added
-from eigenveil.protocol.query import Law, Query
+from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.queries import (
     Additive,
     CellVotes,
@@ -26,7 +26,7 @@ from eigenveil.queries import (
     Preimage,
     RadiusSearch,
     RankVotes,
-    Slot,
+    ShuffledRecord,
     SpanGap,
     SpanVotes,
     Spectrum,
@@ -35,9 +35,9 @@ from eigenveil.queries import (
 from eigenveil.study.study import Study
 
 
-def noise_ahead(query: Query, study: Study) -> NoiseSpec | None:
+def noise_ahead(query: RoundQuery, study: Study) -> NoiseSpec | None:
     """The noise of an answer that can be drawn before the sum is known; None if it depends on more."""
-    if query.law is Law.STABILITY:
+    if query.law is NoiseLaw.STABILITY:
         return stability_histogram.noise_of(query, study)[0]
     if isinstance(query.ask, Spectrum):
         return eigenvalues.noise_of(query, query.ask, study)
@@ -50,7 +50,7 @@ def noise_ahead(query: Query, study: Study) -> NoiseSpec | None:
 
 
 def publishable(
-    query: Query, total: IntArray, study: Study, noise: NoiseSource, present: tuple[str, ...] = ()
+    query: RoundQuery, total: IntArray, study: Study, noise: NoiseSource, present: tuple[str, ...] = ()
 ) -> Outcome:
     """What is released of `total`, from the sites that are `present`.
 
@@ -66,7 +66,7 @@ def publishable(
             return eigenvectors.release(query, ask, total, study, noise)
         case Subspace() as ask:
             return leading_subspace.release(query, ask, total, study, noise)
-        case Slot() as ask:
+        case ShuffledRecord() as ask:
             return local_randomizer.release(query, ask, total, study, noise)
         case RadiusSearch() as ask:
             return sparse_vector.release(query, ask, total, study, noise)
@@ -78,13 +78,13 @@ def publishable(
             return score_gap.release(query, ask, total, study, noise)
         case Preimage() as ask:
             return preimage.release(ask, total, study, present)
-        case _ if query.law is Law.STABILITY:
+        case _ if query.law is NoiseLaw.STABILITY:
             return stability_histogram.release(query, total, study, noise)
         case _:
             return _added(query, query.ask, total, study, noise)
 
 
-def _added(query: Query, ask: Additive, total: IntArray, study: Study, noise: NoiseSource) -> Outcome:
+def _added(query: RoundQuery, ask: Additive, total: IntArray, study: Study, noise: NoiseSource) -> Outcome:
     spec = noise_spec(ask, query.micro_rho, study.neighbours, study.max_sites_per_person, query.law)
     drawn = noise.draw(spec)
     if drawn.shape != total.shape or drawn.dtype.kind != "i":

@@ -12,7 +12,7 @@ from eigenveil.mechanisms.outcome import Outcome
 from eigenveil.noise.source import Block, NoiseSource, NoiseSpec, root_of
 from eigenveil.numerics.encoding import IntArray, added, frozen
 from eigenveil.numerics.linalg import SLACK, eigenvalues, symmetric
-from eigenveil.protocol.query import Law, Query
+from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.queries import Spectrum
 from eigenveil.queries.limits import root_up
 from eigenveil.study.study import Study
@@ -47,16 +47,16 @@ def l1_bound(ask: Spectrum, neighbours: Neighbours, multiplicity: int) -> int:
     return multiplicity * moved + int(np.ceil(d * blur)) + 1
 
 
-def noise_of(query: Query, ask: Spectrum, study: Study) -> NoiseSpec:
+def noise_of(query: RoundQuery, ask: Spectrum, study: Study) -> NoiseSpec:
     """The noise of the eigenvalues: public, and so drawn ahead."""
-    bound = (l2_bound if query.law is Law.GAUSSIAN else l1_bound)(
+    bound = (l2_bound if query.law is NoiseLaw.GAUSSIAN else l1_bound)(
         ask, study.neighbours, study.max_sites_per_person
     )
     scale = root_of(Fraction(bound**2 * MICRO, 2 * query.micro_rho))
     return NoiseSpec(blocks=(Block(count=ask.released, scale=scale, law=query.law),))
 
 
-def release(query: Query, ask: Spectrum, total: IntArray, study: Study, noise: NoiseSource) -> Outcome:
+def release(query: RoundQuery, ask: Spectrum, total: IntArray, study: Study, noise: NoiseSource) -> Outcome:
     """Eigenvalues plus independent noise.
 
     Neighbours: as the study says.

@@ -13,7 +13,7 @@ from eigenveil.noise.bingham import bingham
 from eigenveil.noise.source import NoiseSource
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.numerics.linalg import SLACK, complement, eigenpairs, symmetric
-from eigenveil.protocol.query import Query
+from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import VECTOR, Eigenvectors
 from eigenveil.study.study import Study
 
@@ -30,7 +30,9 @@ def score_range(ask: Eigenvectors, neighbours: Neighbours, multiplicity: int) ->
     return moved + 8 * ask.centre.size * SLACK * ask.records * square
 
 
-def release(query: Query, ask: Eigenvectors, total: IntArray, study: Study, noise: NoiseSource) -> Outcome:
+def release(
+    query: RoundQuery, ask: Eigenvectors, total: IntArray, study: Study, noise: NoiseSource
+) -> Outcome:
     """`count` directions, the i-th from exp(t u' C u) among those at right angles to the ones before.
 
     Neighbours: as the study says.

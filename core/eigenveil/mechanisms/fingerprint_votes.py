@@ -13,7 +13,7 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.mechanisms.outcome import Outcome
 from eigenveil.noise.source import Block, NoiseSource, NoiseSpec, root_of
 from eigenveil.numerics.encoding import IntArray, added, frozen
-from eigenveil.protocol.query import Law, Query
+from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.queries import CellVotes, SpanVotes
 from eigenveil.queries.subspaces import WORDS
 from eigenveil.study.study import Study
@@ -55,7 +55,7 @@ def tally(total: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def release(
-    query: Query, ask: SpanVotes | CellVotes, total: IntArray, study: Study, noise: NoiseSource
+    query: RoundQuery, ask: SpanVotes | CellVotes, total: IntArray, study: Study, noise: NoiseSource
 ) -> Outcome:
     """The fingerprint with the largest noised count, if that reaches the threshold and `ask.least`; or zeros.
 
@@ -74,7 +74,7 @@ def release(
         raise RequestError(Code.BAD_STUDY, "votes are counted at a delta of their own; state delta > 0")
     l1 = ask.l1(study.neighbours) * study.max_sites_per_person
     scale = scale_of(l1, query.micro_rho)
-    spec = NoiseSpec(blocks=(Block(count=total.size // WORDS, scale=scale, law=Law.LAPLACE),))
+    spec = NoiseSpec(blocks=(Block(count=total.size // WORDS, scale=scale, law=NoiseLaw.LAPLACE),))
     drawn = noise.draw(spec) if total.size else frozen([])
     least = max(threshold(scale, changed_votes(study), query.atto_delta / ATTO), ask.least)
     return Outcome(values=frozen(winner(total, drawn, least)), sigma=spec.sigma)

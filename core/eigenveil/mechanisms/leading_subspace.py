@@ -14,7 +14,7 @@ from eigenveil.noise.cauchy import cauchy
 from eigenveil.noise.haar import haar
 from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import FloatArray, IntArray, added, frozen
-from eigenveil.protocol.query import Law, Query
+from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.queries.eigenspace_sensitivity import Turning, decompose, turning, weight
 from eigenveil.queries.turned import CAUCHY, FRAME, GAP_STEPS, GAUSSIAN, TESTED, Subspace
 from eigenveil.study.study import Study
@@ -24,7 +24,7 @@ WIDEST = 2.0**15  # noise on an entry of a unit vector beyond which nothing is s
 FAR = 2**61  # larger numbers are published as this
 
 
-def release(query: Query, ask: Subspace, total: IntArray, study: Study, noise: NoiseSource) -> Outcome:
+def release(query: RoundQuery, ask: Subspace, total: IntArray, study: Study, noise: NoiseSource) -> Outcome:
     """The noised subspace by the question's mechanism; a public basis where all directions are asked for.
 
     Neighbours: as the study says.
@@ -113,7 +113,7 @@ def _tested(
     """Propose: the gap is at least this. Test: with a fifth of epsilon. Release: with the rest [P21]."""
     nothing = _published([0] * entries.size)
     scale, margin = gap_noise(bounds, TEST_SHARE * epsilon, delta / 2)
-    drawn = noise.draw(NoiseSpec(blocks=(Block(count=1, scale=scale, law=Law.LAPLACE),)))
+    drawn = noise.draw(NoiseSpec(blocks=(Block(count=1, scale=scale, law=NoiseLaw.LAPLACE),)))
     least = math.floor(gap * GAP_STEPS) + int(drawn[0]) - margin
     reach = bounds.local(least / GAP_STEPS)
     spread = (reach + bounds.blur) * noise_for((1 - TEST_SHARE) * epsilon, delta / 2)

@@ -12,12 +12,12 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.mechanisms.outcome import Outcome
 from eigenveil.noise.source import Block, NoiseSource, NoiseSpec, root_of
 from eigenveil.numerics.encoding import IntArray, added
-from eigenveil.protocol.query import Query
-from eigenveil.queries import Slot
+from eigenveil.protocol.query import RoundQuery
+from eigenveil.queries import ShuffledRecord
 from eigenveil.study.study import Study
 
 
-def spec(query: Query, ask: Slot, study: Study) -> NoiseSpec:
+def spec(query: RoundQuery, ask: ShuffledRecord, study: Study) -> NoiseSpec:
     """Gaussian noise for one record.
 
     Raises:
@@ -33,7 +33,9 @@ def spec(query: Query, ask: Slot, study: Study) -> NoiseSpec:
     return NoiseSpec(blocks=(Block(count=ask.released, scale=scale),))
 
 
-def release(query: Query, ask: Slot, total: IntArray, study: Study, noise: NoiseSource) -> Outcome:
+def release(
+    query: RoundQuery, ask: ShuffledRecord, total: IntArray, study: Study, noise: NoiseSource
+) -> Outcome:
     """The gradient plus noise.
 
     Shape: total (d k,).

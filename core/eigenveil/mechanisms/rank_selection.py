@@ -12,7 +12,7 @@ from eigenveil.mechanisms.outcome import Outcome
 from eigenveil.mechanisms.score_gap import clears, reach
 from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import IntArray, frozen
-from eigenveil.protocol.query import Law, Query
+from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.queries import RankVotes
 from eigenveil.queries.subspaces import TRIAL_PRICE, TRIALS, WORDS
 from eigenveil.study.study import Study
@@ -45,7 +45,7 @@ def candidate(proposing: IntArray, agreeing: IntArray) -> Candidate:
     return Candidate(fingerprint=best, proposed=int(counts.max()), agreed=votes)
 
 
-def release(query: Query, ask: RankVotes, total: IntArray, study: Study, noise: NoiseSource) -> Outcome:
+def release(query: RoundQuery, ask: RankVotes, total: IntArray, study: Study, noise: NoiseSource) -> Outcome:
     """The largest dimension that passed any of its trials, and its cell; or zeros.
 
     A trial takes a dimension at random, tests whether its leader has a clear majority among the subsamples
@@ -95,6 +95,6 @@ class Trial:
         """The noised votes of those that agree; None if either half of the `slots` has no clear majority."""
         majority = candidate.proposed - slots // 2 - self.changed
         clear = clears(majority, self.scale, self.bound, noise)
-        block = Block(count=1, scale=self.scale, law=Law.LAPLACE)
+        block = Block(count=1, scale=self.scale, law=NoiseLaw.LAPLACE)
         noised = candidate.agreed + int(noise.draw(NoiseSpec(blocks=(block,)))[0])
         return noised if clear and noised > slots // 2 else None

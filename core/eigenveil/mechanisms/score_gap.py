@@ -12,7 +12,7 @@ from eigenveil.mechanisms.fingerprint_votes import SLACK, scale_of
 from eigenveil.mechanisms.outcome import Outcome
 from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import IntArray, frozen
-from eigenveil.protocol.query import Law, Query
+from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.queries import SpanGap
 from eigenveil.queries.subspaces import WORDS
 from eigenveil.study.study import Study
@@ -39,7 +39,7 @@ def truncated(scale: float, bound: int, noise: NoiseSource) -> int | None:
 
     Whether they do depends on no data, so a release may then be silent.
     """
-    drawn = noise.draw(NoiseSpec(blocks=(Block(count=DRAWS, scale=scale, law=Law.LAPLACE),)))
+    drawn = noise.draw(NoiseSpec(blocks=(Block(count=DRAWS, scale=scale, law=NoiseLaw.LAPLACE),)))
     within = drawn[np.abs(drawn) <= bound]
     return int(within[0]) if within.size else None
 
@@ -50,7 +50,7 @@ def clears(margin: int, scale: float, bound: int, noise: NoiseSource) -> bool:
     return drawn is not None and max(0, margin) + drawn > bound
 
 
-def release(query: Query, ask: SpanGap, total: IntArray, study: Study, noise: NoiseSource) -> Outcome:
+def release(query: RoundQuery, ask: SpanGap, total: IntArray, study: Study, noise: NoiseSource) -> Outcome:
     """The fingerprint of the best span, if its lead over the second best is wide; or zeros.
 
     Printed, the algorithm adds noise to every span that holds records, and so gives away a random one

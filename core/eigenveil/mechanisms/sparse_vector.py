@@ -11,7 +11,7 @@ from eigenveil.accounting.zcdp import MICRO
 from eigenveil.mechanisms.outcome import Outcome
 from eigenveil.noise.source import Block, NoiseSource, NoiseSpec, root_of
 from eigenveil.numerics.encoding import IntArray, added, frozen
-from eigenveil.protocol.query import Law, Query
+from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.queries import RadiusSearch
 from eigenveil.study.study import Study
 
@@ -37,13 +37,15 @@ def noise_of(ask: RadiusSearch, micro_rho: int, study: Study) -> NoiseSpec:
     )
     return NoiseSpec(
         blocks=(
-            Block(count=1, scale=limit, law=Law.LAPLACE),
-            Block(count=ask.edges.size, scale=count, law=Law.LAPLACE),
+            Block(count=1, scale=limit, law=NoiseLaw.LAPLACE),
+            Block(count=ask.edges.size, scale=count, law=NoiseLaw.LAPLACE),
         )
     )
 
 
-def release(query: Query, ask: RadiusSearch, total: IntArray, study: Study, noise: NoiseSource) -> Outcome:
+def release(
+    query: RoundQuery, ask: RadiusSearch, total: IntArray, study: Study, noise: NoiseSource
+) -> Outcome:
     """The first j with counts[j] + noise_j <= limits[j] + noise, or the number of edges; nothing else.
 
     Neighbours: as the study says.

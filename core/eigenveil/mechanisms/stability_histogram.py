@@ -12,7 +12,7 @@ from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.mechanisms.outcome import Outcome
 from eigenveil.noise.source import Block, NoiseSource, NoiseSpec, root_of
 from eigenveil.numerics.encoding import IntArray, added, frozen
-from eigenveil.protocol.query import Query
+from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import Additive, Coordinates
 from eigenveil.study.study import Study
 
@@ -37,7 +37,7 @@ def scale_and_threshold(l1: int, micro_rho: int, atto_delta: int, histograms: in
     return scale, math.ceil(max(many, l1 + silent)) + 1
 
 
-def noise_of(query: Query, study: Study) -> tuple[NoiseSpec, int]:
+def noise_of(query: RoundQuery, study: Study) -> tuple[NoiseSpec, int]:
     """The noise of a stability histogram, public and so drawn ahead, and its threshold.
 
     Raises:
@@ -54,7 +54,7 @@ def noise_of(query: Query, study: Study) -> tuple[NoiseSpec, int]:
     return NoiseSpec(blocks=(Block(count=query.ask.length, scale=scale, law=query.law),)), threshold
 
 
-def release(query: Query, total: IntArray, study: Study, noise: NoiseSource) -> Outcome:
+def release(query: RoundQuery, total: IntArray, study: Study, noise: NoiseSource) -> Outcome:
     """Noised counts of the bins that reach the threshold, 0 for all others.
 
     Shape: total (bins,).

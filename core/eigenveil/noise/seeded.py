@@ -6,7 +6,7 @@ import numpy as np
 
 from eigenveil.noise.source import Block, NoiseSpec
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil.protocol.query import Law
+from eigenveil.protocol.query import NoiseLaw
 
 
 class SeededNoise:
@@ -23,7 +23,7 @@ class SeededNoise:
         return frozen(np.rint(np.concatenate(parts)).astype(np.int64))
 
     def _block(self, block: Block) -> FloatArray:
-        law = self._generator.normal if block.law is Law.GAUSSIAN else self._generator.laplace
+        law = self._generator.normal if block.law is NoiseLaw.GAUSSIAN else self._generator.laplace
         return law(0.0, block.scale, block.count)
 
     def uniform(self, count: int) -> FloatArray:

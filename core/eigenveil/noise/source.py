@@ -24,7 +24,7 @@ from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.accounting.zcdp import MICRO
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.protocol.noise_ratio import LOUDEST
-from eigenveil.protocol.query import Law
+from eigenveil.protocol.query import NoiseLaw
 from eigenveil.queries import Additive, Gram
 from eigenveil.queries.limits import need
 
@@ -46,7 +46,7 @@ class Block:
 
     count: int
     scale: float
-    law: Law = Law.GAUSSIAN
+    law: NoiseLaw = NoiseLaw.GAUSSIAN
 
     def __post_init__(self) -> None:
         need(0 < self.scale <= LOUDEST, f"noise is drawn at scales up to {LOUDEST:.3g}, not {self.scale:.3g}")
@@ -54,7 +54,7 @@ class Block:
     @property
     def sigma(self) -> float:
         """Its standard deviation (that of the continuous law)."""
-        return self.scale if self.law is Law.GAUSSIAN else math.sqrt(2) * self.scale
+        return self.scale if self.law is NoiseLaw.GAUSSIAN else math.sqrt(2) * self.scale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +117,7 @@ def _exact(block: Block) -> IntArray:
     if block.count == 0:
         return np.zeros(0, dtype=np.int64)
     domain = vector_domain(atom_domain(T="i64"))
-    if block.law is Law.GAUSSIAN:
+    if block.law is NoiseLaw.GAUSSIAN:
         mechanism = make_gaussian(domain, l2_distance(T="f64"), scale=block.scale)
     else:
         mechanism = make_laplace(domain, l1_distance(T="i64"), scale=block.scale)
@@ -129,7 +129,7 @@ def noise_spec(
     micro_rho: int,
     neighbours: Neighbours,
     multiplicity: int = 1,
-    law: Law = Law.GAUSSIAN,
+    law: NoiseLaw = NoiseLaw.GAUSSIAN,
 ) -> NoiseSpec:
     """The noise that makes `ask` cost at most `micro_rho`.
 
@@ -141,7 +141,7 @@ def noise_spec(
     the sum by that many vectors.
     Cost: `micro_rho`.
     """
-    gaussian = law is Law.GAUSSIAN
+    gaussian = law is NoiseLaw.GAUSSIAN
     sensitivity2 = ask.l2_squared(neighbours) if gaussian else ask.l1(neighbours) ** 2
     square = Fraction(sensitivity2 * multiplicity**2 * MICRO, 2 * micro_rho)
     if isinstance(ask, Gram) and gaussian and not ask.flat:

@@ -48,7 +48,7 @@ def added(total: IntArray, drawn: IntArray) -> IntArray:
     Whether it would is a function of the noised values alone, so that refusing tells no more than they do.
 
     Raises:
-        InternalError: a sum needs more than 64 bits; no noise is planned that loud (eigenveil.protocol.noise_ratio).
+        InternalError: a sum needs more than 64 bits; none is planned that loud (protocol.noise_ratio).
     """
     out: IntArray = total + drawn
     if (((total ^ out) & (drawn ^ out)) < 0).any():  # a sign that neither has

@@ -9,7 +9,7 @@ from dataclasses import replace
 from eigenveil.accounting.zcdp import MAX_EPSILON
 from eigenveil.errors import RequestError
 from eigenveil.planning.error_models import predicted
-from eigenveil.planning.error_models.spectrum import Guess, default_guess
+from eigenveil.planning.error_models.spectrum import AssumedSpectrum, default_guess
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import MAX_RECORDS, Study
 
@@ -29,7 +29,7 @@ def choose(study: Study) -> Algorithm:
     return better(study, default_guess(study.dimension, study.components))
 
 
-def better(study: Study, guess: Guess) -> Algorithm:
+def better(study: Study, guess: AssumedSpectrum) -> Algorithm:
     """The better of the candidates on an assumed spectrum."""
     if study.delta == 0:
         return Algorithm.GAUSS_COV  # the one of the two that can be pure
@@ -63,7 +63,7 @@ def enough(records: int | None, epsilon: float | None) -> str:
     return " or ".join(word for word in (wanted, louder) if word)
 
 
-def remedies(study: Study, guess: Guess) -> tuple[int | None, float | None]:
+def remedies(study: Study, guess: AssumedSpectrum) -> tuple[int | None, float | None]:
     """The least records, and the least epsilon, by which the predicted error is usable; None if none does."""
     records = least(
         lambda times: _first_error(
@@ -98,11 +98,11 @@ def _rounded_up(value: float) -> int:
     return int(math.ceil(value / unit) * unit)
 
 
-def _first_error(study: Study, guess: Guess) -> float:
+def _first_error(study: Study, guess: AssumedSpectrum) -> float:
     return _raw(study, better(study, guess) if study.algorithm is Algorithm.AUTO else study.algorithm, guess)
 
 
-def _raw(study: Study, algorithm: Algorithm, guess: Guess) -> float:
+def _raw(study: Study, algorithm: Algorithm, guess: AssumedSpectrum) -> float:
     try:
         error = predicted(replace(study, algorithm=algorithm), guess)
     except RequestError:  # a question would cost less than the smallest price there is

@@ -12,26 +12,26 @@ from eigenveil.algorithms.shared.preparation import SMALL
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import Query
+from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
 from eigenveil.queries import (
     VECTOR,
-    Ask,
     BlockRanks,
     CellVotes,
     Coordinates,
     Count,
     Eigenvectors,
-    Energy,
     GradientNorms,
     Gram,
     Preimage,
+    Query,
     RadiusSearch,
     RankVotes,
     RowNorms,
     SpanGap,
     SpanVotes,
     Spectrum,
+    SquaredNormSum,
     Subspace,
     Votes,
 )
@@ -45,7 +45,7 @@ MAX_NUMBERS = 2**25
 SIZES = (SMALL - 1, SMALL)  # on either side of where the mean's share changes
 
 
-def rehearse(plan: Plan, records: int | None = None) -> tuple[Query, ...]:
+def rehearse(plan: Plan, records: int | None = None) -> tuple[RoundQuery, ...]:
     """The queries the plan asks when the federation holds `records` unremarkable records: as many as the
     study expects, if nothing is said.
 
@@ -56,11 +56,11 @@ def rehearse(plan: Plan, records: int | None = None) -> tuple[Query, ...]:
     return tuple(query for query, _ in rehearsed(plan, records))
 
 
-def rehearsed(plan: Plan, records: int | None = None) -> tuple[tuple[Query, Release], ...]:
+def rehearsed(plan: Plan, records: int | None = None) -> tuple[tuple[RoundQuery, Release], ...]:
     """The queries of `rehearse`, each with the release that was imagined for it."""
     n = plan.study.expected_records if records is None else records
     session = Session(plan)
-    rounds: list[tuple[Query, Release]] = []
+    rounds: list[tuple[RoundQuery, Release]] = []
     numbers = 0
     while (query := session.pending) is not None:
         numbers += query.ask.length
@@ -91,7 +91,7 @@ def check_every_size(plan: Plan) -> None:
         rehearse(plan, records)
 
 
-def _imagined(query: Query, plan: Plan, n: int) -> Release:
+def _imagined(query: RoundQuery, plan: Plan, n: int) -> Release:
     return Release(
         round=query.round,
         query=query.digest,
@@ -103,7 +103,7 @@ def _imagined(query: Query, plan: Plan, n: int) -> Release:
     )
 
 
-def _values(ask: Ask, n: int) -> IntArray:
+def _values(ask: Query, n: int) -> IntArray:
     match ask:
         case Count():
             return frozen([n])
@@ -114,7 +114,7 @@ def _values(ask: Ask, n: int) -> IntArray:
         case Coordinates():
             inside = np.arange(ask.length) % (2 * ask.half) == ask.half
             return frozen(n // (1 if ask.part is None else ask.part.parts) * inside)
-        case Energy():
+        case SquaredNormSum():
             return frozen([0])  # with it adaptive-cov asks every kind of question that it ever asks
         case Gram():
             d = ask.centre.size

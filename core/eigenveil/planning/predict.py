@@ -14,13 +14,13 @@ from eigenveil.algorithms import ALGORITHMS
 from eigenveil.errors import RequestError
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.planning.error_models import law
-from eigenveil.planning.error_models.rotation import Error
-from eigenveil.planning.error_models.spectrum import Guess
+from eigenveil.planning.error_models.rotation import PredictedError
+from eigenveil.planning.error_models.spectrum import AssumedSpectrum
 from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import Query
-from eigenveil.queries import Ask, Gradient, GradientNorms, Gram, OnField, Preimage, SpanGap, released
-from eigenveil.study.algorithm import TRAITS, Algorithm
+from eigenveil.protocol.query import RoundQuery
+from eigenveil.queries import Gradient, GradientNorms, Gram, OnGradients, Preimage, Query, SpanGap, released
+from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil.study.study import Study
 
 # Measured by `python -m benchmarks.planner --times`, on one core of a small server.
@@ -42,7 +42,7 @@ class Prediction:
 
     algorithm: Algorithm
     refused: str | None = None
-    error: Error | None = None
+    error: PredictedError | None = None
     rounds: int | None = None
     bytes_per_site: int | None = None
     seconds: float | None = None
@@ -50,7 +50,7 @@ class Prediction:
     @property
     def trusted(self) -> bool:
         """Whether it needs exact sums at the coordinator."""
-        return TRAITS[self.algorithm].trusted
+        return PROPERTIES[self.algorithm].trusted
 
     @property
     def raw(self) -> float:
@@ -58,12 +58,12 @@ class Prediction:
         return math.inf if self.error is None else self.error.raw
 
 
-def predict(study: Study, algorithm: Algorithm, guess: Guess) -> Prediction:
+def predict(study: Study, algorithm: Algorithm, guess: AssumedSpectrum) -> Prediction:
     """What `algorithm` would give this study, whatever algorithm the study names."""
     try:
         plan = make_plan(replace(study, algorithm=algorithm), federation="planner", submission="planner")
         error = law(plan, guess)
-        if TRAITS[algorithm].single_records:
+        if PROPERTIES[algorithm].single_records:
             return _one_by_one(plan, error)
         queries = rehearse(plan)
     except RequestError as problem:
@@ -77,7 +77,7 @@ def predict(study: Study, algorithm: Algorithm, guess: Guess) -> Prediction:
     )
 
 
-def _one_by_one(plan: Plan, error: Error | None) -> Prediction:
+def _one_by_one(plan: Plan, error: PredictedError | None) -> Prediction:
     """Every record is a round: to rehearse them all would take minutes."""
     rounds, study = plan.study.expected_records, plan.study
     return Prediction(
@@ -89,13 +89,13 @@ def _one_by_one(plan: Plan, error: Error | None) -> Prediction:
     )
 
 
-def predict_all(study: Study, guess: Guess) -> tuple[Prediction, ...]:
+def predict_all(study: Study, guess: AssumedSpectrum) -> tuple[Prediction, ...]:
     """Every algorithm that there is, the least predicted error first, what does not apply last."""
     found = [predict(study, algorithm, guess) for algorithm in ALGORITHMS]
     return tuple(sorted(found, key=lambda one: (one.refused is not None, one.error is None, one.raw)))
 
 
-def seconds(plan: Plan, queries: Sequence[Query]) -> float:
+def seconds(plan: Plan, queries: Sequence[RoundQuery]) -> float:
     """About how long a study takes between processes on one machine, its sites working side by side."""
     records = plan.study.expected_records / len(plan.study.federation.sites)
     total: float = ROUND_SECONDS * len(queries)
@@ -107,8 +107,8 @@ def seconds(plan: Plan, queries: Sequence[Query]) -> float:
     return total
 
 
-def _site_seconds(ask: Ask, records: float, d: int) -> float:
-    if isinstance(ask, OnField) and ask.part is not None:
+def _site_seconds(ask: Query, records: float, d: int) -> float:
+    if isinstance(ask, OnGradients) and ask.part is not None:
         records /= ask.part.parts
     products: int
     match ask:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from eigenveil.accounting.zcdp import MAX_EPSILON
 from eigenveil.planning.choose import CANDIDATES, HOPELESS, USABLE, WIDE, better, enough, least, remedies
-from eigenveil.planning.error_models.spectrum import Guess
+from eigenveil.planning.error_models.spectrum import AssumedSpectrum
 from eigenveil.planning.predict import Prediction, predict
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Study
@@ -24,7 +24,7 @@ class Recommendation:
     warnings: tuple[str, ...]
 
 
-def recommend(study: Study, guess: Guess, predictions: Sequence[Prediction]) -> Recommendation:
+def recommend(study: Study, guess: AssumedSpectrum, predictions: Sequence[Prediction]) -> Recommendation:
     """The better of what `auto` chooses from on the assumed spectrum; another only if it is far better."""
     able = {one.algorithm: one for one in predictions if one.refused is None}
     able.pop(Algorithm.ZERO, None)  # it asks nothing: whoever wants an answer wants another
@@ -41,7 +41,7 @@ def recommend(study: Study, guess: Guess, predictions: Sequence[Prediction]) -> 
     )
 
 
-def _too_little(study: Study, guess: Guess) -> str:
+def _too_little(study: Study, guess: AssumedSpectrum) -> str:
     """Why nothing can be recommended, and the least epsilon with which something could."""
 
     def refused(times: float) -> float:
@@ -57,7 +57,9 @@ def _too_little(study: Study, guess: Guess) -> str:
     )
 
 
-def _reason(study: Study, guess: Guess, best: Prediction, able: Mapping[Algorithm, Prediction]) -> str:
+def _reason(
+    study: Study, guess: AssumedSpectrum, best: Prediction, able: Mapping[Algorithm, Prediction]
+) -> str:
     said = f"{best.algorithm.value}: its predicted error is {_sine(best)}"
     if best.algorithm not in CANDIDATES:
         trust = " and needs exact sums at the coordinator" if best.trusted else ""
@@ -83,7 +85,7 @@ def _sine(one: Prediction) -> str:
     return "unknown" if one.error is None else f"{one.error.median:.2g}"
 
 
-def _noise(study: Study, guess: Guess, best: Prediction) -> tuple[str, ...]:
+def _noise(study: Study, guess: AssumedSpectrum, best: Prediction) -> tuple[str, ...]:
     if best.error is None or best.raw <= USABLE:
         return ()
     what = "would be mostly noise" if best.raw >= HOPELESS else "would be rough"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from eigenveil.numerics.encoding import IntArray
-from eigenveil.protocol.query import Query, flatten
+from eigenveil.protocol.query import RoundQuery, flatten
 
 # What floats decide, each to the last unit that they resolve. Everything else is equal or another question.
 ROUNDED = frozenset({"centre", "directions", "pull", "middles", "halves", "radius", "width"})
@@ -17,7 +17,7 @@ EDGES = "edges"  # equal, except where they are so large that a float64 has no u
 FLOAT = 2.0**-50  # a few units in the last place of a float64, relative to it
 
 
-def same_question(mine: Query, theirs: Query) -> bool:
+def same_question(mine: RoundQuery, theirs: RoundQuery) -> bool:
     """Whether `theirs` is `mine`, but for the last unit of rounded floats.
 
     Kind, plan, round, price, noise law, shapes and every number that floats do not decide must be equal.
@@ -27,7 +27,7 @@ def same_question(mine: Query, theirs: Query) -> bool:
     return _head(mine) == _head(theirs) and _alike(flatten(mine.ask), flatten(theirs.ask))
 
 
-def _head(query: Query) -> tuple[object, ...]:
+def _head(query: RoundQuery) -> tuple[object, ...]:
     return (type(query.ask), query.plan_digest, query.round, query.price, query.law)
 
 

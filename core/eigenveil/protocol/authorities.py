@@ -34,7 +34,7 @@ SMALLEST_RSA, SMALLEST_CURVE = 2048, 256  # bits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
+class ListedAuthority:
     """One authority. `issues`: certificates that it signed are believed; `signs`: its word counts under the
     next list."""
 
@@ -84,7 +84,7 @@ class AuthorityList:
     expires: int
     threshold: int
     release_key: bytes
-    authorities: tuple[Listed, ...]
+    authorities: tuple[ListedAuthority, ...]
 
     def __post_init__(self) -> None:
         _need(NAME.fullmatch(self.federation) is not None, "it names no federation")
@@ -109,7 +109,7 @@ class AuthorityList:
         return tuple(one.print for one in self.authorities)
 
     @property
-    def signers(self) -> tuple[Listed, ...]:
+    def signers(self) -> tuple[ListedAuthority, ...]:
         """Those whose word counts under the next list."""
         return tuple(one for one in self.authorities if one.signs)
 
@@ -206,7 +206,7 @@ def _read(said: dict[str, Any]) -> AuthorityList:
         threshold=said["threshold"],
         release_key=bytes.fromhex(said["release_key"]),
         authorities=tuple(
-            Listed(
+            ListedAuthority(
                 certificate=x509.load_pem_x509_certificate(one["certificate"].encode()),
                 issues=one["issues"] is True,
                 signs=one["signs"] is True,

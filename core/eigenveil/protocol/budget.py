@@ -10,12 +10,14 @@ from eigenveil.accounting.zcdp import NOTHING, PICO, Cost, pico_epsilon
 from eigenveil.errors import Code, RequestError, spoken
 from eigenveil.protocol.noise_ratio import check_loudness
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import Law, Query
-from eigenveil.queries import Additive, Coordinates, Part, Spectrum, part_of
+from eigenveil.protocol.query import NoiseLaw, RoundQuery
+from eigenveil.queries import Additive, Batch, Coordinates, Spectrum, batch_of
 from eigenveil.study.price import Composition
 
 
-def check_affordable(plan: Plan, query: Query, asked: Sequence[Query], spent: Cost, pico: int) -> None:
+def check_affordable(
+    plan: Plan, query: RoundQuery, asked: Sequence[RoundQuery], spent: Cost, pico: int
+) -> None:
     """Insist that `query` fits after those `asked`, which cost `spent` and, added up as epsilons, `pico`, and
     that what it pays makes its noise no louder than integers hold [P2].
 
@@ -28,12 +30,12 @@ def check_affordable(plan: Plan, query: Query, asked: Sequence[Query], spent: Co
         )
     check_epsilon(plan, query, query.cost, pico)
     check_loudness(query, plan.study)
-    part = part_of(query.ask)
+    part = batch_of(query.ask)
     if part is not None:
         check_part(plan, query.price, part, query.cost if part.index == 0 else _paid(asked, part))
 
 
-def check_epsilon(plan: Plan, query: Query, cost: Cost, pico: int) -> None:
+def check_epsilon(plan: Plan, query: RoundQuery, cost: Cost, pico: int) -> None:
     """Insist that a study of basic composition stays within its epsilon, with mechanisms that have one.
 
     `pico` is what was spent before, added up as epsilons in 1e-12. The session and every site check it [P4].
@@ -44,22 +46,22 @@ def check_epsilon(plan: Plan, query: Query, cost: Cost, pico: int) -> None:
     if plan.composition is not Composition.BASIC:
         return
     # Gaussian noise has no epsilon of its own to add up; several histograms at once are priced as zCDP.
-    loud = isinstance(query.ask, Additive | Spectrum) and query.law is Law.GAUSSIAN
-    pure = query.law is Law.LAPLACE or (plan.study.delta > 0 and not loud)
+    loud = isinstance(query.ask, Additive | Spectrum) and query.law is NoiseLaw.GAUSSIAN
+    pure = query.law is NoiseLaw.LAPLACE or (plan.study.delta > 0 and not loud)
     if not pure or isinstance(query.ask, Coordinates):
         raise RequestError(Code.BUDGET, f"{spoken(query.round)} asks for noise that has no epsilon to add up")
     if pico + pico_epsilon(cost.micro_rho) > math.floor(Fraction(plan.study.epsilon) * PICO):
         raise RequestError(Code.BUDGET, f"{spoken(query.round)} would exceed the study's epsilon")
 
 
-def _paid(asked: Sequence[Query], part: Part) -> Cost:
+def _paid(asked: Sequence[RoundQuery], part: Batch) -> Cost:
     """What the pass of `part` paid with its first part; nothing if that round asked anything else."""
-    began = part_of(asked[part.first].ask)
+    began = batch_of(asked[part.first].ask)
     same = began is not None and (began.first, began.index, began.parts) == (part.first, 0, part.parts)
     return asked[part.first].cost if same else NOTHING
 
 
-def check_part(plan: Plan, price: Cost, part: Part, paid: Cost) -> None:
+def check_part(plan: Plan, price: Cost, part: Batch, paid: Cost) -> None:
     """A part is free only if the first part of its pass paid for at least as much [P9].
 
     Raises:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from eigenveil.numerics.encoding import FloatArray
-from eigenveil.protocol.query import Priced
+from eigenveil.protocol.query import PricedQuery
 from eigenveil.protocol.release import Release
 
 # An algorithm yields a priced question and receives its noised, already charged release. It never
 # sees a true sum, so whatever it computes is post-processing [P7].
-Steps = Generator[Priced, Release, "Estimate"]
+Steps = Generator[PricedQuery, Release, "Estimate"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

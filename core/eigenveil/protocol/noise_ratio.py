@@ -9,7 +9,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from eigenveil.accounting.zcdp import MICRO
-from eigenveil.protocol.query import Law, Query
+from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.queries import NAMES, Additive, Spectrum
 from eigenveil.queries.limits import need
 from eigenveil.study.study import Study
@@ -17,7 +17,7 @@ from eigenveil.study.study import Study
 LOUDEST = 2.0**56  # the scale of one draw
 
 
-def check_loudness(query: Query, study: Study) -> None:
+def check_loudness(query: RoundQuery, study: Study) -> None:
     """Refuse a question whose noise could leave 64-bit integers. Other kinds than these draw none so loud:
     they count votes and records, or say nothing beyond a width of their own.
 
@@ -28,7 +28,7 @@ def check_loudness(query: Query, study: Study) -> None:
     if isinstance(ask, Spectrum):
         moved = most_moved(ask, sites) ** 2
     elif isinstance(ask, Additive):
-        gaussian = query.law is Law.GAUSSIAN
+        gaussian = query.law is NoiseLaw.GAUSSIAN
         one = ask.l2_squared(study.neighbours) if gaussian else ask.l1(study.neighbours) ** 2
         moved = one * sites**2
     else:

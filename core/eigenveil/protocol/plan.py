@@ -18,10 +18,10 @@ from eigenveil.protocol.query import check_no_overflow
 from eigenveil.queries import Gram
 from eigenveil.queries.batch import FEWEST_IN_PART
 from eigenveil.queries.limits import row_norm_limit
-from eigenveil.study.algorithm import TRAITS, Algorithm
+from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil.study.grid import ROW_BITS
 from eigenveil.study.price import Composition, affordable, composition
-from eigenveil.study.study import NAME, Rank, Study, Trust
+from eigenveil.study.study import NAME, Extraction, Study, Trust
 from eigenveil.study.toml import study_from_dict, study_to_dict
 
 PLAN_VERSION = 2
@@ -67,14 +67,14 @@ class Plan:
         self._check_sums()
 
     def _check_algorithm(self) -> None:
-        traits, name = TRAITS[self.algorithm], self.algorithm.value
+        traits, name = PROPERTIES[self.algorithm], self.algorithm.value
         if not traits.private:
             raise RequestError(
                 Code.BAD_STUDY, f"{name} is not private: it is a reference for `eigenveil compare` only"
             )
         if traits.one_site and len(self.study.federation.sites) > 1:
             raise RequestError(Code.BAD_STUDY, f"{name} runs at one site only; choose another algorithm")
-        if self.study.rank is Rank.DEFLATION and not traits.deflation:
+        if self.study.rank is Extraction.DEFLATION and not traits.deflation:
             raise RequestError(
                 Code.BAD_STUDY, f'{name} finds its components together; leave out rank = "deflation"'
             )
@@ -86,7 +86,7 @@ class Plan:
 
     def _check_parts(self) -> None:
         """One record is never a sum (core/decisions/0008); what a site can be sure of is its own policy."""
-        traits, study, most = TRAITS[self.algorithm], self.study, self._most_parts
+        traits, study, most = PROPERTIES[self.algorithm], self.study, self._most_parts
         # Single records run where all of them are on one machine, and in no federation.
         if traits.parts and not traits.single_records and self.parts > most:
             where = f"{self.parts} parts at {len(study.federation.sites)} sites"
@@ -119,7 +119,7 @@ class Plan:
     @property
     def parts(self) -> int:
         """Into how many disjoint parts a pass deals the records; 1 unless the algorithm works by parts."""
-        if not TRAITS[self.algorithm].parts:
+        if not PROPERTIES[self.algorithm].parts:
             return 1
         if self.algorithm is Algorithm.PRIVATE_OJA_SHUFFLED:
             return self.study.expected_records  # a slot for each
@@ -153,7 +153,7 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
         "submission": plan.submission,
         "analyst": plan.analyst,
         "algorithm": plan.algorithm.value,
-        "revision": TRAITS[plan.algorithm].revision,
+        "revision": PROPERTIES[plan.algorithm].revision,
         "row_bits": ROW_BITS,
         "micro_rho": plan.micro_rho,
         "atto_delta": str(plan.atto_delta),  # canonical JSON has no integers beyond 2**53
@@ -186,7 +186,7 @@ def _plan_from_dict(raw: dict[str, Any]) -> Plan:
             f"plan version {raw['version']} with {raw['row_bits']}-bit rows is not supported here",
         )
     algorithm = Algorithm(raw["algorithm"])
-    traits = TRAITS.get(algorithm)  # none for `auto`, which no plan may name
+    traits = PROPERTIES.get(algorithm)  # none for `auto`, which no plan may name
     if traits is not None and raw["revision"] != traits.revision:
         raise PeerError(
             Code.VERSION,

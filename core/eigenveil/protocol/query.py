@@ -11,14 +11,14 @@ import numpy as np
 from eigenveil.accounting.zcdp import ATTO, Cost
 from eigenveil.errors import Code, RequestError, spoken
 from eigenveil.numerics.encoding import EXACT, IntArray, digest
-from eigenveil.queries import NAMES, Ask, part_of
+from eigenveil.queries import NAMES, Query, batch_of
 from eigenveil.queries.batch import pass_key
 from eigenveil.queries.limits import SUM_LIMIT, need
 
 TOO_LITTLE = "a question's share of the budget is below one micro-rho; raise epsilon"
 
 
-class Law(Enum):
+class NoiseLaw(Enum):
     """How an additive question is made private, at the same price rho.
 
     `gaussian`: rho-zCDP. `laplace`: pure, epsilon = sqrt(2 rho). `stability`: for counts only; noise on
@@ -31,16 +31,16 @@ class Law(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Priced:
+class PricedQuery:
     """What an algorithm yields: a question and what it may cost, in micro-rho (zCDP) and atto-delta.
 
     A trusted question reads epsilon = sqrt(2 rho) off its price, and `law` does not matter to it.
     """
 
-    ask: Ask
+    ask: Query
     micro_rho: int
     atto_delta: int = 0
-    law: Law = Law.GAUSSIAN
+    law: NoiseLaw = NoiseLaw.GAUSSIAN
 
     def __post_init__(self) -> None:
         if self.micro_rho < 1:
@@ -51,7 +51,7 @@ class Priced:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Query:
+class RoundQuery:
     """A priced question at its place in a study: what a site is asked in one round.
 
     Raises:
@@ -61,10 +61,10 @@ class Query:
 
     plan_digest: str
     round: int
-    ask: Ask
+    ask: Query
     micro_rho: int
     atto_delta: int = 0
-    law: Law = Law.GAUSSIAN
+    law: NoiseLaw = NoiseLaw.GAUSSIAN
     digest: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -76,7 +76,7 @@ class Query:
                 f"round = {self.round} at {self.micro_rho} micro-rho: every question has a round from 0 "
                 "and a whole price from one micro-rho to below 2**53",
             )
-        part = part_of(self.ask)
+        part = batch_of(self.ask)
         if part is not None:
             dealt = pass_key(self.plan_digest, part.first, part.parts)
             need(
@@ -88,7 +88,7 @@ class Query:
     @property
     def cost(self) -> Cost:
         """What the ledger is charged: a pass over disjoint parts is paid with its first part [P9]."""
-        part = part_of(self.ask)
+        part = batch_of(self.ask)
         if part is not None and part.index > 0:
             return Cost(micro_rho=0)
         return self.price
@@ -139,7 +139,7 @@ def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
     return out
 
 
-def check_no_overflow(ask: Ask, records: int) -> None:
+def check_no_overflow(ask: Query, records: int) -> None:
     """Refuse a question whose exact integer sum over `records` records could leave int64.
 
     Raises:

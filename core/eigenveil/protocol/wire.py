@@ -16,17 +16,23 @@ from google.protobuf.message import Message
 from eigenveil.errors import Code, PeerError, spoken
 from eigenveil.numerics.encoding import IntArray, from_bytes, to_bytes
 from eigenveil.protocol.authorities import SignedList
-from eigenveil.protocol.query import Law, Query
+from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.protocol.release import Release
 from eigenveil.protocol.statements import RoundStatement, SignedRound
-from eigenveil.queries import KINDS, NAMES, Field, Part
-from eigenveil.queries.subspaces import Blocks, Cells, Pool
+from eigenveil.queries import KINDS, NAMES, Batch, GradientSpec
+from eigenveil.queries.subspaces import Cells, Pool, Subsamples
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
-INNER: dict[str, type[Any]] = {"Field": Field, "Part": Part, "Blocks": Blocks, "Cells": Cells, "Pool": Pool}
+INNER: dict[str, type[Any]] = {
+    "Field": GradientSpec,
+    "Part": Batch,
+    "Blocks": Subsamples,
+    "Cells": Cells,
+    "Pool": Pool,
+}
 
 
-def query_to_proto(query: Query) -> pb.Query:
+def query_to_proto(query: RoundQuery) -> pb.Query:
     """The message that says exactly this query."""
     message = pb.Query(
         plan_digest=bytes.fromhex(query.plan_digest),
@@ -55,7 +61,7 @@ def _fill(message: Message, value: Any) -> None:
             setattr(message, name, part)
 
 
-def query_from_proto(message: pb.Query) -> Query:
+def query_from_proto(message: pb.Query) -> RoundQuery:
     """The query that a message says.
 
     Raises:
@@ -65,15 +71,15 @@ def query_from_proto(message: pb.Query) -> Query:
     field = message.WhichOneof("ask")
     if field is None:
         raise PeerError(Code.VERSION, "the query's kind is unknown here")
-    if message.law not in [law.value for law in Law]:
+    if message.law not in [law.value for law in NoiseLaw]:
         raise PeerError(Code.VERSION, f"the query's law is unknown here: {message.law[:40]!r}")
-    return Query(
+    return RoundQuery(
         plan_digest=digest_from_bytes(message.plan_digest),
         round=message.round,
         ask=_value(KINDS[field.replace("_", "-")], getattr(message, field)),
         micro_rho=message.micro_rho,
         atto_delta=message.atto_delta,
-        law=Law(message.law),
+        law=NoiseLaw(message.law),
     )
 
 

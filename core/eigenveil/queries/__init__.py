@@ -10,50 +10,52 @@ from __future__ import annotations
 
 from typing import Any
 
-from eigenveil.queries.batch import Part
-from eigenveil.queries.gradients import Field, Gradient, GradientNorms
+from eigenveil.queries.batch import Batch
+from eigenveil.queries.gradients import Gradient, GradientNorms, GradientSpec
 from eigenveil.queries.radii import RadiusSearch
-from eigenveil.queries.rows import ClippedSum, Count, Energy, Gram, RowNorms
-from eigenveil.queries.shuffled import Slot
-from eigenveil.queries.single_pass import Boxed, Coordinates, Votes
+from eigenveil.queries.rows import ClippedSum, Count, Gram, RowNorms, SquaredNormSum
+from eigenveil.queries.shuffled import ShuffledRecord
+from eigenveil.queries.single_pass import CoordinateClippedSum, Coordinates, Votes
 from eigenveil.queries.subspaces import BlockRanks, CellVotes, Preimage, RankVotes, SpanGap, SpanVotes
 from eigenveil.queries.trusted import VECTOR, Eigenvectors, Spectrum
 from eigenveil.queries.turned import Subspace
 from eigenveil.study.grid import S
 
-OnField = Gradient | GradientNorms | Votes | Coordinates | Boxed | Slot  # about gradients, maybe of a part
+OnGradients = (
+    Gradient | GradientNorms | Votes | Coordinates | CoordinateClippedSum | ShuffledRecord
+)  # about gradients, maybe of a part
 Additive = (
     Count
     | RowNorms
     | ClippedSum
-    | Energy
+    | SquaredNormSum
     | Gram
     | Gradient
     | GradientNorms
     | Votes
     | Coordinates
-    | Boxed
+    | CoordinateClippedSum
     | BlockRanks
 )
-Listed = (
+PerSite = (
     SpanVotes | CellVotes | RankVotes | SpanGap | Preimage
 )  # put side by side, site by site, not added up
-OnSubspaces = BlockRanks | Listed
-Trusted = Spectrum | Eigenvectors | Subspace | RadiusSearch | Slot | Listed
-Ask = Additive | Trusted
+OnSubspaces = BlockRanks | PerSite
+Trusted = Spectrum | Eigenvectors | Subspace | RadiusSearch | ShuffledRecord | PerSite
+Query = Additive | Trusted
 
 KINDS: dict[str, type[Any]] = {
     "count": Count,
     "row-norms": RowNorms,
     "clipped-sum": ClippedSum,
-    "energy": Energy,
+    "energy": SquaredNormSum,
     "gram": Gram,
     "gradient-norms": GradientNorms,
     "gradient": Gradient,
     "votes": Votes,
     "coordinates": Coordinates,
-    "boxed": Boxed,
-    "slot": Slot,
+    "boxed": CoordinateClippedSum,
+    "slot": ShuffledRecord,
     "spectrum": Spectrum,
     "eigenvectors": Eigenvectors,
     "subspace": Subspace,
@@ -68,19 +70,19 @@ KINDS: dict[str, type[Any]] = {
 NAMES = {kind: name for name, kind in KINDS.items()}
 
 
-def released(ask: Ask) -> int:
+def released(ask: Query) -> int:
     """How many integers the release of `ask` holds."""
     return ask.length if isinstance(ask, Additive) else ask.released
 
 
-def together(ask: Ask, sites: int) -> int:
+def total_length(ask: Query, sites: int) -> int:
     """How many integers the answers of `sites` sites make together."""
-    return ask.length * sites if isinstance(ask, Listed) else ask.length
+    return ask.length * sites if isinstance(ask, PerSite) else ask.length
 
 
-def part_of(ask: Ask) -> Part | None:
+def batch_of(ask: Query) -> Batch | None:
     """The part of the records that `ask` is about; None if it is about all of them."""
-    return ask.part if isinstance(ask, OnField) else None
+    return ask.part if isinstance(ask, OnGradients) else None
 
 
 __all__ = [
@@ -88,36 +90,36 @@ __all__ = [
     "NAMES",
     "VECTOR",
     "Additive",
-    "Ask",
+    "Batch",
     "BlockRanks",
-    "Boxed",
     "CellVotes",
     "ClippedSum",
+    "CoordinateClippedSum",
     "Coordinates",
     "Count",
     "Eigenvectors",
-    "Energy",
-    "Field",
     "Gradient",
     "GradientNorms",
+    "GradientSpec",
     "Gram",
-    "Listed",
-    "OnField",
+    "OnGradients",
     "OnSubspaces",
-    "Part",
+    "PerSite",
     "Preimage",
+    "Query",
     "RadiusSearch",
     "RankVotes",
     "RowNorms",
     "S",
-    "Slot",
+    "ShuffledRecord",
     "SpanGap",
     "SpanVotes",
     "Spectrum",
+    "SquaredNormSum",
     "Subspace",
     "Trusted",
     "Votes",
-    "part_of",
+    "batch_of",
     "released",
-    "together",
+    "total_length",
 ]

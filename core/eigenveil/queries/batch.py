@@ -19,7 +19,7 @@ FEWEST_IN_PART = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Part:
+class Batch:
     """Part `index` of `parts`. The pass began (and was paid) in round `first`; round first + i asks part i.
 
     Shape: key (4,), from `pass_key`: another pass deals the records anew.

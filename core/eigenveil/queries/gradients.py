@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.numerics.encoding import IntArray
-from eigenveil.queries.batch import Part
+from eigenveil.queries.batch import Batch
 from eigenveil.queries.limits import (
     DIRECTION_LIMIT,
     GRADIENT_LIMIT,
@@ -29,7 +29,7 @@ def pull_norm2(pull: IntArray) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Field:
+class GradientSpec:
     """The per-record gradient g(z) = z (z . W) / 2**shift, and PULL pull, which is subtracted from it.
 
     Shape: centre (d,), directions W (d, k), pull (d, k).
@@ -71,9 +71,9 @@ class GradientNorms:
     Shape: edges (b,); answer (b + 1,).
     """
 
-    field: Field
+    field: GradientSpec
     edges: IntArray
-    part: Part | None = None
+    part: Batch | None = None
 
     def __post_init__(self) -> None:
         freeze(self, "edges")
@@ -112,9 +112,9 @@ class Gradient:
     Shape: answer (d k,), the d-by-k matrix row by row.
     """
 
-    field: Field
+    field: GradientSpec
     radius: int
-    part: Part | None = None
+    part: Batch | None = None
 
     def __post_init__(self) -> None:
         check_whole("gradient radius", self.radius, 1, GRADIENT_LIMIT)

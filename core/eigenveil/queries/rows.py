@@ -113,7 +113,7 @@ class ClippedSum:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Energy:
+class SquaredNormSum:
     """Sum of min(||z||^2, R^2).
 
     Shape: centre (d,); answer (1,).

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from eigenveil.numerics.encoding import IntArray
-from eigenveil.queries.batch import Part
-from eigenveil.queries.gradients import Field
+from eigenveil.queries.batch import Batch
+from eigenveil.queries.gradients import GradientSpec
 from eigenveil.queries.limits import GRADIENT_LIMIT, check_whole, need
 from eigenveil.queries.possible import is_short, most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Slot:
+class ShuffledRecord:
     """The clipped gradient (see `Gradient`) of the record in slot `part.index` of `part.parts`; 0 if none is.
 
     The order is a secret of the site. What the site sends is about one record, not a sum: the coordinator
@@ -21,12 +21,12 @@ class Slot:
     Shape: answer and release (d k,), the d-by-k matrix row by row.
     """
 
-    field: Field
+    field: GradientSpec
     radius: int
-    part: Part
+    part: Batch
 
     def __post_init__(self) -> None:
-        need(isinstance(self.part, Part), "a slot is one of a pass")
+        need(isinstance(self.part, Batch), "a slot is one of a pass")
         check_whole("gradient radius", self.radius, 1, GRADIENT_LIMIT)
 
     @property

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.numerics.encoding import IntArray
-from eigenveil.queries.batch import Part
-from eigenveil.queries.gradients import Field
+from eigenveil.queries.batch import Batch
+from eigenveil.queries.gradients import GradientSpec
 from eigenveil.queries.limits import GRADIENT_LIMIT, check_edges, check_whole, freeze, need, within
 from eigenveil.queries.possible import at_most, most
 
@@ -21,7 +21,7 @@ MIDDLE_LIMIT = 2**60
 WIDTH_LIMIT = 2**52  # canonical JSON has no integers beyond 2**53
 
 
-def check_one_direction(field: Field) -> None:
+def check_one_direction(field: GradientSpec) -> None:
     """These questions know one direction and no pull."""
     need(field.directions.shape[1] == 1 and not field.pull.any(), "the question is about one direction alone")
 
@@ -38,10 +38,10 @@ class Votes:
     Shape: edges (b,) in squared units of g; answer (b + 1,).
     """
 
-    field: Field
+    field: GradientSpec
     edges: IntArray
     subsets: int
-    part: Part | None = None
+    part: Batch | None = None
 
     def __post_init__(self) -> None:
         freeze(self, "edges")
@@ -78,10 +78,10 @@ class Coordinates:
     Shape: answer (2 half d,), coordinate by coordinate.
     """
 
-    field: Field
+    field: GradientSpec
     width: int
     half: int
-    part: Part | None = None
+    part: Batch | None = None
 
     def __post_init__(self) -> None:
         check_one_direction(self.field)
@@ -121,16 +121,16 @@ class Coordinates:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Boxed:
+class CoordinateClippedSum:
     """Sum of g - middles, coordinate j cut off at +-halves[j].
 
     Shape: middles (d,), halves (d,) from 0 on; answer (d,).
     """
 
-    field: Field
+    field: GradientSpec
     middles: IntArray
     halves: IntArray
-    part: Part | None = None
+    part: Batch | None = None
 
     def __post_init__(self) -> None:
         freeze(self, "middles", "halves")

@@ -40,7 +40,7 @@ def _check_votes(key: IntArray) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Blocks:
+class Subsamples:
     """How each site deals its records into `blocks` blocks, and the dimension that their spans are asked for.
 
     Shape: centre (d,), key (4,).
@@ -137,7 +137,7 @@ class BlockRanks:
     Shape: answer (rank + 1,).
     """
 
-    blocks: Blocks
+    blocks: Subsamples
 
     @property
     def centre(self) -> IntArray:
@@ -175,7 +175,7 @@ class SpanVotes:
     Shape: answer (4 blocks,); release (4,).
     """
 
-    blocks: Blocks
+    blocks: Subsamples
 
     @property
     def centre(self) -> IntArray:
@@ -342,7 +342,7 @@ class Preimage:
 
     fingerprint: IntArray
     holders: IntArray
-    blocks: Blocks | None = None
+    blocks: Subsamples | None = None
     cells: Cells | None = None
     pool: Pool | None = None
 
@@ -355,7 +355,7 @@ class Preimage:
         need(len(given) == 1, "a fingerprint stands for one thing")
 
     @property
-    def source(self) -> Blocks | Cells | Pool:
+    def source(self) -> Subsamples | Cells | Pool:
         """What was asked before."""
         given = self.blocks or self.cells or self.pool
         assert given is not None

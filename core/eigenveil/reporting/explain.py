@@ -10,9 +10,9 @@ from eigenveil.accounting.zcdp import ATTO, MICRO, epsilon_at
 from eigenveil.planning.choose import doubts
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import Query
-from eigenveil.queries import NAMES, part_of
-from eigenveil.study.algorithm import TRAITS, Algorithm
+from eigenveil.protocol.query import RoundQuery
+from eigenveil.queries import NAMES, batch_of
+from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil.study.price import Composition
 from eigenveil.study.study import Missing, Study
 from eigenveil.study.toml import study_to_dict
@@ -80,7 +80,7 @@ def explain(plan: Plan) -> dict[str, Any]:
         "rounds": [_round(query) for query in queries],
         "bytes_per_site": sum(8 * query.ask.length for query in queries),
         "micro_rho": plan.micro_rho,
-        "trust": TRUSTED if TRAITS[plan.algorithm].trusted else CENTRAL,
+        "trust": TRUSTED if PROPERTIES[plan.algorithm].trusted else CENTRAL,
         "warnings": [*study.warnings(), *doubts(study)],
     }
 
@@ -105,8 +105,8 @@ def _clip(study: Study) -> str:
     return f"every record is shortened to a radius {how}, chosen from a noised histogram of their lengths"
 
 
-def _round(query: Query) -> dict[str, Any]:
-    kind, part = NAMES[type(query.ask)], part_of(query.ask)
+def _round(query: RoundQuery) -> dict[str, Any]:
+    kind, part = NAMES[type(query.ask)], batch_of(query.ask)
     return {
         "round": query.round,
         "kind": kind,

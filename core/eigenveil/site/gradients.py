@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from eigenveil.numerics.encoding import FloatArray, IntArray, check_exact, frozen
-from eigenveil.queries import Field, Gradient, GradientNorms
+from eigenveil.queries import Gradient, GradientNorms, GradientSpec
 from eigenveil.queries.limits import GRADIENT_LIMIT
 from eigenveil.site import clipping
 from eigenveil.site.clipping import gradient_coefficients
@@ -34,7 +34,7 @@ class _Side:
         return product[:, : self.k] * self.scale, pulled
 
 
-def _side(field: Field) -> _Side:
+def _side(field: GradientSpec) -> _Side:
     parts = [field.directions, field.pull] if field.pull.any() else [field.directions]
     matrix = np.hstack(parts).astype(np.float64)
     check_exact(2.0 * S * field.centre.size * float(np.abs(matrix).max(initial=0.0)))

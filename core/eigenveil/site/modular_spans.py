@@ -14,7 +14,7 @@ import numpy as np
 from flint import nmod_mat
 
 from eigenveil.numerics.encoding import IntArray
-from eigenveil.queries.subspaces import PRIME, Blocks, fingerprint
+from eigenveil.queries.subspaces import PRIME, Subsamples, fingerprint
 from eigenveil.site.partition import deal
 from eigenveil.study.grid import GridRows
 
@@ -30,7 +30,7 @@ def blocks_of(rows: GridRows, blocks: int, key: IntArray) -> Iterator[IntArray]:
     return (order[start:stop] for start, stop in pairwise(cuts.tolist()))
 
 
-def block_spans(rows: GridRows, ask: Blocks) -> Iterator[IntArray | None]:
+def block_spans(rows: GridRows, ask: Subsamples) -> Iterator[IntArray | None]:
     """The span of each block, None where its dimension is above `ask.rank`.
 
     Shape: (r, d) each, r <= ask.rank.
@@ -86,7 +86,7 @@ def inside(z: IntArray, form: IntArray) -> IntArray:
     return np.asarray(((rest == 0) | (rest == PRIME)).all(axis=1))
 
 
-def votes(rows: GridRows, ask: Blocks) -> IntArray:
+def votes(rows: GridRows, ask: Subsamples) -> IntArray:
     """The fingerprint of each block's span of dimension exactly `ask.rank`; zeros elsewhere.
 
     Shape: (4 blocks,).
@@ -98,13 +98,13 @@ def votes(rows: GridRows, ask: Blocks) -> IntArray:
     return out.reshape(-1)
 
 
-def ranks(rows: GridRows, ask: Blocks) -> IntArray:
+def ranks(rows: GridRows, ask: Subsamples) -> IntArray:
     """How many blocks have a span of dimension at most i. Shape: (ask.rank + 1,)."""
     sizes = [len(found) for found in block_spans(rows, ask) if found is not None]
     return np.asarray(np.cumsum(np.bincount(np.array(sizes, dtype=np.int64), minlength=ask.rank + 1)))
 
 
-def preimage(rows: GridRows, ask: Blocks, wanted: IntArray) -> IntArray | None:
+def preimage(rows: GridRows, ask: Subsamples, wanted: IntArray) -> IntArray | None:
     """The span that `wanted` is the fingerprint of, if a block here has it. Shape: (ask.rank d,)."""
     for found in block_spans(rows, ask):
         if found is not None and len(found) == ask.rank and (fingerprint(found) == wanted).all():

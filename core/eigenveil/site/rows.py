@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from eigenveil.numerics.encoding import EXACT, FloatArray, IntArray, check_exact, frozen
-from eigenveil.queries import ClippedSum, Energy, RadiusSearch, RowNorms
+from eigenveil.queries import ClippedSum, RadiusSearch, RowNorms, SquaredNormSum
 from eigenveil.site.clipping import shorten, weights
 from eigenveil.site.site import Grams
 from eigenveil.study.grid import GridRows
@@ -72,7 +72,7 @@ def row_norms(rows: CentredRows | GridPart, ask: RowNorms | RadiusSearch, chunk:
     return frozen(counts)
 
 
-def energy(rows: CentredRows | GridPart, ask: Energy, chunk: int) -> IntArray:
+def energy(rows: CentredRows | GridPart, ask: SquaredNormSum, chunk: int) -> IntArray:
     """Sum of min(||z||^2, R^2)."""
     return frozen([sum(int(np.minimum(part.norm2, ask.radius**2).sum()) for part in rows.pieces(chunk))])
 

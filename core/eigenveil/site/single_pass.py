@@ -13,7 +13,7 @@ import numpy as np
 
 from eigenveil.numerics.blas import one_thread
 from eigenveil.numerics.encoding import IntArray, frozen
-from eigenveil.queries import Boxed, Coordinates, Field, Part, Votes
+from eigenveil.queries import Batch, CoordinateClippedSum, Coordinates, GradientSpec, Votes
 from eigenveil.queries.single_pass import VOTE_LIMIT
 from eigenveil.site.partition import SPREAD, deal
 from eigenveil.study.grid import GridRows
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 EXACT_ROWS = 2**10  # differences of 2**21, squared, that many times: 2**52
 
 
-def gradients(rows: CentredRows, field: Field) -> IntArray:
+def gradients(rows: CentredRows, field: GradientSpec) -> IntArray:
     """floor(z (z . w) / 2**shift), record by record. Shape: rows (n, d) -> (n, d)."""
     along = (rows.z @ field.directions[:, 0].astype(np.float64)).astype(np.int64)
     out: IntArray = rows.z.astype(np.int64)
@@ -43,7 +43,7 @@ def coordinates(rows: CentredRows | GridPart, ask: Coordinates, chunk: int) -> I
     return frozen(counts)
 
 
-def boxed(rows: CentredRows | GridPart, ask: Boxed, chunk: int) -> IntArray:
+def boxed(rows: CentredRows | GridPart, ask: CoordinateClippedSum, chunk: int) -> IntArray:
     """Sum of gradients less the middles, cut off coordinate by coordinate."""
     total = np.zeros(ask.length, dtype=np.int64)
     for part in rows.pieces(chunk):
@@ -70,7 +70,7 @@ def votes(rows: CentredRows, records: GridRows, ask: Votes) -> IntArray:
     return frozen(counts)
 
 
-def _subset_key(part: Part | None) -> IntArray:
+def _subset_key(part: Batch | None) -> IntArray:
     """Another key than the one that dealt the part, or the two deals would agree."""
     return ~(np.zeros(4, dtype=np.int64) if part is None else part.key)
 

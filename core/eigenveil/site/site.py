@@ -15,26 +15,26 @@ import numpy as np
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.queries import (
-    Ask,
-    Boxed,
+    Batch,
     ClippedSum,
+    CoordinateClippedSum,
     Coordinates,
     Count,
     Eigenvectors,
-    Energy,
     Gradient,
     GradientNorms,
     Gram,
-    OnField,
+    OnGradients,
     OnSubspaces,
-    Part,
+    Query,
     RadiusSearch,
     RowNorms,
-    Slot,
+    ShuffledRecord,
     Spectrum,
+    SquaredNormSum,
     Subspace,
     Votes,
-    part_of,
+    batch_of,
 )
 from eigenveil.site import single_pass, subspaces
 from eigenveil.site.gradients import gradient, gradient_norms
@@ -55,7 +55,7 @@ class Apply(Protocol):
 
 
 Grams = Gram | Spectrum | Eigenvectors | Subspace
-Once = RowNorms | RadiusSearch | ClippedSum | Energy | Grams  # asked about rows, once about a centre
+Once = RowNorms | RadiusSearch | ClippedSum | SquaredNormSum | Grams  # asked about rows, once about a centre
 
 
 class Site:
@@ -80,7 +80,7 @@ class Site:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def answer(self, ask: Ask, apply: Apply = map) -> IntArray:
+    def answer(self, ask: Query, apply: Apply = map) -> IntArray:
         """The exact sum over this site's records. Shape: (ask.length,).
 
         `apply` may work on the parts side by side (an executor's `map`): integer sums do not mind.
@@ -93,7 +93,7 @@ class Site:
         """
         if isinstance(ask, Count):
             return frozen([len(self.rows)])
-        if isinstance(ask, OnField):
+        if isinstance(ask, OnGradients):
             answers = self._kept(ask, apply)
         else:
             self._check(ask.centre)
@@ -103,26 +103,26 @@ class Site:
             answers = apply(lambda part: _answer(part, ask, self._chunk), parts)
         return frozen(sum(answers, np.zeros(ask.length, dtype=np.int64)))
 
-    def _kept(self, ask: OnField, apply: Apply) -> Iterable[IntArray]:
+    def _kept(self, ask: OnGradients, apply: Apply) -> Iterable[IntArray]:
         """Gradients are asked for round after round about one centre: the centred rows are worth keeping."""
-        rows, records, part = self.about(ask.field.centre), self.rows, part_of(ask)
+        rows, records, part = self.about(ask.field.centre), self.rows, batch_of(ask)
         if part is not None:
-            mine = self._slot(part) if isinstance(ask, Slot) else self._dealt(part)
+            mine = self._slot(part) if isinstance(ask, ShuffledRecord) else self._dealt(part)
             rows, records = rows.only(mine), records[mine]
-        if isinstance(ask, Slot):
+        if isinstance(ask, ShuffledRecord):
             return [gradient(rows, Gradient(field=ask.field, radius=ask.radius), self._chunk)]
         if isinstance(ask, Votes):  # the records of a subset may lie anywhere: no pieces
             return [single_pass.votes(rows, records, ask)]
         return apply(lambda piece: _answer(piece, ask, self._chunk), rows.pieces(self._part))
 
-    def _dealt(self, part: Part) -> IntArray:
+    def _dealt(self, part: Batch) -> IntArray:
         """The positions of the records in a part; the dealing of a pass is kept while it lasts."""
         name = (part.parts, part.key.tobytes())
         if name != self._pass:
             self._pass, self._parts = name, deal(self.rows, part.parts, part.key)
         return np.flatnonzero(self._parts == part.index)
 
-    def _slot(self, part: Part) -> IntArray:
+    def _slot(self, part: Batch) -> IntArray:
         """The position of the record in a slot; none if the slot is empty."""
         name = (-part.parts, part.key.tobytes())
         if name != self._pass:
@@ -149,13 +149,13 @@ class Site:
             )
 
 
-def _answer(rows: CentredRows | GridPart, ask: Once | OnField, chunk: int) -> IntArray:
+def _answer(rows: CentredRows | GridPart, ask: Once | OnGradients, chunk: int) -> IntArray:
     match ask:
         case RowNorms() | RadiusSearch():
             return row_norms(rows, ask, chunk)
         case ClippedSum():
             return clipped_sum(rows, ask, chunk)
-        case Energy():
+        case SquaredNormSum():
             return energy(rows, ask, chunk)
         case Gram() | Spectrum() | Eigenvectors() | Subspace():
             return gram(rows, ask, chunk)
@@ -165,7 +165,7 @@ def _answer(rows: CentredRows | GridPart, ask: Once | OnField, chunk: int) -> In
             return gradient(rows, ask, chunk)
         case Coordinates():
             return single_pass.coordinates(rows, ask, chunk)
-        case Boxed():
+        case CoordinateClippedSum():
             return single_pass.boxed(rows, ask, chunk)
-        case Votes() | Slot():
+        case Votes() | ShuffledRecord():
             raise InternalError(Code.BUG, "this is asked of a whole part, never of a piece")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.queries import BlockRanks, CellVotes, OnSubspaces, Preimage, RankVotes, SpanGap, SpanVotes
-from eigenveil.queries.subspaces import Blocks, Cells, Pool
+from eigenveil.queries.subspaces import Cells, Pool, Subsamples
 from eigenveil.site import modular_spans, projections, span_scores
 from eigenveil.study.grid import GridRows
 
@@ -33,7 +33,7 @@ def answer(rows: GridRows, ask: OnSubspaces) -> IntArray:
 def preimage(rows: GridRows, ask: Preimage) -> IntArray | None:
     """What the fingerprint stands for, if it is found among these records. Shape: (ask.source.size,)."""
     match ask.source:
-        case Blocks() as source:
+        case Subsamples() as source:
             return modular_spans.preimage(rows, source, ask.fingerprint)
         case Cells() as source:
             return projections.preimage(rows, source, ask.fingerprint)

@@ -33,7 +33,7 @@ class Algorithm(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traits:
+class AlgorithmProperties:
     """Properties of an algorithm that plans, prices and sites rest on.
 
     `basic`: its epsilons (and deltas) are added up as they are; otherwise prices add up as zCDP, which is
@@ -59,27 +59,27 @@ class Traits:
     revision: int = 1
 
 
-TRAITS: dict[Algorithm, Traits] = {
-    Algorithm.GAUSS_COV: Traits(pure=True),
-    Algorithm.ANALYZE_GAUSS: Traits(),
-    Algorithm.SEPARATE_COV: Traits(pure=True, trusted=True),
-    Algorithm.ADAPTIVE_COV: Traits(pure=True, trusted=True),
-    Algorithm.EM_COV: Traits(basic=True, pure=True, trusted=True),
-    Algorithm.ZERO: Traits(pure=True),
-    Algorithm.DP_PCA: Traits(),
-    Algorithm.DP_PCA_SINGLE_PASS: Traits(trusted=True, delta=True, parts=True, deflation=True),
-    Algorithm.OJA: Traits(deflation=True, private=False),
-    Algorithm.PRIVATE_OJA: Traits(parts=True, deflation=True),
-    Algorithm.PRIVATE_OJA_SHUFFLED: Traits(
+PROPERTIES: dict[Algorithm, AlgorithmProperties] = {
+    Algorithm.GAUSS_COV: AlgorithmProperties(pure=True),
+    Algorithm.ANALYZE_GAUSS: AlgorithmProperties(),
+    Algorithm.SEPARATE_COV: AlgorithmProperties(pure=True, trusted=True),
+    Algorithm.ADAPTIVE_COV: AlgorithmProperties(pure=True, trusted=True),
+    Algorithm.EM_COV: AlgorithmProperties(basic=True, pure=True, trusted=True),
+    Algorithm.ZERO: AlgorithmProperties(pure=True),
+    Algorithm.DP_PCA: AlgorithmProperties(),
+    Algorithm.DP_PCA_SINGLE_PASS: AlgorithmProperties(trusted=True, delta=True, parts=True, deflation=True),
+    Algorithm.OJA: AlgorithmProperties(deflation=True, private=False),
+    Algorithm.PRIVATE_OJA: AlgorithmProperties(parts=True, deflation=True),
+    Algorithm.PRIVATE_OJA_SHUFFLED: AlgorithmProperties(
         basic=True, delta=True, trusted=True, one_site=True, parts=True, single_records=True
     ),
-    Algorithm.NOISY_POWER: Traits(),
-    Algorithm.SUBSPACE_EXACT: Traits(basic=True, delta=True, trusted=True),
-    Algorithm.SUBSPACE_EXACT_RANK: Traits(basic=True, delta=True, trusted=True),
-    Algorithm.SUBSPACE_REFERENCE: Traits(basic=True, delta=True, trusted=True, one_site=True),
-    Algorithm.SUBSPACE_APPROX: Traits(basic=True, delta=True, trusted=True),
-    Algorithm.SUBSPACE_APPROX_RANK: Traits(basic=True, delta=True, trusted=True),
-    Algorithm.SMOOTH_GAUSSIAN: Traits(basic=True, delta=True, trusted=True),
-    Algorithm.SMOOTH_CAUCHY: Traits(basic=True, pure=True, trusted=True),
-    Algorithm.PROPOSE_TEST_RELEASE: Traits(basic=True, delta=True, trusted=True),
+    Algorithm.NOISY_POWER: AlgorithmProperties(),
+    Algorithm.SUBSPACE_EXACT: AlgorithmProperties(basic=True, delta=True, trusted=True),
+    Algorithm.SUBSPACE_EXACT_RANK: AlgorithmProperties(basic=True, delta=True, trusted=True),
+    Algorithm.SUBSPACE_REFERENCE: AlgorithmProperties(basic=True, delta=True, trusted=True, one_site=True),
+    Algorithm.SUBSPACE_APPROX: AlgorithmProperties(basic=True, delta=True, trusted=True),
+    Algorithm.SUBSPACE_APPROX_RANK: AlgorithmProperties(basic=True, delta=True, trusted=True),
+    Algorithm.SMOOTH_GAUSSIAN: AlgorithmProperties(basic=True, delta=True, trusted=True),
+    Algorithm.SMOOTH_CAUCHY: AlgorithmProperties(basic=True, pure=True, trusted=True),
+    Algorithm.PROPOSE_TEST_RELEASE: AlgorithmProperties(basic=True, delta=True, trusted=True),
 }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from eigenveil.accounting.zcdp import ATTO, MICRO, Cost, micro_rho_for
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import EXACT
-from eigenveil.study.algorithm import TRAITS, Algorithm
+from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil.study.study import Study
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class Composition(Enum):
 
 def composition(study: Study, algorithm: Algorithm) -> Composition:
     """How the prices of a study add up to its guarantee; at delta = 0 only epsilons can."""
-    basic = TRAITS[algorithm].basic or study.delta == 0
+    basic = PROPERTIES[algorithm].basic or study.delta == 0
     return Composition.BASIC if basic else Composition.ZCDP
 
 
@@ -39,7 +39,7 @@ def affordable(study: Study, algorithm: Algorithm) -> Cost:
     Raises:
         RequestError: the algorithm cannot run at this delta, or nothing is left to spend.
     """
-    traits = TRAITS[algorithm]
+    traits = PROPERTIES[algorithm]
     if study.delta == 0 and not traits.pure:
         raise RequestError(
             Code.BAD_STUDY, f"{algorithm.value} cannot promise delta = 0; state a delta such as 1e-6"

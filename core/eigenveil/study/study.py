@@ -31,7 +31,7 @@ TINIEST = 2.0**-900
 WIDEST = 1e100  # its square, a variance, is still an ordinary number
 
 
-class Rank(Enum):
+class Extraction(Enum):
     """How several components are found where there is a choice: `block` all at once, with QR between the
     rounds; `deflation` one after the other."""
 
@@ -225,7 +225,7 @@ class Study:
     radius: float | None = field(default=None)
     max_records: int = 2**24
     expected_records: int = 10_000
-    rank: Rank = Rank.BLOCK
+    rank: Extraction = Extraction.BLOCK
     batches: int | None = None
     trust: Trust = Trust.CENTRAL
 

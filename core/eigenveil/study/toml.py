@@ -11,7 +11,7 @@ from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import digest
 from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.study import Column, Federation, Missing, Rank, Scaling, Study, Trust
+from eigenveil.study.study import Column, Extraction, Federation, Missing, Scaling, Study, Trust
 
 BOM = "\ufeff"  # some editors write it before the first character; it says nothing
 
@@ -51,7 +51,7 @@ ENUMS: dict[str, type[Enum]] = {
     "neighbours": Neighbours,
     "missing": Missing,
     "scaling": Scaling,
-    "rank": Rank,
+    "rank": Extraction,
     "trust": Trust,
 }
 TYPES: dict[str, tuple[type, ...]] = {

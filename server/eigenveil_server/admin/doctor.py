@@ -28,7 +28,7 @@ from eigenveil_server.pki.registry import Registry
 from eigenveil_server.recovery.checkpoints import awaited, marker_of, read_marker
 from eigenveil_server.storage.database import Store
 from eigenveil_server.storage.integrity import check_whole
-from eigenveil_server.storage.ledger import Books
+from eigenveil_server.storage.ledger import FederationLedger
 
 STEP_SECONDS = 10.0
 BACKWARDS_MS = 60_000
@@ -98,7 +98,7 @@ def _database(config: Config, store: Store) -> Check:
 
 
 def _ledger(config: Config, store: Store) -> Check:
-    books = Books(store.reader, config.budget, unix_ms)
+    books = FederationLedger(store.reader, config.budget, unix_ms)
     text = f"the chain replays; {books.budget - books.committed} of {books.budget} micro-rho are left"
     return ok("ledger", text)
 

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Role
-from eigenveil.protocol.authorities import Listed
+from eigenveil.protocol.authorities import ListedAuthority
 from eigenveil_common.files import (
     cannot,
     check_output,
@@ -30,7 +30,7 @@ from eigenveil_server.pki.authority_files import Authorities
 from eigenveil_server.pki.keys import create_keys, load_keys, release_public
 from eigenveil_server.pki.lists import Lists
 from eigenveil_server.pki.registry import Registry
-from eigenveil_server.pki.server_certificate import Leaf
+from eigenveil_server.pki.server_certificate import ServerCertificate
 from eigenveil_server.storage.database import Store, open_store
 
 CONFIG_NAME = "coordinator.toml"
@@ -115,13 +115,13 @@ def _make_authority(config: Config, key: ec.EllipticCurvePrivateKey, csr: Path |
         write_durably(csr, Authority.request(config.federation, key))
         return
     now = as_datetime(unix_ms())
-    first = Listed(
+    first = ListedAuthority(
         certificate=Authority.create(config.federation, now, key).certificate, issues=True, signs=True
     )
     Lists(config.files).change(
         [first], 1, federation=config.federation, release_key=release_public(config.files)
     )
-    Leaf(config, load_keys(config.files), unix_ms)
+    ServerCertificate(config, load_keys(config.files), unix_ms)
 
 
 def _check_free(out: Path) -> None:

@@ -13,7 +13,7 @@ from eigenveil_server.config import Config
 from eigenveil_server.pki.keys import load_keys
 from eigenveil_server.pki.registry import Registry
 from eigenveil_server.storage.database import Store
-from eigenveil_server.storage.ledger import Books
+from eigenveil_server.storage.ledger import FederationLedger
 from eigenveil_server.storage.study_reads import StoredStudy, Studies
 
 
@@ -26,7 +26,7 @@ def report(config: Config) -> dict[str, Any]:
     """
     store = existing_store(config)
     try:
-        books = Books(store.reader, config.budget, unix_ms)
+        books = FederationLedger(store.reader, config.budget, unix_ms)
         return {
             "federation": config.federation,
             "coordinator": f"{config.host}:{config.port}",
@@ -39,7 +39,7 @@ def report(config: Config) -> dict[str, Any]:
         store.close()
 
 
-def _budget(config: Config, books: Books) -> dict[str, Any]:
+def _budget(config: Config, books: FederationLedger) -> dict[str, Any]:
     spent = books.total_spent
     return {
         "epsilon": config.budget_epsilon,
@@ -52,12 +52,12 @@ def _budget(config: Config, books: Books) -> dict[str, Any]:
     }
 
 
-def _studies(store: Store, books: Books) -> list[dict[str, Any]]:
+def _studies(store: Store, books: FederationLedger) -> list[dict[str, Any]]:
     studies = Studies(store.reader)
     return [_study(one, studies, books) for one in studies.all()]
 
 
-def _study(one: StoredStudy, studies: Studies, books: Books) -> dict[str, Any]:
+def _study(one: StoredStudy, studies: Studies, books: FederationLedger) -> dict[str, Any]:
     times = studies.round_ms(one.digest)
     return {
         "study": one.digest,

@@ -16,7 +16,7 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.authorities import (
     AUTHORITIES_SIGNED,
     AuthorityList,
-    Listed,
+    ListedAuthority,
     SignedList,
     list_from_json,
 )
@@ -63,7 +63,7 @@ class Lists:
 
     def change(
         self,
-        authorities: Sequence[Listed],
+        authorities: Sequence[ListedAuthority],
         threshold: int,
         *,
         federation: str,

@@ -21,7 +21,7 @@ from cryptography import x509
 
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import UNREADABLE
-from eigenveil.protocol.authorities import AuthorityList, Listed
+from eigenveil.protocol.authorities import AuthorityList, ListedAuthority
 from eigenveil_common.files import check_output, is_there, read, read_secret, write_durably
 from eigenveil_common.locks import locked
 from eigenveil_server.admin.setup import existing_store
@@ -45,14 +45,14 @@ class Signers:
     certificates: tuple[x509.Certificate, ...] = ()
     threshold: int = 1
 
-    def of(self, authorities: Sequence[Listed]) -> tuple[Listed, ...]:
+    def of(self, authorities: Sequence[ListedAuthority]) -> tuple[ListedAuthority, ...]:
         """These authorities with these who sign, and nobody else who only signs."""
         issuing = [
             replace(one, signs=one.certificate in self.certificates) for one in authorities if one.issues
         ]
         there = [one.certificate for one in issuing]
         others = [one for one in self.certificates if one not in there]
-        return (*issuing, *(Listed(certificate=one, issues=False, signs=True) for one in others))
+        return (*issuing, *(ListedAuthority(certificate=one, issues=False, signs=True) for one in others))
 
 
 NOBODY = Signers()
@@ -260,16 +260,18 @@ def _check_authority(certificate: x509.Certificate) -> None:
         raise RequestError(Code.BAD_CONFIG, f"the authority would end within {SHORTEST_LIFE.days} days")
 
 
-def _entry(certificate: x509.Certificate, signs: bool) -> Listed:
-    return Listed(certificate=certificate, issues=True, signs=signs)
+def _entry(certificate: x509.Certificate, signs: bool) -> ListedAuthority:
+    return ListedAuthority(certificate=certificate, issues=True, signs=signs)
 
 
-def _issuing_entry(authorities: Authorities) -> Listed:
+def _issuing_entry(authorities: Authorities) -> ListedAuthority:
     first = authorities.issuing.certificate
     return next(one for one in authorities.held.authorities if one.certificate == first)
 
 
-def _change(config: Config, lists: Lists, authorities: Sequence[Listed], signers: Signers = NOBODY) -> bool:
+def _change(
+    config: Config, lists: Lists, authorities: Sequence[ListedAuthority], signers: Signers = NOBODY
+) -> bool:
     """Make the next list; whether it is in force. Named signers replace those of the list before."""
     before = lists.held
     threshold = 1 if before is None else before.threshold

@@ -21,7 +21,7 @@ NAME = "coordinator"
 Shown = tuple[tuple[bytes, bytes], bytes | None]  # key and certificate; whom to trust
 
 
-class Leaf:
+class ServerCertificate:
     """Key and certificate of both listeners, asked for at every handshake; two thirds of a life
     after it was issued, or when another authority issues, a certificate is replaced, key and all, without
     a restart."""

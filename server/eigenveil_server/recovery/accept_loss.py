@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from eigenveil.accounting.checkpoint import Head
+from eigenveil.accounting.checkpoint import Checkpoint
 from eigenveil.accounting.ledger import Entry, EntryKind
 from eigenveil.accounting.zcdp import NOTHING, Cost
 from eigenveil.errors import Code, RequestError
@@ -17,7 +17,7 @@ from eigenveil_server.admin.setup import existing_store
 from eigenveil_server.clock import unix_ms
 from eigenveil_server.config import Config
 from eigenveil_server.pki.keys import load_keys
-from eigenveil_server.recovery.checkpoints import accepted_losses, marker_of, read_head, read_marker
+from eigenveil_server.recovery.checkpoints import accepted_losses, marker_of, read_checkpoint, read_marker
 from eigenveil_server.recovery.lock import only_one
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.database import Store, audit
@@ -32,12 +32,12 @@ class Accepted:
     """What was charged for a lost part of the ledger, and which studies it ended."""
 
     site: str
-    head: Head
+    head: Checkpoint
     charged: Cost
     ended: tuple[str, ...]
 
 
-def lost(head: Head, entries: Sequence[Entry], earlier: Iterable[Head]) -> Cost:
+def lost(head: Checkpoint, entries: Sequence[Entry], earlier: Iterable[Checkpoint]) -> Cost:
     """An upper bound on what `head`'s ledger spent and these entries do not say.
 
     All that `head` spent beyond the rows that both certainly share, or beyond a head whose loss was charged
@@ -81,7 +81,7 @@ def accept_loss(config: Config) -> Accepted:
 def _accept(config: Config, store: Store) -> Accepted:
     keys = load_keys(config.files)
     site, signed = read_marker(marker_of(config))
-    head = read_head(signed, keys, config.federation)
+    head = read_checkpoint(signed, keys, config.federation)
     ledger = LedgerStore(store.writer, config.budget, lambda: unix_ms() // 1000)
     ended = _end_all(store, ledger)
     earlier = accepted_losses(store.reader, keys, config.federation)
@@ -104,7 +104,7 @@ def _accept(config: Config, store: Store) -> Accepted:
     return Accepted(site=site, head=head, charged=cost, ended=ended)
 
 
-def _charge(ledger: LedgerStore, study: str, head: Head, cost: Cost) -> None:
+def _charge(ledger: LedgerStore, study: str, head: Checkpoint, cost: Cost) -> None:
     """The loss as a study of one round, whose name and query are the head's."""
     if study not in ledger.ledger.spent_by_study:
         try:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
-from eigenveil.accounting.checkpoint import Head, check_head, head_of
+from eigenveil.accounting.checkpoint import Checkpoint, checkpoint_of, verify_checkpoint
 from eigenveil.accounting.ledger import EntryKind
 from eigenveil.accounting.zcdp import NOTHING, Cost
 from eigenveil.errors import Code, InternalError, PeerError, RequestError
@@ -26,7 +26,7 @@ from eigenveil_server.config import Config
 from eigenveil_server.pki.keys import Keys
 from eigenveil_server.resources import Fatal
 from eigenveil_server.storage.database import Store, audit
-from eigenveil_server.storage.group_commit import Writer
+from eigenveil_server.storage.group_commit import GroupCommit
 
 MARKER = "behind.json"
 
@@ -53,7 +53,7 @@ class Chain:
                 self.spent += Cost(micro_rho=row["micro_rho"], atto_delta=int(row["atto_delta"]))
 
 
-class Heads:
+class Checkpoints:
     """The heads of one coordinator's ledger.
 
     Raises on construction:
@@ -85,7 +85,7 @@ class Heads:
         if not now or self._chain.digests[-1] == held.hex():
             return None
         if self._signed is None or self._signed_size != now:
-            head = head_of(self._config.federation, self._chain.digests, [self._chain.spent])
+            head = checkpoint_of(self._config.federation, self._chain.digests, [self._chain.spent])
             said = head.to_json()
             self._signed = pb.SignedHead(head_json=said, signature=self._keys.sign_head(said))
             self._signed_size = now
@@ -102,7 +102,7 @@ class Heads:
             if not self._knows(head):
                 self._stop(caller.name, hello.head, head)
 
-    async def presented(self, caller: Identity, hello: pb.HelloRequest, writer: Writer) -> None:
+    async def presented(self, caller: Identity, hello: pb.HelloRequest, writer: GroupCommit) -> None:
         """A site's daemon, whose greeting was accepted, has said which head it holds, or that it holds none;
         after a restore this is waited for. Other programs of a site hold no ledger to show."""
         if not hello.next_generation:
@@ -112,17 +112,17 @@ class Heads:
             await writer.write(lambda change: stop_waiting(change, at, site, "presented"))
             log.event("head-presented", site=caller.name)
 
-    def _read(self, signed: pb.SignedHead) -> Head:
-        return read_head(signed, self._keys, self._config.federation)
+    def _read(self, signed: pb.SignedHead) -> Checkpoint:
+        return read_checkpoint(signed, self._keys, self._config.federation)
 
-    def _knows(self, head: Head) -> bool:
+    def _knows(self, head: Checkpoint) -> bool:
         self._chain.read_on()
         return head.is_in(self._chain.digests) or any(
             lost.follows(head)
             for lost in accepted_losses(self._store.reader, self._keys, self._config.federation)
         )
 
-    def _stop(self, site: str, signed: pb.SignedHead, head: Head) -> NoReturn:
+    def _stop(self, site: str, signed: pb.SignedHead, head: Checkpoint) -> NoReturn:
         marker = {
             "site": site,
             "head": signed.head_json.decode(),
@@ -146,7 +146,7 @@ class Heads:
         path.unlink()
         log.event("ledger-complete-again", site=site)
 
-    def _behind(self, site: str, head: Head) -> InternalError:
+    def _behind(self, site: str, head: Checkpoint) -> InternalError:
         return InternalError(
             Code.STORAGE,
             f"site {site} holds a head of {head.size} rows that this coordinator signed, and the ledger "
@@ -192,21 +192,21 @@ def stop_waiting(change: Connection, at: int, site: str, why: str) -> None:
     audit(change, at, "head", f"site/{site}", why)
 
 
-def accepted_losses(reader: Database, keys: Keys, federation: str) -> list[Head]:
+def accepted_losses(reader: Database, keys: Keys, federation: str) -> list[Checkpoint]:
     """Heads of ledgers whose loss the operator has accepted, and which are charged for."""
     return [
-        read_head(pb.SignedHead(head_json=row["head"], signature=row["signature"]), keys, federation)
+        read_checkpoint(pb.SignedHead(head_json=row["head"], signature=row["signature"]), keys, federation)
         for row in reader.rows("SELECT head, signature FROM lost ORDER BY at, digest")
     ]
 
 
-def read_head(signed: pb.SignedHead, keys: Keys, federation: str) -> Head:
+def read_checkpoint(signed: pb.SignedHead, keys: Keys, federation: str) -> Checkpoint:
     """A head that this coordinator signed.
 
     Raises:
         PeerError: it did not, or it was for another federation.
     """
-    head = check_head(signed.head_json, signed.signature, keys.release_public)
+    head = verify_checkpoint(signed.head_json, signed.signature, keys.release_public)
     if head.federation != federation:
         raise PeerError(Code.PROTOCOL, f"the head is of federation {head.federation}, not of {federation}")
     return head

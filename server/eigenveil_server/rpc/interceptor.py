@@ -29,7 +29,7 @@ from eigenveil_server.pki.authority import fingerprint
 from eigenveil_server.pki.registry import Registry
 from eigenveil_server.resources import Fatal
 from eigenveil_server.rpc.calls import Calls
-from eigenveil_server.rpc.site_sessions import Sessions
+from eigenveil_server.rpc.site_sessions import SiteSessions
 
 CERTIFIED = {
     pb.CALLER_ROLE_SITE: Role.SITE,
@@ -75,7 +75,7 @@ def still_admitted() -> None:
     _ADMISSION.get()()
 
 
-class Gate(grpc.aio.ServerInterceptor):
+class Interceptor(grpc.aio.ServerInterceptor):
     """Admits or refuses each call, then gives every error its status, code and sentence."""
 
     def __init__(
@@ -160,7 +160,7 @@ class Gate(grpc.aio.ServerInterceptor):
 class Peers:
     """Decides from the connection alone who calls."""
 
-    def __init__(self, registry: Registry, sessions: Sessions, federation: str, clock: Clock) -> None:
+    def __init__(self, registry: Registry, sessions: SiteSessions, federation: str, clock: Clock) -> None:
         self._registry = registry
         self._sessions = sessions
         self._federation = federation

@@ -17,11 +17,11 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorServicer
 from eigenveil_server.config import Config
 from eigenveil_server.pki.registry import Registry
-from eigenveil_server.recovery.checkpoints import Heads
+from eigenveil_server.recovery.checkpoints import Checkpoints
 from eigenveil_server.resources import Resources
 from eigenveil_server.rpc.calls import Watches
 from eigenveil_server.rpc.interceptor import ARRIVAL, CALLER, CERTIFICATE, Context, still_admitted
-from eigenveil_server.rpc.site_sessions import Sessions
+from eigenveil_server.rpc.site_sessions import SiteSessions
 from eigenveil_server.storage.states import StudyState, decline_word
 from eigenveil_server.storage.study_reads import StoredStudy
 from eigenveil_server.studies.contributions import Intake, invited
@@ -44,8 +44,8 @@ class Service(CoordinatorServicer):
         resources: Resources,
         engine: Engine,
         registry: Registry,
-        sessions: Sessions,
-        heads: Heads,
+        sessions: SiteSessions,
+        heads: Checkpoints,
     ) -> None:
         self._config = config
         self._resources = resources

@@ -37,7 +37,7 @@ class Greeted:
     generation: bytes | None
 
 
-class Sessions:
+class SiteSessions:
     """The sites at work. Kept in memory what the table `greetings` says: this process alone writes it."""
 
     def __init__(self, store: Store, calls: Calls, clock: Clock) -> None:

@@ -14,17 +14,21 @@ from contextlib import suppress
 from eigenveil.errors import Code, EigenveilError, InternalError
 from eigenveil_common import log
 from eigenveil_server.pki.authority_files import Authorities
-from eigenveil_server.pki.server_certificate import Leaf
+from eigenveil_server.pki.server_certificate import ServerCertificate
 from eigenveil_server.resources import Fatal
 
 EVERY_SECONDS = 0.5
 
 
-class Guard:
+class Watchdog:
     """Looks from `start` to `stop`. A storage error ends the process through `fatal`."""
 
     def __init__(
-        self, authorities: Authorities, leaf: Leaf, sweeps: Sequence[Callable[[], None]], fatal: Fatal
+        self,
+        authorities: Authorities,
+        leaf: ServerCertificate,
+        sweeps: Sequence[Callable[[], None]],
+        fatal: Fatal,
     ) -> None:
         self._authorities = authorities
         self._leaf = leaf

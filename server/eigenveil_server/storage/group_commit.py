@@ -10,7 +10,7 @@ from eigenveil_common.storage.database import Database
 from eigenveil_server.storage.database import Change
 
 
-class Writer:
+class GroupCommit:
     """Durable changes from the event loop, without waiting on it. A change must not refuse."""
 
     def __init__(self, database: Database) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from eigenveil.accounting.zcdp import NOTHING, Cost
-from eigenveil.protocol.query import Query
+from eigenveil.protocol.query import RoundQuery
 from eigenveil_common.storage.database import Database
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_server.clock import Clock
 from eigenveil_server.storage.database import Change
 
 
-class Books:
+class FederationLedger:
     """Reserve, charge, settle; each call blocks until its entry and `also` are durable."""
 
     def __init__(self, database: Database, budget: Cost, clock: Clock) -> None:
@@ -24,7 +24,7 @@ class Books:
         """Raise `budget-exhausted` if `reserve` would, with nothing written."""
         self._store.check(study, cost)
 
-    def charge(self, query: Query, also: Change | None = None) -> None:
+    def charge(self, query: RoundQuery, also: Change | None = None) -> None:
         """Spend a query's price, once."""
         self._store.charge(query.plan_digest, query.round, query.digest, query.cost, also)
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 from eigenveil.numerics.encoding import to_bytes
-from eigenveil.protocol.query import Query
+from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
 from eigenveil.protocol.round import RoundState
 from eigenveil.protocol.statements import SignedRound
@@ -45,7 +45,7 @@ def release_sealed(change: Connection, study: str, at: int) -> None:
     )
 
 
-def open_round(change: Connection, query: Query, message: bytes, at: int) -> None:
+def open_round(change: Connection, query: RoundQuery, message: bytes, at: int) -> None:
     """Store a round's query (`message` says it) and open it, or open it again; the last one is out."""
     release_sealed(change, query.plan_digest, at)
     change.execute(
@@ -80,7 +80,7 @@ def add_decline(change: Connection, study: str, round: int, site: str, reason: s
     )
 
 
-def close_round(change: Connection, query: Query, absent: Mapping[str, str], at: int) -> None:
+def close_round(change: Connection, query: RoundQuery, absent: Mapping[str, str], at: int) -> None:
     """Freeze the set of sites of a round."""
     change.execute(
         "UPDATE rounds SET state = ?, absent = ?, closed_at = ? WHERE (study, round) = (?, ?)",

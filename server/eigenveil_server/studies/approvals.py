@@ -7,7 +7,7 @@ from collections.abc import Collection
 from contextlib import suppress
 
 from eigenveil_server.clock import Clock
-from eigenveil_server.studies.open_round import LATE, Inbox
+from eigenveil_server.studies.open_round import LATE, OpenRound
 
 HOUR_MS = 3_600_000
 LOOK_SECONDS = 5.0
@@ -40,7 +40,7 @@ class Approvals:
         self._told.add(site)
         return news
 
-    async def answered(self, inbox: Inbox, seconds: float) -> None:
+    async def answered(self, inbox: OpenRound, seconds: float) -> None:
         """Wait until `inbox` is ready, or for `seconds` in which no person is being asked whom it needs."""
         loop = asyncio.get_running_loop()
         ends = loop.time() + seconds
@@ -55,7 +55,7 @@ class Approvals:
         now = asyncio.get_running_loop().time()
         return [site for site, heard in self._heard.items() if now - heard < SILENT_SECONDS]
 
-    def reasons(self, inbox: Inbox) -> str:
+    def reasons(self, inbox: OpenRound) -> str:
         """Who is not in, and why."""
         late = {site for site, reason in inbox.absent().items() if reason == LATE}
         undecided = dict.fromkeys(late.intersection(self.asking), UNDECIDED)

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 from eigenveil.aggregation import Contribution, validate
 from eigenveil.errors import Code, PeerError, RequestError, spoken
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import Query
+from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import Count
 from eigenveil_common import log
 from eigenveil_common.failpoints import failpoint
@@ -17,7 +17,7 @@ from eigenveil_server.resources import Resources
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.database import audit_once
 from eigenveil_server.storage.study_reads import StoredStudy
-from eigenveil_server.studies.open_round import DifferentAnswer, Inbox, LateAnswer
+from eigenveil_server.studies.open_round import DifferentAnswer, LateAnswer, OpenRound
 from eigenveil_server.studies.study_run import StudyRun
 
 AT_ONCE_BYTES = 64 * 1024  # checked in well under a millisecond; larger answers leave the event loop
@@ -31,7 +31,7 @@ class Intake:
         # What each site counted in a study under way, in this process's memory only [0014].
         self._counted: WeakKeyDictionary[StudyRun, dict[str, int]] = WeakKeyDictionary()
 
-    def query(self, run: StudyRun, site: str, round: int) -> Query:
+    def query(self, run: StudyRun, site: str, round: int) -> RoundQuery:
         """The query of the open round.
 
         Raises:
@@ -39,7 +39,7 @@ class Intake:
         """
         return self._inbox(run, site, round).query
 
-    def _inbox(self, run: StudyRun, site: str, round: int) -> Inbox:
+    def _inbox(self, run: StudyRun, site: str, round: int) -> OpenRound:
         invited(run.plan, site)
         if run.inbox is None or round > run.inbox.query.round:
             raise RequestError(Code.NOT_FOUND, f"{spoken(round)} of study {run.digest[:12]} is not open")
@@ -80,13 +80,15 @@ class Intake:
             await self._resources.finish(self._store(run, inbox, site, mac))
         return repeated
 
-    def _records(self, run: StudyRun, query: Query, site: str) -> range:
+    def _records(self, run: StudyRun, query: RoundQuery, site: str) -> range:
         """Where the number of records of `site` lies: a study runs over one file at each site."""
         counted = None if isinstance(query.ask, Count) else self._counted.get(run, {}).get(site)
         most = run.plan.study.max_records
         return range(most + 1) if counted is None else range(counted, counted + 1)
 
-    async def _check(self, query: Query, contribution: Contribution, records: range, claimed: str) -> None:
+    async def _check(
+        self, query: RoundQuery, contribution: Contribution, records: range, claimed: str
+    ) -> None:
         if contribution.values.nbytes <= AT_ONCE_BYTES:
             _check(query, contribution, records, claimed)
         else:
@@ -147,7 +149,7 @@ class Intake:
         failpoint("answer-late")
         log.event("late-answer", study=study, round=round, site=site)
 
-    async def _store(self, run: StudyRun, inbox: Inbox, site: str, mac: bytes) -> None:
+    async def _store(self, run: StudyRun, inbox: OpenRound, site: str, mac: bytes) -> None:
         study, round, event = run.digest, inbox.query.round, run.answered_event()
 
         def change(connection: Connection) -> None:
@@ -182,7 +184,7 @@ class Intake:
         if not inbox.holds(site):
             await self._resources.finish(self._store_decline(run, inbox, site, reason))
 
-    async def _store_decline(self, run: StudyRun, inbox: Inbox, site: str, reason: str) -> None:
+    async def _store_decline(self, run: StudyRun, inbox: OpenRound, site: str, reason: str) -> None:
         study, round = run.digest, inbox.query.round
         event, at = run.answered_event(), self._resources.clock()
 
@@ -205,7 +207,7 @@ def invited(plan: Plan, site: str) -> None:
         raise RequestError(Code.NOT_FOUND, f"study {plan.digest[:12]} does not invite site {site}")
 
 
-def _check(query: Query, contribution: Contribution, records: range, claimed: str) -> None:
+def _check(query: RoundQuery, contribution: Contribution, records: range, claimed: str) -> None:
     validate(query, contribution, records)
     if contribution.digest != claimed:
         raise PeerError(

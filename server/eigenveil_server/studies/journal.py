@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from eigenveil.protocol.query import Query
+from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
 from eigenveil.protocol.statements import RoundStatement, Sign
 from eigenveil_common.failpoints import failpoint
@@ -13,7 +13,7 @@ from eigenveil_common.storage.database import Connection, Database
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.clock import Clock
 from eigenveil_server.storage import study_writes
-from eigenveil_server.storage.ledger import Books
+from eigenveil_server.storage.ledger import FederationLedger
 from eigenveil_server.storage.study_reads import Studies
 
 
@@ -34,12 +34,12 @@ class RoundJournal:
     closed_at: int
     closed_event: pb.StudyEvent
     sealed_event: pb.StudyEvent
-    books: Books
+    books: FederationLedger
     studies: Studies
     database: Database
     clock: Clock
 
-    def close(self, query: Query) -> None:
+    def close(self, query: RoundQuery) -> None:
         """Freeze the set of sites and spend the price, in one transaction. An answer that arrived last
         is stored here, too."""
 
@@ -57,7 +57,7 @@ class RoundJournal:
         found = self.studies.sealed(self.study, round)
         return None if found is None else found.release
 
-    def charge(self, query: Query) -> None:
+    def charge(self, query: RoundQuery) -> None:
         """No effect after `close`, which charged the same."""
         self.books.charge(query)
 
@@ -70,7 +70,9 @@ class RoundJournal:
             failpoint("round-sealing")
 
 
-def state(books: Books, study: str, round: int, query: str, after: str, release: str = "") -> RoundStatement:
+def state(
+    books: FederationLedger, study: str, round: int, query: str, after: str, release: str = ""
+) -> RoundStatement:
     """What is stated of a round now, with the ledger's last row [R21]."""
     ledger, size = books.tip
     return RoundStatement(

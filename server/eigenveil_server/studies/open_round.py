@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 
 from eigenveil.errors import Code, RequestError, spoken
 from eigenveil.numerics.encoding import IntArray
-from eigenveil.protocol.query import Query
+from eigenveil.protocol.query import RoundQuery
 from eigenveil.study.study import Federation
 from eigenveil_server.storage.states import shown
 from eigenveil_server.storage.study_reads import Answers
@@ -39,7 +39,7 @@ class LateAnswer(RequestError):
         super().__init__(Code.CONFLICT, said)
 
 
-class Inbox:
+class OpenRound:
     """What sites sent for `query`. `earlier` is what they sent before this process started.
 
     Whoever's values are here at the close is in: the close stores the HMACs that are not stored yet.
@@ -47,7 +47,7 @@ class Inbox:
     answers.
     """
 
-    def __init__(self, query: Query, federation: Federation, earlier: Answers) -> None:
+    def __init__(self, query: RoundQuery, federation: Federation, earlier: Answers) -> None:
         self.query = query
         self.ready = asyncio.Event()
         self._federation = federation

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 
-class Bell:
+class Signal:
     """Look, then `wait`, then look again: no ring between the look and the wait is missed, because
     both happen without giving up the event loop in between."""
 

@@ -15,7 +15,7 @@ from eigenveil.errors import Code, EigenveilError, InternalError, RequestError, 
 from eigenveil.mechanisms import noise_ahead
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import Query
+from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
 from eigenveil.protocol.round import RoundState, move
 from eigenveil.protocol.wire import query_to_proto
@@ -33,7 +33,7 @@ from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import StoredStudy
 from eigenveil_server.studies.approvals import HOUR_MS, Approvals
 from eigenveil_server.studies.journal import RoundJournal, state
-from eigenveil_server.studies.open_round import Inbox
+from eigenveil_server.studies.open_round import OpenRound
 from eigenveil_server.studies.prepared_noise import NoiseAhead
 
 TICK = 0.002  # seconds; releases leave on this grid, so that timing says nothing about the draw [P6]
@@ -52,7 +52,7 @@ class StudyRun:
         self.state = StudyState.RUNNING
         self._resources = resources
         self._noise = NoiseAhead(resources.noise, resources.draws)
-        self.inbox: Inbox | None = None
+        self.inbox: OpenRound | None = None
         self._round = RoundState.PLANNED
         self._offer = pb.NextWorkResponse()
         self._cancelled = False
@@ -99,7 +99,7 @@ class StudyRun:
             StudyState.FAILED, f"a defect of the coordinator stopped the study: {detail}; tell its operator"
         )
 
-    async def _next(self, session: Session, release: Release | None) -> Inbox | None:
+    async def _next(self, session: Session, release: Release | None) -> OpenRound | None:
         """Feed the last release and offer what the study asks then; None if it asks nothing more."""
         self._stop_if_cancelled()
         opened = await self._resources.compute(self._open, session, release)
@@ -120,7 +120,9 @@ class StudyRun:
         if self._cancelled:
             raise Cancelled
 
-    def _open(self, session: Session, release: Release | None) -> tuple[Inbox, pb.NextWorkResponse] | None:
+    def _open(
+        self, session: Session, release: Release | None
+    ) -> tuple[OpenRound, pb.NextWorkResponse] | None:
         """Off the event loop in one go, because every site waits for it."""
         if release is not None:
             session.feed(release)
@@ -129,7 +131,7 @@ class StudyRun:
             return None
         if studies.query_digest(self.digest, query.round) not in (None, query.digest):
             raise InternalError(Code.BUG, f"{spoken(query.round)} was opened with another query before")
-        inbox = Inbox(query, self.plan.study.federation, studies.answers(self.digest, query.round))
+        inbox = OpenRound(query, self.plan.study.federation, studies.answers(self.digest, query.round))
         message, now = query_to_proto(query), self._resources.clock()
         event = self._event(inbox, RoundState.OPEN)
         with self._resources.store.writer.transaction() as change:
@@ -152,7 +154,7 @@ class StudyRun:
             raise InternalError(Code.BUG, f"{spoken(round)} was fed to the study and is not stored")
         return released if released.ByteSize() <= INLINE_BYTES else None
 
-    async def _one_round(self, inbox: Inbox, session: Session) -> Release:
+    async def _one_round(self, inbox: OpenRound, session: Session) -> Release:
         """From the question to its release."""
         self._prepare_noise(inbox.query)  # only now: the question leaves first, then the sites compute
         await self.approvals.answered(inbox, self.plan.study.federation.deadline_seconds)
@@ -168,7 +170,7 @@ class StudyRun:
         self._enter(RoundState.RELEASED)
         return release
 
-    async def _close(self, inbox: Inbox, session: Session) -> tuple[Mapping[str, IntArray], RoundJournal]:
+    async def _close(self, inbox: OpenRound, session: Session) -> tuple[Mapping[str, IntArray], RoundJournal]:
         """Freeze the set of sites and charge, while the noise may still be under way."""
         durable = False
         try:
@@ -186,19 +188,19 @@ class StudyRun:
         self._resources.news.ring()
         return answers, journal
 
-    def _prepare_noise(self, query: Query) -> None:
+    def _prepare_noise(self, query: RoundQuery) -> None:
         spec = noise_ahead(query, self.plan.study)
         if spec is not None:
             self._noise.prepare(spec)
 
-    def _check_present(self, inbox: Inbox, answers: Mapping[str, IntArray]) -> None:
+    def _check_present(self, inbox: OpenRound, answers: Mapping[str, IntArray]) -> None:
         try:
             self.plan.study.federation.check_present(answers)
         except RequestError as problem:
             why = f"{spoken(inbox.query.round)}: {problem} ({self.approvals.reasons(inbox)})"
             raise RequestError(problem.code, why) from problem
 
-    def _journal(self, inbox: Inbox, closed_at: int, session: Session) -> RoundJournal:
+    def _journal(self, inbox: OpenRound, closed_at: int, session: Session) -> RoundJournal:
         resources, spent = self._resources, session.spent.micro_rho + inbox.query.cost.micro_rho
         return RoundJournal(
             study=self.digest,
@@ -215,7 +217,7 @@ class StudyRun:
             clock=resources.clock,
         )
 
-    def _seal(self, query: Query, answers: Mapping[str, IntArray], journal: RoundJournal) -> Release:
+    def _seal(self, query: RoundQuery, answers: Mapping[str, IntArray], journal: RoundJournal) -> Release:
         return barrier.release(
             query,
             aggregate(query, answers),
@@ -268,7 +270,7 @@ class StudyRun:
 
     def _event(
         self,
-        inbox: Inbox | None,
+        inbox: OpenRound | None,
         round_state: RoundState | None = None,
         *,
         state: StudyState = StudyState.RUNNING,

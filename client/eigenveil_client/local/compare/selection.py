@@ -10,9 +10,9 @@ from typing import Any
 from eigenveil.accounting.zcdp import ATTO, MICRO, NOTHING, Cost, epsilon_at
 from eigenveil.algorithms import ALGORITHMS
 from eigenveil.errors import Code, RequestError
-from eigenveil.planning.error_models.spectrum import Guess, default_guess
+from eigenveil.planning.error_models.spectrum import AssumedSpectrum, default_guess
 from eigenveil.planning.predict import Prediction, predict
-from eigenveil.study.algorithm import TRAITS, Algorithm
+from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil.study.price import affordable
 from eigenveil.study.study import Study
 from eigenveil.study.toml import study_to_dict
@@ -59,8 +59,8 @@ def wanted(study: Study, names: str | None, *, private: bool = False) -> Wanted:
     )
 
 
-def _predicted(study: Study, algorithm: Algorithm, guess: Guess, private: bool) -> Prediction:
-    if private and TRAITS[algorithm].single_records:
+def _predicted(study: Study, algorithm: Algorithm, guess: AssumedSpectrum, private: bool) -> Prediction:
+    if private and PROPERTIES[algorithm].single_records:
         return Prediction(algorithm=algorithm, refused=f"{algorithm.value} runs in simulations only")
     return predict(study, algorithm, guess)
 

@@ -14,21 +14,21 @@ from eigenveil.errors import Code
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.reporting.explain import explain
 from eigenveil_client.site.config import SiteConfig
-from eigenveil_client.site.state.received_plans import SeenPlan, StudyStanding
+from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan
 from eigenveil_client.site.state.store import SiteStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class DecidedStudy:
     """What a study was and has become, and what that freed of the budget."""
 
     study: str
-    was: StudyStanding
-    standing: StudyStanding
+    was: Decision
+    standing: Decision
     freed: Cost = NOTHING
 
 
-def approve(config: SiteConfig, store: SiteStore, seen: SeenPlan) -> Decision:
+def approve(config: SiteConfig, store: SiteStore, seen: ReceivedPlan) -> DecidedStudy:
     """Agree to exactly this plan, and set its whole price aside.
 
     Raises:
@@ -37,27 +37,27 @@ def approve(config: SiteConfig, store: SiteStore, seen: SeenPlan) -> Decision:
     plan = plan_from_json(seen.plan_json)
     config.policy.require(plan, store.now())
     store.accept(plan, seen.plan_json, seen.signature, config.policy.yearly, person=True)
-    return Decision(study=seen.plan, was=seen.standing, standing=StudyStanding.ACCEPTED)
+    return DecidedStudy(study=seen.plan, was=seen.standing, standing=Decision.ACCEPTED)
 
 
-def decline(store: SiteStore, seen: SeenPlan) -> Decision:
+def decline(store: SiteStore, seen: ReceivedPlan) -> DecidedStudy:
     """Refuse a plan that waits, for good.
 
     Raises:
         RequestError: code `conflict`: it does not wait.
     """
     store.decline(seen.plan, seen.plan_json, seen.signature, Code.POLICY, person=True)
-    return Decision(study=seen.plan, was=seen.standing, standing=StudyStanding.DECLINED)
+    return DecidedStudy(study=seen.plan, was=seen.standing, standing=Decision.DECLINED)
 
 
-def withdraw(store: SiteStore, seen: SeenPlan) -> Decision:
+def withdraw(store: SiteStore, seen: ReceivedPlan) -> DecidedStudy:
     """Answer a study no more, for good. What it has spent stays spent.
 
     Raises:
         RequestError: code `conflict`: it is over already.
     """
     freed = store.withdraw(seen.plan)
-    return Decision(study=seen.plan, was=seen.standing, standing=StudyStanding.WITHDRAWN, freed=freed)
+    return DecidedStudy(study=seen.plan, was=seen.standing, standing=Decision.WITHDRAWN, freed=freed)
 
 
 def explained(config: SiteConfig, store: SiteStore, plan: Plan) -> dict[str, Any]:

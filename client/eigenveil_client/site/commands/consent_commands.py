@@ -14,11 +14,11 @@ from eigenveil.study.toml import parse_study
 from eigenveil_client.connection.identity import named
 from eigenveil_client.site import config as site_config
 from eigenveil_client.site.commands import consent, consent_views
-from eigenveil_client.site.commands.consent import Decision
+from eigenveil_client.site.commands.consent import DecidedStudy
 from eigenveil_client.site.commands.options import CONFIG, JSON
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon import service
-from eigenveil_client.site.state.received_plans import StudyStanding, check_move
+from eigenveil_client.site.state.received_plans import Decision, check_move
 from eigenveil_common.command import console, say
 from eigenveil_common.files import read
 
@@ -69,7 +69,7 @@ def approve(config_file: Path, study: str, yes: bool, as_json: bool) -> None:
     config = site_config.load(config_file)
     with service.opened(config) as store:
         seen = store.studies.find(study)
-        check_move(seen.plan, seen.standing, StudyStanding.ACCEPTED)
+        check_move(seen.plan, seen.standing, Decision.ACCEPTED)
         if not yes:
             consent_views.show_explanation(consent.explained(config, store, plan_from_json(seen.plan_json)))
             if not click.confirm("Answer this study?"):
@@ -104,7 +104,7 @@ def withdraw(config_file: Path, study: str, as_json: bool) -> None:
         _say(consent.withdraw(store, store.studies.find(study)), config, as_json)
 
 
-def _say(decision: Decision, config: SiteConfig, as_json: bool) -> None:
+def _say(decision: DecidedStudy, config: SiteConfig, as_json: bool) -> None:
     freed = consent.amount(decision.freed.micro_rho, config)
     told: dict[str, Any] = {
         "study": decision.study,

@@ -7,7 +7,7 @@ from typing import Any
 
 from eigenveil.protocol.plan import plan_from_json
 from eigenveil_client.site.commands.tables import moment, plain, show, table
-from eigenveil_client.site.state.received_plans import StudyStanding
+from eigenveil_client.site.state.received_plans import Decision
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.command import console, quoted, typed
 
@@ -49,7 +49,7 @@ def _decided(row: dict[str, Any]) -> str:
     """A person's word stays what it was when the study is over."""
     if not row["person"]:
         return str(row["standing"])
-    over = ", ended" if row["standing"] == StudyStanding.ENDED.value else ""
+    over = ", ended" if row["standing"] == Decision.ENDED.value else ""
     return f"{row['person']} by a person{over}"
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.numerics.encoding import IntArray, to_bytes
 from eigenveil.protocol.plan import plan_from_json
-from eigenveil.protocol.query import Query
+from eigenveil.protocol.query import RoundQuery
 from eigenveil.site.site import Site
 from eigenveil.study.study import Study
 from eigenveil_client.records.records import Records
@@ -25,7 +25,7 @@ class Numbers:
     """What `row` sent. Shape: values (query.ask.length,)."""
 
     row: Row
-    query: Query
+    query: RoundQuery
     study: Study
     values: IntArray
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from eigenveil.errors import Code, PeerError, spoken
 from eigenveil.planning.dry_run import MAX_ROUNDS
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import Query
+from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
 from eigenveil.protocol.statements import RoundStatement, SignedRound
 from eigenveil.protocol.wire import query_from_proto, query_to_proto, round_from_proto, round_to_proto
@@ -68,7 +68,7 @@ class OwnSession:
                 else:
                     self._take(stated, message)
 
-    def expect(self, query: Query, asked: pb.SignedRound) -> None:
+    def expect(self, query: RoundQuery, asked: pb.SignedRound) -> None:
         """Insist that `query` is what this study asks now, and that the coordinator's signature says so.
 
         Raises:

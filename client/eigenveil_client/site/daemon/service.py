@@ -29,7 +29,7 @@ from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_client.site.daemon.metrics import keep_written
 from eigenveil_client.site.daemon.worker import SiteWorker
-from eigenveil_client.site.state.rollback_guard import LedgerWitness
+from eigenveil_client.site.state.rollback_guard import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common import log
 from eigenveil_common.files import check_owner
@@ -113,7 +113,7 @@ def clock(config: SiteConfig) -> int:
 
 def begun(config: SiteConfig) -> bool:
     """Whether this site has a state, or had one: looking must not make a new one."""
-    return config.state.exists() or LedgerWitness(config.identity).seen() is not None
+    return config.state.exists() or RollbackGuard(config.identity).seen() is not None
 
 
 def _cells(path: Path, unreadable: Sequence[Unreadable]) -> list[Finding]:
@@ -192,7 +192,7 @@ def opened(config: SiteConfig) -> Iterator[SiteStore]:
         InternalError: code `storage`, also for a ledger that is gone or was put back.
     """
     check_owner(config.state.parent)
-    witness = LedgerWitness(config.identity)
+    witness = RollbackGuard(config.identity)
     seen = witness.seen()
     if seen is not None and not config.state.exists():
         raise seen.lost(config.state)
@@ -211,7 +211,7 @@ def accept_loss(config: SiteConfig) -> Cost:
         InternalError: code `storage`.
     """
     check_owner(config.state.parent)
-    witness = LedgerWitness(config.identity)
+    witness = RollbackGuard(config.identity)
     with alone(config.state), closing(SiteStore(config.state, config.policy.budget, witness)) as store:
         return store.accept_loss()
 

@@ -23,10 +23,10 @@ from eigenveil.numerics.blas import one_thread
 from eigenveil.numerics.encoding import IntArray, to_bytes
 from eigenveil.planning.dry_run import MAX_ROUNDS, rehearse
 from eigenveil.protocol.plan import Plan, plan_from_json
-from eigenveil.protocol.query import Query
+from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.signatures import check_plan
 from eigenveil.protocol.wire import digest_from_bytes, query_from_proto
-from eigenveil.queries import NAMES, Ask
+from eigenveil.queries import NAMES, Query
 from eigenveil.reporting.explain import MEANINGS
 from eigenveil.site.site import Site
 from eigenveil.study.study import Study
@@ -34,8 +34,8 @@ from eigenveil_client.records.records import Records
 from eigenveil_client.site.daemon.own_session import OwnSession
 from eigenveil_client.site.daemon.refusals import Refusal, reason_of, told
 from eigenveil_client.site.policy import Approval, Policy
-from eigenveil_client.site.state.checkpoints import SiteHeads
-from eigenveil_client.site.state.received_plans import SeenPlan, StudyStanding
+from eigenveil_client.site.state.checkpoints import HeldCheckpoints
+from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_client.site.state.traffic import CountedStub
 from eigenveil_common.failpoints import failpoint
@@ -87,7 +87,7 @@ class SiteWorker:
         self._sites: dict[str, Site] = {}
         self._cores = os.cpu_count() or 1
         self._threads = ThreadPoolExecutor(self._cores)
-        self._known = [p.plan for p in store.studies.all() if p.standing is not StudyStanding.ENDED]
+        self._known = [p.plan for p in store.studies.all() if p.standing is not Decision.ENDED]
 
     def known_plans(self) -> list[str]:
         """Plans that are here and have not ended, oldest first."""
@@ -103,7 +103,7 @@ class SiteWorker:
         should [R21]; none for a study that is not agreed to."""
         plan = response.query.plan_digest.hex()
         seen = self._store.studies.get(plan) if response.HasField("query") else None
-        if seen is None or seen.standing is not StudyStanding.ACCEPTED:
+        if seen is None or seen.standing is not Decision.ACCEPTED:
             return range(0)
         inline = response.HasField("release")
         return range(self.held(plan), min(response.query.round - inline, MAX_ROUNDS))
@@ -125,7 +125,7 @@ class SiteWorker:
         await self._store.chatter.keep_flushed()
 
     @property
-    def heads(self) -> SiteHeads:
+    def heads(self) -> HeldCheckpoints:
         """What the coordinator's ledger was when last seen."""
         return self._store.heads
 
@@ -137,7 +137,7 @@ class SiteWorker:
     def stands(self, reply: Reply) -> bool:
         """Whether `reply` may still be sent: an answer leaves only while its study is agreed to."""
         seen = self._store.studies.get(reply.plan_digest)
-        agreed = seen is not None and seen.standing is StudyStanding.ACCEPTED
+        agreed = seen is not None and seen.standing is Decision.ACCEPTED
         return agreed or isinstance(reply, Refusal)
 
     def work(self, response: pb.NextWorkResponse, fetched: Sequence[pb.SealedRound] = ()) -> Reply | None:
@@ -179,7 +179,7 @@ class SiteWorker:
         seen = self._store.studies.get(digest)
         for held in (self._plans, self._own, self._sites):
             held.pop(digest, None)
-        if seen is not None and seen.standing is not StudyStanding.ENDED:
+        if seen is not None and seen.standing is not Decision.ENDED:
             self._store.end(digest)
             failpoint("study-ended")
             self._known.remove(digest)
@@ -218,7 +218,7 @@ class SiteWorker:
             raise PeerError(Code.PROTOCOL, "the plan does not name its analyst")
 
     def _answer(
-        self, query: Query, asked: pb.SignedRound, releases: Sequence[pb.SealedRound]
+        self, query: RoundQuery, asked: pb.SignedRound, releases: Sequence[pb.SealedRound]
     ) -> Contribution:
         plan = self._agreed(query.plan_digest)
         own = self._session(plan)
@@ -239,7 +239,7 @@ class SiteWorker:
         event("round-answered", study=query.plan_digest, round=query.round)
         return contribution
 
-    def _values(self, plan: Plan, ask: Ask) -> IntArray:
+    def _values(self, plan: Plan, ask: Query) -> IntArray:
         """Load and compute in any case, and only then refuse what the records do not allow."""
         site, problem = self._site(plan)
         values = self._compute(site, ask)
@@ -247,7 +247,7 @@ class SiteWorker:
             raise problem
         return values
 
-    def _compute(self, site: Site, ask: Ask) -> IntArray:
+    def _compute(self, site: Site, ask: Query) -> IntArray:
         with one_thread():  # the parts are the threads; more inside them only get in the way
             return site.answer(ask, self._threads.map)
 
@@ -257,13 +257,13 @@ class SiteWorker:
         if seen is None:
             raise PeerError(Code.PROTOCOL, "a query came for a plan that this site never got")
         match seen.standing:
-            case StudyStanding.PENDING:
+            case Decision.PENDING:
                 self._decide(seen)
-            case StudyStanding.DECLINED | StudyStanding.WITHDRAWN:
+            case Decision.DECLINED | Decision.WITHDRAWN:
                 raise error(Code(seen.reason), f"this study was {seen.standing.value}")
-            case StudyStanding.ENDED:
+            case Decision.ENDED:
                 raise PeerError(Code.PROTOCOL, "a query came for a study that has ended")
-            case StudyStanding.ACCEPTED:
+            case Decision.ACCEPTED:
                 pass
         if digest not in self._plans:
             self._store.ledger.refresh()  # another process may have agreed
@@ -273,7 +273,7 @@ class SiteWorker:
         self._policy.require(self._plans[digest], self._store.now())
         return self._plans[digest]
 
-    def _decide(self, seen: SeenPlan) -> None:
+    def _decide(self, seen: ReceivedPlan) -> None:
         """A plan that waits goes on waiting; unless a person is not asked any more."""
         if self._policy.approval is Approval.ASK:
             raise Waiting
@@ -289,7 +289,7 @@ class SiteWorker:
             self._own[plan.digest] = OwnSession(plan, self._member.release_key, self._store.transcript)
         return self._own[plan.digest]
 
-    def _check(self, query: Query, plan: Plan) -> None:
+    def _check(self, query: RoundQuery, plan: Plan) -> None:
         """What the ledger has to say of a question, before a record is touched."""
         federation = plan.study.federation
         may_miss = self._member.identity.name not in federation.required and federation.least < len(

@@ -6,7 +6,7 @@ site keeps the last head that it saw, shows it in every greeting, and lets it mo
 
 from __future__ import annotations
 
-from eigenveil.accounting.checkpoint import Head, check_head
+from eigenveil.accounting.checkpoint import Checkpoint, verify_checkpoint
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil_common.log import alarm
 from eigenveil_common.storage.database import Connection, Database
@@ -24,7 +24,7 @@ CREATE TABLE heads (
 LATEST, REFUSED = "latest", "refused"
 
 
-class SiteHeads:
+class HeldCheckpoints:
     """The head that this site holds, in `database` (whose schema includes `SCHEMA`)."""
 
     def __init__(self, database: Database) -> None:
@@ -63,12 +63,12 @@ class SiteHeads:
             RequestError: code `conflict`, it does not follow the one that is held. That is written down;
                 nothing more may be sent before the operator has decided.
         """
-        head = check_head(signed.head_json, signed.signature, release_key)
+        head = verify_checkpoint(signed.head_json, signed.signature, release_key)
         if head.federation != federation:
             raise PeerError(Code.PROTOCOL, f"the head is of federation {head.federation}, not {federation}")
         held = self.latest()
         if held is None or (
-            not parted and _may_follow(head, check_head(held.head_json, held.signature, release_key))
+            not parted and _may_follow(head, verify_checkpoint(held.head_json, held.signature, release_key))
         ):
             if held != signed:
                 self._keep(LATEST, signed, head)
@@ -95,7 +95,7 @@ class SiteHeads:
         rows = self._database.rows("SELECT head, signature FROM heads WHERE place = ?", (place,))
         return pb.SignedHead(head_json=rows[0]["head"], signature=rows[0]["signature"]) if rows else None
 
-    def _keep(self, place: str, signed: pb.SignedHead, head: Head) -> None:
+    def _keep(self, place: str, signed: pb.SignedHead, head: Checkpoint) -> None:
         with self._database.transaction() as change:
             _put(change, place, signed, head)
 
@@ -107,7 +107,7 @@ class SiteHeads:
         )
 
 
-def _put(change: Connection, place: str, signed: pb.SignedHead, head: Head) -> None:
+def _put(change: Connection, place: str, signed: pb.SignedHead, head: Checkpoint) -> None:
     change.execute(
         "INSERT INTO heads VALUES (?, ?, ?, ?, ?) ON CONFLICT (place) DO UPDATE SET "
         "head = excluded.head, signature = excluded.signature, "
@@ -116,7 +116,7 @@ def _put(change: Connection, place: str, signed: pb.SignedHead, head: Head) -> N
     )
 
 
-def _may_follow(head: Head, held: Head) -> bool:
+def _may_follow(head: Checkpoint, held: Checkpoint) -> bool:
     """Whether `head` is the one that is held, or a later one that does not contradict it."""
     if head.size <= held.size:
         return (head.size, head.digest) == (held.size, held.digest)

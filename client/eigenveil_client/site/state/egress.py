@@ -20,7 +20,7 @@ from google.protobuf.message import DecodeError
 from eigenveil.accounting.ledger import GENESIS, Ledger
 from eigenveil.errors import Code, EigenveilError, InternalError, spoken
 from eigenveil.numerics.encoding import digest
-from eigenveil.protocol.query import Query
+from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.wire import query_from_proto, query_to_proto
 from eigenveil_common.storage.database import Connection, Database
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -98,12 +98,12 @@ class EgressLedger:
         marks = ", ".join("?" * len(NAMES))
         change.execute(f"INSERT INTO egress ({names}) VALUES ({marks})", tuple(body[name] for name in NAMES))
 
-    def keep_question(self, query: Query, change: Connection) -> None:
+    def keep_question(self, query: RoundQuery, change: Connection) -> None:
         """Keep what was asked, once, within the transaction `change`."""
         message = query_to_proto(query).SerializeToString(deterministic=True)
         change.execute("INSERT INTO questions VALUES (?, ?) ON CONFLICT DO NOTHING", (query.digest, message))
 
-    def question(self, row: Row) -> Query:
+    def question(self, row: Row) -> RoundQuery:
         """The question that `row` answered.
 
         Raises:

@@ -28,7 +28,7 @@ UPDATE studies SET person = standing WHERE standing = 'withdrawn';
 """  # only a person withdraws; of earlier approvals and refusals nothing says whose they were
 
 
-class StudyStanding(Enum):
+class Decision(Enum):
     """`pending` waits for a person's word; `accepted` is answered; the others never again."""
 
     PENDING = "pending"
@@ -38,26 +38,24 @@ class StudyStanding(Enum):
     ENDED = "ended"
 
 
-MOVES: dict[StudyStanding, frozenset[StudyStanding]] = {
-    StudyStanding.PENDING: frozenset(
-        {StudyStanding.ACCEPTED, StudyStanding.DECLINED, StudyStanding.WITHDRAWN, StudyStanding.ENDED}
-    ),
-    StudyStanding.ACCEPTED: frozenset({StudyStanding.WITHDRAWN, StudyStanding.ENDED}),
-    StudyStanding.DECLINED: frozenset({StudyStanding.ENDED}),
-    StudyStanding.WITHDRAWN: frozenset({StudyStanding.ENDED}),
-    StudyStanding.ENDED: frozenset(),
+MOVES: dict[Decision, frozenset[Decision]] = {
+    Decision.PENDING: frozenset({Decision.ACCEPTED, Decision.DECLINED, Decision.WITHDRAWN, Decision.ENDED}),
+    Decision.ACCEPTED: frozenset({Decision.WITHDRAWN, Decision.ENDED}),
+    Decision.DECLINED: frozenset({Decision.ENDED}),
+    Decision.WITHDRAWN: frozenset({Decision.ENDED}),
+    Decision.ENDED: frozenset(),
 }
 DECIDED = {
-    StudyStanding.PENDING: "still waits here",
-    StudyStanding.ACCEPTED: "was approved before; eigenveil-site withdraw takes that back",
-    StudyStanding.DECLINED: "was declined before, and that is for good",
-    StudyStanding.WITHDRAWN: "was withdrawn before, and that is for good",
-    StudyStanding.ENDED: "is over; there is nothing left to decide",
+    Decision.PENDING: "still waits here",
+    Decision.ACCEPTED: "was approved before; eigenveil-site withdraw takes that back",
+    Decision.DECLINED: "was declined before, and that is for good",
+    Decision.WITHDRAWN: "was withdrawn before, and that is for good",
+    Decision.ENDED: "is over; there is nothing left to decide",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeenPlan:
+class ReceivedPlan:
     """A plan whose signature was verified. `reason` is the error code of a refusal, else empty.
 
     `records` is a keyed digest of the records the study began with (empty before the first answer); `at` is
@@ -68,7 +66,7 @@ class SeenPlan:
     plan: str
     plan_json: bytes
     signature: bytes
-    standing: StudyStanding
+    standing: Decision
     reason: str = ""
     records: str = ""
     at: int
@@ -88,29 +86,27 @@ class SeenPlan:
             return False
 
 
-class SeenPlans:
+class ReceivedPlans:
     """The rows in `database` (whose schema includes `SCHEMA`)."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def all(self) -> list[SeenPlan]:
+    def all(self) -> list[ReceivedPlan]:
         """Every plan seen, oldest first."""
         return [_seen(row) for row in self._database.rows("SELECT * FROM studies ORDER BY at, plan")]
 
-    def get(self, digest: str) -> SeenPlan | None:
+    def get(self, digest: str) -> ReceivedPlan | None:
         """One plan, if it was seen."""
         rows = self._database.rows("SELECT * FROM studies WHERE plan = ?", (digest,))
         return _seen(rows[0]) if rows else None
 
     def pending(self) -> frozenset[str]:
         """The plans that wait for a person's word."""
-        rows = self._database.rows(
-            "SELECT plan FROM studies WHERE standing = ?", (StudyStanding.PENDING.value,)
-        )
+        rows = self._database.rows("SELECT plan FROM studies WHERE standing = ?", (Decision.PENDING.value,))
         return frozenset(row["plan"] for row in rows)
 
-    def find(self, wanted: str) -> SeenPlan:
+    def find(self, wanted: str) -> ReceivedPlan:
         """The one plan whose digest begins with `wanted` (at least 6 characters), or whose name it is.
 
         Raises:
@@ -127,7 +123,7 @@ class SeenPlans:
             )
         return found[0]
 
-    def add(self, seen: SeenPlan, change: Connection) -> None:
+    def add(self, seen: ReceivedPlan, change: Connection) -> None:
         """Remember a plan, within the transaction `change`."""
         values = tuple((asdict(seen) | {"standing": seen.standing.value}).values())
         change.execute("INSERT INTO studies VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
@@ -135,7 +131,7 @@ class SeenPlans:
     def move(
         self,
         digest: str,
-        standing: StudyStanding,
+        standing: Decision,
         change: Connection,
         reason: str = "",
         *,
@@ -153,7 +149,7 @@ class SeenPlans:
         if person:
             change.execute("UPDATE studies SET person = ? WHERE plan = ?", (standing.value, digest))
 
-    def require(self, digest: str, standing: StudyStanding, change: Connection) -> None:
+    def require(self, digest: str, standing: Decision, change: Connection) -> None:
         """Insist on what was decided about a plan, within the transaction `change`.
 
         Raises:
@@ -176,11 +172,11 @@ class SeenPlans:
                 )
 
     @staticmethod
-    def _standing(digest: str, change: Connection) -> StudyStanding:
+    def _standing(digest: str, change: Connection) -> Decision:
         row = change.execute("SELECT standing FROM studies WHERE plan = ?", (digest,)).fetchone()
         if row is None:
             raise RequestError(Code.NOT_FOUND, f"study {digest[:12]} was never seen here")
-        return StudyStanding(row["standing"])
+        return Decision(row["standing"])
 
     def keep_records(self, digest: str, records: str) -> None:
         """Note the keyed digest of the records that a study began with."""
@@ -188,7 +184,7 @@ class SeenPlans:
             change.execute("UPDATE studies SET records = ? WHERE plan = ?", (records, digest))
 
 
-def check_move(digest: str, now: StudyStanding, standing: StudyStanding) -> None:
+def check_move(digest: str, now: Decision, standing: Decision) -> None:
     """Insist that a plan may come from one standing to another.
 
     Raises:
@@ -198,5 +194,5 @@ def check_move(digest: str, now: StudyStanding, standing: StudyStanding) -> None
         raise RequestError(Code.CONFLICT, f"study {digest[:12]} {DECIDED[now]}")
 
 
-def _seen(row: Row) -> SeenPlan:
-    return SeenPlan(**{**dict(row), "standing": StudyStanding(row["standing"])})
+def _seen(row: Row) -> ReceivedPlan:
+    return ReceivedPlan(**{**dict(row), "standing": Decision(row["standing"])})

@@ -45,7 +45,7 @@ class Seen:
         )
 
 
-class LedgerWitness:
+class RollbackGuard:
     """The file in the identity's folder. Several processes of a site may write it."""
 
     def __init__(self, folder: Path) -> None:

@@ -19,14 +19,14 @@ from eigenveil.accounting.zcdp import NOTHING, Cost
 from eigenveil.errors import Code, PeerError, RequestError, spoken
 from eigenveil.protocol.budget import check_epsilon, check_part
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import Query
-from eigenveil.queries import NAMES, part_of
+from eigenveil.protocol.query import RoundQuery
+from eigenveil.queries import NAMES, batch_of
 from eigenveil_client.records.records import Records
 from eigenveil_client.records.tables import BadRecords
 from eigenveil_client.site.state import checkpoints, egress, received_plans, traffic, transcript
 from eigenveil_client.site.state.egress import Sent
-from eigenveil_client.site.state.received_plans import SeenPlan, SeenPlans, StudyStanding
-from eigenveil_client.site.state.rollback_guard import LedgerWitness, lost_study
+from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan, ReceivedPlans
+from eigenveil_client.site.state.rollback_guard import RollbackGuard, lost_study
 from eigenveil_client.site.state.transcript import Stated, Transcript
 from eigenveil_client.years import YearlyLimit
 from eigenveil_common.failpoints import failpoint
@@ -70,7 +70,7 @@ class SiteStore:
         self,
         path: Path,
         budget: Cost,
-        witness: LedgerWitness,
+        witness: RollbackGuard,
         clock: Callable[[], int] = lambda: int(time.time()),
     ) -> None:
         self._clock = clock
@@ -81,9 +81,9 @@ class SiteStore:
         self._latest = max(self._last_written(table) for table in TIMED)
         self.ledger = LedgerStore(self.database, budget, self.now)
         self.egress = egress.EgressLedger(self.database, self.now)
-        self.chatter = traffic.Chatter(self.database, self.now)
-        self.studies = SeenPlans(self.database)
-        self.heads = checkpoints.SiteHeads(self.database)
+        self.chatter = traffic.Traffic(self.database, self.now)
+        self.studies = ReceivedPlans(self.database)
+        self.heads = checkpoints.HeldCheckpoints(self.database)
         self.transcript = Transcript(self.database)
         self._due: dict[str, int] = {}  # the round after the last answered one, by study
         for study, round in self.ledger.ledger.charged:
@@ -102,7 +102,7 @@ class SiteStore:
     def ask(self, plan: Plan, plan_json: bytes, signature: bytes) -> None:
         """Remember a plan that waits for a person's word."""
         with self.database.transaction() as change:
-            self._add(plan.digest, plan_json, signature, StudyStanding.PENDING, "", change)
+            self._add(plan.digest, plan_json, signature, Decision.PENDING, "", change)
 
     def accept(
         self,
@@ -125,9 +125,9 @@ class SiteStore:
         def also(change: Connection) -> None:
             self._check_year(plan.cost, yearly)
             if self.studies.get(plan.digest) is None:
-                self._add(plan.digest, plan_json, signature, StudyStanding.ACCEPTED, "", change)
+                self._add(plan.digest, plan_json, signature, Decision.ACCEPTED, "", change)
             else:
-                self.studies.move(plan.digest, StudyStanding.ACCEPTED, change, person=person)
+                self.studies.move(plan.digest, Decision.ACCEPTED, change, person=person)
 
         self.ledger.reserve(plan.digest, plan.cost, also=also)
         failpoint("plan-accepted")
@@ -158,9 +158,9 @@ class SiteStore:
         """Remember a plan that was refused, new or pending; `person`: by a person's word."""
         with self.database.transaction() as change:
             if self.studies.get(digest) is None:
-                self._add(digest, plan_json, signature, StudyStanding.DECLINED, reason.value, change)
+                self._add(digest, plan_json, signature, Decision.DECLINED, reason.value, change)
             else:
-                self.studies.move(digest, StudyStanding.DECLINED, change, reason.value, person=person)
+                self.studies.move(digest, Decision.DECLINED, change, reason.value, person=person)
 
     def withdraw(self, digest: str) -> Cost:
         """Answer a study no more, by its operator's word; what was set aside for it is free and returned.
@@ -168,13 +168,13 @@ class SiteStore:
         Raises:
             RequestError: code `conflict`, it was declined, withdrawn or ended before.
         """
-        freed = self._close(digest, StudyStanding.WITHDRAWN, Code.POLICY.value)
+        freed = self._close(digest, Decision.WITHDRAWN, Code.POLICY.value)
         self.bear_witness()
         return freed
 
     def end(self, digest: str) -> Cost:
         """Settle a study; what was set aside for it and not charged is free again, and returned."""
-        freed = self._close(digest, StudyStanding.ENDED, "")
+        freed = self._close(digest, Decision.ENDED, "")
         self.bear_witness()
         return freed
 
@@ -191,15 +191,15 @@ class SiteStore:
             if self.studies.get(study) is None:  # another loss, whose charge was cut short in this copy
                 self.ledger.settle(study)
             else:
-                self._close(study, StudyStanding.WITHDRAWN, Code.POLICY.value)
+                self._close(study, Decision.WITHDRAWN, Code.POLICY.value)
         return self._witness.accept_loss(self.ledger)
 
-    def _close(self, digest: str, standing: StudyStanding, reason: str) -> Cost:
+    def _close(self, digest: str, standing: Decision, reason: str) -> Cost:
         freed = NOTHING
 
         def also(change: Connection) -> None:
             nonlocal freed
-            person = standing is StudyStanding.WITHDRAWN
+            person = standing is Decision.WITHDRAWN
             self.studies.move(digest, standing, change, reason, person=person)
             freed = self.ledger.ledger.reserved.get(digest, NOTHING)
             failpoint("study-ending")
@@ -225,7 +225,7 @@ class SiteStore:
             )
         self.studies.keep_records(plan.digest, digest)
 
-    def check_order(self, query: Query, may_miss: bool) -> None:
+    def check_order(self, query: RoundQuery, may_miss: bool) -> None:
         """Insist that a query is the last answered one again, or a later one.
 
         Only the last: a coordinator put back to an earlier round would draw new noise for each round
@@ -251,12 +251,12 @@ class SiteStore:
                 "was the coordinator restored from an old copy?",
             )
 
-    def _cost(self, plan: Plan, query: Query) -> Cost:
+    def _cost(self, plan: Plan, query: RoundQuery) -> Cost:
         """What a query costs here: a pass is paid with the first of its parts that this site answers.
 
         Any other question of that round has paid for itself alone, and for no part.
         """
-        part = part_of(query.ask)
+        part = batch_of(query.ask)
         if part is None:
             return query.price
         began = self.database.rows(
@@ -266,7 +266,7 @@ class SiteStore:
         check_part(plan, query.price, part, paid)
         return NOTHING if began and began[0]["round"] != query.round else query.price
 
-    def check_price(self, plan: Plan, query: Query) -> None:
+    def check_price(self, plan: Plan, query: RoundQuery) -> None:
         """Insist that the study's reservation and guarantee cover a query, unless it is charged already.
 
         Raises:
@@ -276,7 +276,9 @@ class SiteStore:
         if ledger.charge(query.plan_digest, query.round, query.digest, cost, at=0) is not None:
             check_epsilon(plan, query, cost, ledger.pico_by_study[query.plan_digest])
 
-    def answer(self, plan: Plan, query: Query, values: bytes, meaning: str, stated: Sequence[Stated]) -> None:
+    def answer(
+        self, plan: Plan, query: RoundQuery, values: bytes, meaning: str, stated: Sequence[Stated]
+    ) -> None:
         """Charge a round and write down what is about to leave, and what the coordinator `stated` to be asked
         this: one transaction, durable on return.
 
@@ -303,13 +305,13 @@ class SiteStore:
         failpoint("answer-charged")
         self._passed(query.plan_digest, query.round)
 
-    def _write(self, query: Query, sent: Sent, stated: Sequence[Stated], change: Connection) -> None:
-        self.studies.require(query.plan_digest, StudyStanding.ACCEPTED, change)
+    def _write(self, query: RoundQuery, sent: Sent, stated: Sequence[Stated], change: Connection) -> None:
+        self.studies.require(query.plan_digest, Decision.ACCEPTED, change)
         self.transcript.keep(stated, change)
         self.egress.append(sent, change)
         self.egress.keep_question(query, change)
         failpoint("answer-charging")
-        part = part_of(query.ask)
+        part = batch_of(query.ask)
         if part is not None:
             row = (query.plan_digest, part.first, query.round)
             change.execute("INSERT INTO passes VALUES (?, ?, ?) ON CONFLICT DO NOTHING", row)
@@ -329,7 +331,7 @@ class SiteStore:
             failpoint("refusal-writing")
         failpoint("refusal-written")
 
-    def fingerprint(self, query: Query, values: bytes) -> str:
+    def fingerprint(self, query: RoundQuery, values: bytes) -> str:
         """The keyed digest of an answer: of the question, which names its plan and round, and of the numbers.
         Of the numbers alone it would tell that two studies counted the same."""
         return self._keyed("answer", query.digest, values)
@@ -343,12 +345,12 @@ class SiteStore:
         digest: str,
         plan_json: bytes,
         signature: bytes,
-        standing: StudyStanding,
+        standing: Decision,
         reason: str,
         change: Connection,
     ) -> None:
         failpoint("plan-storing")
-        seen = SeenPlan(
+        seen = ReceivedPlan(
             plan=digest,
             plan_json=plan_json,
             signature=signature,

@@ -46,7 +46,7 @@ class Count:
         return asdict(self)
 
 
-class Chatter:
+class Traffic:
     """The counts in `database` (whose schema includes `SCHEMA`). `clock` gives Unix seconds."""
 
     def __init__(self, database: Database, clock: Callable[[], int]) -> None:
@@ -105,7 +105,7 @@ class Chatter:
 class CountedStub:
     """A coordinator's stub whose unary calls are counted, each attempt on its own."""
 
-    def __init__(self, stub: rpc.CoordinatorAsyncStub, chatter: Chatter) -> None:
+    def __init__(self, stub: rpc.CoordinatorAsyncStub, chatter: Traffic) -> None:
         self._stub = stub
         self._chatter = chatter
 

@@ -21,9 +21,9 @@ from eigenveil.algorithms.shared.preparation import Centred, law, locate, mu, pr
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.protocol.estimate import Steps
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import Law, Priced
+from eigenveil.protocol.query import NoiseLaw, PricedQuery
 from eigenveil.protocol.release import Release
-from eigenveil.queries import Energy, RadiusSearch
+from eigenveil.queries import RadiusSearch, SquaredNormSum
 from eigenveil.study.grid import S
 
 SEARCH_SHARE, ENERGY_SHARE = 0.05, 0.01  # of rho
@@ -53,10 +53,10 @@ def adaptive_cov(plan: Plan) -> Steps:
     return halves.estimate(plan, start, clip)
 
 
-def _searched(plan: Plan, start: Centred) -> Generator[Priced, Release, tuple[Clip, float]]:
+def _searched(plan: Plan, start: Centred) -> Generator[PricedQuery, Release, tuple[Clip, float]]:
     """The threshold by two sparse vectors, and the noised sum of squared norms (analysis units)."""
     search, energy = SEARCH_SHARE, ENERGY_SHARE
-    if law(plan) is Law.LAPLACE:
+    if law(plan) is NoiseLaw.LAPLACE:
         search, energy = PURE_SEARCH_SHARE, PURE_ENERGY_SHARE
     left = left_after(plan, start) - 2 * search - energy
     top = public_radius(plan, start.centre)
@@ -70,24 +70,24 @@ def _searched(plan: Plan, start: Centred) -> Generator[Priced, Release, tuple[Cl
     return Clip(radius=tau, kept=start.norms.kept(tau / S), left=left), trace
 
 
-def _stated(plan: Plan, start: Centred) -> Generator[Priced, Release, tuple[Clip, float]]:
+def _stated(plan: Plan, start: Centred) -> Generator[PricedQuery, Release, tuple[Clip, float]]:
     """The radius that the study states, and the noised sum of squared norms."""
-    energy = ENERGY_SHARE if law(plan) is Law.GAUSSIAN else PURE_ENERGY_SHARE
+    energy = ENERGY_SHARE if law(plan) is NoiseLaw.GAUSSIAN else PURE_ENERGY_SHARE
     clip = yield from clip_radius(plan, start, loudness(plan))
     trace = yield from _energy(plan, start, clip.radius, energy)
     return Clip(radius=clip.radius, kept=clip.kept, left=clip.left - energy), trace
 
 
-def _energy(plan: Plan, start: Centred, radius: int, share: float) -> Generator[Priced, Release, float]:
-    release = yield priced(plan, Energy(centre=start.centre, radius=radius), share)
+def _energy(plan: Plan, start: Centred, radius: int, share: float) -> Generator[PricedQuery, Release, float]:
+    release = yield priced(plan, SquaredNormSum(centre=start.centre, radius=radius), share)
     return max(float(release.values[0]) / S**2, 0.0)
 
 
 def _search(
     plan: Plan, centre: IntArray, edges: IntArray, limits: IntArray, top: int
-) -> Generator[Priced, Release, int]:
+) -> Generator[PricedQuery, Release, int]:
     """The first edge beyond which few enough records lie, or the public floor; `top` if there is none."""
-    share = SEARCH_SHARE if law(plan) is Law.GAUSSIAN else PURE_SEARCH_SHARE
+    share = SEARCH_SHARE if law(plan) is NoiseLaw.GAUSSIAN else PURE_SEARCH_SHARE
     release = yield priced(plan, RadiusSearch(centre=centre, edges=edges, limits=limits), share)
     found = int([*edges.tolist(), top][int(release.values[0])])
     return max(found, least_row_radius(centre.size))

@@ -13,7 +13,7 @@ from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.algorithms.shared.preparation import UNCLIPPED, law, mu, price
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import Law
+from eigenveil.protocol.query import NoiseLaw
 from eigenveil.queries import Gram
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.grid import S
@@ -30,7 +30,7 @@ def entry_noise(plan: Plan, micro_rho: int) -> float:
     From the plan alone, so that methods can be compared before anything is asked.
     """
     ask = Gram(centre=np.zeros(plan.study.dimension, dtype=np.int64), radius=S)
-    if law(plan) is Law.GAUSSIAN:
+    if law(plan) is NoiseLaw.GAUSSIAN:
         moved = math.sqrt(ask.l2_squared(plan.study.neighbours) / 2)
     else:
         moved = math.sqrt(2) * ask.l1(plan.study.neighbours)
@@ -41,7 +41,7 @@ def eigenvalue_noise(plan: Plan, micro_rho: int) -> float:
     """Sd of the noise on an eigenvalue of such a matrix [P10]."""
     replaced = plan.study.neighbours is Neighbours.REPLACE_ONE
     twice = 2.0 if replaced else 1.0
-    moved = math.sqrt(twice) if law(plan) is Law.GAUSSIAN else math.sqrt(2) * twice
+    moved = math.sqrt(twice) if law(plan) is NoiseLaw.GAUSSIAN else math.sqrt(2) * twice
     return moved * plan.study.max_sites_per_person / mu(micro_rho)
 
 
@@ -49,7 +49,7 @@ def gauss_error(plan: Plan, micro_rho: int, radius: float) -> float:
     """Root mean square of ||noise||_F of one Gram matrix: d (d - 1) entries of sd s, d of sd sqrt 2 s [P3]
     (with Laplace noise, of sd s)."""
     d = plan.study.dimension
-    on_diagonal = 2 if law(plan) is Law.GAUSSIAN else 1
+    on_diagonal = 2 if law(plan) is NoiseLaw.GAUSSIAN else 1
     return entry_noise(plan, micro_rho) * radius**2 * math.sqrt(d * (d - 1) + on_diagonal * d)
 
 

@@ -25,7 +25,7 @@ from eigenveil.algorithms.shared.preparation import (
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import symmetric
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import Law, Priced
+from eigenveil.protocol.query import NoiseLaw, PricedQuery
 from eigenveil.protocol.release import Release
 from eigenveil.queries import Gram
 from eigenveil.study.grid import S
@@ -60,7 +60,7 @@ def loudness(plan: Plan, *, flat: bool = False) -> float:
     return louder(plan, Gram(centre=centre, radius=S, flat=flat))
 
 
-def clip_radius(plan: Plan, start: Centred, loud: float) -> Generator[Priced, Release, Clip]:
+def clip_radius(plan: Plan, start: Centred, loud: float) -> Generator[PricedQuery, Release, Clip]:
     """The radius that the study's rule gives for one Gram matrix at all that is left, `loud` as `loudness`.
 
     Privacy: [P7] post-processing; a study that clips nothing asks nothing.
@@ -69,7 +69,7 @@ def clip_radius(plan: Plan, start: Centred, loud: float) -> Generator[Priced, Re
     d, left = plan.study.dimension, left_after(plan, start)
     if plan.study.radius == UNCLIPPED:
         return Clip(radius=public_radius(plan, start.centre), kept=1.0, left=left)
-    share = RADIUS_SHARE if law(plan) is Law.GAUSSIAN else shares(plan).norms
+    share = RADIUS_SHARE if law(plan) is NoiseLaw.GAUSSIAN else shares(plan).norms
     norms = yield from row_norms(start.centre, price(plan, share), law(plan))
     noise = 8 * math.sqrt(d) / mu(price(plan, left - share)) * loud
     rule = Balance(power=2, noise=noise, quadratic=True)
@@ -93,7 +93,7 @@ class Noised:
 
 def covariance(
     plan: Plan, start: Centred, clip: Clip, share: float, *, flat: bool = False
-) -> Generator[Priced, Release, Noised]:
+) -> Generator[PricedQuery, Release, Noised]:
     """One Gram matrix about the centre, divided by the noised count.
 
     Privacy: [P7] post-processing of one `Gram` question.
@@ -101,7 +101,7 @@ def covariance(
     """
     release = yield priced(plan, Gram(centre=start.centre, radius=clip.radius, flat=flat), share)
     unit = clip.unit(start.records)
-    even = flat or law(plan) is Law.LAPLACE  # as loud off the diagonal as on it
+    even = flat or law(plan) is NoiseLaw.LAPLACE  # as loud off the diagonal as on it
     return Noised(
         matrix=symmetric(release.values, plan.study.dimension) / unit,
         scale=release.sigma / unit * (math.sqrt(2) if even else 1.0),

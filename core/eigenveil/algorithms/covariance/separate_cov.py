@@ -25,7 +25,7 @@ from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs
 from eigenveil.protocol.estimate import Estimate, Steps
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import Priced
+from eigenveil.protocol.query import PricedQuery
 from eigenveil.protocol.release import Release
 from eigenveil.queries import Spectrum
 
@@ -67,7 +67,9 @@ class Halves:
         )
 
 
-def separately(plan: Plan, start: Centred, clip: Clip, share: float) -> Generator[Priced, Release, Halves]:
+def separately(
+    plan: Plan, start: Centred, clip: Clip, share: float
+) -> Generator[PricedQuery, Release, Halves]:
     """The two halves, at half of `share` of the budget each."""
     values, _ = yield from spectrum(plan, start, clip, share / 2)
     noised = yield from covariance(plan, start, clip, share / 2)
@@ -76,7 +78,7 @@ def separately(plan: Plan, start: Centred, clip: Clip, share: float) -> Generato
 
 def spectrum(
     plan: Plan, start: Centred, clip: Clip, share: float
-) -> Generator[Priced, Release, tuple[FloatArray, float]]:
+) -> Generator[PricedQuery, Release, tuple[FloatArray, float]]:
     """Noised eigenvalues of the covariance, put in order and cut off at 0 (d,), and the sd of their noise."""
     ask = Spectrum(centre=start.centre, radius=clip.radius, records=plan.most_records)
     release = yield priced(plan, ask, share)

@@ -20,9 +20,9 @@ from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, fix_signs, orthonormal, sin_angle, start_directions
 from eigenveil.protocol.estimate import Estimate, Steps
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import Priced
+from eigenveil.protocol.query import PricedQuery
 from eigenveil.protocol.release import Release
-from eigenveil.queries import Energy
+from eigenveil.queries import SquaredNormSum
 from eigenveil.study.grid import S
 
 RADIUS_SHARE, VARIANCE_SHARE = 0.08, 0.04
@@ -168,7 +168,7 @@ class Tail:
         return stretches, q @ turn
 
 
-def _iterate(plan: Plan, start: Centred, times: Schedule) -> Generator[Priced, Release, Tail]:
+def _iterate(plan: Plan, start: Centred, times: Schedule) -> Generator[PricedQuery, Release, Tail]:
     v, scales = start_directions(plan.study.dimension, times.directions), np.ones(times.directions)
     radius: float | None = None
     tail: Tail | None = None
@@ -198,11 +198,11 @@ def _next(gradient: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 def gradient_radius(
     plan: Plan, start: Centred, times: Schedule, slope: Slope, before: float | None
-) -> Generator[Priced, Release, float]:
+) -> Generator[PricedQuery, Release, float]:
     """A new clip radius, for directions of length 1."""
     price = part(plan.micro_rho, RADIUS_SHARE / len(times.refreshes))
     grid = Grid(top=start.norms.largest**2 * slope.reach)
-    histogram = read_histogram((yield Priced(ask=slope.norms(grid), micro_rho=price)), grid)
+    histogram = read_histogram((yield PricedQuery(ask=slope.norms(grid), micro_rho=price)), grid)
     # What matters is the noise left after averaging the tail, not one round's.
     averaged = mu(times.round_price * (times.rounds - times.tail))
     rule = Balance(power=1, noise=6 * math.sqrt(slope.pull.size) / averaged, quadratic=False)
@@ -212,17 +212,17 @@ def gradient_radius(
 
 def _gradient(
     slope: Slope, radius: float, price: int, records: float
-) -> Generator[Priced, Release, FloatArray]:
+) -> Generator[PricedQuery, Release, FloatArray]:
     """The noised mean of x (x . W). Shape: (d, m)."""
     ask, unit = slope.ask(radius)
-    release = yield Priced(ask=ask, micro_rho=price)
+    release = yield PricedQuery(ask=ask, micro_rho=price)
     mean = release.values.reshape(slope.pull.shape) / (unit * records)
     return slope.exact_pull(ask.field) + mean
 
 
 def read_variances(
     plan: Plan, start: Centred, components: FloatArray
-) -> Generator[Priced, Release, tuple[FloatArray, float, float]]:
+) -> Generator[PricedQuery, Release, tuple[FloatArray, float, float]]:
     """Variance along each component, in total, and the noise on one entry of the averaged gradient.
 
     The tail's own gradients are shortened by clipping, so the lengths come from one more gradient whose
@@ -231,12 +231,14 @@ def read_variances(
     energy_price = part(plan.micro_rho, 0.2 * VARIANCE_SHARE)
     rule = Balance(power=2, noise=1 / mu(energy_price), quadratic=True)
     radius = row_radius(choose(start.norms, None, rule), plan.study.dimension)
-    release = yield Priced(ask=Energy(centre=start.centre, radius=radius), micro_rho=energy_price)
+    release = yield PricedQuery(
+        ask=SquaredNormSum(centre=start.centre, radius=radius), micro_rho=energy_price
+    )
     total = max(float(release.values[0]) / (S**2 * start.records), 0.0)
     slope = Slope(centre=start.centre, directions=components, pull=np.zeros_like(components))
     grid = Grid(top=start.norms.largest**2)
     price = part(plan.micro_rho, 0.2 * VARIANCE_SHARE)
-    histogram = read_histogram((yield Priced(ask=slope.norms(grid), micro_rho=price)), grid)
+    histogram = read_histogram((yield PricedQuery(ask=slope.norms(grid), micro_rho=price)), grid)
     price = part(plan.micro_rho, 0.6 * VARIANCE_SHARE)
     k = components.shape[1]
     clip = choose(histogram, None, Balance(power=1, noise=2 * math.sqrt(k) / mu(price), quadratic=True))

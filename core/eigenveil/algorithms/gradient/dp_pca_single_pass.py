@@ -28,9 +28,9 @@ from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.numerics.linalg import fix_signs, start_directions
 from eigenveil.protocol.estimate import Estimate, Steps, no_release
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import Law, Priced
+from eigenveil.protocol.query import NoiseLaw, PricedQuery
 from eigenveil.protocol.release import Release
-from eigenveil.queries import Boxed, Coordinates, Field, Votes
+from eigenveil.queries import CoordinateClippedSum, Coordinates, GradientSpec, Votes
 from eigenveil.queries.limits import DIRECTION_LIMIT, GRADIENT_LIMIT
 from eigenveil.queries.single_pass import MOST_BINS, VOTE_LIMIT
 from eigenveil.study.grid import S
@@ -142,10 +142,10 @@ class Scale:
         """Integers a norm of 1."""
         return float(S) ** 2 * FINE / 2.0**self.shift
 
-    def field(self, w: FloatArray) -> Field:
+    def field(self, w: FloatArray) -> GradientSpec:
         """The gradient along w. Shape: w (d, 1)."""
         directions = frozen(np.rint(w * FINE).astype(np.int64))
-        return Field(
+        return GradientSpec(
             centre=self.centre, directions=directions, pull=np.zeros_like(directions), shift=self.shift
         )
 
@@ -159,7 +159,7 @@ def _scale(start: Centred) -> Scale:
 
 def _pass(
     plan: Plan, start: Centred, once: Pass, w: FloatArray, found: FloatArray
-) -> Generator[Priced, Release, tuple[FloatArray, int]]:
+) -> Generator[PricedQuery, Release, tuple[FloatArray, int]]:
     """All parts once, three a step; the direction, and how many steps were taken. Shape: w (d, 1).
 
     Every question is asked whatever the earlier ones said, so that rounds and prices are public. Where no bin
@@ -171,10 +171,10 @@ def _pass(
     subsets = _subsets(plan, records)
     for t in range(once.size // QUESTIONS):
         field = scale.field(w)
-        votes = yield once.about(Votes(field=field, edges=OCTAVES, subsets=subsets), Law.STABILITY)
+        votes = yield once.about(Votes(field=field, edges=OCTAVES, subsets=subsets), NoiseLaw.STABILITY)
         spread = read_spread(votes) or spread
         bins = bins_for(field, spread)
-        counts = yield once.about(bins, Law.STABILITY)
+        counts = yield once.about(bins, NoiseLaw.STABILITY)
         box = box_for(bins, counts, spread)
         total = yield once.about(box)
         if not spread:
@@ -202,7 +202,7 @@ def read_spread(votes: Release) -> float:
     return math.sqrt(float(OCTAVES[max(int(np.argmax(votes.values)) - 1, 0)]) * 2)
 
 
-def bins_for(field: Field, spread: float) -> Coordinates:
+def bins_for(field: GradientSpec, spread: float) -> Coordinates:
     """The histogram of each coordinate, in bins of WIDTH spreads; before any eigenvalue, the widest bins."""
     most = MOST_BINS // 8
     width = math.ceil(WIDTH * spread) if spread else VOTE_LIMIT
@@ -210,7 +210,7 @@ def bins_for(field: Field, spread: float) -> Coordinates:
     return Coordinates(field=field, width=width, half=half)
 
 
-def box_for(bins: Coordinates, counts: Release, spread: float) -> Boxed:
+def box_for(bins: Coordinates, counts: Release, spread: float) -> CoordinateClippedSum:
     """The box around each coordinate's fullest bin; a coordinate whose bins are silent gets the least."""
     table = counts.values.reshape(bins.histograms, 2 * bins.half)
     middles = (table.argmax(axis=1) - bins.half) * bins.width + bins.width // 2
@@ -219,4 +219,4 @@ def box_for(bins: Coordinates, counts: Release, spread: float) -> Boxed:
     halves = np.where(spoken, max(half, 2), 0)
     if not spoken.any():
         halves = halves + 1  # a question that nobody reads, so that the next part is asked in its round
-    return Boxed(field=bins.field, middles=np.where(spoken, middles, 0), halves=halves)
+    return CoordinateClippedSum(field=bins.field, middles=np.where(spoken, middles, 0), halves=halves)

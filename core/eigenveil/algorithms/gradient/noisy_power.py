@@ -18,9 +18,9 @@ from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, fix_signs, orthonormal, start_directions
 from eigenveil.protocol.estimate import Estimate, Steps
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import Priced
+from eigenveil.protocol.query import PricedQuery
 from eigenveil.protocol.release import Release
-from eigenveil.queries import Energy
+from eigenveil.queries import SquaredNormSum
 from eigenveil.study.grid import S
 
 ROUNDS = 15
@@ -43,7 +43,7 @@ def noisy_power(plan: Plan) -> Steps:
         basis = w
         product = yield from _product(start, clip, basis, each)
         w = orthonormal(product)
-    release = yield priced(plan, Energy(centre=start.centre, radius=clip.radius), ENERGY_SHARE)
+    release = yield priced(plan, SquaredNormSum(centre=start.centre, radius=clip.radius), ENERGY_SHARE)
     small = basis.T @ product
     values, turn = eigenpairs((small + small.T) / 2)
     scale = (clip.radius / S) ** 2 / (mu(each) * start.records * clip.kept)
@@ -61,11 +61,11 @@ def noisy_power(plan: Plan) -> Steps:
 
 def _product(
     start: Centred, clip: Clip, w: FloatArray, micro_rho: int
-) -> Generator[Priced, Release, FloatArray]:
+) -> Generator[PricedQuery, Release, FloatArray]:
     """The noised mean of z (z . W). Shape: (d, k)."""
     slope = Slope(centre=start.centre, directions=w, pull=np.zeros_like(w))
     ask, unit = slope.ask((clip.radius / S) ** 2)
-    release = yield Priced(ask=ask, micro_rho=micro_rho)
+    release = yield PricedQuery(ask=ask, micro_rho=micro_rho)
     return release.values.reshape(w.shape) / (unit * start.records * clip.kept)
 
 

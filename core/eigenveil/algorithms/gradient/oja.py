@@ -9,10 +9,12 @@ from eigenveil.algorithms.shared.step_sizes import Rates, spectrum_rates
 from eigenveil.numerics.blas import one_thread
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenvalues, fix_signs, start_directions
-from eigenveil.study.study import Rank
+from eigenveil.study.study import Extraction
 
 
-def oja(rows: FloatArray, k: int, *, rank: Rank = Rank.BLOCK, rates: Rates | None = None) -> FloatArray:
+def oja(
+    rows: FloatArray, k: int, *, rank: Extraction = Extraction.BLOCK, rates: Rates | None = None
+) -> FloatArray:
     """One pass over the records in their order, a step a record: w <- w + eta_t x (x . w), normalised.
 
     Rank k by block (QR after each step) or by deflation (a pass for each component, orthogonal to those
@@ -24,7 +26,7 @@ def oja(rows: FloatArray, k: int, *, rank: Rank = Rank.BLOCK, rates: Rates | Non
     if rates is None:
         longest = float((rows**2).sum(axis=1).max(initial=0.0))
         rates = spectrum_rates(eigenvalues(rows.T @ rows / max(len(rows), 1)), k, longest)
-    if rank is Rank.BLOCK:
+    if rank is Extraction.BLOCK:
         return fix_signs(_pass(rows, start_directions(d, k), np.zeros((d, 0)), rates)).T
     found = np.zeros((d, 0))
     for _ in range(k):

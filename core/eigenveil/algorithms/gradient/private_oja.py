@@ -23,9 +23,9 @@ from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import fix_signs, start_directions
 from eigenveil.protocol.estimate import Estimate, Steps
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import Priced
+from eigenveil.protocol.query import PricedQuery
 from eigenveil.protocol.release import Release
-from eigenveil.study.study import Rank
+from eigenveil.study.study import Extraction
 
 SEARCHED = 15_000.0  # signal from which on a search for the step lengths is worth its noise (measured)
 
@@ -64,11 +64,11 @@ def schedules(plan: Plan, start: Centred) -> tuple[Rates, ...]:
 
 def _passes(
     plan: Plan, start: Centred, rounds: Rounds, share: float
-) -> Generator[Priced, Release, FloatArray]:
+) -> Generator[PricedQuery, Release, FloatArray]:
     """Each schedule's k directions, side by side. Shape: (d, c k)."""
     d, k = plan.study.dimension, plan.study.components
     rates = schedules(plan, start)
-    if plan.study.rank is Rank.BLOCK:
+    if plan.study.rank is Extraction.BLOCK:
         price = part(plan.micro_rho, share)
         nothing = [np.zeros((d, 0)) for _ in rates]
         begun = np.tile(start_directions(d, k), len(rates))
@@ -91,7 +91,7 @@ def _pass(
     w: FloatArray,
     found: list[FloatArray],
     rates: tuple[Rates, ...],
-) -> Generator[Priced, Release, list[FloatArray]]:
+) -> Generator[PricedQuery, Release, list[FloatArray]]:
     """All parts once: some for the radius, each other one a step. Shape: w (d, c m), found c of (d, j)."""
     once, columns = Pass(plan=plan, first=first, micro_rho=price), w.shape[1] // len(rates)
     strength, radius, taken = Strength(w.shape[1]), math.nan, 0
@@ -124,7 +124,7 @@ def radius_parts(parts: int) -> tuple[int, ...]:
 
 def gradient_radius(
     plan: Plan, start: Centred, once: Pass, slope: Slope, before: float
-) -> Generator[Priced, Release, float]:
+) -> Generator[PricedQuery, Release, float]:
     """A clip radius by the study's rule, from one part's histogram of gradient norms."""
     grid = Grid(top=start.norms.largest**2 * float(np.linalg.norm(slope.directions, 2)))
     histogram = read_histogram((yield once.about(slope.norms(grid))), grid)

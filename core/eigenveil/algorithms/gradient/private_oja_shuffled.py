@@ -27,9 +27,9 @@ from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import fix_signs, orthonormal, start_directions
 from eigenveil.protocol.estimate import Estimate, Steps
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import Priced
+from eigenveil.protocol.query import PricedQuery
 from eigenveil.protocol.release import Release
-from eigenveil.queries import Energy
+from eigenveil.queries import SquaredNormSum
 from eigenveil.study.grid import S
 
 VARIANCE_SHARE = 0.05  # of epsilon
@@ -79,16 +79,16 @@ def _epsilon(micro_rho: int) -> float:
     return math.sqrt(2 * micro_rho / MICRO)
 
 
-def _variance(plan: Plan, start: Centred, radius: float) -> Generator[Priced, Release, float]:
+def _variance(plan: Plan, start: Centred, radius: float) -> Generator[PricedQuery, Release, float]:
     """The noised trace: what no direction's strength can exceed."""
-    ask = Energy(centre=start.centre, radius=row_radius(radius, plan.study.dimension))
+    ask = SquaredNormSum(centre=start.centre, radius=row_radius(radius, plan.study.dimension))
     release = yield priced(plan, ask, VARIANCE_SHARE)
     return max(float(release.values[0]) / (S**2 * start.records), FLOOR)
 
 
 def _pass(
     start: Centred, once: Pass, radius: float, total: float, w: FloatArray
-) -> Generator[Priced, Release, tuple[FloatArray, FloatArray, float]]:
+) -> Generator[PricedQuery, Release, tuple[FloatArray, FloatArray, float]]:
     """All slots once: the directions, their noised Rayleigh quotients over the second half of the slots, and
     the noise on these. Shape: w (d, k) -> (d, k), (k,)."""
     local = local_micro_rho(_epsilon(once.micro_rho), once.atto_delta / ATTO, once.size)

@@ -16,27 +16,27 @@ from eigenveil.algorithms.shared.clip_radius import BINS, PER_OCTAVE
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.queries import (
-    Ask,
     BlockRanks,
-    Boxed,
     CellVotes,
     ClippedSum,
+    CoordinateClippedSum,
     Coordinates,
     Count,
     Eigenvectors,
-    Energy,
     Gradient,
     GradientNorms,
     Gram,
-    OnField,
+    OnGradients,
     Preimage,
+    Query,
     RadiusSearch,
     RankVotes,
     RowNorms,
-    Slot,
+    ShuffledRecord,
     SpanGap,
     SpanVotes,
     Spectrum,
+    SquaredNormSum,
     Subspace,
     Votes,
 )
@@ -75,7 +75,7 @@ def box(study: Study) -> IntArray:
     return np.ceil(half / steps(study)).astype(np.int64)
 
 
-def check_bounds(ask: Ask, most: IntArray) -> None:
+def check_bounds(ask: Query, most: IntArray) -> None:
     """Insist that a question stays within what an honest study may ask. Shape: most (d,), its study's `box`.
 
     Raises:
@@ -83,20 +83,20 @@ def check_bounds(ask: Ask, most: IntArray) -> None:
     """
     if isinstance(ask, Count):
         return
-    centre = ask.field.centre if isinstance(ask, OnField) else ask.centre
+    centre = ask.field.centre if isinstance(ask, OnGradients) else ask.centre
     _need(centre.size == most.size, "a question is about another number of columns than its study")
     _need(bool((np.abs(centre) <= most).all()), "a centre lies outside of the public bounds")
     match ask:
-        case ClippedSum() | Energy() | Gram() | Spectrum() | Eigenvectors() | Subspace():
+        case ClippedSum() | SquaredNormSum() | Gram() | Spectrum() | Eigenvectors() | Subspace():
             _check_floor(ask.radius, least_row_radius(centre.size))
-        case Gradient() | Slot():
+        case Gradient() | ShuffledRecord():
             _check_floor(ask.radius, least_gradient_radius(ask.field.pull))
         case RowNorms() | GradientNorms():
             whole = ask.edges.size == BINS - 1
             _need(whole and _on_grid(ask.edges), "a histogram of norms has other bins than the public grid")
         case RadiusSearch():
             _need(_on_grid(ask.edges), "a search for a radius has other edges than the public grid")
-        case Votes() | Coordinates() | Boxed():
+        case Votes() | Coordinates() | CoordinateClippedSum():
             pass  # every record of the part counts, and no less for where it lies
         case BlockRanks() | SpanVotes() | CellVotes() | RankVotes() | SpanGap() | Preimage():
             pass  # public but for the centre

@@ -10,7 +10,7 @@ import numpy as np
 from eigenveil.algorithms.shared.bounds import least_gradient_radius
 from eigenveil.algorithms.shared.clip_radius import Grid
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil.queries import Field, Gradient, GradientNorms
+from eigenveil.queries import Gradient, GradientNorms, GradientSpec
 from eigenveil.queries.limits import DIRECTION_LIMIT, GRADIENT_LIMIT, PULL
 from eigenveil.study.grid import S
 
@@ -49,17 +49,17 @@ class Slope:
         clip = min(max(math.floor(radius * unit), least_gradient_radius(field.pull)), GRADIENT_LIMIT)
         return Gradient(field=field, radius=clip), unit
 
-    def exact_pull(self, field: Field) -> FloatArray:
+    def exact_pull(self, field: GradientSpec) -> FloatArray:
         """C as the sites subtract it, after rounding. Shape: (d, m)."""
         return field.pull.astype(np.float64) * (PULL / self._unit(field.shift))
 
-    def _pulled(self, radius: float) -> Field:
+    def _pulled(self, radius: float) -> GradientSpec:
         longest = max(radius, 1.01 * float(np.linalg.norm(self.pull)), 1e-300)
         shift = max(0, math.ceil(math.log2(S**2 * self.fine * longest / GRADIENT_LIMIT)))
         return self._field(shift, self.pull)
 
-    def _field(self, shift: int, pull: FloatArray) -> Field:
-        return Field(
+    def _field(self, shift: int, pull: FloatArray) -> GradientSpec:
+        return GradientSpec(
             centre=self.centre,
             directions=frozen(np.rint(self.directions * self.fine).astype(np.int64)),
             # Towards zero, so that rounding cannot carry the pull over its limit.

@@ -11,9 +11,9 @@ import numpy as np
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import orthonormal
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import Law, Priced
+from eigenveil.protocol.query import NoiseLaw, PricedQuery
 from eigenveil.protocol.release import Release
-from eigenveil.queries import Gradient, OnField, Part, Slot
+from eigenveil.queries import Batch, Gradient, OnGradients, ShuffledRecord
 from eigenveil.queries.batch import pass_key
 
 Answer = TypeVar("Answer")
@@ -25,7 +25,9 @@ class Rounds:
     def __init__(self) -> None:
         self.asked = 0
 
-    def through(self, steps: Generator[Priced, Release, Answer]) -> Generator[Priced, Release, Answer]:
+    def through(
+        self, steps: Generator[PricedQuery, Release, Answer]
+    ) -> Generator[PricedQuery, Release, Answer]:
         """`steps`, counted."""
         try:
             priced = next(steps)
@@ -52,21 +54,23 @@ class Pass:
         """Number of parts."""
         return self.plan.parts
 
-    def about(self, ask: OnField, law: Law = Law.GAUSSIAN) -> Priced:
+    def about(self, ask: OnGradients, law: NoiseLaw = NoiseLaw.GAUSSIAN) -> PricedQuery:
         """`ask` about the next part; the first one carries the price of the pass [P9]."""
         return self._priced(replace(ask, part=self._part()), law)
 
-    def about_slot(self, ask: Gradient) -> Priced:
+    def about_slot(self, ask: Gradient) -> PricedQuery:
         """The gradient of the record in the next slot of the secret order."""
-        return self._priced(Slot(field=ask.field, radius=ask.radius, part=self._part()), Law.GAUSSIAN)
+        return self._priced(
+            ShuffledRecord(field=ask.field, radius=ask.radius, part=self._part()), NoiseLaw.GAUSSIAN
+        )
 
-    def _part(self) -> Part:
+    def _part(self) -> Batch:
         key = pass_key(self.plan.digest, self.first, self.size)
         self.next += 1
-        return Part(first=self.first, index=self.next - 1, parts=self.size, key=key)
+        return Batch(first=self.first, index=self.next - 1, parts=self.size, key=key)
 
-    def _priced(self, ask: OnField, law: Law) -> Priced:
-        return Priced(ask=ask, micro_rho=self.micro_rho, atto_delta=self.atto_delta, law=law)
+    def _priced(self, ask: OnGradients, law: NoiseLaw) -> PricedQuery:
+        return PricedQuery(ask=ask, micro_rho=self.micro_rho, atto_delta=self.atto_delta, law=law)
 
 
 def apart(w: FloatArray, found: FloatArray) -> FloatArray:

@@ -15,9 +15,9 @@ from eigenveil.algorithms.shared.clip_radius import BINS, Balance, Grid, Histogr
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import TOO_LITTLE, Law, Priced
+from eigenveil.protocol.query import TOO_LITTLE, NoiseLaw, PricedQuery
 from eigenveil.protocol.release import Release
-from eigenveil.queries import Additive, Ask, ClippedSum, Count, Gram, RowNorms
+from eigenveil.queries import Additive, ClippedSum, Count, Gram, Query, RowNorms
 from eigenveil.queries.limits import WEIGHT, row_norm_limit
 from eigenveil.study.grid import S, midpoint
 from eigenveil.study.price import Composition
@@ -72,9 +72,9 @@ def shares(plan: Plan) -> Shares:
     return Shares() if plan.composition is Composition.ZCDP else EPSILONS
 
 
-def law(plan: Plan) -> Law:
+def law(plan: Plan) -> NoiseLaw:
     """The noise of additive questions: Laplace wherever epsilons are added up, as only it is pure."""
-    return Law.GAUSSIAN if plan.composition is Composition.ZCDP else Law.LAPLACE
+    return NoiseLaw.GAUSSIAN if plan.composition is Composition.ZCDP else NoiseLaw.LAPLACE
 
 
 def price(plan: Plan, share: float) -> int:
@@ -85,15 +85,15 @@ def price(plan: Plan, share: float) -> int:
     return part(plan.micro_rho, (share * (1 - 1e-9)) ** 2)
 
 
-def priced(plan: Plan, ask: Ask, share: float) -> Priced:
+def priced(plan: Plan, ask: Query, share: float) -> PricedQuery:
     """A question at a share of the plan's budget, with the noise that its composition allows."""
-    return Priced(ask=ask, micro_rho=price(plan, share), law=law(plan))
+    return PricedQuery(ask=ask, micro_rho=price(plan, share), law=law(plan))
 
 
 def louder(plan: Plan, ask: Additive) -> float:
     """How much larger the sd of an entry is than with Gaussian noise: 1 under zCDP, sqrt 2 l1 / l2 for
     Laplace noise, and sqrt 2 more off the diagonal of a Gram matrix [P3]."""
-    if law(plan) is Law.GAUSSIAN:
+    if law(plan) is NoiseLaw.GAUSSIAN:
         return math.sqrt(2) if isinstance(ask, Gram) and ask.flat else 1.0
     one = Neighbours.ADD_REMOVE
     ratio = math.sqrt(2) * ask.l1(one) / math.sqrt(ask.l2_squared(one))
@@ -115,7 +115,7 @@ class Centred:
         return self.centre / S
 
 
-def locate(plan: Plan) -> Generator[Priced, Release, Centred]:
+def locate(plan: Plan) -> Generator[PricedQuery, Release, Centred]:
     """Noised count and, if the study centres, the private mean.
 
     Privacy: [P7] post-processing of the releases asked for.
@@ -158,22 +158,22 @@ def nothing_known(centre: IntArray) -> Histogram:
 
 
 def row_norms(
-    centre: IntArray, micro_rho: int, law: Law = Law.GAUSSIAN
-) -> Generator[Priced, Release, Histogram]:
+    centre: IntArray, micro_rho: int, law: NoiseLaw = NoiseLaw.GAUSSIAN
+) -> Generator[PricedQuery, Release, Histogram]:
     """How far the records lie from a public centre, on a grid whose top is public."""
     grid = _reach(centre)
     ask = RowNorms(centre=centre, edges=grid.edges(S))
-    return read_histogram((yield Priced(ask=ask, micro_rho=micro_rho, law=law)), grid)
+    return read_histogram((yield PricedQuery(ask=ask, micro_rho=micro_rho, law=law)), grid)
 
 
 def _step(
     plan: Plan, centre: IntArray, norms: Histogram, records: float, micro_rho: int
-) -> Generator[Priced, Release, IntArray]:
+) -> Generator[PricedQuery, Release, IntArray]:
     """Move the centre by the clipped mean of the rows about it."""
     noise = 4 * math.sqrt(centre.size) / mu(micro_rho) * louder(plan, ClippedSum(centre=centre, radius=S))
     radius = choose(norms, None, Balance(power=1, noise=noise, quadratic=True))
     ask = ClippedSum(centre=centre, radius=row_radius(radius, centre.size))
-    release = yield Priced(ask=ask, micro_rho=micro_rho, law=law(plan))
+    release = yield PricedQuery(ask=ask, micro_rho=micro_rho, law=law(plan))
     moved = np.rint(centre + release.values / (WEIGHT * records))
     most = box(plan.study)
     return frozen(np.clip(moved, -most, most).astype(np.int64))

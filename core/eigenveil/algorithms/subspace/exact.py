@@ -31,10 +31,10 @@ from eigenveil.algorithms.subspace.votes import (
 from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.estimate import Estimate, Steps
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import Law, Priced
+from eigenveil.protocol.query import NoiseLaw, PricedQuery
 from eigenveil.protocol.release import Release
 from eigenveil.queries import BlockRanks, SpanVotes
-from eigenveil.queries.subspaces import MOST_RANK, MOST_SLOTS, Blocks
+from eigenveil.queries.subspaces import MOST_RANK, MOST_SLOTS, Subsamples
 from eigenveil.study.grid import inexact_columns, midpoint
 
 RANK_SHARE = 0.2  # of the epsilon for votes, for the dimension
@@ -68,14 +68,16 @@ def subspace_exact_rank(plan: Plan) -> Steps:
     records, sites = yield from count(plan)
     dealt = blocks_for(plan, plan.study.components, records, sites, 1 - RANK_SHARE)
     price = purse(plan).share(RANK_SHARE)
-    release = yield Priced(ask=BlockRanks(blocks=dealt), micro_rho=price, law=Law.LAPLACE)
+    release = yield PricedQuery(ask=BlockRanks(blocks=dealt), micro_rho=price, law=NoiseLaw.LAPLACE)
     # SCORE(i): blocks of dimension exactly i. The noise of neighbours is shared, which costs nothing.
     score = np.diff(release.values)
     dealt = _of_rank(dealt, 1 + int(score.argmax()))
     return (yield from _elected(plan, dealt, records, 1 - RANK_SHARE))
 
 
-def _elected(plan: Plan, dealt: Blocks, records: float, share: float) -> Generator[Priced, Release, Estimate]:
+def _elected(
+    plan: Plan, dealt: Subsamples, records: float, share: float
+) -> Generator[PricedQuery, Release, Estimate]:
     """The subspace that enough blocks span. `share`: of the epsilon for votes."""
     winner, holders = yield from voted(plan, SpanVotes(blocks=dealt), share)
     if not winner.any():
@@ -104,17 +106,17 @@ def block_size(k: int) -> float:
     return 0.5 if k == 1 else k - 0.5 + math.sqrt(k) * math.log(k) / 2.4
 
 
-def blocks_for(plan: Plan, k: int, records: float, sites: int, share: float) -> Blocks:
+def blocks_for(plan: Plan, k: int, records: float, sites: int, share: float) -> Subsamples:
     """Blocks at each site: as small as they can be, but never fewer than the votes that are needed."""
     least = PLENTY * needed(plan, share)
     most = max(least, MANY)
     wanted = min(max(records / block_size(k), least), most)
     blocks = min(max(1, math.ceil(wanted / sites)), MOST_SLOTS)
-    return Blocks(centre=midpoint(plan.study), rank=k, blocks=blocks, key=block_key(plan))
+    return Subsamples(centre=midpoint(plan.study), rank=k, blocks=blocks, key=block_key(plan))
 
 
-def _of_rank(dealt: Blocks, rank: int) -> Blocks:
-    return Blocks(centre=dealt.centre, rank=rank, blocks=dealt.blocks, key=dealt.key)
+def _of_rank(dealt: Subsamples, rank: int) -> Subsamples:
+    return Subsamples(centre=dealt.centre, rank=rank, blocks=dealt.blocks, key=dealt.key)
 
 
 def needed(plan: Plan, share: float) -> float:
@@ -134,7 +136,7 @@ def _silent(plan: Plan, share: float) -> str:
     )
 
 
-def _unclear(dealt: Blocks) -> str:
+def _unclear(dealt: Subsamples) -> str:
     return (
         f"a subspace of dimension {dealt.rank} won, but {len(dealt.centre)} columns are too few to tell from "
         "its form modulo 2^61 - 1 which real subspace it is; ask for fewer components or use more columns"

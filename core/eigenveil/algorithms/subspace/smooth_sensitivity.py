@@ -20,7 +20,7 @@ from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, fix_signs, orthonormal
 from eigenveil.protocol.estimate import Estimate, Steps, no_release
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import Priced
+from eigenveil.protocol.query import PricedQuery
 from eigenveil.protocol.release import Release
 from eigenveil.queries.eigenspace_sensitivity import turning, weight
 from eigenveil.queries.turned import CAUCHY, FRAME, GAP_STEPS, TESTED, Subspace
@@ -69,7 +69,7 @@ def smooth(plan: Plan) -> Steps:
     )
 
 
-def _subspace(plan: Plan, start: Centred, clip: Clip, share: float) -> Priced:
+def _subspace(plan: Plan, start: Centred, clip: Clip, share: float) -> PricedQuery:
     ask = Subspace(
         centre=start.centre,
         radius=clip.radius,
@@ -78,12 +78,12 @@ def _subspace(plan: Plan, start: Centred, clip: Clip, share: float) -> Priced:
         mechanism=plan.algorithm.value,
     )
     delta = 0 if ask.mechanism == CAUCHY else plan.atto_delta
-    return Priced(ask=ask, micro_rho=price(plan, share), atto_delta=delta, law=law(plan))
+    return PricedQuery(ask=ask, micro_rho=price(plan, share), atto_delta=delta, law=law(plan))
 
 
 def _axes(
     plan: Plan, start: Centred, clip: Clip, vectors: FloatArray, share: float
-) -> Generator[Priced, Release, tuple[FloatArray, FloatArray, float]]:
+) -> Generator[PricedQuery, Release, tuple[FloatArray, FloatArray, float]]:
     """The directions within the released span that the records stretch most, and their variances (k,).
 
     What was released is turned at random within its span, so its single columns mean nothing. Rayleigh-Ritz:

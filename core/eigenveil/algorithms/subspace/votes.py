@@ -14,10 +14,10 @@ from eigenveil.algorithms.shared.preparation import FEWEST, mu
 from eigenveil.numerics.encoding import FloatArray, IntArray, digest, frozen
 from eigenveil.protocol.estimate import Estimate, no_release
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import Law, Priced
+from eigenveil.protocol.query import NoiseLaw, PricedQuery
 from eigenveil.protocol.release import Release
 from eigenveil.queries import Count, Preimage, Trusted
-from eigenveil.queries.subspaces import Blocks, Cells, Pool
+from eigenveil.queries.subspaces import Cells, Pool, Subsamples
 from eigenveil.study.price import micro_rho_of
 
 COUNT_SHARE = 0.05  # of epsilon
@@ -26,7 +26,7 @@ ROUNDED = 1 - 1e-9  # pays for rounding epsilons up when they are added
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Purse:
+class VoteBudget:
     """What a plan has for votes: epsilon beside the count and fetching, and the whole delta."""
 
     epsilon: float
@@ -42,12 +42,12 @@ class Purse:
         return micro_rho_of(self.epsilon * share)
 
 
-def purse(plan: Plan) -> Purse:
+def purse(plan: Plan) -> VoteBudget:
     """What is left for votes. At an epsilon that the fetching alone would use up, nothing is: the price is
     then below one micro-rho, which is refused.
     """
     left = mu(plan.micro_rho) * (1 - COUNT_SHARE) * ROUNDED - mu(FETCH) * (2 - ROUNDED)
-    return Purse(epsilon=max(left, 0.0), atto_delta=plan.atto_delta)
+    return VoteBudget(epsilon=max(left, 0.0), atto_delta=plan.atto_delta)
 
 
 def changed(plan: Plan) -> int:
@@ -71,31 +71,31 @@ def block_key(plan: Plan) -> IntArray:
     return np.frombuffer(bytes.fromhex(text), dtype="<i8").astype(np.int64)
 
 
-def count(plan: Plan) -> Generator[Priced, Release, tuple[float, int]]:
+def count(plan: Plan) -> Generator[PricedQuery, Release, tuple[float, int]]:
     """The noised number of records, and how many sites answered.
 
     Cost: 5 % of epsilon.
     """
     price = micro_rho_of(mu(plan.micro_rho) * COUNT_SHARE * ROUNDED)
-    release = yield Priced(ask=Count(), micro_rho=price, law=Law.LAPLACE)
+    release = yield PricedQuery(ask=Count(), micro_rho=price, law=NoiseLaw.LAPLACE)
     return max(float(release.values[0]), FEWEST), max(1, len(release.present))
 
 
 def voted(
     plan: Plan, ask: Trusted, share: float = 1.0
-) -> Generator[Priced, Release, tuple[IntArray, IntArray]]:
+) -> Generator[PricedQuery, Release, tuple[IntArray, IntArray]]:
     """What won the vote, zeros if nothing did; and the places of the sites that voted. Shape: (released,),
     (m,).
     """
     left = purse(plan)
-    release = yield Priced(ask=ask, micro_rho=left.share(share), atto_delta=left.atto_delta)
+    release = yield PricedQuery(ask=ask, micro_rho=left.share(share), atto_delta=left.atto_delta)
     places = {site: place for place, site in enumerate(plan.study.federation.sites)}
     return release.values, frozen(sorted(places[site] for site in release.present))
 
 
 def fetch(
-    fingerprint: IntArray, holders: IntArray, source: Blocks | Cells | Pool
-) -> Generator[Priced, Release, IntArray | None]:
+    fingerprint: IntArray, holders: IntArray, source: Subsamples | Cells | Pool
+) -> Generator[PricedQuery, Release, IntArray | None]:
     """The values that a released fingerprint stands for; None if a holder is gone. Shape: (source.size,).
 
     Privacy: [P18].
@@ -103,11 +103,11 @@ def fetch(
     ask = Preimage(
         fingerprint=fingerprint,
         holders=holders,
-        blocks=source if isinstance(source, Blocks) else None,
+        blocks=source if isinstance(source, Subsamples) else None,
         cells=source if isinstance(source, Cells) else None,
         pool=source if isinstance(source, Pool) else None,
     )
-    release = yield Priced(ask=ask, micro_rho=FETCH, law=Law.LAPLACE)
+    release = yield PricedQuery(ask=ask, micro_rho=FETCH, law=NoiseLaw.LAPLACE)
     return release.values[1:] if release.values[0] else None
 
 

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 from eigenveil.planning.error_models import covariance, power_iteration, references, smooth_sensitivity
 from eigenveil.planning.error_models.eigengaps import Assumed
-from eigenveil.planning.error_models.rotation import Error
-from eigenveil.planning.error_models.spectrum import Guess
+from eigenveil.planning.error_models.rotation import PredictedError
+from eigenveil.planning.error_models.spectrum import AssumedSpectrum
 from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.plan import Plan
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Study
 
-LAWS: dict[Algorithm, Callable[[Plan, Guess], Error | None]] = {
+LAWS: dict[Algorithm, Callable[[Plan, AssumedSpectrum], PredictedError | None]] = {
     Algorithm.GAUSS_COV: covariance.gauss_cov,
     Algorithm.ANALYZE_GAUSS: covariance.analyze_gauss,
     Algorithm.SEPARATE_COV: covariance.separate_cov,
@@ -35,7 +35,7 @@ LAWS: dict[Algorithm, Callable[[Plan, Guess], Error | None]] = {
 }
 
 
-def predicted(study: Study, guess: Guess) -> Error | None:
+def predicted(study: Study, guess: AssumedSpectrum) -> PredictedError | None:
     """The error of a study that names its algorithm; None if no law is known for it.
 
     Raises:
@@ -44,12 +44,12 @@ def predicted(study: Study, guess: Guess) -> Error | None:
     return law(make_plan(study, federation="planner", submission="planner"), guess)
 
 
-def law(plan: Plan, guess: Guess) -> Error | None:
+def law(plan: Plan, guess: AssumedSpectrum) -> PredictedError | None:
     """The error of a plan; None if no law is known for its algorithm."""
     return LAWS[plan.algorithm](plan, guess) if plan.algorithm in LAWS else None
 
 
-def clear(study: Study, guess: Guess) -> bool:
+def clear(study: Study, guess: AssumedSpectrum) -> bool:
     """Whether the assumed spectrum has a gap after the study's components that chance cannot hide.
 
     Without it errors depend on luck, and predictions of them are rough.

@@ -16,28 +16,30 @@ from eigenveil.algorithms.shared.preparation import price
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.planning.error_models.eigengaps import Assumed, bent
 from eigenveil.planning.error_models.noiseless import imagine, located
-from eigenveil.planning.error_models.rotation import Error, error
-from eigenveil.planning.error_models.spectrum import Guess
+from eigenveil.planning.error_models.rotation import PredictedError, error
+from eigenveil.planning.error_models.spectrum import AssumedSpectrum
 from eigenveil.protocol.plan import Plan
 from eigenveil.study.grid import S
 
 
-def gauss_cov(plan: Plan, guess: Guess) -> Error:
+def gauss_cov(plan: Plan, guess: AssumedSpectrum) -> PredictedError:
     """One matrix with symmetric noise."""
     return _by_matrix(plan, guess)
 
 
-def analyze_gauss(plan: Plan, guess: Guess) -> Error:
+def analyze_gauss(plan: Plan, guess: AssumedSpectrum) -> PredictedError:
     """One matrix, sqrt 2 louder off the diagonal."""
     return _by_matrix(plan, guess, flat=True)
 
 
-def separate_cov(plan: Plan, guess: Guess) -> Error:
+def separate_cov(plan: Plan, guess: AssumedSpectrum) -> PredictedError:
     """The directions are those of a matrix at half the budget."""
     return _by_matrix(plan, guess, share=0.5)
 
 
-def _by_matrix(plan: Plan, guess: Guess, *, share: float = 1.0, flat: bool = False) -> Error:
+def _by_matrix(
+    plan: Plan, guess: AssumedSpectrum, *, share: float = 1.0, flat: bool = False
+) -> PredictedError:
     """One noised Gram matrix at `share` of what is left after the radius."""
     start = located(plan, guess)
     clip = imagine(plan, clip_radius(plan, start, loudness(plan, flat=flat)), guess.lengths * S)
@@ -51,7 +53,7 @@ def sensitivity(plan: Plan) -> int:
     return replaced * plan.study.max_sites_per_person
 
 
-def shortened(guess: Guess, radius: int) -> FloatArray:
+def shortened(guess: AssumedSpectrum, radius: int) -> FloatArray:
     """How much of its square a point keeps that is clipped to a radius in grid units. Shape: (N,)."""
     return np.asarray(np.minimum(1.0, radius / S / np.maximum(guess.lengths, 1e-300)) ** 2)
 
@@ -63,7 +65,9 @@ def seen(assumed: Assumed, kept: FloatArray) -> tuple[FloatArray, FloatArray]:
     return own, assumed.opened(own[:, None] - other, kept)
 
 
-def turned(plan: Plan, assumed: Assumed, radius: int, micro_rho: int, *, flat: bool = False) -> Error:
+def turned(
+    plan: Plan, assumed: Assumed, radius: int, micro_rho: int, *, flat: bool = False
+) -> PredictedError:
     """The error of a matrix's leading directions: symmetric noise over gaps. `radius` in grid units."""
     kept = shortened(assumed.guess, radius)
     _, gaps = seen(assumed, kept)

@@ -10,7 +10,7 @@ import numpy as np
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.public_random import public_normals
 from eigenveil.planning.error_models.rotation import DRAWS, INSIDE, Outside, outside
-from eigenveil.planning.error_models.spectrum import Guess
+from eigenveil.planning.error_models.spectrum import AssumedSpectrum
 
 CERTAIN = 0.05  # a gap whose variance is a smaller part of its square is taken as it is
 UNCLEAR = 0.25  # and beyond this, an error that rests on it can be off by more than a factor 1.5
@@ -23,7 +23,7 @@ class Assumed:
     Shape: m of the i, g of the j (in groups, see `Outside`), N points.
     """
 
-    guess: Guess
+    guess: AssumedSpectrum
     k: int
     records: float
 

@@ -15,37 +15,37 @@ from numpy.typing import ArrayLike
 from eigenveil.algorithms.shared.preparation import Centred, locate, mu
 from eigenveil.errors import Code, InternalError
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil.planning.error_models.spectrum import Guess
+from eigenveil.planning.error_models.spectrum import AssumedSpectrum
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import Law, Priced
+from eigenveil.protocol.query import NoiseLaw, PricedQuery
 from eigenveil.protocol.release import Release
 from eigenveil.queries import (
     Additive,
-    Ask,
     ClippedSum,
     Count,
-    Energy,
     GradientNorms,
     Gram,
+    Query,
     RadiusSearch,
     RowNorms,
     Spectrum,
+    SquaredNormSum,
 )
 from eigenveil.study.grid import S
 
 Answer = TypeVar("Answer")
 
 
-def located(plan: Plan, guess: Guess) -> Centred:
+def located(plan: Plan, guess: AssumedSpectrum) -> Centred:
     """The count, the mean and the norms about it, of the assumed records."""
     return imagine(plan, locate(plan), guess.lengths * S)
 
 
 def imagine(
     plan: Plan,
-    steps: Generator[Priced, Release, Answer],
+    steps: Generator[PricedQuery, Release, Answer],
     norms: FloatArray,
-    asked: list[Priced] | None = None,
+    asked: list[PricedQuery] | None = None,
 ) -> Answer:
     """What `steps` come to if norms are these, the count is as expected, the mean is 0 and columns are alike.
 
@@ -62,7 +62,7 @@ def imagine(
         return answer
 
 
-def _release(plan: Plan, priced: Priced, norms: FloatArray) -> Release:
+def _release(plan: Plan, priced: PricedQuery, norms: FloatArray) -> Release:
     n, ask = plan.study.expected_records, priced.ask
     match ask:
         case Count():
@@ -72,7 +72,7 @@ def _release(plan: Plan, priced: Priced, norms: FloatArray) -> Release:
             values = histogram(norms, ask.edges, n / part)
         case ClippedSum():
             values = frozen(np.zeros(ask.length, dtype=np.int64))
-        case Energy():
+        case SquaredNormSum():
             values = _whole([n * _energy(norms, ask.radius)])
         case RadiusSearch():
             values = frozen([_searched(ask, norms, n)])
@@ -115,11 +115,11 @@ def histogram(norms: FloatArray, edges: IntArray, records: float) -> IntArray:
     return frozen(np.rint(records * shares).astype(np.int64))
 
 
-def _sigma(plan: Plan, ask: Ask, priced: Priced) -> float:
+def _sigma(plan: Plan, ask: Query, priced: PricedQuery) -> float:
     study = plan.study
     if not isinstance(ask, Additive):
         return 0.0  # a mechanism of its own, whose noise no law looks at
-    if priced.law is Law.LAPLACE:
+    if priced.law is NoiseLaw.LAPLACE:
         moved = math.sqrt(2) * ask.l1(study.neighbours)
     else:
         moved = math.sqrt(ask.l2_squared(study.neighbours))

@@ -17,8 +17,8 @@ from eigenveil.numerics.encoding import FloatArray
 from eigenveil.planning.error_models.covariance import seen, sensitivity, shortened
 from eigenveil.planning.error_models.eigengaps import Assumed, bent
 from eigenveil.planning.error_models.noiseless import imagine, located
-from eigenveil.planning.error_models.rotation import Error, error
-from eigenveil.planning.error_models.spectrum import Guess
+from eigenveil.planning.error_models.rotation import PredictedError, error
+from eigenveil.planning.error_models.spectrum import AssumedSpectrum
 from eigenveil.protocol.plan import Plan
 from eigenveil.study.grid import S
 
@@ -71,7 +71,7 @@ class Pulls:
         return own, np.minimum(gaps, own[:, None])
 
 
-def dp_pca(plan: Plan, guess: Guess) -> Error:
+def dp_pca(plan: Plan, guess: AssumedSpectrum) -> PredictedError:
     """Noise and clipping of the averaged tail, and what is left of the start."""
     start, k = located(plan, guess), plan.study.components
     times = schedule(plan, start)
@@ -115,7 +115,7 @@ def tail(
     return noise, carried * weight
 
 
-def noisy_power(plan: Plan, guess: Guess) -> Error:
+def noisy_power(plan: Plan, guess: AssumedSpectrum) -> PredictedError:
     """The last of a few rounds, each with the noise of a whole row squared."""
     start = located(plan, guess)
     clip = imagine(plan, clip_radius(plan, start, loudness(plan)), guess.lengths * S)

@@ -20,10 +20,10 @@ from eigenveil.planning.error_models.covariance import seen, sensitivity, shorte
 from eigenveil.planning.error_models.eigengaps import Assumed, bent
 from eigenveil.planning.error_models.noiseless import imagine, located
 from eigenveil.planning.error_models.power_iteration import Pulls
-from eigenveil.planning.error_models.rotation import NOISE, Error, error
-from eigenveil.planning.error_models.spectrum import Guess
+from eigenveil.planning.error_models.rotation import NOISE, PredictedError, error
+from eigenveil.planning.error_models.spectrum import AssumedSpectrum
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import Priced
+from eigenveil.protocol.query import PricedQuery
 from eigenveil.queries import Gram
 from eigenveil.study.grid import S
 
@@ -31,16 +31,16 @@ NONE = 1e-12  # an eigenvalue of this part of another is none at all
 NEAR = 1e-5  # and of this, too large for subsamples to agree
 
 
-def adaptive_cov(plan: Plan, guess: Guess) -> Error:
+def adaptive_cov(plan: Plan, guess: AssumedSpectrum) -> PredictedError:
     """The matrix it comes to on the assumed records, whichever of the two methods it takes."""
-    asked: list[Priced] = []
+    asked: list[PricedQuery] = []
     imagine(plan, run_adaptive(plan), guess.lengths * S, asked)
     radius, micro_rho = [(one.ask.radius, one.micro_rho) for one in asked if isinstance(one.ask, Gram)][-1]
     assumed = Assumed(guess=guess, k=plan.study.components, records=float(plan.study.expected_records))
     return turned(plan, assumed, radius, micro_rho)
 
 
-def em_cov(plan: Plan, guess: Guess) -> Error:
+def em_cov(plan: Plan, guess: AssumedSpectrum) -> PredictedError:
     """A sampled direction leans towards j by 1 / (2 t gap) in mean square, t being what epsilon allows."""
     start, k, d = located(plan, guess), plan.study.components, plan.study.dimension
     clip = imagine(plan, clip_radius(plan, start, math.sqrt(d) * k / 4), guess.lengths * S)
@@ -54,7 +54,7 @@ def em_cov(plan: Plan, guess: Guess) -> Error:
     )
 
 
-def private_oja(plan: Plan, guess: Guess) -> Error:
+def private_oja(plan: Plan, guess: AssumedSpectrum) -> PredictedError:
     """Leans step by step: each step shrinks what is there and adds the noise of its part of the records.
 
     A part is also a sample of its own: its components are not those of all records.
@@ -102,26 +102,26 @@ def _stepped(
     return variances + own * sampled, started
 
 
-def dp_pca_single_pass(plan: Plan, guess: Guess) -> Error | None:
+def dp_pca_single_pass(plan: Plan, guess: AssumedSpectrum) -> PredictedError | None:
     """It says itself how many records it needs; beyond that, no law was fitted."""
     return NOISE if plan.study.expected_records < records_needed(plan) else None
 
 
-def zero(plan: Plan, guess: Guess) -> Error:
+def zero(plan: Plan, guess: AssumedSpectrum) -> PredictedError:
     """Public directions."""
     return NOISE
 
 
-def subspace_exact(plan: Plan, guess: Guess) -> Error | None:
+def subspace_exact(plan: Plan, guess: AssumedSpectrum) -> PredictedError | None:
     """Exact where all records lie in the subspace, nothing where they do not."""
     return NOISE if _beyond(plan, guess) > NONE else None
 
 
-def subspace_approx(plan: Plan, guess: Guess) -> Error | None:
+def subspace_approx(plan: Plan, guess: AssumedSpectrum) -> PredictedError | None:
     """Nothing unless the records lie very near the subspace."""
     return NOISE if _beyond(plan, guess) > NEAR else None
 
 
-def _beyond(plan: Plan, guess: Guess) -> float:
+def _beyond(plan: Plan, guess: AssumedSpectrum) -> float:
     k = plan.study.components
     return float(guess.values[k] / guess.values[k - 1]) if k < len(guess.values) else 0.0

@@ -48,7 +48,7 @@ def outside(values: FloatArray, k: int) -> Outside:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Error:
+class PredictedError:
     """A predicted sine of the largest principal angle: the median, and where 8 in 10 runs should lie.
 
     `raw` is the median to first order, which grows without bound as the noise does.
@@ -60,10 +60,10 @@ class Error:
     raw: float
 
 
-NOISE = Error(low=1.0, median=1.0, high=1.0, raw=float("inf"))
+NOISE = PredictedError(low=1.0, median=1.0, high=1.0, raw=float("inf"))
 
 
-def error(variances: FloatArray, counts: FloatArray, started: FloatArray | None = None) -> Error:
+def error(variances: FloatArray, counts: FloatArray, started: FloatArray | None = None) -> PredictedError:
     """The error that leans of these variances give.
 
     `started` are squares of what is left of a start in directions that are no better than random ones: its
@@ -74,10 +74,10 @@ def error(variances: FloatArray, counts: FloatArray, started: FloatArray | None 
     if not np.isfinite(variances).all():
         return NOISE
     if not variances.size:
-        return Error(low=0.0, median=0.0, high=0.0, raw=0.0)  # k = d: there is nothing outside
+        return PredictedError(low=0.0, median=0.0, high=0.0, raw=0.0)  # k = d: there is nothing outside
     norms = _norms(variances, counts, np.zeros_like(variances) if started is None else started)
     low, median, high = (float(np.quantile(norms, q)) for q in (LOW, 0.5, HIGH))
-    return Error(
+    return PredictedError(
         low=min(1.0, low / MISFIT), median=min(1.0, median), high=min(1.0, high * MISFIT), raw=median
     )
 

@@ -14,8 +14,8 @@ from eigenveil.algorithms.subspace.smooth_sensitivity import VARIANCES, rounding
 from eigenveil.planning.error_models.covariance import seen, shortened
 from eigenveil.planning.error_models.eigengaps import Assumed, bent
 from eigenveil.planning.error_models.noiseless import imagine, located
-from eigenveil.planning.error_models.rotation import NOISE, Error, error
-from eigenveil.planning.error_models.spectrum import Guess
+from eigenveil.planning.error_models.rotation import NOISE, PredictedError, error
+from eigenveil.planning.error_models.spectrum import AssumedSpectrum
 from eigenveil.protocol.plan import Plan
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.grid import S
@@ -23,7 +23,7 @@ from eigenveil.study.grid import S
 TEST_SHARE = 0.2  # of epsilon, for the gap's bound [P21]
 
 
-def smooth(plan: Plan, guess: Guess) -> Error:
+def smooth(plan: Plan, guess: AssumedSpectrum) -> PredictedError:
     """Every entry of the directions gets noise of the same size."""
     start, k = located(plan, guess), plan.study.components
     clip = imagine(plan, clip_radius(plan, start, 1.0), guess.lengths * S)

@@ -29,7 +29,7 @@ LEAST_ROWS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Guess:
+class AssumedSpectrum:
     """An assumed spectrum, and points along its axes that stand for the records.
 
     Shape: values (d,), falling, in analysis units; leading (N, m), the first coordinates of the points about
@@ -54,13 +54,13 @@ class Guess:
         return float(self.values.sum() / self.values[0])
 
 
-def default_guess(d: int, k: int) -> Guess:
+def default_guess(d: int, k: int) -> AssumedSpectrum:
     """The spectrum assumed when nothing is stated."""
     values: FloatArray = np.arange(1, d + 1, dtype=np.float64) ** -DECAY
     return normal_guess(values, k, source="the default spectrum")
 
 
-def stated_guess(stated: Sequence[float], d: int, k: int) -> Guess:
+def stated_guess(stated: Sequence[float], d: int, k: int) -> AssumedSpectrum:
     """Leading eigenvalues, in any unit; columns beyond the list share its last value.
 
     Raises:
@@ -76,7 +76,7 @@ def stated_guess(stated: Sequence[float], d: int, k: int) -> Guess:
     return normal_guess(filled, k, source="the stated spectrum")
 
 
-def normal_guess(values: FloatArray, k: int, *, source: str) -> Guess:
+def normal_guess(values: FloatArray, k: int, *, source: str) -> AssumedSpectrum:
     """Normal records of a spectrum, as large as `SPREAD` says. Shape: values (d,), falling."""
     d = len(values)
     values = np.maximum(values, FLOOR * values[0])
@@ -84,7 +84,7 @@ def normal_guess(values: FloatArray, k: int, *, source: str) -> Guess:
     m = _coordinates(d, k)
     normals = _normals(m + 1)
     tail = values[m:]
-    return Guess(
+    return AssumedSpectrum(
         values=values,
         leading=normals[:, :m] * np.sqrt(values[:m]),
         rest=_chi_square(tail, normals[:, m]) if len(tail) else np.zeros(len(normals)),
@@ -92,7 +92,7 @@ def normal_guess(values: FloatArray, k: int, *, source: str) -> Guess:
     )
 
 
-def sample_guess(rows: FloatArray, k: int) -> Guess:
+def sample_guess(rows: FloatArray, k: int) -> AssumedSpectrum:
     """The spectrum and the points of public records. Shape: rows (N, d), in analysis units.
 
     Raises:
@@ -108,7 +108,7 @@ def sample_guess(rows: FloatArray, k: int) -> Guess:
         raise RequestError(Code.BAD_DATA, "the records of the public sample are all alike")
     few = centred[np.linspace(0, len(rows) - 1, min(len(rows), MANY_POINTS)).astype(int)]
     leading = few @ vectors[:, : _coordinates(rows.shape[1], k)]
-    return Guess(
+    return AssumedSpectrum(
         values=np.maximum(values, FLOOR * values[0]),
         leading=leading,
         rest=np.maximum((few**2).sum(axis=1) - (leading**2).sum(axis=1), 0.0),
