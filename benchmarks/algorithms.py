@@ -85,10 +85,10 @@ class TimedNoise(OsNoise):
 class ListeningSite(Site):
     """A site that remembers what it was asked."""
 
-    def answer(self, ask: Query, apply: Apply = map) -> IntArray:
+    def answer(self, query: Query, apply: Apply = map) -> IntArray:
         """As any site."""
-        TimedNoise.ledger.asked.append(ask)
-        return super().answer(ask, apply)
+        TimedNoise.ledger.asked.append(query)
+        return super().answer(query, apply)
 
 
 def records(n: int, d: int) -> FloatArray:
@@ -172,24 +172,24 @@ def subsets(pool: Pool | None, rows: IntArray) -> None:
         rows[:, : pool.rank].astype(np.float64) @ few.astype(np.float64)
 
 
-def pass_of(ask: Query, x: FloatArray) -> tuple[str, Callable[[], object]]:
+def pass_of(query: Query, x: FloatArray) -> tuple[str, Callable[[], object]]:
     """A pass that answers the question, and its name. Shape: x (n, d)."""
     d = x.shape[1]
     if isinstance(
-        ask, Gradient | GradientNorms | CoordinateClippedSum | ShuffledRecord | Votes | Coordinates
+        query, Gradient | GradientNorms | CoordinateClippedSum | ShuffledRecord | Votes | Coordinates
     ):
-        w = np.ones(ask.field.directions.shape)
+        w = np.ones(query.field.directions.shape)
         return f"gradient {w.shape[1]}", partial(gradient, x, w)
-    blocks, cells = getattr(ask, "blocks", None), getattr(ask, "cells", None)
+    blocks, cells = getattr(query, "blocks", None), getattr(query, "cells", None)
     if blocks is not None:
         return f"spans {blocks.blocks}", partial(spans, blocks, x.astype(np.int64))
     if cells is not None:
         return f"directions {cells.blocks}", partial(directions, cells.blocks, x)
-    if isinstance(ask, SpanGap | Preimage):
-        return "subsets", partial(subsets, ask.pool, x.astype(np.int64))
-    if ask.length != d * (d + 1) // 2:
+    if isinstance(query, SpanGap | Preimage):
+        return "subsets", partial(subsets, query.pool, x.astype(np.int64))
+    if query.length != d * (d + 1) // 2:
         return "norms", lambda: np.einsum("ij,ij->i", x, x)
-    if isinstance(ask, Additive):
+    if isinstance(query, Additive):
         return "gram", lambda: x.T @ x
     return "gram and eigh", lambda: np.linalg.eigh(x.T @ x)
 
@@ -198,13 +198,13 @@ def passes(asked: list[Query], x: FloatArray) -> float:
     """Seconds that the questions' passes take on the same records."""
     known: dict[str, float] = {}
     total = 0.0
-    for ask in asked:
-        if isinstance(ask, Count):
+    for query in asked:
+        if isinstance(query, Count):
             continue
-        name, work = pass_of(ask, x)
+        name, work = pass_of(query, x)
         if name not in known:
             known[name] = seconds(work)
-        part = batch_of(ask)
+        part = batch_of(query)
         total += known[name] / (1 if part is None else part.parts)
     return total
 

@@ -74,16 +74,16 @@ def main() -> None:
     """Print every figure of this page."""
     site, pool = records(), ThreadPoolExecutor(WORKERS)
 
-    def answer(ask: Query) -> IntArray:
+    def answer(query: Query) -> IntArray:
         with threadpool_limits(1):  # the parts are the threads, as in a site's daemon
-            return site.answer(ask, pool.map)
+            return site.answer(query, pool.map)
 
     x: FloatArray = site.about(np.zeros(COLUMNS, dtype=np.int64)).z  # the very array that the site works on
     w = gradient_ask(False).field.directions.astype(np.float64)
     print(f"records {RECORDS:,} x {COLUMNS}, {x.nbytes / 2**20:.0f} MiB as float64")
     for name, pull in (("gradient", False), ("gradient with pull", True)):
-        ask = gradient_ask(pull)
-        work = partial(answer, ask)
+        query = gradient_ask(pull)
+        work = partial(answer, query)
         value, ms = ratio(work, lambda: x.T @ (x @ w))
         peak = peak_megabytes(work)
         print(f"{name}: {value:.2f} x numpy X.T @ (X @ w) ({ms:.0f} ms), allocates {peak:.1f} MiB")

@@ -66,9 +66,9 @@ def a_plan(study: Study | None = None, **changes: Any) -> Plan:
     return make_plan(study or a_study(**changes), federation="test", submission="first")
 
 
-def a_query(ask: Query, *, plan_digest: str = DIGEST, round: int = 0, micro_rho: int = 1000) -> RoundQuery:
+def a_query(query: Query, *, plan_digest: str = DIGEST, round: int = 0, micro_rho: int = 1000) -> RoundQuery:
     """`ask` as a priced question."""
-    return RoundQuery(plan_digest=plan_digest, round=round, ask=ask, micro_rho=micro_rho)
+    return RoundQuery(plan_digest=plan_digest, round=round, query=query, micro_rho=micro_rho)
 
 
 def a_field(d: int, k: int, *, pulls: bool = True) -> GradientSpec:
@@ -149,9 +149,9 @@ class MemoryStore:
         """The stored release of a round, if any."""
         return self.releases.get(round)
 
-    def charge(self, query: RoundQuery) -> None:
+    def charge(self, asked: RoundQuery) -> None:
         """Spend once."""
-        assert self.charged.setdefault(query.round, query.digest) == query.digest
+        assert self.charged.setdefault(asked.round, asked.digest) == asked.digest
         self.events.append("charge")
 
     def seal(self, release: Release) -> None:

@@ -23,25 +23,25 @@ from eigenveil.queries import (
 )
 
 
-def labels(ask: Query, columns: Sequence[str]) -> list[str]:
+def labels(query: Query, columns: Sequence[str]) -> list[str]:
     """One label a number; `columns` are the study's names, in its order."""
-    match ask:
+    match query:
         case Count():
             return ["usable records"]
         case SquaredNormSum():
             return ["squared distances from the centre, each cut off, added up"]
         case RowNorms() | RadiusSearch() | GradientNorms():
-            return _bins(ask.edges)
+            return _bins(query.edges)
         case ClippedSum() | CoordinateClippedSum():
-            return [f"{name}, added up" for name in columns] * (ask.length // len(columns))
-        case Gram() | Spectrum() | Eigenvectors() | Subspace() if ask.length == _pairs(len(columns)):
+            return [f"{name}, added up" for name in columns] * (query.length // len(columns))
+        case Gram() | Spectrum() | Eigenvectors() | Subspace() if query.length == _pairs(len(columns)):
             crossed = [f"{a} x {b}" for a, b in combinations(columns, 2)]
             return [*(f"{name} squared" for name in columns), *crossed]
         case Gradient():
-            width = ask.length // len(columns)
+            width = query.length // len(columns)
             return [f"{name}, pull on direction {i + 1}" for name in columns for i in range(width)]
         case _:
-            return [f"number {i + 1}" for i in range(ask.length)]
+            return [f"number {i + 1}" for i in range(query.length)]
 
 
 def _pairs(columns: int) -> int:

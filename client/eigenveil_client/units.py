@@ -39,9 +39,9 @@ class Scale:
     names: tuple[str, ...] = ()
 
 
-def scale(ask: Query, study: Study) -> Scale:
+def scale(query: Query, study: Study) -> Scale:
     """The unit of the numbers that answer `ask`."""
-    match ask:
+    match query:
         case Count():
             return Scale(words="one record")
         case RowNorms() | RadiusSearch():
@@ -77,16 +77,16 @@ def _products(study: Study) -> Scale:
     )
 
 
-def grid(ask: Query, study: Study) -> dict[str, Any]:
+def grid(query: Query, study: Study) -> dict[str, Any]:
     """The public grid that `ask` counts on: plain values. `step` and `centre` are in a column's unit, and
     `radius` is in grid steps (None: the question has none)."""
-    centre = _centre(ask)
+    centre = _centre(query)
     middle, step = offsets(study), steps(study)
     reach = "its own bounds" if study.scaling is Scaling.BOUNDS else "the bounds of the widest column"
     return {
         "words": "a value is first moved into its column's public bounds, then counted in grid steps; "
         f"{S} of them are half the distance between {reach}",
-        "radius": None if isinstance(ask, OnGradients) else getattr(ask, "radius", None),
+        "radius": None if isinstance(query, OnGradients) else getattr(query, "radius", None),
         "columns": [
             {
                 "column": column.name,
@@ -99,7 +99,7 @@ def grid(ask: Query, study: Study) -> dict[str, Any]:
     }
 
 
-def _centre(ask: Query) -> IntArray | None:
-    if isinstance(ask, Count):
+def _centre(query: Query) -> IntArray | None:
+    if isinstance(query, Count):
         return None
-    return (ask.field if isinstance(ask, OnGradients) else ask).centre
+    return (query.field if isinstance(query, OnGradients) else query).centre

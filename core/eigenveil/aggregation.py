@@ -42,47 +42,47 @@ class Contribution:
         return digest("contribution", header, (self.values,))
 
 
-def validate(query: RoundQuery, contribution: Contribution, records: range) -> None:
+def validate(asked: RoundQuery, contribution: Contribution, records: range) -> None:
     """Check everything that can be checked without trusting the site; `records` is where its number lies.
 
     Raises:
         PeerError: another plan, round or query; wrong length; a value no honest site can have.
     """
-    wrong = _mismatch(query, contribution)
+    wrong = _mismatch(asked, contribution)
     if wrong:
         raise PeerError(
             Code.BAD_CONTRIBUTION,
-            f"site {contribution.site} answered {spoken(query.round)} with {wrong}; nothing was added",
+            f"site {contribution.site} answered {spoken(asked.round)} with {wrong}; nothing was added",
         )
-    if not query.ask.possible(contribution.values, records):
+    if not asked.query.possible(contribution.values, records):
         raise PeerError(
             Code.BAD_CONTRIBUTION,
-            f"site {contribution.site} answered {spoken(query.round)} with values that "
+            f"site {contribution.site} answered {spoken(asked.round)} with values that "
             "clipped records of its number cannot add up to; nothing was added",
         )
 
 
-def _mismatch(query: RoundQuery, contribution: Contribution) -> str:
-    if contribution.plan_digest != query.plan_digest:
+def _mismatch(asked: RoundQuery, contribution: Contribution) -> str:
+    if contribution.plan_digest != asked.plan_digest:
         return "a contribution for another plan"
-    if contribution.round != query.round:
+    if contribution.round != asked.round:
         return f"a contribution for {spoken(contribution.round)}"
-    if contribution.query != query.digest:
+    if contribution.query != asked.digest:
         return "a contribution for another query"
-    if contribution.values.shape != (query.ask.length,):
-        return f"{contribution.values.size} numbers where {query.ask.length} are due"
+    if contribution.values.shape != (asked.query.length,):
+        return f"{contribution.values.size} numbers where {asked.query.length} are due"
     return ""
 
 
-def aggregate(query: RoundQuery, contributions: Mapping[str, IntArray]) -> IntArray:
+def aggregate(asked: RoundQuery, contributions: Mapping[str, IntArray]) -> IntArray:
     """The exact sum over sites, or their votes one after the other.
 
     Shape: (asks.together(query.ask, sites),); zeros if nobody answered.
     """
-    if isinstance(query.ask, PerSite):
+    if isinstance(asked.query, PerSite):
         nothing = np.zeros(0, dtype=np.int64)
         return frozen(np.concatenate([nothing, *(contributions[site] for site in sorted(contributions))]))
-    total = np.zeros(query.ask.length, dtype=np.int64)
+    total = np.zeros(asked.query.length, dtype=np.int64)
     for site in sorted(contributions):
         total += contributions[site]
     return frozen(total)

@@ -24,7 +24,7 @@ class Journal(Protocol):
     def sealed(self, round: int) -> Release | None:
         """The stored release of a round, if any."""
 
-    def charge(self, query: RoundQuery) -> None:
+    def charge(self, asked: RoundQuery) -> None:
         """Spend the query's price (no effect if exactly this was charged already)."""
 
     def seal(self, release: Release) -> None:
@@ -32,7 +32,7 @@ class Journal(Protocol):
 
 
 def release(
-    query: RoundQuery,
+    asked: RoundQuery,
     total: IntArray,
     present: tuple[str, ...],
     *,
@@ -48,31 +48,31 @@ def release(
     Privacy: [P2], [P6]; charged before anything is drawn, sealed before anything is returned.
     Cost: query.cost.
     """
-    if query.plan_digest != plan.digest:
+    if asked.plan_digest != plan.digest:
         raise InternalError(Code.BUG, "a query reached the barrier of another plan")
-    if total.shape != (total_length(query.ask, len(present)),) or total.dtype.kind != "i":
-        raise InternalError(Code.BUG, f"the sum of {spoken(query.round)} has the wrong shape or type")
-    done = journal.sealed(query.round)
+    if total.shape != (total_length(asked.query, len(present)),) or total.dtype.kind != "i":
+        raise InternalError(Code.BUG, f"the sum of {spoken(asked.round)} has the wrong shape or type")
+    done = journal.sealed(asked.round)
     if done is not None:
-        return _same(done, query)
-    journal.charge(query)
-    outcome = publishable(query, total, plan.study, noise, present)
-    if outcome.values.shape != (released(query.ask),):
-        raise InternalError(Code.BUG, f"the release of {spoken(query.round)} has the wrong shape")
+        return _same(done, asked)
+    journal.charge(asked)
+    outcome = publishable(asked, total, plan.study, noise, present)
+    if outcome.values.shape != (released(asked.query),):
+        raise InternalError(Code.BUG, f"the release of {spoken(asked.round)} has the wrong shape")
     sealed = Release(
-        round=query.round,
-        query=query.digest,
+        round=asked.round,
+        query=asked.digest,
         values=outcome.values,
         sigma=outcome.sigma,
-        micro_rho=query.cost.micro_rho,
-        atto_delta=query.cost.atto_delta,
+        micro_rho=asked.cost.micro_rho,
+        atto_delta=asked.cost.atto_delta,
         present=present,
     )
     journal.seal(sealed)
     return sealed
 
 
-def _same(done: Release, query: RoundQuery) -> Release:
-    if done.query != query.digest:
-        raise InternalError(Code.BUG, f"{spoken(query.round)} was sealed for another query")
+def _same(done: Release, asked: RoundQuery) -> Release:
+    if done.query != asked.digest:
+        raise InternalError(Code.BUG, f"{spoken(asked.round)} was sealed for another query")
     return done

@@ -94,11 +94,11 @@ class Session:
 
     def fits(self, release: Release) -> bool:
         """Whether `release` answers the pending query: its round, digest, price and number of integers."""
-        query = self.pending
-        if query is None:
+        asked = self.pending
+        if asked is None:
             return False
-        answers = (release.round, release.query, release.cost) == (query.round, query.digest, query.cost)
-        return answers and release.values.shape == (released(query.ask),)
+        answers = (release.round, release.query, release.cost) == (asked.round, asked.digest, asked.cost)
+        return answers and release.values.shape == (released(asked.query),)
 
     def _advance(self, release: Release | None) -> None:
         try:
@@ -113,7 +113,7 @@ class Session:
         query = RoundQuery(
             plan_digest=self.plan.digest,
             round=len(self.releases),
-            ask=priced.ask,
+            query=priced.query,
             micro_rho=priced.micro_rho,
             atto_delta=priced.atto_delta,
             law=priced.law,
@@ -122,9 +122,9 @@ class Session:
         self._check_reach(query)
         return query
 
-    def _check_reach(self, query: RoundQuery) -> None:
-        check_no_overflow(query.ask, self.plan.most_records)
-        check_bounds(query.ask, self._box)
+    def _check_reach(self, asked: RoundQuery) -> None:
+        check_no_overflow(asked.query, self.plan.most_records)
+        check_bounds(asked.query, self._box)
 
     @property
     def result(self) -> Estimate:

@@ -49,9 +49,9 @@ class MemoryJournal:
         """The release of a round, if there is one."""
         return self.releases.get(round)
 
-    def charge(self, query: RoundQuery) -> None:
+    def charge(self, asked: RoundQuery) -> None:
         """Spend the query's price."""
-        entry = self.ledger.charge(self.plan.digest, query.round, query.digest, query.cost, at=0)
+        entry = self.ledger.charge(self.plan.digest, asked.round, asked.digest, asked.cost, at=0)
         if entry is not None:
             self.ledger.apply(entry)
 
@@ -109,11 +109,11 @@ def simulate(
     rounds: list[RoundRecord] = []
     # The parts are the threads; more inside them only get in the way.
     with ThreadPoolExecutor(CORES) as threads, one_thread():
-        while (query := session.pending) is not None:
-            gone = dict.fromkeys((drop_outs or {}).get(query.round, ()), "dropped out") | absent
+        while (asked := session.pending) is not None:
+            gone = dict.fromkeys((drop_outs or {}).get(asked.round, ()), "dropped out") | absent
             _check_present(study.federation, gone, small)
-            release = _round(query, sites, gone, plan, journal, noise, threads)
-            rounds.append(RoundRecord(round=query.round, kind=NAMES[type(query.ask)], absent=gone))
+            release = _round(asked, sites, gone, plan, journal, noise, threads)
+            rounds.append(RoundRecord(round=asked.round, kind=NAMES[type(asked.query)], absent=gone))
             session.feed(release)
             if on_round is not None:
                 on_round(release)
@@ -133,7 +133,7 @@ def _check_present(federation: Federation, absent: Mapping[str, str], small: Col
 
 
 def _round(
-    query: RoundQuery,
+    asked: RoundQuery,
     sites: Mapping[str, Site],
     absent: Mapping[str, str],
     plan: Plan,
@@ -148,14 +148,14 @@ def _round(
         apply: Apply = threads.map if site.rows.size >= SHARED else map
         contribution = Contribution(
             plan_digest=plan.digest,
-            round=query.round,
-            query=query.digest,
+            round=asked.round,
+            query=asked.digest,
             site=name,
-            values=site.answer(query.ask, apply),
+            values=site.answer(asked.query, apply),
         )
-        validate(query, contribution, range(plan.study.max_records + 1))
+        validate(asked, contribution, range(plan.study.max_records + 1))
         answers[name] = contribution.values
-    return barrier.release(query, aggregate(query, answers), present, plan=plan, journal=journal, noise=noise)
+    return barrier.release(asked, aggregate(asked, answers), present, plan=plan, journal=journal, noise=noise)
 
 
 def site_places(rows: GridRows, weights: Mapping[str, float]) -> dict[str, IntArray]:

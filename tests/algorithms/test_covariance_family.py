@@ -99,7 +99,7 @@ def test_a_site_foresees_every_kind_of_question_and_its_price(
             result = run(study(8, algorithm, expected_records=4000, delta=delta, radius=radius), rows)
             least: dict[str, int] = {}
             for query in rehearse(result.plan):
-                kind = NAMES[type(query.ask)]
+                kind = NAMES[type(query.query)]
                 least[kind] = min(query.micro_rho, least.get(kind, query.micro_rho))
             for asked in result.document["rounds"]:
                 assert asked["kind"] in least
@@ -287,11 +287,11 @@ def test_where_epsilons_add_up_no_eigenvalue_gets_gaussian_noise() -> None:
     """[P4] Gaussian noise on a spectrum has no epsilon, at delta = 0 or above: the session refuses to ask."""
     for delta in (0.0, 1e-6):
         plan = make_plan(study(4, A.EM_COV, delta=delta), federation="f", submission="s")
-        ask = Spectrum(centre=np.zeros(4, dtype=np.int64), radius=100, records=10)
-        query = RoundQuery(plan_digest=plan.digest, round=0, ask=ask, micro_rho=10, law=NoiseLaw.LAPLACE)
-        check_affordable(plan, query, [], NOTHING, 0)
+        query = Spectrum(centre=np.zeros(4, dtype=np.int64), radius=100, records=10)
+        asked = RoundQuery(plan_digest=plan.digest, round=0, query=query, micro_rho=10, law=NoiseLaw.LAPLACE)
+        check_affordable(plan, asked, [], NOTHING, 0)
         with refused(Code.BUDGET, "round 1"):
-            check_affordable(plan, replace(query, law=NoiseLaw.GAUSSIAN), [], NOTHING, 0)
+            check_affordable(plan, replace(asked, law=NoiseLaw.GAUSSIAN), [], NOTHING, 0)
 
 
 def test_the_largest_epsilon_is_a_plan_that_can_be_written_down() -> None:

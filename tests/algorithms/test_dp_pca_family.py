@@ -99,7 +99,7 @@ def test_a_pass_spends_its_price_once_and_the_study_no_more_than_it_has(
     assert 0.98 * result.plan.micro_rho <= spent <= result.plan.micro_rho
     assert sum(release.atto_delta for release in result.releases) <= result.plan.atto_delta
     asked = rehearse(result.plan)
-    later = [q for q in asked if (part := batch_of(q.ask)) is not None and part.index > 0]
+    later = [q for q in asked if (part := batch_of(q.query)) is not None and part.index > 0]
     assert len(later) >= 6
     assert all(q.cost.micro_rho == 0 == q.cost.atto_delta for q in later)
 
@@ -107,7 +107,7 @@ def test_a_pass_spends_its_price_once_and_the_study_no_more_than_it_has(
 def test_the_single_pass_uses_half_of_delta_for_its_histograms() -> None:
     plan = make_plan(study(4, SINGLE), federation="f", submission="s")
     assert plan.atto_delta == pytest.approx(0.5e-6 * ATTO)
-    votes = [q for q in rehearse(plan) if isinstance(q.ask, Votes)]
+    votes = [q for q in rehearse(plan) if isinstance(q.query, Votes)]
     assert votes[0].cost.atto_delta == plan.atto_delta
 
 

@@ -130,7 +130,7 @@ def test_a_site_foresees_every_kind_of_question_and_its_price(algorithm: Algorit
         result = run(algorithm, x, components=k, expected_records=3000)
         least: dict[str, int] = {}
         for query in rehearse(result.plan):
-            kind = NAMES[type(query.ask)]
+            kind = NAMES[type(query.query)]
             least[kind] = min(query.micro_rho, least.get(kind, query.micro_rho))
         for asked in result.document["rounds"]:
             assert asked["micro_rho"] >= least[asked["kind"]] // 4

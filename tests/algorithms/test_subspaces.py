@@ -182,7 +182,7 @@ def test_degenerate_data_give_a_defined_outcome_at_the_declared_cost(
 
 
 def foreseen(queries: tuple[RoundQuery, ...]) -> list[tuple[str, int, int]]:
-    return [(NAMES[type(q.ask)], q.micro_rho, q.atto_delta) for q in queries]
+    return [(NAMES[type(q.query)], q.micro_rho, q.atto_delta) for q in queries]
 
 
 @pytest.mark.parametrize("algorithm", ALL)

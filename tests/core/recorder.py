@@ -114,22 +114,22 @@ def settings(*deltas: int) -> Iterator[tuple[Plan, Setting]]:
         yield plan_of(neighbours, sites), Setting(adds=adds, sites=sites, micro_rho=price, atto_delta=delta)
 
 
-def query_of(plan: Plan, ask: Query, s: Setting, law: NoiseLaw = NoiseLaw.GAUSSIAN) -> RoundQuery:
-    part = batch_of(ask)
+def query_of(plan: Plan, query: Query, s: Setting, law: NoiseLaw = NoiseLaw.GAUSSIAN) -> RoundQuery:
+    part = batch_of(query)
     if part is not None:
         dealt = a_part(plan.digest, part.parts, part.index)
-        ask = replace(ask, part=dealt)  # type: ignore[arg-type]
+        query = replace(query, part=dealt)  # type: ignore[arg-type]
     return RoundQuery(
-        plan_digest=plan.digest, round=part.index if part else 0, ask=ask,
+        plan_digest=plan.digest, round=part.index if part else 0, query=query,
         micro_rho=s.micro_rho, atto_delta=s.atto_delta, law=law,
     )  # fmt: skip
 
 
-def released(plan: Plan, query: RoundQuery, noise: Recorder, total: IntArray | None = None) -> Release:
+def released(plan: Plan, asked: RoundQuery, noise: Recorder, total: IntArray | None = None) -> Release:
     """Through the barrier."""
-    zeros = np.zeros(total_length(query.ask, 1), dtype=np.int64)
+    zeros = np.zeros(total_length(asked.query, 1), dtype=np.int64)
     return barrier.release(
-        query,
+        asked,
         zeros if total is None else total,
         plan.study.federation.sites,
         plan=plan,
@@ -148,11 +148,11 @@ def drew(noise: Recorder, *wanted: Noise) -> bool:
     )
 
 
-def in_a_pass(plan: Plan, query: RoundQuery) -> tuple[list[RoundQuery], list[RoundQuery]]:
+def in_a_pass(plan: Plan, asked: RoundQuery) -> tuple[list[RoundQuery], list[RoundQuery]]:
     """What is paid: the question, and as the first part of a pass; and what is not: its later parts."""
-    if not isinstance(query.ask, OnGradients):
-        return [query], []
-    s = Setting(adds=True, sites=1, micro_rho=query.micro_rho, atto_delta=query.atto_delta)
-    asks = [replace(query.ask, part=a_part("", SLOTS, index)) for index in (0, 1, SLOTS - 1)]
-    first, *later = [query_of(plan, ask, s) for ask in asks]
-    return [query, first], later
+    if not isinstance(asked.query, OnGradients):
+        return [asked], []
+    s = Setting(adds=True, sites=1, micro_rho=asked.micro_rho, atto_delta=asked.atto_delta)
+    asks = [replace(asked.query, part=a_part("", SLOTS, index)) for index in (0, 1, SLOTS - 1)]
+    first, *later = [query_of(plan, query, s) for query in asks]
+    return [asked, first], later

@@ -25,30 +25,30 @@ Answer = Callable[[GridRows, Additive], IntArray]
 Integers = NDArray[Any]
 
 
-def site_answer(rows: GridRows, ask: Additive) -> IntArray:
+def site_answer(rows: GridRows, query: Additive) -> IntArray:
     """What a real site says."""
-    return Site(rows).answer(ask)
+    return Site(rows).answer(query)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
     """A question and records to try on it; records 2 i and 2 i + 1 are meant for each other."""
 
-    ask: Additive
+    query: Additive
     rows: GridRows
 
 
 def contributions(case: Case, answer: Answer = site_answer) -> Integers:
     """Each record's own answer, as Python integers. Shape: (n, ask.length), dtype object."""
-    single = [answer(case.rows[i : i + 1], case.ask) for i in range(len(case.rows))]
+    single = [answer(case.rows[i : i + 1], case.query) for i in range(len(case.rows))]
     return np.array(single).astype(object)
 
 
-def squares(ask: Additive, changes: Integers) -> Integers:
+def squares(query: Additive, changes: Integers) -> Integers:
     """Exact squared length of each change, Frobenius for a Gram matrix. Shape: (m, length) -> (m,)."""
-    weights = np.ones(ask.length, dtype=object)
-    if isinstance(ask, Gram):
-        weights[ask.centre.size :] = 2
+    weights = np.ones(query.length, dtype=object)
+    if isinstance(query, Gram):
+        weights[query.centre.size :] = 2
     return (changes * changes) @ weights
 
 
@@ -82,8 +82,8 @@ def verdict(
     """Try every case; `declared` replaces the question's own claim in tests of this checker."""
     pairs, worst = 0, Fraction(0)
     for case in cases:
-        claim = declared(case.ask) if declared else case.ask.l2_squared(neighbours)
-        tried = squares(case.ask, changes(contributions(case, answer), neighbours))
+        claim = declared(case.query) if declared else case.query.l2_squared(neighbours)
+        tried = squares(case.query, changes(contributions(case, answer), neighbours))
         pairs += len(tried)
         worst = max(worst, Fraction(int(tried.max()), claim))
     return Verdict(pairs=pairs, worst=worst)

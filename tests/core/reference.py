@@ -30,42 +30,42 @@ from eigenveil.queries import (
 from eigenveil.queries.limits import PULL, WEIGHT
 
 
-def answer(rows: Iterable[Sequence[int]], ask: Query) -> list[int]:
+def answer(rows: Iterable[Sequence[int]], query: Query) -> list[int]:
     """The sum of `contribution` over `rows`."""
-    total = [0] * ask.length
+    total = [0] * query.length
     for row in rows:
-        total = [left + right for left, right in zip(total, contribution(row, ask), strict=True)]
+        total = [left + right for left, right in zip(total, contribution(row, query), strict=True)]
     return total
 
 
-def contribution(row: Sequence[int], ask: Query) -> list[int]:
+def contribution(row: Sequence[int], query: Query) -> list[int]:
     """What one record adds to the answer."""
-    match ask:
+    match query:
         case Count():
             return [1]
         case RowNorms() | RadiusSearch():
-            square = _square(_centred(row, ask.centre.tolist()))
-            return _one_hot(sum(edge * edge <= square for edge in ask.edges.tolist()), ask.length)
+            square = _square(_centred(row, query.centre.tolist()))
+            return _one_hot(sum(edge * edge <= square for edge in query.edges.tolist()), query.length)
         case ClippedSum():
-            z = _centred(row, ask.centre.tolist())
-            t = _weight(_square(z), ask.radius)
+            z = _centred(row, query.centre.tolist())
+            t = _weight(_square(z), query.radius)
             return [t * value for value in z]
         case SquaredNormSum():
-            return [min(_square(_centred(row, ask.centre.tolist())), ask.radius**2)]
+            return [min(_square(_centred(row, query.centre.tolist())), query.radius**2)]
         case Gram() | Spectrum() | Eigenvectors() | Subspace():
-            return _gram(_shortened(_centred(row, ask.centre.tolist()), ask.radius))
+            return _gram(_shortened(_centred(row, query.centre.tolist()), query.radius))
         case GradientNorms():
-            norm = _Projected(row, ask.field).norm() * 2.0**ask.field.shift
-            return _one_hot(sum(edge <= norm for edge in ask.edges.tolist()), ask.length)
+            norm = _Projected(row, query.field).norm() * 2.0**query.field.shift
+            return _one_hot(sum(edge <= norm for edge in query.edges.tolist()), query.length)
         case Coordinates():
-            bins = [value // ask.width + ask.half for value in _whole(row, ask.field)]
-            last = 2 * ask.half - 1
+            bins = [value // query.width + query.half for value in _whole(row, query.field)]
+            last = 2 * query.half - 1
             return [v for b in bins for v in _one_hot(min(max(b, 0), last), last + 1)]
         case CoordinateClippedSum():
-            off = [g - m for g, m in zip(_whole(row, ask.field), ask.middles.tolist(), strict=True)]
-            return [max(-h, min(h, v)) for v, h in zip(off, ask.halves.tolist(), strict=True)]
+            off = [g - m for g, m in zip(_whole(row, query.field), query.middles.tolist(), strict=True)]
+            return [max(-h, min(h, v)) for v, h in zip(off, query.halves.tolist(), strict=True)]
         case Gradient():
-            return _gradient(_Projected(row, ask.field), ask.radius)
+            return _gradient(_Projected(row, query.field), query.radius)
         case _:
             raise AssertionError("what groups of records say is defined in the tests of its own kind")
 

@@ -89,7 +89,7 @@ class Noise:
 # ---- [P2] [P10] [P22] [P23]: how far the record of one person at one site moves an answer
 
 
-def squared_l2(kind: str, ask: Any, s: Setting) -> int:
+def squared_l2(kind: str, query: Any, s: Setting) -> int:
     """The square of the sensitivity in L2 (Frobenius for a matrix)."""
     match kind:
         case "count":
@@ -97,70 +97,70 @@ def squared_l2(kind: str, ask: Any, s: Setting) -> int:
         case "row-norms" | "gradient-norms" | "block-ranks":
             return s.pair
         case "clipped-sum":
-            return (2**10 * ask.radius * s.pair) ** 2
+            return (2**10 * query.radius * s.pair) ** 2
         case "energy":
-            return int(ask.radius**4)
+            return int(query.radius**4)
         case "gram" | "spectrum":
-            return int(ask.radius**4) * s.pair
+            return int(query.radius**4) * s.pair
         case "gradient" | "slot":
-            return int((ask.radius * s.pair) ** 2)
+            return int((query.radius * s.pair) ** 2)
         case "votes":
             return 2 * s.pair**2
         case "coordinates":
-            return int(ask.field.centre.size) * s.pair
+            return int(query.field.centre.size) * s.pair
         case "boxed":
-            return sum(int(half) ** 2 for half in ask.halves) * s.pair**2
+            return sum(int(half) ** 2 for half in query.halves) * s.pair**2
         case _:
             raise AssertionError(kind)
 
 
-def squared_l1(kind: str, ask: Any, s: Setting) -> Fraction:
+def squared_l1(kind: str, query: Any, s: Setting) -> Fraction:
     """The square of the sensitivity in L1."""
     match kind:
         case "clipped-sum":
-            return Fraction(ask.centre.size * squared_l2(kind, ask, s))
+            return Fraction(query.centre.size * squared_l2(kind, query, s))
         case "gradient":
-            return Fraction(ask.field.directions.size * squared_l2(kind, ask, s))
+            return Fraction(query.field.directions.size * squared_l2(kind, query, s))
         case "energy":
-            return Fraction(ask.radius**4)
+            return Fraction(query.radius**4)
         case "gram":
-            d = ask.centre.size  # half of all |entries| and of the trace
+            d = query.centre.size  # half of all |entries| and of the trace
             most = real(Fraction(d + 1, 2)) if s.adds else (arb(2).sqrt() * d + 2) / 2
-            return least(most**2) * int(ask.radius) ** 4
+            return least(most**2) * int(query.radius) ** 4
         case "spectrum":
-            return Fraction((ask.radius**2 * s.pair) ** 2)
+            return Fraction((query.radius**2 * s.pair) ** 2)
         case "votes":
             return Fraction((2 * s.pair) ** 2)
         case "boxed":
-            return Fraction((sum(int(half) for half in ask.halves) * s.pair) ** 2)
+            return Fraction((sum(int(half) for half in query.halves) * s.pair) ** 2)
         case "count":
             return Fraction(1)
         case _:  # counts that move by one each
-            return Fraction(squared_l2(kind, ask, s) ** 2)
+            return Fraction(squared_l2(kind, query, s) ** 2)
 
 
-def added(kind: str, ask: Any, law: str, s: Setting) -> tuple[Noise, ...]:
+def added(kind: str, query: Any, law: str, s: Setting) -> tuple[Noise, ...]:
     """Noise on a sum: Delta^2 / (2 rho) in either norm; a matrix is louder on its diagonal [P3]."""
     gaussian = law == "gaussian"
-    moved = Fraction(squared_l2(kind, ask, s)) if gaussian else squared_l1(kind, ask, s)
+    moved = Fraction(squared_l2(kind, query, s)) if gaussian else squared_l1(kind, query, s)
     square = moved * s.sites**2 / (2 * s.rho)
     if law == "stability":
-        square /= ask.field.centre.size if kind == "coordinates" else 1
-        return (Noise(law="laplace", count=ask.length, square=square),)
-    if kind == "gram" and gaussian and not ask.flat:
-        d = ask.centre.size
+        square /= query.field.centre.size if kind == "coordinates" else 1
+        return (Noise(law="laplace", count=query.length, square=square),)
+    if kind == "gram" and gaussian and not query.flat:
+        d = query.centre.size
         diagonal = Noise(law=law, count=d, square=square)
         return diagonal, Noise(law=law, count=d * (d - 1) // 2, square=square / 2)
     step = 0 if gaussian else Fraction(3, math.isqrt(math.floor(moved)))  # L1 is rounded up to a whole number
-    return (Noise(law=law, count=ask.length, square=square, room=EXACT + step),)
+    return (Noise(law=law, count=query.length, square=square, room=EXACT + step),)
 
 
-def eigenvalues(ask: Any, law: str, s: Setting) -> tuple[Noise, ...]:
+def eigenvalues(query: Any, law: str, s: Setting) -> tuple[Noise, ...]:
     """[P10]: as the matrix in L2, R^2 in L1; and what floats and rounding move on both sides."""
-    d, trace = ask.centre.size, ask.records * ask.radius**2
+    d, trace = query.centre.size, query.records * query.radius**2
     blur = 1 + 2 * d * FLOAT * trace
     gaussian = law == "gaussian"
-    square = squared_l2("spectrum", ask, s) if gaussian else squared_l1("spectrum", ask, s)
+    square = squared_l2("spectrum", query, s) if gaussian else squared_l1("spectrum", query, s)
     moved = real(square).sqrt() * s.sites + real(blur) * (real(d).sqrt() if gaussian else d)
     wanted = least(moved**2) / (2 * s.rho)
     rounded = Fraction(8, math.isqrt(math.floor(square)))  # up to three whole numbers more
@@ -175,10 +175,10 @@ def log_inverse(delta: arb) -> arb:
     return -delta.log()
 
 
-def stability_threshold(kind: str, ask: Any, s: Setting) -> int:
+def stability_threshold(kind: str, query: Any, s: Setting) -> int:
     """max(1 + b ln(l1 / delta), l1 + b ln(1 / delta)) with delta at most 1 / (2 b)."""
-    l1 = real(squared_l1(kind, ask, s)).sqrt() * s.sites
-    b = real(added(kind, ask, "stability", s)[0].square).sqrt()
+    l1 = real(squared_l1(kind, query, s)).sqrt() * s.sites
+    b = real(added(kind, query, "stability", s)[0].square).sqrt()
     delta = s.delta.min(1 / (2 * b))
     return up((1 + b * (l1 / delta).log()).max(l1 + b * log_inverse(delta)))
 
@@ -196,9 +196,9 @@ def vote_threshold(kind: str, s: Setting) -> int:
     return max(up(1 + b * (a / room).log()), up(a + b * log_inverse(room)), a + 1)
 
 
-def lead(ask: Any, s: Setting) -> int:
+def lead(query: Any, s: Setting) -> int:
     """D: how far one person moves the lead of a span."""
-    return s.sites * (2 if ask.pool.cut else s.pair)
+    return s.sites * (2 if query.pool.cut else s.pair)
 
 
 def reach(changed: int, epsilon: arb, delta: arb) -> int:
@@ -219,21 +219,21 @@ def trial(s: Setting, stop: Fraction) -> tuple[arb, int]:
 # ---- [P12] [P13]
 
 
-def limits(ask: Any, s: Setting) -> tuple[Noise, ...]:
+def limits(query: Any, s: Setting) -> tuple[Noise, ...]:
     """Scale 2 D / epsilon for the limit and for each count; twice for counts that may move both ways."""
     square = Fraction(4 * s.sites**2) / (2 * s.rho)
     apart = 1 if s.adds or s.sites == 1 else 4
     return (
         Noise(law="laplace", count=1, square=square),
-        Noise(law="laplace", count=ask.edges.size, square=square * apart),
+        Noise(law="laplace", count=query.edges.size, square=square * apart),
     )
 
 
-def steepness(ask: Any, s: Setting) -> Fraction:
+def steepness(query: Any, s: Setting) -> Fraction:
     """The largest t of exp(t u' C u): epsilon over the range R^2 (2 R^2 replaced) and over the directions."""
-    d, square = ask.centre.size, ask.radius**2
-    floats = 4 * 2 * d * FLOAT * ask.records * square
-    return least(s.epsilon / max(1, min(ask.count, d - 1)) / real(s.sites * s.pair * square + floats))
+    d, square = query.centre.size, query.radius**2
+    floats = 4 * 2 * d * FLOAT * query.records * square
+    return least(s.epsilon / max(1, min(query.count, d - 1)) / real(s.sites * s.pair * square + floats))
 
 
 # ---- [P5] [P24]: budgets
@@ -299,11 +299,11 @@ def local_rho(epsilon: float, delta: float, n: int) -> float:
     return rho_for(local, half / ((math.exp(epsilon) + 1) * (1 + math.exp(-local) / 2) * n))
 
 
-def local_randomiser(ask: Any, s: Setting) -> tuple[Noise, ...]:
+def local_randomiser(query: Any, s: Setting) -> tuple[Noise, ...]:
     """Gaussian noise for one record's gradient against another's, 2 R apart."""
-    local = Fraction(local_rho(float(s.epsilon), float(s.delta), ask.part.parts))
-    square = Fraction(squared_l2("slot", ask, s)) / (2 * local)
-    return (Noise(law="gaussian", count=ask.length, square=square * (1 - EXACT), room=10 * ROUNDED),)
+    local = Fraction(local_rho(float(s.epsilon), float(s.delta), query.part.parts))
+    square = Fraction(squared_l2("slot", query, s)) / (2 * local)
+    return (Noise(law="gaussian", count=query.length, square=square * (1 - EXACT), room=10 * ROUNDED),)
 
 
 # ---- [P19] [P20] [P21]: turned subspaces, in persons

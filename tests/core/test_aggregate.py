@@ -36,10 +36,10 @@ ASKS: dict[str, Query] = {
 }
 
 
-def answered(ask: Query, values: IntArray | list[int]) -> Contribution:
-    query = a_query(ask)
+def answered(query: Query, values: IntArray | list[int]) -> Contribution:
+    asked = a_query(query)
     return Contribution(
-        plan_digest=query.plan_digest, round=0, query=query.digest, site="north", values=frozen(values)
+        plan_digest=asked.plan_digest, round=0, query=asked.digest, site="north", values=frozen(values)
     )
 
 
@@ -54,27 +54,27 @@ def test_an_honest_answer_passes(name: str, records: int) -> None:
 
 @pytest.mark.parametrize("name", ASKS)
 def test_a_value_beyond_what_the_records_can_add_up_to_is_refused(name: str) -> None:
-    ask = ASKS[name]
-    most = ask.bound() * MOST
+    query = ASKS[name]
+    most = query.bound() * MOST
     for value in (most + 1, -most - 1, 2**63 - 1, -(2**63)):
         with refused(Code.BAD_CONTRIBUTION, "north", "nothing was added"):
-            validate(a_query(ask), answered(ask, [0] * (ask.length - 1) + [value]), range(MOST + 1))
+            validate(a_query(query), answered(query, [0] * (query.length - 1) + [value]), range(MOST + 1))
 
 
 @pytest.mark.parametrize("name", ["count", "row-norms", "energy", "gradient-norms"])
 def test_what_cannot_be_negative_is_not(name: str) -> None:
-    ask = ASKS[name]
+    query = ASKS[name]
     with refused(Code.BAD_CONTRIBUTION):
-        validate(a_query(ask), answered(ask, [0] * (ask.length - 1) + [-1]), range(MOST + 1))
+        validate(a_query(query), answered(query, [0] * (query.length - 1) + [-1]), range(MOST + 1))
 
 
 @pytest.mark.parametrize("name", ["row-norms", "gradient-norms"])
 def test_a_histogram_holds_no_more_records_than_a_site_may_have(name: str) -> None:
-    ask = ASKS[name]
-    fits = [MOST - ask.length + 1] + [1] * (ask.length - 1)
-    validate(a_query(ask), answered(ask, fits), range(MOST + 1))
+    query = ASKS[name]
+    fits = [MOST - query.length + 1] + [1] * (query.length - 1)
+    validate(a_query(query), answered(query, fits), range(MOST + 1))
     with refused(Code.BAD_CONTRIBUTION):
-        validate(a_query(ask), answered(ask, [fits[0] + 1, *fits[1:]]), range(MOST + 1))
+        validate(a_query(query), answered(query, [fits[0] + 1, *fits[1:]]), range(MOST + 1))
 
 
 def one_at(said: IntArray, place: int) -> IntArray:
@@ -100,12 +100,12 @@ PLANTED: dict[str, Callable[[IntArray], Any]] = {
 @pytest.mark.parametrize("name", PLANTED)
 def test_what_no_records_add_up_to_is_refused(name: str) -> None:
     """Each entry alone is within its limits: it is the answer as a whole that cannot be."""
-    ask = ASKS[name]
+    query = ASKS[name]
     rows = random_rows(MOST, 4)
-    said, known = Site(rows).answer(ask), range(MOST, MOST + 1)
-    validate(a_query(ask), answered(ask, said), known)
+    said, known = Site(rows).answer(query), range(MOST, MOST + 1)
+    validate(a_query(query), answered(query, said), known)
     with refused(Code.BAD_CONTRIBUTION, "cannot add up"):
-        validate(a_query(ask), answered(ask, frozen(PLANTED[name](said))), known)
+        validate(a_query(query), answered(query, frozen(PLANTED[name](said))), known)
 
 
 @pytest.mark.parametrize("d", [1, 2, 7, 60])
@@ -136,9 +136,9 @@ def test_no_honest_products_are_refused_for_rounding(d: int, rank: int) -> None:
     ],
 )
 def test_an_answer_to_something_else_is_refused(change: dict[str, Any], words: str) -> None:
-    ask = ASKS["clipped-sum"]
+    query = ASKS["clipped-sum"]
     with refused(Code.BAD_CONTRIBUTION, "north", words):
-        validate(a_query(ask), replace(answered(ask, [0, 0, 0, 0]), **change), range(MOST + 1))
+        validate(a_query(query), replace(answered(query, [0, 0, 0, 0]), **change), range(MOST + 1))
 
 
 @pytest.mark.parametrize("bad", [[0.5], [float("nan")], [float("inf")], ["1"], [True]])

@@ -51,10 +51,10 @@ class Process:
         """From the store."""
         return self.store.sealed(round)
 
-    def charge(self, query: RoundQuery) -> None:
+    def charge(self, asked: RoundQuery) -> None:
         """Durable once it returns."""
         self._reach("before charge")
-        self.store.charge(query)
+        self.store.charge(asked)
         self._reach("after charge")
 
     def seal(self, release: Release) -> None:
@@ -240,16 +240,16 @@ def test_float_noise_that_reached_a_release_is_caught(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("name", every_ask())
 def test_a_release_is_the_sum_plus_the_draw_and_says_what_it_cost(name: str) -> None:
-    ask = every_ask()[name]
-    query = a_query(ask, plan_digest=PLAN.digest, round=4)
-    total = frozen(np.arange(ask.length))
+    query = every_ask()[name]
+    asked = a_query(query, plan_digest=PLAN.digest, round=4)
+    total = frozen(np.arange(query.length))
     released = barrier.release(
-        query, total, ("north",), plan=PLAN, journal=MemoryStore(), noise=FixedNoise(41)
+        asked, total, ("north",), plan=PLAN, journal=MemoryStore(), noise=FixedNoise(41)
     )
-    assert (released.values - total).tolist() == [42] * ask.length
-    assert (released.round, released.query, released.present) == (4, query.digest, ("north",))
-    assert released.micro_rho == query.micro_rho
-    assert released.sigma == noise_spec(ask, query.micro_rho, PLAN.study.neighbours).sigma
+    assert (released.values - total).tolist() == [42] * query.length
+    assert (released.round, released.query, released.present) == (4, asked.digest, ("north",))
+    assert released.micro_rho == asked.micro_rho
+    assert released.sigma == noise_spec(query, asked.micro_rho, PLAN.study.neighbours).sigma
 
 
 def test_a_query_of_another_plan_is_refused() -> None:

@@ -59,7 +59,7 @@ def coordinate_cases() -> list[Case]:
     for seed, (d, width) in enumerate(product((1, 3, 8), (1, 2**10, 2**25))):
         field = a_field(d, seed, shift=10)
         rows = hostile_rows(1200, field.centre, S, seed)
-        cases.append(Case(ask=Coordinates(field=field, width=width, half=8), rows=rows))
+        cases.append(Case(query=Coordinates(field=field, width=width, half=8), rows=rows))
     return cases
 
 
@@ -70,8 +70,8 @@ def boxed_cases() -> list[Case]:
         field = a_field(d, seed, shift=0 if half == GRADIENT_LIMIT else 12)
         halves = np.full(d, half)
         halves[1::3] = 0
-        ask = CoordinateClippedSum(field=field, middles=np.arange(d) - 3, halves=halves)
-        cases.append(Case(ask=ask, rows=hostile_rows(1200, field.centre, S, seed)))
+        query = CoordinateClippedSum(field=field, middles=np.arange(d) - 3, halves=halves)
+        cases.append(Case(query=query, rows=hostile_rows(1200, field.centre, S, seed)))
     return cases
 
 
@@ -88,11 +88,11 @@ def test_no_neighbour_pair_exceeds_the_declared_sensitivity_and_one_reaches_it(
     assert 0.99**2 <= found.worst <= 1
 
 
-def dearest(ask: CoordinateClippedSum, quieter: int, neighbours: Neighbours) -> Fraction:
+def dearest(query: CoordinateClippedSum, quieter: int, neighbours: Neighbours) -> Fraction:
     """The largest zCDP cost of any change found, if the noise were `quieter` times less than planned."""
-    spec = noise_spec(ask, 1000, neighbours)
-    rows = hostile_rows(400, ask.field.centre, S, 3)
-    moved = changes(contributions(Case(ask=ask, rows=rows)), neighbours)
+    spec = noise_spec(query, 1000, neighbours)
+    rows = hostile_rows(400, query.field.centre, S, 3)
+    moved = changes(contributions(Case(query=query, rows=rows)), neighbours)
     (block,) = spec.blocks
     return Fraction(int((moved * moved).sum(axis=1).max()) * quieter**2) / (2 * Fraction(block.scale) ** 2)
 
@@ -100,12 +100,12 @@ def dearest(ask: CoordinateClippedSum, quieter: int, neighbours: Neighbours) -> 
 @pytest.mark.parametrize("neighbours", Neighbours)
 def test_a_box_costs_its_price_and_the_noise_of_equation_15_is_caught(neighbours: Neighbours) -> None:
     """Planted fault: beta_t of [DPPCA], a sixth of what the box of its Algorithm 5 needs."""
-    ask = CoordinateClippedSum(
+    query = CoordinateClippedSum(
         field=a_field(4, shift=12), middles=np.zeros(4, dtype=np.int64), halves=np.full(4, 2**8)
     )
     price = Fraction(1000, MICRO)
-    assert price * Fraction(98, 100) <= dearest(ask, 1, neighbours) <= price
-    assert dearest(ask, 6, neighbours) > 30 * price
+    assert price * Fraction(98, 100) <= dearest(query, 1, neighbours) <= price
+    assert dearest(query, 6, neighbours) > 30 * price
 
 
 def a_vote(d: int = 2, subsets: int = 3, seed: int = 1) -> Votes:
@@ -118,40 +118,40 @@ def test_no_record_moves_more_than_one_vote_and_no_replaced_one_more_than_two() 
     """Data sets of hostile records, each with every one of 100 more: 10,100 joins and 400,000 changes."""
     joins, most = 0, dict.fromkeys(Neighbours, (0, 0))
     for seed in range(101):
-        ask = a_vote(2, 3, seed % 7)
-        rows = hostile_rows(116, ask.field.centre, S, seed)
+        query = a_vote(2, 3, seed % 7)
+        rows = hostile_rows(116, query.field.centre, S, seed)
         data, more = rows[:16], rows[16:]
-        base = Site(data).answer(ask)
-        moved = np.array([Site(np.vstack([data, row])).answer(ask) for row in more]) - base
+        base = Site(data).answer(query)
+        moved = np.array([Site(np.vstack([data, row])).answer(query) for row in more]) - base
         joins += len(moved)
-        replaced = (moved[:, None] - moved[None, :]).reshape(-1, ask.length)
+        replaced = (moved[:, None] - moved[None, :]).reshape(-1, query.length)
         for neighbours, change in zip(Neighbours, (moved, replaced), strict=True):
             l1, l2 = most[neighbours]
             l1 = max(l1, int(np.abs(change).sum(axis=1).max()))
             most[neighbours] = (l1, max(l2, int((change**2).sum(axis=1).max())))
     assert joins >= PAIRS
     for neighbours in Neighbours:
-        assert most[neighbours] == (ask.l1(neighbours), ask.l2_squared(neighbours))
+        assert most[neighbours] == (query.l1(neighbours), query.l2_squared(neighbours))
 
 
 def test_votes_are_what_their_definition_says() -> None:
     """One subset, worked out in plain Python: Rayleigh quotients of the pairs' differences."""
-    ask = a_vote(3, 1)
+    query = a_vote(3, 1)
     rows = random_rows(40, 3)
-    answer = Site(rows).answer(ask)
+    answer = Site(rows).answer(query)
     assert (answer.sum(), answer.max()) == (1, 1)
-    z = rows.astype(object) - ask.field.centre.astype(object)
-    g = z * (z @ ask.field.directions.astype(object)) // 2**ask.field.shift
+    z = rows.astype(object) - query.field.centre.astype(object)
+    g = z * (z @ query.field.directions.astype(object)) // 2**query.field.shift
     g = np.clip(g.astype(np.int64), -VOTE_LIMIT, VOTE_LIMIT).astype(float)
     spread = np.linalg.eigvalsh(np.cov(g.T))[-1]  # pairs or all: the same but for sampling
-    assert abs(np.searchsorted(ask.edges, spread) - int(answer.argmax())) <= 1
+    assert abs(np.searchsorted(query.edges, spread) - int(answer.argmax())) <= 1
 
 
 def test_votes_do_not_mind_the_order_of_the_records() -> None:
-    ask, rows = a_vote(3, 4), np.repeat(random_rows(30, 3), 3, axis=0)
+    query, rows = a_vote(3, 4), np.repeat(random_rows(30, 3), 3, axis=0)
     for seed in range(20):
         mixed = np.random.default_rng(seed).permutation(rows)
-        assert Site(mixed).answer(ask).tolist() == Site(rows).answer(ask).tolist()
+        assert Site(mixed).answer(query).tolist() == Site(rows).answer(query).tolist()
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 3])
@@ -167,10 +167,10 @@ def test_equal_records_vote_for_the_lowest_bin() -> None:
 # --- parts
 
 
-def parts_of(ask: OnGradients) -> list[OnGradients]:
+def parts_of(query: OnGradients) -> list[OnGradients]:
     """The whole pass: `ask` about each part."""
     key = pass_key(DIGEST, 3, PARTS)
-    return [replace(ask, part=Batch(first=3, index=i, parts=PARTS, key=key)) for i in range(PARTS)]
+    return [replace(query, part=Batch(first=3, index=i, parts=PARTS, key=key)) for i in range(PARTS)]
 
 
 def questions() -> dict[str, OnGradients]:
@@ -195,22 +195,22 @@ def neighbours_of(rows: GridRows, rng: np.random.Generator) -> Iterator[GridRows
             yield rng.permutation(more)
 
 
-def touched(ask: OnGradients, trials: int = 12) -> int:
+def touched(query: OnGradients, trials: int = 12) -> int:
     """In how many parts of a pass a record more changed the answer, at most; each change within its bound."""
     most = 0
     for seed in range(trials):
         rng = np.random.default_rng(seed)
         rows = np.repeat(random_rows(30, 2, seed=seed), rng.integers(1, 4, 30), axis=0)
-        base = whole_pass(rows, ask)
+        base = whole_pass(rows, query)
         for more in neighbours_of(rows, rng):
-            changed = [answer - was for answer, was in zip(whole_pass(more, ask), base, strict=True)]
+            changed = [answer - was for answer, was in zip(whole_pass(more, query), base, strict=True)]
             most = max(most, sum(bool(change.any()) for change in changed))
     return most
 
 
-def whole_pass(rows: GridRows, ask: OnGradients) -> list[IntArray]:
+def whole_pass(rows: GridRows, query: OnGradients) -> list[IntArray]:
     one = Site(rows)
-    return [one.answer(question) for question in parts_of(ask)]
+    return [one.answer(question) for question in parts_of(query)]
 
 
 @pytest.mark.parametrize("kind", questions())
@@ -232,9 +232,9 @@ def test_positional_batches_are_caught(kind: str, monkeypatch: pytest.MonkeyPatc
 def test_parts_are_disjoint_and_together_are_all() -> None:
     rows = np.repeat(random_rows(60, 2), 4, axis=0)
     for kind in ("gradient", "gradient-norms", "coordinates", "boxed"):
-        ask = questions()[kind]
-        together = sum(whole_pass(rows, ask))
-        assert np.array_equal(together, Site(rows).answer(ask))
+        query = questions()[kind]
+        together = sum(whole_pass(rows, query))
+        assert np.array_equal(together, Site(rows).answer(query))
 
 
 def test_parts_are_of_like_size_and_another_pass_deals_anew() -> None:
@@ -256,11 +256,11 @@ def test_twins_do_not_share_a_part() -> None:
 @pytest.mark.parametrize("kind", questions())
 def test_replacing_is_at_least_twice_adding(kind: str) -> None:
     """[P9]: a replaced record leaves one part and joins another, each at half of the price."""
-    ask = questions()[kind]
-    assert isinstance(ask, Additive)
+    query = questions()[kind]
+    assert isinstance(query, Additive)
     add, replaced = Neighbours
-    assert ask.l2_squared(replaced) >= 2 * ask.l2_squared(add)
-    assert ask.l1(replaced) >= 2 * ask.l1(add)
+    assert query.l2_squared(replaced) >= 2 * query.l2_squared(add)
+    assert query.l1(replaced) >= 2 * query.l1(add)
 
 
 def two_directions(field: GradientSpec) -> Votes:

@@ -131,8 +131,8 @@ def log_ratio(steepness: float, z: FloatArray, gram: FloatArray) -> float:
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
 def test_density_changes_by_at_most_epsilon_where_a_record_joins(epsilon: float) -> None:
-    ask = Eigenvectors(centre=frozen([0, 0, 0]), radius=1000, records=10, count=1)
-    steep = epsilon / eigenvectors.score_range(ask, Neighbours.ADD_REMOVE, 1)
+    query = Eigenvectors(centre=frozen([0, 0, 0]), radius=1000, records=10, count=1)
+    steep = epsilon / eigenvectors.score_range(query, Neighbours.ADD_REMOVE, 1)
     worst = []
     for gram in (np.zeros((3, 3)), 1e6 * np.diag([8.0, 0.5, 0.0]), 1e8 * np.diag([0.0, 0.1, 0.1])):
         worst += [
@@ -144,15 +144,15 @@ def test_density_changes_by_at_most_epsilon_where_a_record_joins(epsilon: float)
 
 
 def eigenvector_query(d: int, count: int, epsilon: float) -> RoundQuery:
-    ask = Eigenvectors(centre=frozen(np.zeros(d, dtype=np.int64)), radius=S, records=1000, count=count)
-    return RoundQuery(plan_digest=DIGEST, round=0, ask=ask, micro_rho=micro_rho_of(epsilon))
+    query = Eigenvectors(centre=frozen(np.zeros(d, dtype=np.int64)), radius=S, records=1000, count=count)
+    return RoundQuery(plan_digest=DIGEST, round=0, query=query, micro_rho=micro_rho_of(epsilon))
 
 
 @pytest.mark.parametrize(("d", "count"), [(1, 1), (2, 2), (5, 1), (5, 5), (12, 3)])
 def test_directions_leave_as_integers_at_right_angles(d: int, count: int) -> None:
-    query = eigenvector_query(d, count, 1.0)
-    total = Site(random_rows(100, d)).answer(query.ask)
-    outcome = publishable(query, total, a_study(d=d), OsNoise())
+    asked = eigenvector_query(d, count, 1.0)
+    total = Site(random_rows(100, d)).answer(asked.query)
+    outcome = publishable(asked, total, a_study(d=d), OsNoise())
     vectors = outcome.values.reshape(count, d) / VECTOR
     assert outcome.values.dtype == np.int64
     assert np.abs(vectors @ vectors.T - np.eye(count)).max() <= d * 2.0**-23
@@ -161,23 +161,23 @@ def test_directions_leave_as_integers_at_right_angles(d: int, count: int) -> Non
 @pytest.mark.parametrize("epsilon", [1e4, 1e-2])
 def test_a_large_budget_finds_the_eigenvectors_and_a_small_one_none(epsilon: float) -> None:
     rows = (np.random.default_rng(1).normal(size=(500, 4)) * [1200, 900, 500, 200]).astype(np.int16)
-    query = eigenvector_query(4, 4, epsilon)
-    total = Site(rows).answer(query.ask)
-    found = publishable(query, total, a_study(d=4), SeededNoise(1)).values.reshape(4, 4) / VECTOR
+    asked = eigenvector_query(4, 4, epsilon)
+    total = Site(rows).answer(asked.query)
+    found = publishable(asked, total, a_study(d=4), SeededNoise(1)).values.reshape(4, 4) / VECTOR
     exact = np.linalg.eigh(symmetric(total, 4))[1][:, ::-1]
     along = np.abs((found * exact.T).sum(axis=1))
     assert (along > 0.98).all() if epsilon > 1 else (along < 0.98).any()
 
 
 def test_two_hundred_columns_take_no_time() -> None:
-    query = eigenvector_query(200, 20, 5.0)
-    total = Site(random_rows(300, 200)).answer(query.ask)
-    vectors = publishable(query, total, a_study(d=200), OsNoise()).values.reshape(20, 200) / VECTOR
+    asked = eigenvector_query(200, 20, 5.0)
+    total = Site(random_rows(300, 200)).answer(asked.query)
+    vectors = publishable(asked, total, a_study(d=200), OsNoise()).values.reshape(20, 200) / VECTOR
     assert np.abs(vectors @ vectors.T - np.eye(20)).max() < 1e-4
 
 
 def test_a_sum_of_nothing_gives_directions_without_preference() -> None:
-    query = eigenvector_query(3, 1, 1.0)
-    zero = np.zeros(query.ask.length, dtype=np.int64)
-    drawn = [publishable(query, zero, a_study(d=3), SeededNoise(i)).values[:3] / VECTOR for i in range(600)]
+    asked = eigenvector_query(3, 1, 1.0)
+    zero = np.zeros(asked.query.length, dtype=np.int64)
+    drawn = [publishable(asked, zero, a_study(d=3), SeededNoise(i)).values[:3] / VECTOR for i in range(600)]
     assert fits(np.array(drawn), np.zeros(3))

@@ -59,17 +59,17 @@ def lie(kind: str, size: int, random: np.random.Generator) -> IntArray:
             return frozen(random.choice([-(2**62), -1, 0, 1, 2**62], size))
 
 
-def fed(session: Session, query: RoundQuery, values: IntArray) -> None:
+def fed(session: Session, asked: RoundQuery, values: IntArray) -> None:
     session.feed(
         Release(
-            round=query.round, query=query.digest, values=values, sigma=1.0,
-            micro_rho=query.cost.micro_rho, atto_delta=query.cost.atto_delta, present=("a",),
+            round=asked.round, query=asked.digest, values=values, sigma=1.0,
+            micro_rho=asked.cost.micro_rho, atto_delta=asked.cost.atto_delta, present=("a",),
         )
     )  # fmt: skip
 
 
-def size_of(query: RoundQuery) -> int:
-    return int(getattr(query.ask, "released", query.ask.length))
+def size_of(asked: RoundQuery) -> int:
+    return int(getattr(asked.query, "released", asked.query.length))
 
 
 @pytest.mark.parametrize("kind", LIES)
@@ -78,9 +78,9 @@ def test_no_lie_leads_beyond_them(algorithm: Algorithm, kind: str, monkeypatch: 
     """Neither because the session refuses: an algorithm never comes to such a question."""
     passed: list[str] = []
 
-    def watched(ask: Query, most: IntArray) -> None:
+    def watched(query: Query, most: IntArray) -> None:
         try:
-            check_bounds(ask, most)
+            check_bounds(query, most)
         except RequestError as problem:
             passed.append(str(problem))
 
@@ -89,8 +89,8 @@ def test_no_lie_leads_beyond_them(algorithm: Algorithm, kind: str, monkeypatch: 
     session = Session(a_plan(algorithm, Scaling.NONE))
     # A mechanism behind the barrier releases a place or a dimension; what is none ends the study.
     with suppress(EigenveilError, IndexError):
-        while (query := session.pending) is not None and query.round < MOST_ASKED:
-            fed(session, query, lie(kind, size_of(query), random))
+        while (asked := session.pending) is not None and asked.round < MOST_ASKED:
+            fed(session, asked, lie(kind, size_of(asked), random))
     assert passed == []
 
 
@@ -165,11 +165,11 @@ def test_at_the_floor_a_shortened_record_still_has_a_gradient(
 def test_a_coordinator_cannot_reword_a_question_to_beyond_them() -> None:
     """One unit is what two machines may differ by, and never what leads below a floor or out of the box."""
     session = Session(a_plan(Algorithm.GAUSS_COV, Scaling.NONE))
-    while (query := session.pending) is not None and not isinstance(query.ask, ClippedSum):
-        fed(session, query, lie("all at the centre", size_of(query), np.random.default_rng(0)))
-    assert query is not None
-    assert isinstance(query.ask, ClippedSum)
-    assert query.ask.radius == least_row_radius(D)
+    while (asked := session.pending) is not None and not isinstance(asked.query, ClippedSum):
+        fed(session, asked, lie("all at the centre", size_of(asked), np.random.default_rng(0)))
+    assert asked is not None
+    assert isinstance(asked.query, ClippedSum)
+    assert asked.query.radius == least_row_radius(D)
     with pytest.raises(RequestError, match="below the public floor"):
-        session.adopt(replace(query, ask=replace(query.ask, radius=query.ask.radius - 1)))
-    session.adopt(replace(query, ask=replace(query.ask, radius=query.ask.radius + 1)))
+        session.adopt(replace(asked, query=replace(asked.query, radius=asked.query.radius - 1)))
+    session.adopt(replace(asked, query=replace(asked.query, radius=asked.query.radius + 1)))

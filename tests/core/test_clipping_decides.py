@@ -42,9 +42,9 @@ def test_a_weight_that_floats_round_up_is_not_kept(radius: int, square: int) -> 
     naive = math.floor(WEIGHT * (radius / math.sqrt(square)))
     assert naive**2 * square > (WEIGHT * radius) ** 2
     d = 3800
-    ask = ClippedSum(centre=frozen(np.full(d, -S)), radius=radius)
+    query = ClippedSum(centre=frozen(np.full(d, -S)), radius=radius)
     row = (row_of(square, d) - S).astype(np.int16)
-    assert verdict([Case(ask=ask, rows=np.stack([row, row]))], Neighbours.ADD_REMOVE).worst <= 1
+    assert verdict([Case(query=query, rows=np.stack([row, row]))], Neighbours.ADD_REMOVE).worst <= 1
 
 
 @given(norm2=st.lists(st.integers(0, 2**38), min_size=1, max_size=20), radius=st.integers(1, 2**19))
@@ -118,14 +118,14 @@ def too_long(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_norm_proposed_too_small_costs_records_but_no_privacy(
     pulls: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cases = [case for case in gradient_cases(1, pulls=pulls) if case.ask.bound() >= 2**24]
-    assert isinstance(cases[0].ask, Gradient)
+    cases = [case for case in gradient_cases(1, pulls=pulls) if case.query.bound() >= 2**24]
+    assert isinstance(cases[0].query, Gradient)
     too_long("gradient_norms", monkeypatch)
-    said = [Site(case.rows).answer(case.ask) for case in cases]
+    said = [Site(case.rows).answer(case.query) for case in cases]
     assert verdict(cases, Neighbours.ADD_REMOVE).worst <= 1
     monkeypatch.setattr(clipping, "_fits", lambda b, *rest: np.ones(len(b), dtype=bool))
     assert verdict(cases, Neighbours.ADD_REMOVE).worst > 1
-    assert any((Site(case.rows).answer(case.ask) != one).any() for case, one in zip(cases, said, strict=True))
+    assert any((Site(case.rows).answer(case.query) != one).any() for case, one in zip(cases, said, strict=True))
 
 
 @given(st.integers(1, 2**19), st.lists(st.integers(-2 * S, 2 * S), min_size=1, max_size=6))
@@ -144,8 +144,8 @@ def test_a_shortened_row_fits_and_points_the_same_way(radius: int, row: list[int
 
 
 def test_rows_at_the_radius_are_left_alone_and_one_step_beyond_are_not() -> None:
-    ask = Gram(centre=frozen([0, 0]), radius=5)
+    query = Gram(centre=frozen([0, 0]), radius=5)
     for row, kept in (([3, 4], True), ([5, 0], True), ([5, 1], False), ([4, 4], False)):
-        diagonal = Site(np.array([row], dtype=np.int16)).answer(ask)[:2].tolist()
+        diagonal = Site(np.array([row], dtype=np.int16)).answer(query)[:2].tolist()
         assert (diagonal == [v * v for v in row]) == kept
     assert all(verdict([case], Neighbours.ADD_REMOVE).worst <= 1 for case in row_cases(Gram)[:5])

@@ -77,11 +77,11 @@ EMPTY = np.zeros((2, 0), dtype=np.int64)
 def test_gradients_at_every_limit_equal_the_reference(d: int, k: int, radius: int, shift: int) -> None:
     pulls = [None, spread(d, k), -spread(d, k), peak(d, k, 1), peak(d, k, -1)]
     for pull in pulls if d < MAX_COLUMNS else pulls[1:4:2]:
-        ask = Gradient(field=extreme_field(d, k, pull, shift), radius=radius)
+        query = Gradient(field=extreme_field(d, k, pull, shift), radius=radius)
         for row in corner_rows(d):
-            said = Site(row[None, :]).answer(ask).tolist()
-            assert said == reference.contribution(row.tolist(), ask)
-            assert sum(v * v for v in said) <= ask.l2_squared(Neighbours.ADD_REMOVE)
+            said = Site(row[None, :]).answer(query).tolist()
+            assert said == reference.contribution(row.tolist(), query)
+            assert sum(v * v for v in said) <= query.l2_squared(Neighbours.ADD_REMOVE)
 
 
 @pytest.mark.parametrize("d", [1, 3, 4, MAX_COLUMNS - 1, MAX_COLUMNS])
@@ -89,9 +89,9 @@ def test_gradients_at_every_limit_equal_the_reference(d: int, k: int, radius: in
 def test_clipped_sums_and_energies_at_every_limit_equal_the_reference(d: int, part: float) -> None:
     radius = max(1, int(part * row_norm_limit(d)))
     centre = frozen(np.full(d, -S))
-    for ask in (ClippedSum(centre=centre, radius=radius), SquaredNormSum(centre=centre, radius=radius)):
+    for query in (ClippedSum(centre=centre, radius=radius), SquaredNormSum(centre=centre, radius=radius)):
         rows = corner_rows(d)
-        assert Site(rows).answer(ask).tolist() == reference.answer(rows.tolist(), ask)
+        assert Site(rows).answer(query).tolist() == reference.answer(rows.tolist(), query)
 
 
 def test_a_gram_of_many_rows_at_the_bound_is_exact() -> None:
@@ -99,8 +99,8 @@ def test_a_gram_of_many_rows_at_the_bound_is_exact() -> None:
     d, n = 1024, 40_000
     radius = row_norm_limit(d)
     assert n * radius**2 > 2**50
-    ask = Gram(centre=frozen(np.full(d, -S)), radius=radius)
-    said = Site(np.full((n // 100, d), S, dtype=np.int16)).answer(ask)
+    query = Gram(centre=frozen(np.full(d, -S)), radius=radius)
+    said = Site(np.full((n // 100, d), S, dtype=np.int16)).answer(query)
     assert set(said.tolist()) == {n // 100 * (2 * S) ** 2}
     thin = Gram(centre=frozen([-S]), radius=row_norm_limit(1))
     many = 2**20
@@ -110,8 +110,8 @@ def test_a_gram_of_many_rows_at_the_bound_is_exact() -> None:
 def test_norm_edges_up_to_their_limit_compare_exactly() -> None:
     """Edges are squared in int64; the largest allowed one does not wrap around."""
     edges = frozen([2 * S - 1, 2 * S, 2 * S + 1, 2**31 - 1])
-    ask = RowNorms(centre=frozen([-S]), edges=edges)
-    assert Site(np.array([[S]], dtype=np.int16)).answer(ask).tolist() == [0, 0, 1, 0, 0]
+    query = RowNorms(centre=frozen([-S]), edges=edges)
+    assert Site(np.array([[S]], dtype=np.int16)).answer(query).tolist() == [0, 0, 1, 0, 0]
     with refused(Code.OVERFLOW, "2**31"):
         RowNorms(centre=frozen([0]), edges=frozen([2**31]))
     far = GradientNorms(field=extreme_field(MAX_COLUMNS, 2), edges=frozen([1, EDGE_LIMIT - 1]))
@@ -127,11 +127,11 @@ def test_negative_zero_never_leaves_a_site() -> None:
 
 def test_one_column_and_as_many_directions_as_columns() -> None:
     rows = np.array([[-S], [0], [S]], dtype=np.int16)
-    for ask in (
+    for query in (
         Gram(centre=frozen([0]), radius=S),
         Gradient(field=extreme_field(1, 1, peak(1, 1, 1)), radius=GRADIENT_LIMIT),
     ):
-        assert Site(rows).answer(ask).tolist() == reference.answer(rows.tolist(), ask)
+        assert Site(rows).answer(query).tolist() == reference.answer(rows.tolist(), query)
     full = Gradient(field=extreme_field(5, 5, spread(5, 5)), radius=GRADIENT_LIMIT)
     assert Site(corner_rows(5)).answer(full).tolist() == reference.answer(corner_rows(5).tolist(), full)
 
@@ -201,11 +201,11 @@ def test_a_sum_that_could_leave_the_exact_range_is_refused_exactly_at_the_limit(
         Gram(centre=frozen([0]), radius=S),
         Gradient(field=extreme_field(2, 1), radius=3),
     ]
-    for ask in asks:
-        most = (2**62 - 1) // ask.bound()
-        check_no_overflow(ask, most)
+    for query in asks:
+        most = (2**62 - 1) // query.bound()
+        check_no_overflow(query, most)
         with refused(Code.OVERFLOW, "max_records"):
-            check_no_overflow(ask, most + 1)
+            check_no_overflow(query, most + 1)
 
 
 def test_shortening_keeps_nearly_all_of_the_radius() -> None:

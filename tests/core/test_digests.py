@@ -57,47 +57,47 @@ def test_a_contribution(change: dict[str, Any]) -> None:
     assert replace(CONTRIBUTION).digest == CONTRIBUTION.digest
 
 
-def variants(ask: Any) -> list[Any]:
+def variants(query: Any) -> list[Any]:
     """`ask` with each of its fields changed by one, arrays entry by entry."""
     out: list[Any] = []
-    for name in ask.__dataclass_fields__:
-        value: Any = getattr(ask, name)
+    for name in query.__dataclass_fields__:
+        value: Any = getattr(query, name)
         if name == "length":
             continue
         if isinstance(value, np.ndarray):
             for i in range(value.size):
                 changed = value.copy()
                 changed.flat[i] += 1
-                out.append(replace(ask, **{name: changed}))
+                out.append(replace(query, **{name: changed}))
         elif value is None:
             continue
         elif isinstance(value, bool):
-            out.append(replace(ask, **{name: not value}))
+            out.append(replace(query, **{name: not value}))
         elif isinstance(value, int):
-            out.append(replace(ask, **{name: value + 1}))
+            out.append(replace(query, **{name: value + 1}))
         else:
             for inner in variants(value):
                 with suppress(RequestError):  # what the question may not say at all, such as a pull
-                    out.append(replace(ask, **{name: inner}))
+                    out.append(replace(query, **{name: inner}))
     return out
 
 
 @pytest.mark.parametrize("name", every_ask())
 def test_a_query(name: str) -> None:
-    ask = every_ask()[name]
-    asks = [ask, *variants(ask)]
+    query = every_ask()[name]
+    asks = [query, *variants(query)]
     queries = [
         *(a_query(each) for each in asks),
-        a_query(ask, round=1),
-        a_query(ask, micro_rho=1001),
-        a_query(ask, plan_digest="ac" * 32),
+        a_query(query, round=1),
+        a_query(query, micro_rho=1001),
+        a_query(query, plan_digest="ac" * 32),
     ]
-    assert len({query.digest for query in queries}) == len(queries)
+    assert len({asked.digest for asked in queries}) == len(queries)
     assert a_query(every_ask()[name]).digest == queries[0].digest
 
 
 def test_questions_of_different_kinds_differ_even_with_the_same_fields() -> None:
-    digests: list[str] = [a_query(ask).digest for ask in every_ask().values()]
+    digests: list[str] = [a_query(query).digest for query in every_ask().values()]
     assert len(set(digests)) == len(digests)
 
 
@@ -109,7 +109,7 @@ def test_the_shape_of_a_matrix_counts() -> None:
 
 @given(st.integers(0, 2**40), st.integers(1, 2**50))
 def test_round_and_price_do_not_run_into_each_other(round: int, price: int) -> None:
-    ask = every_ask()["count"]
-    one = RoundQuery(plan_digest="ab" * 32, round=round, ask=ask, micro_rho=price)
-    other = RoundQuery(plan_digest="ab" * 32, round=price, ask=ask, micro_rho=max(round, 1))
+    query = every_ask()["count"]
+    one = RoundQuery(plan_digest="ab" * 32, round=round, query=query, micro_rho=price)
+    other = RoundQuery(plan_digest="ab" * 32, round=price, query=query, micro_rho=max(round, 1))
     assert (one.digest == other.digest) == (round == price)

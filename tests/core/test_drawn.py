@@ -81,30 +81,30 @@ def test_the_specification_knows_nothing_of_the_product() -> None:
 
 
 def test_every_kind_of_question_is_recorded() -> None:
-    assert {NAMES[type(ask)] for ask in ASKS.values()} == set(KINDS)
+    assert {NAMES[type(query)] for query in ASKS.values()} == set(KINDS)
 
 
 @pytest.mark.parametrize("name", SUMS)
 def test_a_sum_gets_the_noise_of_its_table_in_every_law(name: str) -> None:
     kind = NAMES[type(SUMS[name])]
     for law, (plan, s) in product(laws(name), settings(10**12)):
-        noise, query = Recorder(), query_of(plan, SUMS[name], s, law)
-        said = released(plan, query, noise)
-        assert drew(noise, *spec.added(kind, query.ask, law.value, s)), (law, s)
+        noise, asked = Recorder(), query_of(plan, SUMS[name], s, law)
+        said = released(plan, asked, noise)
+        assert drew(noise, *spec.added(kind, asked.query, law.value, s)), (law, s)
         assert said.sigma == max(block.sigma for block in noise.blocks)
-        assert noise_ahead(query, plan.study) == NoiseSpec(blocks=tuple(noise.blocks))
+        assert noise_ahead(asked, plan.study) == NoiseSpec(blocks=tuple(noise.blocks))
 
 
 @pytest.mark.parametrize("name", [name for name in SUMS if NoiseLaw.STABILITY in laws(name)])
 def test_a_stability_histogram_is_silent_below_its_threshold_and_speaks_at_it(name: str) -> None:
     kind = NAMES[type(SUMS[name])]
     for plan, s in settings(*DELTAS):
-        query = query_of(plan, SUMS[name], s, NoiseLaw.STABILITY)
-        least = spec.stability_threshold(kind, query.ask, s)
+        asked = query_of(plan, SUMS[name], s, NoiseLaw.STABILITY)
+        least = spec.stability_threshold(kind, asked.query, s)
         for count, speaks in ((least - 1, False), (least + 1, True)):
-            total = np.zeros(query.ask.length, dtype=np.int64)
+            total = np.zeros(asked.query.length, dtype=np.int64)
             total[0] = count
-            assert bool(released(plan, query, Recorder(), total).values.any()) is speaks, (count, s)
+            assert bool(released(plan, asked, Recorder(), total).values.any()) is speaks, (count, s)
 
 
 def votes_of(m: int, slots: int) -> IntArray:
@@ -137,14 +137,14 @@ def test_a_fingerprint_needs_the_votes_that_its_threshold_says(name: str) -> Non
 
 @pytest.mark.parametrize("cut", [False, True])
 def test_a_lead_needs_to_exceed_all_truncated_noise(cut: bool) -> None:
-    ask = SpanGap(pool=replace(POOL, cut=cut))
+    query = SpanGap(pool=replace(POOL, cut=cut))
     for plan, s in settings(*DELTAS):
-        changed = spec.lead(ask, s)
+        changed = spec.lead(query, s)
         least = spec.reach(changed, s.epsilon, s.delta) + changed
         square = spec.least((changed / s.epsilon) ** 2)
         for ahead, speaks in ((least, False), (least + 2, True)):
             noise = Recorder()
-            said = released(plan, query_of(plan, ask, s), noise, frozen([50 + ahead, 50, 7, 7, 7, 7]))
+            said = released(plan, query_of(plan, query, s), noise, frozen([50 + ahead, 50, 7, 7, 7, 7]))
             assert bool(said.values.any()) is speaks, (ahead, s)
             assert drew(noise, Noise(law="laplace", count=noise.blocks[0].count, square=square))
 
@@ -181,24 +181,24 @@ def test_a_trial_gets_a_third_of_epsilon_and_its_part_of_delta() -> None:
 @pytest.mark.parametrize("law", [NoiseLaw.GAUSSIAN, NoiseLaw.LAPLACE])
 def test_eigenvalues_get_the_noise_of_all_sites_a_person_may_be_at(law: NoiseLaw) -> None:
     for plan, s in settings():
-        noise, query = Recorder(), query_of(plan, ASKS["spectrum"], s, law)
-        released(plan, query, noise)
-        assert drew(noise, *spec.eigenvalues(query.ask, law.value, s)), s
-        assert noise_ahead(query, plan.study) == NoiseSpec(blocks=tuple(noise.blocks))
+        noise, asked = Recorder(), query_of(plan, ASKS["spectrum"], s, law)
+        released(plan, asked, noise)
+        assert drew(noise, *spec.eigenvalues(asked.query, law.value, s)), s
+        assert noise_ahead(asked, plan.study) == NoiseSpec(blocks=tuple(noise.blocks))
 
 
 def test_a_radius_search_gets_the_noise_of_its_limit_and_of_each_count() -> None:
     for plan, s in settings():
-        noise, query = Recorder(), query_of(plan, ASKS["radius-search"], s)
-        released(plan, query, noise)
-        assert drew(noise, *spec.limits(query.ask, s)), s
+        noise, asked = Recorder(), query_of(plan, ASKS["radius-search"], s)
+        released(plan, asked, noise)
+        assert drew(noise, *spec.limits(asked.query, s)), s
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_directions_are_drawn_with_the_exponent_that_privacy_allows(
     count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ask = Eigenvectors(centre=np.zeros(4, int), radius=4096, records=1000, count=count)
+    query = Eigenvectors(centre=np.zeros(4, int), radius=4096, records=1000, count=count)
     drawn: list[FloatArray] = []
 
     def first(exponents: FloatArray, noise: object) -> FloatArray:
@@ -211,8 +211,8 @@ def test_directions_are_drawn_with_the_exponent_that_privacy_allows(
     total = frozen([*values, *[0] * 6])
     for plan, s in settings():
         drawn.clear()
-        released(plan, query_of(plan, ask, s), Recorder(), total)
-        allowed = float(spec.steepness(ask, s))
+        released(plan, query_of(plan, query, s), Recorder(), total)
+        allowed = float(spec.steepness(query, s))
         assert len(drawn) == count
         for i, exponents in enumerate(drawn):
             assert exponents == pytest.approx(allowed * values[i:], rel=1e-9, abs=1e-12), s
@@ -221,9 +221,9 @@ def test_directions_are_drawn_with_the_exponent_that_privacy_allows(
 def test_a_slot_gets_the_noise_of_one_local_randomiser() -> None:
     for plan, s in settings(10**12):
         if not s.adds and s.sites == 1 and s.micro_rho == 500_000:
-            noise, query = Recorder(), query_of(plan, ASKS["slot"], s)
-            released(plan, query, noise)
-            assert drew(noise, *spec.local_randomiser(query.ask, s))
+            noise, asked = Recorder(), query_of(plan, ASKS["slot"], s)
+            released(plan, asked, noise)
+            assert drew(noise, *spec.local_randomiser(asked.query, s))
             return
     raise AssertionError
 
@@ -249,10 +249,10 @@ def turned(
     for gap, (plan, s) in product(GAPS, settings(10**12)):
         if s.micro_rho < 10**5:
             continue
-        ask = Subspace(centre=np.zeros(d, int), radius=1000, records=10, count=k, mechanism=mechanism)
+        query = Subspace(centre=np.zeros(d, int), radius=1000, records=10, count=k, mechanism=mechanism)
         steep = round(gap * s.sites * 10**6)
-        total = frozen([*[steep] * k, *[0] * (ask.length - k)])
-        yield Turn(d=d, k=k, step=s.pair), gap, plan, s, query_of(plan, ask, s), total
+        total = frozen([*[steep] * k, *[0] * (query.length - k)])
+        yield Turn(d=d, k=k, step=s.pair), gap, plan, s, query_of(plan, query, s), total
 
 
 SHAPES = [(3, 1), (4, 2), (5, 4)]
@@ -322,17 +322,17 @@ def test_a_tested_gap_pays_for_its_test_with_a_fifth_and_for_its_noise_with_the_
 # ---- what algorithms ask
 
 
-def wanted(query: RoundQuery, s: Setting) -> tuple[Noise, ...] | None:
+def wanted(asked: RoundQuery, s: Setting) -> tuple[Noise, ...] | None:
     """The noise of a question, where it does not depend on an answer; None where it does."""
-    match query.ask:
+    match asked.query:
         case Spectrum():
-            return spec.eigenvalues(query.ask, query.law.value, s)
+            return spec.eigenvalues(asked.query, asked.law.value, s)
         case RadiusSearch():
-            return spec.limits(query.ask, s)
+            return spec.limits(asked.query, s)
         case ShuffledRecord():
-            return spec.local_randomiser(query.ask, s)
-        case ask if isinstance(ask, Additive):
-            return spec.added(NAMES[type(ask)], ask, query.law.value, s)
+            return spec.local_randomiser(asked.query, s)
+        case query if isinstance(query, Additive):
+            return spec.added(NAMES[type(query)], query, asked.law.value, s)
         case _:
             return None
 
@@ -348,12 +348,12 @@ def test_what_an_algorithm_asks_is_drawn_at_the_price_that_its_plan_pays(
     few: dict[str, Any] = {"expected_records": 900, "delta": 1e-3} if orders else {}
     plan = a_plan(d=4, sites=("north",), algorithm=algorithm, neighbours=neighbours, **few)
     asked = rehearse(plan)
-    for query in {(type(q.ask), q.law, q.micro_rho): q for q in asked}.values():
+    for query in {(type(q.query), q.law, q.micro_rho): q for q in asked}.values():
         s = Setting(adds=adds, sites=1, micro_rho=query.micro_rho, atto_delta=query.atto_delta)
         noise, expected = Recorder(), wanted(query, s)
         if expected is not None:
             released(plan, query, noise)
-            assert drew(noise, *expected), query.ask
+            assert drew(noise, *expected), query.query
     assert sum((query.cost for query in asked), NOTHING).fits(plan.cost)
 
 

@@ -42,71 +42,71 @@ def same(left: IntArray, right: IntArray) -> bool:
 @pytest.fixture(scope="module", params=KINDS)
 def asked(request: pytest.FixtureRequest) -> tuple[Query, IntArray]:
     """A question, and its answer over ROWS as the daemon computes it."""
-    ask = every_ask()[request.param]
-    return ask, Site(ROWS).answer(ask)
+    query = every_ask()[request.param]
+    return query, Site(ROWS).answer(query)
 
 
 def test_the_order_of_records_does_not_matter(asked: tuple[Query, IntArray]) -> None:
-    ask, expected = asked
+    query, expected = asked
     shuffled = ROWS[np.random.default_rng(8).permutation(len(ROWS))]
-    assert same(Site(shuffled).answer(ask), expected)
-    assert same(Site(ROWS[::-1]).answer(ask), expected)
+    assert same(Site(shuffled).answer(query), expected)
+    assert same(Site(ROWS[::-1]).answer(query), expected)
 
 
 def test_the_number_of_threads_does_not_matter(asked: tuple[Query, IntArray]) -> None:
-    ask, expected = asked
+    query, expected = asked
     for threads in (1, 2):
         with threadpool_limits(threads):
-            assert same(Site(ROWS).answer(ask), expected)
+            assert same(Site(ROWS).answer(query), expected)
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 4096])
 def test_the_chunk_size_does_not_matter(asked: tuple[Query, IntArray], chunk: int) -> None:
-    ask, _ = asked
+    query, _ = asked
     some = ROWS[-600:]
-    assert same(Site(some, chunk=chunk).answer(ask), Site(some).answer(ask))
+    assert same(Site(some, chunk=chunk).answer(query), Site(some).answer(query))
 
 
 def test_the_memory_layout_of_the_records_does_not_matter(asked: tuple[Query, IntArray]) -> None:
-    ask, expected = asked
-    assert same(Site(np.asfortranarray(ROWS)).answer(ask), expected)
+    query, expected = asked
+    assert same(Site(np.asfortranarray(ROWS)).answer(query), expected)
     wide = np.zeros((len(ROWS), 9), dtype=np.int16)
     wide[:, 1::2] = ROWS
-    assert same(Site(wide[:, 1::2]).answer(ask), expected)
+    assert same(Site(wide[:, 1::2]).answer(query), expected)
 
 
 def test_the_split_over_sites_does_not_matter(asked: tuple[Query, IntArray]) -> None:
-    ask, expected = asked
+    query, expected = asked
     for cuts in ([], [1], [0, 0, 5000], [3, 4097, 8999]):
-        parts = {f"s{i}": Site(part).answer(ask) for i, part in enumerate(np.split(ROWS, cuts))}
-        assert same(aggregate(a_query(ask), parts), expected)
+        parts = {f"s{i}": Site(part).answer(query) for i, part in enumerate(np.split(ROWS, cuts))}
+        assert same(aggregate(a_query(query), parts), expected)
 
 
 def test_a_site_that_was_asked_something_else_before_says_the_same(asked: tuple[Query, IntArray]) -> None:
-    ask, expected = asked
+    query, expected = asked
     site = Site(ROWS)
     for other in every_ask().values():
         site.answer(other)
-    assert same(site.answer(ask), expected)
+    assert same(site.answer(query), expected)
 
 
 def test_the_reference_in_python_integers_agrees(asked: tuple[Query, IntArray]) -> None:
-    ask, _ = asked
+    query, _ = asked
     some = ROWS[-400:]
-    assert Site(some).answer(ask).tolist() == reference.answer(some.tolist(), ask)
+    assert Site(some).answer(query).tolist() == reference.answer(some.tolist(), query)
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_no_records_give_zeros(name: str) -> None:
-    ask = every_ask()[name]
-    assert same(Site(ROWS[:0]).answer(ask), frozen(np.zeros(ask.length, dtype=np.int64)))
+    query = every_ask()[name]
+    assert same(Site(ROWS[:0]).answer(query), frozen(np.zeros(query.length, dtype=np.int64)))
 
 
 def test_a_question_about_other_columns_is_refused() -> None:
-    for name, ask in every_ask(d=5).items():
+    for name, query in every_ask(d=5).items():
         if name != "count":
             with refused(Code.BAD_DATA, "5 columns", "4"):
-                Site(ROWS).answer(ask)
+                Site(ROWS).answer(query)
 
 
 ENTRY = st.one_of(st.sampled_from([-S, S, 0, 1, -1]), st.integers(-S, S))
@@ -146,5 +146,5 @@ def small_problems(draw: st.DrawFn) -> tuple[GridRows, Query]:
 @settings(max_examples=400)
 @given(small_problems())
 def test_small_problems_agree_with_the_reference(problem: tuple[GridRows, Query]) -> None:
-    rows, ask = problem
-    assert Site(rows).answer(ask).tolist() == reference.answer(rows.tolist(), ask)
+    rows, query = problem
+    assert Site(rows).answer(query).tolist() == reference.answer(rows.tolist(), query)

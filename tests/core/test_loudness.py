@@ -30,13 +30,13 @@ LARGEST: dict[str, Query] = {
 }
 
 
-def a_query(ask: Query, micro_rho: int, law: NoiseLaw) -> RoundQuery:
-    return RoundQuery(plan_digest=DIGEST, round=0, ask=ask, micro_rho=micro_rho, law=law, atto_delta=10**9)
+def a_query(query: Query, micro_rho: int, law: NoiseLaw) -> RoundQuery:
+    return RoundQuery(plan_digest=DIGEST, round=0, query=query, micro_rho=micro_rho, law=law, atto_delta=10**9)
 
 
-def allowed(query: RoundQuery, sites: int, neighbours: Neighbours) -> bool:
+def allowed(asked: RoundQuery, sites: int, neighbours: Neighbours) -> bool:
     try:
-        check_loudness(query, a_study(max_sites_per_person=sites, neighbours=neighbours))
+        check_loudness(asked, a_study(max_sites_per_person=sites, neighbours=neighbours))
     except RequestError:
         return False
     return True
@@ -49,15 +49,15 @@ def test_what_may_be_planned_can_be_drawn(name: str, law: NoiseLaw, neighbours: 
     """And what cannot be drawn is never planned, at any price and number of sites a person."""
     for micro_rho in (1, 300, 10**6, 10**9):
         for sites in (1, 30, MAX_MULTIPLICITY):
-            query = a_query(LARGEST[name], micro_rho, law)
+            asked = a_query(LARGEST[name], micro_rho, law)
             study = a_study(max_sites_per_person=sites, neighbours=neighbours)
-            if allowed(query, sites, neighbours):
-                spec = noise_ahead(query, study)
+            if allowed(asked, sites, neighbours):
+                spec = noise_ahead(asked, study)
                 assert spec is not None
                 assert max(block.scale for block in spec.blocks) <= LOUDEST
-            elif not isinstance(query.ask, Spectrum):  # of which the plan foresees a little more
+            elif not isinstance(asked.query, Spectrum):  # of which the plan foresees a little more
                 with refused(Code.OVERFLOW):
-                    noise_ahead(query, study)
+                    noise_ahead(asked, study)
 
 
 def test_both_happen() -> None:
@@ -104,12 +104,12 @@ class Extreme(OsNoise):
 @pytest.mark.parametrize("law", NoiseLaw)
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_sum_that_leaves_64_bits_is_refused_and_never_wraps(law: NoiseLaw, sign: int) -> None:
-    ask: Additive = RowNorms(centre=frozen([0, 0, 0]), edges=frozen([5]))
+    query: Additive = RowNorms(centre=frozen([0, 0, 0]), edges=frozen([5]))
     total = frozen([sign * (SUM_LIMIT - 1), 3])
-    query, study = a_query(ask, 1000, law), a_study()
+    asked, study = a_query(query, 1000, law), a_study()
     room = 2**63 - SUM_LIMIT
-    inside = publishable(query, total, study, Extreme(sign * room))
+    inside = publishable(asked, total, study, Extreme(sign * room))
     if sign > 0 or law is not NoiseLaw.STABILITY:  # it keeps silent about what is negative
         assert int(inside.values[0]) == sign * (SUM_LIMIT - 1 + room)
     with pytest.raises(InternalError, match="does not fit 64 bits"):
-        publishable(query, total, study, Extreme(sign * (room + 2)))
+        publishable(asked, total, study, Extreme(sign * (room + 2)))

@@ -36,11 +36,11 @@ def cost(spec: NoiseSpec, change: Integers) -> Fraction:
     return total
 
 
-def dearest(ask: Additive, spec: NoiseSpec, neighbours: Neighbours, multiplicity: int = 1) -> Fraction:
+def dearest(query: Additive, spec: NoiseSpec, neighbours: Neighbours, multiplicity: int = 1) -> Fraction:
     """The largest cost of any change that hostile records make, at one site or at several alike."""
     centre = frozen(np.zeros(4, dtype=np.int64))
     rows = hostile_rows(300, centre, S, seed=11)
-    tried = changes(contributions(Case(ask=ask, rows=rows)), neighbours) * multiplicity
+    tried = changes(contributions(Case(query=query, rows=rows)), neighbours) * multiplicity
     return max(cost(spec, change) for change in tried)
 
 
@@ -57,10 +57,10 @@ ASKS: dict[str, Additive] = every_ask() | {
 @pytest.mark.parametrize("neighbours", Neighbours)
 @pytest.mark.parametrize("name", ASKS)
 def test_no_change_that_records_make_costs_more_than_the_price(name: str, neighbours: Neighbours) -> None:
-    ask = ASKS[name]
+    query = ASKS[name]
     for multiplicity in (1, 3):
-        spec = noise_spec(ask, 1000, neighbours, multiplicity)
-        dear = dearest(ask, spec, neighbours, multiplicity)
+        spec = noise_spec(query, 1000, neighbours, multiplicity)
+        dear = dearest(query, spec, neighbours, multiplicity)
         assert dear <= Fraction(1000, MICRO)
         if name.startswith("tight"):
             assert dear >= Fraction(1000, MICRO) * Fraction(98, 100)
@@ -72,9 +72,9 @@ def test_no_change_that_records_make_costs_more_than_the_price(name: str, neighb
     neighbours=st.sampled_from(Neighbours),
 )
 def test_sigma_is_exact_for_any_radius_and_price(radius: int, price: int, neighbours: Neighbours) -> None:
-    ask = ClippedSum(centre=frozen([0, 0, 0]), radius=radius)
-    square = Fraction(noise_spec(ask, price, neighbours).sigma) ** 2
-    needed = Fraction(ask.l2_squared(neighbours) * MICRO, 2 * price)
+    query = ClippedSum(centre=frozen([0, 0, 0]), radius=radius)
+    square = Fraction(noise_spec(query, price, neighbours).sigma) ** 2
+    needed = Fraction(query.l2_squared(neighbours) * MICRO, 2 * price)
     assert needed <= square <= needed * (1 + Fraction(1, 10**12))
 
 
@@ -129,14 +129,14 @@ def test_a_person_at_two_sites_with_noise_for_one_is_caught() -> None:
     assert dear > Fraction(1000, MICRO)
 
 
-def drawn(ask: Additive) -> IntArray:
-    return OsNoise().draw(noise_spec(ask, 10**9, Neighbours.ADD_REMOVE))
+def drawn(query: Additive) -> IntArray:
+    return OsNoise().draw(noise_spec(query, 10**9, Neighbours.ADD_REMOVE))
 
 
 @pytest.mark.parametrize("name", every_ask())
 def test_a_draw_is_one_fresh_integer_an_entry(name: str) -> None:
-    ask = every_ask()[name]
-    noise = drawn(ask)
+    query = every_ask()[name]
+    noise = drawn(query)
     assert noise.dtype == np.int64
-    assert noise.shape == (ask.length,)
+    assert noise.shape == (query.length,)
     assert not noise.flags.writeable

@@ -39,13 +39,13 @@ def about(first: int, index: int, price: int = PRICE, parts: int = PARTS) -> Cal
 
     def priced(plan: Plan) -> PricedQuery:
         part = Batch(first=first, index=index, parts=parts, key=pass_key(plan.digest, first, parts))
-        return PricedQuery(ask=gradient(part), micro_rho=price)
+        return PricedQuery(query=gradient(part), micro_rho=price)
 
     return priced
 
 
 def whole(price: int = PRICE) -> Callable[[Plan], PricedQuery]:
-    return lambda plan: PricedQuery(ask=gradient(), micro_rho=price)
+    return lambda plan: PricedQuery(query=gradient(), micro_rho=price)
 
 
 def play(script: Script, monkeypatch: pytest.MonkeyPatch) -> int:
@@ -54,23 +54,23 @@ def play(script: Script, monkeypatch: pytest.MonkeyPatch) -> int:
     def steps(plan: Plan) -> Steps:
         for question in script:
             yield question(plan)
-        yield PricedQuery(ask=Count(), micro_rho=1)
+        yield PricedQuery(query=Count(), micro_rho=1)
         raise AssertionError
 
     plan = a_plan_by_parts()
     monkeypatch.setitem(ALGORITHMS, plan.algorithm, steps)
     session = Session(plan)
     for _ in script:
-        query = session.pending
-        assert query is not None
+        asked = session.pending
+        assert asked is not None
         session.feed(
             Release(
-                round=query.round,
-                query=query.digest,
-                values=frozen(np.zeros(query.ask.length, dtype=np.int64)),
+                round=asked.round,
+                query=asked.digest,
+                values=frozen(np.zeros(asked.query.length, dtype=np.int64)),
                 sigma=1.0,
-                micro_rho=query.cost.micro_rho,
-                atto_delta=query.cost.atto_delta,
+                micro_rho=asked.cost.micro_rho,
+                atto_delta=asked.cost.atto_delta,
                 present=(),
             )
         )
@@ -104,8 +104,8 @@ def test_loud_laws_are_refused_where_epsilons_are_added_up(monkeypatch: pytest.M
     plan = a_plan(d=2, algorithm=Algorithm.SUBSPACE_EXACT)
     coordinates = Coordinates(field=gradient().field, width=5, half=2)
     for priced in (
-        PricedQuery(ask=Count(), micro_rho=1),
-        PricedQuery(ask=coordinates, micro_rho=1, atto_delta=1, law=NoiseLaw.STABILITY),
+        PricedQuery(query=Count(), micro_rho=1),
+        PricedQuery(query=coordinates, micro_rho=1, atto_delta=1, law=NoiseLaw.STABILITY),
     ):
 
         def steps(plan: Plan, priced: PricedQuery = priced) -> Steps:

@@ -37,21 +37,21 @@ def triangle(rows: FloatArray) -> FloatArray:
 def kernel(clip: Callable[[FloatArray, float], FloatArray]) -> Answer:
     """One record's answer, with `clip(vector, radius)` in place of the honest clipping."""
 
-    def answer(rows: GridRows, ask: Additive) -> IntArray:
-        match ask:
+    def answer(rows: GridRows, query: Additive) -> IntArray:
+        match query:
             case ClippedSum():
-                out = WEIGHT * clip(rows - ask.centre.astype(float), ask.radius)
+                out = WEIGHT * clip(rows - query.centre.astype(float), query.radius)
             case SquaredNormSum():
-                z = clip(rows - ask.centre.astype(float), ask.radius)
+                z = clip(rows - query.centre.astype(float), query.radius)
                 out = (z * z).sum(axis=1)
             case Gram():
-                out = triangle(clip(rows - ask.centre.astype(float), ask.radius))
+                out = triangle(clip(rows - query.centre.astype(float), query.radius))
             case Gradient():
-                z = rows - ask.field.centre.astype(float)
-                a = z @ ask.field.directions * 2.0**-ask.field.shift
-                out = clip((z.T @ a - PULL * ask.field.pull).reshape(1, -1), ask.radius)
+                z = rows - query.field.centre.astype(float)
+                a = z @ query.field.directions * 2.0**-query.field.shift
+                out = clip((z.T @ a - PULL * query.field.pull).reshape(1, -1), query.radius)
             case _:
-                raise TypeError(f"no faulty kernel for {ask}")
+                raise TypeError(f"no faulty kernel for {query}")
         return frozen(np.rint(np.clip(out, -(2.0**61), 2.0**61)).astype(np.int64).reshape(-1))
 
     return answer
@@ -91,7 +91,7 @@ def test_the_sensitivity_of_the_other_relation_is_caught(kind: str) -> None:
     found = verdict(
         KINDS[kind](),
         Neighbours.REPLACE_ONE,
-        declared=lambda ask: ask.l2_squared(Neighbours.ADD_REMOVE),
+        declared=lambda query: query.l2_squared(Neighbours.ADD_REMOVE),
     )
     assert found.worst > 1
 
@@ -101,26 +101,26 @@ def test_half_the_sensitivity_is_caught(kind: str) -> None:
     found = verdict(
         KINDS[kind](),
         Neighbours.ADD_REMOVE,
-        declared=lambda ask: max(1, ask.l2_squared(Neighbours.ADD_REMOVE) // 4),
+        declared=lambda query: max(1, query.l2_squared(Neighbours.ADD_REMOVE) // 4),
     )
     assert found.worst > 1
 
 
 def test_a_gram_measured_without_its_lower_triangle_would_hide_a_fault() -> None:
     """The Frobenius norm counts entries above the diagonal twice, and the checker does as well."""
-    ask = Gram(centre=frozen([0, 0]), radius=GRADIENT_LIMIT // 2**17)
+    query = Gram(centre=frozen([0, 0]), radius=GRADIENT_LIMIT // 2**17)
     rows = np.array([[S // 2, S // 2], [0, 0]], dtype=np.int16)
-    plain = int((site_answer(rows[:1], ask).astype(object) ** 2).sum())
-    found = verdict([Case(ask=ask, rows=rows)], Neighbours.ADD_REMOVE, declared=lambda ask: plain)
+    plain = int((site_answer(rows[:1], query).astype(object) ** 2).sum())
+    found = verdict([Case(query=query, rows=rows)], Neighbours.ADD_REMOVE, declared=lambda query: plain)
     assert found.worst > 1
 
 
 def test_a_record_that_depends_on_its_neighbours_is_caught() -> None:
     """Planted fault: centring by the data's own mean. Additivity fails, so single records prove nothing."""
-    ask = ClippedSum(centre=frozen([0, 0]), radius=S)
+    query = ClippedSum(centre=frozen([0, 0]), radius=S)
     data = hostile_rows(20, frozen([0, 0]), S, seed=3)
 
     def faulty(rows: GridRows) -> IntArray:
-        return site_answer((rows - np.rint(rows.mean(axis=0))).astype(np.int16), ask)
+        return site_answer((rows - np.rint(rows.mean(axis=0))).astype(np.int16), query)
 
     assert (faulty(data) - faulty(data[:-1])).tolist() != faulty(data[-1:]).tolist()

@@ -36,7 +36,7 @@ def a_plan_of(algorithm: Algorithm, **changes: Any) -> Plan:
 
 def a_count(plan: Plan, micro_rho: int, law: NoiseLaw = NoiseLaw.LAPLACE, atto_delta: int = 0) -> RoundQuery:
     return RoundQuery(
-        plan_digest=plan.digest, round=0, ask=Count(), micro_rho=micro_rho, law=law, atto_delta=atto_delta
+        plan_digest=plan.digest, round=0, query=Count(), micro_rho=micro_rho, law=law, atto_delta=atto_delta
     )
 
 

@@ -16,7 +16,7 @@ PLAN = a_plan(algorithm=Algorithm.PRIVATE_OJA, batches=30, epsilon=5.0)
 @pytest.mark.parametrize("limit", ["MAX_ROUNDS", "MAX_NUMBERS"])
 def test_more_than_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     queries = rehearse(PLAN)
-    asked = len(queries) if limit == "MAX_ROUNDS" else sum(query.ask.length for query in queries)
+    asked = len(queries) if limit == "MAX_ROUNDS" else sum(query.query.length for query in queries)
     monkeypatch.setattr(dry_run, limit, asked)
     assert len(rehearse(PLAN)) == len(queries)
     monkeypatch.setattr(dry_run, limit, asked - 1)

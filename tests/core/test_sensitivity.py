@@ -54,8 +54,8 @@ def row_cases(kind: type[ClippedSum | SquaredNormSum | Gram]) -> list[Case]:
     out = []
     for seed, ((d, where), radius) in enumerate(product(SHAPES, (*RADII, None))):
         centre = centre_of(d, where)
-        ask = kind(centre=centre, radius=radius or row_norm_limit(d))
-        out.append(Case(ask=ask, rows=hostile_rows(400, centre, ask.radius, seed)))
+        query = kind(centre=centre, radius=radius or row_norm_limit(d))
+        out.append(Case(query=query, rows=hostile_rows(400, centre, query.radius, seed)))
     return out
 
 
@@ -63,8 +63,8 @@ def histogram_cases() -> list[Case]:
     out = []
     for seed, (d, where) in enumerate(SHAPES):
         centre = centre_of(d, where)
-        ask = RowNorms(centre=centre, edges=frozen([1, 2, 4000, S, S + 1, 2 * S, 2**31 - 1]))
-        out.append(Case(ask=ask, rows=hostile_rows(2000, centre, 4000, seed)))
+        query = RowNorms(centre=centre, edges=frozen([1, 2, 4000, S, S + 1, 2 * S, 2**31 - 1]))
+        out.append(Case(query=query, rows=hostile_rows(2000, centre, 4000, seed)))
     return out
 
 
@@ -94,7 +94,7 @@ def gradient_cases(k: int, *, pulls: bool) -> list[Case]:
         fields = [field_of(d, k, pull, 0, "middle"), random_field(d, k, pull // (d * k), 10)]
         for field in fields:
             rows = hostile_rows(450, field.centre, S, seed)
-            out.append(Case(ask=Gradient(field=field, radius=radius), rows=rows))
+            out.append(Case(query=Gradient(field=field, radius=radius), rows=rows))
     return out
 
 
@@ -102,13 +102,13 @@ def gradient_norm_cases() -> list[Case]:
     edges = frozen([1, 2**30, 2**40, 2**46, 2**60])
     fields = [field_of(3, 2, 900, 8, "corner"), random_field(4, 1, 0, 0), random_field(5, 3, 50, 20)]
     return [
-        Case(ask=GradientNorms(field=field, edges=edges), rows=hostile_rows(3400, field.centre, S, seed))
+        Case(query=GradientNorms(field=field, edges=edges), rows=hostile_rows(3400, field.centre, S, seed))
         for seed, field in enumerate(fields)
     ]
 
 
 def count_cases() -> list[Case]:
-    return [Case(ask=Count(), rows=hostile_rows(PAIRS, centre_of(2, "middle"), S, 1))]
+    return [Case(query=Count(), rows=hostile_rows(PAIRS, centre_of(2, "middle"), S, 1))]
 
 
 CASES: dict[str, Callable[[], list[Case]]] = {
@@ -147,12 +147,12 @@ def test_the_one_exception_is_a_record_that_replacing_drops() -> None:
 @pytest.mark.parametrize("name", every_ask())
 def test_a_record_adds_its_own_answer_whatever_else_is_there(name: str) -> None:
     """answer(data + record) - answer(data) = answer(record), for data of each hostile sort."""
-    ask = every_ask()[name]
+    query = every_ask()[name]
     everything = hostile_rows(400, centre_of(4, "random"), S, 3)
     for size in (0, 1, 17, 399):
         record, data = everything[size : size + 1], everything[:size]
-        more = site_answer(everything[: size + 1], ask) - site_answer(data, ask)
-        assert more.tolist() == site_answer(record, ask).tolist()
+        more = site_answer(everything[: size + 1], query) - site_answer(data, query)
+        assert more.tolist() == site_answer(record, query).tolist()
 
 
 def test_every_pair_of_a_small_box() -> None:
@@ -161,8 +161,8 @@ def test_every_pair_of_a_small_box() -> None:
     left, right = np.array(list(product(range(125), repeat=2))).T
     kinds: list[type[ClippedSum | SquaredNormSum | Gram]] = [ClippedSum, SquaredNormSum, Gram]
     for kind, radius in product(kinds, range(1, 5)):
-        ask = kind(centre=frozen([0, 0, 0]), radius=radius)
-        each = contributions(Case(ask=ask, rows=box))
-        assert squares(ask, each).max() <= ask.l2_squared(Neighbours.ADD_REMOVE)
-        pairs = squares(ask, each[left] - each[right])
-        assert pairs.max() <= ask.l2_squared(Neighbours.REPLACE_ONE)
+        query = kind(centre=frozen([0, 0, 0]), radius=radius)
+        each = contributions(Case(query=query, rows=box))
+        assert squares(query, each).max() <= query.l2_squared(Neighbours.ADD_REMOVE)
+        pairs = squares(query, each[left] - each[right])
+        assert pairs.max() <= query.l2_squared(Neighbours.REPLACE_ONE)

@@ -34,9 +34,9 @@ def run(plan: Plan, seed: int = 1) -> Session:
     """The whole study over two simulated sites."""
     sites = {name: Site(random_rows(300, plan.study.dimension, seed=i)) for i, name in enumerate("ab")}
     session, store, noise = Session(plan), MemoryStore(), SeededNoise(seed)
-    while (query := session.pending) is not None:
-        total = aggregate(query, {name: site.answer(query.ask) for name, site in sites.items()})
-        session.feed(barrier.release(query, total, ("a", "b"), plan=plan, journal=store, noise=noise))
+    while (asked := session.pending) is not None:
+        total = aggregate(asked, {name: site.answer(asked.query) for name, site in sites.items()})
+        session.feed(barrier.release(asked, total, ("a", "b"), plan=plan, journal=store, noise=noise))
     return session
 
 
@@ -114,7 +114,7 @@ def spendthrift(prices: list[int]) -> Any:
 
     def steps(plan: Plan) -> Generator[PricedQuery, Release, Estimate]:
         for price in prices:
-            yield PricedQuery(ask=Count(), micro_rho=price)
+            yield PricedQuery(query=Count(), micro_rho=price)
         raise AssertionError("the session let everything pass")
 
     return steps
@@ -153,8 +153,8 @@ def test_a_question_whose_sums_could_overflow_is_not_asked(monkeypatch: pytest.M
     plan = a_plan(d=2, max_records=2**31)
 
     def steps(plan: Plan) -> Generator[PricedQuery, Release, Estimate]:
-        ask = Gram(centre=frozen(range(4096)), radius=row_norm_limit(4096))
-        yield PricedQuery(ask=ask, micro_rho=1)
+        query = Gram(centre=frozen(range(4096)), radius=row_norm_limit(4096))
+        yield PricedQuery(query=query, micro_rho=1)
         raise AssertionError
 
     monkeypatch.setitem(ALGORITHMS, plan.algorithm, steps)
@@ -165,7 +165,7 @@ def test_a_question_whose_sums_could_overflow_is_not_asked(monkeypatch: pytest.M
 @pytest.mark.parametrize("price", [0, -1])
 def test_no_question_is_free(price: int) -> None:
     with refused(Code.BAD_STUDY, "micro-rho"):
-        PricedQuery(ask=ClippedSum(centre=frozen([0]), radius=S), micro_rho=price)
+        PricedQuery(query=ClippedSum(centre=frozen([0]), radius=S), micro_rho=price)
 
 
 def test_an_algorithm_that_fails_leaves_the_session_where_it_can_be_replayed(finished: Session) -> None:

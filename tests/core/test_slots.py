@@ -140,12 +140,12 @@ def a_slot(index: int = 0, slots: int = 8, radius: int = 2**24) -> ShuffledRecor
     return ShuffledRecord(field=a_field(4, 2, pulls=False), radius=radius, part=part)
 
 
-def plain(ask: ShuffledRecord) -> Gradient:
-    return Gradient(field=ask.field, radius=ask.radius)
+def plain(query: ShuffledRecord) -> Gradient:
+    return Gradient(field=query.field, radius=query.radius)
 
 
 def test_a_question_for_a_slot_survives_the_trip() -> None:
-    query = RoundQuery(plan_digest=DIGEST, round=3, ask=a_slot(3), micro_rho=7, atto_delta=9)
+    query = RoundQuery(plan_digest=DIGEST, round=3, query=a_slot(3), micro_rho=7, atto_delta=9)
     received = query_from_proto(query_to_proto(query))
     assert received.digest == query.digest
     assert (query.cost.micro_rho, query.cost.atto_delta) == (0, 0)
@@ -157,12 +157,12 @@ def test_a_question_for_a_slot_survives_the_trip() -> None:
 def test_no_two_records_are_further_apart_than_declared() -> None:
     cases = []
     for seed, radius in enumerate((7, 2**13, 2**24, 2**29)):
-        ask = a_slot(0, 1, radius)
-        rows = hostile_rows(3400, ask.field.centre, S, seed)
-        cases.append(Case(ask=cast("Any", ask), rows=rows))  # the checker asks for no more than a length
+        query = a_slot(0, 1, radius)
+        rows = hostile_rows(3400, query.field.centre, S, seed)
+        cases.append(Case(query=cast("Any", query), rows=rows))  # the checker asks for no more than a length
 
-    def declared(ask: Any) -> int:
-        return int(ask.diameter_squared())
+    def declared(query: Any) -> int:
+        return int(query.diameter_squared())
 
     found = verdict(cases, Neighbours.REPLACE_ONE, site_answer, declared)
     assert found.pairs >= 10_000
@@ -170,12 +170,12 @@ def test_no_two_records_are_further_apart_than_declared() -> None:
 
 
 def test_one_answer_gets_its_noise_under_replace_one_alone() -> None:
-    study, ask = a_study(neighbours=Neighbours.REPLACE_ONE), a_slot(0, 8192)
-    query = RoundQuery(plan_digest=DIGEST, round=0, ask=ask, micro_rho=500_000, atto_delta=ATTO // 10**6)
-    outcome = local_randomizer.release(query, ask, frozen([5] * ask.length), study, FixedNoise(start=6))
-    assert outcome.values.tolist() == [12] * ask.length
+    study, query = a_study(neighbours=Neighbours.REPLACE_ONE), a_slot(0, 8192)
+    asked = RoundQuery(plan_digest=DIGEST, round=0, query=query, micro_rho=500_000, atto_delta=ATTO // 10**6)
+    outcome = local_randomizer.release(asked, query, frozen([5] * query.length), study, FixedNoise(start=6))
+    assert outcome.values.tolist() == [12] * query.length
     with refused(Code.BAD_STUDY, "replace-one"):
-        local_randomizer.spec(query, ask, replace(study, neighbours=Neighbours.ADD_REMOVE))
+        local_randomizer.spec(asked, query, replace(study, neighbours=Neighbours.ADD_REMOVE))
 
 
 # --- the algorithm
@@ -195,7 +195,7 @@ def test_a_study_in_a_secret_order_is_charged_once() -> None:
     result = simulate(a_shuffled_study(), {"a": rows}, seed=2)
     assert abs(result.estimate.components[0, 0]) > 0.8
     asked = rehearse(result.plan)
-    assert sum(isinstance(query.ask, ShuffledRecord) for query in asked) == 900
+    assert sum(isinstance(query.query, ShuffledRecord) for query in asked) == 900
     charged = [release for release in result.releases if release.micro_rho]
     assert len(charged) == len(result.releases) - 899
     assert sum(math.sqrt(2 * r.micro_rho / MICRO) for r in charged) <= 1.0

@@ -33,8 +33,8 @@ def an_ask(d: int, k: int, mechanism: str = GAUSSIAN, records: int = 1000) -> Su
 
 
 def a_turning(neighbours: Neighbours, d: int = 5, k: int = 2) -> Turning:
-    ask = an_ask(d, k)
-    return turning(ask, neighbours, weight(ask, 1))
+    query = an_ask(d, k)
+    return turning(query, neighbours, weight(query, 1))
 
 
 def apart(left: FloatArray, right: FloatArray) -> float:
@@ -128,11 +128,11 @@ def test_without_the_right_rotation_neighbours_are_not_close() -> None:
     assert apart(old, new) <= bound
 
 
-def query(ask: Subspace, epsilon: float, delta: float, law: NoiseLaw = NoiseLaw.LAPLACE) -> RoundQuery:
+def asking(query: Subspace, epsilon: float, delta: float, law: NoiseLaw = NoiseLaw.LAPLACE) -> RoundQuery:
     return RoundQuery(
         plan_digest=DIGEST,
         round=0,
-        ask=ask,
+        query=query,
         micro_rho=micro_rho_of(epsilon),
         atto_delta=int(delta * ATTO),
         law=law,
@@ -147,9 +147,9 @@ def grams(*values: int) -> IntArray:
 
 @pytest.mark.parametrize("mechanism", [GAUSSIAN, CAUCHY, TESTED])
 def test_a_wide_gap_is_released_close_to_the_truth(mechanism: str) -> None:
-    ask = an_ask(4, 1, mechanism, records=10**6)
+    query = an_ask(4, 1, mechanism, records=10**6)
     out = leading_subspace.release(
-        query(ask, 2.0, 1e-6), ask, grams(500_000, 10, 10, 0), a_study(), SeededNoise(1)
+        asking(query, 2.0, 1e-6), query, grams(500_000, 10, 10, 0), a_study(), SeededNoise(1)
     )
     vector = out.values[:-1] / FRAME
     assert abs(vector[0]) / np.linalg.norm(vector) > 0.99
@@ -158,26 +158,26 @@ def test_a_wide_gap_is_released_close_to_the_truth(mechanism: str) -> None:
 
 
 def test_no_gap_is_no_release() -> None:
-    ask = an_ask(4, 1, TESTED)
+    query = an_ask(4, 1, TESTED)
     out = leading_subspace.release(
-        query(ask, 2.0, 1e-6), ask, grams(500, 500, 3, 0), a_study(), SeededNoise(1)
+        asking(query, 2.0, 1e-6), query, grams(500, 500, 3, 0), a_study(), SeededNoise(1)
     )
     assert not out.values.any()
 
 
 def test_every_direction_needs_no_gap() -> None:
     for mechanism in (GAUSSIAN, CAUCHY, TESTED):
-        ask = an_ask(3, 3, mechanism)
-        out = leading_subspace.release(query(ask, 2.0, 1e-6), ask, grams(5, 5, 5), a_study(), SeededNoise(1))
+        query = an_ask(3, 3, mechanism)
+        out = leading_subspace.release(asking(query, 2.0, 1e-6), query, grams(5, 5, 5), a_study(), SeededNoise(1))
         matrix = out.values[:-1].reshape(3, 3) / FRAME
         assert np.abs(matrix.T @ matrix - np.eye(3)).max() < 0.1
         assert out.values[-1] > 0 or mechanism != TESTED
 
 
 def test_a_mechanism_with_a_delta_is_not_run_without_one() -> None:
-    ask = an_ask(4, 1)
+    query = an_ask(4, 1)
     with refused(Code.BAD_STUDY, "delta"):
-        leading_subspace.release(query(ask, 1.0, 0.0), ask, grams(9, 1, 1, 0), a_study(), SeededNoise(1))
+        leading_subspace.release(asking(query, 1.0, 0.0), query, grams(9, 1, 1, 0), a_study(), SeededNoise(1))
 
 
 def test_a_distance_is_largest_for_one_angle() -> None:

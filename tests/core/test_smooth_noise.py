@@ -41,8 +41,8 @@ def an_ask(d: int, k: int, mechanism: str = GAUSSIAN, records: int = 1000) -> Su
 
 
 def bounds_of(d: int, k: int, neighbours: Neighbours = Neighbours.ADD_REMOVE) -> Turning:
-    ask = an_ask(d, k)
-    return turning(ask, neighbours, weight(ask, 1))
+    query = an_ask(d, k)
+    return turning(query, neighbours, weight(query, 1))
 
 
 # ------------------------------------------------------------------ Gaussian, its scale a secret
@@ -194,9 +194,9 @@ class Loud(OsNoise):
 def test_what_does_not_fit_is_cut_off_after_the_noise_was_added() -> None:
     """Cut before, 2^61 of noise would show the entry that it was added to, to the last bit."""
     assert abs(cauchy(1, 2**50, Loud())[0]) > 2**200
-    ask = an_ask(2, 1, CAUCHY)
+    query = an_ask(2, 1, CAUCHY)
     published = {
-        tuple(leading_subspace.release(query(ask, 1.0, 0.0), ask, total, a_study(), Loud()).values.tolist())
+        tuple(leading_subspace.release(asking(query, 1.0, 0.0), query, total, a_study(), Loud()).values.tolist())
         for total in (frozen([S**2, 0, 0]), frozen([0, S**2, 0]), frozen([S**2, S**2, S**2 // 2]))
     }
     assert published == {(leading_subspace.FAR, leading_subspace.FAR, 0)}
@@ -296,12 +296,12 @@ def test_the_noise_of_an_epsilon_and_a_delta(epsilon: float) -> None:
 # ------------------------------------------------------------------ what is public is decided in public
 
 
-def query(ask: Subspace, epsilon: float, delta: float) -> RoundQuery:
+def asking(query: Subspace, epsilon: float, delta: float) -> RoundQuery:
     """`ask` at a price of epsilon and delta."""
     return RoundQuery(
         plan_digest=DIGEST,
         round=0,
-        ask=ask,
+        query=query,
         micro_rho=micro_rho_of(epsilon),
         atto_delta=int(delta * ATTO),
         law=NoiseLaw.LAPLACE,
@@ -310,17 +310,17 @@ def query(ask: Subspace, epsilon: float, delta: float) -> RoundQuery:
 
 @pytest.mark.parametrize("mechanism", [GAUSSIAN, CAUCHY, TESTED])
 def test_all_directions_are_a_public_basis(mechanism: str) -> None:
-    ask = an_ask(3, 3, mechanism)
+    query = an_ask(3, 3, mechanism)
     for total, noise in ((frozen([5, 5, 5, 1, 2, 3]), SeededNoise(1)), (frozen([0] * 6), OsNoise())):
-        values = leading_subspace.release(query(ask, 2.0, 1e-6), ask, total, a_study(), noise).values
+        values = leading_subspace.release(asking(query, 2.0, 1e-6), query, total, a_study(), noise).values
         assert values[:-1].tolist() == (FRAME * np.eye(3, dtype=np.int64)).reshape(-1).tolist()
 
 
 @pytest.mark.parametrize("mechanism", [GAUSSIAN, TESTED])
 def test_a_tiny_epsilon_is_a_defined_outcome(mechanism: str) -> None:
-    ask = an_ask(4, 2, mechanism)
+    query = an_ask(4, 2, mechanism)
     for total in (frozen([S**2 * 900, *[0] * 9]), frozen([0] * 10)):
-        outcome = leading_subspace.release(query(ask, 0.0015, 1e-18), ask, total, a_study(), OsNoise())
+        outcome = leading_subspace.release(asking(query, 0.0015, 1e-18), query, total, a_study(), OsNoise())
         assert not outcome.values[-1]
 
 
@@ -338,7 +338,7 @@ class Counting(SeededNoise):
 
 
 def test_noise_that_could_leave_int64_is_never_drawn() -> None:
-    ask, noise = an_ask(4, 2), Counting()
+    query, noise = an_ask(4, 2), Counting()
     for epsilon in (0.0015, 0.01, 0.1, 1.0):
-        leading_subspace.release(query(ask, epsilon, 1e-18), ask, frozen([0] * 10), a_study(), noise)
+        leading_subspace.release(asking(query, epsilon, 1e-18), query, frozen([0] * 10), a_study(), noise)
     assert noise.widest <= leading_subspace.WIDEST * FRAME * 1.01

@@ -130,9 +130,9 @@ def test_several_histograms_add_up_as_zcdp(histograms: int) -> None:
     assert histograms * spend([0], [1], scale, threshold, 0.0) <= DELTA
 
 
-def a_query(ask: RowNorms | SquaredNormSum | Coordinates, atto_delta: int = 10**12) -> RoundQuery:
+def a_query(query: RowNorms | SquaredNormSum | Coordinates, atto_delta: int = 10**12) -> RoundQuery:
     return RoundQuery(
-        plan_digest=DIGEST, round=0, ask=ask, micro_rho=500_000, atto_delta=atto_delta, law=NoiseLaw.STABILITY
+        plan_digest=DIGEST, round=0, query=query, micro_rho=500_000, atto_delta=atto_delta, law=NoiseLaw.STABILITY
     )
 
 
@@ -150,8 +150,8 @@ def test_empty_bins_and_small_ones_are_silent() -> None:
 
 
 def test_many_histograms_are_as_loud_as_the_root_of_their_number() -> None:
-    ask = Coordinates(field=a_field(2, 1, pulls=False), width=5, half=2)
-    many = release(a_query(ask), frozen([0] * ask.length), a_study(), FixedNoise())
+    query = Coordinates(field=a_field(2, 1, pulls=False), width=5, half=2)
+    many = release(a_query(query), frozen([0] * query.length), a_study(), FixedNoise())
     one = release(a_query(norms()), frozen([0, 0, 0]), a_study(), FixedNoise())
     assert many.sigma == pytest.approx(2**0.5 * one.sigma)
 

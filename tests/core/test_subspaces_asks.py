@@ -59,39 +59,39 @@ def rows(n: int, seed: int = 1) -> Any:
 
 @pytest.mark.parametrize("name", ASKS)
 def test_a_question_survives_the_trip_and_is_explained(name: str) -> None:
-    query = a_query(ASKS[name])
-    received = query_from_proto(pb.Query.FromString(query_to_proto(query).SerializeToString()))
-    assert type(received.ask) is type(query.ask)
-    assert received.digest == query.digest
-    assert NAMES[type(query.ask)] in MEANINGS
+    asked = a_query(ASKS[name])
+    received = query_from_proto(pb.Query.FromString(query_to_proto(asked).SerializeToString()))
+    assert type(received.query) is type(asked.query)
+    assert received.digest == asked.digest
+    assert NAMES[type(asked.query)] in MEANINGS
 
 
 @pytest.mark.parametrize("name", ASKS)
 @pytest.mark.parametrize("n", [0, 1, 3, 40])
 def test_an_answer_has_its_length_is_accepted_and_does_not_depend_on_order(name: str, n: int) -> None:
-    ask, data = ASKS[name], rows(n)
-    answer = Site(data).answer(ask)
-    assert answer.shape == (ask.length,)
-    assert (Site(data[::-1].copy()).answer(ask) == answer).all()
-    validate(a_query(ask), said(ask, answer), range(101))
+    query, data = ASKS[name], rows(n)
+    answer = Site(data).answer(query)
+    assert answer.shape == (query.length,)
+    assert (Site(data[::-1].copy()).answer(query) == answer).all()
+    validate(a_query(query), said(query, answer), range(101))
 
 
-def said(ask: OnSubspaces, values: IntArray, site: str = "anna") -> Contribution:
-    query = a_query(ask)
-    return Contribution(plan_digest=DIGEST, round=0, query=query.digest, site=site, values=values)
+def said(query: OnSubspaces, values: IntArray, site: str = "anna") -> Contribution:
+    asked = a_query(query)
+    return Contribution(plan_digest=DIGEST, round=0, query=asked.digest, site=site, values=values)
 
 
 @pytest.mark.parametrize("name", ASKS)
 def test_sites_stand_side_by_side_unless_they_are_counts(name: str) -> None:
-    ask = ASKS[name]
-    answers = {"bert": frozen(np.arange(ask.length)), "anna": frozen(-np.arange(ask.length))}
-    total = aggregate(a_query(ask), answers)
-    assert total.shape == (total_length(ask, 2),)
-    if isinstance(ask, BlockRanks):
+    query = ASKS[name]
+    answers = {"bert": frozen(np.arange(query.length)), "anna": frozen(-np.arange(query.length))}
+    total = aggregate(a_query(query), answers)
+    assert total.shape == (total_length(query, 2),)
+    if isinstance(query, BlockRanks):
         assert not total.any()
     else:
         assert (total == np.concatenate([answers["anna"], answers["bert"]])).all()
-        assert aggregate(a_query(ask), {}).size == 0
+        assert aggregate(a_query(query), {}).size == 0
 
 
 REFUSED: list[tuple[str, Callable[[int], list[int]]]] = [
@@ -111,9 +111,9 @@ REFUSED: list[tuple[str, Callable[[int], list[int]]]] = [
 
 @pytest.mark.parametrize(("name", "values"), REFUSED)
 def test_what_no_honest_site_sends_is_refused(name: str, values: Callable[[int], list[int]]) -> None:
-    ask = ASKS[name]
+    query = ASKS[name]
     with refused(Code.BAD_CONTRIBUTION, "anna"):
-        validate(a_query(ask), said(ask, frozen(values(ask.length))), range(101))
+        validate(a_query(query), said(query, frozen(values(query.length))), range(101))
 
 
 MALFORMED: list[Callable[[], object]] = [
@@ -151,17 +151,17 @@ def test_another_number_of_columns_is_refused() -> None:
 
 def test_votes_pass_the_barrier_only_with_one_part_for_each_site() -> None:
     plan = a_plan(algorithm=Algorithm.SUBSPACE_EXACT, d=4, components=2)
-    query = RoundQuery(
-        plan_digest=plan.digest, round=0, ask=ASKS["span-votes"], micro_rho=1000, atto_delta=10**11
+    asked = RoundQuery(
+        plan_digest=plan.digest, round=0, query=ASKS["span-votes"], micro_rho=1000, atto_delta=10**11
     )
-    answers = {name: Site(rows(30, seed)).answer(query.ask) for seed, name in enumerate(("anna", "bert"))}
-    total = aggregate(query, answers)
+    answers = {name: Site(rows(30, seed)).answer(asked.query) for seed, name in enumerate(("anna", "bert"))}
+    total = aggregate(asked, answers)
     store = MemoryStore()
-    done = barrier.release(query, total, ("anna", "bert"), plan=plan, journal=store, noise=Fixed(10**6))
-    assert done.values.shape == (released(query.ask),)
+    done = barrier.release(asked, total, ("anna", "bert"), plan=plan, journal=store, noise=Fixed(10**6))
+    assert done.values.shape == (released(asked.query),)
     assert (done.micro_rho, done.atto_delta) == (1000, 10**11)
     with refused(Code.BUG, "shape"):
-        barrier.release(query, total, ("anna",), plan=plan, journal=MemoryStore(), noise=Fixed())
+        barrier.release(asked, total, ("anna",), plan=plan, journal=MemoryStore(), noise=Fixed())
 
 
 def test_a_fingerprint_tells_vectors_apart_by_length_and_value() -> None:

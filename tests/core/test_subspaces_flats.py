@@ -125,9 +125,9 @@ def printed(rows: GridRows, k: int, epsilon: float, delta: float) -> IntArray | 
 
 
 def repaired(rows: GridRows, k: int) -> IntArray:
-    ask = SpanGap(pool=pool(rows, k))
-    asked = RoundQuery(plan_digest=DIGEST, round=0, ask=ask, micro_rho=500_000, atto_delta=10**12)
-    return publishable(asked, frozen(best_two(rows, ask.pool)), a_study(), OsNoise()).values
+    query = SpanGap(pool=pool(rows, k))
+    asked = RoundQuery(plan_digest=DIGEST, round=0, query=query, micro_rho=500_000, atto_delta=10**12)
+    return publishable(asked, frozen(best_two(rows, query.pool)), a_study(), OsNoise()).values
 
 
 def test_the_printed_algorithm_names_a_records_span_and_the_repaired_one_nothing() -> None:

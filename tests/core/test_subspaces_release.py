@@ -55,9 +55,9 @@ class Given(OsNoise):
         return frozen([*self.values, *[0] * spec.length][: spec.length])
 
 
-def query(ask: Asked, epsilon: float, delta: float = DELTA) -> RoundQuery:
+def asking(query: Asked, epsilon: float, delta: float = DELTA) -> RoundQuery:
     return RoundQuery(
-        plan_digest=DIGEST, round=0, ask=ask, micro_rho=int(Fraction(epsilon) ** 2 * MICRO / 2),
+        plan_digest=DIGEST, round=0, query=query, micro_rho=int(Fraction(epsilon) ** 2 * MICRO / 2),
         atto_delta=int(Fraction(delta) * ATTO), law=NoiseLaw.GAUSSIAN,
     )  # fmt: skip
 
@@ -129,7 +129,7 @@ def worst_delta(kind: str, neighbours: Neighbours, epsilon: float, scale: float,
 def setting(kind: str, neighbours: Neighbours, epsilon: float) -> tuple[float, int, int]:
     study = a_study(neighbours=neighbours)
     appearing = fingerprint_votes.changed_votes(study)
-    scale = fingerprint_votes.scale_of(ASKS[kind].l1(neighbours), query(ASKS[kind], epsilon).micro_rho)
+    scale = fingerprint_votes.scale_of(ASKS[kind].l1(neighbours), asking(ASKS[kind], epsilon).micro_rho)
     return scale, appearing, fingerprint_votes.threshold(scale, appearing, DELTA)
 
 
@@ -161,7 +161,7 @@ def test_noise_for_one_changed_vote_is_caught_where_two_change() -> None:
 
 @pytest.mark.parametrize("delta", [0.9, 0.3, 1e-12])
 def test_thresholds_hold_at_extreme_deltas(delta: float) -> None:
-    scale = fingerprint_votes.scale_of(1, query(ASKS["span"], 0.5).micro_rho)
+    scale = fingerprint_votes.scale_of(1, asking(ASKS["span"], 0.5).micro_rho)
     least = fingerprint_votes.threshold(scale, 1, delta)
     assert least >= 2
     assert worst_delta("span", ONE, 0.5, scale, least) <= delta * (1 + 1e-3)
@@ -174,13 +174,13 @@ def slots(*named: tuple[int, int]) -> IntArray:
 
 
 def test_the_release_uses_that_noise_and_that_threshold() -> None:
-    for kind, ask in ASKS.items():
+    for kind, query in ASKS.items():
         for neighbours in Neighbours:
             scale, _, least = setting(kind, neighbours, 1.0)
             for short, named in ((1, 0), (0, 7)):
                 noise = Given(least - 5 - short, -3)
                 found = publishable(
-                    query(ask, 1.0), slots((7, 5), (9, 8)), a_study(neighbours=neighbours), noise
+                    asking(query, 1.0), slots((7, 5), (9, 8)), a_study(neighbours=neighbours), noise
                 )
                 assert noise.specs[0].blocks[0].scale == scale
                 assert noise.specs[0].length == 14  # a draw for every slot, used or not
@@ -191,19 +191,19 @@ def test_the_majority_counts_beside_the_threshold() -> None:
     wide = CellVotes(cells=CELLS, least=500)
     for noise, named in ((Given(494), 0), (Given(495), 7)):
         assert (
-            publishable(query(wide, 1.0), slots((7, 5)), a_study(), noise).values.tolist() == [named] * WORDS
+            publishable(asking(wide, 1.0), slots((7, 5)), a_study(), noise).values.tolist() == [named] * WORDS
         )
 
 
 def test_no_votes_name_nothing_and_no_delta_is_refused() -> None:
     for total in (slots(), frozen([])):
-        assert not publishable(query(ASKS["span"], 1.0), total, a_study(), OsNoise()).values.any()
-    nobody = query(SpanGap(pool=POOL), 1.0)
+        assert not publishable(asking(ASKS["span"], 1.0), total, a_study(), OsNoise()).values.any()
+    nobody = asking(SpanGap(pool=POOL), 1.0)
     assert not publishable(nobody, frozen([]), a_study(), OsNoise()).values.any()
     asks: list[Asked] = [ASKS["span"], SpanGap(pool=POOL), RankVotes(cells=CELLS)]
-    for ask in asks:
+    for query in asks:
         with refused(Code.BAD_STUDY, "delta"):
-            publishable(query(ask, 1.0, 0.0), frozen([0] * ask.length), a_study(), OsNoise())
+            publishable(asking(query, 1.0, 0.0), frozen([0] * query.length), a_study(), OsNoise())
 
 
 # ---------------------------------------------------------------- a lead with truncated Laplace noise
@@ -306,13 +306,13 @@ def test_the_best_of_many_trials_costs_three_times_one(neighbours: Neighbours) -
 
 def test_a_trial_takes_both_majorities_and_the_largest_dimension_wins() -> None:
     cells = Cells(centre=np.zeros(5, dtype=np.int64), rank=3, blocks=2000, key=KEY, points=2, width=2**30)
-    ask = RankVotes(cells=cells)
+    query = RankVotes(cells=cells)
     total = np.zeros((3, 2, 1000, WORDS), dtype=np.int64)
     total[0] = 5  # all for one cell
     total[1, 0] = 6  # proposed, and not agreed on
     total[2, :, ::2] = 7  # half of them
     drawn = [
-        publishable(query(ask, 1.0), frozen(total.reshape(-1)), a_study(), OsNoise()).values.tolist()
+        publishable(asking(query, 1.0), frozen(total.reshape(-1)), a_study(), OsNoise()).values.tolist()
         for _ in range(20)
     ]
     assert (
@@ -321,7 +321,7 @@ def test_a_trial_takes_both_majorities_and_the_largest_dimension_wins() -> None:
     assert all(found in ([1, 5, 5, 5, 5], [0] * 5) for found in drawn)
     total[2] = 7
     again = [
-        publishable(query(ask, 1.0), frozen(total.reshape(-1)), a_study(), OsNoise()).values[0]
+        publishable(asking(query, 1.0), frozen(total.reshape(-1)), a_study(), OsNoise()).values[0]
         for _ in range(20)
     ]
     assert sum(int(found) == 3 for found in again) >= 10
@@ -332,7 +332,7 @@ def test_a_trial_takes_both_majorities_and_the_largest_dimension_wins() -> None:
 
 def test_a_preimage_is_released_only_if_every_holder_answered() -> None:
     values = frozen([1, 2, 3, 4, 5, 6])
-    ask = Preimage(fingerprint=fingerprint(values), holders=[0, 2], blocks=BLOCKS)  # type: ignore[arg-type]
+    query = Preimage(fingerprint=fingerprint(values), holders=[0, 2], blocks=BLOCKS)  # type: ignore[arg-type]
     study = a_study(sites=("anna", "bert", "carl"))
     full = frozen([0] * 7 + [1, *values])
     for present, said in (
@@ -340,17 +340,17 @@ def test_a_preimage_is_released_only_if_every_holder_answered() -> None:
         (("anna", "bert", "carl"), True),
         (("carl", "bert"), False),
     ):
-        assert bool(preimage.release(ask, full, study, present).values.any()) is said
-    assert not preimage.release(ask, frozen([0] * 14), study, ("anna", "carl")).values.any()
+        assert bool(preimage.release(query, full, study, present).values.any()) is said
+    assert not preimage.release(query, frozen([0] * 14), study, ("anna", "carl")).values.any()
 
 
 def test_a_site_can_send_nothing_but_the_preimage() -> None:
     values = frozen([1, 2, 3, 4, 5, 6])
-    ask = Preimage(fingerprint=fingerprint(values), holders=[0], blocks=BLOCKS)  # type: ignore[arg-type]
-    assert ask.possible(frozen([1, *values]), range(11))
-    assert ask.possible(frozen([0] * 7), range(11))
+    query = Preimage(fingerprint=fingerprint(values), holders=[0], blocks=BLOCKS)  # type: ignore[arg-type]
+    assert query.possible(frozen([1, *values]), range(11))
+    assert query.possible(frozen([0] * 7), range(11))
     for wrong in ([1, 1, 2, 3, 4, 5, 7], [0, *values], [2, *values], [1] + [0] * 6):
-        assert not ask.possible(frozen(wrong), range(11))
+        assert not query.possible(frozen(wrong), range(11))
 
 
 def test_an_epsilon_beyond_floats_hides_by_its_bound() -> None:

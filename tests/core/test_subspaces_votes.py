@@ -70,8 +70,8 @@ def positional(rows: GridRows, k: int, parts: int, key: IntArray) -> IntArray:
 
 def truncated(rows: GridRows, k: int, parts: int, key: IntArray) -> IntArray:
     """Planted fault: a block votes for the span of its first k records."""
-    z, ask = rows.astype(np.int64), blocks(rows, k, parts, key)
-    found = (modular_spans.reduced(z[mine][:k]) for mine in modular_spans.blocks_of(rows, parts, ask.key))
+    z, query = rows.astype(np.int64), blocks(rows, k, parts, key)
+    found = (modular_spans.reduced(z[mine][:k]) for mine in modular_spans.blocks_of(rows, parts, query.key))
     return np.array([fingerprint(f) if len(f) == k else [0] * 4 for f in found])
 
 
@@ -104,15 +104,15 @@ def replayed(votes: Voting, pairs: int, seed: int) -> tuple[int, int]:
 
 def test_a_record_more_changes_one_span_vote_and_never_into_another() -> None:
     key = np.arange(4)
-    ask = SpanVotes(blocks=Subsamples(centre=np.zeros(3, dtype=np.int64), rank=2, blocks=3, key=key))
-    assert replayed(span_votes, PAIRS, 1) == (1, ask.l1(ONE)) == (1, 1)
+    query = SpanVotes(blocks=Subsamples(centre=np.zeros(3, dtype=np.int64), rank=2, blocks=3, key=key))
+    assert replayed(span_votes, PAIRS, 1) == (1, query.l1(ONE)) == (1, 1)
 
 
 def test_a_record_more_changes_one_subsample_for_all_dimensions() -> None:
     assert replayed(rank_votes, PAIRS, 3)[0] == 1
     assert replayed(cell_votes, 1000, 2) == (1, 2)
-    ask = CellVotes(cells=cells(np.zeros((0, 3), dtype=np.int16), 2, 3, np.arange(4)), least=1)
-    assert ask.l1(ONE) == 2
+    query = CellVotes(cells=cells(np.zeros((0, 3), dtype=np.int16), 2, 3, np.arange(4)), least=1)
+    assert query.l1(ONE) == 2
 
 
 def test_a_cell_vote_is_the_vote_for_its_dimension() -> None:
@@ -132,16 +132,16 @@ def test_the_replay_catches_blocks_cut_off_after_k_records() -> None:
 def test_a_record_more_takes_one_from_one_count_of_ranks() -> None:
     seen, worst = 0, 0
     for rows, k, parts, key in sets(6):
-        ask = BlockRanks(blocks=blocks(rows, k, parts, key))
-        whole = Site(rows).answer(ask)
+        query = BlockRanks(blocks=blocks(rows, k, parts, key))
+        whole = Site(rows).answer(query)
         for out in range(len(rows)):
-            change = Site(np.delete(rows, out, axis=0)).answer(ask) - whole
+            change = Site(np.delete(rows, out, axis=0)).answer(query) - whole
             assert (change >= 0).all()
             worst = max(worst, int(change.sum()))
         seen += len(rows)
         if seen >= PAIRS:
             break
-    assert worst == ask.l1(ONE) == 1
+    assert worst == query.l1(ONE) == 1
 
 
 def test_replacing_a_record_moves_two_votes_and_no_more() -> None:

@@ -40,14 +40,14 @@ def spectrum_ask(d: int, radius: int) -> Spectrum:
     return Spectrum(centre=frozen(np.zeros(d, dtype=np.int64)), radius=radius, records=1000)
 
 
-def moves(ask: Spectrum | RadiusSearch, neighbours: Neighbours, seed: int, n: int = 400) -> Iterator[Totals]:
+def moves(query: Spectrum | RadiusSearch, neighbours: Neighbours, seed: int, n: int = 400) -> Iterator[Totals]:
     """Exact sums of data sets that differ in one record; other records from none to many, and in order."""
-    rows = hostile_rows(n, ask.centre, getattr(ask, "radius", S), seed)
-    plain = Gram(centre=ask.centre, radius=ask.radius) if isinstance(ask, Spectrum) else RowNorms(
-        centre=ask.centre, edges=ask.edges
+    rows = hostile_rows(n, query.centre, getattr(query, "radius", S), seed)
+    plain = Gram(centre=query.centre, radius=query.radius) if isinstance(query, Spectrum) else RowNorms(
+        centre=query.centre, edges=query.edges
     )  # fmt: skip
-    each = contributions(Case(ask=plain, rows=rows)).astype(np.int64)
-    bases = [each[:0].sum(axis=0), each[:1].sum(axis=0), each.sum(axis=0), steep(ask) + 0 * each[0]]
+    each = contributions(Case(query=plain, rows=rows)).astype(np.int64)
+    bases = [each[:0].sum(axis=0), each[:1].sum(axis=0), each.sum(axis=0), steep(query) + 0 * each[0]]
     for base, record in product(bases, range(len(each) - 1)):
         if neighbours is ADD:
             yield base, base + each[record]
@@ -55,21 +55,21 @@ def moves(ask: Spectrum | RadiusSearch, neighbours: Neighbours, seed: int, n: in
             yield base + each[record], base + each[record + 1]
 
 
-def steep(ask: Spectrum | RadiusSearch) -> IntArray:
+def steep(query: Spectrum | RadiusSearch) -> IntArray:
     """A sum whose eigenvectors are the axes, far apart in length: records move their own eigenvalue."""
-    if isinstance(ask, RadiusSearch):
+    if isinstance(query, RadiusSearch):
         return np.zeros(1, dtype=np.int64)
-    d = ask.centre.size
-    z = np.arange(d, 0, -1) * 100 * ask.radius**2
-    return np.concatenate([z, np.zeros(ask.length - d, dtype=np.int64)])
+    d = query.centre.size
+    z = np.arange(d, 0, -1) * 100 * query.radius**2
+    return np.concatenate([z, np.zeros(query.length - d, dtype=np.int64)])
 
 
-def axis_pairs(ask: Spectrum) -> Iterator[Totals]:
+def axis_pairs(query: Spectrum) -> Iterator[Totals]:
     """A record along the first axis replaced by one along the last: the farthest the spectrum can move."""
-    for first, last in ((0, ask.centre.size - 1), (ask.centre.size - 1, 0)):
-        one, other = np.zeros(ask.length, dtype=np.int64), np.zeros(ask.length, dtype=np.int64)
-        one[first] = other[last] = ask.radius**2
-        yield steep(ask) + one, steep(ask) + other
+    for first, last in ((0, query.centre.size - 1), (query.centre.size - 1, 0)):
+        one, other = np.zeros(query.length, dtype=np.int64), np.zeros(query.length, dtype=np.int64)
+        one[first] = other[last] = query.radius**2
+        yield steep(query) + one, steep(query) + other
 
 
 def spectrum_ratio(
@@ -81,11 +81,11 @@ def spectrum_ratio(
     """Pairs tried, and the largest move of the eigenvalues over the declared bound."""
     tried, worst = 0, 0.0
     for seed, (d, radius) in enumerate(shapes):
-        ask = spectrum_ask(d, radius)
-        pairs = [*moves(ask, neighbours, seed, 180), *(axis_pairs(ask) if neighbours is REPLACE else ())]
+        query = spectrum_ask(d, radius)
+        pairs = [*moves(query, neighbours, seed, 180), *(axis_pairs(query) if neighbours is REPLACE else ())]
         for one, other in pairs:
-            moved = eigenvalues.statistic(ask, one) - eigenvalues.statistic(ask, other)
-            worst = max(worst, float(np.linalg.norm(moved, norm)) / bound(ask, neighbours, 1))
+            moved = eigenvalues.statistic(query, one) - eigenvalues.statistic(query, other)
+            worst = max(worst, float(np.linalg.norm(moved, norm)) / bound(query, neighbours, 1))
         tried += len(pairs)
     return tried, worst
 
@@ -103,18 +103,18 @@ def test_eigenvalues_move_no_further_than_declared_and_that_far(norm: int, neigh
 
 def test_bounds_of_the_other_relation_or_of_one_eigenvalue_are_caught() -> None:
     few = [(2, 4000), (5, S)]
-    assert spectrum_ratio(REPLACE, 2, lambda ask, n, s: eigenvalues.l2_bound(ask, ADD, s), few)[1] > 1
-    assert spectrum_ratio(REPLACE, 1, lambda ask, n, s: eigenvalues.l1_bound(ask, ADD, s), few)[1] > 1
-    assert spectrum_ratio(REPLACE, 1, lambda ask, n, s: eigenvalues.l2_bound(ask, n, s), few)[1] > 1
-    assert spectrum_ratio(ADD, 2, lambda ask, n, s: eigenvalues.l2_bound(ask, n, s) * 9 // 10, few)[1] > 1
+    assert spectrum_ratio(REPLACE, 2, lambda query, n, s: eigenvalues.l2_bound(query, ADD, s), few)[1] > 1
+    assert spectrum_ratio(REPLACE, 1, lambda query, n, s: eigenvalues.l1_bound(query, ADD, s), few)[1] > 1
+    assert spectrum_ratio(REPLACE, 1, lambda query, n, s: eigenvalues.l2_bound(query, n, s), few)[1] > 1
+    assert spectrum_ratio(ADD, 2, lambda query, n, s: eigenvalues.l2_bound(query, n, s) * 9 // 10, few)[1] > 1
 
 
 def test_a_person_at_three_sites_moves_eigenvalues_three_times_as_far() -> None:
-    ask = spectrum_ask(3, S)
+    query = spectrum_ask(3, S)
     record = np.array([S * S, 0, 0, 0, 0, 0])
-    for base in (steep(ask), 0 * record):
-        moved = eigenvalues.statistic(ask, base + 3 * record) - eigenvalues.statistic(ask, base)
-        assert CLOSE <= np.linalg.norm(moved) / eigenvalues.l2_bound(ask, ADD, 3) <= 1
+    for base in (steep(query), 0 * record):
+        moved = eigenvalues.statistic(query, base + 3 * record) - eigenvalues.statistic(query, base)
+        assert CLOSE <= np.linalg.norm(moved) / eigenvalues.l2_bound(query, ADD, 3) <= 1
 
 
 def search(d: int = 3) -> RadiusSearch:
@@ -142,9 +142,9 @@ def test_counts_in_the_bins_would_not_move_the_same_way() -> None:
 
 
 def test_counts_are_of_records_at_or_beyond_each_edge() -> None:
-    ask = search(2)
+    query = search(2)
     rows = np.array([[0, 0], [1, 0], [500, 0], [S, 0], [S, S]], dtype=np.int16)
-    assert sparse_vector.statistic(Site(rows).answer(ask)).tolist() == [4, 3, 3, 2, 2, 1, 0]
+    assert sparse_vector.statistic(Site(rows).answer(query)).tolist() == [4, 3, 3, 2, 2, 1, 0]
 
 
 # ------------------------------------------------------------------ [P12] the probabilities themselves
@@ -186,11 +186,11 @@ def loss(neighbours: tuple[list[int], list[int]], scales: tuple[float, float]) -
 def scales(
     epsilon: float, relation: Neighbours = ADD, sites: int = 1, edges: int = 12
 ) -> tuple[float, float]:
-    ask = RadiusSearch(
+    query = RadiusSearch(
         centre=frozen([0]), edges=frozen(np.arange(1, edges + 1)), limits=frozen(np.zeros(edges, dtype=int))
     )
     study = a_study(neighbours=relation, max_sites_per_person=sites)
-    limit, count = sparse_vector.noise_of(ask, micro_rho_of(epsilon), study).blocks
+    limit, count = sparse_vector.noise_of(query, micro_rho_of(epsilon), study).blocks
     assert (limit.count, limit.law, count.count, count.law) == (1, NoiseLaw.LAPLACE, edges, NoiseLaw.LAPLACE)
     return limit.scale, count.scale
 
@@ -231,12 +231,12 @@ def test_noise_on_one_side_at_the_whole_epsilon_is_caught() -> None:
 
 
 def test_the_first_edge_with_few_beyond_is_released() -> None:
-    ask = search(2)
+    query = search(2)
     rows = np.array([[0, 0]] * 9 + [[600, 0]] * 5 + [[S, S]] * 2, dtype=np.int16)
-    query = RoundQuery(plan_digest=DIGEST, round=0, ask=ask, micro_rho=MICRO)
-    total = Site(rows).answer(ask)
+    asked = RoundQuery(plan_digest=DIGEST, round=0, query=query, micro_rho=MICRO)
+    total = Site(rows).answer(query)
     for noise, index in ((FixedNoise(), 3), (OneSided(10), 0), (OneSided(-10), 7)):
-        outcome = publishable(query, total, a_study(d=2), noise)
+        outcome = publishable(asked, total, a_study(d=2), noise)
         assert (outcome.values.tolist(), outcome.sigma) == ([index], 0.0)
 
 
@@ -261,43 +261,43 @@ def score_ratio(neighbours: Neighbours, claim: Callable[[Eigenvectors], float]) 
     """
     tried, worst = 0, 0.0
     for seed, (d, radius) in enumerate(shape for shape in SHAPES if shape[0] > 1):
-        ask = Eigenvectors(centre=frozen(np.zeros(d, dtype=np.int64)), radius=radius, records=1000, count=1)
-        rows = hostile_rows(900, ask.centre, radius, seed)
-        each = contributions(Case(ask=Gram(centre=ask.centre, radius=radius), rows=rows)).astype(np.int64)
+        query = Eigenvectors(centre=frozen(np.zeros(d, dtype=np.int64)), radius=radius, records=1000, count=1)
+        rows = hostile_rows(900, query.centre, radius, seed)
+        each = contributions(Case(query=Gram(centre=query.centre, radius=radius), rows=rows)).astype(np.int64)
         changed = each if neighbours is ADD else each - np.roll(each, 1, axis=0)
         ends = np.linalg.eigvalsh([symmetric(change, d) for change in changed])
-        worst = max(worst, float((ends[:, -1] - ends[:, 0]).max()) / claim(ask))
+        worst = max(worst, float((ends[:, -1] - ends[:, 0]).max()) / claim(query))
         tried += len(changed)
     return tried, worst
 
 
 @pytest.mark.parametrize("neighbours", Neighbours)
 def test_a_score_moves_within_its_range_and_fills_it(neighbours: Neighbours) -> None:
-    tried, worst = score_ratio(neighbours, lambda ask: eigenvectors.score_range(ask, neighbours, 1))
+    tried, worst = score_ratio(neighbours, lambda query: eigenvectors.score_range(query, neighbours, 1))
     assert tried >= PAIRS
     assert CLOSE <= worst <= 1
 
 
 def test_the_range_of_a_record_added_is_too_little_for_one_replaced() -> None:
-    assert score_ratio(REPLACE, lambda ask: eigenvectors.score_range(ask, ADD, 1))[1] > 1
+    assert score_ratio(REPLACE, lambda query: eigenvectors.score_range(query, ADD, 1))[1] > 1
 
 
 @pytest.mark.parametrize("name", covariance_asks())
 def test_a_site_answers_trusted_questions_exactly(name: str) -> None:
-    ask, rows = covariance_asks()[name], random_rows(50, 4)
-    assert Site(rows, chunk=7).answer(ask).tolist() == reference.answer(rows.tolist(), ask)
+    query, rows = covariance_asks()[name], random_rows(50, 4)
+    assert Site(rows, chunk=7).answer(query).tolist() == reference.answer(rows.tolist(), query)
 
 
 @pytest.mark.parametrize("law", [NoiseLaw.GAUSSIAN, NoiseLaw.LAPLACE])
 def test_noised_eigenvalues_have_the_stated_noise(law: NoiseLaw) -> None:
-    ask = spectrum_ask(4, S)
-    query = RoundQuery(plan_digest=DIGEST, round=0, ask=ask, micro_rho=MICRO // 2, law=law)
-    total = Site(random_rows(300, 4)).answer(ask)
+    query = spectrum_ask(4, S)
+    asked = RoundQuery(plan_digest=DIGEST, round=0, query=query, micro_rho=MICRO // 2, law=law)
+    total = Site(random_rows(300, 4)).answer(query)
     noised = np.array(
-        [publishable(query, total, a_study(d=4), OsNoise()).values for _ in range(1000)], dtype=np.float64
+        [publishable(asked, total, a_study(d=4), OsNoise()).values for _ in range(1000)], dtype=np.float64
     )
-    outcome = publishable(query, total, a_study(d=4), OsNoise())
+    outcome = publishable(asked, total, a_study(d=4), OsNoise())
     assert outcome.sigma == pytest.approx((1 if law is NoiseLaw.GAUSSIAN else 2**0.5) * S**2, rel=1e-3)
     # 4,000 draws: the bounds lie 6 standard errors away (5 for Laplace), so it fails once in a million.
     assert noised.std(axis=0).mean() == pytest.approx(outcome.sigma, rel=0.11)
-    assert np.abs(noised.mean(axis=0) - eigenvalues.statistic(ask, total)).max() < 0.2 * outcome.sigma
+    assert np.abs(noised.mean(axis=0) - eigenvalues.statistic(query, total)).max() < 0.2 * outcome.sigma

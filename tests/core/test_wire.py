@@ -92,7 +92,7 @@ def queries(draw: st.DrawFn, kind: type[Any]) -> RoundQuery:
     return RoundQuery(
         plan_digest=draw(st.binary(min_size=32, max_size=32)).hex(),
         round=draw(st.integers(0, 2**32 - 1)),
-        ask=kind(**wanted),
+        query=kind(**wanted),
         micro_rho=draw(st.integers(1, 2**53 - 1)),
     )
 
@@ -103,7 +103,7 @@ def test_a_query_survives_the_trip(kind: type[Any], data: st.DataObject) -> None
     query = data.draw(queries(kind))
     sent = query_to_proto(query).SerializeToString()
     received = query_from_proto(pb.Query.FromString(sent))
-    assert type(received.ask) is kind
+    assert type(received.query) is kind
     assert received.digest == query.digest
     assert (received.round, received.micro_rho, received.plan_digest) == (
         query.round, query.micro_rho, query.plan_digest,

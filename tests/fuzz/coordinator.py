@@ -202,15 +202,15 @@ async def _query(site: Client) -> RoundQuery:
         return await site.query()
 
 
-async def _about_rounds(clients: Mapping[str, Client], query: RoundQuery) -> dict[str, list[Message]]:
-    answer = clients["anna"].contribution(query, np.array([60], dtype=np.int64))
+async def _about_rounds(clients: Mapping[str, Client], asked: RoundQuery) -> dict[str, list[Message]]:
+    answer = clients["anna"].contribution(asked, np.array([60], dtype=np.int64))
     plan = answer.plan_digest
     opening = pb.OpenUploadRequest(
-        plan_digest=plan, round=query.round, query_digest=answer.query_digest, total_bytes=8,
+        plan_digest=plan, round=asked.round, query_digest=answer.query_digest, total_bytes=8,
         contribution_digest=answer.contribution_digest,
     )  # fmt: skip
     uploads = {name: (await clients[name].stub.OpenUpload(opening)).upload for name in ("anna", "carl")}
-    decline = pb.DeclineRequest(plan_digest=plan, round=query.round, reason=pb.DECLINE_REASON_POLICY)
+    decline = pb.DeclineRequest(plan_digest=plan, round=asked.round, reason=pb.DECLINE_REASON_POLICY)
     many = [pb.Answered(plan_digest=plan, round=round) for round in range(40)]
     return {
         "Hello": [pb.HelloRequest(version_min=2, version_max=2, software="eigenveil-site")],
@@ -227,8 +227,8 @@ async def _about_rounds(clients: Mapping[str, Client], query: RoundQuery) -> dic
     }
 
 
-def _about_studies(query: RoundQuery, over: bytes) -> dict[str, list[Message]]:
-    plan = bytes.fromhex(query.plan_digest)
+def _about_studies(asked: RoundQuery, over: bytes) -> dict[str, list[Message]]:
+    plan = bytes.fromhex(asked.plan_digest)
     texts = [study_toml(epsilon=3.0), study_toml(columns=2, algorithm="auto", components=1)]
     return {
         "SubmitStudy": [pb.SubmitStudyRequest(study_toml=text, submission="mine") for text in texts],

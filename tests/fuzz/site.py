@@ -108,7 +108,7 @@ def query_seeds() -> tuple[bytes, ...]:
     asks.append(ShuffledRecord(field=alone, radius=2**20, part=part))
     asks.append(Votes(field=alone, edges=edges, subsets=5, part=part))
     vectors = (bytes.fromhex(one["message"]) for one in stored("query")["queries"].values())
-    return (*(query_to_proto(a_query(ask)).SerializeToString() for ask in asks), *vectors)
+    return (*(query_to_proto(a_query(query)).SerializeToString() for query in asks), *vectors)
 
 
 @lru_cache(maxsize=1)

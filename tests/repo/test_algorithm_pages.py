@@ -88,7 +88,7 @@ def questions(algorithm: Algorithm, n: int) -> list[Query]:
         expected_records=n,
         max_records=n if algorithm is Algorithm.SUBSPACE_REFERENCE else 2**24,
     )
-    return [query.ask for query in rehearse(make_plan(study, federation="pages", submission="pages"))]
+    return [asked.query for asked in rehearse(make_plan(study, federation="pages", submission="pages"))]
 
 
 def linked(path: Path) -> list[Path]:
@@ -133,7 +133,7 @@ def test_the_example_costs_what_the_page_says(algorithm: Algorithm) -> None:
     assert found, 'the page lacks its line "At d = 20, k = 3, ..."'
     n, rounds, size = (int(number.replace(",", "")) for number in found.groups())
     asked = questions(algorithm, n)
-    assert (len(asked), sum(8 * ask.length for ask in asked)) == (rounds, size)
+    assert (len(asked), sum(8 * query.length for query in asked)) == (rounds, size)
 
 
 @pytest.mark.parametrize("algorithm", NAMED, ids=str)

@@ -107,33 +107,33 @@ class Client:
             pass
         return query
 
-    def contribution(self, query: RoundQuery, values: IntArray) -> pb.ContributeRequest:
+    def contribution(self, asked: RoundQuery, values: IntArray) -> pb.ContributeRequest:
         """The message that says `values`."""
         said = Contribution(
-            plan_digest=query.plan_digest,
-            round=query.round,
-            query=query.digest,
+            plan_digest=asked.plan_digest,
+            round=asked.round,
+            query=asked.digest,
             site=self.name,
             values=values,
         )
         return pb.ContributeRequest(
-            plan_digest=bytes.fromhex(query.plan_digest),
-            round=query.round,
-            query_digest=bytes.fromhex(query.digest),
+            plan_digest=bytes.fromhex(asked.plan_digest),
+            round=asked.round,
+            query_digest=bytes.fromhex(asked.digest),
             values=to_bytes(values),
             contribution_digest=bytes.fromhex(said.digest),
         )
 
-    async def contribute(self, query: RoundQuery, values: IntArray) -> pb.ContributeResponse:
+    async def contribute(self, asked: RoundQuery, values: IntArray) -> pb.ContributeResponse:
         """Send `values`, whole or in chunks."""
-        message = self.contribution(query, values)
+        message = self.contribution(asked, values)
         if len(message.values) <= CHUNK_BYTES:
             done = await self.stub.Contribute(message)
         else:
             done = await self.upload(message)
         # The latest round of each plan, as a site does: the coordinator reads them at every call.
         self.answered = [one for one in self.answered if one.plan_digest != message.plan_digest]
-        self.answered.append(pb.Answered(plan_digest=message.plan_digest, round=query.round))
+        self.answered.append(pb.Answered(plan_digest=message.plan_digest, round=asked.round))
         return done
 
     async def open_upload(self, message: pb.ContributeRequest) -> pb.OpenUploadResponse:
@@ -161,13 +161,13 @@ class Client:
         """Answer every round with these records, until cancelled."""
         sites: dict[str, Site] = {}
         while True:
-            query = await self.work()
-            if query is None:
+            asked = await self.work()
+            if asked is None:
                 continue
-            digest = query.plan_digest
+            digest = asked.plan_digest
             if digest not in sites:
                 sites[digest] = Site(to_grid(values, self.plans[digest].study))
-            await self.contribute(query, await asyncio.to_thread(sites[digest].answer, query.ask))
+            await self.contribute(asked, await asyncio.to_thread(sites[digest].answer, asked.query))
 
     async def submit(self, toml: str, submission: str = "one") -> str:
         """Submit a study; its digest."""

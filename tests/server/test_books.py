@@ -29,9 +29,9 @@ class OnBooks(MemoryStore):
         super().__init__()
         self.books = books
 
-    def charge(self, query: RoundQuery) -> None:
+    def charge(self, asked: RoundQuery) -> None:
         """Durable."""
-        self.books.charge(query)
+        self.books.charge(asked)
 
 
 @pytest.mark.parametrize("name", ASKS)
@@ -43,7 +43,7 @@ def test_the_books_are_charged_the_price_and_nothing_for_later_parts(name: str, 
     books = FederationLedger(store.writer, PLENTY, lambda: 0)
     books.reserve(plan.digest, PLENTY, lambda change: None)
     for query in asked:
-        zeros = frozen([0] * total_length(query.ask, 1))
+        zeros = frozen([0] * total_length(query.query, 1))
         barrier.release(
             query, zeros, plan.study.federation.sites, plan=plan, journal=OnBooks(books), noise=Recorder()
         )

@@ -136,10 +136,10 @@ def test_a_round_is_offered_again_while_its_answer_has_not_come(tmp_path: Path) 
     asyncio.run(scenario())
 
 
-def decline(query: RoundQuery, reason: int = pb.DECLINE_REASON_POLICY) -> pb.DeclineRequest:
+def decline(asked: RoundQuery, reason: int = pb.DECLINE_REASON_POLICY) -> pb.DeclineRequest:
     return pb.DeclineRequest(
-        plan_digest=bytes.fromhex(query.plan_digest),
-        round=query.round,
+        plan_digest=bytes.fromhex(asked.plan_digest),
+        round=asked.round,
         reason=reason,  # type: ignore[arg-type]
     )
 
@@ -168,20 +168,20 @@ async def wide_round(folder: Path) -> AsyncIterator[tuple[Rig, dict[str, Client]
     """A study at a round whose answers need an upload."""
     toml = study_toml(columns=WIDE, components=1)
     # Seeded noise is drawn at once; the exact sampler takes seconds for a vector of this length.
-    async with first_round(folder, toml, SeededNoise(1)) as (rig, sites, _, query):
-        while 8 * query.ask.length <= CHUNK_BYTES:
-            values = np.zeros(query.ask.length, dtype=np.int64)
+    async with first_round(folder, toml, SeededNoise(1)) as (rig, sites, _, asked):
+        while 8 * asked.query.length <= CHUNK_BYTES:
+            values = np.zeros(asked.query.length, dtype=np.int64)
             values[0] = 60
-            await asyncio.gather(*(site.contribute(query, frozen(values)) for site in sites.values()))
-            query = await sites["anna"].query()
-        yield rig, sites, query
+            await asyncio.gather(*(site.contribute(asked, frozen(values)) for site in sites.values()))
+            asked = await sites["anna"].query()
+        yield rig, sites, asked
 
 
 def test_an_upload_resumes_with_the_chunks_that_are_there(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with wide_round(tmp_path / "c") as (_, sites, query):
+        async with wide_round(tmp_path / "c") as (_, sites, asked):
             anna = sites["anna"]
-            message = anna.contribution(query, frozen(np.zeros(query.ask.length, dtype=np.int64)))
+            message = anna.contribution(asked, frozen(np.zeros(asked.query.length, dtype=np.int64)))
             opened = await anna.open_upload(message)
             assert list(opened.have) == []
             chunk = pb.PutChunkRequest(upload=opened.upload, index=0, data=message.values[:CHUNK_BYTES])
@@ -197,14 +197,14 @@ def test_an_upload_resumes_with_the_chunks_that_are_there(tmp_path: Path) -> Non
 
 def test_bad_uploads_are_refused(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with wide_round(tmp_path / "c") as (_, sites, query):
+        async with wide_round(tmp_path / "c") as (_, sites, asked):
             anna, bert = sites["anna"], sites["bert"]
-            zeros = frozen(np.zeros(query.ask.length, dtype=np.int64))
-            message = anna.contribution(query, zeros)
-            short = anna.contribution(query, frozen(zeros[1:]))
+            zeros = frozen(np.zeros(asked.query.length, dtype=np.int64))
+            message = anna.contribution(asked, zeros)
+            short = anna.contribution(asked, frozen(zeros[1:]))
             assert "bytes where" in str(await refusal(anna.open_upload(short)))
             opened = await anna.open_upload(message)
-            other = anna.contribution(query, frozen(zeros + 1))
+            other = anna.contribution(asked, frozen(zeros + 1))
             assert (await refusal(anna.open_upload(other))).code is Code.CONFLICT
             for index, size, text in ((9, 8, "does not exist"), (0, 8, "8 bytes where")):
                 chunk = pb.PutChunkRequest(upload=opened.upload, index=index, data=b"\x00" * size)
@@ -214,18 +214,18 @@ def test_bad_uploads_are_refused(tmp_path: Path) -> None:
             message.values = other.values
             wrong = await refusal(anna.upload(message))
             assert (wrong.code, "its digest names" in str(wrong)) == (Code.BAD_CONTRIBUTION, True)
-            assert not (await anna.contribute(query, zeros)).repeated
+            assert not (await anna.contribute(asked, zeros)).repeated
 
     asyncio.run(scenario())
 
 
 def test_open_uploads_are_limited(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with wide_round(tmp_path / "c") as (rig, sites, query):
+        async with wide_round(tmp_path / "c") as (rig, sites, asked):
             rig.daemon.engine.uploads._most = 1
-            zeros = frozen(np.zeros(query.ask.length, dtype=np.int64))
-            await sites["anna"].open_upload(sites["anna"].contribution(query, zeros))
-            refused = await refusal(sites["bert"].open_upload(sites["bert"].contribution(query, zeros)))
+            zeros = frozen(np.zeros(asked.query.length, dtype=np.int64))
+            await sites["anna"].open_upload(sites["anna"].contribution(asked, zeros))
+            refused = await refusal(sites["bert"].open_upload(sites["bert"].contribution(asked, zeros)))
             assert refused.code is Code.NOT_READY
 
     asyncio.run(scenario())
@@ -255,13 +255,13 @@ def test_an_answer_that_contradicts_its_own_count_is_refused_and_alarmed(
                 await site.contribute(query, FULL)
             anna = sites["anna"]
             second = await anna.query()
-            histogram = frozen([61] + [0] * (second.ask.length - 1))
+            histogram = frozen([61] + [0] * (second.query.length - 1))
             refused = await refusal(anna.contribute(second, histogram))
             assert refused.code is Code.BAD_CONTRIBUTION
             assert "61" not in str(refused) + caplog.text.replace(second.plan_digest[:12], "")
             assert f"answer-refused study={second.plan_digest[:12]} round=1 site=anna" in caplog.text
             told = rig.daemon.resources.store.reader.rows("SELECT kind, subject FROM audit")
             assert ("answer-refused", "site/anna") in [tuple(row) for row in told]
-            await anna.contribute(second, frozen([60] + [0] * (second.ask.length - 1)))
+            await anna.contribute(second, frozen([60] + [0] * (second.query.length - 1)))
 
     asyncio.run(scenario())

@@ -10,6 +10,7 @@ import pytest
 
 from eigenveil.errors import Code, InternalError
 from eigenveil_server.pki.authority_files import Authorities
+from eigenveil_server.pki.server_certificate import ServerCertificate
 from eigenveil_server.rpc import watchdog
 from eigenveil_server.rpc.watchdog import Watchdog
 

@@ -31,9 +31,9 @@ def late_rows(rig: Rig) -> list[tuple[str, str]]:
     return [(row["subject"], row["detail"]) for row in rows]
 
 
-def mac_of(rig: Rig, client: Client, query: RoundQuery, count: int) -> str:
+def mac_of(rig: Rig, client: Client, asked: RoundQuery, count: int) -> str:
     """What may be kept of this answer."""
-    digest = client.contribution(query, frozen([count])).contribution_digest
+    digest = client.contribution(asked, frozen([count])).contribution_digest
     return rig.daemon.resources.keys.mac(digest.hex()).hex()
 
 

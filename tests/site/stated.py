@@ -25,37 +25,37 @@ def released(plan_digest: str) -> tuple[Release, ...]:
     return tuple(release for _, release in rehearsed(PLANS[plan_digest]))
 
 
-def state(query: RoundQuery, releases: Sequence[Release], release: str = "", size: int = 0) -> SignedRound:
+def state(asked: RoundQuery, releases: Sequence[Release], release: str = "", size: int = 0) -> SignedRound:
     """What an honest coordinator states of a round that comes after `releases`."""
-    after = releases[query.round - 1].digest if query.round else ""
+    after = releases[asked.round - 1].digest if asked.round else ""
     statement = RoundStatement(
-        plan=query.plan_digest, round=query.round, query=query.digest, after=after, release=release,
-        ledger="0" * 64, size=size or 1 + query.round,
+        plan=asked.plan_digest, round=asked.round, query=asked.digest, after=after, release=release,
+        ledger="0" * 64, size=size or 1 + asked.round,
     )  # fmt: skip
     return statement.signed(RELEASE_KEY.sign)
 
 
-def sealed(query: RoundQuery, releases: Sequence[Release]) -> pb.SealedRound:
+def sealed(asked: RoundQuery, releases: Sequence[Release]) -> pb.SealedRound:
     """The release of a round, under the release key."""
-    release = releases[query.round]
-    message = round_to_proto(release, state(query, releases, release.digest))
-    message.query.CopyFrom(query_to_proto(query))
+    release = releases[asked.round]
+    message = round_to_proto(release, state(asked, releases, release.digest))
+    message.query.CopyFrom(query_to_proto(asked))
     return message
 
 
 def work(
-    query: RoundQuery | None, plan: pb.SignedPlan | None = None, releases: Sequence[Release] | None = None
+    asked: RoundQuery | None, plan: pb.SignedPlan | None = None, releases: Sequence[Release] | None = None
 ) -> pb.NextWorkResponse:
     """What an honest coordinator says of `query`, where `releases` (or what was rehearsed) were released."""
-    if query is None:
+    if asked is None:
         return pb.NextWorkResponse(plan=plan)
-    response = pb.NextWorkResponse(plan=plan, query=query_to_proto(query))
+    response = pb.NextWorkResponse(plan=plan, query=query_to_proto(asked))
     if releases is None:
-        releases = released(query.plan_digest) if query.plan_digest in PLANS else ()
-    if query.round <= len(releases):
-        signed = state(query, releases)
+        releases = released(asked.plan_digest) if asked.plan_digest in PLANS else ()
+    if asked.round <= len(releases):
+        signed = state(asked, releases)
         response.asked.CopyFrom(pb.SignedRound(said=signed.said, signature=signed.signature))
-        if query.round:
-            before = rehearse(PLANS[query.plan_digest])[query.round - 1]
+        if asked.round:
+            before = rehearse(PLANS[asked.plan_digest])[asked.round - 1]
             response.release.CopyFrom(sealed(before, releases))
     return response

@@ -46,7 +46,7 @@ def answered(stage: Stage) -> Path:
 def test_a_round_is_shown_and_its_numbers_are_computed_again(answered: Path, stage: Stage) -> None:
     shown = site(answered, "egress", "show", "--round", "3", "--study", "a-study")
     assert QUERIES[2].digest not in shown.out
-    assert f"{8 * QUERIES[2].ask.length} bytes of numbers" in shown.out
+    assert f"{8 * QUERIES[2].query.length} bytes of numbers" in shown.out
     last = len(QUERIES) - 1
     both = site(answered, "egress", "show", "--round", last + 1, "--json").json
     assert both["messages"] == 2
@@ -145,10 +145,10 @@ def test_every_call_is_counted_by_kind_and_bytes(stage: Stage) -> None:
 
 
 def test_every_question_has_a_label_for_each_number() -> None:
-    for ask in every_ask().values():
-        dimension = (ask.field if hasattr(ask, "field") else ask).centre.size if hasattr(ask, "centre") else 4
-        said = labels(ask, [f"c{i}" for i in range(dimension)])
-        assert len(said) == ask.length
+    for query in every_ask().values():
+        dimension = (query.field if hasattr(query, "field") else query).centre.size if hasattr(query, "centre") else 4
+        said = labels(query, [f"c{i}" for i in range(dimension)])
+        assert len(said) == query.length
 
 
 def test_the_sbom_is_cyclonedx_and_names_what_is_installed() -> None:
@@ -191,12 +191,12 @@ def test_a_row_in_a_pipe_is_one_line(answered: Path) -> None:
 
 
 def test_numbers_say_what_one_unit_is(answered: Path) -> None:
-    ask, last = QUERIES[-1].ask, QUERIES[-1].round
-    assert isinstance(ask, Gram)
+    query, last = QUERIES[-1].query, QUERIES[-1].round
+    assert isinstance(query, Gram)
     told = site(answered, "egress", "show", "--round", last + 1, "--numbers", "--json").json
     step = 5.0 / S
-    assert told["grid"]["radius"] == ask.radius
-    assert [column["centre"] for column in told["grid"]["columns"]] == pytest.approx(5.0 + step * ask.centre)
+    assert told["grid"]["radius"] == query.radius
+    assert [column["centre"] for column in told["grid"]["columns"]] == pytest.approx(5.0 + step * query.centre)
     for number in told["numbers"]:
         assert number["in_units"] == pytest.approx(number["value"] * step**2)
         assert number["unit"] == "mmol/L x mmol/L"
@@ -204,7 +204,7 @@ def test_numbers_say_what_one_unit_is(answered: Path) -> None:
     for words in (
         "a value of 1 is one grid step of each of the two columns, multiplied",
         "grid: a value is first moved into its column's public bounds",
-        f"radius: {ask.radius} grid steps",
+        f"radius: {query.radius} grid steps",
     ):
         assert words in text
     counted = site(answered, "egress", "show", "--round", 1, "--numbers").out
@@ -216,21 +216,21 @@ def test_sums_and_products_are_in_the_units_of_their_columns() -> None:
     study = a_study(columns=tuple(Column(name=n, unit=u, lower=0.0, upper=8.0) for n, u in ("ag", "bm")))
     site_rows = Site(to_grid(np.array([[5.0, 7.0], [6.0, 5.0]]), study))
     centre, radius = np.array([0, S // 2]), 3 * S
-    for ask, expected, names in (
+    for query, expected, names in (
         (ClippedSum(centre=centre, radius=radius), [3.0, 0.0], ("g", "m")),
         (Gram(centre=centre, radius=radius), [5.0, 2.0, -1.0], ("g x g", "m x m", "g x m")),
     ):
-        unit = scale(ask, study)
-        np.testing.assert_allclose(site_rows.answer(ask) * np.array(unit.factors), expected, atol=1e-2)
+        unit = scale(query, study)
+        np.testing.assert_allclose(site_rows.answer(query) * np.array(unit.factors), expected, atol=1e-2)
         assert unit.names == names
-        assert [column["centre"] for column in grid(ask, study)["columns"]] == pytest.approx([4.0, 6.0])
+        assert [column["centre"] for column in grid(query, study)["columns"]] == pytest.approx([4.0, 6.0])
 
 
 def test_every_question_says_its_unit() -> None:
-    for ask in (*every_ask().values(), *covariance_asks().values()):
+    for query in (*every_ask().values(), *covariance_asks().values()):
         study = a_study(columns=tuple(Column(name=n, unit="kg", lower=0.0, upper=1.0) for n in "abcd"))
-        unit = scale(ask, study)
+        unit = scale(query, study)
         assert unit.words
         assert len(unit.factors) == len(unit.names)
-        assert len(unit.factors) in (0, ask.length)
-        assert len(grid(ask, study)["columns"]) == 4
+        assert len(unit.factors) in (0, query.length)
+        assert len(grid(query, study)["columns"]) == 4

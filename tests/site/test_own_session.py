@@ -47,10 +47,10 @@ def stage(tmp_path: Path) -> Stage:
     return a_stage(tmp_path)
 
 
-def release_of(query: RoundQuery, values: list[int]) -> Release:
+def release_of(asked: RoundQuery, values: list[int]) -> Release:
     return Release(
-        round=query.round, query=query.digest, values=frozen(values), sigma=1.0,
-        micro_rho=query.cost.micro_rho, atto_delta=0, present=(SITE, "hospital-b"),
+        round=asked.round, query=asked.digest, values=frozen(values), sigma=1.0,
+        micro_rho=asked.cost.micro_rho, atto_delta=0, present=(SITE, "hospital-b"),
     )  # fmt: skip
 
 
@@ -94,12 +94,12 @@ def test_a_lie_about_a_release_is_signed_and_found_in_the_published_document(
     stage: Stage, tmp_path: Path
 ) -> None:
     """A coordinator states a mean that nobody has, to put the centre onto a person, and publishes another."""
-    step = next(query for query in rehearse(PLAN) if isinstance(query.ask, ClippedSum))
+    step = next(asked for asked in rehearse(PLAN) if isinstance(asked.query, ClippedSum))
     steered = lied(HONEST, step.round, frozen([2**24, -(2**24), 0]))[: step.round + 1]
     session = Session.replay(PLAN, steered)
     assert isinstance(session.pending, RoundQuery)
-    assert isinstance(session.pending.ask, RowNorms)
-    lies = (*steered, release_of(session.pending, [0] * session.pending.ask.length))
+    assert isinstance(session.pending.query, RowNorms)
+    lies = (*steered, release_of(session.pending, [0] * session.pending.query.length))
     assert all(isinstance(reply, Contribution) for reply in followed(stage, PLAN, lies))
     config, document = written(stage), published(HONEST, tmp_path)
     ran = site(config, "ledger", "verify", "--release", document, "--json")
@@ -154,7 +154,7 @@ def test_a_site_that_never_answered_is_not_present(stage: Stage, tmp_path: Path)
 def test_what_was_refused_is_kept_as_proof(stage: Stage) -> None:
     store = stage.store()
     worker = stage.worker(store)
-    evil = replace(rehearse(PLAN)[1], ask=RowNorms(centre=frozen([1, 2, 3]), edges=frozen([1])))
+    evil = replace(rehearse(PLAN)[1], query=RowNorms(centre=frozen([1, 2, 3]), edges=frozen([1])))
     worker.work(work(rehearse(PLAN)[0], stage.signed(PLAN)))
     assert isinstance(worker.work(work(evil)), Refusal)
     kept = [message.stated.said for message in store.transcript.log(PLAN.digest).messages]
@@ -187,11 +187,11 @@ def test_a_release_that_leads_nowhere_is_a_breach_and_the_site_goes_on(tmp_path:
     stage = a_stage(tmp_path, algorithms=("adaptive-cov",))
     plan = a_plan(a_study(algorithm=Algorithm.ADAPTIVE_COV, federation=PLAN.study.federation))
     honest = tuple(release for _, release in rehearsed(plan))
-    search = next(query.round for query in rehearse(plan) if isinstance(query.ask, RadiusSearch))
+    search = next(asked.round for asked in rehearse(plan) if isinstance(asked.query, RadiusSearch))
     store = stage.store()
     worker = stage.worker(store)
-    for query in rehearse(plan)[: search + 1]:
-        assert isinstance(worker.work(work(query, stage.signed(plan))), Contribution)
+    for asked in rehearse(plan)[: search + 1]:
+        assert isinstance(worker.work(work(asked, stage.signed(plan))), Contribution)
     absurd = lied(honest, search, frozen([10**6]))  # the number of an edge that is none
     reply = worker.work(work(rehearse(plan)[search + 1], releases=absurd))
     assert isinstance(reply, Refusal)
@@ -248,10 +248,10 @@ def questions() -> None:
     for algorithm in ALGORITHMS:
         plan = a_plan(a_study(algorithm=algorithm, components=2, epsilon=8.0, columns=COLUMNS))
         random, session = np.random.default_rng(5), Session(plan)
-        while (query := session.pending) is not None and query.round < 30:
-            sys.stdout.write(query_to_proto(query).SerializeToString().hex() + "\n")
-            size = getattr(query.ask, "released", query.ask.length)
-            session.feed(release_of(query, random.integers(0, 10**6, size).tolist()))
+        while (asked := session.pending) is not None and asked.round < 30:
+            sys.stdout.write(query_to_proto(asked).SerializeToString().hex() + "\n")
+            size = getattr(asked.query, "released", asked.query.length)
+            session.feed(release_of(asked, random.integers(0, 10**6, size).tolist()))
 
 
 def asked_with(kernel: str) -> list[RoundQuery]:
@@ -270,33 +270,33 @@ def test_two_builds_of_blas_ask_the_same() -> None:
     assert all(same_question(mine, theirs) for mine, theirs in zip(one, other, strict=True))
 
 
-def moved(query: RoundQuery, by: int) -> RoundQuery:
-    ask = query.ask
-    assert isinstance(ask, ClippedSum)
-    return replace(query, ask=replace(ask, centre=ask.centre + by))
+def moved(asked: RoundQuery, by: int) -> RoundQuery:
+    query = asked.query
+    assert isinstance(query, ClippedSum)
+    return replace(asked, query=replace(query, centre=query.centre + by))
 
 
 def test_units_do_not_add_up_and_pass_no_bound() -> None:
     """Each wording is held against the session's own, not against the one before."""
-    step = next(query for query in rehearse(PLAN) if isinstance(query.ask, ClippedSum))
+    step = next(asked for asked in rehearse(PLAN) if isinstance(asked.query, ClippedSum))
     session = Session.replay(PLAN, HONEST[: step.round])
     session.adopt(moved(step, 1))
     with pytest.raises(PeerError):
         session.adopt(moved(step, 2))
     session.adopt(step)
     assert not session.reworded
-    least = tuple(release_of(query, [10**6, *[0] * 39]) for query in rehearse(PLAN)[1:2])
+    least = tuple(release_of(asked, [10**6, *[0] * 39]) for asked in rehearse(PLAN)[1:2])
     session = Session.replay(PLAN, (HONEST[0], *least))
     assert session.pending is not None
-    assert isinstance(session.pending.ask, ClippedSum)
-    floor = session.pending.ask
+    assert isinstance(session.pending.query, ClippedSum)
+    floor = session.pending.query
     assert floor.radius == least_row_radius(3)
     with pytest.raises(RequestError, match="below the public floor"):
-        session.adopt(replace(session.pending, ask=replace(floor, radius=floor.radius - 1)))
+        session.adopt(replace(session.pending, query=replace(floor, radius=floor.radius - 1)))
 
 
 def test_one_unit_is_the_same_question_and_two_are_another() -> None:
-    query = next(query for query in rehearse(PLAN) if isinstance(query.ask, ClippedSum))
-    assert same_question(query, moved(query, 1))
-    assert not same_question(query, moved(query, 2))
-    assert not same_question(query, replace(query, micro_rho=query.micro_rho + 1))
+    asked = next(asked for asked in rehearse(PLAN) if isinstance(asked.query, ClippedSum))
+    assert same_question(asked, moved(asked, 1))
+    assert not same_question(asked, moved(asked, 2))
+    assert not same_question(asked, replace(asked, micro_rho=asked.micro_rho + 1))

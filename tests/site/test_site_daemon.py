@@ -62,9 +62,9 @@ def test_a_study_is_answered_charged_and_settled(stage: Stage) -> None:
     asyncio.run(scenario())
     site = Site(records.load(stage.config.records, plan.study))
     for query, sent in zip(asked, coordinator.contributions, strict=True):
-        values = from_bytes(sent.values, (query.ask.length,))
+        values = from_bytes(sent.values, (query.query.length,))
         assert sent.query_digest.hex() == query.digest
-        assert np.array_equal(values, site.answer(query.ask))
+        assert np.array_equal(values, site.answer(query.query))
 
 
 def test_the_next_question_is_asked_before_the_answer_is_delivered(stage: Stage) -> None:
@@ -201,10 +201,10 @@ def test_an_answer_over_one_mebibyte_goes_in_chunks_that_may_get_lost(stage: Sta
 
     asyncio.run(scenario())
     sent = coordinator.contributions[-1]
-    assert len(sent.values) == 8 * gram.ask.length > 2**20
+    assert len(sent.values) == 8 * gram.query.length > 2**20
     assert len(coordinator.opened) == 2
     site = Site(records.load(stage.config.records, plan.study))
-    assert np.array_equal(from_bytes(sent.values, (gram.ask.length,)), site.answer(gram.ask))
+    assert np.array_equal(from_bytes(sent.values, (gram.query.length,)), site.answer(gram.query))
 
 
 Attack = Callable[[Stage, Plan], list[pb.NextWorkResponse]]
@@ -215,8 +215,8 @@ def another_query_for_an_answered_round(stage: Stage, plan: Plan) -> list[pb.Nex
     return [*script(stage, plan, [first]), work(replace_round(second, 0))]
 
 
-def replace_round(query: RoundQuery, round: int) -> RoundQuery:
-    return replace(query, round=round)
+def replace_round(asked: RoundQuery, round: int) -> RoundQuery:
+    return replace(asked, round=round)
 
 
 def a_wrong_signature(stage: Stage, plan: Plan) -> list[pb.NextWorkResponse]:
@@ -264,13 +264,13 @@ def too_cheap(stage: Stage, plan: Plan) -> list[pb.NextWorkResponse]:
 
 
 def another_kind(stage: Stage, plan: Plan) -> list[pb.NextWorkResponse]:
-    ask = SquaredNormSum(centre=np.zeros(3, dtype=np.int64), radius=5)
-    return [work(replace(queries(plan)[0], ask=ask), stage.signed(plan))]
+    query = SquaredNormSum(centre=np.zeros(3, dtype=np.int64), radius=5)
+    return [work(replace(queries(plan)[0], query=query), stage.signed(plan))]
 
 
 def another_dimension(stage: Stage, plan: Plan) -> list[pb.NextWorkResponse]:
-    ask = Gram(centre=np.zeros(2, dtype=np.int64), radius=5)
-    return [work(replace(queries(plan)[-1], round=0, ask=ask), stage.signed(plan))]
+    query = Gram(centre=np.zeros(2, dtype=np.int64), radius=5)
+    return [work(replace(queries(plan)[-1], round=0, query=query), stage.signed(plan))]
 
 
 def overflowing(stage: Stage, plan: Plan) -> list[pb.NextWorkResponse]:
@@ -372,4 +372,4 @@ def test_a_site_that_the_study_can_do_without_may_miss_rounds(stage: Stage) -> N
     asyncio.run(scenario())
     assert [sent.round for sent in coordinator.contributions] == [1]
     assert [decline.round for decline in coordinator.declines] == [0]
-    assert isinstance(queries(plan)[0].ask, Count)
+    assert isinstance(queries(plan)[0].query, Count)

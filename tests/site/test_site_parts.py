@@ -22,7 +22,7 @@ from tests.site.support import Stage, a_plan, a_stage, a_study, work, write_reco
 
 PLAN = a_plan(a_study(algorithm=Algorithm.PRIVATE_OJA, centring=False, batches=4))
 QUERIES = rehearse(PLAN)
-BEGAN = next(query.round for query in QUERIES if batch_of(query.ask) is not None)
+BEGAN = next(query.round for query in QUERIES if batch_of(query.query) is not None)
 
 
 @pytest.fixture
@@ -33,8 +33,8 @@ def stage(tmp_path: Path) -> Stage:
     return stage
 
 
-def answered(stage: Stage, worker: SiteWorker, query: RoundQuery, plan: Plan = PLAN) -> bool:
-    reply = worker.work(work(query, stage.signed(plan)))
+def answered(stage: Stage, worker: SiteWorker, asked: RoundQuery, plan: Plan = PLAN) -> bool:
+    reply = worker.work(work(asked, stage.signed(plan)))
     if isinstance(reply, Refusal):
         assert reply.reason in (pb.DECLINE_REASON_PROTOCOL, pb.DECLINE_REASON_BUDGET)
     return isinstance(reply, Contribution)
@@ -52,10 +52,10 @@ def test_a_pass_is_charged_once_and_goes_on_after_a_restart(stage: Stage) -> Non
 
 def test_a_dear_question_is_no_payment_for_a_pass(stage: Stage) -> None:
     """Found here: any answer of the round in which a pass claims to have begun passed for its payment."""
-    whole = next(q.ask for q in QUERIES if isinstance(q.ask, Gradient) and q.ask.part is not None)
-    dear = replace(QUERIES[BEGAN], ask=replace(whole, part=None))
+    whole = next(q.query for q in QUERIES if isinstance(q.query, Gradient) and q.query.part is not None)
+    dear = replace(QUERIES[BEGAN], query=replace(whole, part=None))
     part = Batch(first=BEGAN, index=1, parts=4, key=pass_key(PLAN.digest, BEGAN, 4))
-    free = replace(dear, round=BEGAN + 1, ask=replace(whole, part=part))
+    free = replace(dear, round=BEGAN + 1, query=replace(whole, part=part))
     store = stage.store()
     worker = stage.worker(store)
     assert all(answered(stage, worker, query) for query in QUERIES[:BEGAN])

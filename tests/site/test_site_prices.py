@@ -29,8 +29,8 @@ def stage(tmp_path: Path) -> Stage:
     return stage
 
 
-def ask(stage: Stage, worker: SiteWorker, query: RoundQuery, plan: Plan) -> object:
-    return worker.work(work(query, stage.signed(plan)))
+def ask(stage: Stage, worker: SiteWorker, asked: RoundQuery, plan: Plan) -> object:
+    return worker.work(work(asked, stage.signed(plan)))
 
 
 def oja_plan() -> Plan:
@@ -46,10 +46,10 @@ def spent(store: SiteStore) -> int:
 def passes(plan: Plan) -> tuple[list[RoundQuery], list[RoundQuery]]:
     """What comes before the first pass, and the parts of that pass."""
     queries = rehearse(plan)
-    parts = [query for query in queries if batch_of(query.ask) is not None]
+    parts = [asked for asked in queries if batch_of(asked.query) is not None]
     first = parts[0].round
-    return [query for query in queries if query.round < first], [
-        query for query in parts if query.round < first + plan.parts
+    return [asked for asked in queries if asked.round < first], [
+        asked for asked in parts if asked.round < first + plan.parts
     ]
 
 
@@ -57,9 +57,9 @@ def test_a_pass_is_paid_once(stage: Stage) -> None:
     plan, store = oja_plan(), stage.store()
     worker = stage.worker(store)
     before, parts = passes(plan)
-    for query in (*before, *parts):
-        assert isinstance(ask(stage, worker, query, plan), Contribution)
-    assert spent(store) == sum(query.micro_rho for query in before) + parts[0].micro_rho
+    for asked in (*before, *parts):
+        assert isinstance(ask(stage, worker, asked, plan), Contribution)
+    assert spent(store) == sum(asked.micro_rho for asked in before) + parts[0].micro_rho
     store.close()
 
 
@@ -68,11 +68,11 @@ def test_a_site_that_missed_the_first_part_pays_with_the_next(stage: Stage) -> N
     plan, store = oja_plan(), stage.store()
     worker = stage.worker(store)
     before, parts = passes(plan)
-    for query in (*before, *parts[1:]):
-        assert isinstance(ask(stage, worker, query, plan), Contribution)
-    assert spent(store) == sum(query.micro_rho for query in before) + parts[1].micro_rho
+    for asked in (*before, *parts[1:]):
+        assert isinstance(ask(stage, worker, asked, plan), Contribution)
+    assert spent(store) == sum(asked.micro_rho for asked in before) + parts[1].micro_rho
     assert isinstance(ask(stage, worker, parts[-1], plan), Contribution)  # again, as after a lost reply
-    assert spent(store) == sum(query.micro_rho for query in before) + parts[1].micro_rho
+    assert spent(store) == sum(asked.micro_rho for asked in before) + parts[1].micro_rho
     store.close()
 
 
@@ -80,8 +80,8 @@ def test_a_later_part_may_not_cost_more_than_the_pass_has_paid(stage: Stage) -> 
     plan, store = oja_plan(), stage.store()
     worker = stage.worker(store)
     before, parts = passes(plan)
-    for query in (*before, parts[0]):
-        ask(stage, worker, query, plan)
+    for asked in (*before, parts[0]):
+        ask(stage, worker, asked, plan)
     with pytest.raises(RequestError, match="costs more than its pass has paid"):
         store.check_price(plan, replace(parts[1], micro_rho=parts[1].micro_rho + 1))
     store.close()

@@ -39,8 +39,8 @@ def process(stage: Stage) -> Iterator[tuple[SiteStore, SiteWorker]]:
         store.close()
 
 
-def ask(stage: Stage, worker: SiteWorker, query: RoundQuery = FIRST, plan: Plan = PLAN) -> object:
-    return worker.work(work(query, stage.signed(plan)))
+def ask(stage: Stage, worker: SiteWorker, asked: RoundQuery = FIRST, plan: Plan = PLAN) -> object:
+    return worker.work(work(asked, stage.signed(plan)))
 
 
 def ended(plan: Plan) -> pb.NextWorkResponse:
@@ -214,8 +214,8 @@ def test_what_an_analyst_looks_at_decides_about_no_refusal(stage: Stage) -> None
 def test_if_dropping_leaves_nobody_the_answers_are_zeros(stage: Stage) -> None:
     stage.config.records.write_text("a,b,c\n" + "1,,3\n" * 40)
     with process(stage) as (store, worker):
-        for number, query in enumerate(rehearse(PLAN)):
-            answer = ask(stage, worker, query)
+        for number, asked in enumerate(rehearse(PLAN)):
+            answer = ask(stage, worker, asked)
             assert isinstance(answer, Contribution)
             assert not answer.values.any()
             assert store.ledger.ledger.size == number + 2

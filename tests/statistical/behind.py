@@ -56,18 +56,18 @@ def matrix(*entries: float) -> IntArray:
 
 def eigenvalues(law: NoiseLaw) -> Mechanism:
     """A record along the leading direction raises the first eigenvalue by all of its weight."""
-    ask, study = Spectrum(centre=ZERO, radius=R, records=RECORDS), study_of(ADD)
-    query = ask_of(ask, law)
+    query, study = Spectrum(centre=ZERO, radius=R, records=RECORDS), study_of(ADD)
+    asked = ask_of(query, law)
     data = moves(np.tile(rows([R, 0], [0, 10]), (3, 1)), [R, 0])
-    before, after = (Site(part).answer(ask) for part in data)
-    spec = noise_ahead(query, study)
+    before, after = (Site(part).answer(query) for part in data)
+    spec = noise_ahead(asked, study)
     assert spec is not None
-    base = statistic(ask, before)
+    base = statistic(query, before)
 
     def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
         """Shape: (m,) each."""
-        both = (publishable(query, total, study, Stacked(noise, m)).values for total in (before, after))
-        low, high = (score(values - base, statistic(ask, after) - base, spec) for values in both)
+        both = (publishable(asked, total, study, Stacked(noise, m)).values for total in (before, after))
+        low, high = (score(values - base, statistic(query, after) - base, spec) for values in both)
         return low, high
 
     claim: Claim = Gaussian(mu=LEVEL) if law is NoiseLaw.GAUSSIAN else Approximate(epsilon=LEVEL)
@@ -76,9 +76,9 @@ def eigenvalues(law: NoiseLaw) -> Mechanism:
 
 def direction() -> Mechanism:
     """Most directions drawn lie along the second axis; the record is along the first, where few do."""
-    ask = Eigenvectors(centre=ZERO, radius=R, records=RECORDS, count=1)
+    query = Eigenvectors(centre=ZERO, radius=R, records=RECORDS, count=1)
     before, after = matrix(0, 2, 0), matrix(1, 2, 0)
-    attack = watched(ask_of(ask), study_of(ADD), before, after, lambda v: (v[:, 0] / VECTOR) ** 2)
+    attack = watched(ask_of(query), study_of(ADD), before, after, lambda v: (v[:, 0] / VECTOR) ** 2)
     claim = Approximate(epsilon=LEVEL)
     return Mechanism(name="eigenvectors", kind="eigenvectors", claim=claim, attack=attack, tight=0.55)
 
@@ -88,12 +88,12 @@ def turned(mechanism: str, gap: float, tight: float) -> Mechanism:
 
     The sign of the release is random, so it is taken off.
     """
-    ask = Subspace(centre=ZERO, radius=R, records=10 * RECORDS, count=1, mechanism=mechanism)
+    query = Subspace(centre=ZERO, radius=R, records=10 * RECORDS, count=1, mechanism=mechanism)
     before, after = matrix(gap, 0, 0), matrix(gap + 0.5, 0.5, 0.5)
     delta = 0 if mechanism == CAUCHY else OF_ITS_OWN
     claim = Approximate(epsilon=LEVEL) if mechanism == CAUCHY else WITH_DELTA
     attack = watched(
-        ask_of(ask, atto_delta=delta),
+        ask_of(query, atto_delta=delta),
         study_of(ADD),
         before,
         after,
@@ -104,12 +104,12 @@ def turned(mechanism: str, gap: float, tight: float) -> Mechanism:
 
 def no_gap(mechanism: str) -> Mechanism:
     """Where the noise is as large as a subspace can be, and the record begins to make it smaller."""
-    ask = Subspace(centre=ZERO, radius=R, records=10 * RECORDS, count=1, mechanism=mechanism)
+    query = Subspace(centre=ZERO, radius=R, records=10 * RECORDS, count=1, mechanism=mechanism)
     before, after = matrix(2.4, 0, 0), matrix(3.4, 0, 0)
     delta = 0 if mechanism == CAUCHY else OF_ITS_OWN
     claim = Approximate(epsilon=LEVEL) if mechanism == CAUCHY else WITH_DELTA
     attack = watched(
-        ask_of(ask, atto_delta=delta),
+        ask_of(query, atto_delta=delta),
         study_of(ADD),
         before,
         after,
@@ -128,7 +128,7 @@ def questions() -> list[RoundQuery]:
     """One pass: the same question about each part, paid with the first."""
     parts = (Batch(first=0, index=i, parts=PARTS, key=PASS_KEY) for i in range(PARTS))
     asks = (Gradient(field=BOUND.field, radius=BOUND.radius, part=part) for part in parts)
-    return [ask_of(ask, round=i) for i, ask in enumerate(asks)]
+    return [ask_of(query, round=i) for i, query in enumerate(asks)]
 
 
 def passed(
@@ -156,7 +156,7 @@ def passed(
 def dealt(data: GridRows) -> list[IntArray]:
     """The exact sums of every part. Shape: (2,) each."""
     site = Site(data)
-    return [site.answer(query.ask) for query in questions()]
+    return [site.answer(asked.query) for asked in questions()]
 
 
 def in_part(records: list[list[int]], part: int) -> list[int]:
@@ -195,14 +195,14 @@ def slot(index: int = 0) -> ShuffledRecord:
 
 def one_slot() -> Mechanism:
     """A local randomiser: what one slot says, to somebody who knows the order."""
-    ask, study = slot(), study_of(REPLACE)
-    query = ask_of(ask, atto_delta=OF_ITS_OWN)
-    spec = local_randomizer.spec(query, ask, study)
-    ends = frozen([0, ask.radius]), frozen([0, -ask.radius])
+    query, study = slot(), study_of(REPLACE)
+    asked = ask_of(query, atto_delta=OF_ITS_OWN)
+    spec = local_randomizer.spec(asked, query, study)
+    ends = frozen([0, query.radius]), frozen([0, -query.radius])
 
     def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
         """Shape: (m,) each."""
-        both = (at_once(query, total, study, noise, m) for total in ends)
+        both = (at_once(asked, total, study, noise, m) for total in ends)
         low, high = (score(values - ends[0], ends[1] - ends[0], spec) for values in both)
         return low, high
 
@@ -219,9 +219,9 @@ def all_slots() -> Mechanism:
     would take the exact sampler a quarter of an hour, so this noise is a normal of the scale that the code
     computed, and the passes are twenty times fewer. The amplification theorem is far from tight here.
     """
-    ask, study = slot(), study_of(REPLACE)
-    scale = local_randomizer.spec(ask_of(ask, atto_delta=OF_ITS_OWN), ask, study).blocks[0].scale
-    apart = 2 * ask.radius / scale
+    query, study = slot(), study_of(REPLACE)
+    scale = local_randomizer.spec(ask_of(query, atto_delta=OF_ITS_OWN), query, study).blocks[0].scale
+    apart = 2 * query.radius / scale
 
     def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
         """Shape: (m,) each."""

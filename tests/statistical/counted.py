@@ -62,14 +62,14 @@ Statistic = Callable[[IntArray], FloatArray]
 
 
 def watched(
-    query: RoundQuery, study: Study, without: IntArray, with_it: IntArray, statistic: Statistic
+    asked: RoundQuery, study: Study, without: IntArray, with_it: IntArray, statistic: Statistic
 ) -> Attack:
     """Releases, tested by one number of each."""
-    release = at_once if query.law is NoiseLaw.STABILITY else released
+    release = at_once if asked.law is NoiseLaw.STABILITY else released
 
     def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
         """Shape: (m,) each."""
-        low, high = (statistic(release(query, total, study, noise, m)) for total in (without, with_it))
+        low, high = (statistic(release(asked, total, study, noise, m)) for total in (without, with_it))
         return low, high
 
     return attack
@@ -90,32 +90,32 @@ def second(values: IntArray) -> FloatArray:
     return np.asarray(values[:, 1], dtype=np.float64)
 
 
-def full(ask: Additive, neighbours: Neighbours) -> tuple[RoundQuery, Study, int]:
+def full(query: Additive, neighbours: Neighbours) -> tuple[RoundQuery, Study, int]:
     """A stability histogram, and its least count that is spoken of."""
-    query, study = ask_of(ask, NoiseLaw.STABILITY, OF_ITS_OWN), study_of(neighbours)
-    return query, study, stability_histogram.noise_of(query, study)[1]
+    asked, study = ask_of(query, NoiseLaw.STABILITY, OF_ITS_OWN), study_of(neighbours)
+    return asked, study, stability_histogram.noise_of(asked, study)[1]
 
 
 def histogram(
     name: str,
     kind: str,
-    ask: Additive,
+    query: Additive,
     neighbours: Neighbours,
     moved: tuple[int, ...],
     claim: Claim = WITH_DELTA,
     tight: float = 0.9,
 ) -> Mechanism:
     """Bins that all speak, of which the record moves some."""
-    query, study, least = full(ask, neighbours)
+    asked, study, least = full(query, neighbours)
     many = frozen([3 * least] * len(moved))
-    attack = added(query, study, many, many + np.array(moved))
+    attack = added(asked, study, many, many + np.array(moved))
     return Mechanism(name=name, kind=kind, claim=claim, attack=attack, tight=tight)
 
 
-def appears(name: str, kind: str, ask: Additive, neighbours: Neighbours, bins: tuple[int, ...]) -> Mechanism:
+def appears(name: str, kind: str, query: Additive, neighbours: Neighbours, bins: tuple[int, ...]) -> Mechanism:
     """Bins that are empty without the record: nobody may hear of them but for delta."""
-    query, study, _ = full(ask, neighbours)
-    attack = watched(query, study, frozen([0] * len(bins)), frozen(bins), spoken)
+    asked, study, _ = full(query, neighbours)
+    attack = watched(asked, study, frozen([0] * len(bins)), frozen(bins), spoken)
     return Mechanism(name=name, kind=kind, claim=WITH_DELTA, attack=attack, tight=0.0)
 
 
@@ -147,29 +147,29 @@ def ballots(slots: int, *votes: tuple[IntArray, int]) -> IntArray:
     return frozen(np.concatenate([cast, np.zeros(WORDS * slots - cast.size, dtype=np.int64)]))
 
 
-def least_votes(ask: SpanVotes | CellVotes, study: Study) -> int:
+def least_votes(query: SpanVotes | CellVotes, study: Study) -> int:
     """What a winner needs."""
-    scale = scale_of(ask.l1(study.neighbours), PRICE)
-    return max(threshold(scale, changed_votes(study), DELTA), ask.least)
+    scale = scale_of(query.l1(study.neighbours), PRICE)
+    return max(threshold(scale, changed_votes(study), DELTA), query.least)
 
 
 def span_votes(name: str, neighbours: Neighbours, before: int, after: int, tight: float) -> Mechanism:
     """One fingerprint, whose votes are counted from the threshold on, or from 0."""
-    ask, study = SpanVotes(blocks=BLOCKS), study_of(neighbours)
-    least = least_votes(ask, study) if tight else 0
+    query, study = SpanVotes(blocks=BLOCKS), study_of(neighbours)
+    least = least_votes(query, study) if tight else 0
     slots, (low, high) = least + 3, (least + before, least + after)
-    query = ask_of(ask, atto_delta=OF_ITS_OWN)
-    attack = watched(query, study, ballots(slots, (ONE, low)), ballots(slots, (ONE, high)), spoken)
+    asked = ask_of(query, atto_delta=OF_ITS_OWN)
+    attack = watched(asked, study, ballots(slots, (ONE, low)), ballots(slots, (ONE, high)), spoken)
     return Mechanism(name=name, kind="span-votes", claim=WITH_DELTA, attack=attack, tight=tight)
 
 
 def cell_votes() -> Mechanism:
     """A vote leaves the leader for the runner-up, both beyond the threshold."""
-    ask, study = CellVotes(cells=CELLS, least=1), study_of(ADD)
-    least = least_votes(ask, study)
+    query, study = CellVotes(cells=CELLS, least=1), study_of(ADD)
+    least = least_votes(query, study)
     before = ballots(2 * least + 2, (ONE, least + 2), (OTHER, least))
     after = ballots(2 * least + 2, (ONE, least + 1), (OTHER, least + 1))
-    attack = watched(ask_of(ask, atto_delta=OF_ITS_OWN), study, before, after, first)
+    attack = watched(ask_of(query, atto_delta=OF_ITS_OWN), study, before, after, first)
     return Mechanism(name="cell-votes", kind="cell-votes", claim=WITH_DELTA, attack=attack, tight=0.5)
 
 
@@ -179,10 +179,10 @@ def rank_votes() -> Mechanism:
     A trial costs a third of the price, which covers the worst of all outcomes; this pair shows about a
     quarter of the claim. A release is 20 trials on average, so there are twenty times fewer of them.
     """
-    ask, study = RankVotes(cells=CELLS), study_of(ADD)
+    query, study = RankVotes(cells=CELLS), study_of(ADD)
     half = CELLS.blocks // 2
     sums = [np.concatenate([ballots(half, (ONE, votes)), ballots(half, (ONE, half))]) for votes in (24, 25)]
-    attack = watched(ask_of(ask, atto_delta=OF_ITS_OWN), study, sums[0], sums[1], spoken)
+    attack = watched(ask_of(query, atto_delta=OF_ITS_OWN), study, sums[0], sums[1], spoken)
     return Mechanism(
         name="rank-votes",
         kind="rank-votes",
@@ -195,10 +195,10 @@ def rank_votes() -> Mechanism:
 
 def span_gap(name: str, lead: int, tight: float) -> Mechanism:
     """The best score rises by one: its lead, less what one person can change, was `lead` before."""
-    ask, study = SpanGap(pool=POOL), study_of(ADD)
+    query, study = SpanGap(pool=POOL), study_of(ADD)
     margin = changed_votes(study) + lead
     before, after = (frozen([5 + margin + more, 5, *ONE]) for more in (0, 1))
-    attack = watched(ask_of(ask, atto_delta=OF_ITS_OWN), study, before, after, spoken)
+    attack = watched(ask_of(query, atto_delta=OF_ITS_OWN), study, before, after, spoken)
     return Mechanism(name=name, kind="span-gap", claim=WITH_DELTA, attack=attack, tight=tight)
 
 
@@ -206,12 +206,12 @@ def radius_search() -> Mechanism:
     """The record lies beyond six edges and not beyond the seventh, with every count at its limit: the exact
     law gives 95 % of the claim for "the seventh"."""
     edges, count = 7, 20
-    ask = RadiusSearch(
+    query = RadiusSearch(
         centre=ZERO, edges=frozen(np.arange(1, edges + 1) * 100), limits=frozen([count] * edges)
     )
     before = frozen([0] * edges + [count])
     after = frozen([0] * (edges - 1) + [1, count])
-    attack = watched(ask_of(ask), study_of(ADD), before, after, lambda v: 1.0 * (v[:, 0] == edges - 1))
+    attack = watched(ask_of(query), study_of(ADD), before, after, lambda v: 1.0 * (v[:, 0] == edges - 1))
     claim = Approximate(epsilon=LEVEL)
     return Mechanism(name="radius-search", kind="radius-search", claim=claim, attack=attack, tight=0.85)
 

@@ -50,10 +50,10 @@ def rows(*records: list[int]) -> GridRows:
     return np.array(records, dtype=np.int16)
 
 
-def ask_of(ask: Query, law: NoiseLaw = NoiseLaw.GAUSSIAN, atto_delta: int = 0, round: int = 0) -> RoundQuery:
+def ask_of(query: Query, law: NoiseLaw = NoiseLaw.GAUSSIAN, atto_delta: int = 0, round: int = 0) -> RoundQuery:
     """A question at the price of all audits."""
     return RoundQuery(
-        plan_digest=DIGEST, round=round, ask=ask, micro_rho=PRICE, atto_delta=atto_delta, law=law
+        plan_digest=DIGEST, round=round, query=query, micro_rho=PRICE, atto_delta=atto_delta, law=law
     )
 
 
@@ -62,11 +62,11 @@ def study_of(neighbours: Neighbours, d: int = 2) -> Study:
     return a_study(d=d, sites=("north",), neighbours=neighbours)
 
 
-def released(query: RoundQuery, total: IntArray, study: Study, noise: NoiseSource, m: int) -> IntArray:
+def released(asked: RoundQuery, total: IntArray, study: Study, noise: NoiseSource, m: int) -> IntArray:
     """m independent releases of one sum, one by one. Shape: (m, integers of a release)."""
     present = study.federation.sites
     with computed_once():
-        values = [publishable(query, total, study, noise, present).values for _ in range(m)]
+        values = [publishable(asked, total, study, noise, present).values for _ in range(m)]
     return np.concatenate(values).reshape(m, -1)
 
 
@@ -89,9 +89,9 @@ class Stacked:
         raise NotImplementedError
 
 
-def at_once(query: RoundQuery, total: IntArray, study: Study, noise: NoiseSource, m: int) -> IntArray:
+def at_once(asked: RoundQuery, total: IntArray, study: Study, noise: NoiseSource, m: int) -> IntArray:
     """The same of a mechanism that adds noise and looks at every number by itself."""
-    return publishable(query, np.tile(total, (m, 1)), study, Stacked(noise, m)).values
+    return publishable(asked, np.tile(total, (m, 1)), study, Stacked(noise, m)).values
 
 
 def score(moved: IntArray, change: IntArray, spec: NoiseSpec) -> FloatArray:
@@ -111,14 +111,14 @@ def score(moved: IntArray, change: IntArray, spec: NoiseSpec) -> FloatArray:
     return total
 
 
-def added(query: RoundQuery, study: Study, without: IntArray, with_it: IntArray) -> Attack:
+def added(asked: RoundQuery, study: Study, without: IntArray, with_it: IntArray) -> Attack:
     """Noise on a sum, tested by its likelihood ratio."""
-    spec = noise_ahead(query, study)
+    spec = noise_ahead(asked, study)
     assert spec is not None
 
     def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
         """Shape: (m,) each."""
-        both = (at_once(query, total, study, noise, m) for total in (without, with_it))
+        both = (at_once(asked, total, study, noise, m) for total in (without, with_it))
         low, high = (score(values - without, with_it - without, spec) for values in both)
         return low, high
 
@@ -128,7 +128,7 @@ def added(query: RoundQuery, study: Study, without: IntArray, with_it: IntArray)
 def of(
     name: str,
     kind: str,
-    ask: Additive,
+    query: Additive,
     neighbours: Neighbours,
     data: tuple[GridRows, GridRows],
     law: NoiseLaw = NoiseLaw.GAUSSIAN,
@@ -136,9 +136,9 @@ def of(
 ) -> Mechanism:
     """One question about whole data sets; at `sites` sites the same happens at each."""
     study = replace(study_of(neighbours, data[0].shape[1]), max_sites_per_person=sites)
-    without, with_it = (Site(part).answer(ask) for part in data)
+    without, with_it = (Site(part).answer(query) for part in data)
     claim: Claim = Gaussian(mu=LEVEL) if law is NoiseLaw.GAUSSIAN else Approximate(epsilon=LEVEL)
-    attack = added(ask_of(ask, law), study, without, without + sites * (with_it - without))
+    attack = added(ask_of(query, law), study, without, without + sites * (with_it - without))
     return Mechanism(name=name, kind=kind, claim=claim, attack=attack, tight=0.95)
 
 

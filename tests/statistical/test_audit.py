@@ -32,16 +32,16 @@ PAIRS: dict[str, tuple[Additive, Neighbours, tuple[GridRows, GridRows]]] = {
 
 def published(name: str) -> Mechanism:
     """Releases of one question about a data set without the record, and with it."""
-    ask, neighbours, data = PAIRS[name]
+    query, neighbours, data = PAIRS[name]
     plan = a_plan(d=2, epsilon=30.0, neighbours=neighbours)
-    query = RoundQuery(plan_digest=plan.digest, round=0, ask=ask, micro_rho=PRICE)
-    spec = noise_spec(ask, PRICE, neighbours)
-    without, with_it = (Site(part).answer(ask) for part in data)
+    asked = RoundQuery(plan_digest=plan.digest, round=0, query=query, micro_rho=PRICE)
+    spec = noise_spec(query, PRICE, neighbours)
+    without, with_it = (Site(part).answer(query) for part in data)
 
     def releases(total: IntArray, noise: NoiseSource, m: int) -> FloatArray:
         """Shape: (m,)."""
         made = (
-            barrier.release(query, total, (), plan=plan, journal=MemoryStore(), noise=noise) for _ in range(m)
+            barrier.release(asked, total, (), plan=plan, journal=MemoryStore(), noise=noise) for _ in range(m)
         )
         return score(np.array([release.values for release in made]) - without, with_it - without, spec)
 

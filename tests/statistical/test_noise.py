@@ -90,9 +90,9 @@ def test_laplace_noise_has_its_scale_to_seven_percent(scale: float) -> None:
 
 def test_the_noise_of_a_question_has_the_scale_of_its_price() -> None:
     """rho = 1/2 buys sigma = Delta."""
-    ask = ClippedSum(centre=frozen(np.zeros(2000, dtype=np.int64)), radius=S)
+    query = ClippedSum(centre=frozen(np.zeros(2000, dtype=np.int64)), radius=S)
     sample = np.concatenate(
-        [OsNoise().draw(noise_spec(ask, MICRO // 2, Neighbours.ADD_REMOVE)) for _ in range(10)]
+        [OsNoise().draw(noise_spec(query, MICRO // 2, Neighbours.ADD_REMOVE)) for _ in range(10)]
     )
     assert variance_fits(sample, 1024.0 * S)
     assert not variance_fits(sample, 1024.0 * S * 1.1)
@@ -101,8 +101,8 @@ def test_the_noise_of_a_question_has_the_scale_of_its_price() -> None:
 def test_a_gram_matrix_has_both_scales_in_their_places() -> None:
     """[P3] rho = 1/2: sigma = R^2 on the diagonal, R^2 / sqrt 2 above it."""
     d = 100
-    ask = Gram(centre=frozen(np.zeros(d, dtype=np.int64)), radius=S)
-    draws = np.array([OsNoise().draw(noise_spec(ask, MICRO // 2, Neighbours.ADD_REMOVE)) for _ in range(40)])
+    query = Gram(centre=frozen(np.zeros(d, dtype=np.int64)), radius=S)
+    draws = np.array([OsNoise().draw(noise_spec(query, MICRO // 2, Neighbours.ADD_REMOVE)) for _ in range(40)])
     diagonal, above = draws[:, :d].ravel(), draws[:, d:].ravel()
     assert variance_fits(diagonal, float(S**2))
     assert variance_fits(above, S**2 / 2**0.5)

@@ -168,9 +168,9 @@ def test_printed_algorithm_1_of_subspaces() -> None:
     assert alarms(
         Mechanism(name="printed", kind="span-gap", claim=WITH_DELTA, attack=printed, tight=0.0), FEW // 8
     )
-    ask = SpanGap(pool=POOL)
-    before, after = (Site(data).answer(ask) for data in NO_LEAD)
-    repaired = watched(ask_of(ask, atto_delta=OF_ITS_OWN), study_of(ADD), before, after, spoken)
+    query = SpanGap(pool=POOL)
+    before, after = (Site(data).answer(query) for data in NO_LEAD)
+    repaired = watched(ask_of(query, atto_delta=OF_ITS_OWN), study_of(ADD), before, after, spoken)
     assert not alarms(
         Mechanism(name="repaired", kind="span-gap", claim=WITH_DELTA, attack=repaired, tight=0.0)
     )

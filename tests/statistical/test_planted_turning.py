@@ -39,19 +39,19 @@ def weighed(*entries: float) -> IntArray:
     return frozen(np.rint(np.array(entries) * R**2).astype(np.int64))
 
 
-def bounds_of(ask: Subspace, total: IntArray) -> tuple[Turning, FloatArray, float]:
+def bounds_of(query: Subspace, total: IntArray) -> tuple[Turning, FloatArray, float]:
     """How far one person turns it; its leading vectors; its gap."""
-    unit = weight(ask, 1)
-    return turning(ask, ADD, unit), *decompose(ask, total, unit)
+    unit = weight(query, 1)
+    return turning(query, ADD, unit), *decompose(query, total, unit)
 
 
-def varied(release: Variant, ask: Subspace, sums: Sums, statistic: Statistic) -> Attack:
+def varied(release: Variant, query: Subspace, sums: Sums, statistic: Statistic) -> Attack:
     """Releases of a variant, tested by one number of each."""
 
     def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
         """Shape: (m,) each."""
         with computed_once():
-            both = [np.array([release(ask, total, noise) for _ in range(m)]) for total in sums]
+            both = [np.array([release(query, total, noise) for _ in range(m)]) for total in sums]
         return statistic(both[0]), statistic(both[1])
 
     return attack
@@ -63,19 +63,19 @@ def alarms(attack: Attack, claim: Approximate, samples: int = FEW) -> bool:
     return audit(mechanism, Bulk(), samples).alarm
 
 
-def judged(release: Variant, ask: Subspace, sums: Sums, statistic: Statistic) -> list[bool]:
+def judged(release: Variant, query: Subspace, sums: Sums, statistic: Statistic) -> list[bool]:
     """Whether the audit alarms at a variant, and at the product on the same data sets with the same test."""
-    pure = ask.mechanism == CAUCHY
+    pure = query.mechanism == CAUCHY
     claim = Approximate(epsilon=LEVEL) if pure else WITH_DELTA
-    query = ask_of(ask, atto_delta=0 if pure else OF_ITS_OWN)
-    right = watched(query, study_of(ADD, 3), *sums, statistic)
-    return [alarms(attack, claim) for attack in (varied(release, ask, sums, statistic), right)]
+    asked = ask_of(query, atto_delta=0 if pure else OF_ITS_OWN)
+    right = watched(asked, study_of(ADD, 3), *sums, statistic)
+    return [alarms(attack, claim) for attack in (varied(release, query, sums, statistic), right)]
 
 
-def rotated_left(ask: Subspace, total: IntArray, noise: NoiseSource) -> FloatArray:
+def rotated_left(query: Subspace, total: IntArray, noise: NoiseSource) -> FloatArray:
     """The d-by-d rotation of the paper, from the left. It has to be public, or nobody could use the release;
     so everybody can take it off again. Shape: (6,)."""
-    bounds, vectors, gap = bounds_of(ask, total)
+    bounds, vectors, gap = bounds_of(query, total)
     scale = math.ceil(cauchy_scale(bounds, gap, LEVEL, 6) * FRAME)
     noised = on_grid(PUBLIC @ vectors) + np.array(cauchy(6, scale, noise))
     return (PUBLIC.T @ noised.reshape(3, 2)).reshape(-1)
@@ -88,9 +88,9 @@ def test_a_left_rotation_leaves_the_basis_bare() -> None:
     assert judged(rotated_left, PLANES, sums, first) == [True, False]
 
 
-def one_noise(ask: Subspace, total: IntArray, noise: NoiseSource) -> FloatArray:
+def one_noise(query: Subspace, total: IntArray, noise: NoiseSource) -> FloatArray:
     """Noise of dimension d: the same d numbers on each of the k columns. Shape: (6,)."""
-    bounds, vectors, gap = bounds_of(ask, total)
+    bounds, vectors, gap = bounds_of(query, total)
     scale = gaussian_scale(bounds, gap, LEVEL, DELTA, 3) * FRAME
     drawn = noise.draw(NoiseSpec(blocks=(Block(count=3, scale=scale),)))
     return (on_grid(vectors @ haar(2, noise)) + np.repeat(drawn, 2)).astype(np.float64)
@@ -99,8 +99,8 @@ def one_noise(ask: Subspace, total: IntArray, noise: NoiseSource) -> FloatArray:
 def test_noise_of_dimension_d_instead_of_dk() -> None:
     """The columns' difference is bare: without the record it has no third entry at all."""
     sums = weighed(1000, 1000.5, 0, 0, 0, 0), weighed(1000, 1001, 0.5, 0, 0, 0.5)
-    ask = replace(PLANES, mechanism=GAUSSIAN)
-    assert judged(one_noise, ask, sums, difference) == [True, False]
+    query = replace(PLANES, mechanism=GAUSSIAN)
+    assert judged(one_noise, query, sums, difference) == [True, False]
 
 
 def difference(values: IntArray | FloatArray) -> FloatArray:
@@ -114,8 +114,8 @@ def test_beta_for_dimension_d_instead_of_dk() -> None:
     d k numbers. That shows where k is close to d, in events of a few in 10,000, and so in 2,000,000 releases
     a side of their squared length; a sum of 159,600 squares, and so drawn as one number, not exactly."""
     d, k, epsilon, delta = 400, 399, 3.0, 1e-6
-    ask = Subspace(centre=frozen([0] * d), radius=R, records=10_000, count=k, mechanism=GAUSSIAN)
-    bounds, rng = turning(ask, ADD, weight(ask, 1)), np.random.default_rng(4)
+    query = Subspace(centre=frozen([0] * d), radius=R, records=10_000, count=k, mechanism=GAUSSIAN)
+    bounds, rng = turning(query, ADD, weight(query, 1)), np.random.default_rng(4)
 
     def lengths_for(size: int) -> Attack:
         """Squared lengths, with beta for `size` dimensions, at gaps of 100 and 101."""

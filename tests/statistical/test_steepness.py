@@ -42,11 +42,11 @@ def moment(power: int) -> float:
 
 def errors_off(neighbours: Neighbours, n: int) -> float:
     """How many standard errors the mean of u_1^2 in n releases lies from what it must be."""
-    ask = Eigenvectors(centre=frozen([0] * D), radius=R, records=1000, count=1)
+    query = Eigenvectors(centre=frozen([0] * D), radius=R, records=1000, count=1)
     pair = 1 if neighbours is Neighbours.ADD_REMOVE else 2
     along = round(STEEP * R**2 * pair / LEVEL)
     values = released(
-        ask_of(ask), frozen([along, *[0] * (ask.length - 1)]), study_of(neighbours, D), Bulk(), n
+        ask_of(query), frozen([along, *[0] * (query.length - 1)]), study_of(neighbours, D), Bulk(), n
     )
     found = float(((values[:, 0] / VECTOR) ** 2).mean())
     return (found - moment(1)) / math.sqrt((moment(2) - moment(1) ** 2) / n)
@@ -70,10 +70,10 @@ def test_seven_percent_too_steep_or_too_flat_is_caught(
 def test_three_axes_have_the_figure_of_quadrature_at_half_of_epsilon() -> None:
     """C = diag(20, 5, 0) R^2, replace-one, epsilon = 1: exponent C / 2. Amin et al. take half of that, which
     gives the published 0.724 and lies 30 standard errors away."""
-    ask = Eigenvectors(centre=frozen([0] * 3), radius=R, records=1000, count=1)
+    query = Eigenvectors(centre=frozen([0] * 3), radius=R, records=1000, count=1)
     total = frozen(np.array([20, 5, 0, 0, 0, 0]) * R**2)
-    query = replace(ask_of(ask), micro_rho=500_000)
-    values = released(query, total, study_of(Neighbours.REPLACE_ONE, 3), Bulk(), RELEASES)
+    asked = replace(ask_of(query), micro_rho=500_000)
+    values = released(asked, total, study_of(Neighbours.REPLACE_ONE, 3), Bulk(), RELEASES)
     seen = (values[:, 0] / VECTOR) ** 2
     half, quarter = (float(density(np.diag([20.0, 5.0, 0.0]) / by) @ POINTS[:, 0] ** 2) for by in (2, 4))
     error = seen.std() / math.sqrt(RELEASES)

@@ -161,20 +161,20 @@ class Early(datetime):
 def publish_before_charging() -> None:
     """The planted fault: a round is closed, sealed and published, and charged only a little later."""
 
-    def close(self: RoundJournal, query: RoundQuery) -> None:
+    def close(self: RoundJournal, asked: RoundQuery) -> None:
         with self.database.transaction() as change:
             for site, mac in self.macs.items():
-                study_writes.add_answer(change, self.study, query.round, site, mac)
-            study_writes.close_round(change, query, self.absent, self.closed_at)
+                study_writes.add_answer(change, self.study, asked.round, site, mac)
+            study_writes.close_round(change, asked, self.absent, self.closed_at)
             study_writes.add_event(change, self.study, self.closed_event)
-        threading.Timer(LATE, late, (self.books, query)).start()
+        threading.Timer(LATE, late, (self.books, asked)).start()
 
-    def late(books: FederationLedger, query: RoundQuery) -> None:
+    def late(books: FederationLedger, asked: RoundQuery) -> None:
         with suppress(Exception):  # the study may have been settled
-            books.charge(query)
+            books.charge(asked)
 
     RoundJournal.close = close  # type: ignore[method-assign]
-    RoundJournal.charge = lambda self, query: None  # type: ignore[method-assign]
+    RoundJournal.charge = lambda self, asked: None  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

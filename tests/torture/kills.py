@@ -121,11 +121,11 @@ def _last(here: Federation, name: str) -> str:
     return lines[-1][-300:] if lines else "no log"
 
 
-async def stubborn(ask: Callable[[], Awaitable[T]]) -> T:
+async def stubborn(query: Callable[[], Awaitable[T]]) -> T:
     """Ask until there is an answer, as an analyst does."""
     while True:
         try:
-            return await ask()
+            return await query()
         except EigenveilError as problem:
             if problem.code is not Code.UNREACHABLE:
                 raise

@@ -118,9 +118,9 @@ PROTOCOL, POLICY, IDENTITY = "code=protocol", "code=site-policy", "code=identity
 ATTACKS = (
     Attack(name="changed clip", seen="code=plan-overflow", evil=wider_clip),
     Attack(name="clip of an answered round", seen=PROTOCOL,
-           evil=asked(replace(GRAM, round=1, ask=Gram(centre=np.zeros(3, dtype=np.int64), radius=5)))),
+           evil=asked(replace(GRAM, round=1, query=Gram(centre=np.zeros(3, dtype=np.int64), radius=5)))),
     Attack(name="changed columns", seen=PROTOCOL,
-           evil=asked(replace(GRAM, round=2, ask=Gram(centre=np.zeros(4, dtype=np.int64), radius=5)))),
+           evil=asked(replace(GRAM, round=2, query=Gram(centre=np.zeros(4, dtype=np.int64), radius=5)))),
     Attack(name="less noise than planned (price)", seen=PROTOCOL,
            evil=asked(replace(GRAM, round=2, micro_rho=PLAN.micro_rho))),
     Attack(name="question for nothing", seen=PROTOCOL, evil=asked(replace(GRAM, round=2, micro_rho=1))),

@@ -150,7 +150,7 @@ class Work:
 
     def _run(self, study: str) -> None:
         for round in range(ROUNDS):
-            query = RoundQuery(plan_digest=study, round=round, ask=Count(), micro_rho=PRICE.micro_rho)
+            query = RoundQuery(plan_digest=study, round=round, query=Count(), micro_rho=PRICE.micro_rho)
             sealed = self._studies.sealed(study, round)
             release = self._round(query) if sealed is None else sealed.release
             self._outside.published.setdefault((study, round), (query.digest, release.digest))
@@ -162,22 +162,22 @@ class Work:
         self._books.settle(study, end)
         self._outside.ended.add(study)
 
-    def _round(self, query: RoundQuery) -> Release:
+    def _round(self, asked: RoundQuery) -> Release:
         with self._database.transaction() as change:
-            study_writes.open_round(change, query, bytes(100), 0)
-            study_writes.add_event(change, query.plan_digest, pb.StudyEvent())
+            study_writes.open_round(change, asked, bytes(100), 0)
+            study_writes.add_event(change, asked.plan_digest, pb.StudyEvent())
         journal = RoundJournal(
-            study=query.plan_digest, macs={"anna": bytes(32), "bert": bytes(32)}, absent={}, closed_at=0,
+            study=asked.plan_digest, macs={"anna": bytes(32), "bert": bytes(32)}, absent={}, closed_at=0,
             closed_event=pb.StudyEvent(), sealed_event=pb.StudyEvent(), books=self._books,
             studies=self._studies, database=self._database, clock=lambda: 0,
-            after="0" * 64 if query.round else "", sign=lambda _: bytes(64),
+            after="0" * 64 if asked.round else "", sign=lambda _: bytes(64),
         )  # fmt: skip
-        journal.close(query)
-        journal.charge(query)
+        journal.close(asked)
+        journal.charge(asked)
         drawn = np.array([self._random.getrandbits(40) for _ in range(self._random.choice((1, 600)))])
         release = Release(
-            round=query.round, query=query.digest, values=drawn, sigma=1.0, present=("anna", "bert"),
-            micro_rho=query.micro_rho, atto_delta=0,
+            round=asked.round, query=asked.digest, values=drawn, sigma=1.0, present=("anna", "bert"),
+            micro_rho=asked.micro_rho, atto_delta=0,
         )  # fmt: skip
         journal.seal(release)
         return release

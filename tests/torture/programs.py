@@ -132,7 +132,7 @@ def wrong_sums(here: World) -> Iterator[str]:
                     "SELECT query FROM rounds WHERE (study, round) = (?, ?)", (stored.digest, release.round)
                 )
                 query = query_from_proto(pb.Query.FromString(asked[0]["query"]))
-                answers = [sites[name].answer(query.ask) for name in release.present]
+                answers = [sites[name].answer(query.query) for name in release.present]
                 total = frozen(np.sum(answers, axis=0, dtype=np.int64))
                 due = publishable(query, total, plan.study, NoNoise(), release.present).values
                 if not np.array_equal(due, release.values):

@@ -29,9 +29,9 @@ PERSON: IntArray = frozen([1_000, -2_000, 3_000])
 ROUND = 2
 
 
-def instead(plan: Plan, ask: Query) -> Evil:
+def instead(plan: Plan, query: Query) -> Evil:
     """Another question at the price of the honest one."""
-    return lambda _: [work(replace(rehearse(plan)[ROUND], ask=ask))]
+    return lambda _: [work(replace(rehearse(plan)[ROUND], query=query))]
 
 
 def changed(plan: Plan, change: Callable[[RoundQuery], RoundQuery]) -> Evil:
@@ -62,7 +62,7 @@ def stated_otherwise(plan: Plan) -> Evil:
     """The statement is about the honest question, the question is not."""
 
     def evil(_: Stage) -> Responses:
-        response = work(replace(rehearse(plan)[ROUND], ask=about_person(plan)))
+        response = work(replace(rehearse(plan)[ROUND], query=about_person(plan)))
         response.asked.CopyFrom(work(rehearse(plan)[ROUND]).asked)
         return [response]
 
@@ -71,7 +71,7 @@ def stated_otherwise(plan: Plan) -> Evil:
 
 def about_person(plan: Plan) -> RowNorms:
     """The grid's own bins, about one person's place."""
-    honest = next(query.ask for query in rehearse(plan) if isinstance(query.ask, RowNorms))
+    honest = next(asked.query for asked in rehearse(plan) if isinstance(asked.query, RowNorms))
     return RowNorms(centre=PERSON, edges=honest.edges)
 
 
@@ -99,7 +99,7 @@ def stranger_signed(plan: Plan) -> Evil:
 def lie_and_person(plan: Plan) -> Evil:
     """A release that was never drawn, and a question to which not even that leads."""
     releases = lied(released(plan.digest), 1, frozen(np.zeros(40, dtype=np.int64)))
-    return lambda _: [work(replace(rehearse(plan)[ROUND], ask=about_person(plan)), releases=releases)]
+    return lambda _: [work(replace(rehearse(plan)[ROUND], query=about_person(plan)), releases=releases)]
 
 
 def second_release(plan: Plan) -> Evil:
@@ -140,7 +140,7 @@ def shrunken_ledger(plan: Plan) -> Evil:
 
 def questions(plan: Plan) -> dict[str, Evil]:
     """What a coordinator may try in the third round of `plan`, by name."""
-    honest = rehearse(plan)[ROUND].ask
+    honest = rehearse(plan)[ROUND].query
     assert isinstance(honest, ClippedSum)
     narrow = about_person(plan).edges // 2
     return {

@@ -82,24 +82,24 @@ def plan_vector() -> dict[str, Any]:
 def query_vectors() -> dict[str, Any]:
     """Every kind: message bytes, digest, and the exact answer over ROWS."""
     out: dict[str, Any] = {}
-    for round, (name, ask) in enumerate(every_ask().items()):
-        query = RoundQuery(plan_digest=DIGEST, round=round, ask=ask, micro_rho=1000 + round)
+    for round, (name, query) in enumerate(every_ask().items()):
+        asked = RoundQuery(plan_digest=DIGEST, round=round, query=query, micro_rho=1000 + round)
         out[name] = {
-            "message": query_to_proto(query).SerializeToString(deterministic=True).hex(),
-            "digest": query.digest,
-            "answer": Site(ROWS).answer(ask).tolist(),
+            "message": query_to_proto(asked).SerializeToString(deterministic=True).hex(),
+            "digest": asked.digest,
+            "answer": Site(ROWS).answer(query).tolist(),
         }
     return {"rows": ROWS.tolist(), "queries": out}
 
 
 def contribution_vector() -> dict[str, Any]:
     """One site's answer to one of the queries."""
-    ask = every_ask()["gradient"]
-    query = RoundQuery(plan_digest=DIGEST, round=2, ask=ask, micro_rho=7)
-    values = Site(ROWS).answer(ask)
-    sent = Contribution(plan_digest=DIGEST, round=2, query=query.digest, site="north", values=values)
+    query = every_ask()["gradient"]
+    asked = RoundQuery(plan_digest=DIGEST, round=2, query=query, micro_rho=7)
+    values = Site(ROWS).answer(query)
+    sent = Contribution(plan_digest=DIGEST, round=2, query=asked.digest, site="north", values=values)
     return {
-        "plan": DIGEST, "round": 2, "query": query.digest, "site": "north",
+        "plan": DIGEST, "round": 2, "query": asked.digest, "site": "north",
         "values": to_bytes(values).hex(), "digest": sent.digest,
     }  # fmt: skip
 
@@ -161,7 +161,7 @@ def revision_vectors() -> dict[str, Any]:
         )  # fmt: skip
         queries = rehearse(make_plan(study, federation="vectors", submission="one", analyst="maria"))
         asked = [
-            [NAMES[type(q.ask)], q.micro_rho, str(q.atto_delta), q.law.value, q.ask.length] for q in queries
+            [NAMES[type(q.query)], q.micro_rho, str(q.atto_delta), q.law.value, q.query.length] for q in queries
         ]
         out[algorithm.value] = {
             "revision": traits.revision, "rounds": len(asked), "asked": digest("asked", asked),
@@ -197,7 +197,7 @@ def ledger_vector() -> dict[str, Any]:
 
 def spoiled(change: Callable[[pb.Query], None]) -> bytes:
     """A Gram query with one thing wrong."""
-    query = RoundQuery(plan_digest=DIGEST, round=0, ask=every_ask()["gram"], micro_rho=1)
+    query = RoundQuery(plan_digest=DIGEST, round=0, query=every_ask()["gram"], micro_rho=1)
     message = query_to_proto(query)
     change(message)
     return message.SerializeToString(deterministic=True)
@@ -220,8 +220,8 @@ def deal_vectors() -> dict[str, Any]:
 def spoiled_part(change: Callable[[pb.Part], None]) -> bytes:
     """A gradient of part 1, in its round, with one thing wrong."""
     part = Batch(first=4, index=1, parts=9, key=pass_key(DIGEST, 4, 9))
-    ask = Gradient(field=a_field(4, 2), radius=1000, part=part)
-    message = query_to_proto(RoundQuery(plan_digest=DIGEST, round=5, ask=ask, micro_rho=1))
+    query = Gradient(field=a_field(4, 2), radius=1000, part=part)
+    message = query_to_proto(RoundQuery(plan_digest=DIGEST, round=5, query=query, micro_rho=1))
     change(message.gradient.part)
     return message.SerializeToString(deterministic=True)
 

@@ -119,7 +119,7 @@ async def call(
 
 
 async def fetch_round(
-    ask: Callable[[pb.GetRoundRequest], Awaitable[pb.GetRoundResponse]], plan_digest: bytes, round: int
+    query: Callable[[pb.GetRoundRequest], Awaitable[pb.GetRoundResponse]], plan_digest: bytes, round: int
 ) -> pb.SealedRound:
     """The signed release of a round, in as many calls as it takes. [R21]
 
@@ -128,7 +128,7 @@ async def fetch_round(
     """
     release, values, total = pb.SealedRound(), bytearray(), 1
     while len(values) < total:
-        part = await ask(pb.GetRoundRequest(plan_digest=plan_digest, round=round, offset=len(values)))
+        part = await query(pb.GetRoundRequest(plan_digest=plan_digest, round=round, offset=len(values)))
         if not values:
             release.CopyFrom(part.release)
             total = part.total_bytes

@@ -35,22 +35,22 @@ from eigenveil.queries import (
 from eigenveil.study.study import Study
 
 
-def noise_ahead(query: RoundQuery, study: Study) -> NoiseSpec | None:
+def noise_ahead(asked: RoundQuery, study: Study) -> NoiseSpec | None:
     """The noise of an answer that can be drawn before the sum is known; None if it depends on more."""
-    if query.law is NoiseLaw.STABILITY:
-        return stability_histogram.noise_of(query, study)[0]
-    if isinstance(query.ask, Spectrum):
-        return eigenvalues.noise_of(query, query.ask, study)
-    if isinstance(query.ask, RadiusSearch):
-        return sparse_vector.noise_of(query.ask, query.micro_rho, study)
-    if isinstance(query.ask, Additive):
+    if asked.law is NoiseLaw.STABILITY:
+        return stability_histogram.noise_of(asked, study)[0]
+    if isinstance(asked.query, Spectrum):
+        return eigenvalues.noise_of(asked, asked.query, study)
+    if isinstance(asked.query, RadiusSearch):
+        return sparse_vector.noise_of(asked.query, asked.micro_rho, study)
+    if isinstance(asked.query, Additive):
         multiplicity = study.max_sites_per_person
-        return noise_spec(query.ask, query.micro_rho, study.neighbours, multiplicity, query.law)
+        return noise_spec(asked.query, asked.micro_rho, study.neighbours, multiplicity, asked.law)
     return None
 
 
 def publishable(
-    query: RoundQuery, total: IntArray, study: Study, noise: NoiseSource, present: tuple[str, ...] = ()
+    asked: RoundQuery, total: IntArray, study: Study, noise: NoiseSource, present: tuple[str, ...] = ()
 ) -> Outcome:
     """What is released of `total`, from the sites that are `present`.
 
@@ -59,33 +59,33 @@ def publishable(
     Privacy: [P2] for added noise; the claim of its own mechanism otherwise.
     Cost: query.price.
     """
-    match query.ask:
-        case Spectrum() as ask:
-            return eigenvalues.release(query, ask, total, study, noise)
-        case Eigenvectors() as ask:
-            return eigenvectors.release(query, ask, total, study, noise)
-        case Subspace() as ask:
-            return leading_subspace.release(query, ask, total, study, noise)
-        case ShuffledRecord() as ask:
-            return local_randomizer.release(query, ask, total, study, noise)
-        case RadiusSearch() as ask:
-            return sparse_vector.release(query, ask, total, study, noise)
-        case SpanVotes() | CellVotes() as ask:
-            return fingerprint_votes.release(query, ask, total, study, noise)
-        case RankVotes() as ask:
-            return rank_selection.release(query, ask, total, study, noise)
-        case SpanGap() as ask:
-            return score_gap.release(query, ask, total, study, noise)
-        case Preimage() as ask:
-            return preimage.release(ask, total, study, present)
-        case _ if query.law is NoiseLaw.STABILITY:
-            return stability_histogram.release(query, total, study, noise)
+    match asked.query:
+        case Spectrum() as query:
+            return eigenvalues.release(asked, query, total, study, noise)
+        case Eigenvectors() as query:
+            return eigenvectors.release(asked, query, total, study, noise)
+        case Subspace() as query:
+            return leading_subspace.release(asked, query, total, study, noise)
+        case ShuffledRecord() as query:
+            return local_randomizer.release(asked, query, total, study, noise)
+        case RadiusSearch() as query:
+            return sparse_vector.release(asked, query, total, study, noise)
+        case SpanVotes() | CellVotes() as query:
+            return fingerprint_votes.release(asked, query, total, study, noise)
+        case RankVotes() as query:
+            return rank_selection.release(asked, query, total, study, noise)
+        case SpanGap() as query:
+            return score_gap.release(asked, query, total, study, noise)
+        case Preimage() as query:
+            return preimage.release(query, total, study, present)
+        case _ if asked.law is NoiseLaw.STABILITY:
+            return stability_histogram.release(asked, total, study, noise)
         case _:
-            return _added(query, query.ask, total, study, noise)
+            return _added(asked, asked.query, total, study, noise)
 
 
-def _added(query: RoundQuery, ask: Additive, total: IntArray, study: Study, noise: NoiseSource) -> Outcome:
-    spec = noise_spec(ask, query.micro_rho, study.neighbours, study.max_sites_per_person, query.law)
+def _added(asked: RoundQuery, query: Additive, total: IntArray, study: Study, noise: NoiseSource) -> Outcome:
+    spec = noise_spec(query, asked.micro_rho, study.neighbours, study.max_sites_per_person, asked.law)
     drawn = noise.draw(spec)
     if drawn.shape != total.shape or drawn.dtype.kind != "i":
         raise InternalError(Code.BUG, "the noise source drew another number or kind of values than asked")

@@ -18,45 +18,45 @@ from eigenveil.queries.limits import root_up
 from eigenveil.study.study import Study
 
 
-def statistic(ask: Spectrum, total: IntArray) -> IntArray:
+def statistic(query: Spectrum, total: IntArray) -> IntArray:
     """The eigenvalues rounded to integers, falling. Shape: (ask.length,) -> (d,)."""
-    return frozen(np.rint(eigenvalues(symmetric(total, ask.centre.size))).astype(np.int64))
+    return frozen(np.rint(eigenvalues(symmetric(total, query.centre.size))).astype(np.int64))
 
 
-def l2_bound(ask: Spectrum, neighbours: Neighbours, multiplicity: int) -> int:
+def l2_bound(query: Spectrum, neighbours: Neighbours, multiplicity: int) -> int:
     """How far one person moves the statistic in L2, rounded up.
 
     Sensitivity: sum_i (l_i(A) - l_i(B))^2 <= ||A - B||_F^2 (Hoffman & Wielandt), as for `Gram`; plus what
     floats and rounding add on both sides, sqrt(d) (1 + 2 d 2^-48 max trace).
     """
-    d, square = ask.centre.size, ask.radius**2
+    d, square = query.centre.size, query.radius**2
     moved = root_up(square**2 * (1 if neighbours is Neighbours.ADD_REMOVE else 2))
-    blur = 1 + 2 * d * SLACK * float(ask.records * square)
+    blur = 1 + 2 * d * SLACK * float(query.records * square)
     return multiplicity * moved + int(np.ceil(np.sqrt(d) * blur)) + 1
 
 
-def l1_bound(ask: Spectrum, neighbours: Neighbours, multiplicity: int) -> int:
+def l1_bound(query: Spectrum, neighbours: Neighbours, multiplicity: int) -> int:
     """As `l2_bound`, in L1.
 
     Sensitivity: a record raises every eigenvalue, by ||z||^2 <= R^2 in all (Weyl); replacing one is one down
     and one up.
     """
-    d, square = ask.centre.size, ask.radius**2
-    blur = 1 + 2 * d * SLACK * float(ask.records * square)
+    d, square = query.centre.size, query.radius**2
+    blur = 1 + 2 * d * SLACK * float(query.records * square)
     moved = square * (1 if neighbours is Neighbours.ADD_REMOVE else 2)
     return multiplicity * moved + int(np.ceil(d * blur)) + 1
 
 
-def noise_of(query: RoundQuery, ask: Spectrum, study: Study) -> NoiseSpec:
+def noise_of(asked: RoundQuery, query: Spectrum, study: Study) -> NoiseSpec:
     """The noise of the eigenvalues: public, and so drawn ahead."""
-    bound = (l2_bound if query.law is NoiseLaw.GAUSSIAN else l1_bound)(
-        ask, study.neighbours, study.max_sites_per_person
+    bound = (l2_bound if asked.law is NoiseLaw.GAUSSIAN else l1_bound)(
+        query, study.neighbours, study.max_sites_per_person
     )
-    scale = root_of(Fraction(bound**2 * MICRO, 2 * query.micro_rho))
-    return NoiseSpec(blocks=(Block(count=ask.released, scale=scale, law=query.law),))
+    scale = root_of(Fraction(bound**2 * MICRO, 2 * asked.micro_rho))
+    return NoiseSpec(blocks=(Block(count=query.released, scale=scale, law=asked.law),))
 
 
-def release(query: RoundQuery, ask: Spectrum, total: IntArray, study: Study, noise: NoiseSource) -> Outcome:
+def release(asked: RoundQuery, query: Spectrum, total: IntArray, study: Study, noise: NoiseSource) -> Outcome:
     """Eigenvalues plus independent noise.
 
     Neighbours: as the study says.
@@ -64,5 +64,5 @@ def release(query: RoundQuery, ask: Spectrum, total: IntArray, study: Study, noi
     Privacy: [P10].
     Cost: query.micro_rho.
     """
-    spec = noise_of(query, ask, study)
-    return Outcome(values=added(statistic(ask, total), noise.draw(spec)), sigma=spec.sigma)
+    spec = noise_of(asked, query, study)
+    return Outcome(values=added(statistic(query, total), noise.draw(spec)), sigma=spec.sigma)

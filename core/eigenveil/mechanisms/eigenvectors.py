@@ -18,20 +18,20 @@ from eigenveil.queries import VECTOR, Eigenvectors
 from eigenveil.study.study import Study
 
 
-def score_range(ask: Eigenvectors, neighbours: Neighbours, multiplicity: int) -> float:
+def score_range(query: Eigenvectors, neighbours: Neighbours, multiplicity: int) -> float:
     """max - min over directions u of how much one person moves the score u' C u, as computed.
 
     Sensitivity: a record adds (z.u)^2, which lies in [0, R^2]; a replaced one moves it by
     (x.u)^2 - (y.u)^2, in [-R^2, R^2]. Floats move the matrix that is decomposed by at most 2 d 2^-48 trace
     on either side, hence four times that.
     """
-    square = float(ask.radius) ** 2
+    square = float(query.radius) ** 2
     moved = multiplicity * square * (1 if neighbours is Neighbours.ADD_REMOVE else 2)
-    return moved + 8 * ask.centre.size * SLACK * ask.records * square
+    return moved + 8 * query.centre.size * SLACK * query.records * square
 
 
 def release(
-    query: RoundQuery, ask: Eigenvectors, total: IntArray, study: Study, noise: NoiseSource
+    asked: RoundQuery, query: Eigenvectors, total: IntArray, study: Study, noise: NoiseSource
 ) -> Outcome:
     """`count` directions, the i-th from exp(t u' C u) among those at right angles to the ones before.
 
@@ -40,10 +40,10 @@ def release(
     Privacy: [P13]; [P14] says what floats leave open.
     Cost: epsilon = sqrt(2 rho), divided evenly among the directions (the last of d follows from the others).
     """
-    d = ask.centre.size
-    epsilon = math.sqrt(2 * query.micro_rho / MICRO) / max(1, min(ask.count, d - 1))
-    steepness = epsilon / score_range(ask, study.neighbours, study.max_sites_per_person)
-    vectors = directions(symmetric(total, d) * steepness, ask.count, noise)
+    d = query.centre.size
+    epsilon = math.sqrt(2 * asked.micro_rho / MICRO) / max(1, min(query.count, d - 1))
+    steepness = epsilon / score_range(query, study.neighbours, study.max_sites_per_person)
+    vectors = directions(symmetric(total, d) * steepness, query.count, noise)
     return Outcome(values=frozen(np.rint(vectors * VECTOR).astype(np.int64).reshape(-1)), sigma=0.0)
 
 

@@ -55,7 +55,7 @@ def tally(total: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def release(
-    query: RoundQuery, ask: SpanVotes | CellVotes, total: IntArray, study: Study, noise: NoiseSource
+    asked: RoundQuery, query: SpanVotes | CellVotes, total: IntArray, study: Study, noise: NoiseSource
 ) -> Outcome:
     """The fingerprint with the largest noised count, if that reaches the threshold and `ask.least`; or zeros.
 
@@ -70,13 +70,13 @@ def release(
     Raises:
         RequestError: the question has no delta of its own.
     """
-    if query.atto_delta < 1:
+    if asked.atto_delta < 1:
         raise RequestError(Code.BAD_STUDY, "votes are counted at a delta of their own; state delta > 0")
-    l1 = ask.l1(study.neighbours) * study.max_sites_per_person
-    scale = scale_of(l1, query.micro_rho)
+    l1 = query.l1(study.neighbours) * study.max_sites_per_person
+    scale = scale_of(l1, asked.micro_rho)
     spec = NoiseSpec(blocks=(Block(count=total.size // WORDS, scale=scale, law=NoiseLaw.LAPLACE),))
     drawn = noise.draw(spec) if total.size else frozen([])
-    least = max(threshold(scale, changed_votes(study), query.atto_delta / ATTO), ask.least)
+    least = max(threshold(scale, changed_votes(study), asked.atto_delta / ATTO), query.least)
     return Outcome(values=frozen(winner(total, drawn, least)), sigma=spec.sigma)
 
 

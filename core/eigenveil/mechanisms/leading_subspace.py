@@ -24,7 +24,7 @@ WIDEST = 2.0**15  # noise on an entry of a unit vector beyond which nothing is s
 FAR = 2**61  # larger numbers are published as this
 
 
-def release(query: RoundQuery, ask: Subspace, total: IntArray, study: Study, noise: NoiseSource) -> Outcome:
+def release(asked: RoundQuery, query: Subspace, total: IntArray, study: Study, noise: NoiseSource) -> Outcome:
     """The noised subspace by the question's mechanism; a public basis where all directions are asked for.
 
     Neighbours: as the study says.
@@ -35,19 +35,19 @@ def release(query: RoundQuery, ask: Subspace, total: IntArray, study: Study, noi
     Raises:
         RequestError: the question has no delta of its own.
     """
-    d, k = ask.centre.size, ask.count
-    epsilon, delta = math.sqrt(2 * query.micro_rho / MICRO), query.atto_delta / ATTO
-    if ask.mechanism != CAUCHY and delta <= 0:
-        raise RequestError(Code.BAD_STUDY, f"{ask.mechanism} needs a delta of its own")
+    d, k = query.centre.size, query.count
+    epsilon, delta = math.sqrt(2 * asked.micro_rho / MICRO), asked.atto_delta / ATTO
+    if query.mechanism != CAUCHY and delta <= 0:
+        raise RequestError(Code.BAD_STUDY, f"{query.mechanism} needs a delta of its own")
     if k == d:
-        return _published([*on_grid(np.eye(d)).tolist()], int(ask.mechanism == TESTED))
-    unit = weight(ask, study.max_sites_per_person)
-    bounds = turning(ask, study.neighbours, unit)
-    vectors, gap = decompose(ask, total, unit)
+        return _published([*on_grid(np.eye(d)).tolist()], int(query.mechanism == TESTED))
+    unit = weight(query, study.max_sites_per_person)
+    bounds = turning(query, study.neighbours, unit)
+    vectors, gap = decompose(query, total, unit)
     entries = on_grid(vectors @ haar(k, noise))
-    if ask.mechanism == GAUSSIAN:
+    if query.mechanism == GAUSSIAN:
         return _gaussian(entries, bounds, gap, epsilon, delta, noise)
-    if ask.mechanism == CAUCHY:
+    if query.mechanism == CAUCHY:
         scale = math.ceil(cauchy_scale(bounds, gap, epsilon, d * k) * FRAME)
         drawn = cauchy(d * k, scale, noise)
         return _published([v + z for v, z in zip(entries.tolist(), drawn, strict=True)])

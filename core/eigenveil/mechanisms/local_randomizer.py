@@ -17,7 +17,7 @@ from eigenveil.queries import ShuffledRecord
 from eigenveil.study.study import Study
 
 
-def spec(query: RoundQuery, ask: ShuffledRecord, study: Study) -> NoiseSpec:
+def spec(asked: RoundQuery, query: ShuffledRecord, study: Study) -> NoiseSpec:
     """Gaussian noise for one record.
 
     Raises:
@@ -27,14 +27,14 @@ def spec(query: RoundQuery, ask: ShuffledRecord, study: Study) -> NoiseSpec:
         raise RequestError(
             Code.BAD_STUDY, 'a secret order hides who changed: state neighbours = "replace-one"'
         )
-    epsilon = math.sqrt(2 * query.micro_rho / MICRO)
-    local = local_micro_rho(epsilon, query.atto_delta / ATTO, ask.part.parts)
-    scale = root_of(Fraction(ask.diameter_squared() * MICRO, 2 * local))
-    return NoiseSpec(blocks=(Block(count=ask.released, scale=scale),))
+    epsilon = math.sqrt(2 * asked.micro_rho / MICRO)
+    local = local_micro_rho(epsilon, asked.atto_delta / ATTO, query.part.parts)
+    scale = root_of(Fraction(query.diameter_squared() * MICRO, 2 * local))
+    return NoiseSpec(blocks=(Block(count=query.released, scale=scale),))
 
 
 def release(
-    query: RoundQuery, ask: ShuffledRecord, total: IntArray, study: Study, noise: NoiseSource
+    asked: RoundQuery, query: ShuffledRecord, total: IntArray, study: Study, noise: NoiseSource
 ) -> Outcome:
     """The gradient plus noise.
 
@@ -44,5 +44,5 @@ def release(
     Privacy: [P24].
     Cost: epsilon = sqrt(2 rho) and query.atto_delta, once for all slots of the pass.
     """
-    drawn = spec(query, ask, study)
+    drawn = spec(asked, query, study)
     return Outcome(values=added(total, noise.draw(drawn)), sigma=drawn.sigma)

@@ -8,7 +8,7 @@ from eigenveil.queries import Preimage
 from eigenveil.study.study import Study
 
 
-def release(ask: Preimage, total: IntArray, study: Study, present: tuple[str, ...]) -> Outcome:
+def release(query: Preimage, total: IntArray, study: Study, present: tuple[str, ...]) -> Outcome:
     """The values with that fingerprint, after a 1; or zeros if one of the holders is absent.
 
     Shape: total (sites, 1 + size) flat, every row zeros or checked against the fingerprint as it came in;
@@ -18,8 +18,8 @@ def release(ask: Preimage, total: IntArray, study: Study, present: tuple[str, ..
     holders answer would tell whether they have a block that voted for it.
     Privacy: [P18].
     """
-    rows = total.reshape(-1, ask.length)
+    rows = total.reshape(-1, query.length)
     known = rows[rows[:, 0] == 1]
-    holders = {study.federation.sites[place] for place in ask.holders}
+    holders = {study.federation.sites[place] for place in query.holders}
     complete = holders <= set(present)
-    return Outcome(values=frozen(known[0] if complete and len(known) else [0] * ask.length), sigma=0.0)
+    return Outcome(values=frozen(known[0] if complete and len(known) else [0] * query.length), sigma=0.0)

@@ -28,11 +28,11 @@ class Candidate:
     agreed: int
 
 
-def candidates(ask: RankVotes, total: IntArray) -> list[Candidate]:
+def candidates(query: RankVotes, total: IntArray) -> list[Candidate]:
     """One for each dimension from 1 on. Shape: total (sites rank blocks 4,)."""
-    half = ask.cells.blocks // 2
-    slots = total.reshape(-1, ask.cells.rank, 2, half, WORDS)
-    return [candidate(slots[:, i, 0].reshape(-1), slots[:, i, 1].reshape(-1)) for i in range(ask.cells.rank)]
+    half = query.cells.blocks // 2
+    slots = total.reshape(-1, query.cells.rank, 2, half, WORDS)
+    return [candidate(slots[:, i, 0].reshape(-1), slots[:, i, 1].reshape(-1)) for i in range(query.cells.rank)]
 
 
 def candidate(proposing: IntArray, agreeing: IntArray) -> Candidate:
@@ -45,7 +45,7 @@ def candidate(proposing: IntArray, agreeing: IntArray) -> Candidate:
     return Candidate(fingerprint=best, proposed=int(counts.max()), agreed=votes)
 
 
-def release(query: RoundQuery, ask: RankVotes, total: IntArray, study: Study, noise: NoiseSource) -> Outcome:
+def release(asked: RoundQuery, query: RankVotes, total: IntArray, study: Study, noise: NoiseSource) -> Outcome:
     """The largest dimension that passed any of its trials, and its cell; or zeros.
 
     A trial takes a dimension at random, tests whether its leader has a clear majority among the subsamples
@@ -56,30 +56,30 @@ def release(query: RoundQuery, ask: RankVotes, total: IntArray, study: Study, no
     Neighbours: as the study says.
     Sensitivity: a person's record changes D votes in all, each among those that propose or those that agree.
     Privacy: [P17].
-    Cost: epsilon = sqrt(2 rho), a third of it a trial; query.atto_delta, its share at each trial.
+    Cost: epsilon = sqrt(2 rho), a third of it a trial; asked.atto_delta, its share at each trial.
 
     Raises:
         RequestError: the question has no delta of its own.
     """
-    stop = 1 / (TRIALS * ask.cells.rank)
-    delta = query.atto_delta / ATTO * stop
-    if query.atto_delta < 1:
+    stop = 1 / (TRIALS * query.cells.rank)
+    delta = asked.atto_delta / ATTO * stop
+    if asked.atto_delta < 1:
         raise RequestError(Code.BAD_STUDY, "votes are counted at a delta of their own; state delta > 0")
     changed = changed_votes(study)
-    scale = scale_of(TRIAL_PRICE * changed, query.micro_rho)
+    scale = scale_of(TRIAL_PRICE * changed, asked.micro_rho)
     trial = Trial(scale=scale, changed=changed, bound=reach(scale, changed, delta))
-    slots = total.size // (2 * WORDS * ask.cells.rank)
-    asked, best = candidates(ask, total), 0
+    slots = total.size // (2 * WORDS * query.cells.rank)
+    proposed, best = candidates(query, total), 0
     best_score = -1
     while True:
         chance = noise.uniform(2)
-        i = min(int(chance[0] * len(asked)), len(asked) - 1)
-        score = trial.score(asked[i], slots, noise)
+        i = min(int(chance[0] * len(proposed)), len(proposed) - 1)
+        score = trial.score(proposed[i], slots, noise)
         if score is not None and (i, score) > (best - 1, best_score):
             best, best_score = i + 1, score
         if chance[1] < stop:
             break
-    values = [best, *asked[best - 1].fingerprint] if best else [0] * ask.released
+    values = [best, *proposed[best - 1].fingerprint] if best else [0] * query.released
     return Outcome(values=frozen(values), sigma=math.sqrt(2) * scale)
 
 

@@ -50,7 +50,7 @@ def clears(margin: int, scale: float, bound: int, noise: NoiseSource) -> bool:
     return drawn is not None and max(0, margin) + drawn > bound
 
 
-def release(query: RoundQuery, ask: SpanGap, total: IntArray, study: Study, noise: NoiseSource) -> Outcome:
+def release(asked: RoundQuery, query: SpanGap, total: IntArray, study: Study, noise: NoiseSource) -> Outcome:
     """The fingerprint of the best span, if its lead over the second best is wide; or zeros.
 
     Printed, the algorithm adds noise to every span that holds records, and so gives away a random one
@@ -65,13 +65,13 @@ def release(query: RoundQuery, ask: SpanGap, total: IntArray, study: Study, nois
     Raises:
         RequestError: the question has no delta of its own.
     """
-    if query.atto_delta < 1:
+    if asked.atto_delta < 1:
         raise RequestError(Code.BAD_STUDY, "a lead is tested at a delta of its own; state delta > 0")
-    if total.size not in (0, ask.length):
+    if total.size not in (0, query.length):
         raise InternalError(Code.BUG, "the lead among all records cannot be read off several sites' answers")
-    changed = ask.swing(study.neighbours) * study.max_sites_per_person
-    scale = scale_of(changed, query.micro_rho)
-    bound = reach(scale, changed, query.atto_delta / ATTO)
+    changed = query.swing(study.neighbours) * study.max_sites_per_person
+    scale = scale_of(changed, asked.micro_rho)
+    bound = reach(scale, changed, asked.atto_delta / ATTO)
     margin = int(total[0]) - int(total[1]) - changed if total.size else 0
     said = clears(margin, scale, bound, noise)
     return Outcome(values=frozen(total[2:] if said else [0] * WORDS), sigma=math.sqrt(2) * scale)

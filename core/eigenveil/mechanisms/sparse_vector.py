@@ -25,7 +25,7 @@ def statistic(total: IntArray) -> IntArray:
     return frozen(np.cumsum(total[::-1])[::-1][1:])
 
 
-def noise_of(ask: RadiusSearch, micro_rho: int, study: Study) -> NoiseSpec:
+def noise_of(query: RadiusSearch, micro_rho: int, study: Study) -> NoiseSpec:
     """The noise of the limit, then that of each count: epsilon / 2 each, for counts that move by s.
 
     Counts that all move the same way need it once; else (a person at several sites is replaced) twice.
@@ -38,13 +38,13 @@ def noise_of(ask: RadiusSearch, micro_rho: int, study: Study) -> NoiseSpec:
     return NoiseSpec(
         blocks=(
             Block(count=1, scale=limit, law=NoiseLaw.LAPLACE),
-            Block(count=ask.edges.size, scale=count, law=NoiseLaw.LAPLACE),
+            Block(count=query.edges.size, scale=count, law=NoiseLaw.LAPLACE),
         )
     )
 
 
 def release(
-    query: RoundQuery, ask: RadiusSearch, total: IntArray, study: Study, noise: NoiseSource
+    asked: RoundQuery, query: RadiusSearch, total: IntArray, study: Study, noise: NoiseSource
 ) -> Outcome:
     """The first j with counts[j] + noise_j <= limits[j] + noise, or the number of edges; nothing else.
 
@@ -53,7 +53,7 @@ def release(
     Privacy: [P12].
     Cost: epsilon = sqrt(2 rho), whatever the number of edges.
     """
-    drawn = noise.draw(noise_of(ask, query.micro_rho, study))
-    few = added(statistic(total), drawn[1:]) <= added(ask.limits, np.repeat(drawn[:1], ask.limits.size))
-    first = int(few.argmax()) if few.any() else ask.edges.size
+    drawn = noise.draw(noise_of(query, asked.micro_rho, study))
+    few = added(statistic(total), drawn[1:]) <= added(query.limits, np.repeat(drawn[:1], query.limits.size))
+    first = int(few.argmax()) if few.any() else query.edges.size
     return Outcome(values=frozen([first]), sigma=0.0)

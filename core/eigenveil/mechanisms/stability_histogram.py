@@ -37,24 +37,24 @@ def scale_and_threshold(l1: int, micro_rho: int, atto_delta: int, histograms: in
     return scale, math.ceil(max(many, l1 + silent)) + 1
 
 
-def noise_of(query: RoundQuery, study: Study) -> tuple[NoiseSpec, int]:
+def noise_of(asked: RoundQuery, study: Study) -> tuple[NoiseSpec, int]:
     """The noise of a stability histogram, public and so drawn ahead, and its threshold.
 
     Raises:
         InternalError: the question is not made of counts.
         RequestError: it has no delta of its own.
     """
-    if not isinstance(query.ask, Additive) or query.ask.bound() != 1:
+    if not isinstance(asked.query, Additive) or asked.query.bound() != 1:
         raise InternalError(Code.BUG, "a stability histogram is made of counts")
-    if query.atto_delta < 1:
+    if asked.atto_delta < 1:
         raise RequestError(Code.BAD_STUDY, "a stability histogram needs a delta of its own")
-    l1 = query.ask.l1(study.neighbours) * study.max_sites_per_person
-    histograms = query.ask.histograms if isinstance(query.ask, Coordinates) else 1
-    scale, threshold = scale_and_threshold(l1, query.micro_rho, query.atto_delta, histograms)
-    return NoiseSpec(blocks=(Block(count=query.ask.length, scale=scale, law=query.law),)), threshold
+    l1 = asked.query.l1(study.neighbours) * study.max_sites_per_person
+    histograms = asked.query.histograms if isinstance(asked.query, Coordinates) else 1
+    scale, threshold = scale_and_threshold(l1, asked.micro_rho, asked.atto_delta, histograms)
+    return NoiseSpec(blocks=(Block(count=asked.query.length, scale=scale, law=asked.law),)), threshold
 
 
-def release(query: RoundQuery, total: IntArray, study: Study, noise: NoiseSource) -> Outcome:
+def release(asked: RoundQuery, total: IntArray, study: Study, noise: NoiseSource) -> Outcome:
     """Noised counts of the bins that reach the threshold, 0 for all others.
 
     Shape: total (bins,).
@@ -63,6 +63,6 @@ def release(query: RoundQuery, total: IntArray, study: Study, noise: NoiseSource
     Privacy: [P11]; [P23] for many histograms at once.
     Cost: epsilon = sqrt(2 rho), and query.atto_delta.
     """
-    spec, threshold = noise_of(query, study)
+    spec, threshold = noise_of(asked, study)
     noised = added(total, noise.draw(spec))
     return Outcome(values=frozen(np.where((total > 0) & (noised >= threshold), noised, 0)), sigma=spec.sigma)

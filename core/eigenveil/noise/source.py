@@ -125,7 +125,7 @@ def _exact(block: Block) -> IntArray:
 
 
 def noise_spec(
-    ask: Additive,
+    query: Additive,
     micro_rho: int,
     neighbours: Neighbours,
     multiplicity: int = 1,
@@ -142,14 +142,14 @@ def noise_spec(
     Cost: `micro_rho`.
     """
     gaussian = law is NoiseLaw.GAUSSIAN
-    sensitivity2 = ask.l2_squared(neighbours) if gaussian else ask.l1(neighbours) ** 2
+    sensitivity2 = query.l2_squared(neighbours) if gaussian else query.l1(neighbours) ** 2
     square = Fraction(sensitivity2 * multiplicity**2 * MICRO, 2 * micro_rho)
-    if isinstance(ask, Gram) and gaussian and not ask.flat:
-        d = ask.centre.size
+    if isinstance(query, Gram) and gaussian and not query.flat:
+        d = query.centre.size
         diagonal = Block(count=d, scale=root_of(square))
-        above = Block(count=ask.length - d, scale=root_of(square / 2))
+        above = Block(count=query.length - d, scale=root_of(square / 2))
         return NoiseSpec(blocks=(diagonal, above))
-    return NoiseSpec(blocks=(Block(count=ask.length, scale=root_of(square), law=law),))
+    return NoiseSpec(blocks=(Block(count=query.length, scale=root_of(square), law=law),))
 
 
 def root_of(square: Fraction) -> float:

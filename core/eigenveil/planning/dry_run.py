@@ -62,11 +62,11 @@ def rehearsed(plan: Plan, records: int | None = None) -> tuple[tuple[RoundQuery,
     session = Session(plan)
     rounds: list[tuple[RoundQuery, Release]] = []
     numbers = 0
-    while (query := session.pending) is not None:
-        numbers += query.ask.length
+    while (asked := session.pending) is not None:
+        numbers += asked.query.length
         _check_size(len(rounds) + 1, numbers)
-        release = _imagined(query, plan, n)
-        rounds.append((query, release))
+        release = _imagined(asked, plan, n)
+        rounds.append((asked, release))
         session.feed(release)
     return tuple(rounds)
 
@@ -91,51 +91,51 @@ def check_every_size(plan: Plan) -> None:
         rehearse(plan, records)
 
 
-def _imagined(query: RoundQuery, plan: Plan, n: int) -> Release:
+def _imagined(asked: RoundQuery, plan: Plan, n: int) -> Release:
     return Release(
-        round=query.round,
-        query=query.digest,
-        values=_values(query.ask, n),
+        round=asked.round,
+        query=asked.digest,
+        values=_values(asked.query, n),
         sigma=1.0,
-        micro_rho=query.cost.micro_rho,
-        atto_delta=query.cost.atto_delta,
+        micro_rho=asked.cost.micro_rho,
+        atto_delta=asked.cost.atto_delta,
         present=plan.study.federation.sites,
     )
 
 
-def _values(ask: Query, n: int) -> IntArray:
-    match ask:
+def _values(query: Query, n: int) -> IntArray:
+    match query:
         case Count():
             return frozen([n])
         case RowNorms() | GradientNorms():
-            return frozen(n * (np.arange(ask.length) == ask.length // 2))
+            return frozen(n * (np.arange(query.length) == query.length // 2))
         case Votes():
-            return frozen(ask.subsets * (np.arange(ask.length) == ask.length // 2))
+            return frozen(query.subsets * (np.arange(query.length) == query.length // 2))
         case Coordinates():
-            inside = np.arange(ask.length) % (2 * ask.half) == ask.half
-            return frozen(n // (1 if ask.part is None else ask.part.parts) * inside)
+            inside = np.arange(query.length) % (2 * query.half) == query.half
+            return frozen(n // (1 if query.part is None else query.part.parts) * inside)
         case SquaredNormSum():
             return frozen([0])  # with it adaptive-cov asks every kind of question that it ever asks
         case Gram():
-            d = ask.centre.size
-            diagonal = n * ask.radius**2 // (4 * d) // (1 + np.arange(d))
-            return frozen(np.concatenate([diagonal, np.zeros(ask.length - d, dtype=np.int64)]))
+            d = query.centre.size
+            diagonal = n * query.radius**2 // (4 * d) // (1 + np.arange(d))
+            return frozen(np.concatenate([diagonal, np.zeros(query.length - d, dtype=np.int64)]))
         case BlockRanks():
-            return frozen(ask.blocks.blocks * (np.arange(ask.length) == ask.length - 1))
+            return frozen(query.blocks.blocks * (np.arange(query.length) == query.length - 1))
         case SpanVotes() | CellVotes() | SpanGap():
-            return frozen(np.ones(ask.released, dtype=np.int64))
+            return frozen(np.ones(query.released, dtype=np.int64))
         case RankVotes():
-            return frozen([ask.cells.rank, *np.ones(ask.released - 1, dtype=np.int64)])
+            return frozen([query.cells.rank, *np.ones(query.released - 1, dtype=np.int64)])
         case Preimage():
-            return frozen(np.zeros(ask.released, dtype=np.int64))
+            return frozen(np.zeros(query.released, dtype=np.int64))
         case RadiusSearch():
-            return frozen([ask.edges.size // 2])
+            return frozen([query.edges.size // 2])
         case Eigenvectors():
-            return frozen(VECTOR * np.eye(ask.count, ask.centre.size, dtype=np.int64).reshape(-1))
+            return frozen(VECTOR * np.eye(query.count, query.centre.size, dtype=np.int64).reshape(-1))
         case Subspace():
-            leading = FRAME * np.eye(ask.centre.size, ask.count, dtype=np.int64)
+            leading = FRAME * np.eye(query.centre.size, query.count, dtype=np.int64)
             return frozen(np.append(leading.reshape(-1), 1))
         case Spectrum():
-            return frozen(n * ask.radius**2 // (4 * ask.released) // (1 + np.arange(ask.released)))
+            return frozen(n * query.radius**2 // (4 * query.released) // (1 + np.arange(query.released)))
         case _:
-            return frozen((n * ask.bound() // 8 // (1 + np.arange(ask.length))).astype(np.int64))
+            return frozen((n * query.bound() // 8 // (1 + np.arange(query.length))).astype(np.int64))

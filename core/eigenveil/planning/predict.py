@@ -72,7 +72,7 @@ def predict(study: Study, algorithm: Algorithm, guess: AssumedSpectrum) -> Predi
         algorithm=algorithm,
         error=error,
         rounds=len(queries),
-        bytes_per_site=sum(8 * query.ask.length for query in queries),
+        bytes_per_site=sum(8 * asked.query.length for asked in queries),
         seconds=seconds(plan, queries),
     )
 
@@ -99,28 +99,28 @@ def seconds(plan: Plan, queries: Sequence[RoundQuery]) -> float:
     """About how long a study takes between processes on one machine, its sites working side by side."""
     records = plan.study.expected_records / len(plan.study.federation.sites)
     total: float = ROUND_SECONDS * len(queries)
-    for query in queries:
-        total += _site_seconds(query.ask, records, plan.study.dimension)
-        total += DRAW_SECONDS * released(query.ask)
-        if isinstance(query.ask, Gram):
+    for asked in queries:
+        total += _site_seconds(asked.query, records, plan.study.dimension)
+        total += DRAW_SECONDS * released(asked.query)
+        if isinstance(asked.query, Gram):
             total += DECOMPOSE_SECONDS * float(plan.study.dimension) ** 3
     return total
 
 
-def _site_seconds(ask: Query, records: float, d: int) -> float:
-    if isinstance(ask, OnGradients) and ask.part is not None:
-        records /= ask.part.parts
+def _site_seconds(query: Query, records: float, d: int) -> float:
+    if isinstance(query, OnGradients) and query.part is not None:
+        records /= query.part.parts
     products: int
-    match ask:
-        case SpanGap() | Preimage() if ask.pool is not None:
+    match query:
+        case SpanGap() | Preimage() if query.pool is not None:
             # Every span of a few records: eliminated, then all records are compared with it.
-            few = min(int(records), ask.pool.most)
-            return SPAN_SECONDS * math.comb(few, ask.pool.rank)
+            few = min(int(records), query.pool.most)
+            return SPAN_SECONDS * math.comb(few, query.pool.rank)
         case Gradient():
-            products = 2 * ask.field.directions.shape[1]
+            products = 2 * query.field.directions.shape[1]
         case GradientNorms():
-            products = ask.field.directions.shape[1]
+            products = query.field.directions.shape[1]
         case _:
             # A matrix of products has d^2 / 2 numbers, and costs d multiplications an entry of the records.
-            products = d if ask.length > d else 1
+            products = d if query.length > d else 1
     return records * d * (TOUCH_SECONDS + MULTIPLY_SECONDS * products)

@@ -24,11 +24,11 @@ def same_question(mine: RoundQuery, theirs: RoundQuery) -> bool:
     """
     if mine.digest == theirs.digest:
         return True
-    return _head(mine) == _head(theirs) and _alike(flatten(mine.ask), flatten(theirs.ask))
+    return _head(mine) == _head(theirs) and _alike(flatten(mine.query), flatten(theirs.query))
 
 
-def _head(query: RoundQuery) -> tuple[object, ...]:
-    return (type(query.ask), query.plan_digest, query.round, query.price, query.law)
+def _head(asked: RoundQuery) -> tuple[object, ...]:
+    return (type(asked.query), asked.plan_digest, asked.round, asked.price, asked.law)
 
 
 def _alike(mine: dict[str, object], theirs: dict[str, object]) -> bool:

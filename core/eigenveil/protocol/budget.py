@@ -16,26 +16,26 @@ from eigenveil.study.price import Composition
 
 
 def check_affordable(
-    plan: Plan, query: RoundQuery, asked: Sequence[RoundQuery], spent: Cost, pico: int
+    plan: Plan, asked: RoundQuery, before: Sequence[RoundQuery], spent: Cost, pico: int
 ) -> None:
-    """Insist that `query` fits after those `asked`, which cost `spent` and, added up as epsilons, `pico`, and
+    """Insist that `asked` fits after those `before`, which cost `spent` and, added up as epsilons, `pico`, and
     that what it pays makes its noise no louder than integers hold [P2].
 
     Raises:
         RequestError: `budget-exhausted`, `plan-overflow`, or `bad-study` for what the plan does not allow.
     """
-    if not (spent + query.cost).fits(plan.cost):
+    if not (spent + asked.cost).fits(plan.cost):
         raise RequestError(
-            Code.BUDGET, f"{spoken(query.round)} would exceed the study's {plan.micro_rho} micro-rho"
+            Code.BUDGET, f"{spoken(asked.round)} would exceed the study's {plan.micro_rho} micro-rho"
         )
-    check_epsilon(plan, query, query.cost, pico)
-    check_loudness(query, plan.study)
-    part = batch_of(query.ask)
+    check_epsilon(plan, asked, asked.cost, pico)
+    check_loudness(asked, plan.study)
+    part = batch_of(asked.query)
     if part is not None:
-        check_part(plan, query.price, part, query.cost if part.index == 0 else _paid(asked, part))
+        check_part(plan, asked.price, part, asked.cost if part.index == 0 else _paid(before, part))
 
 
-def check_epsilon(plan: Plan, query: RoundQuery, cost: Cost, pico: int) -> None:
+def check_epsilon(plan: Plan, asked: RoundQuery, cost: Cost, pico: int) -> None:
     """Insist that a study of basic composition stays within its epsilon, with mechanisms that have one.
 
     `pico` is what was spent before, added up as epsilons in 1e-12. The session and every site check it [P4].
@@ -46,19 +46,19 @@ def check_epsilon(plan: Plan, query: RoundQuery, cost: Cost, pico: int) -> None:
     if plan.composition is not Composition.BASIC:
         return
     # Gaussian noise has no epsilon of its own to add up; several histograms at once are priced as zCDP.
-    loud = isinstance(query.ask, Additive | Spectrum) and query.law is NoiseLaw.GAUSSIAN
-    pure = query.law is NoiseLaw.LAPLACE or (plan.study.delta > 0 and not loud)
-    if not pure or isinstance(query.ask, Coordinates):
-        raise RequestError(Code.BUDGET, f"{spoken(query.round)} asks for noise that has no epsilon to add up")
+    loud = isinstance(asked.query, Additive | Spectrum) and asked.law is NoiseLaw.GAUSSIAN
+    pure = asked.law is NoiseLaw.LAPLACE or (plan.study.delta > 0 and not loud)
+    if not pure or isinstance(asked.query, Coordinates):
+        raise RequestError(Code.BUDGET, f"{spoken(asked.round)} asks for noise that has no epsilon to add up")
     if pico + pico_epsilon(cost.micro_rho) > math.floor(Fraction(plan.study.epsilon) * PICO):
-        raise RequestError(Code.BUDGET, f"{spoken(query.round)} would exceed the study's epsilon")
+        raise RequestError(Code.BUDGET, f"{spoken(asked.round)} would exceed the study's epsilon")
 
 
-def _paid(asked: Sequence[RoundQuery], part: Batch) -> Cost:
+def _paid(before: Sequence[RoundQuery], part: Batch) -> Cost:
     """What the pass of `part` paid with its first part; nothing if that round asked anything else."""
-    began = batch_of(asked[part.first].ask)
+    began = batch_of(before[part.first].query)
     same = began is not None and (began.first, began.index, began.parts) == (part.first, 0, part.parts)
-    return asked[part.first].cost if same else NOTHING
+    return before[part.first].cost if same else NOTHING
 
 
 def check_part(plan: Plan, price: Cost, part: Batch, paid: Cost) -> None:

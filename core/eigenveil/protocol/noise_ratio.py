@@ -17,31 +17,31 @@ from eigenveil.study.study import Study
 LOUDEST = 2.0**56  # the scale of one draw
 
 
-def check_loudness(query: RoundQuery, study: Study) -> None:
+def check_loudness(asked: RoundQuery, study: Study) -> None:
     """Refuse a question whose noise could leave 64-bit integers. Other kinds than these draw none so loud:
     they count votes and records, or say nothing beyond a width of their own.
 
     Raises:
         RequestError: code `plan-overflow`.
     """
-    ask, sites = query.ask, study.max_sites_per_person
-    if isinstance(ask, Spectrum):
-        moved = most_moved(ask, sites) ** 2
-    elif isinstance(ask, Additive):
-        gaussian = query.law is NoiseLaw.GAUSSIAN
-        one = ask.l2_squared(study.neighbours) if gaussian else ask.l1(study.neighbours) ** 2
+    query, sites = asked.query, study.max_sites_per_person
+    if isinstance(query, Spectrum):
+        moved = most_moved(query, sites) ** 2
+    elif isinstance(query, Additive):
+        gaussian = asked.law is NoiseLaw.GAUSSIAN
+        one = query.l2_squared(study.neighbours) if gaussian else query.l1(study.neighbours) ** 2
         moved = one * sites**2
     else:
         return
     need(
-        Fraction(moved * MICRO, 2 * query.micro_rho) <= Fraction(LOUDEST) ** 2,
-        f"the noise of the {NAMES[type(ask)]} question would be louder than integers hold, beyond a scale of "
+        Fraction(moved * MICRO, 2 * asked.micro_rho) <= Fraction(LOUDEST) ** 2,
+        f"the noise of the {NAMES[type(query)]} question would be louder than integers hold, beyond a scale of "
         f"{LOUDEST:.3g}; raise epsilon, or lower max_sites_per_person or the number of columns",
     )
 
 
-def most_moved(ask: Spectrum, sites: int) -> int:
+def most_moved(query: Spectrum, sites: int) -> int:
     """At least what one person moves the eigenvalues by, in L1 or L2 under either relation, with rounding."""
-    d, square = ask.released, ask.radius**2
-    blur = 2 * d * ask.records * square // 2**48 + 3
+    d, square = query.released, query.radius**2
+    blur = 2 * d * query.records * square // 2**48 + 3
     return 2 * sites * square + d * blur + 2

@@ -37,7 +37,7 @@ class PricedQuery:
     A trusted question reads epsilon = sqrt(2 rho) off its price, and `law` does not matter to it.
     """
 
-    ask: Query
+    query: Query
     micro_rho: int
     atto_delta: int = 0
     law: NoiseLaw = NoiseLaw.GAUSSIAN
@@ -61,7 +61,7 @@ class RoundQuery:
 
     plan_digest: str
     round: int
-    ask: Query
+    query: Query
     micro_rho: int
     atto_delta: int = 0
     law: NoiseLaw = NoiseLaw.GAUSSIAN
@@ -76,7 +76,7 @@ class RoundQuery:
                 f"round = {self.round} at {self.micro_rho} micro-rho: every question has a round from 0 "
                 "and a whole price from one micro-rho to below 2**53",
             )
-        part = batch_of(self.ask)
+        part = batch_of(self.query)
         if part is not None:
             dealt = pass_key(self.plan_digest, part.first, part.parts)
             need(
@@ -88,7 +88,7 @@ class RoundQuery:
     @property
     def cost(self) -> Cost:
         """What the ledger is charged: a pass over disjoint parts is paid with its first part [P9]."""
-        part = batch_of(self.ask)
+        part = batch_of(self.query)
         if part is not None and part.index > 0:
             return Cost(micro_rho=0)
         return self.price
@@ -100,14 +100,14 @@ class RoundQuery:
 
     def _digest(self) -> str:
         """SHA-256 over every field; sites persist it and answer no other query for this round."""
-        scalars, arrays = _parts(self.ask)
+        scalars, arrays = _parts(self.query)
         header = {
             "plan": self.plan_digest,
             "round": self.round,
             "micro_rho": self.micro_rho,
             "atto_delta": str(self.atto_delta),  # canonical JSON has no integers beyond 2**53
             "law": self.law.value,
-            "kind": NAMES[type(self.ask)],
+            "kind": NAMES[type(self.query)],
             "scalars": scalars,
             "shapes": [list(array.shape) for array in arrays],
         }
@@ -139,15 +139,15 @@ def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
     return out
 
 
-def check_no_overflow(ask: Query, records: int) -> None:
+def check_no_overflow(query: Query, records: int) -> None:
     """Refuse a question whose exact integer sum over `records` records could leave int64.
 
     Raises:
         RequestError: code `plan-overflow`.
     """
-    total = ask.bound() * records
+    total = query.bound() * records
     need(
         total < SUM_LIMIT,
-        f"the {NAMES[type(ask)]} sums of up to {records} records could reach {total:.3g}, "
+        f"the {NAMES[type(query)]} sums of up to {records} records could reach {total:.3g}, "
         f"beyond the exact range {SUM_LIMIT:.3g}; lower max_records",
     )

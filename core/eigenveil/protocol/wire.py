@@ -32,16 +32,16 @@ INNER: dict[str, type[Any]] = {
 }
 
 
-def query_to_proto(query: RoundQuery) -> pb.Query:
+def query_to_proto(asked: RoundQuery) -> pb.Query:
     """The message that says exactly this query."""
     message = pb.Query(
-        plan_digest=bytes.fromhex(query.plan_digest),
-        round=query.round,
-        micro_rho=query.micro_rho,
-        atto_delta=query.atto_delta,
-        law=query.law.value,
+        plan_digest=bytes.fromhex(asked.plan_digest),
+        round=asked.round,
+        micro_rho=asked.micro_rho,
+        atto_delta=asked.atto_delta,
+        law=asked.law.value,
     )
-    _fill(getattr(message, NAMES[type(query.ask)].replace("-", "_")), query.ask)
+    _fill(getattr(message, NAMES[type(asked.query)].replace("-", "_")), asked.query)
     return message
 
 
@@ -76,7 +76,7 @@ def query_from_proto(message: pb.Query) -> RoundQuery:
     return RoundQuery(
         plan_digest=digest_from_bytes(message.plan_digest),
         round=message.round,
-        ask=_value(KINDS[field.replace("_", "-")], getattr(message, field)),
+        query=_value(KINDS[field.replace("_", "-")], getattr(message, field)),
         micro_rho=message.micro_rho,
         atto_delta=message.atto_delta,
         law=NoiseLaw(message.law),

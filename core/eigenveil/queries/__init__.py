@@ -70,19 +70,19 @@ KINDS: dict[str, type[Any]] = {
 NAMES = {kind: name for name, kind in KINDS.items()}
 
 
-def released(ask: Query) -> int:
+def released(query: Query) -> int:
     """How many integers the release of `ask` holds."""
-    return ask.length if isinstance(ask, Additive) else ask.released
+    return query.length if isinstance(query, Additive) else query.released
 
 
-def total_length(ask: Query, sites: int) -> int:
+def total_length(query: Query, sites: int) -> int:
     """How many integers the answers of `sites` sites make together."""
-    return ask.length * sites if isinstance(ask, PerSite) else ask.length
+    return query.length * sites if isinstance(query, PerSite) else query.length
 
 
-def batch_of(ask: Query) -> Batch | None:
+def batch_of(query: Query) -> Batch | None:
     """The part of the records that `ask` is about; None if it is about all of them."""
-    return ask.part if isinstance(ask, OnGradients) else None
+    return query.part if isinstance(query, OnGradients) else None
 
 
 __all__ = [

@@ -60,10 +60,10 @@ def distance(sine: float) -> float:
     return sine * math.sqrt(2 / (1 + math.sqrt(max(0.0, 1 - sine * sine))))
 
 
-def turning(ask: Subspace, neighbours: Neighbours, unit: float) -> Turning:
+def turning(query: Subspace, neighbours: Neighbours, unit: float) -> Turning:
     """The bounds of a question whose persons weigh `unit` (see `weight`)."""
-    d, k = ask.centre.size, ask.count
-    noise = float_error(ask) / unit
+    d, k = query.centre.size, query.count
+    noise = float_error(query) / unit
     # Computed eigenvectors are exact ones of a matrix that far off, at a gap of 1.5 or more; each entry is
     # rounded to the grid; their random turn is not quite the exact one; all of it on both sides.
     blur = 4 * math.sqrt(2 * k) * noise + 2 * math.sqrt(d * k) / FRAME + 2 * off(k)
@@ -77,19 +77,19 @@ def off(k: int) -> float:
     return k * k * 2.0**-41
 
 
-def float_error(ask: Subspace) -> float:
+def float_error(query: Subspace) -> float:
     """How far off computed eigenvalues of the Gram matrix can be, in its integers."""
-    return ask.centre.size * SLACK * ask.records * float(ask.radius) ** 2
+    return query.centre.size * SLACK * query.records * float(query.radius) ** 2
 
 
-def weight(ask: Subspace, multiplicity: int) -> float:
+def weight(query: Subspace, multiplicity: int) -> float:
     """The most that one person adds to the matrix in spectral norm, with what floats can add to a gap."""
-    return multiplicity * float(ask.radius) ** 2 + 4 * float_error(ask)
+    return multiplicity * float(query.radius) ** 2 + 4 * float_error(query)
 
 
-def decompose(ask: Subspace, total: IntArray, unit: float) -> tuple[FloatArray, float]:
+def decompose(query: Subspace, total: IntArray, unit: float) -> tuple[FloatArray, float]:
     """The leading eigenvectors (d, count) and the gap behind them in persons; 0 where count = d."""
-    values, vectors = eigenpairs(symmetric(total, ask.centre.size))
-    k = ask.count
+    values, vectors = eigenpairs(symmetric(total, query.centre.size))
+    k = query.count
     gap = float(values[k - 1] - values[k]) / unit if k < len(values) else 0.0
     return np.ascontiguousarray(vectors[:, :k]), gap

@@ -77,8 +77,8 @@ def explain(plan: Plan) -> dict[str, Any]:
         "rows": _rows(study),
         "clip": _clip(study),
         "deadline_seconds": study.federation.deadline_seconds,
-        "rounds": [_round(query) for query in queries],
-        "bytes_per_site": sum(8 * query.ask.length for query in queries),
+        "rounds": [_round(asked) for asked in queries],
+        "bytes_per_site": sum(8 * asked.query.length for asked in queries),
         "micro_rho": plan.micro_rho,
         "trust": TRUSTED if PROPERTIES[plan.algorithm].trusted else CENTRAL,
         "warnings": [*study.warnings(), *doubts(study)],
@@ -105,17 +105,17 @@ def _clip(study: Study) -> str:
     return f"every record is shortened to a radius {how}, chosen from a noised histogram of their lengths"
 
 
-def _round(query: RoundQuery) -> dict[str, Any]:
-    kind, part = NAMES[type(query.ask)], batch_of(query.ask)
+def _round(asked: RoundQuery) -> dict[str, Any]:
+    kind, part = NAMES[type(asked.query)], batch_of(asked.query)
     return {
-        "round": query.round,
+        "round": asked.round,
         "kind": kind,
         "meaning": MEANINGS[kind],
-        "numbers": query.ask.length,
-        "bytes": 8 * query.ask.length,
-        "micro_rho": query.cost.micro_rho,
-        "atto_delta": str(query.cost.atto_delta),
-        "paid_with_round": query.round if part is None else part.first,
+        "numbers": asked.query.length,
+        "bytes": 8 * asked.query.length,
+        "micro_rho": asked.cost.micro_rho,
+        "atto_delta": str(asked.cost.atto_delta),
+        "paid_with_round": asked.round if part is None else part.first,
     }
 
 

@@ -46,30 +46,30 @@ def _side(field: GradientSpec) -> _Side:
     )
 
 
-def gradient_norms(rows: CentredRows | GridPart, ask: GradientNorms, chunk: int) -> IntArray:
+def gradient_norms(rows: CentredRows | GridPart, query: GradientNorms, chunk: int) -> IntArray:
     """Counts of records by 2**shift times the norm of their pulled gradient."""
-    side, edges = _side(ask.field), ask.edges.astype(np.float64)
-    counts = np.zeros(ask.length, dtype=np.int64)
+    side, edges = _side(query.field), query.edges.astype(np.float64)
+    counts = np.zeros(query.length, dtype=np.int64)
     for part in rows.pieces(chunk):
         a, pulled = side.project(part.z)
         norm = clipping.gradient_norms(a, pulled, part.norm, side.pull2) / side.scale
-        counts += np.bincount(np.searchsorted(edges, norm, side="right"), minlength=ask.length)
+        counts += np.bincount(np.searchsorted(edges, norm, side="right"), minlength=query.length)
     return frozen(counts)
 
 
-def gradient(rows: CentredRows | GridPart, ask: Gradient, chunk: int) -> IntArray:
+def gradient(rows: CentredRows | GridPart, query: Gradient, chunk: int) -> IntArray:
     """Sum of z b^T - u pull (see `clipping.gradient_coefficients`), the d-by-k matrix row by row.
 
     Exactness: ||z b^T||_F <= R + PULL ||pull||_F <= 2 GRADIENT_LIMIT for every kept record, so a chunk's
     sums of absolute products stay below chunk * 2**30.
     """
     check_exact(chunk * 2.0 * GRADIENT_LIMIT)
-    side = _side(ask.field)
-    total = np.zeros(ask.field.directions.shape, dtype=np.int64)
+    side = _side(query.field)
+    total = np.zeros(query.field.directions.shape, dtype=np.int64)
     pulls = 0
     for part in rows.pieces(chunk):
         a, pulled = side.project(part.z)
-        b, u = gradient_coefficients(a, pulled, part.norm, part.norm2, side.pull2, ask.radius)
+        b, u = gradient_coefficients(a, pulled, part.norm, part.norm2, side.pull2, query.radius)
         total += (part.z.T @ b).astype(np.int64)
         pulls += 0 if u is None else int(u.sum())
-    return frozen((total - pulls * ask.field.pull).reshape(-1))
+    return frozen((total - pulls * query.field.pull).reshape(-1))

@@ -30,14 +30,14 @@ def blocks_of(rows: GridRows, blocks: int, key: IntArray) -> Iterator[IntArray]:
     return (order[start:stop] for start, stop in pairwise(cuts.tolist()))
 
 
-def block_spans(rows: GridRows, ask: Subsamples) -> Iterator[IntArray | None]:
+def block_spans(rows: GridRows, query: Subsamples) -> Iterator[IntArray | None]:
     """The span of each block, None where its dimension is above `ask.rank`.
 
     Shape: (r, d) each, r <= ask.rank.
     Sensitivity: one record more makes one block's span larger by at most one dimension, or leaves it [P15].
     """
-    for mine in blocks_of(rows, ask.blocks, ask.key):
-        yield span(rows[mine] - ask.centre, ask.rank)
+    for mine in blocks_of(rows, query.blocks, query.key):
+        yield span(rows[mine] - query.centre, query.rank)
 
 
 def span(z: IntArray, most: int) -> IntArray | None:
@@ -86,27 +86,27 @@ def inside(z: IntArray, form: IntArray) -> IntArray:
     return np.asarray(((rest == 0) | (rest == PRIME)).all(axis=1))
 
 
-def votes(rows: GridRows, ask: Subsamples) -> IntArray:
+def votes(rows: GridRows, query: Subsamples) -> IntArray:
     """The fingerprint of each block's span of dimension exactly `ask.rank`; zeros elsewhere.
 
     Shape: (4 blocks,).
     """
-    out = np.zeros((ask.blocks, 4), dtype=np.int64)
-    for block, found in enumerate(block_spans(rows, ask)):
-        if found is not None and len(found) == ask.rank:
+    out = np.zeros((query.blocks, 4), dtype=np.int64)
+    for block, found in enumerate(block_spans(rows, query)):
+        if found is not None and len(found) == query.rank:
             out[block] = fingerprint(found)
     return out.reshape(-1)
 
 
-def ranks(rows: GridRows, ask: Subsamples) -> IntArray:
+def ranks(rows: GridRows, query: Subsamples) -> IntArray:
     """How many blocks have a span of dimension at most i. Shape: (ask.rank + 1,)."""
-    sizes = [len(found) for found in block_spans(rows, ask) if found is not None]
-    return np.asarray(np.cumsum(np.bincount(np.array(sizes, dtype=np.int64), minlength=ask.rank + 1)))
+    sizes = [len(found) for found in block_spans(rows, query) if found is not None]
+    return np.asarray(np.cumsum(np.bincount(np.array(sizes, dtype=np.int64), minlength=query.rank + 1)))
 
 
-def preimage(rows: GridRows, ask: Subsamples, wanted: IntArray) -> IntArray | None:
+def preimage(rows: GridRows, query: Subsamples, wanted: IntArray) -> IntArray | None:
     """The span that `wanted` is the fingerprint of, if a block here has it. Shape: (ask.rank d,)."""
-    for found in block_spans(rows, ask):
-        if found is not None and len(found) == ask.rank and (fingerprint(found) == wanted).all():
+    for found in block_spans(rows, query):
+        if found is not None and len(found) == query.rank and (fingerprint(found) == wanted).all():
             return found.reshape(-1)
     return None

@@ -20,10 +20,10 @@ from eigenveil.study.grid import GridRows
 NEGLIGIBLE = 1e-9  # of the largest singular value: below it, a direction is not one of the data
 
 
-def directions(rows: GridRows, ask: Cells) -> Iterator[FloatArray]:
+def directions(rows: GridRows, query: Cells) -> Iterator[FloatArray]:
     """The leading directions of each subsample about the centre, at most `ask.rank`. Shape: (r, d) each."""
-    for mine in blocks_of(rows, ask.blocks, ask.key):
-        yield leading(rows[mine], ask.centre, ask.rank)
+    for mine in blocks_of(rows, query.blocks, query.key):
+        yield leading(rows[mine], query.centre, query.rank)
 
 
 def leading(rows: GridRows, centre: IntArray, most: int) -> FloatArray:
@@ -40,41 +40,41 @@ def leading(rows: GridRows, centre: IntArray, most: int) -> FloatArray:
     return np.asarray(vectors[: min(seen, most)])
 
 
-def cell(vectors: FloatArray, k: int, ask: Cells, points: FloatArray) -> IntArray | None:
+def cell(vectors: FloatArray, k: int, query: Cells, points: FloatArray) -> IntArray | None:
     """The cell of the projector onto the first k directions; None if there are fewer. Shape: -> (q d,)."""
     if len(vectors) < k:
         return None
-    return geometry.cell_of((points @ vectors[:k].T) @ vectors[:k], ask)
+    return geometry.cell_of((points @ vectors[:k].T) @ vectors[:k], query)
 
 
-def votes(rows: GridRows, ask: Cells) -> IntArray:
+def votes(rows: GridRows, query: Cells) -> IntArray:
     """The fingerprint of each subsample's cell, zeros where it has none. Shape: (4 blocks,)."""
-    return _votes(rows, ask, [ask.rank]).reshape(-1)
+    return _votes(rows, query, [query.rank]).reshape(-1)
 
 
-def rank_votes(rows: GridRows, ask: Cells) -> IntArray:
+def rank_votes(rows: GridRows, query: Cells) -> IntArray:
     """The same for every dimension from 1 to `ask.rank`. Shape: (4 blocks rank,)."""
-    return _votes(rows, ask, list(range(1, ask.rank + 1))).reshape(-1)
+    return _votes(rows, query, list(range(1, query.rank + 1))).reshape(-1)
 
 
-def _votes(rows: GridRows, ask: Cells, dimensions: list[int]) -> IntArray:
-    points = geometry.points(ask)
-    out = np.zeros((len(dimensions), ask.blocks, 4), dtype=np.int64)
+def _votes(rows: GridRows, query: Cells, dimensions: list[int]) -> IntArray:
+    points = geometry.points(query)
+    out = np.zeros((len(dimensions), query.blocks, 4), dtype=np.int64)
     with one_thread():
-        for block, vectors in enumerate(directions(rows, ask)):
+        for block, vectors in enumerate(directions(rows, query)):
             for i, k in enumerate(dimensions):
-                found = cell(vectors, k, ask, points)
+                found = cell(vectors, k, query, points)
                 if found is not None:
                     out[i, block] = fingerprint(found)
     return out
 
 
-def preimage(rows: GridRows, ask: Cells, wanted: IntArray) -> IntArray | None:
+def preimage(rows: GridRows, query: Cells, wanted: IntArray) -> IntArray | None:
     """The cell that `wanted` is the fingerprint of, if a subsample here is in it. Shape: (q d,)."""
-    points = geometry.points(ask)
+    points = geometry.points(query)
     with one_thread():
-        for vectors in directions(rows, ask):
-            found = cell(vectors, ask.rank, ask, points)
+        for vectors in directions(rows, query):
+            found = cell(vectors, query.rank, query, points)
             if found is not None and (fingerprint(found) == wanted).all():
                 return found
     return None

@@ -64,35 +64,35 @@ def spans(rows: GridRows, size: int) -> Iterator[GridRows]:
     return (rows[start : start + size] for start in range(0, len(rows), size))
 
 
-def row_norms(rows: CentredRows | GridPart, ask: RowNorms | RadiusSearch, chunk: int) -> IntArray:
+def row_norms(rows: CentredRows | GridPart, query: RowNorms | RadiusSearch, chunk: int) -> IntArray:
     """Counts of records by norm; the comparison is ||z||^2 against edge^2 in integers."""
-    squares, counts = ask.edges**2, np.zeros(ask.length, dtype=np.int64)
+    squares, counts = query.edges**2, np.zeros(query.length, dtype=np.int64)
     for part in rows.pieces(chunk):
-        counts += np.bincount(np.searchsorted(squares, part.norm2, side="right"), minlength=ask.length)
+        counts += np.bincount(np.searchsorted(squares, part.norm2, side="right"), minlength=query.length)
     return frozen(counts)
 
 
-def energy(rows: CentredRows | GridPart, ask: SquaredNormSum, chunk: int) -> IntArray:
+def energy(rows: CentredRows | GridPart, query: SquaredNormSum, chunk: int) -> IntArray:
     """Sum of min(||z||^2, R^2)."""
-    return frozen([sum(int(np.minimum(part.norm2, ask.radius**2).sum()) for part in rows.pieces(chunk))])
+    return frozen([sum(int(np.minimum(part.norm2, query.radius**2).sum()) for part in rows.pieces(chunk))])
 
 
-def clipped_sum(rows: CentredRows | GridPart, ask: ClippedSum, chunk: int) -> IntArray:
+def clipped_sum(rows: CentredRows | GridPart, query: ClippedSum, chunk: int) -> IntArray:
     """Sum of t z (see `clipping.weights`)."""
-    check_exact(chunk * float(ask.bound()))
-    total = np.zeros(ask.length, dtype=np.int64)
+    check_exact(chunk * float(query.bound()))
+    total = np.zeros(query.length, dtype=np.int64)
     for part in rows.pieces(chunk):
-        total += (weights(part.norm2, ask.radius).astype(np.float64) @ part.z).astype(np.int64)
+        total += (weights(part.norm2, query.radius).astype(np.float64) @ part.z).astype(np.int64)
     return frozen(total)
 
 
-def gram(rows: CentredRows | GridPart, ask: Grams, chunk: int) -> IntArray:
+def gram(rows: CentredRows | GridPart, query: Grams, chunk: int) -> IntArray:
     """Sum of z z^T over shortened rows: diagonal, then the strict upper triangle row by row."""
-    d = ask.centre.size
-    size = max(1, min(chunk, (EXACT - 1) // ask.radius**2))
-    check_exact(size * float(ask.radius) ** 2)
+    d = query.centre.size
+    size = max(1, min(chunk, (EXACT - 1) // query.radius**2))
+    check_exact(size * float(query.radius) ** 2)
     total = np.zeros((d, d), dtype=np.int64)
     for part in rows.pieces(size):
-        short = shorten(part.z, part.norm2, ask.radius)
+        short = shorten(part.z, part.norm2, query.radius)
         total += (short.T @ short).astype(np.int64)
     return frozen(np.concatenate([np.diagonal(total), total[np.triu_indices(d, 1)]]))

@@ -33,40 +33,40 @@ def gradients(rows: CentredRows, field: GradientSpec) -> IntArray:
     return out
 
 
-def coordinates(rows: CentredRows | GridPart, ask: Coordinates, chunk: int) -> IntArray:
+def coordinates(rows: CentredRows | GridPart, query: Coordinates, chunk: int) -> IntArray:
     """Counts of records by coordinate and bin."""
-    first = 2 * ask.half * np.arange(ask.histograms)
-    counts = np.zeros(ask.length, dtype=np.int64)
+    first = 2 * query.half * np.arange(query.histograms)
+    counts = np.zeros(query.length, dtype=np.int64)
     for part in rows.pieces(chunk):
-        bins = np.clip(gradients(part, ask.field) // ask.width + ask.half, 0, 2 * ask.half - 1)
-        counts += np.bincount((bins + first).reshape(-1), minlength=ask.length)
+        bins = np.clip(gradients(part, query.field) // query.width + query.half, 0, 2 * query.half - 1)
+        counts += np.bincount((bins + first).reshape(-1), minlength=query.length)
     return frozen(counts)
 
 
-def boxed(rows: CentredRows | GridPart, ask: CoordinateClippedSum, chunk: int) -> IntArray:
+def boxed(rows: CentredRows | GridPart, query: CoordinateClippedSum, chunk: int) -> IntArray:
     """Sum of gradients less the middles, cut off coordinate by coordinate."""
-    total = np.zeros(ask.length, dtype=np.int64)
+    total = np.zeros(query.length, dtype=np.int64)
     for part in rows.pieces(chunk):
-        total += np.clip(gradients(part, ask.field) - ask.middles, -ask.halves, ask.halves).sum(axis=0)
+        total += np.clip(gradients(part, query.field) - query.middles, -query.halves, query.halves).sum(axis=0)
     return frozen(total)
 
 
-def votes(rows: CentredRows, records: GridRows, ask: Votes) -> IntArray:
+def votes(rows: CentredRows, records: GridRows, query: Votes) -> IntArray:
     """Counts of subsets by the bin of their top eigenvalue.
 
     Shape: rows (n, d), records (n, d) int16, the same records in the same order.
     Sensitivity: `Votes.l1`; which subset a record is in, and where in it, depends on that record, its number
     among its equals and a public key [P9] [P22].
     """
-    place = deal(records, SPREAD, _subset_key(ask.part))
-    subset, turn = place % ask.subsets, place // ask.subsets
+    place = deal(records, SPREAD, _subset_key(query.part))
+    subset, turn = place % query.subsets, place // query.subsets
     order = np.lexsort((turn, subset))
-    counts = np.zeros(ask.length, dtype=np.int64)
-    cuts = np.searchsorted(subset[order], np.arange(ask.subsets + 1))
+    counts = np.zeros(query.length, dtype=np.int64)
+    cuts = np.searchsorted(subset[order], np.arange(query.subsets + 1))
     with one_thread():
         for start, stop in pairwise(cuts.tolist()):
             if stop - start >= 2:
-                counts[_bin(rows.only(order[start:stop]), ask)] += 1
+                counts[_bin(rows.only(order[start:stop]), query)] += 1
     return frozen(counts)
 
 
@@ -75,9 +75,9 @@ def _subset_key(part: Batch | None) -> IntArray:
     return ~(np.zeros(4, dtype=np.int64) if part is None else part.key)
 
 
-def _bin(subset: CentredRows, ask: Votes) -> int:
+def _bin(subset: CentredRows, query: Votes) -> int:
     """The bin of the top eigenvalue of sum (g - g')^T (g - g') / (2 pairs), over neighbours in the order."""
-    g = np.clip(gradients(subset, ask.field), -VOTE_LIMIT, VOTE_LIMIT).astype(np.float64)
+    g = np.clip(gradients(subset, query.field), -VOTE_LIMIT, VOTE_LIMIT).astype(np.float64)
     pairs = len(g) // 2
     differences = g[0 : 2 * pairs : 2] - g[1 : 2 * pairs : 2]
     tall = differences if pairs >= g.shape[1] else differences.T  # the smaller matrix of the two
@@ -86,4 +86,4 @@ def _bin(subset: CentredRows, ask: Votes) -> int:
         piece = tall[start : start + EXACT_ROWS]
         total += (piece.T @ piece).astype(np.int64)
     top = float(np.linalg.eigvalsh(total.astype(np.float64))[-1]) / (2 * pairs)
-    return int(np.searchsorted(ask.edges.astype(np.float64), top, side="right"))
+    return int(np.searchsorted(query.edges.astype(np.float64), top, side="right"))

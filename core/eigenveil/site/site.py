@@ -80,7 +80,7 @@ class Site:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def answer(self, ask: Query, apply: Apply = map) -> IntArray:
+    def answer(self, query: Query, apply: Apply = map) -> IntArray:
         """The exact sum over this site's records. Shape: (ask.length,).
 
         `apply` may work on the parts side by side (an executor's `map`): integer sums do not mind.
@@ -91,29 +91,29 @@ class Site:
         Raises:
             RequestError: the question is about another number of columns.
         """
-        if isinstance(ask, Count):
+        if isinstance(query, Count):
             return frozen([len(self.rows)])
-        if isinstance(ask, OnGradients):
-            answers = self._kept(ask, apply)
+        if isinstance(query, OnGradients):
+            answers = self._kept(query, apply)
         else:
-            self._check(ask.centre)
-            if isinstance(ask, OnSubspaces):
-                return subspaces.answer(self.rows, ask)
-            parts = (GridPart(rows=rows, centre=ask.centre) for rows in spans(self.rows, self._part))
-            answers = apply(lambda part: _answer(part, ask, self._chunk), parts)
-        return frozen(sum(answers, np.zeros(ask.length, dtype=np.int64)))
+            self._check(query.centre)
+            if isinstance(query, OnSubspaces):
+                return subspaces.answer(self.rows, query)
+            parts = (GridPart(rows=rows, centre=query.centre) for rows in spans(self.rows, self._part))
+            answers = apply(lambda part: _answer(part, query, self._chunk), parts)
+        return frozen(sum(answers, np.zeros(query.length, dtype=np.int64)))
 
-    def _kept(self, ask: OnGradients, apply: Apply) -> Iterable[IntArray]:
+    def _kept(self, query: OnGradients, apply: Apply) -> Iterable[IntArray]:
         """Gradients are asked for round after round about one centre: the centred rows are worth keeping."""
-        rows, records, part = self.about(ask.field.centre), self.rows, batch_of(ask)
+        rows, records, part = self.about(query.field.centre), self.rows, batch_of(query)
         if part is not None:
-            mine = self._slot(part) if isinstance(ask, ShuffledRecord) else self._dealt(part)
+            mine = self._slot(part) if isinstance(query, ShuffledRecord) else self._dealt(part)
             rows, records = rows.only(mine), records[mine]
-        if isinstance(ask, ShuffledRecord):
-            return [gradient(rows, Gradient(field=ask.field, radius=ask.radius), self._chunk)]
-        if isinstance(ask, Votes):  # the records of a subset may lie anywhere: no pieces
-            return [single_pass.votes(rows, records, ask)]
-        return apply(lambda piece: _answer(piece, ask, self._chunk), rows.pieces(self._part))
+        if isinstance(query, ShuffledRecord):
+            return [gradient(rows, Gradient(field=query.field, radius=query.radius), self._chunk)]
+        if isinstance(query, Votes):  # the records of a subset may lie anywhere: no pieces
+            return [single_pass.votes(rows, records, query)]
+        return apply(lambda piece: _answer(piece, query, self._chunk), rows.pieces(self._part))
 
     def _dealt(self, part: Batch) -> IntArray:
         """The positions of the records in a part; the dealing of a pass is kept while it lasts."""
@@ -149,23 +149,23 @@ class Site:
             )
 
 
-def _answer(rows: CentredRows | GridPart, ask: Once | OnGradients, chunk: int) -> IntArray:
-    match ask:
+def _answer(rows: CentredRows | GridPart, query: Once | OnGradients, chunk: int) -> IntArray:
+    match query:
         case RowNorms() | RadiusSearch():
-            return row_norms(rows, ask, chunk)
+            return row_norms(rows, query, chunk)
         case ClippedSum():
-            return clipped_sum(rows, ask, chunk)
+            return clipped_sum(rows, query, chunk)
         case SquaredNormSum():
-            return energy(rows, ask, chunk)
+            return energy(rows, query, chunk)
         case Gram() | Spectrum() | Eigenvectors() | Subspace():
-            return gram(rows, ask, chunk)
+            return gram(rows, query, chunk)
         case GradientNorms():
-            return gradient_norms(rows, ask, chunk)
+            return gradient_norms(rows, query, chunk)
         case Gradient():
-            return gradient(rows, ask, chunk)
+            return gradient(rows, query, chunk)
         case Coordinates():
-            return single_pass.coordinates(rows, ask, chunk)
+            return single_pass.coordinates(rows, query, chunk)
         case CoordinateClippedSum():
-            return single_pass.boxed(rows, ask, chunk)
+            return single_pass.boxed(rows, query, chunk)
         case Votes() | ShuffledRecord():
             raise InternalError(Code.BUG, "this is asked of a whole part, never of a piece")

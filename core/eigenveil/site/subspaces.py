@@ -9,33 +9,33 @@ from eigenveil.site import modular_spans, projections, span_scores
 from eigenveil.study.grid import GridRows
 
 
-def answer(rows: GridRows, ask: OnSubspaces) -> IntArray:
+def answer(rows: GridRows, query: OnSubspaces) -> IntArray:
     """What one site says. Shape: rows (n, d) -> (ask.length,).
 
     Privacy: none by itself; it goes to the barrier. What one record changes: [P15], [P16], [P17].
     """
-    match ask:
+    match query:
         case SpanVotes():
-            return frozen(modular_spans.votes(rows, ask.blocks))
+            return frozen(modular_spans.votes(rows, query.blocks))
         case BlockRanks():
-            return frozen(modular_spans.ranks(rows, ask.blocks))
+            return frozen(modular_spans.ranks(rows, query.blocks))
         case CellVotes():
-            return frozen(projections.votes(rows, ask.cells))
+            return frozen(projections.votes(rows, query.cells))
         case RankVotes():
-            return frozen(projections.rank_votes(rows, ask.cells))
+            return frozen(projections.rank_votes(rows, query.cells))
         case SpanGap():
-            return frozen(span_scores.best_two(rows, ask.pool))
+            return frozen(span_scores.best_two(rows, query.pool))
         case Preimage():
-            found = preimage(rows, ask)
-            return frozen([1, *found] if found is not None else [0] * ask.length)
+            found = preimage(rows, query)
+            return frozen([1, *found] if found is not None else [0] * query.length)
 
 
-def preimage(rows: GridRows, ask: Preimage) -> IntArray | None:
+def preimage(rows: GridRows, query: Preimage) -> IntArray | None:
     """What the fingerprint stands for, if it is found among these records. Shape: (ask.source.size,)."""
-    match ask.source:
+    match query.source:
         case Subsamples() as source:
-            return modular_spans.preimage(rows, source, ask.fingerprint)
+            return modular_spans.preimage(rows, source, query.fingerprint)
         case Cells() as source:
-            return projections.preimage(rows, source, ask.fingerprint)
+            return projections.preimage(rows, source, query.fingerprint)
         case Pool() as source:
-            return span_scores.preimage(rows, source, ask.fingerprint)
+            return span_scores.preimage(rows, source, query.fingerprint)

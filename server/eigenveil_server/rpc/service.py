@@ -152,14 +152,14 @@ class Service(CoordinatorServicer):
         study, site = digest_from_bytes(request.plan_digest), CALLER.get().name
         digest_from_bytes(request.query_digest)
         digest_from_bytes(request.contribution_digest)
-        query = self._intake.query(self._engine.run(study), site, request.round)
+        asked = self._intake.query(self._engine.run(study), site, request.round)
         self._uploads.drop_closed(self._is_open)
         upload = self._uploads.open(
             (study, request.round, site),
             query_digest=request.query_digest,
             contribution_digest=request.contribution_digest,
             total_bytes=request.total_bytes,
-            due_bytes=8 * query.ask.length,
+            due_bytes=8 * asked.query.length,
         )
         return pb.OpenUploadResponse(upload=upload.id, have=upload.have())
 

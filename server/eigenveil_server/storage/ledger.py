@@ -24,9 +24,9 @@ class FederationLedger:
         """Raise `budget-exhausted` if `reserve` would, with nothing written."""
         self._store.check(study, cost)
 
-    def charge(self, query: RoundQuery, also: Change | None = None) -> None:
+    def charge(self, asked: RoundQuery, also: Change | None = None) -> None:
         """Spend a query's price, once."""
-        self._store.charge(query.plan_digest, query.round, query.digest, query.cost, also)
+        self._store.charge(asked.plan_digest, asked.round, asked.digest, asked.cost, also)
 
     def settle(self, study: str, also: Change) -> None:
         """End a study and free what it did not spend."""

@@ -45,19 +45,19 @@ def release_sealed(change: Connection, study: str, at: int) -> None:
     )
 
 
-def open_round(change: Connection, query: RoundQuery, message: bytes, at: int) -> None:
+def open_round(change: Connection, asked: RoundQuery, message: bytes, at: int) -> None:
     """Store a round's query (`message` says it) and open it, or open it again; the last one is out."""
-    release_sealed(change, query.plan_digest, at)
+    release_sealed(change, asked.plan_digest, at)
     change.execute(
         "INSERT INTO rounds (study, round, kind, state, query, query_digest, opened_at) "
         "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (study, round) DO UPDATE SET state = excluded.state",
         (
-            query.plan_digest,
-            query.round,
-            NAMES[type(query.ask)],
+            asked.plan_digest,
+            asked.round,
+            NAMES[type(asked.query)],
             RoundState.OPEN.value,
             message,
-            query.digest,
+            asked.digest,
             at,
         ),
     )
@@ -80,7 +80,7 @@ def add_decline(change: Connection, study: str, round: int, site: str, reason: s
     )
 
 
-def close_round(change: Connection, query: RoundQuery, absent: Mapping[str, str], at: int) -> None:
+def close_round(change: Connection, asked: RoundQuery, absent: Mapping[str, str], at: int) -> None:
     """Freeze the set of sites of a round."""
     change.execute(
         "UPDATE rounds SET state = ?, absent = ?, closed_at = ? WHERE (study, round) = (?, ?)",
@@ -88,8 +88,8 @@ def close_round(change: Connection, query: RoundQuery, absent: Mapping[str, str]
             RoundState.CLOSED.value,
             json.dumps(dict(absent), sort_keys=True),
             at,
-            query.plan_digest,
-            query.round,
+            asked.plan_digest,
+            asked.round,
         ),
     )
 

@@ -64,7 +64,7 @@ class Intake:
             await self._check(inbox.query, contribution, self._records(run, inbox.query, site), claimed)
             mac = self._resources.keys.mac(claimed)
             repeated = inbox.put(site, mac, contribution.values)
-            if isinstance(inbox.query.ask, Count):
+            if isinstance(inbox.query.query, Count):
                 self._counted.setdefault(run, {})[site] = int(contribution.values[0])
             failpoint("answer-taken")
         except DifferentAnswer:
@@ -80,19 +80,19 @@ class Intake:
             await self._resources.finish(self._store(run, inbox, site, mac))
         return repeated
 
-    def _records(self, run: StudyRun, query: RoundQuery, site: str) -> range:
+    def _records(self, run: StudyRun, asked: RoundQuery, site: str) -> range:
         """Where the number of records of `site` lies: a study runs over one file at each site."""
-        counted = None if isinstance(query.ask, Count) else self._counted.get(run, {}).get(site)
+        counted = None if isinstance(asked.query, Count) else self._counted.get(run, {}).get(site)
         most = run.plan.study.max_records
         return range(most + 1) if counted is None else range(counted, counted + 1)
 
     async def _check(
-        self, query: RoundQuery, contribution: Contribution, records: range, claimed: str
+        self, asked: RoundQuery, contribution: Contribution, records: range, claimed: str
     ) -> None:
         if contribution.values.nbytes <= AT_ONCE_BYTES:
-            _check(query, contribution, records, claimed)
+            _check(asked, contribution, records, claimed)
         else:
-            await self._resources.compute(_check, query, contribution, records, claimed)
+            await self._resources.compute(_check, asked, contribution, records, claimed)
 
     async def _answered_before(self, run: StudyRun, contribution: Contribution) -> bool:
         """A site that lost our reply may send again although the round has ended [R7]."""
@@ -207,8 +207,8 @@ def invited(plan: Plan, site: str) -> None:
         raise RequestError(Code.NOT_FOUND, f"study {plan.digest[:12]} does not invite site {site}")
 
 
-def _check(query: RoundQuery, contribution: Contribution, records: range, claimed: str) -> None:
-    validate(query, contribution, records)
+def _check(asked: RoundQuery, contribution: Contribution, records: range, claimed: str) -> None:
+    validate(asked, contribution, records)
     if contribution.digest != claimed:
         raise PeerError(
             Code.BAD_CONTRIBUTION,

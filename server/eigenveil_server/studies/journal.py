@@ -39,27 +39,27 @@ class RoundJournal:
     database: Database
     clock: Clock
 
-    def close(self, query: RoundQuery) -> None:
+    def close(self, asked: RoundQuery) -> None:
         """Freeze the set of sites and spend the price, in one transaction. An answer that arrived last
         is stored here, too."""
 
         def close(change: Connection) -> None:
             for site, mac in self.macs.items():
-                study_writes.add_answer(change, self.study, query.round, site, mac)
-            study_writes.close_round(change, query, self.absent, self.closed_at)
+                study_writes.add_answer(change, self.study, asked.round, site, mac)
+            study_writes.close_round(change, asked, self.absent, self.closed_at)
             study_writes.add_event(change, self.study, self.closed_event)
             failpoint("round-charging")
 
-        self.books.charge(query, close)
+        self.books.charge(asked, close)
 
     def sealed(self, round: int) -> Release | None:
         """The stored release of a round, if any."""
         found = self.studies.sealed(self.study, round)
         return None if found is None else found.release
 
-    def charge(self, query: RoundQuery) -> None:
+    def charge(self, asked: RoundQuery) -> None:
         """No effect after `close`, which charged the same."""
-        self.books.charge(query)
+        self.books.charge(asked)
 
     def seal(self, release: Release) -> None:
         """Store the release with its statement [R21]; neither can ever change afterwards."""

@@ -47,8 +47,8 @@ class OpenRound:
     answers.
     """
 
-    def __init__(self, query: RoundQuery, federation: Federation, earlier: Answers) -> None:
-        self.query = query
+    def __init__(self, asked: RoundQuery, federation: Federation, earlier: Answers) -> None:
+        self.query = asked
         self.ready = asyncio.Event()
         self._federation = federation
         self._macs = dict(earlier.macs)

@@ -112,8 +112,8 @@ class StudyRun:
         self._enter(RoundState.OPEN)
         self._resources.work.ring()
         self._resources.news.ring()
-        query = self.inbox.query
-        log.event("round-open", study=self.digest, round=query.round, kind=NAMES[type(query.ask)])
+        asked = self.inbox.query
+        log.event("round-open", study=self.digest, round=asked.round, kind=NAMES[type(asked.query)])
         return self.inbox
 
     def _stop_if_cancelled(self) -> None:
@@ -188,8 +188,8 @@ class StudyRun:
         self._resources.news.ring()
         return answers, journal
 
-    def _prepare_noise(self, query: RoundQuery) -> None:
-        spec = noise_ahead(query, self.plan.study)
+    def _prepare_noise(self, asked: RoundQuery) -> None:
+        spec = noise_ahead(asked, self.plan.study)
         if spec is not None:
             self._noise.prepare(spec)
 
@@ -217,14 +217,14 @@ class StudyRun:
             clock=resources.clock,
         )
 
-    def _seal(self, query: RoundQuery, answers: Mapping[str, IntArray], journal: RoundJournal) -> Release:
+    def _seal(self, asked: RoundQuery, answers: Mapping[str, IntArray], journal: RoundJournal) -> Release:
         return barrier.release(
-            query,
-            aggregate(query, answers),
+            asked,
+            aggregate(asked, answers),
             tuple(answers),
             plan=self.plan,
             journal=journal,
-            noise=self._noise if noise_ahead(query, self.plan.study) else self._resources.noise,
+            noise=self._noise if noise_ahead(asked, self.plan.study) else self._resources.noise,
         )
 
     def _enter(self, state: RoundState) -> None:
@@ -281,7 +281,7 @@ class StudyRun:
         return pb.StudyEvent(
             state=state.proto,
             round=0 if inbox is None else inbox.query.round,
-            query_kind="" if inbox is None else NAMES[type(inbox.query.ask)],
+            query_kind="" if inbox is None else NAMES[type(inbox.query.query)],
             round_state=(round_state or self._round).value,
             sites=[pb.SiteStatus(site=site, status=status) for site, status in statuses.items()],
             spent_micro_rho=self._resources.books.spent(self.digest) if spent is None else spent,

@@ -50,13 +50,13 @@ async def prepare(submission: Submission, resources: Resources, config: Config) 
         RequestError: the study is refused, asks for more than one study may reserve, or the
             submission was used for another study.
     """
-    ask = partial(resources.lanes.ask, submission.analyst)
+    query = partial(resources.lanes.ask, submission.analyst)
     known = resources.studies.by_submission(submission.analyst, submission.id)
     if known is not None:
-        if not await ask("same", study_toml=submission.study_toml, plan=known.plan_json.decode()):
+        if not await query("same", study_toml=submission.study_toml, plan=known.plan_json.decode()):
             raise used(known)
         return known, await resources.compute(lambda: known.plan)
-    made = await ask("planned", **_words(submission, config))
+    made = await query("planned", **_words(submission, config))
     plan_json = made["plan"].encode()
     plan = await resources.compute(plan_from_json, plan_json)
     _check_price(plan, config)

@@ -89,10 +89,10 @@ def show_egress(told: dict[str, Any]) -> None:
 
 def decoded(numbers: Numbers) -> dict[str, Any]:
     """One row's question and its numbers, each with what it stands for and what its unit is: plain values."""
-    ask, study, values = numbers.query.ask, numbers.study, numbers.values.tolist()
-    named = zip(labels(ask, [column.name for column in study.columns]), values, strict=True)
+    query, study, values = numbers.query.query, numbers.study, numbers.values.tolist()
+    named = zip(labels(query, [column.name for column in study.columns]), values, strict=True)
     told = [{"is": label, "value": value} for label, value in named]
-    unit = scale(ask, study)
+    unit = scale(query, study)
     for number, factor, name in zip(told, unit.factors, unit.names, strict=False):
         number |= {"in_units": number["value"] * factor, "unit": name}
     return {
@@ -104,7 +104,7 @@ def decoded(numbers: Numbers) -> dict[str, Any]:
         "question": numbers.row.query,
         "digest": numbers.row.contribution,
         "one_unit": unit.words,
-        "grid": grid(ask, study),
+        "grid": grid(query, study),
         "numbers": told,
     }
 

@@ -38,15 +38,15 @@ def again(store: SiteStore, row: Row, load: Callable[[Study], Records]) -> Numbe
             cannot be read.
         InternalError: the ledger names a question or a plan that is not here.
     """
-    query, seen = store.egress.question(row), store.studies.get(row.study)
+    asked, seen = store.egress.question(row), store.studies.get(row.study)
     if seen is None:
         raise InternalError(Code.STORAGE, f"the plan of row {row.index} is not here; restore the state")
     plan = plan_from_json(seen.plan_json)
-    values = Site(load(plan.study).rows).answer(query.ask)
-    if store.fingerprint(query, to_bytes(values)) != row.contribution:
+    values = Site(load(plan.study).rows).answer(asked.query)
+    if store.fingerprint(asked, to_bytes(values)) != row.contribution:
         raise RequestError(
             Code.CONFLICT,
             f"the records have changed since row {row.index} was sent, so its numbers cannot be shown again; "
             "put the records of that day in place",
         )
-    return Numbers(row=row, query=query, study=plan.study, values=values)
+    return Numbers(row=row, query=asked, study=plan.study, values=values)

@@ -68,19 +68,19 @@ class OwnSession:
                 else:
                     self._take(stated, message)
 
-    def expect(self, query: RoundQuery, asked: pb.SignedRound) -> None:
-        """Insist that `query` is what this study asks now, and that the coordinator's signature says so.
+    def expect(self, asked: RoundQuery, signed: pb.SignedRound) -> None:
+        """Insist that `asked` is what this study asks now, and that the coordinator's signature says so.
 
         Raises:
             PeerError: code `identity` or `protocol`.
         """
-        stated = self._check(asked)
-        with self._or_proof(stated, asked):
-            if (stated.round, stated.query, stated.release) != (query.round, query.digest, ""):
+        stated = self._check(signed)
+        with self._or_proof(stated, signed):
+            if (stated.round, stated.query, stated.release) != (asked.round, asked.digest, ""):
                 raise PeerError(Code.PROTOCOL, "the statement beside the question is about another one")
             self._follows(stated)
-            self._session.adopt(query)
-        self._keep(stated, pb.SealedRound(stated=_alone(asked)), followed=True)
+            self._session.adopt(asked)
+        self._keep(stated, pb.SealedRound(stated=_alone(signed)), followed=True)
 
     @contextmanager
     def _or_proof(self, stated: RoundStatement, signed: pb.SignedRound) -> Iterator[None]:

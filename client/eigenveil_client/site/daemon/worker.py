@@ -218,38 +218,38 @@ class SiteWorker:
             raise PeerError(Code.PROTOCOL, "the plan does not name its analyst")
 
     def _answer(
-        self, query: RoundQuery, asked: pb.SignedRound, releases: Sequence[pb.SealedRound]
+        self, asked: RoundQuery, signed: pb.SignedRound, releases: Sequence[pb.SealedRound]
     ) -> Contribution:
-        plan = self._agreed(query.plan_digest)
+        plan = self._agreed(asked.plan_digest)
         own = self._session(plan)
         own.follow(releases)
-        own.expect(query, asked)
-        self._check(query, plan)
+        own.expect(asked, signed)
+        self._check(asked, plan)
         contribution = Contribution(
-            plan_digest=query.plan_digest,
-            round=query.round,
-            query=query.digest,
+            plan_digest=asked.plan_digest,
+            round=asked.round,
+            query=asked.digest,
             site=self._member.identity.name,
-            values=self._values(plan, query.ask),
+            values=self._values(plan, asked.query),
         )
         failpoint("answer-computed")
-        meaning = MEANINGS[NAMES[type(query.ask)]]
-        self._store.answer(plan, query, to_bytes(contribution.values), meaning, own.unkept())
+        meaning = MEANINGS[NAMES[type(asked.query)]]
+        self._store.answer(plan, asked, to_bytes(contribution.values), meaning, own.unkept())
         own.kept()
-        event("round-answered", study=query.plan_digest, round=query.round)
+        event("round-answered", study=asked.plan_digest, round=asked.round)
         return contribution
 
-    def _values(self, plan: Plan, ask: Query) -> IntArray:
+    def _values(self, plan: Plan, query: Query) -> IntArray:
         """Load and compute in any case, and only then refuse what the records do not allow."""
         site, problem = self._site(plan)
-        values = self._compute(site, ask)
+        values = self._compute(site, query)
         if problem is not None:
             raise problem
         return values
 
-    def _compute(self, site: Site, ask: Query) -> IntArray:
+    def _compute(self, site: Site, query: Query) -> IntArray:
         with one_thread():  # the parts are the threads; more inside them only get in the way
-            return site.answer(ask, self._threads.map)
+            return site.answer(query, self._threads.map)
 
     def _agreed(self, digest: str) -> Plan:
         """The plan, if a person or the rules agreed to it, as of this moment: it may have been withdrawn."""
@@ -289,14 +289,14 @@ class SiteWorker:
             self._own[plan.digest] = OwnSession(plan, self._member.release_key, self._store.transcript)
         return self._own[plan.digest]
 
-    def _check(self, query: RoundQuery, plan: Plan) -> None:
+    def _check(self, asked: RoundQuery, plan: Plan) -> None:
         """What the ledger has to say of a question, before a record is touched."""
         federation = plan.study.federation
         may_miss = self._member.identity.name not in federation.required and federation.least < len(
             federation.sites
         )
-        self._store.check_order(query, may_miss)
-        self._store.check_price(plan, query)
+        self._store.check_order(asked, may_miss)
+        self._store.check_price(plan, asked)
 
     def _site(self, plan: Plan) -> tuple[Site, EigenveilError | None]:
         """The records of a study, and what is wrong with them: then they are loaded anew the next time."""

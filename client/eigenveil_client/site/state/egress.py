@@ -98,10 +98,10 @@ class EgressLedger:
         marks = ", ".join("?" * len(NAMES))
         change.execute(f"INSERT INTO egress ({names}) VALUES ({marks})", tuple(body[name] for name in NAMES))
 
-    def keep_question(self, query: RoundQuery, change: Connection) -> None:
+    def keep_question(self, asked: RoundQuery, change: Connection) -> None:
         """Keep what was asked, once, within the transaction `change`."""
-        message = query_to_proto(query).SerializeToString(deterministic=True)
-        change.execute("INSERT INTO questions VALUES (?, ?) ON CONFLICT DO NOTHING", (query.digest, message))
+        message = query_to_proto(asked).SerializeToString(deterministic=True)
+        change.execute("INSERT INTO questions VALUES (?, ?) ON CONFLICT DO NOTHING", (asked.digest, message))
 
     def question(self, row: Row) -> RoundQuery:
         """The question that `row` answered.

@@ -225,7 +225,7 @@ class SiteStore:
             )
         self.studies.keep_records(plan.digest, digest)
 
-    def check_order(self, query: RoundQuery, may_miss: bool) -> None:
+    def check_order(self, asked: RoundQuery, may_miss: bool) -> None:
         """Insist that a query is the last answered one again, or a later one.
 
         Only the last: a coordinator put back to an earlier round would draw new noise for each round
@@ -236,48 +236,48 @@ class SiteStore:
         Raises:
             PeerError: another query for an answered round, a step back, or a skipped round.
         """
-        due = self._due.get(query.plan_digest, 0)
-        known = self.ledger.ledger.charged.get((query.plan_digest, query.round))
-        if known == query.digest and query.round == due - 1:
+        due = self._due.get(asked.plan_digest, 0)
+        known = self.ledger.ledger.charged.get((asked.plan_digest, asked.round))
+        if known == asked.digest and asked.round == due - 1:
             return
-        if known not in (None, query.digest):
+        if known not in (None, asked.digest):
             raise PeerError(
-                Code.PROTOCOL, f"{spoken(query.round)} was answered for another query; this one is refused"
+                Code.PROTOCOL, f"{spoken(asked.round)} was answered for another query; this one is refused"
             )
-        if query.round < due or (query.round > due and not may_miss):
+        if asked.round < due or (asked.round > due and not may_miss):
             raise PeerError(
                 Code.PROTOCOL,
-                f"{spoken(query.round)} was asked when {spoken(due)} was due; "
+                f"{spoken(asked.round)} was asked when {spoken(due)} was due; "
                 "was the coordinator restored from an old copy?",
             )
 
-    def _cost(self, plan: Plan, query: RoundQuery) -> Cost:
+    def _cost(self, plan: Plan, asked: RoundQuery) -> Cost:
         """What a query costs here: a pass is paid with the first of its parts that this site answers.
 
         Any other question of that round has paid for itself alone, and for no part.
         """
-        part = batch_of(query.ask)
+        part = batch_of(asked.query)
         if part is None:
-            return query.price
+            return asked.price
         began = self.database.rows(
             "SELECT round FROM passes WHERE (plan, first) = (?, ?)", (plan.digest, part.first)
         )
-        paid = self.ledger.ledger.paid[plan.digest, began[0]["round"]] if began else query.price
-        check_part(plan, query.price, part, paid)
-        return NOTHING if began and began[0]["round"] != query.round else query.price
+        paid = self.ledger.ledger.paid[plan.digest, began[0]["round"]] if began else asked.price
+        check_part(plan, asked.price, part, paid)
+        return NOTHING if began and began[0]["round"] != asked.round else asked.price
 
-    def check_price(self, plan: Plan, query: RoundQuery) -> None:
+    def check_price(self, plan: Plan, asked: RoundQuery) -> None:
         """Insist that the study's reservation and guarantee cover a query, unless it is charged already.
 
         Raises:
             EigenveilError: as `Ledger.charge` and `pricing.check_epsilon`; nothing was changed.
         """
-        ledger, cost = self.ledger.ledger, self._cost(plan, query)
-        if ledger.charge(query.plan_digest, query.round, query.digest, cost, at=0) is not None:
-            check_epsilon(plan, query, cost, ledger.pico_by_study[query.plan_digest])
+        ledger, cost = self.ledger.ledger, self._cost(plan, asked)
+        if ledger.charge(asked.plan_digest, asked.round, asked.digest, cost, at=0) is not None:
+            check_epsilon(plan, asked, cost, ledger.pico_by_study[asked.plan_digest])
 
     def answer(
-        self, plan: Plan, query: RoundQuery, values: bytes, meaning: str, stated: Sequence[Stated]
+        self, plan: Plan, asked: RoundQuery, values: bytes, meaning: str, stated: Sequence[Stated]
     ) -> None:
         """Charge a round and write down what is about to leave, and what the coordinator `stated` to be asked
         this: one transaction, durable on return.
@@ -287,33 +287,33 @@ class SiteStore:
                 nothing may be sent.
         """
         sent = Sent(
-            study=query.plan_digest,
-            round=query.round,
-            kind=NAMES[type(query.ask)],
+            study=asked.plan_digest,
+            round=asked.round,
+            kind=NAMES[type(asked.query)],
             bytes=len(values),
-            contribution=self.fingerprint(query, values),
-            query=query.digest,
+            contribution=self.fingerprint(asked, values),
+            query=asked.digest,
             meaning=meaning,
         )
         self.ledger.charge(
-            query.plan_digest,
-            query.round,
-            query.digest,
-            self._cost(plan, query),
-            also=partial(self._write, query, sent, stated),
+            asked.plan_digest,
+            asked.round,
+            asked.digest,
+            self._cost(plan, asked),
+            also=partial(self._write, asked, sent, stated),
         )
         failpoint("answer-charged")
-        self._passed(query.plan_digest, query.round)
+        self._passed(asked.plan_digest, asked.round)
 
-    def _write(self, query: RoundQuery, sent: Sent, stated: Sequence[Stated], change: Connection) -> None:
-        self.studies.require(query.plan_digest, Decision.ACCEPTED, change)
+    def _write(self, asked: RoundQuery, sent: Sent, stated: Sequence[Stated], change: Connection) -> None:
+        self.studies.require(asked.plan_digest, Decision.ACCEPTED, change)
         self.transcript.keep(stated, change)
         self.egress.append(sent, change)
-        self.egress.keep_question(query, change)
+        self.egress.keep_question(asked, change)
         failpoint("answer-charging")
-        part = batch_of(query.ask)
+        part = batch_of(asked.query)
         if part is not None:
-            row = (query.plan_digest, part.first, query.round)
+            row = (asked.plan_digest, part.first, asked.round)
             change.execute("INSERT INTO passes VALUES (?, ?, ?) ON CONFLICT DO NOTHING", row)
 
     def _passed(self, study: str, round: int) -> None:
@@ -331,10 +331,10 @@ class SiteStore:
             failpoint("refusal-writing")
         failpoint("refusal-written")
 
-    def fingerprint(self, query: RoundQuery, values: bytes) -> str:
+    def fingerprint(self, asked: RoundQuery, values: bytes) -> str:
         """The keyed digest of an answer: of the question, which names its plan and round, and of the numbers.
         Of the numbers alone it would tell that two studies counted the same."""
-        return self._keyed("answer", query.digest, values)
+        return self._keyed("answer", asked.digest, values)
 
     def _keyed(self, what: str, about: str, data: bytes) -> str:
         """HMAC-SHA-256 (hex) with this site's key: nobody else can find `data` by trying."""

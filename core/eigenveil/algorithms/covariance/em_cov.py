@@ -35,8 +35,8 @@ def em_cov(plan: Plan) -> Steps:
     # A direction loses about d R^2 k / epsilon of u' C u, where a noised matrix loses 8 sqrt(d) R^2 / mu.
     clip = yield from clip_radius(plan, start, math.sqrt(d) * k / 4)
     values, sigma = yield from spectrum(plan, start, clip, clip.left / 2)
-    ask = Eigenvectors(centre=start.centre, radius=clip.radius, records=plan.most_records, count=k)
-    release = yield priced(plan, ask, clip.left / 2)
+    query = Eigenvectors(centre=start.centre, radius=clip.radius, records=plan.most_records, count=k)
+    release = yield priced(plan, query, clip.left / 2)
     # They are orthogonal up to the grid's steps; QR keeps the order.
     vectors = fix_signs(orthonormal(release.values.reshape(k, d).T / VECTOR))
     return Estimate(

@@ -29,11 +29,11 @@ def entry_noise(plan: Plan, micro_rho: int) -> float:
 
     From the plan alone, so that methods can be compared before anything is asked.
     """
-    ask = Gram(centre=np.zeros(plan.study.dimension, dtype=np.int64), radius=S)
+    query = Gram(centre=np.zeros(plan.study.dimension, dtype=np.int64), radius=S)
     if law(plan) is NoiseLaw.GAUSSIAN:
-        moved = math.sqrt(ask.l2_squared(plan.study.neighbours) / 2)
+        moved = math.sqrt(query.l2_squared(plan.study.neighbours) / 2)
     else:
-        moved = math.sqrt(2) * ask.l1(plan.study.neighbours)
+        moved = math.sqrt(2) * query.l1(plan.study.neighbours)
     return moved * plan.study.max_sites_per_person / (S**2 * mu(micro_rho))
 
 

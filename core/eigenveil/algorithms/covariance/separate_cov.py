@@ -80,7 +80,7 @@ def spectrum(
     plan: Plan, start: Centred, clip: Clip, share: float
 ) -> Generator[PricedQuery, Release, tuple[FloatArray, float]]:
     """Noised eigenvalues of the covariance, put in order and cut off at 0 (d,), and the sd of their noise."""
-    ask = Spectrum(centre=start.centre, radius=clip.radius, records=plan.most_records)
-    release = yield priced(plan, ask, share)
+    query = Spectrum(centre=start.centre, radius=clip.radius, records=plan.most_records)
+    release = yield priced(plan, query, share)
     unit = clip.unit(start.records)
     return np.maximum(np.sort(release.values)[::-1] / unit, 0.0), release.sigma / unit

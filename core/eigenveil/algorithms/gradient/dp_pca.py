@@ -202,7 +202,7 @@ def gradient_radius(
     """A new clip radius, for directions of length 1."""
     price = part(plan.micro_rho, RADIUS_SHARE / len(times.refreshes))
     grid = Grid(top=start.norms.largest**2 * slope.reach)
-    histogram = read_histogram((yield PricedQuery(ask=slope.norms(grid), micro_rho=price)), grid)
+    histogram = read_histogram((yield PricedQuery(query=slope.norms(grid), micro_rho=price)), grid)
     # What matters is the noise left after averaging the tail, not one round's.
     averaged = mu(times.round_price * (times.rounds - times.tail))
     rule = Balance(power=1, noise=6 * math.sqrt(slope.pull.size) / averaged, quadratic=False)
@@ -214,10 +214,10 @@ def _gradient(
     slope: Slope, radius: float, price: int, records: float
 ) -> Generator[PricedQuery, Release, FloatArray]:
     """The noised mean of x (x . W). Shape: (d, m)."""
-    ask, unit = slope.ask(radius)
-    release = yield PricedQuery(ask=ask, micro_rho=price)
+    query, unit = slope.query(radius)
+    release = yield PricedQuery(query=query, micro_rho=price)
     mean = release.values.reshape(slope.pull.shape) / (unit * records)
-    return slope.exact_pull(ask.field) + mean
+    return slope.exact_pull(query.field) + mean
 
 
 def read_variances(
@@ -232,13 +232,13 @@ def read_variances(
     rule = Balance(power=2, noise=1 / mu(energy_price), quadratic=True)
     radius = row_radius(choose(start.norms, None, rule), plan.study.dimension)
     release = yield PricedQuery(
-        ask=SquaredNormSum(centre=start.centre, radius=radius), micro_rho=energy_price
+        query=SquaredNormSum(centre=start.centre, radius=radius), micro_rho=energy_price
     )
     total = max(float(release.values[0]) / (S**2 * start.records), 0.0)
     slope = Slope(centre=start.centre, directions=components, pull=np.zeros_like(components))
     grid = Grid(top=start.norms.largest**2)
     price = part(plan.micro_rho, 0.2 * VARIANCE_SHARE)
-    histogram = read_histogram((yield PricedQuery(ask=slope.norms(grid), micro_rho=price)), grid)
+    histogram = read_histogram((yield PricedQuery(query=slope.norms(grid), micro_rho=price)), grid)
     price = part(plan.micro_rho, 0.6 * VARIANCE_SHARE)
     k = components.shape[1]
     clip = choose(histogram, None, Balance(power=1, noise=2 * math.sqrt(k) / mu(price), quadratic=True))

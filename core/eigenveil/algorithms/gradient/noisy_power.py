@@ -64,8 +64,8 @@ def _product(
 ) -> Generator[PricedQuery, Release, FloatArray]:
     """The noised mean of z (z . W). Shape: (d, k)."""
     slope = Slope(centre=start.centre, directions=w, pull=np.zeros_like(w))
-    ask, unit = slope.ask((clip.radius / S) ** 2)
-    release = yield PricedQuery(ask=ask, micro_rho=micro_rho)
+    query, unit = slope.query((clip.radius / S) ** 2)
+    release = yield PricedQuery(query=query, micro_rho=micro_rho)
     return release.values.reshape(w.shape) / (unit * start.records * clip.kept)
 
 

@@ -101,8 +101,8 @@ def _pass(
         if t in refreshes:
             radius = yield from gradient_radius(plan, start, once, slope, radius)
             continue
-        ask, unit = slope.ask(radius)
-        release = yield once.about(ask)
+        query, unit = slope.query(radius)
+        release = yield once.about(query)
         sums: FloatArray = release.values.reshape(w.shape).astype(np.float64)
         gradient = sums * (once.size / (unit * start.records))
         level = strength.after(w, gradient)

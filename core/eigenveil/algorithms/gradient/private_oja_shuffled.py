@@ -81,8 +81,8 @@ def _epsilon(micro_rho: int) -> float:
 
 def _variance(plan: Plan, start: Centred, radius: float) -> Generator[PricedQuery, Release, float]:
     """The noised trace: what no direction's strength can exceed."""
-    ask = SquaredNormSum(centre=start.centre, radius=row_radius(radius, plan.study.dimension))
-    release = yield priced(plan, ask, VARIANCE_SHARE)
+    query = SquaredNormSum(centre=start.centre, radius=row_radius(radius, plan.study.dimension))
+    release = yield priced(plan, query, VARIANCE_SHARE)
     return max(float(release.values[0]) / (S**2 * start.records), FLOOR)
 
 
@@ -97,8 +97,8 @@ def _pass(
     lengths, seen = np.zeros(w.shape[1]), 0
     nothing = np.zeros_like(w)
     for t in range(once.size):
-        ask, unit = Slope(centre=start.centre, directions=w, pull=nothing).ask(radius)
-        release = yield once.about_slot(ask)
+        query, unit = Slope(centre=start.centre, directions=w, pull=nothing).query(radius)
+        release = yield once.about_slot(query)
         gradient = release.values.reshape(w.shape) / unit
         if 2 * t >= once.size:
             lengths, seen = lengths + (w * gradient).sum(axis=0), seen + 1

@@ -75,33 +75,33 @@ def box(study: Study) -> IntArray:
     return np.ceil(half / steps(study)).astype(np.int64)
 
 
-def check_bounds(ask: Query, most: IntArray) -> None:
+def check_bounds(query: Query, most: IntArray) -> None:
     """Insist that a question stays within what an honest study may ask. Shape: most (d,), its study's `box`.
 
     Raises:
         RequestError: code `plan-overflow`.
     """
-    if isinstance(ask, Count):
+    if isinstance(query, Count):
         return
-    centre = ask.field.centre if isinstance(ask, OnGradients) else ask.centre
+    centre = query.field.centre if isinstance(query, OnGradients) else query.centre
     _need(centre.size == most.size, "a question is about another number of columns than its study")
     _need(bool((np.abs(centre) <= most).all()), "a centre lies outside of the public bounds")
-    match ask:
+    match query:
         case ClippedSum() | SquaredNormSum() | Gram() | Spectrum() | Eigenvectors() | Subspace():
-            _check_floor(ask.radius, least_row_radius(centre.size))
+            _check_floor(query.radius, least_row_radius(centre.size))
         case Gradient() | ShuffledRecord():
-            _check_floor(ask.radius, least_gradient_radius(ask.field.pull))
+            _check_floor(query.radius, least_gradient_radius(query.field.pull))
         case RowNorms() | GradientNorms():
-            whole = ask.edges.size == BINS - 1
-            _need(whole and _on_grid(ask.edges), "a histogram of norms has other bins than the public grid")
+            whole = query.edges.size == BINS - 1
+            _need(whole and _on_grid(query.edges), "a histogram of norms has other bins than the public grid")
         case RadiusSearch():
-            _need(_on_grid(ask.edges), "a search for a radius has other edges than the public grid")
+            _need(_on_grid(query.edges), "a search for a radius has other edges than the public grid")
         case Votes() | Coordinates() | CoordinateClippedSum():
             pass  # every record of the part counts, and no less for where it lies
         case BlockRanks() | SpanVotes() | CellVotes() | RankVotes() | SpanGap() | Preimage():
             pass  # public but for the centre
         case _:
-            assert_never(ask)
+            assert_never(query)
 
 
 def _check_floor(radius: int, least: int) -> None:

@@ -42,7 +42,7 @@ class Slope:
         field = self._field(0, np.zeros(self.pull.shape)) if not self.pull.any() else self._pulled(grid.top)
         return GradientNorms(field=field, edges=grid.edges(S**2 * self.fine))
 
-    def ask(self, radius: float) -> tuple[Gradient, float]:
+    def query(self, radius: float) -> tuple[Gradient, float]:
         """The question for the sum of gradients clipped to `radius`, and how many integers a norm of 1 is."""
         field = self._pulled(radius)
         unit = self._unit(field.shift)

@@ -54,14 +54,14 @@ class Pass:
         """Number of parts."""
         return self.plan.parts
 
-    def about(self, ask: OnGradients, law: NoiseLaw = NoiseLaw.GAUSSIAN) -> PricedQuery:
+    def about(self, query: OnGradients, law: NoiseLaw = NoiseLaw.GAUSSIAN) -> PricedQuery:
         """`ask` about the next part; the first one carries the price of the pass [P9]."""
-        return self._priced(replace(ask, part=self._part()), law)
+        return self._priced(replace(query, part=self._part()), law)
 
-    def about_slot(self, ask: Gradient) -> PricedQuery:
+    def about_slot(self, query: Gradient) -> PricedQuery:
         """The gradient of the record in the next slot of the secret order."""
         return self._priced(
-            ShuffledRecord(field=ask.field, radius=ask.radius, part=self._part()), NoiseLaw.GAUSSIAN
+            ShuffledRecord(field=query.field, radius=query.radius, part=self._part()), NoiseLaw.GAUSSIAN
         )
 
     def _part(self) -> Batch:
@@ -69,8 +69,8 @@ class Pass:
         self.next += 1
         return Batch(first=self.first, index=self.next - 1, parts=self.size, key=key)
 
-    def _priced(self, ask: OnGradients, law: NoiseLaw) -> PricedQuery:
-        return PricedQuery(ask=ask, micro_rho=self.micro_rho, atto_delta=self.atto_delta, law=law)
+    def _priced(self, query: OnGradients, law: NoiseLaw) -> PricedQuery:
+        return PricedQuery(query=query, micro_rho=self.micro_rho, atto_delta=self.atto_delta, law=law)
 
 
 def apart(w: FloatArray, found: FloatArray) -> FloatArray:

@@ -85,19 +85,19 @@ def price(plan: Plan, share: float) -> int:
     return part(plan.micro_rho, (share * (1 - 1e-9)) ** 2)
 
 
-def priced(plan: Plan, ask: Query, share: float) -> PricedQuery:
+def priced(plan: Plan, query: Query, share: float) -> PricedQuery:
     """A question at a share of the plan's budget, with the noise that its composition allows."""
-    return PricedQuery(ask=ask, micro_rho=price(plan, share), law=law(plan))
+    return PricedQuery(query=query, micro_rho=price(plan, share), law=law(plan))
 
 
-def louder(plan: Plan, ask: Additive) -> float:
+def louder(plan: Plan, query: Additive) -> float:
     """How much larger the sd of an entry is than with Gaussian noise: 1 under zCDP, sqrt 2 l1 / l2 for
     Laplace noise, and sqrt 2 more off the diagonal of a Gram matrix [P3]."""
     if law(plan) is NoiseLaw.GAUSSIAN:
-        return math.sqrt(2) if isinstance(ask, Gram) and ask.flat else 1.0
+        return math.sqrt(2) if isinstance(query, Gram) and query.flat else 1.0
     one = Neighbours.ADD_REMOVE
-    ratio = math.sqrt(2) * ask.l1(one) / math.sqrt(ask.l2_squared(one))
-    return math.sqrt(2) * ratio if isinstance(ask, Gram) else ratio
+    ratio = math.sqrt(2) * query.l1(one) / math.sqrt(query.l2_squared(one))
+    return math.sqrt(2) * ratio if isinstance(query, Gram) else ratio
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -162,8 +162,8 @@ def row_norms(
 ) -> Generator[PricedQuery, Release, Histogram]:
     """How far the records lie from a public centre, on a grid whose top is public."""
     grid = _reach(centre)
-    ask = RowNorms(centre=centre, edges=grid.edges(S))
-    return read_histogram((yield PricedQuery(ask=ask, micro_rho=micro_rho, law=law)), grid)
+    query = RowNorms(centre=centre, edges=grid.edges(S))
+    return read_histogram((yield PricedQuery(query=query, micro_rho=micro_rho, law=law)), grid)
 
 
 def _step(
@@ -172,8 +172,8 @@ def _step(
     """Move the centre by the clipped mean of the rows about it."""
     noise = 4 * math.sqrt(centre.size) / mu(micro_rho) * louder(plan, ClippedSum(centre=centre, radius=S))
     radius = choose(norms, None, Balance(power=1, noise=noise, quadratic=True))
-    ask = ClippedSum(centre=centre, radius=row_radius(radius, centre.size))
-    release = yield PricedQuery(ask=ask, micro_rho=micro_rho, law=law(plan))
+    query = ClippedSum(centre=centre, radius=row_radius(radius, centre.size))
+    release = yield PricedQuery(query=query, micro_rho=micro_rho, law=law(plan))
     moved = np.rint(centre + release.values / (WEIGHT * records))
     most = box(plan.study)
     return frozen(np.clip(moved, -most, most).astype(np.int64))

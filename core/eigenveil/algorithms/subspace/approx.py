@@ -47,8 +47,8 @@ def subspace_approx(plan: Plan) -> Steps:
     records, sites = yield from count(plan)
     wanted = SUBSAMPLES * changed(plan) * math.log(1 / purse(plan).delta) / purse(plan).epsilon
     dealt = cells_for(plan, wanted, sites)
-    ask = CellVotes(cells=dealt, least=dealt.blocks * sites // 2 + 1)
-    winner, holders = yield from voted(plan, ask)
+    query = CellVotes(cells=dealt, least=dealt.blocks * sites // 2 + 1)
+    winner, holders = yield from voted(plan, query)
     if not winner.any():
         return nothing(plan, records, _silent(dealt, records, sites))
     cell = yield from fetch(winner, holders, dealt)

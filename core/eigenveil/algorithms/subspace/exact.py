@@ -68,7 +68,7 @@ def subspace_exact_rank(plan: Plan) -> Steps:
     records, sites = yield from count(plan)
     dealt = blocks_for(plan, plan.study.components, records, sites, 1 - RANK_SHARE)
     price = purse(plan).share(RANK_SHARE)
-    release = yield PricedQuery(ask=BlockRanks(blocks=dealt), micro_rho=price, law=NoiseLaw.LAPLACE)
+    release = yield PricedQuery(query=BlockRanks(blocks=dealt), micro_rho=price, law=NoiseLaw.LAPLACE)
     # SCORE(i): blocks of dimension exactly i. The noise of neighbours is shared, which costs nothing.
     score = np.diff(release.values)
     dealt = _of_rank(dealt, 1 + int(score.argmax()))

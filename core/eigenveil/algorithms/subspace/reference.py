@@ -39,10 +39,10 @@ def subspace_reference(plan: Plan) -> Steps:
     check_rank(plan)
     records, _ = yield from count(plan)
     pool = pool_for(plan)
-    ask = SpanGap(pool=pool)
-    winner, holders = yield from voted(plan, ask)
+    query = SpanGap(pool=pool)
+    winner, holders = yield from voted(plan, query)
     if not winner.any():
-        return nothing(plan, records, _silent(plan, ask))
+        return nothing(plan, records, _silent(plan, query))
     form = yield from fetch(winner, holders, pool)
     if form is None:
         return nothing(plan, records, GONE)
@@ -61,14 +61,14 @@ def pool_for(plan: Plan) -> Pool:
     return Pool(centre=midpoint(plan.study), rank=k, most=most, cut=most < allowed, key=block_key(plan))
 
 
-def _silent(plan: Plan, ask: SpanGap) -> str:
+def _silent(plan: Plan, query: SpanGap) -> str:
     left = purse(plan)
-    moved = ask.swing(plan.study.neighbours) * plan.study.max_sites_per_person
+    moved = query.swing(plan.study.neighbours) * plan.study.max_sites_per_person
     scale = moved / max(left.epsilon, 1e-9)
     lead = moved + 2 * scale * math.log(
         1 + math.expm1(min(moved / scale, 700.0)) / (2 * max(left.delta, 1e-300))
     )
-    looked = f"; it looks at {ask.pool.most} records at most, subspace-exact at all" if ask.pool.cut else ""
+    looked = f"; it looks at {query.pool.most} records at most, subspace-exact at all" if query.pool.cut else ""
     return (
         f"no subspace of dimension {plan.study.components} leads by enough records: about {math.ceil(lead)} "
         f"more in it, outside any smaller one, than in any other would do{looked}"

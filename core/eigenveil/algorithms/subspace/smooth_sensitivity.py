@@ -70,15 +70,15 @@ def smooth(plan: Plan) -> Steps:
 
 
 def _subspace(plan: Plan, start: Centred, clip: Clip, share: float) -> PricedQuery:
-    ask = Subspace(
+    query = Subspace(
         centre=start.centre,
         radius=clip.radius,
         records=plan.most_records,
         count=plan.study.components,
         mechanism=plan.algorithm.value,
     )
-    delta = 0 if ask.mechanism == CAUCHY else plan.atto_delta
-    return PricedQuery(ask=ask, micro_rho=price(plan, share), atto_delta=delta, law=law(plan))
+    delta = 0 if query.mechanism == CAUCHY else plan.atto_delta
+    return PricedQuery(query=query, micro_rho=price(plan, share), atto_delta=delta, law=law(plan))
 
 
 def _axes(
@@ -92,8 +92,8 @@ def _axes(
     Shape: vectors (d, k) -> (d, k).
     """
     slope = Slope(centre=start.centre, directions=vectors, pull=np.zeros_like(vectors))
-    ask, unit = slope.ask((clip.radius / S) ** 2)
-    release = yield priced(plan, ask, share)
+    query, unit = slope.query((clip.radius / S) ** 2)
+    release = yield priced(plan, query, share)
     noised = release.values.reshape(vectors.shape) / (unit * start.records * clip.kept)
     small = vectors.T @ noised
     values, turn = eigenpairs((small + small.T) / 2)
@@ -139,14 +139,14 @@ def spread_at(plan: Plan, gap: float, micro_rho: int) -> float:
 def rounding(plan: Plan) -> float:
     """What floats and the grid add to every distance [P20]; it grows with the study's `max_records`."""
     study = plan.study
-    ask = Subspace(
+    query = Subspace(
         centre=midpoint(study),
         radius=S,  # it cancels out
         records=plan.most_records,
         count=study.components,
         mechanism=plan.algorithm.value,
     )
-    return turning(ask, study.neighbours, weight(ask, study.max_sites_per_person)).blur
+    return turning(query, study.neighbours, weight(query, study.max_sites_per_person)).blur
 
 
 def _rounded(plan: Plan, gap: float) -> tuple[str, ...]:

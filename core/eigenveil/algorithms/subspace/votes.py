@@ -77,18 +77,18 @@ def count(plan: Plan) -> Generator[PricedQuery, Release, tuple[float, int]]:
     Cost: 5 % of epsilon.
     """
     price = micro_rho_of(mu(plan.micro_rho) * COUNT_SHARE * ROUNDED)
-    release = yield PricedQuery(ask=Count(), micro_rho=price, law=NoiseLaw.LAPLACE)
+    release = yield PricedQuery(query=Count(), micro_rho=price, law=NoiseLaw.LAPLACE)
     return max(float(release.values[0]), FEWEST), max(1, len(release.present))
 
 
 def voted(
-    plan: Plan, ask: Trusted, share: float = 1.0
+    plan: Plan, query: Trusted, share: float = 1.0
 ) -> Generator[PricedQuery, Release, tuple[IntArray, IntArray]]:
     """What won the vote, zeros if nothing did; and the places of the sites that voted. Shape: (released,),
     (m,).
     """
     left = purse(plan)
-    release = yield PricedQuery(ask=ask, micro_rho=left.share(share), atto_delta=left.atto_delta)
+    release = yield PricedQuery(query=query, micro_rho=left.share(share), atto_delta=left.atto_delta)
     places = {site: place for place, site in enumerate(plan.study.federation.sites)}
     return release.values, frozen(sorted(places[site] for site in release.present))
 
@@ -100,14 +100,14 @@ def fetch(
 
     Privacy: [P18].
     """
-    ask = Preimage(
+    query = Preimage(
         fingerprint=fingerprint,
         holders=holders,
         blocks=source if isinstance(source, Subsamples) else None,
         cells=source if isinstance(source, Cells) else None,
         pool=source if isinstance(source, Pool) else None,
     )
-    release = yield PricedQuery(ask=ask, micro_rho=FETCH, law=NoiseLaw.LAPLACE)
+    release = yield PricedQuery(query=query, micro_rho=FETCH, law=NoiseLaw.LAPLACE)
     return release.values[1:] if release.values[0] else None
 
 

@@ -63,31 +63,31 @@ def imagine(
 
 
 def _release(plan: Plan, priced: PricedQuery, norms: FloatArray) -> Release:
-    n, ask = plan.study.expected_records, priced.ask
-    match ask:
+    n, query = plan.study.expected_records, priced.query
+    match query:
         case Count():
             values = frozen([n])
         case RowNorms() | GradientNorms():
-            part = 1 if isinstance(ask, RowNorms) or ask.part is None else ask.part.parts
-            values = histogram(norms, ask.edges, n / part)
+            part = 1 if isinstance(query, RowNorms) or query.part is None else query.part.parts
+            values = histogram(norms, query.edges, n / part)
         case ClippedSum():
-            values = frozen(np.zeros(ask.length, dtype=np.int64))
+            values = frozen(np.zeros(query.length, dtype=np.int64))
         case SquaredNormSum():
-            values = _whole([n * _energy(norms, ask.radius)])
+            values = _whole([n * _energy(norms, query.radius)])
         case RadiusSearch():
-            values = frozen([_searched(ask, norms, n)])
+            values = frozen([_searched(query, norms, n)])
         case Gram():
-            d = ask.centre.size
-            values = _whole(n * _energy(norms, ask.radius) / d * (np.arange(ask.length) < d))
+            d = query.centre.size
+            values = _whole(n * _energy(norms, query.radius) / d * (np.arange(query.length) < d))
         case Spectrum():
-            values = _whole(np.full(ask.released, n * _energy(norms, ask.radius) / ask.released))
+            values = _whole(np.full(query.released, n * _energy(norms, query.radius) / query.released))
         case _:
-            raise InternalError(Code.BUG, f"no release of {type(ask).__name__} is imagined here")
+            raise InternalError(Code.BUG, f"no release of {type(query).__name__} is imagined here")
     return Release(
         round=0,
         query="",
         values=values,
-        sigma=_sigma(plan, ask, priced),
+        sigma=_sigma(plan, query, priced),
         micro_rho=priced.micro_rho,
         atto_delta=priced.atto_delta,
         present=plan.study.federation.sites,
@@ -98,10 +98,10 @@ def _energy(norms: FloatArray, radius: int) -> float:
     return float((np.minimum(norms, radius) ** 2).mean())
 
 
-def _searched(ask: RadiusSearch, norms: FloatArray, records: int) -> int:
-    beyond = records * (norms >= ask.edges[:, None]).mean(axis=1)
-    few = np.flatnonzero(beyond <= ask.limits)
-    return int(few[0]) if few.size else len(ask.edges)
+def _searched(query: RadiusSearch, norms: FloatArray, records: int) -> int:
+    beyond = records * (norms >= query.edges[:, None]).mean(axis=1)
+    few = np.flatnonzero(beyond <= query.limits)
+    return int(few[0]) if few.size else len(query.edges)
 
 
 def _whole(values: ArrayLike) -> IntArray:
@@ -115,12 +115,12 @@ def histogram(norms: FloatArray, edges: IntArray, records: float) -> IntArray:
     return frozen(np.rint(records * shares).astype(np.int64))
 
 
-def _sigma(plan: Plan, ask: Query, priced: PricedQuery) -> float:
+def _sigma(plan: Plan, query: Query, priced: PricedQuery) -> float:
     study = plan.study
-    if not isinstance(ask, Additive):
+    if not isinstance(query, Additive):
         return 0.0  # a mechanism of its own, whose noise no law looks at
     if priced.law is NoiseLaw.LAPLACE:
-        moved = math.sqrt(2) * ask.l1(study.neighbours)
+        moved = math.sqrt(2) * query.l1(study.neighbours)
     else:
-        moved = math.sqrt(ask.l2_squared(study.neighbours))
+        moved = math.sqrt(query.l2_squared(study.neighbours))
     return moved * study.max_sites_per_person / mu(priced.micro_rho)
