@@ -148,7 +148,7 @@ def gradient(x: FloatArray, w: FloatArray) -> FloatArray:
 
 def spans(blocks: Subsamples, rows: IntArray) -> None:
     """Eliminate the first rank + 1 records of every block, and multiply all of them by what is found."""
-    size = max(1, len(rows) // blocks.blocks)
+    size = max(1, len(rows) // blocks.count)
     flat = np.ones((blocks.rank, rows.shape[1]))
     for start in range(0, len(rows), size):
         block = rows[start : start + size]
@@ -178,13 +178,13 @@ def pass_of(query: Query, x: FloatArray) -> tuple[str, Callable[[], object]]:
     if isinstance(
         query, Gradient | GradientNorms | CoordinateClippedSum | ShuffledRecord | Votes | Coordinates
     ):
-        w = np.ones(query.field.directions.shape)
+        w = np.ones(query.spec.directions.shape)
         return f"gradient {w.shape[1]}", partial(gradient, x, w)
     blocks, cells = getattr(query, "blocks", None), getattr(query, "cells", None)
     if blocks is not None:
-        return f"spans {blocks.blocks}", partial(spans, blocks, x.astype(np.int64))
+        return f"spans {blocks.count}", partial(spans, blocks, x.astype(np.int64))
     if cells is not None:
-        return f"directions {cells.blocks}", partial(directions, cells.blocks, x)
+        return f"directions {cells.count}", partial(directions, cells.count, x)
     if isinstance(query, SpanGap | Preimage):
         return "subsets", partial(subsets, query.pool, x.astype(np.int64))
     if query.length != d * (d + 1) // 2:
@@ -205,7 +205,7 @@ def passes(asked: list[Query], x: FloatArray) -> float:
         if name not in known:
             known[name] = seconds(work)
         part = batch_of(query)
-        total += known[name] / (1 if part is None else part.parts)
+        total += known[name] / (1 if part is None else part.batches)
     return total
 
 

@@ -108,12 +108,12 @@ def arithmetic_ms() -> float:
     site = Site(to_grid(values, parse_study(STUDY)))
     ones = np.ones((COLUMNS, 1), dtype=np.int64)
     field = GradientSpec(
-        centre=np.zeros(COLUMNS, dtype=np.int64), directions=2**14 * ones, pull=2**10 * ones, shift=10
+        centre=np.zeros(COLUMNS, dtype=np.int64), directions=2**14 * ones, offset=2**10 * ones, shift=10
     )
     times = []
     for _ in range(30):
         begin = time.perf_counter()
-        site.answer(Gradient(field=field, radius=2**28))
+        site.answer(Gradient(spec=field, radius=2**28))
         times.append(1e3 * (time.perf_counter() - begin))
     return statistics.median(times)
 

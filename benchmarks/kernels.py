@@ -56,9 +56,9 @@ def gradient_ask(pull: bool) -> Gradient:
     """A gradient question whose radius clips about a fifth of the records."""
     direction = np.zeros((COLUMNS, 1), dtype=np.int64)
     direction[:10] = 2**18
-    pulls = np.full((COLUMNS, 1), 2**10 if pull else 0)
-    field = GradientSpec(centre=np.zeros(COLUMNS, dtype=np.int64), directions=direction, pull=pulls, shift=12)
-    return Gradient(field=field, radius=2**28)
+    offset = np.full((COLUMNS, 1), 2**10 if pull else 0)
+    field = GradientSpec(centre=np.zeros(COLUMNS, dtype=np.int64), directions=direction, offset=offset, shift=12)
+    return Gradient(spec=field, radius=2**28)
 
 
 def peak_megabytes(work: Callable[[], object]) -> float:
@@ -79,7 +79,7 @@ def main() -> None:
             return site.answer(query, pool.map)
 
     x: FloatArray = site.about(np.zeros(COLUMNS, dtype=np.int64)).z  # the very array that the site works on
-    w = gradient_ask(False).field.directions.astype(np.float64)
+    w = gradient_ask(False).spec.directions.astype(np.float64)
     print(f"records {RECORDS:,} x {COLUMNS}, {x.nbytes / 2**20:.0f} MiB as float64")
     for name, pull in (("gradient", False), ("gradient with pull", True)):
         query = gradient_ask(pull)

@@ -36,7 +36,7 @@ def field(k: int) -> GradientSpec:
     directions = np.zeros((COLUMNS, k), dtype=np.int64)
     directions[np.arange(k), np.arange(k)] = 2**18
     return GradientSpec(
-        centre=np.zeros(COLUMNS, dtype=np.int64), directions=directions, pull=directions * 0, shift=12
+        centre=np.zeros(COLUMNS, dtype=np.int64), directions=directions, offset=directions * 0, shift=12
     )
 
 
@@ -49,8 +49,8 @@ def main() -> None:
         answers: dict[str, Query] = {
             "norms": RowNorms(centre=centre, edges=np.array([S, 2 * S])),
             "matrix": Gram(centre=centre, radius=8 * S),
-            "1 direction": Gradient(field=field(1), radius=2**28),
-            "5 directions": Gradient(field=field(5), radius=2**28),
+            "1 direction": Gradient(spec=field(1), radius=2**28),
+            "5 directions": Gradient(spec=field(5), radius=2**28),
         }
         spent = {name: median_seconds(partial(site.answer, query)) / entries for name, query in answers.items()}
         spec = NoiseSpec(blocks=(Block(count=NUMBERS, scale=1e6, law=NoiseLaw.GAUSSIAN),))

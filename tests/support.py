@@ -77,7 +77,7 @@ def a_field(d: int, k: int, *, pulls: bool = True) -> GradientSpec:
     return GradientSpec(
         centre=(np.arange(d) * 37) % 101 - 50,
         directions=(steps * 331) % 2003 - 1001,
-        pull=(steps * 57) % 211 - 105 if pulls else np.zeros((d, k), dtype=np.int64),
+        offset=(steps * 57) % 211 - 105 if pulls else np.zeros((d, k), dtype=np.int64),
         shift=6,
     )
 
@@ -93,15 +93,15 @@ def every_ask(d: int = 4, k: int = 2) -> dict[str, Additive]:
         "clipped-sum": ClippedSum(centre=centre, radius=S),
         "energy": SquaredNormSum(centre=centre, radius=S),
         "gram": Gram(centre=centre, radius=S),
-        "gradient-norms": GradientNorms(field=many, edges=np.array([10**6, 10**8, 10**10])),
-        "gradient-norms, k = 1": GradientNorms(field=one, edges=np.array([10**6, 10**9])),
-        "gradient": Gradient(field=many, radius=2**27),
-        "gradient, k = 1, no pull": Gradient(field=one, radius=2**26),
-        "gradient, k, no pull": Gradient(field=a_field(d, k, pulls=False), radius=2**26),
-        "gradient, k = 1": Gradient(field=a_field(d, 1), radius=2**27),
-        "coordinates": Coordinates(field=one, width=2**12, half=6),
+        "gradient-norms": GradientNorms(spec=many, edges=np.array([10**6, 10**8, 10**10])),
+        "gradient-norms, k = 1": GradientNorms(spec=one, edges=np.array([10**6, 10**9])),
+        "gradient": Gradient(spec=many, radius=2**27),
+        "gradient, k = 1, no pull": Gradient(spec=one, radius=2**26),
+        "gradient, k, no pull": Gradient(spec=a_field(d, k, pulls=False), radius=2**26),
+        "gradient, k = 1": Gradient(spec=a_field(d, 1), radius=2**27),
+        "coordinates": Coordinates(spec=one, width=2**12, half=6),
         "boxed": CoordinateClippedSum(
-            field=one, middles=np.arange(d) * 999 - 1500, halves=np.arange(d) * 2**14
+            spec=one, middles=np.arange(d) * 999 - 1500, halves=np.arange(d) * 2**14
         ),
     }
 

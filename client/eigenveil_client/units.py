@@ -102,4 +102,4 @@ def grid(query: Query, study: Study) -> dict[str, Any]:
 def _centre(query: Query) -> IntArray | None:
     if isinstance(query, Count):
         return None
-    return (query.field if isinstance(query, OnGradients) else query).centre
+    return (query.spec if isinstance(query, OnGradients) else query).centre

@@ -92,7 +92,7 @@ class Daemon:
             store.claim()
             check_whole(store)
             keys = load_keys(config.files)
-            self.heads = Checkpoints(config, store, keys, clock, fatal)
+            self.checkpoints = Checkpoints(config, store, keys, clock, fatal)
             self.resources = Resources.of(
                 config, keys, store, clock=clock, noise=noise or OsNoise(), fatal=fatal
             )
@@ -152,7 +152,7 @@ class Daemon:
             options=(*SERVER_OPTIONS, ("grpc.max_concurrent_streams", self.config.max_streams)),
             maximum_concurrent_rpcs=self.config.max_calls,
         )
-        service = Service(self.config, self.resources, self.engine, self.registry, self.sessions, self.heads)
+        service = Service(self.config, self.resources, self.engine, self.registry, self.sessions, self.checkpoints)
         add_CoordinatorServicer_to_server(service, server)
         # Elsewhere's methods are known here, so that the gate refuses them; unknown ones are never answered.
         add_EnrolmentServicer_to_server(EnrolmentServicer(), server)  # type: ignore[abstract]

@@ -188,7 +188,7 @@ def test_no_bin_is_a_defined_outcome() -> None:
     empty[0] = 5
     assert 0 < read_spread(a_release(frozen(empty))) < 4
     field = GradientSpec(
-        centre=frozen([0, 0]), directions=frozen([[1], [1]]), pull=frozen([[0], [0]]), shift=0
+        centre=frozen([0, 0]), directions=frozen([[1], [1]]), offset=frozen([[0], [0]]), shift=0
     )
     bins = bins_for(field, 0.0)
     silent = box_for(bins, a_release(frozen(np.zeros(bins.length, dtype=np.int64))), 0.0)

@@ -39,8 +39,8 @@ from tests.core.specification import Noise, Setting
 from tests.support import MemoryStore, a_field, a_plan, covariance_asks, every_ask
 
 KEY, ZERO = np.arange(4), np.zeros(3, dtype=np.int64)
-BLOCKS = Subsamples(centre=ZERO, rank=2, blocks=6, key=KEY)
-CELLS = Cells(centre=ZERO, rank=2, blocks=6, key=KEY, points=2, width=2**30)
+BLOCKS = Subsamples(centre=ZERO, rank=2, count=6, key=KEY)
+CELLS = Cells(centre=ZERO, rank=2, count=6, key=KEY, points=2, width=2**30)
 POOL = Pool(centre=ZERO, rank=1, most=1000, cut=False, key=KEY)
 PRICES = (1, 1000, 500_000, 8_000_000)
 DELTAS = (10**9, 10**12, 10**17)
@@ -52,20 +52,20 @@ def questions() -> dict[str, Query]:
     one = a_field(4, 1, pulls=False)
     more: dict[str, Query] = {
         "gram, flat": Gram(centre=ZERO, radius=1000, flat=True),
-        "votes": Votes(field=one, edges=np.array([10, 1000]), subsets=5),
-        "block-ranks": BlockRanks(blocks=BLOCKS),
-        "span-votes": SpanVotes(blocks=BLOCKS),
+        "votes": Votes(spec=one, edges=np.array([10, 1000]), subsets=5),
+        "block-ranks": BlockRanks(subsamples=BLOCKS),
+        "span-votes": SpanVotes(subsamples=BLOCKS),
         "cell-votes": CellVotes(cells=CELLS, least=1),
         "rank-votes": RankVotes(cells=CELLS),
         "span-gap": SpanGap(pool=POOL),
-        "preimage": Preimage(fingerprint=KEY, holders=frozen([0]), blocks=BLOCKS),
-        "slot": ShuffledRecord(field=a_field(4, 2), radius=2**20, part=a_part("", SLOTS)),
+        "preimage": Preimage(fingerprint=KEY, holders=frozen([0]), subsamples=BLOCKS),
+        "slot": ShuffledRecord(spec=a_field(4, 2), radius=2**20, batch=a_part("", SLOTS)),
     }
     return {**every_ask(), **covariance_asks(), **more}
 
 
 def a_part(digest: str, parts: int, index: int = 0) -> Batch:
-    return Batch(first=0, index=index, parts=parts, key=pass_key(digest, 0, parts))
+    return Batch(first=0, index=index, batches=parts, key=pass_key(digest, 0, parts))
 
 
 ASKS = questions()
@@ -117,8 +117,8 @@ def settings(*deltas: int) -> Iterator[tuple[Plan, Setting]]:
 def query_of(plan: Plan, query: Query, s: Setting, law: NoiseLaw = NoiseLaw.GAUSSIAN) -> RoundQuery:
     part = batch_of(query)
     if part is not None:
-        dealt = a_part(plan.digest, part.parts, part.index)
-        query = replace(query, part=dealt)  # type: ignore[arg-type]
+        dealt = a_part(plan.digest, part.batches, part.index)
+        query = replace(query, batch=dealt)  # type: ignore[arg-type]
     return RoundQuery(
         plan_digest=plan.digest, round=part.index if part else 0, query=query,
         micro_rho=s.micro_rho, atto_delta=s.atto_delta, law=law,
@@ -153,6 +153,6 @@ def in_a_pass(plan: Plan, asked: RoundQuery) -> tuple[list[RoundQuery], list[Rou
     if not isinstance(asked.query, OnGradients):
         return [asked], []
     s = Setting(adds=True, sites=1, micro_rho=asked.micro_rho, atto_delta=asked.atto_delta)
-    asks = [replace(asked.query, part=a_part("", SLOTS, index)) for index in (0, 1, SLOTS - 1)]
+    asks = [replace(asked.query, batch=a_part("", SLOTS, index)) for index in (0, 1, SLOTS - 1)]
     first, *later = [query_of(plan, query, s) for query in asks]
     return [asked, first], later

@@ -27,7 +27,7 @@ from eigenveil.queries import (
     SquaredNormSum,
     Subspace,
 )
-from eigenveil.queries.limits import PULL, WEIGHT
+from eigenveil.queries.limits import OFFSET_STEPS, WEIGHT
 
 
 def answer(rows: Iterable[Sequence[int]], query: Query) -> list[int]:
@@ -55,17 +55,17 @@ def contribution(row: Sequence[int], query: Query) -> list[int]:
         case Gram() | Spectrum() | Eigenvectors() | Subspace():
             return _gram(_shortened(_centred(row, query.centre.tolist()), query.radius))
         case GradientNorms():
-            norm = _Projected(row, query.field).norm() * 2.0**query.field.shift
+            norm = _Projected(row, query.spec).norm() * 2.0**query.spec.shift
             return _one_hot(sum(edge <= norm for edge in query.edges.tolist()), query.length)
         case Coordinates():
-            bins = [value // query.width + query.half for value in _whole(row, query.field)]
+            bins = [value // query.width + query.half for value in _whole(row, query.spec)]
             last = 2 * query.half - 1
             return [v for b in bins for v in _one_hot(min(max(b, 0), last), last + 1)]
         case CoordinateClippedSum():
-            off = [g - m for g, m in zip(_whole(row, query.field), query.middles.tolist(), strict=True)]
+            off = [g - m for g, m in zip(_whole(row, query.spec), query.middles.tolist(), strict=True)]
             return [max(-h, min(h, v)) for v, h in zip(off, query.halves.tolist(), strict=True)]
         case Gradient():
-            return _gradient(_Projected(row, query.field), query.radius)
+            return _gradient(_Projected(row, query.spec), query.radius)
         case _:
             raise AssertionError("what groups of records say is defined in the tests of its own kind")
 
@@ -117,20 +117,20 @@ class _Projected:
     """A record's z, z W and z pull, all exact."""
 
     def __init__(self, row: Sequence[int], field: GradientSpec) -> None:
-        self.pull: list[list[int]] = field.pull.tolist()
+        self.offset: list[list[int]] = field.offset.tolist()
         self.z = _centred(row, field.centre.tolist())
         self.a = [v * 2.0**-field.shift for v in _columns_times(self.z, field.directions.tolist())]
-        self.pulled = _columns_times(self.z, self.pull)
-        self.pull2 = _square(v for line in self.pull for v in line)
+        self.pulled = _columns_times(self.z, self.offset)
+        self.pull2 = _square(v for line in self.offset for v in line)
 
     def norm(self) -> float:
-        """||z a^T - PULL pull||_F in floats, in the order the definition gives."""
+        """||z a^T - OFFSET_STEPS pull||_F in floats, in the order the definition gives."""
         square, length = _float_dot(self.a, self.a), math.sqrt(_square(self.z))
         if not self.pull2:
             return (abs(self.a[0]) if len(self.a) == 1 else math.sqrt(square)) * length
         square = square * length * length
-        square -= 2.0 * PULL * _float_dot(self.a, [float(v) for v in self.pulled])
-        square += float(PULL * PULL) * self.pull2
+        square -= 2.0 * OFFSET_STEPS * _float_dot(self.a, [float(v) for v in self.pulled])
+        square += float(OFFSET_STEPS * OFFSET_STEPS) * self.pull2
         return math.sqrt(max(square, 0.0))
 
 
@@ -149,10 +149,10 @@ def _gradient(record: _Projected, radius: int) -> list[int]:
     room = max(room, 0.0)
     scale = room / max(norm, room) if max(norm, room) > 0 else 0.0
     b = [math.trunc(value * scale) for value in record.a]
-    u = math.floor(PULL * scale) if record.pull2 else 0
+    u = math.floor(OFFSET_STEPS * scale) if record.pull2 else 0
     out = [
         v * bj - u * pj
-        for v, line in zip(record.z, record.pull, strict=True)
+        for v, line in zip(record.z, record.offset, strict=True)
         for bj, pj in zip(b, line, strict=True)
     ]
     return out if _square(out) <= radius * radius else [0] * len(out)

@@ -107,7 +107,7 @@ def squared_l2(kind: str, query: Any, s: Setting) -> int:
         case "votes":
             return 2 * s.pair**2
         case "coordinates":
-            return int(query.field.centre.size) * s.pair
+            return int(query.spec.centre.size) * s.pair
         case "boxed":
             return sum(int(half) ** 2 for half in query.halves) * s.pair**2
         case _:
@@ -120,7 +120,7 @@ def squared_l1(kind: str, query: Any, s: Setting) -> Fraction:
         case "clipped-sum":
             return Fraction(query.centre.size * squared_l2(kind, query, s))
         case "gradient":
-            return Fraction(query.field.directions.size * squared_l2(kind, query, s))
+            return Fraction(query.spec.directions.size * squared_l2(kind, query, s))
         case "energy":
             return Fraction(query.radius**4)
         case "gram":
@@ -145,7 +145,7 @@ def added(kind: str, query: Any, law: str, s: Setting) -> tuple[Noise, ...]:
     moved = Fraction(squared_l2(kind, query, s)) if gaussian else squared_l1(kind, query, s)
     square = moved * s.sites**2 / (2 * s.rho)
     if law == "stability":
-        square /= query.field.centre.size if kind == "coordinates" else 1
+        square /= query.spec.centre.size if kind == "coordinates" else 1
         return (Noise(law="laplace", count=query.length, square=square),)
     if kind == "gram" and gaussian and not query.flat:
         d = query.centre.size
@@ -301,7 +301,7 @@ def local_rho(epsilon: float, delta: float, n: int) -> float:
 
 def local_randomiser(query: Any, s: Setting) -> tuple[Noise, ...]:
     """Gaussian noise for one record's gradient against another's, 2 R apart."""
-    local = Fraction(local_rho(float(s.epsilon), float(s.delta), query.part.parts))
+    local = Fraction(local_rho(float(s.epsilon), float(s.delta), query.batch.batches))
     square = Fraction(squared_l2("slot", query, s)) / (2 * local)
     return (Noise(law="gaussian", count=query.length, square=square * (1 - EXACT), room=10 * ROUNDED),)
 

@@ -22,17 +22,17 @@ from eigenveil.study.grid import S
 from tests.support import DIGEST, a_field, a_query, covariance_asks, every_ask, random_rows, refused
 
 MOST = 500
-PART = Batch(first=0, index=0, parts=4, key=pass_key(DIGEST, 0, 4))
+PART = Batch(first=0, index=0, batches=4, key=pass_key(DIGEST, 0, 4))
 ONE = a_field(4, 1, pulls=False)
 ASKS: dict[str, Query] = {
     **every_ask(),
     **covariance_asks(),
-    "votes": Votes(field=ONE, edges=np.array([10, 100]), subsets=5),
-    "votes, part": Votes(field=ONE, edges=np.array([10, 100]), subsets=5, part=PART),
-    "gradient, part": Gradient(field=ONE, radius=2**20, part=PART),
-    "gradient-norms, part": GradientNorms(field=ONE, edges=np.array([10, 100]), part=PART),
-    "coordinates, part": Coordinates(field=ONE, width=8, half=3, part=PART),
-    "slot": ShuffledRecord(field=ONE, radius=2**20, part=PART),
+    "votes": Votes(spec=ONE, edges=np.array([10, 100]), subsets=5),
+    "votes, part": Votes(spec=ONE, edges=np.array([10, 100]), subsets=5, batch=PART),
+    "gradient, part": Gradient(spec=ONE, radius=2**20, batch=PART),
+    "gradient-norms, part": GradientNorms(spec=ONE, edges=np.array([10, 100]), batch=PART),
+    "coordinates, part": Coordinates(spec=ONE, width=8, half=3, batch=PART),
+    "slot": ShuffledRecord(spec=ONE, radius=2**20, batch=PART),
 }
 
 

@@ -49,7 +49,7 @@ def a_field(d: int, seed: int = 1, shift: int = 20) -> GradientSpec:
     return GradientSpec(
         centre=rng.integers(-S // 4, S // 4, d),
         directions=rng.integers(-(2**19), 2**19, (d, 1)),
-        pull=np.zeros((d, 1), dtype=np.int64),
+        offset=np.zeros((d, 1), dtype=np.int64),
         shift=shift,
     )
 
@@ -59,7 +59,7 @@ def coordinate_cases() -> list[Case]:
     for seed, (d, width) in enumerate(product((1, 3, 8), (1, 2**10, 2**25))):
         field = a_field(d, seed, shift=10)
         rows = hostile_rows(1200, field.centre, S, seed)
-        cases.append(Case(query=Coordinates(field=field, width=width, half=8), rows=rows))
+        cases.append(Case(query=Coordinates(spec=field, width=width, half=8), rows=rows))
     return cases
 
 
@@ -70,7 +70,7 @@ def boxed_cases() -> list[Case]:
         field = a_field(d, seed, shift=0 if half == GRADIENT_LIMIT else 12)
         halves = np.full(d, half)
         halves[1::3] = 0
-        query = CoordinateClippedSum(field=field, middles=np.arange(d) - 3, halves=halves)
+        query = CoordinateClippedSum(spec=field, middles=np.arange(d) - 3, halves=halves)
         cases.append(Case(query=query, rows=hostile_rows(1200, field.centre, S, seed)))
     return cases
 
@@ -91,7 +91,7 @@ def test_no_neighbour_pair_exceeds_the_declared_sensitivity_and_one_reaches_it(
 def dearest(query: CoordinateClippedSum, quieter: int, neighbours: Neighbours) -> Fraction:
     """The largest zCDP cost of any change found, if the noise were `quieter` times less than planned."""
     spec = noise_spec(query, 1000, neighbours)
-    rows = hostile_rows(400, query.field.centre, S, 3)
+    rows = hostile_rows(400, query.spec.centre, S, 3)
     moved = changes(contributions(Case(query=query, rows=rows)), neighbours)
     (block,) = spec.blocks
     return Fraction(int((moved * moved).sum(axis=1).max()) * quieter**2) / (2 * Fraction(block.scale) ** 2)
@@ -101,7 +101,7 @@ def dearest(query: CoordinateClippedSum, quieter: int, neighbours: Neighbours) -
 def test_a_box_costs_its_price_and_the_noise_of_equation_15_is_caught(neighbours: Neighbours) -> None:
     """Planted fault: beta_t of [DPPCA], a sixth of what the box of its Algorithm 5 needs."""
     query = CoordinateClippedSum(
-        field=a_field(4, shift=12), middles=np.zeros(4, dtype=np.int64), halves=np.full(4, 2**8)
+        spec=a_field(4, shift=12), middles=np.zeros(4, dtype=np.int64), halves=np.full(4, 2**8)
     )
     price = Fraction(1000, MICRO)
     assert price * Fraction(98, 100) <= dearest(query, 1, neighbours) <= price
@@ -110,7 +110,7 @@ def test_a_box_costs_its_price_and_the_noise_of_equation_15_is_caught(neighbours
 
 def a_vote(d: int = 2, subsets: int = 3, seed: int = 1) -> Votes:
     return Votes(
-        field=a_field(d, seed, shift=24), edges=frozen([4**j for j in range(1, 20)]), subsets=subsets
+        spec=a_field(d, seed, shift=24), edges=frozen([4**j for j in range(1, 20)]), subsets=subsets
     )
 
 
@@ -119,7 +119,7 @@ def test_no_record_moves_more_than_one_vote_and_no_replaced_one_more_than_two() 
     joins, most = 0, dict.fromkeys(Neighbours, (0, 0))
     for seed in range(101):
         query = a_vote(2, 3, seed % 7)
-        rows = hostile_rows(116, query.field.centre, S, seed)
+        rows = hostile_rows(116, query.spec.centre, S, seed)
         data, more = rows[:16], rows[16:]
         base = Site(data).answer(query)
         moved = np.array([Site(np.vstack([data, row])).answer(query) for row in more]) - base
@@ -140,8 +140,8 @@ def test_votes_are_what_their_definition_says() -> None:
     rows = random_rows(40, 3)
     answer = Site(rows).answer(query)
     assert (answer.sum(), answer.max()) == (1, 1)
-    z = rows.astype(object) - query.field.centre.astype(object)
-    g = z * (z @ query.field.directions.astype(object)) // 2**query.field.shift
+    z = rows.astype(object) - query.spec.centre.astype(object)
+    g = z * (z @ query.spec.directions.astype(object)) // 2**query.spec.shift
     g = np.clip(g.astype(np.int64), -VOTE_LIMIT, VOTE_LIMIT).astype(float)
     spread = np.linalg.eigvalsh(np.cov(g.T))[-1]  # pairs or all: the same but for sampling
     assert abs(np.searchsorted(query.edges, spread) - int(answer.argmax())) <= 1
@@ -170,18 +170,18 @@ def test_equal_records_vote_for_the_lowest_bin() -> None:
 def parts_of(query: OnGradients) -> list[OnGradients]:
     """The whole pass: `ask` about each part."""
     key = pass_key(DIGEST, 3, PARTS)
-    return [replace(query, part=Batch(first=3, index=i, parts=PARTS, key=key)) for i in range(PARTS)]
+    return [replace(query, batch=Batch(first=3, index=i, batches=PARTS, key=key)) for i in range(PARTS)]
 
 
 def questions() -> dict[str, OnGradients]:
     field = a_field(2)
     return {
-        "gradient": Gradient(field=field, radius=2**26),
-        "gradient-norms": GradientNorms(field=field, edges=frozen([2**j for j in range(20, 44, 2)])),
-        "votes": Votes(field=field, edges=frozen([4**j for j in range(1, 20)]), subsets=2),
-        "coordinates": Coordinates(field=field, width=2**8, half=16),
+        "gradient": Gradient(spec=field, radius=2**26),
+        "gradient-norms": GradientNorms(spec=field, edges=frozen([2**j for j in range(20, 44, 2)])),
+        "votes": Votes(spec=field, edges=frozen([4**j for j in range(1, 20)]), subsets=2),
+        "coordinates": Coordinates(spec=field, width=2**8, half=16),
         "boxed": CoordinateClippedSum(
-            field=field, middles=np.zeros(2, dtype=np.int64), halves=np.full(2, 2**20)
+            spec=field, middles=np.zeros(2, dtype=np.int64), halves=np.full(2, 2**20)
         ),
     }
 
@@ -266,7 +266,7 @@ def test_replacing_is_at_least_twice_adding(kind: str) -> None:
 def two_directions(field: GradientSpec) -> Votes:
     eye, zero = np.eye(2, dtype=np.int64), np.zeros((2, 2), dtype=np.int64)
     return Votes(
-        field=GradientSpec(centre=field.centre, directions=eye, pull=zero, shift=0),
+        spec=GradientSpec(centre=field.centre, directions=eye, offset=zero, shift=0),
         edges=frozen([4]),
         subsets=1,
     )
@@ -274,20 +274,20 @@ def two_directions(field: GradientSpec) -> Votes:
 
 REFUSED: dict[str, Callable[[GradientSpec], OnGradients]] = {
     "two directions": two_directions,
-    "no subset": lambda f: Votes(field=f, edges=frozen([4]), subsets=0),
-    "no width": lambda f: Coordinates(field=f, width=0, half=1),
-    "too many bins": lambda f: Coordinates(field=f, width=1, half=MOST_BINS),
-    "a box of points": lambda f: CoordinateClippedSum(field=f, middles=frozen([0, 0]), halves=frozen([0, 0])),
+    "no subset": lambda f: Votes(spec=f, edges=frozen([4]), subsets=0),
+    "no width": lambda f: Coordinates(spec=f, width=0, half=1),
+    "too many bins": lambda f: Coordinates(spec=f, width=1, half=MOST_BINS),
+    "a box of points": lambda f: CoordinateClippedSum(spec=f, middles=frozen([0, 0]), halves=frozen([0, 0])),
     "a box inside out": lambda f: CoordinateClippedSum(
-        field=f, middles=frozen([0, 0]), halves=frozen([-1, 1])
+        spec=f, middles=frozen([0, 0]), halves=frozen([-1, 1])
     ),
     "a box too wide": lambda f: CoordinateClippedSum(
-        field=f, middles=frozen([0, 0]), halves=frozen([2**30, 1])
+        spec=f, middles=frozen([0, 0]), halves=frozen([2**30, 1])
     ),
     "a box too far": lambda f: CoordinateClippedSum(
-        field=f, middles=frozen([0, 2 * MIDDLE_LIMIT]), halves=frozen([1, 1])
+        spec=f, middles=frozen([0, 2 * MIDDLE_LIMIT]), halves=frozen([1, 1])
     ),
-    "a box of another d": lambda f: CoordinateClippedSum(field=f, middles=frozen([0]), halves=frozen([1])),
+    "a box of another d": lambda f: CoordinateClippedSum(spec=f, middles=frozen([0]), halves=frozen([1])),
 }
 
 

@@ -98,13 +98,13 @@ CENTRE = np.zeros(D, dtype=np.int64)
 FIELD = GradientSpec(
     centre=CENTRE,
     directions=frozen(np.eye(D, 1, dtype=np.int64)),
-    pull=frozen(np.zeros((D, 1), dtype=np.int64)),
+    offset=frozen(np.zeros((D, 1), dtype=np.int64)),
     shift=0,
 )
 BEYOND: dict[str, Query] = {
     "a tiny sum": ClippedSum(centre=CENTRE, radius=least_row_radius(D) - 1),
     "a tiny product": Gram(centre=CENTRE, radius=least_row_radius(D) - 1),
-    "a tiny gradient": Gradient(field=FIELD, radius=least_gradient_radius(FIELD.pull) - 1),
+    "a tiny gradient": Gradient(spec=FIELD, radius=least_gradient_radius(FIELD.offset) - 1),
     "one narrow bin": RowNorms(centre=CENTRE, edges=frozen([1])),
     "narrow bins": RowNorms(centre=CENTRE, edges=frozen(np.arange(1, 40) * 100)),
     "a person far off": ClippedSum(centre=frozen([S, 0, 0, 0]), radius=S),

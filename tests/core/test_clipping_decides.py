@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.queries import ClippedSum, Gradient, Gram
-from eigenveil.queries.limits import GRADIENT_LIMIT, PULL, WEIGHT
+from eigenveil.queries.limits import GRADIENT_LIMIT, OFFSET_STEPS, WEIGHT
 from eigenveil.site import clipping
 from eigenveil.site.site import Site
 from eigenveil.study.grid import S
@@ -70,7 +70,7 @@ def kept_or_not(draw: st.DrawFn) -> tuple[IntArray, IntArray, int, IntArray]:
     z = frozen([signed(draw, 13) for _ in range(d)])
     b = frozen([signed(draw, bits) for _ in range(k)])
     pull = frozen([[signed(draw, 14) for _ in range(k)] for _ in range(d)])
-    return z, b, draw(st.integers(0, PULL)), pull
+    return z, b, draw(st.integers(0, OFFSET_STEPS)), pull
 
 
 NO_PULL = frozen([[0], [0]])

@@ -27,7 +27,14 @@ from eigenveil.queries import (
     RowNorms,
     SquaredNormSum,
 )
-from eigenveil.queries.limits import DIRECTION_LIMIT, EDGE_LIMIT, GRADIENT_LIMIT, PULL, WEIGHT, row_norm_limit
+from eigenveil.queries.limits import (
+    DIRECTION_LIMIT,
+    EDGE_LIMIT,
+    GRADIENT_LIMIT,
+    OFFSET_STEPS,
+    WEIGHT,
+    row_norm_limit,
+)
 from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows, S
 from eigenveil.study.study import MAX_COLUMNS
@@ -35,7 +42,7 @@ from tests.core import reference
 from tests.support import a_query, random_rows, refused
 
 INT64_MIN = -(2**63)
-MOST_PULL = GRADIENT_LIMIT // PULL
+MOST_PULL = GRADIENT_LIMIT // OFFSET_STEPS
 
 
 def corner_rows(d: int, n: int = 3) -> GridRows:
@@ -50,7 +57,7 @@ def extreme_field(d: int, k: int, pull: IntArray | None = None, shift: int = 0) 
     directions[:, 1::2] *= -1
     nothing = np.zeros((d, k), dtype=np.int64)
     return GradientSpec(
-        centre=np.full(d, -S), directions=directions, pull=nothing if pull is None else pull, shift=shift
+        centre=np.full(d, -S), directions=directions, offset=nothing if pull is None else pull, shift=shift
     )
 
 
@@ -77,7 +84,7 @@ EMPTY = np.zeros((2, 0), dtype=np.int64)
 def test_gradients_at_every_limit_equal_the_reference(d: int, k: int, radius: int, shift: int) -> None:
     pulls = [None, spread(d, k), -spread(d, k), peak(d, k, 1), peak(d, k, -1)]
     for pull in pulls if d < MAX_COLUMNS else pulls[1:4:2]:
-        query = Gradient(field=extreme_field(d, k, pull, shift), radius=radius)
+        query = Gradient(spec=extreme_field(d, k, pull, shift), radius=radius)
         for row in corner_rows(d):
             said = Site(row[None, :]).answer(query).tolist()
             assert said == reference.contribution(row.tolist(), query)
@@ -114,14 +121,14 @@ def test_norm_edges_up_to_their_limit_compare_exactly() -> None:
     assert Site(np.array([[S]], dtype=np.int16)).answer(query).tolist() == [0, 0, 1, 0, 0]
     with refused(Code.OVERFLOW, "2**31"):
         RowNorms(centre=frozen([0]), edges=frozen([2**31]))
-    far = GradientNorms(field=extreme_field(MAX_COLUMNS, 2), edges=frozen([1, EDGE_LIMIT - 1]))
+    far = GradientNorms(spec=extreme_field(MAX_COLUMNS, 2), edges=frozen([1, EDGE_LIMIT - 1]))
     assert Site(corner_rows(MAX_COLUMNS)).answer(far).sum() == 3
 
 
 def test_negative_zero_never_leaves_a_site() -> None:
     """Truncation makes -0.0; as an integer it is the zero whose bytes everyone agrees on."""
     field = GradientSpec(**(FIELD | {"shift": 30}))
-    said = Site(np.array([[-1, 1]], dtype=np.int16)).answer(Gradient(field=field, radius=5))
+    said = Site(np.array([[-1, 1]], dtype=np.int16)).answer(Gradient(spec=field, radius=5))
     assert said.tobytes() == bytes(16)
 
 
@@ -129,10 +136,10 @@ def test_one_column_and_as_many_directions_as_columns() -> None:
     rows = np.array([[-S], [0], [S]], dtype=np.int16)
     for query in (
         Gram(centre=frozen([0]), radius=S),
-        Gradient(field=extreme_field(1, 1, peak(1, 1, 1)), radius=GRADIENT_LIMIT),
+        Gradient(spec=extreme_field(1, 1, peak(1, 1, 1)), radius=GRADIENT_LIMIT),
     ):
         assert Site(rows).answer(query).tolist() == reference.answer(rows.tolist(), query)
-    full = Gradient(field=extreme_field(5, 5, spread(5, 5)), radius=GRADIENT_LIMIT)
+    full = Gradient(spec=extreme_field(5, 5, spread(5, 5)), radius=GRADIENT_LIMIT)
     assert Site(corner_rows(5)).answer(full).tolist() == reference.answer(corner_rows(5).tolist(), full)
 
 
@@ -176,7 +183,7 @@ def test_a_radius_is_a_python_integer(bad: Any) -> None:
         with refused(Code.OVERFLOW, "whole number"):
             kind(centre=frozen([0, 0]), radius=bad)
     with refused(Code.OVERFLOW, "whole number"):
-        Gradient(field=FAR, radius=bad)
+        Gradient(spec=FAR, radius=bad)
     with refused(Code.OVERFLOW, "whole number"):
         GradientSpec(**(FIELD | {"shift": bad}))
 
@@ -199,7 +206,7 @@ def test_a_sum_that_could_leave_the_exact_range_is_refused_exactly_at_the_limit(
     asks: list[Query] = [
         Count(),
         Gram(centre=frozen([0]), radius=S),
-        Gradient(field=extreme_field(2, 1), radius=3),
+        Gradient(spec=extreme_field(2, 1), radius=3),
     ]
     for query in asks:
         most = (2**62 - 1) // query.bound()
@@ -215,7 +222,7 @@ def test_shortening_keeps_nearly_all_of_the_radius() -> None:
     directions = rng.integers(-500, 500, (6, 2))
     nothing, centre = np.zeros((6, 2), dtype=np.int64), frozen(np.zeros(6, dtype=np.int64))
     gradient = Gradient(
-        field=GradientSpec(centre=centre, directions=directions, pull=nothing, shift=0), radius=2**28
+        spec=GradientSpec(centre=centre, directions=directions, offset=nothing, shift=0), radius=2**28
     )
     for row in rows:
         site, norm = Site(row[None, :]), math.sqrt(int((row.astype(int) ** 2).sum()))

@@ -114,8 +114,8 @@ def votes_of(m: int, slots: int) -> IntArray:
 
 def with_slots(name: str, slots: int) -> Query:
     if name == "span-votes":
-        return SpanVotes(blocks=replace(BLOCKS, blocks=slots))
-    cells = replace(CELLS, blocks=slots)
+        return SpanVotes(subsamples=replace(BLOCKS, count=slots))
+    cells = replace(CELLS, count=slots)
     return (
         CellVotes(cells=cells, least=1) if name == "cell-votes" else RankVotes(cells=replace(cells, rank=1))
     )

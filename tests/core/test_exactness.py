@@ -126,7 +126,7 @@ def small_problems(draw: st.DrawFn) -> tuple[GridRows, Query]:
     field = GradientSpec(
         centre=centre,
         directions=matrix(st.integers(-(2**20), 2**20), d, k),
-        pull=matrix(st.one_of(st.just(0), st.integers(-(2**15), 2**15)), d, k),
+        offset=matrix(st.one_of(st.just(0), st.integers(-(2**15), 2**15)), d, k),
         shift=draw(st.integers(0, 60)),
     )
     radius = draw(st.integers(1, 2 * S))
@@ -137,8 +137,8 @@ def small_problems(draw: st.DrawFn) -> tuple[GridRows, Query]:
         ClippedSum(centre=centre, radius=radius),
         SquaredNormSum(centre=centre, radius=radius),
         Gram(centre=centre, radius=radius),
-        GradientNorms(field=field, edges=wide),
-        Gradient(field=field, radius=draw(st.integers(1, 2**29))),
+        GradientNorms(spec=field, edges=wide),
+        Gradient(spec=field, radius=draw(st.integers(1, 2**29))),
     ]
     return rows.astype(np.int16), draw(st.sampled_from(asks))
 

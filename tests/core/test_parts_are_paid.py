@@ -30,15 +30,15 @@ def a_plan_by_parts() -> Plan:
 
 def gradient(part: Batch | None = None) -> Gradient:
     one, zero = np.ones((2, 1), dtype=np.int64), np.zeros((2, 1), dtype=np.int64)
-    field = GradientSpec(centre=frozen([0, 0]), directions=one, pull=zero, shift=0)
-    return Gradient(field=field, radius=2**20, part=part)
+    field = GradientSpec(centre=frozen([0, 0]), directions=one, offset=zero, shift=0)
+    return Gradient(spec=field, radius=2**20, batch=part)
 
 
 def about(first: int, index: int, price: int = PRICE, parts: int = PARTS) -> Callable[[Plan], PricedQuery]:
     """Part `index` of the pass that began in round `first`."""
 
     def priced(plan: Plan) -> PricedQuery:
-        part = Batch(first=first, index=index, parts=parts, key=pass_key(plan.digest, first, parts))
+        part = Batch(first=first, index=index, batches=parts, key=pass_key(plan.digest, first, parts))
         return PricedQuery(query=gradient(part), micro_rho=price)
 
     return priced
@@ -102,7 +102,7 @@ def test_a_part_that_was_not_paid_for_is_not_asked(name: str, monkeypatch: pytes
 def test_loud_laws_are_refused_where_epsilons_are_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gaussian noise has no epsilon of its own, and histograms side by side are priced as zCDP."""
     plan = a_plan(d=2, algorithm=Algorithm.SUBSPACE_EXACT)
-    coordinates = Coordinates(field=gradient().field, width=5, half=2)
+    coordinates = Coordinates(spec=gradient().spec, width=5, half=2)
     for priced in (
         PricedQuery(query=Count(), micro_rho=1),
         PricedQuery(query=coordinates, micro_rho=1, atto_delta=1, law=NoiseLaw.STABILITY),
@@ -122,4 +122,4 @@ def test_deflation_is_refused_where_there_is_no_choice() -> None:
         with refused(Code.BAD_STUDY, algorithm.value, "together"):
             a_plan(d=3, components=2, algorithm=algorithm, rank=Extraction.DEFLATION)
     for algorithm in (Algorithm.PRIVATE_OJA, Algorithm.DP_PCA_SINGLE_PASS):
-        assert a_plan(d=3, components=2, algorithm=algorithm, rank=Extraction.DEFLATION).parts > 1
+        assert a_plan(d=3, components=2, algorithm=algorithm, rank=Extraction.DEFLATION).batches > 1

@@ -70,9 +70,9 @@ def test_parts_that_nobody_chose_leave_a_crowd_in_each(
 ) -> None:
     plan = a_plan(algorithm=algorithm, expected_records=expected, sites=sites)
     rows = np.random.default_rng(expected).integers(-S, S, (min(expected, 3000) // len(sites), 2))
-    assert expected / (plan.parts * len(sites)) >= 20
-    dealt = deal(rows.astype(np.int16), plan.parts, pass_key(plan.digest, 2, plan.parts))
-    assert np.bincount(dealt, minlength=plan.parts).min() >= 2
+    assert expected / (plan.batches * len(sites)) >= 20
+    dealt = deal(rows.astype(np.int16), plan.batches, pass_key(plan.digest, 2, plan.batches))
+    assert np.bincount(dealt, minlength=plan.batches).min() >= 2
 
 
 @pytest.mark.parametrize("price", [0, -1, 1.5, True, "1", None])

@@ -14,7 +14,7 @@ import pytest
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.queries import Additive, ClippedSum, Gradient, Gram, SquaredNormSum
-from eigenveil.queries.limits import GRADIENT_LIMIT, PULL, WEIGHT
+from eigenveil.queries.limits import GRADIENT_LIMIT, OFFSET_STEPS, WEIGHT
 from eigenveil.study.grid import GridRows, S
 from tests.core.records import Answer, Case, hostile_rows, site_answer, verdict
 from tests.core.test_sensitivity import gradient_cases, row_cases
@@ -47,9 +47,9 @@ def kernel(clip: Callable[[FloatArray, float], FloatArray]) -> Answer:
             case Gram():
                 out = triangle(clip(rows - query.centre.astype(float), query.radius))
             case Gradient():
-                z = rows - query.field.centre.astype(float)
-                a = z @ query.field.directions * 2.0**-query.field.shift
-                out = clip((z.T @ a - PULL * query.field.pull).reshape(1, -1), query.radius)
+                z = rows - query.spec.centre.astype(float)
+                a = z @ query.spec.directions * 2.0**-query.spec.shift
+                out = clip((z.T @ a - OFFSET_STEPS * query.spec.offset).reshape(1, -1), query.radius)
             case _:
                 raise TypeError(f"no faulty kernel for {query}")
         return frozen(np.rint(np.clip(out, -(2.0**61), 2.0**61)).astype(np.int64).reshape(-1))

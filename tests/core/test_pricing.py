@@ -99,14 +99,14 @@ def test_own_deltas_add_up() -> None:
 
 def test_a_part_rests_on_what_its_pass_paid() -> None:
     plan = a_plan_of(Algorithm.PRIVATE_OJA, batches=4)
-    part = Batch(first=2, index=1, parts=4, key=pass_key(plan.digest, 2, 4))
+    part = Batch(first=2, index=1, batches=4, key=pass_key(plan.digest, 2, 4))
     price = Cost(micro_rho=100)
     check_part(plan, price, part, price)
     with refused(Code.BUDGET, "paid"):
         check_part(plan, price, part, Cost(micro_rho=99))
     with refused(Code.BUDGET, "paid"):
         check_part(plan, price, part, NOTHING)
-    other = Batch(first=2, index=1, parts=5, key=pass_key(plan.digest, 2, 5))
+    other = Batch(first=2, index=1, batches=5, key=pass_key(plan.digest, 2, 5))
     with refused(Code.BAD_STUDY, "4 parts"):
         check_part(plan, price, other, price)
 

@@ -28,7 +28,7 @@ from eigenveil.queries import (
     RowNorms,
     SquaredNormSum,
 )
-from eigenveil.queries.limits import GRADIENT_LIMIT, PULL, row_norm_limit
+from eigenveil.queries.limits import GRADIENT_LIMIT, OFFSET_STEPS, row_norm_limit
 from eigenveil.site.site import Site
 from eigenveil.study.grid import S
 from tests.core.records import Case, contributions, hostile_rows, site_answer, squares, verdict
@@ -73,7 +73,7 @@ def field_of(d: int, k: int, pull: int, shift: int, where: str) -> GradientSpec:
     directions, pulls = np.zeros((d, k), dtype=np.int64), np.zeros((d, k), dtype=np.int64)
     directions[np.arange(k), np.arange(k)] = 2**20
     pulls[0, 0] = pull
-    return GradientSpec(centre=centre_of(d, where), directions=directions, pull=pulls, shift=shift)
+    return GradientSpec(centre=centre_of(d, where), directions=directions, offset=pulls, shift=shift)
 
 
 def random_field(d: int, k: int, pull: int, shift: int) -> GradientSpec:
@@ -81,7 +81,7 @@ def random_field(d: int, k: int, pull: int, shift: int) -> GradientSpec:
     return GradientSpec(
         centre=centre_of(d, "random"),
         directions=rng.integers(-(2**20), 2**20, (d, k), endpoint=True),
-        pull=rng.integers(-pull, pull, (d, k), endpoint=True),
+        offset=rng.integers(-pull, pull, (d, k), endpoint=True),
         shift=shift,
     )
 
@@ -90,11 +90,11 @@ def gradient_cases(k: int, *, pulls: bool) -> list[Case]:
     """Radii from the limit down to one at which every record is dropped; pulls close to each radius."""
     out = []
     for seed, (d, radius) in enumerate(product((2, 3, 8), (GRADIENT_LIMIT, 2**24, 2**13, 7))):
-        pull = max(1, (radius - radius // 500) // PULL) if pulls else 0
+        pull = max(1, (radius - radius // 500) // OFFSET_STEPS) if pulls else 0
         fields = [field_of(d, k, pull, 0, "middle"), random_field(d, k, pull // (d * k), 10)]
         for field in fields:
             rows = hostile_rows(450, field.centre, S, seed)
-            out.append(Case(query=Gradient(field=field, radius=radius), rows=rows))
+            out.append(Case(query=Gradient(spec=field, radius=radius), rows=rows))
     return out
 
 
@@ -102,7 +102,7 @@ def gradient_norm_cases() -> list[Case]:
     edges = frozen([1, 2**30, 2**40, 2**46, 2**60])
     fields = [field_of(3, 2, 900, 8, "corner"), random_field(4, 1, 0, 0), random_field(5, 3, 50, 20)]
     return [
-        Case(query=GradientNorms(field=field, edges=edges), rows=hostile_rows(3400, field.centre, S, seed))
+        Case(query=GradientNorms(spec=field, edges=edges), rows=hostile_rows(3400, field.centre, S, seed))
         for seed, field in enumerate(fields)
     ]
 

@@ -136,12 +136,12 @@ def test_slots_are_filled_once_and_the_rest_is_empty(records: int, slots: int) -
 
 
 def a_slot(index: int = 0, slots: int = 8, radius: int = 2**24) -> ShuffledRecord:
-    part = Batch(first=0, index=index, parts=slots, key=pass_key(DIGEST, 0, slots))
-    return ShuffledRecord(field=a_field(4, 2, pulls=False), radius=radius, part=part)
+    part = Batch(first=0, index=index, batches=slots, key=pass_key(DIGEST, 0, slots))
+    return ShuffledRecord(spec=a_field(4, 2, pulls=False), radius=radius, batch=part)
 
 
 def plain(query: ShuffledRecord) -> Gradient:
-    return Gradient(field=query.field, radius=query.radius)
+    return Gradient(spec=query.spec, radius=query.radius)
 
 
 def test_a_question_for_a_slot_survives_the_trip() -> None:
@@ -158,7 +158,7 @@ def test_no_two_records_are_further_apart_than_declared() -> None:
     cases = []
     for seed, radius in enumerate((7, 2**13, 2**24, 2**29)):
         query = a_slot(0, 1, radius)
-        rows = hostile_rows(3400, query.field.centre, S, seed)
+        rows = hostile_rows(3400, query.spec.centre, S, seed)
         cases.append(Case(query=cast("Any", query), rows=rows))  # the checker asks for no more than a length
 
     def declared(query: Any) -> int:

@@ -150,7 +150,7 @@ def test_empty_bins_and_small_ones_are_silent() -> None:
 
 
 def test_many_histograms_are_as_loud_as_the_root_of_their_number() -> None:
-    query = Coordinates(field=a_field(2, 1, pulls=False), width=5, half=2)
+    query = Coordinates(spec=a_field(2, 1, pulls=False), width=5, half=2)
     many = release(a_query(query), frozen([0] * query.length), a_study(), FixedNoise())
     one = release(a_query(norms()), frozen([0, 0, 0]), a_study(), FixedNoise())
     assert many.sigma == pytest.approx(2**0.5 * one.sigma)

@@ -36,17 +36,17 @@ from tests.support import DIGEST, MemoryStore, a_plan, a_query, refused
 from tests.support import FixedNoise as Fixed
 
 CENTRE, KEY = np.array([3, -2, 0, 1]), np.arange(4) - 2**62
-BLOCKS = Subsamples(centre=CENTRE, rank=2, blocks=6, key=KEY)
-CELLS = Cells(centre=CENTRE, rank=2, blocks=6, key=KEY, points=5, width=2**30)
+BLOCKS = Subsamples(centre=CENTRE, rank=2, count=6, key=KEY)
+CELLS = Cells(centre=CENTRE, rank=2, count=6, key=KEY, points=5, width=2**30)
 POOL = Pool(centre=CENTRE, rank=2, most=30, cut=True, key=KEY)
 PLACES = frozen([0, 1])
 ASKS: dict[str, OnSubspaces] = {
-    "block-ranks": BlockRanks(blocks=BLOCKS),
-    "span-votes": SpanVotes(blocks=BLOCKS),
+    "block-ranks": BlockRanks(subsamples=BLOCKS),
+    "span-votes": SpanVotes(subsamples=BLOCKS),
     "cell-votes": CellVotes(cells=CELLS, least=7),
     "rank-votes": RankVotes(cells=CELLS),
     "span-gap": SpanGap(pool=POOL),
-    "preimage of a span": Preimage(fingerprint=KEY, holders=PLACES, blocks=BLOCKS),
+    "preimage of a span": Preimage(fingerprint=KEY, holders=PLACES, subsamples=BLOCKS),
     "preimage of a cell": Preimage(fingerprint=KEY, holders=PLACES, cells=CELLS),
     "preimage of the best span": Preimage(fingerprint=KEY, holders=PLACES, pool=POOL),
 }
@@ -119,8 +119,8 @@ def test_what_no_honest_site_sends_is_refused(name: str, values: Callable[[int],
 MALFORMED: list[Callable[[], object]] = [
     lambda: replace(BLOCKS, rank=5),
     lambda: replace(BLOCKS, rank=0),
-    lambda: replace(BLOCKS, blocks=0),
-    lambda: replace(BLOCKS, blocks=2**16 + 1),
+    lambda: replace(BLOCKS, count=0),
+    lambda: replace(BLOCKS, count=2**16 + 1),
     lambda: replace(BLOCKS, key=np.arange(3)),
     lambda: replace(BLOCKS, centre=np.full(4, 5000)),
     lambda: replace(CELLS, points=0),
@@ -128,13 +128,13 @@ MALFORMED: list[Callable[[], object]] = [
     lambda: replace(CELLS, width=2**41),
     lambda: replace(POOL, rank=5),
     lambda: CellVotes(cells=CELLS, least=0),
-    lambda: RankVotes(cells=replace(CELLS, blocks=5)),
+    lambda: RankVotes(cells=replace(CELLS, count=5)),
     lambda: Preimage(fingerprint=KEY, holders=PLACES),
-    lambda: Preimage(fingerprint=KEY, holders=PLACES, blocks=BLOCKS, pool=POOL),
-    lambda: Preimage(fingerprint=KEY[:3], holders=PLACES, blocks=BLOCKS),
-    lambda: Preimage(fingerprint=KEY, holders=frozen([1, 1]), blocks=BLOCKS),
-    lambda: Preimage(fingerprint=KEY, holders=frozen([-1]), blocks=BLOCKS),
-    lambda: Preimage(fingerprint=KEY, holders=frozen([1000]), blocks=BLOCKS),
+    lambda: Preimage(fingerprint=KEY, holders=PLACES, subsamples=BLOCKS, pool=POOL),
+    lambda: Preimage(fingerprint=KEY[:3], holders=PLACES, subsamples=BLOCKS),
+    lambda: Preimage(fingerprint=KEY, holders=frozen([1, 1]), subsamples=BLOCKS),
+    lambda: Preimage(fingerprint=KEY, holders=frozen([-1]), subsamples=BLOCKS),
+    lambda: Preimage(fingerprint=KEY, holders=frozen([1000]), subsamples=BLOCKS),
 ]
 
 

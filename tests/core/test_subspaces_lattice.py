@@ -81,7 +81,7 @@ def test_a_cell_is_narrow_enough_for_the_error_it_states() -> None:
     for d, k, seed in [(8, 1, 0), (8, 3, 1), (40, 2, 2), (100, 5, 3), (3, 3, 4), (40, 2, 5), (100, 1, 6)]:
         points = 2 * k + 2
         cells = Cells(
-            centre=np.zeros(d, dtype=np.int64), rank=k, blocks=2, key=np.arange(4) + seed, points=points,
+            centre=np.zeros(d, dtype=np.int64), rank=k, count=2, key=np.arange(4) + seed, points=points,
             width=geometry.width_for(0.1, d, k, points),
         )  # fmt: skip
         basis = orthonormal(rng.normal(size=(d, k)))
@@ -97,7 +97,7 @@ def test_a_cell_is_narrow_enough_for_the_error_it_states() -> None:
 def test_points_and_offsets_follow_from_the_key_alone() -> None:
     one, other = (SimpleNamespace(key=np.arange(4) + i) for i in (0, 1))
     made = [
-        Cells(centre=np.zeros(5, dtype=np.int64), rank=1, blocks=2, key=which.key, points=4, width=2**30)
+        Cells(centre=np.zeros(5, dtype=np.int64), rank=1, count=2, key=which.key, points=4, width=2**30)
         for which in (one, one, other)
     ]
     assert (geometry.points(made[0]) == geometry.points(made[1])).all()

@@ -28,11 +28,11 @@ from tests.support import DIGEST, a_study, refused
 
 ONE, REPLACED = Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE
 KEY = np.arange(4)
-BLOCKS = Subsamples(centre=np.zeros(3, dtype=np.int64), rank=2, blocks=40, key=KEY)
-CELLS = Cells(centre=np.zeros(3, dtype=np.int64), rank=2, blocks=40, key=KEY, points=2, width=2**30)
+BLOCKS = Subsamples(centre=np.zeros(3, dtype=np.int64), rank=2, count=40, key=KEY)
+CELLS = Cells(centre=np.zeros(3, dtype=np.int64), rank=2, count=40, key=KEY, points=2, width=2**30)
 POOL = Pool(centre=np.zeros(3, dtype=np.int64), rank=1, most=1000, cut=False, key=KEY)
 ASKS: dict[str, SpanVotes | CellVotes] = {
-    "span": SpanVotes(blocks=BLOCKS),
+    "span": SpanVotes(subsamples=BLOCKS),
     "cell": CellVotes(cells=CELLS, least=1),
 }
 Asked = SpanVotes | CellVotes | SpanGap | RankVotes | Preimage
@@ -305,7 +305,7 @@ def test_the_best_of_many_trials_costs_three_times_one(neighbours: Neighbours) -
 
 
 def test_a_trial_takes_both_majorities_and_the_largest_dimension_wins() -> None:
-    cells = Cells(centre=np.zeros(5, dtype=np.int64), rank=3, blocks=2000, key=KEY, points=2, width=2**30)
+    cells = Cells(centre=np.zeros(5, dtype=np.int64), rank=3, count=2000, key=KEY, points=2, width=2**30)
     query = RankVotes(cells=cells)
     total = np.zeros((3, 2, 1000, WORDS), dtype=np.int64)
     total[0] = 5  # all for one cell
@@ -332,7 +332,7 @@ def test_a_trial_takes_both_majorities_and_the_largest_dimension_wins() -> None:
 
 def test_a_preimage_is_released_only_if_every_holder_answered() -> None:
     values = frozen([1, 2, 3, 4, 5, 6])
-    query = Preimage(fingerprint=fingerprint(values), holders=[0, 2], blocks=BLOCKS)  # type: ignore[arg-type]
+    query = Preimage(fingerprint=fingerprint(values), holders=[0, 2], subsamples=BLOCKS)  # type: ignore[arg-type]
     study = a_study(sites=("anna", "bert", "carl"))
     full = frozen([0] * 7 + [1, *values])
     for present, said in (
@@ -346,7 +346,7 @@ def test_a_preimage_is_released_only_if_every_holder_answered() -> None:
 
 def test_a_site_can_send_nothing_but_the_preimage() -> None:
     values = frozen([1, 2, 3, 4, 5, 6])
-    query = Preimage(fingerprint=fingerprint(values), holders=[0], blocks=BLOCKS)  # type: ignore[arg-type]
+    query = Preimage(fingerprint=fingerprint(values), holders=[0], subsamples=BLOCKS)  # type: ignore[arg-type]
     assert query.possible(frozen([1, *values]), range(11))
     assert query.possible(frozen([0] * 7), range(11))
     for wrong in ([1, 1, 2, 3, 4, 5, 7], [0, *values], [2, *values], [1] + [0] * 6):

@@ -39,16 +39,16 @@ def sets(seed: int, widest: int = 4) -> Iterator[tuple[GridRows, int, int, IntAr
 
 
 def blocks(rows: GridRows, k: int, parts: int, key: IntArray) -> Subsamples:
-    return Subsamples(centre=np.zeros(rows.shape[1], dtype=np.int64), rank=k, blocks=parts, key=key)
+    return Subsamples(centre=np.zeros(rows.shape[1], dtype=np.int64), rank=k, count=parts, key=key)
 
 
 def cells(rows: GridRows, k: int, parts: int, key: IntArray) -> Cells:
     centre = np.zeros(rows.shape[1], dtype=np.int64)
-    return Cells(centre=centre, rank=k, blocks=2 * parts, key=key, points=2, width=2**31)
+    return Cells(centre=centre, rank=k, count=2 * parts, key=key, points=2, width=2**31)
 
 
 def span_votes(rows: GridRows, k: int, parts: int, key: IntArray) -> IntArray:
-    return Site(rows).answer(SpanVotes(blocks=blocks(rows, k, parts, key))).reshape(-1, 4)
+    return Site(rows).answer(SpanVotes(subsamples=blocks(rows, k, parts, key))).reshape(-1, 4)
 
 
 def cell_votes(rows: GridRows, k: int, parts: int, key: IntArray) -> IntArray:
@@ -104,7 +104,7 @@ def replayed(votes: Voting, pairs: int, seed: int) -> tuple[int, int]:
 
 def test_a_record_more_changes_one_span_vote_and_never_into_another() -> None:
     key = np.arange(4)
-    query = SpanVotes(blocks=Subsamples(centre=np.zeros(3, dtype=np.int64), rank=2, blocks=3, key=key))
+    query = SpanVotes(subsamples=Subsamples(centre=np.zeros(3, dtype=np.int64), rank=2, count=3, key=key))
     assert replayed(span_votes, PAIRS, 1) == (1, query.l1(ONE)) == (1, 1)
 
 
@@ -132,7 +132,7 @@ def test_the_replay_catches_blocks_cut_off_after_k_records() -> None:
 def test_a_record_more_takes_one_from_one_count_of_ranks() -> None:
     seen, worst = 0, 0
     for rows, k, parts, key in sets(6):
-        query = BlockRanks(blocks=blocks(rows, k, parts, key))
+        query = BlockRanks(subsamples=blocks(rows, k, parts, key))
         whole = Site(rows).answer(query)
         for out in range(len(rows)):
             change = Site(np.delete(rows, out, axis=0)).answer(query) - whole

@@ -69,7 +69,7 @@ def queries(draw: st.DrawFn, kind: type[Any]) -> RoundQuery:
     field = GradientSpec(
         centre=centre,
         directions=array(draw, -(2**20), 2**20, d, k),
-        pull=array(draw, 0, 0, d, k) if alone else array(draw, -(2**14), 2**14, d, k),
+        offset=array(draw, 0, 0, d, k) if alone else array(draw, -(2**14), 2**14, d, k),
         shift=draw(st.integers(0, 60)),
     )
     top = 2**31 - 1 if kind in (RowNorms, RadiusSearch) else 2**62 - 1
@@ -131,11 +131,11 @@ ARRAYS: list[tuple[str, Callable[[pb.Query], tuple[Any, str]]]] = [
     ("clipped-sum", lambda m: (m.clipped_sum, "centre")),
     ("energy", lambda m: (m.energy, "centre")),
     ("gram", lambda m: (m.gram, "centre")),
-    ("gradient-norms", lambda m: (m.gradient_norms.field.directions, "values")),
+    ("gradient-norms", lambda m: (m.gradient_norms.spec.directions, "values")),
     ("gradient-norms", lambda m: (m.gradient_norms, "edges")),
-    ("gradient", lambda m: (m.gradient.field, "centre")),
-    ("gradient", lambda m: (m.gradient.field.directions, "values")),
-    ("gradient", lambda m: (m.gradient.field.pull, "values")),
+    ("gradient", lambda m: (m.gradient.spec, "centre")),
+    ("gradient", lambda m: (m.gradient.spec.directions, "values")),
+    ("gradient", lambda m: (m.gradient.spec.offset, "values")),
 ]
 
 
@@ -156,7 +156,7 @@ def test_a_truncated_or_garbled_array_is_refused(
 @pytest.mark.parametrize("columns", [0, 1, 3, 2**32 - 1])
 def test_a_wrong_number_of_columns_is_refused(columns: int) -> None:
     sent = message("gradient")
-    sent.gradient.field.directions.columns = columns
+    sent.gradient.spec.directions.columns = columns
     with pytest.raises(EigenveilError):
         query_from_proto(sent)
 

@@ -102,11 +102,11 @@ def site_kinds(folder: Path) -> Iterator[dict[str, Kind]]:
 def query_seeds() -> tuple[bytes, ...]:
     """One query of every kind, and the stored vectors."""
     key, alone = pass_key(DIGEST, 0, 4), a_field(4, 1, pulls=False)
-    part = Batch(first=0, index=0, parts=4, key=key)
+    part = Batch(first=0, index=0, batches=4, key=key)
     edges = np.array([10, 1000])
     asks: list[Query] = [*every_ask().values(), *covariance_asks().values(), *SUBSPACE_ASKS.values()]
-    asks.append(ShuffledRecord(field=alone, radius=2**20, part=part))
-    asks.append(Votes(field=alone, edges=edges, subsets=5, part=part))
+    asks.append(ShuffledRecord(spec=alone, radius=2**20, batch=part))
+    asks.append(Votes(spec=alone, edges=edges, subsets=5, batch=part))
     vectors = (bytes.fromhex(one["message"]) for one in stored("query")["queries"].values())
     return (*(query_to_proto(a_query(query)).SerializeToString() for query in asks), *vectors)
 

@@ -24,7 +24,7 @@ from eigenveil.identity import Role
 from eigenveil.noise.seeded import SeededNoise
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.planning.resolve import make_plan
-from eigenveil.queries.batch import FEWEST_IN_PART
+from eigenveil.queries.batch import FEWEST_IN_BATCH
 from eigenveil.study.algorithm import PROPERTIES
 from eigenveil.study.grid import S
 from eigenveil.study.study import Study
@@ -148,10 +148,10 @@ async def site(identity: StoredIdentity, folder: Path, study: Study) -> AsyncIte
         writer.writerow([column.name for column in study.columns])
         writer.writerows(some_records(study.algorithm.value).tolist())
     config = SiteConfig(name=SITE, records=file, identity=folder, state=folder / "site.db")
-    parts = make_plan(study, federation=NAME, submission=NAME).parts
+    parts = make_plan(study, federation=NAME, submission=NAME).batches
     policy = replace(
         config.policy,
-        minimum_records=FEWEST_IN_PART * parts,
+        minimum_records=FEWEST_IN_BATCH * parts,
         algorithms=(study.algorithm.value,),
         maximum_records=min(study.max_records, config.maximum_records),
     )

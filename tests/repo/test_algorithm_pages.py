@@ -62,7 +62,7 @@ def expected(algorithm: Algorithm) -> dict[str, str]:
         "pure (delta = 0) possible": traits.pure,
         "delta of its own": traits.delta,
         "needs exact sums at the coordinator": traits.trusted,
-        "works through disjoint parts": traits.parts,
+        "works through disjoint parts": traits.batches,
         "components one after the other possible": traits.deflation,
         "private": traits.private,
     }

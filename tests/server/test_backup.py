@@ -74,8 +74,8 @@ def test_a_backup_while_serving_is_a_coordinator_again(tmp_path: Path) -> None:
         assert not stat.S_IMODE(path.stat().st_mode) & 0o077
     found = told("restore", "--from", str(out), "--dir", str(new))
     assert found["awaited"] == ["anna", "bert", "carl"]
-    heads = next(one for one in coordinator_checks(new / "coordinator.toml") if one.about == "heads")
-    assert (heads.level, "anna, bert, carl" in heads.text) == (Level.WARN, True)
+    checkpoints = next(one for one in coordinator_checks(new / "coordinator.toml") if one.about == "checkpoints")
+    assert (checkpoints.level, "anna, bert, carl" in checkpoints.text) == (Level.WARN, True)
 
     async def again() -> None:
         async with serving(restored(new)) as rig:
@@ -115,10 +115,10 @@ def test_a_study_under_way_goes_on_only_when_every_site_is_there(tmp_path: Path)
             polls = asyncio.ensure_future(sites["anna"].stub.NextWork(known))
             await sites["anna"].stub.Hello(HELLO)
             await sites["bert"].stub.Hello(DOCTOR)  # it has no ledger to show
-            assert told("heads", "--config", toml)["awaited"] == ["bert"]
+            assert told("checkpoints", "--config", toml)["awaited"] == ["bert"]
             await asyncio.sleep(1.2)  # more than twice the pause between two looks
             assert not polls.done(), "no round, and no study is said to have ended"
-            assert told("heads", "--config", toml, "--without", "bert")["awaited"] == []
+            assert told("checkpoints", "--config", toml, "--without", "bert")["awaited"] == []
             found = await polls
             assert found.HasField("query")
             assert not found.ended
@@ -184,7 +184,7 @@ def test_who_is_gone_must_have_been_a_site(tmp_path: Path, backup: Path) -> None
     assert command("restore", "--from", str(backup), "--dir", new, "--without", "nobody")[0] == 8
     told("restore", "--from", str(backup), "--dir", new)
     toml = str(tmp_path / "new" / "coordinator.toml")
-    assert command("heads", "--config", toml, "--without", "nobody")[0] == 8
+    assert command("checkpoints", "--config", toml, "--without", "nobody")[0] == 8
 
 
 def test_a_database_on_a_server_is_left_to_its_own_tools(tmp_path: Path, backup: Path) -> None:

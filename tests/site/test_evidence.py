@@ -146,7 +146,7 @@ def test_every_call_is_counted_by_kind_and_bytes(stage: Stage) -> None:
 
 def test_every_question_has_a_label_for_each_number() -> None:
     for query in every_ask().values():
-        dimension = (query.field if hasattr(query, "field") else query).centre.size if hasattr(query, "centre") else 4
+        dimension = (query.spec if hasattr(query, "spec") else query).centre.size if hasattr(query, "centre") else 4
         said = labels(query, [f"c{i}" for i in range(dimension)])
         assert len(said) == query.length
 

@@ -52,10 +52,10 @@ def test_a_pass_is_charged_once_and_goes_on_after_a_restart(stage: Stage) -> Non
 
 def test_a_dear_question_is_no_payment_for_a_pass(stage: Stage) -> None:
     """Found here: any answer of the round in which a pass claims to have begun passed for its payment."""
-    whole = next(q.query for q in QUERIES if isinstance(q.query, Gradient) and q.query.part is not None)
-    dear = replace(QUERIES[BEGAN], query=replace(whole, part=None))
-    part = Batch(first=BEGAN, index=1, parts=4, key=pass_key(PLAN.digest, BEGAN, 4))
-    free = replace(dear, round=BEGAN + 1, query=replace(whole, part=part))
+    whole = next(q.query for q in QUERIES if isinstance(q.query, Gradient) and q.query.batch is not None)
+    dear = replace(QUERIES[BEGAN], query=replace(whole, batch=None))
+    part = Batch(first=BEGAN, index=1, batches=4, key=pass_key(PLAN.digest, BEGAN, 4))
+    free = replace(dear, round=BEGAN + 1, query=replace(whole, batch=part))
     store = stage.store()
     worker = stage.worker(store)
     assert all(answered(stage, worker, query) for query in QUERIES[:BEGAN])

@@ -49,7 +49,7 @@ def passes(plan: Plan) -> tuple[list[RoundQuery], list[RoundQuery]]:
     parts = [asked for asked in queries if batch_of(asked.query) is not None]
     first = parts[0].round
     return [asked for asked in queries if asked.round < first], [
-        asked for asked in parts if asked.round < first + plan.parts
+        asked for asked in parts if asked.round < first + plan.batches
     ]
 
 

@@ -121,13 +121,13 @@ def no_gap(mechanism: str) -> Mechanism:
 
 PARTS = 3
 PASS_KEY = pass_key(DIGEST, 0, PARTS)
-BOUND = Gradient(field=field_of(2), radius=4001 * 10 * FINE)
+BOUND = Gradient(spec=field_of(2), radius=4001 * 10 * FINE)
 
 
 def questions() -> list[RoundQuery]:
     """One pass: the same question about each part, paid with the first."""
-    parts = (Batch(first=0, index=i, parts=PARTS, key=PASS_KEY) for i in range(PARTS))
-    asks = (Gradient(field=BOUND.field, radius=BOUND.radius, part=part) for part in parts)
+    parts = (Batch(first=0, index=i, batches=PARTS, key=PASS_KEY) for i in range(PARTS))
+    asks = (Gradient(spec=BOUND.spec, radius=BOUND.radius, batch=part) for part in parts)
     return [ask_of(query, round=i) for i, query in enumerate(asks)]
 
 
@@ -189,8 +189,8 @@ SLOTS = 1000
 
 def slot(index: int = 0) -> ShuffledRecord:
     """A slot of a pass over as many records."""
-    part = Batch(first=0, index=index, parts=SLOTS, key=pass_key(DIGEST, 0, SLOTS))
-    return ShuffledRecord(field=BOUND.field, radius=BOUND.radius, part=part)
+    part = Batch(first=0, index=index, batches=SLOTS, key=pass_key(DIGEST, 0, SLOTS))
+    return ShuffledRecord(spec=BOUND.spec, radius=BOUND.radius, batch=part)
 
 
 def one_slot() -> Mechanism:

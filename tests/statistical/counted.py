@@ -53,11 +53,11 @@ WITH_DELTA = Approximate(epsilon=LEVEL, delta=DELTA)
 KEY = frozen([1, 2, 3, 4])
 ONE, OTHER = frozen([1, 1, 1, 1]), frozen([2, 2, 2, 2])  # fingerprints
 BINS = RowNorms(centre=ZERO, edges=frozen([100]))
-SUBSETS = Votes(field=field_of(2), edges=frozen([100]), subsets=100)
-PLACES = Coordinates(field=field_of(2), width=1000, half=1)
-BLOCKS = Subsamples(centre=ZERO, rank=1, blocks=12, key=KEY)
+SUBSETS = Votes(spec=field_of(2), edges=frozen([100]), subsets=100)
+PLACES = Coordinates(spec=field_of(2), width=1000, half=1)
+BLOCKS = Subsamples(centre=ZERO, rank=1, count=12, key=KEY)
 POOL = Pool(centre=ZERO, rank=1, most=100, cut=False, key=KEY)
-CELLS = Cells(centre=ZERO, rank=1, blocks=60, key=KEY, points=4, width=2**32)
+CELLS = Cells(centre=ZERO, rank=1, count=60, key=KEY, points=4, width=2**32)
 Statistic = Callable[[IntArray], FloatArray]
 
 
@@ -155,7 +155,7 @@ def least_votes(query: SpanVotes | CellVotes, study: Study) -> int:
 
 def span_votes(name: str, neighbours: Neighbours, before: int, after: int, tight: float) -> Mechanism:
     """One fingerprint, whose votes are counted from the threshold on, or from 0."""
-    query, study = SpanVotes(blocks=BLOCKS), study_of(neighbours)
+    query, study = SpanVotes(subsamples=BLOCKS), study_of(neighbours)
     least = least_votes(query, study) if tight else 0
     slots, (low, high) = least + 3, (least + before, least + after)
     asked = ask_of(query, atto_delta=OF_ITS_OWN)
@@ -180,7 +180,7 @@ def rank_votes() -> Mechanism:
     quarter of the claim. A release is 20 trials on average, so there are twenty times fewer of them.
     """
     query, study = RankVotes(cells=CELLS), study_of(ADD)
-    half = CELLS.blocks // 2
+    half = CELLS.count // 2
     sums = [np.concatenate([ballots(half, (ONE, votes)), ballots(half, (ONE, half))]) for votes in (24, 25)]
     attack = watched(ask_of(query, atto_delta=OF_ITS_OWN), study, sums[0], sums[1], spoken)
     return Mechanism(

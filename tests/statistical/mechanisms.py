@@ -147,7 +147,7 @@ def field_of(d: int, k: int = 1) -> GradientSpec:
     directions = np.zeros((d, k), dtype=np.int64)
     directions[np.arange(k), np.arange(k)] = 2**20
     return GradientSpec(
-        centre=frozen([0] * d), directions=directions, pull=np.zeros_like(directions), shift=10
+        centre=frozen([0] * d), directions=directions, offset=np.zeros_like(directions), shift=10
     )
 
 
@@ -172,11 +172,11 @@ SUM = ClippedSum(centre=ZERO, radius=S)
 GRAM = Gram(centre=ZERO, radius=4000)
 NORMS = RowNorms(centre=ZERO, edges=frozen([100, 1000]))
 ENERGY = SquaredNormSum(centre=ZERO, radius=S)
-GRADIENT = Gradient(field=field_of(2), radius=4001 * 10 * FINE)
-GRADIENTS = Gradient(field=field_of(2, 2), radius=300**2 * FINE)
-GRADIENT_NORMS = GradientNorms(field=field_of(2), edges=frozen([2**40]))
-BOXED = CoordinateClippedSum(field=field_of(2), middles=frozen([5 * FINE, 0]), halves=frozen([3000, 4000]))
-RANKS = BlockRanks(blocks=Subsamples(centre=ZERO, rank=1, blocks=3, key=frozen([1, 2, 3, 4])))
+GRADIENT = Gradient(spec=field_of(2), radius=4001 * 10 * FINE)
+GRADIENTS = Gradient(spec=field_of(2, 2), radius=300**2 * FINE)
+GRADIENT_NORMS = GradientNorms(spec=field_of(2), edges=frozen([2**40]))
+BOXED = CoordinateClippedSum(spec=field_of(2), middles=frozen([5 * FINE, 0]), halves=frozen([3000, 4000]))
+RANKS = BlockRanks(subsamples=Subsamples(centre=ZERO, rank=1, count=3, key=frozen([1, 2, 3, 4])))
 LONG, SHORT = [4000, 0], [500, 0]
 
 ADDITIVE: list[Mechanism] = [

@@ -186,7 +186,7 @@ def test_put_back_by_its_own_tools_it_waits_stops_and_charges_the_loss(tmp_path:
     tools = binaries()
     assert tools is not None
 
-    async def a_study() -> pb.SignedHead:
+    async def a_study() -> pb.SignedCheckpoint:
         async with serving(config) as rig:
             sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
             subprocess.run([tools / "pg_dump", "--format=custom", f"--file={dump}", url], check=True)
@@ -194,9 +194,9 @@ def test_put_back_by_its_own_tools_it_waits_stops_and_charges_the_loss(tmp_path:
                 assert (await ada.events(await ada.submit(study_toml())))[-1].state == pb.STUDY_STATE_RELEASED
             with pytest.raises(RequestError, match="stop it first"):
                 restored(config, ())
-            head = rig.daemon.heads.other_than(b"")
-            assert head is not None
-            return head
+            checkpoint = rig.daemon.checkpoints.other_than(b"")
+            assert checkpoint is not None
+            return checkpoint
 
     later = asyncio.run(a_study())
     subprocess.run([tools / "pg_restore", "--clean", f"--dbname={url}", dump], check=True)
@@ -209,7 +209,7 @@ def test_put_back_by_its_own_tools_it_waits_stops_and_charges_the_loss(tmp_path:
             ada = await rig.client(Role.ANALYST, "ada")
             assert (await refusal(ada.submit(study_toml(name="early")))).code is Code.NOT_READY
             bert = await rig.client(Role.SITE, "bert")
-            await refusal(bert.stub.Hello(pb.HelloRequest(version_min=2, version_max=2, head=later)))
+            await refusal(bert.stub.Hello(pb.HelloRequest(version_min=2, version_max=2, checkpoint=later)))
 
     asyncio.run(greeted())
     with pytest.raises(InternalError, match="accept-loss"):

@@ -15,7 +15,7 @@ CHECKS = (
     "kills",
     "power",
     "disk_errors",
-    "heads",
+    "checkpoints",
     "charges",
     "certificates",
     "calls",

@@ -103,11 +103,11 @@ def lower_quorum(stage: Stage) -> Responses:
     return signed(a_plan(a_study(federation=federation)))(stage)
 
 
-def forged_head(stage: Stage) -> Responses:
-    """A head of the ledger that the federation's key did not sign, beside an honest-looking question."""
+def forged_checkpoint(stage: Stage) -> Responses:
+    """A checkpoint of the ledger that the federation's key did not sign, beside an honest-looking question."""
     response = work(replace(GRAM, round=2))
-    signed_by_nobody = pb.SignedHead(head_json=b"{}", signature=bytes(64))
-    response.head.CopyFrom(signed_by_nobody)
+    signed_by_nobody = pb.SignedCheckpoint(checkpoint_json=b"{}", signature=bytes(64))
+    response.checkpoint.CopyFrom(signed_by_nobody)
     return [response]
 
 
@@ -133,7 +133,7 @@ ATTACKS = (
     Attack(name="replayed round", seen=PROTOCOL, evil=asked(COUNT)),
     Attack(name="second, different question", seen=PROTOCOL, evil=asked(replace(GRAM, round=1))),
     Attack(name="round out of order", seen=PROTOCOL, evil=asked(replace(GRAM, round=7))),
-    Attack(name="forged head", seen="head-refused", evil=forged_head, waits=True),
+    Attack(name="forged checkpoint", seen="checkpoint-refused", evil=forged_checkpoint, waits=True),
     Attack(name="wrong plan signature", seen=IDENTITY, evil=wrong_signature),
     Attack(name="another federation's plan", seen=PROTOCOL, evil=signed(a_plan(federation="elsewhere"))),
     Attack(name="site that is not invited", seen=PROTOCOL,

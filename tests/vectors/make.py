@@ -217,12 +217,12 @@ def deal_vectors() -> dict[str, Any]:
     return {"rows": rows.tolist(), "passes": passes}
 
 
-def spoiled_part(change: Callable[[pb.Part], None]) -> bytes:
+def spoiled_part(change: Callable[[pb.Batch], None]) -> bytes:
     """A gradient of part 1, in its round, with one thing wrong."""
-    part = Batch(first=4, index=1, parts=9, key=pass_key(DIGEST, 4, 9))
-    query = Gradient(field=a_field(4, 2), radius=1000, part=part)
+    part = Batch(first=4, index=1, batches=9, key=pass_key(DIGEST, 4, 9))
+    query = Gradient(spec=a_field(4, 2), radius=1000, batch=part)
     message = query_to_proto(RoundQuery(plan_digest=DIGEST, round=5, query=query, micro_rho=1))
-    change(message.gradient.part)
+    change(message.gradient.batch)
     return message.SerializeToString(deterministic=True)
 
 

@@ -49,17 +49,17 @@ async def introduce(
     stored: StoredIdentity,
     generation: Generation | None = None,
     seconds: float = CALL_SECONDS,
-    head: pb.SignedHead | None = None,
+    checkpoint: pb.SignedCheckpoint | None = None,
 ) -> pb.HelloResponse:
     """Say Hello as `stored`, and take the lists of authorities that follow ours; a site hands on its
-    `generation`, and shows the `head` that it holds.
+    `generation`, and shows the `checkpoint` that it holds.
 
     Raises:
         EigenveilError: as `transport.greet`, or `identity`: a list was sent that does not follow.
         InternalError: code `storage`, here; never there.
     """
     shown, following = generation.announce() if generation is not None else (b"", b"")
-    also = pb.HelloRequest(generation=shown, next_generation=following, head=head)
+    also = pb.HelloRequest(generation=shown, next_generation=following, checkpoint=checkpoint)
     also.MergeFrom(_shown(stored.authorities))
     hello = await _theirs(greet(stub, software, seconds, also))
     if hello.authorities:

@@ -10,7 +10,7 @@ from typing import Any
 
 from eigenveil.accounting.zcdp import MICRO, epsilon_at
 from eigenveil.planning.resolve import make_plan
-from eigenveil.queries.batch import FEWEST_IN_PART
+from eigenveil.queries.batch import FEWEST_IN_BATCH
 from eigenveil.study.study import Study
 from eigenveil_client.demo.layout import Layout
 from eigenveil_client.demo.processes import Job, Processes
@@ -46,7 +46,7 @@ class DemoFederation:
         self._budget = ("--budget-epsilon", str(max(USUAL_EPSILON, needed)), "--budget-delta", str(DELTA))
         algorithms = dict.fromkeys((*ALGORITHMS, plan.algorithm.value))
         most = str(max(USUAL_MOST, study.epsilon))
-        self.least = FEWEST_IN_PART * plan.parts  # records at a site
+        self.least = FEWEST_IN_BATCH * plan.batches  # records at a site
         self._allowed = (
             *(f"--algorithm={name}" for name in algorithms),
             *("--max-epsilon-per-study", most, "--minimum-records", str(self.least)),

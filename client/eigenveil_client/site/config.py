@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.queries.batch import FEWEST_IN_PART
+from eigenveil.queries.batch import FEWEST_IN_BATCH
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import NAME
 from eigenveil_client.connection.proxy import ProxyRule
@@ -44,7 +44,7 @@ class SiteConfig:
     max_delta: float = 1e-5
     minimum_records: int = 20
     maximum_records: int = 100_000
-    minimum_records_per_part: int = FEWEST_IN_PART
+    minimum_records_per_part: int = FEWEST_IN_BATCH
     person_column: str = ""
     sites_per_person: int = 1
     budget_epsilon: float = 10.0
@@ -184,7 +184,7 @@ def create(
         max_epsilon=max_epsilon_per_study,
         minimum_records=minimum_records,
         maximum_records=maximum_records,
-        per_part=FEWEST_IN_PART,
+        per_part=FEWEST_IN_BATCH,
         person_column=_quoted(person_column),
         sites_per_person=sites_per_person,
         budget_epsilon=budget_epsilon,

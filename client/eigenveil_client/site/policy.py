@@ -16,7 +16,7 @@ from enum import Enum
 from eigenveil.accounting.zcdp import ATTO, Cost, micro_rho_for
 from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.plan import Plan
-from eigenveil.queries.batch import FEWEST_IN_PART
+from eigenveil.queries.batch import FEWEST_IN_BATCH
 from eigenveil.study.algorithm import PROPERTIES, AlgorithmProperties
 from eigenveil.study.study import MAX_MULTIPLICITY, MAX_RECORDS, Study
 from eigenveil_client.years import Year, YearlyLimit
@@ -95,8 +95,8 @@ class Policy:
             f"maximum_records must lie between minimum_records and {MAX_RECORDS}",
         )
         _need(
-            self.minimum_records_per_part >= FEWEST_IN_PART,
-            f"minimum_records_per_part must be at least {FEWEST_IN_PART}, so that no record is a sum",
+            self.minimum_records_per_part >= FEWEST_IN_BATCH,
+            f"minimum_records_per_part must be at least {FEWEST_IN_BATCH}, so that no record is a sum",
         )
         _need(
             1 <= self.sites_per_person <= MAX_MULTIPLICITY,
@@ -233,7 +233,7 @@ class Policy:
 
     def _about_parts(self, plan: Plan) -> Verdict:
         """Whether every sum covers records enough, if there are no more than the site says at least."""
-        parts, least = plan.parts, self.minimum_records_per_part
+        parts, least = plan.batches, self.minimum_records_per_part
         passed = parts == 1 or self.minimum_records >= parts * least
         text = f"{parts} parts of {self.minimum_records} records; at least {least} in each" + (
             "" if passed else ": lower batches in the study, or raise the site's minimum_records"

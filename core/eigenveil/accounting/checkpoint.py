@@ -17,7 +17,7 @@ from eigenveil.accounting.zcdp import NOTHING, Cost
 from eigenveil.errors import Code, EigenveilError, PeerError
 from eigenveil.numerics.encoding import canonical
 
-HEAD_SIGNED = b"eigenveil/ledger-head/v1\n"
+CHECKPOINT_SIGNED = b"eigenveil/ledger-checkpoint/v1\n"
 MOST_BYTES = 16 * 1024
 HEX = 64
 SHORT = 16  # hexadecimal characters of a digest in the trail: enough among rows that one program wrote
@@ -25,7 +25,7 @@ NEAR, STEP = 16, 9 / 8
 
 
 def trail_sizes(size: int) -> list[int]:
-    """Sizes below `size` at which a head repeats what the ledger's last row was: the nearest ones, then
+    """Sizes below `size` at which a checkpoint repeats what the ledger's last row was: the nearest ones, then
     ever fewer. Two ledgers that parted are compared there."""
     back, sizes = 1, []
     while back < size:
@@ -51,7 +51,7 @@ class Checkpoint:
 
     def __post_init__(self) -> None:
         if self.size < 1 or len(self.digest) != HEX or len(self.trail) != len(trail_sizes(self.size)):
-            raise PeerError(Code.PROTOCOL, "the head of a ledger does not fit together; it was not believed")
+            raise PeerError(Code.PROTOCOL, "the checkpoint of a ledger does not fit together; it was not believed")
 
     def to_json(self) -> bytes:
         """Canonical JSON, with numbers as text: it has no integers beyond 2**53."""
@@ -67,11 +67,11 @@ class Checkpoint:
         )
 
     def is_in(self, digests: list[str]) -> bool:
-        """Whether a ledger with these digests, oldest first, has this head's row in its place."""
+        """Whether a ledger with these digests, oldest first, has this checkpoint's row in its place."""
         return self.size <= len(digests) and digests[self.size - 1] == self.digest
 
     def follows(self, earlier: Checkpoint) -> bool:
-        """Whether `earlier` lies on the way to this head, as far as the trail can tell for certain."""
+        """Whether `earlier` lies on the way to this checkpoint, as far as the trail can tell for certain."""
         if earlier.size >= self.size:
             return (earlier.size, earlier.digest) == (self.size, self.digest)
         return self._at(earlier.size) == earlier.digest[:SHORT]
@@ -84,14 +84,14 @@ class Checkpoint:
         return dict(zip(trail_sizes(self.size), self.trail, strict=True)).get(size)
 
     def parted(self, digests: list[str]) -> int:
-        """The most rows that this head's ledger certainly shares with one of these digests."""
+        """The most rows that this checkpoint's ledger certainly shares with one of these digests."""
         places = zip(trail_sizes(self.size), self.trail, strict=True)
         shared = (n for n, short in places if n <= len(digests) and digests[n - 1].startswith(short))
         return max(shared, default=0)
 
 
 def checkpoint_of(federation: str, digests: list[str], costs: Iterable[Cost]) -> Checkpoint:
-    """The head of a ledger of at least one row with these digests, whose charges are `costs`."""
+    """The checkpoint of a ledger of at least one row with these digests, whose charges are `costs`."""
     size = len(digests)
     return Checkpoint(
         federation=federation,
@@ -102,24 +102,24 @@ def checkpoint_of(federation: str, digests: list[str], costs: Iterable[Cost]) ->
     )
 
 
-def verify_checkpoint(head_json: bytes, signature: bytes, release_key: bytes) -> Checkpoint:
-    """The head, if the federation's release key (raw Ed25519) signed these very bytes.
+def verify_checkpoint(checkpoint_json: bytes, signature: bytes, release_key: bytes) -> Checkpoint:
+    """The checkpoint, if the federation's release key (raw Ed25519) signed these very bytes.
 
     Raises:
-        PeerError: code `identity`, signed by another key or changed; `protocol`, not a head.
+        PeerError: code `identity`, signed by another key or changed; `protocol`, not a checkpoint.
     """
     try:
-        Ed25519PublicKey.from_public_bytes(release_key).verify(signature, HEAD_SIGNED + head_json)
+        Ed25519PublicKey.from_public_bytes(release_key).verify(signature, CHECKPOINT_SIGNED + checkpoint_json)
     except (InvalidSignature, ValueError) as problem:
         raise PeerError(
-            Code.IDENTITY, "the head of the ledger is not signed by this federation; it was not believed"
+            Code.IDENTITY, "the checkpoint of the ledger is not signed by this federation; it was not believed"
         ) from problem
-    if len(head_json) > MOST_BYTES:
-        raise PeerError(Code.PROTOCOL, f"a head of {len(head_json)} bytes is too long")
+    if len(checkpoint_json) > MOST_BYTES:
+        raise PeerError(Code.PROTOCOL, f"a checkpoint of {len(checkpoint_json)} bytes is too long")
     try:
-        return _read(json.loads(head_json))
+        return _read(json.loads(checkpoint_json))
     except (ValueError, KeyError, TypeError, AttributeError, EigenveilError) as problem:
-        raise PeerError(Code.PROTOCOL, "a signed head of the ledger cannot be read") from problem
+        raise PeerError(Code.PROTOCOL, "a signed checkpoint of the ledger cannot be read") from problem
 
 
 def _read(said: dict[str, object]) -> Checkpoint:

@@ -28,7 +28,7 @@ def spec(asked: RoundQuery, query: ShuffledRecord, study: Study) -> NoiseSpec:
             Code.BAD_STUDY, 'a secret order hides who changed: state neighbours = "replace-one"'
         )
     epsilon = math.sqrt(2 * asked.micro_rho / MICRO)
-    local = local_micro_rho(epsilon, asked.atto_delta / ATTO, query.part.parts)
+    local = local_micro_rho(epsilon, asked.atto_delta / ATTO, query.batch.batches)
     scale = root_of(Fraction(query.diameter_squared() * MICRO, 2 * local))
     return NoiseSpec(blocks=(Block(count=query.released, scale=scale),))
 

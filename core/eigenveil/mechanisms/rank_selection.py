@@ -30,7 +30,7 @@ class Candidate:
 
 def candidates(query: RankVotes, total: IntArray) -> list[Candidate]:
     """One for each dimension from 1 on. Shape: total (sites rank blocks 4,)."""
-    half = query.cells.blocks // 2
+    half = query.cells.count // 2
     slots = total.reshape(-1, query.cells.rank, 2, half, WORDS)
     return [candidate(slots[:, i, 0].reshape(-1), slots[:, i, 1].reshape(-1)) for i in range(query.cells.rank)]
 

@@ -113,7 +113,7 @@ def _values(query: Query, n: int) -> IntArray:
             return frozen(query.subsets * (np.arange(query.length) == query.length // 2))
         case Coordinates():
             inside = np.arange(query.length) % (2 * query.half) == query.half
-            return frozen(n // (1 if query.part is None else query.part.parts) * inside)
+            return frozen(n // (1 if query.batch is None else query.batch.batches) * inside)
         case SquaredNormSum():
             return frozen([0])  # with it adaptive-cov asks every kind of question that it ever asks
         case Gram():
@@ -121,7 +121,7 @@ def _values(query: Query, n: int) -> IntArray:
             diagonal = n * query.radius**2 // (4 * d) // (1 + np.arange(d))
             return frozen(np.concatenate([diagonal, np.zeros(query.length - d, dtype=np.int64)]))
         case BlockRanks():
-            return frozen(query.blocks.blocks * (np.arange(query.length) == query.length - 1))
+            return frozen(query.subsamples.count * (np.arange(query.length) == query.length - 1))
         case SpanVotes() | CellVotes() | SpanGap():
             return frozen(np.ones(query.released, dtype=np.int64))
         case RankVotes():

@@ -108,8 +108,8 @@ def seconds(plan: Plan, queries: Sequence[RoundQuery]) -> float:
 
 
 def _site_seconds(query: Query, records: float, d: int) -> float:
-    if isinstance(query, OnGradients) and query.part is not None:
-        records /= query.part.parts
+    if isinstance(query, OnGradients) and query.batch is not None:
+        records /= query.batch.batches
     products: int
     match query:
         case SpanGap() | Preimage() if query.pool is not None:
@@ -117,9 +117,9 @@ def _site_seconds(query: Query, records: float, d: int) -> float:
             few = min(int(records), query.pool.most)
             return SPAN_SECONDS * math.comb(few, query.pool.rank)
         case Gradient():
-            products = 2 * query.field.directions.shape[1]
+            products = 2 * query.spec.directions.shape[1]
         case GradientNorms():
-            products = query.field.directions.shape[1]
+            products = query.spec.directions.shape[1]
         case _:
             # A matrix of products has d^2 / 2 numbers, and costs d multiplications an entry of the records.
             products = d if query.length > d else 1

@@ -57,7 +57,7 @@ def check_epsilon(plan: Plan, asked: RoundQuery, cost: Cost, pico: int) -> None:
 def _paid(before: Sequence[RoundQuery], part: Batch) -> Cost:
     """What the pass of `part` paid with its first part; nothing if that round asked anything else."""
     began = batch_of(before[part.first].query)
-    same = began is not None and (began.first, began.index, began.parts) == (part.first, 0, part.parts)
+    same = began is not None and (began.first, began.index, began.batches) == (part.first, 0, part.batches)
     return before[part.first].cost if same else NOTHING
 
 
@@ -67,7 +67,7 @@ def check_part(plan: Plan, price: Cost, part: Batch, paid: Cost) -> None:
     Raises:
         RequestError: code `bad-study` or `budget-exhausted`.
     """
-    if part.parts != plan.parts:
-        raise RequestError(Code.BAD_STUDY, f"this plan deals records into {plan.parts} parts")
+    if part.batches != plan.batches:
+        raise RequestError(Code.BAD_STUDY, f"this plan deals records into {plan.batches} parts")
     if not price.fits(paid):
         raise RequestError(Code.BUDGET, f"part {part.index} costs more than its pass has paid")

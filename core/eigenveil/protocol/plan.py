@@ -16,7 +16,7 @@ from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.numerics.encoding import canonical, digest
 from eigenveil.protocol.query import check_no_overflow
 from eigenveil.queries import Gram
-from eigenveil.queries.batch import FEWEST_IN_PART
+from eigenveil.queries.batch import FEWEST_IN_BATCH
 from eigenveil.queries.limits import row_norm_limit
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil.study.grid import ROW_BITS
@@ -63,7 +63,7 @@ class Plan:
                 f"0 to {wanted.atto_delta} atto-delta, not {self.micro_rho} and {self.atto_delta}",
             )
         self._check_algorithm()
-        self._check_parts()
+        self._check_batches()
         self._check_sums()
 
     def _check_algorithm(self) -> None:
@@ -84,16 +84,16 @@ class Plan:
                 Code.BAD_STUDY, f'trust = "secure-aggregation" is not available yet{never}; use "central"'
             )
 
-    def _check_parts(self) -> None:
+    def _check_batches(self) -> None:
         """One record is never a sum (core/decisions/0008); what a site can be sure of is its own policy."""
-        traits, study, most = PROPERTIES[self.algorithm], self.study, self._most_parts
+        traits, study, most = PROPERTIES[self.algorithm], self.study, self._most_batches
         # Single records run where all of them are on one machine, and in no federation.
-        if traits.parts and not traits.single_records and self.parts > most:
-            where = f"{self.parts} parts at {len(study.federation.sites)} sites"
+        if traits.batches and not traits.single_records and self.batches > most:
+            where = f"{self.batches} parts at {len(study.federation.sites)} sites"
             raise RequestError(
                 Code.BAD_STUDY,
                 f"{self.algorithm.value} would deal {study.expected_records} expected records into {where}, "
-                f"fewer than {FEWEST_IN_PART} each: ask for at most {most} batches, or another algorithm",
+                f"fewer than {FEWEST_IN_BATCH} each: ask for at most {most} batches, or another algorithm",
             )
 
     def _check_sums(self) -> None:
@@ -117,9 +117,9 @@ class Plan:
         return composition(self.study, self.algorithm)
 
     @property
-    def parts(self) -> int:
+    def batches(self) -> int:
         """Into how many disjoint parts a pass deals the records; 1 unless the algorithm works by parts."""
-        if not PROPERTIES[self.algorithm].parts:
+        if not PROPERTIES[self.algorithm].batches:
             return 1
         if self.algorithm is Algorithm.PRIVATE_OJA_SHUFFLED:
             return self.study.expected_records  # a slot for each
@@ -128,12 +128,12 @@ class Plan:
         single = self.algorithm is Algorithm.DP_PCA_SINGLE_PASS
         size, least, most = (6000, 15, 60) if single else (256, 8, 48)
         wanted = min(max(self.study.expected_records // size, least), most)
-        return self.study.batches or max(1, min(wanted, self._most_parts))
+        return self.study.batches or max(1, min(wanted, self._most_batches))
 
     @property
-    def _most_parts(self) -> int:
+    def _most_batches(self) -> int:
         """Parts that leave enough of the expected records in each at every site."""
-        return self.study.expected_records // (FEWEST_IN_PART * len(self.study.federation.sites))
+        return self.study.expected_records // (FEWEST_IN_BATCH * len(self.study.federation.sites))
 
     @cached_property
     def digest(self) -> str:

@@ -78,7 +78,7 @@ class RoundQuery:
             )
         part = batch_of(self.query)
         if part is not None:
-            dealt = pass_key(self.plan_digest, part.first, part.parts)
+            dealt = pass_key(self.plan_digest, part.first, part.batches)
             need(
                 self.round - part.first == part.index and bool((part.key == dealt).all()),
                 f"{spoken(self.round)} cannot ask part {part.index} of a pass begun in {spoken(part.first)}",

@@ -24,9 +24,9 @@ from eigenveil.queries.subspaces import Cells, Pool, Subsamples
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 INNER: dict[str, type[Any]] = {
-    "Field": GradientSpec,
-    "Part": Batch,
-    "Blocks": Subsamples,
+    "GradientSpec": GradientSpec,
+    "Batch": Batch,
+    "Subsamples": Subsamples,
     "Cells": Cells,
     "Pool": Pool,
 }

@@ -82,7 +82,7 @@ def total_length(query: Query, sites: int) -> int:
 
 def batch_of(query: Query) -> Batch | None:
     """The part of the records that `ask` is about; None if it is about all of them."""
-    return query.part if isinstance(query, OnGradients) else None
+    return query.batch if isinstance(query, OnGradients) else None
 
 
 __all__ = [

@@ -13,9 +13,9 @@ import numpy as np
 from eigenveil.numerics.encoding import IntArray, digest
 from eigenveil.queries.limits import check_whole, freeze, need
 
-MOST_PARTS = 2**20
+MOST_BATCHES = 2**20
 # Records to expect in each part at a site: of parts of 20, 1 in 23 million holds fewer than 2.
-FEWEST_IN_PART = 20
+FEWEST_IN_BATCH = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -27,13 +27,13 @@ class Batch:
 
     first: int
     index: int
-    parts: int
+    batches: int
     key: IntArray
 
     def __post_init__(self) -> None:
         freeze(self, "key")
-        check_whole("number of parts", self.parts, 1, MOST_PARTS)
-        check_whole("part", self.index, 0, self.parts - 1)
+        check_whole("number of parts", self.batches, 1, MOST_BATCHES)
+        check_whole("part", self.index, 0, self.batches - 1)
         check_whole("first round of the pass", self.first, 0, 2**31)
         need(self.key.shape == (4,), "a pass has a key of four integers")
 

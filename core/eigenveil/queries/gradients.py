@@ -10,8 +10,8 @@ from eigenveil.queries.batch import Batch
 from eigenveil.queries.limits import (
     DIRECTION_LIMIT,
     GRADIENT_LIMIT,
-    PULL,
-    PULL_LIMIT,
+    OFFSET_STEPS,
+    OFFSET_LIMIT,
     check_centre,
     check_edges,
     check_whole,
@@ -23,25 +23,25 @@ from eigenveil.queries.limits import (
 from eigenveil.queries.possible import at_most, is_histogram, is_short, most
 
 
-def pull_norm2(pull: IntArray) -> int:
-    """||pull||_F^2, exact: with entries within `PULL_LIMIT` no sum of up to 2^29 squares leaves int64."""
-    return int((pull * pull).sum())
+def offset_norm2(offset: IntArray) -> int:
+    """||offset||_F^2, exact: with entries within `OFFSET_LIMIT` no sum of up to 2^29 squares leaves int64."""
+    return int((offset * offset).sum())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GradientSpec:
-    """The per-record gradient g(z) = z (z . W) / 2**shift, and PULL pull, which is subtracted from it.
+    """The per-record gradient g(z) = z (z . W) / 2**shift, and OFFSET_STEPS offset, which is subtracted from it.
 
-    Shape: centre (d,), directions W (d, k), pull (d, k).
+    Shape: centre (d,), directions W (d, k), offset (d, k).
     """
 
     centre: IntArray
     directions: IntArray
-    pull: IntArray
+    offset: IntArray
     shift: int
 
     def __post_init__(self) -> None:
-        freeze(self, "centre", "directions", "pull")
+        freeze(self, "centre", "directions", "offset")
         check_centre(self.centre)
         d = self.centre.size
         need(
@@ -50,30 +50,30 @@ class GradientSpec:
             and 1 <= self.directions.shape[1] <= d,
             "directions must be a d-by-k matrix with 1 <= k <= d",
         )
-        need(self.pull.shape == self.directions.shape, "pull must have the shape of directions")
+        need(self.offset.shape == self.directions.shape, "offset must have the shape of directions")
         check_whole("shift", self.shift, 0, 60)
         need(
             within(self.directions, DIRECTION_LIMIT),
             f"directions must have entries of at most {DIRECTION_LIMIT}",
         )
         need(
-            within(self.pull, PULL_LIMIT) and pull_norm2(self.pull) <= PULL_LIMIT**2,
-            f"the pull must have norm of at most {GRADIENT_LIMIT} / {PULL}",
+            within(self.offset, OFFSET_LIMIT) and offset_norm2(self.offset) <= OFFSET_LIMIT**2,
+            f"the offset must have norm of at most {GRADIENT_LIMIT} / {OFFSET_STEPS}",
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GradientNorms:
-    """Histogram of 2**shift ||g(z) - PULL pull||_F, bins as in `RowNorms`.
+    """Histogram of 2**shift ||g(z) - OFFSET_STEPS offset||_F, bins as in `RowNorms`.
 
     With `part`, over that part of the records alone.
 
     Shape: edges (b,); answer (b + 1,).
     """
 
-    field: GradientSpec
+    spec: GradientSpec
     edges: IntArray
-    part: Batch | None = None
+    batch: Batch | None = None
 
     def __post_init__(self) -> None:
         freeze(self, "edges")
@@ -98,23 +98,23 @@ class GradientNorms:
 
     def possible(self, values: IntArray, records: range) -> bool:
         """Whether an honest site could answer this."""
-        if self.part is not None:
+        if self.batch is not None:
             return at_most(values, most(records))
         return is_histogram(values, records)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Gradient:
-    """Sum of clip_R(g(z) - PULL pull), each record as z b^T - u pull with integers b, u.
+    """Sum of clip_R(g(z) - OFFSET_STEPS offset), each record as z b^T - u offset with integers b, u.
 
     With `part`, over that part of the records alone.
 
     Shape: answer (d k,), the d-by-k matrix row by row.
     """
 
-    field: GradientSpec
+    spec: GradientSpec
     radius: int
-    part: Batch | None = None
+    batch: Batch | None = None
 
     def __post_init__(self) -> None:
         check_whole("gradient radius", self.radius, 1, GRADIENT_LIMIT)
@@ -122,7 +122,7 @@ class Gradient:
     @property
     def length(self) -> int:
         """d k."""
-        return self.field.directions.size
+        return self.spec.directions.size
 
     def l1(self, neighbours: Neighbours) -> int:
         """Sensitivity in L1: sqrt(d k) times the one in L2."""

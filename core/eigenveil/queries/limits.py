@@ -16,11 +16,11 @@ from eigenveil.study.grid import S
 
 WEIGHT_BITS = 10
 WEIGHT: int = 2**WEIGHT_BITS  # a record of a clipped sum is multiplied by 0..WEIGHT, then added
-PULL_BITS = 12
-PULL: int = 2**PULL_BITS  # a record pulls by 0..PULL times the public `pull` matrix
+OFFSET_BITS = 12
+OFFSET_STEPS: int = 2**OFFSET_BITS  # a record takes off 0..OFFSET_STEPS times the public matrix `offset`
 DIRECTION_LIMIT = 2**20
 GRADIENT_LIMIT = 2**29  # keeps every exact norm check of a gradient below 2**62
-PULL_LIMIT = GRADIENT_LIMIT // PULL
+OFFSET_LIMIT = GRADIENT_LIMIT // OFFSET_STEPS
 EDGE_LIMIT = 2**62
 SUM_LIMIT = 2**62  # sums stay below it; the other half of int64 is room for noise
 

@@ -13,7 +13,7 @@ from eigenveil.queries.possible import is_short, most
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ShuffledRecord:
-    """The clipped gradient (see `Gradient`) of the record in slot `part.index` of `part.parts`; 0 if none is.
+    """The clipped gradient (see `Gradient`) of the record in slot `part.index` of `part.batches`; 0 if none is.
 
     The order is a secret of the site. What the site sends is about one record, not a sum: the coordinator
     is trusted with it and adds the noise of one local randomiser.
@@ -21,18 +21,18 @@ class ShuffledRecord:
     Shape: answer and release (d k,), the d-by-k matrix row by row.
     """
 
-    field: GradientSpec
+    spec: GradientSpec
     radius: int
-    part: Batch
+    batch: Batch
 
     def __post_init__(self) -> None:
-        need(isinstance(self.part, Batch), "a slot is one of a pass")
+        need(isinstance(self.batch, Batch), "a slot is one of a pass")
         check_whole("gradient radius", self.radius, 1, GRADIENT_LIMIT)
 
     @property
     def length(self) -> int:
         """d k."""
-        return self.field.directions.size
+        return self.spec.directions.size
 
     @property
     def released(self) -> int:

@@ -21,9 +21,9 @@ MIDDLE_LIMIT = 2**60
 WIDTH_LIMIT = 2**52  # canonical JSON has no integers beyond 2**53
 
 
-def check_one_direction(field: GradientSpec) -> None:
-    """These questions know one direction and no pull."""
-    need(field.directions.shape[1] == 1 and not field.pull.any(), "the question is about one direction alone")
+def check_one_direction(spec: GradientSpec) -> None:
+    """These questions know one direction and no offset."""
+    need(spec.directions.shape[1] == 1 and not spec.offset.any(), "the question is about one direction alone")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -38,15 +38,15 @@ class Votes:
     Shape: edges (b,) in squared units of g; answer (b + 1,).
     """
 
-    field: GradientSpec
+    spec: GradientSpec
     edges: IntArray
     subsets: int
-    part: Batch | None = None
+    batch: Batch | None = None
 
     def __post_init__(self) -> None:
         freeze(self, "edges")
         check_edges(self.edges)
-        check_one_direction(self.field)
+        check_one_direction(self.spec)
         check_whole("number of subsets", self.subsets, 1, MOST_SUBSETS)
 
     @property
@@ -78,13 +78,13 @@ class Coordinates:
     Shape: answer (2 half d,), coordinate by coordinate.
     """
 
-    field: GradientSpec
+    spec: GradientSpec
     width: int
     half: int
-    part: Batch | None = None
+    batch: Batch | None = None
 
     def __post_init__(self) -> None:
-        check_one_direction(self.field)
+        check_one_direction(self.spec)
         check_whole("bin width", self.width, 1, WIDTH_LIMIT)
         check_whole("number of bins on either side", self.half, 1, MOST_BINS // 2)
 
@@ -96,7 +96,7 @@ class Coordinates:
     @property
     def histograms(self) -> int:
         """d."""
-        return self.field.centre.size
+        return self.spec.centre.size
 
     def l1(self, neighbours: Neighbours) -> int:
         """Sensitivity in L1: one count in each of d histograms, or two when a record is replaced."""
@@ -117,7 +117,7 @@ class Coordinates:
             return False
         total = int(each[0].sum())
         same = bool((values >= 0).all()) and bool((each.sum(axis=1) == total).all())
-        return same and (self.part is not None or total in records)
+        return same and (self.batch is not None or total in records)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -127,15 +127,15 @@ class CoordinateClippedSum:
     Shape: middles (d,), halves (d,) from 0 on; answer (d,).
     """
 
-    field: GradientSpec
+    spec: GradientSpec
     middles: IntArray
     halves: IntArray
-    part: Batch | None = None
+    batch: Batch | None = None
 
     def __post_init__(self) -> None:
         freeze(self, "middles", "halves")
-        check_one_direction(self.field)
-        d = self.field.centre.size
+        check_one_direction(self.spec)
+        d = self.spec.centre.size
         need(self.middles.shape == self.halves.shape == (d,), "a box has one middle and one half a column")
         need(within(self.middles, MIDDLE_LIMIT), f"the middles must have entries of at most {MIDDLE_LIMIT}")
         inside = bool((self.halves >= 0).all()) and within(self.halves, GRADIENT_LIMIT)
@@ -144,7 +144,7 @@ class CoordinateClippedSum:
     @property
     def length(self) -> int:
         """d."""
-        return self.field.centre.size
+        return self.spec.centre.size
 
     def l1(self, neighbours: Neighbours) -> int:
         """Sensitivity in L1: the halves added up, or the whole sides when a record is replaced."""

@@ -48,14 +48,14 @@ class Subsamples:
 
     centre: IntArray
     rank: int
-    blocks: int
+    count: int
     key: IntArray
 
     def __post_init__(self) -> None:
         freeze(self, "centre", "key")
         check_centre(self.centre)
         check_whole("dimension", self.rank, 1, min(self.centre.size, MOST_RANK))
-        check_whole("number of blocks", self.blocks, 1, MOST_SLOTS)
+        check_whole("number of subsamples", self.count, 1, MOST_SLOTS)
         _check_votes(self.key)
 
     @property
@@ -77,7 +77,7 @@ class Cells:
 
     centre: IntArray
     rank: int
-    blocks: int
+    count: int
     key: IntArray
     points: int
     width: int
@@ -86,7 +86,7 @@ class Cells:
         freeze(self, "centre", "key")
         check_centre(self.centre)
         check_whole("dimension", self.rank, 1, min(self.centre.size, MOST_RANK))
-        check_whole("number of subsamples", self.blocks, 1, MOST_SLOTS)
+        check_whole("number of subsamples", self.count, 1, MOST_SLOTS)
         check_whole("number of points", self.points, 1, MOST_POINTS)
         check_whole("cell width", self.width, 2**8, 2**40)
         _check_votes(self.key)
@@ -137,17 +137,17 @@ class BlockRanks:
     Shape: answer (rank + 1,).
     """
 
-    blocks: Subsamples
+    subsamples: Subsamples
 
     @property
     def centre(self) -> IntArray:
         """Where subspaces go through. Shape: (d,)."""
-        return self.blocks.centre
+        return self.subsamples.centre
 
     @property
     def length(self) -> int:
         """rank + 1."""
-        return self.blocks.rank + 1
+        return self.subsamples.rank + 1
 
     def l1(self, neighbours: Neighbours) -> int:
         """Sensitivity in L1: a record raises the dimension of one block by at most 1, which takes 1 from one
@@ -165,7 +165,7 @@ class BlockRanks:
     def possible(self, values: IntArray, records: range) -> bool:
         """Whether an honest site could answer this."""
         rising = bool((values[:-1] <= values[1:]).all())  # np.diff would wrap around
-        return rising and int(values[0]) >= 0 and int(values[-1]) <= self.blocks.blocks
+        return rising and int(values[0]) >= 0 and int(values[-1]) <= self.subsamples.count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -175,17 +175,17 @@ class SpanVotes:
     Shape: answer (4 blocks,); release (4,).
     """
 
-    blocks: Subsamples
+    subsamples: Subsamples
 
     @property
     def centre(self) -> IntArray:
         """Where subspaces go through. Shape: (d,)."""
-        return self.blocks.centre
+        return self.subsamples.centre
 
     @property
     def length(self) -> int:
         """A slot of four words for every block."""
-        return WORDS * self.blocks.blocks
+        return WORDS * self.subsamples.count
 
     @property
     def released(self) -> int:
@@ -233,7 +233,7 @@ class CellVotes:
     @property
     def length(self) -> int:
         """A slot of four words for every subsample."""
-        return WORDS * self.cells.blocks
+        return WORDS * self.cells.count
 
     @property
     def released(self) -> int:
@@ -265,7 +265,7 @@ class RankVotes:
     cells: Cells
 
     def __post_init__(self) -> None:
-        need(self.cells.blocks % 2 == 0, "half of the subsamples propose and half agree: an even number")
+        need(self.cells.count % 2 == 0, "half of the subsamples propose and half agree: an even number")
 
     @property
     def centre(self) -> IntArray:
@@ -275,7 +275,7 @@ class RankVotes:
     @property
     def length(self) -> int:
         """A slot of four words for every subsample and dimension."""
-        return WORDS * self.cells.blocks * self.cells.rank
+        return WORDS * self.cells.count * self.cells.rank
 
     @property
     def released(self) -> int:
@@ -342,7 +342,7 @@ class Preimage:
 
     fingerprint: IntArray
     holders: IntArray
-    blocks: Subsamples | None = None
+    subsamples: Subsamples | None = None
     cells: Cells | None = None
     pool: Pool | None = None
 
@@ -351,13 +351,13 @@ class Preimage:
         need(self.fingerprint.shape == (WORDS,), "a fingerprint has four words")
         rising = self.holders.ndim == 1 and bool((np.diff(self.holders, prepend=-1) > 0).all())
         need(rising and bool((self.holders < MAX_SITES).all()), "holders are places of sites, rising")
-        given = [source for source in (self.blocks, self.cells, self.pool) if source is not None]
+        given = [source for source in (self.subsamples, self.cells, self.pool) if source is not None]
         need(len(given) == 1, "a fingerprint stands for one thing")
 
     @property
     def source(self) -> Subsamples | Cells | Pool:
         """What was asked before."""
-        given = self.blocks or self.cells or self.pool
+        given = self.subsamples or self.cells or self.pool
         assert given is not None
         return given
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigenveil.numerics.encoding import FloatArray, IntArray
-from eigenveil.queries.limits import PULL, WEIGHT
+from eigenveil.queries.limits import OFFSET_STEPS, WEIGHT
 
 # Float products below this hold no int64 overflow whatever their last bits are.
 SAFE = 2.0**60
@@ -57,54 +57,54 @@ def shorten(z: FloatArray, norm2: IntArray, radius: int) -> FloatArray:
     return out
 
 
-def gradient_norms(a: FloatArray, pulled: FloatArray | None, norm: FloatArray, pull2: float) -> FloatArray:
-    """||z a^T - PULL pull||_F for each record, in floats, one record at a time.
+def gradient_norms(a: FloatArray, z_offset: FloatArray | None, norm: FloatArray, offset2: float) -> FloatArray:
+    """||z a^T - OFFSET_STEPS offset||_F for each record, in floats, one record at a time.
 
-    Shape: a (m, k) = z W / 2**shift, pulled (m, k) = z pull (None where pull = 0), norm (m,) = ||z||;
-    pull2 = ||pull||_F^2.
+    Shape: a (m, k) = z W / 2**shift, z_offset (m, k) = z offset (None where offset = 0), norm (m,) = ||z||;
+    offset2 = ||offset||_F^2.
     """
-    if pulled is None:
+    if z_offset is None:
         return _lengths(a) * norm
     square = row_dot(a, a)
     square *= norm
     square *= norm
-    cross = row_dot(a, pulled)
-    cross *= 2.0 * PULL
+    cross = row_dot(a, z_offset)
+    cross *= 2.0 * OFFSET_STEPS
     square -= cross
-    square += (float(PULL) * PULL) * pull2
+    square += (float(OFFSET_STEPS) * OFFSET_STEPS) * offset2
     np.maximum(square, 0.0, out=square)
     return np.sqrt(square, out=square)
 
 
 def gradient_coefficients(
     a: FloatArray,
-    pulled: FloatArray | None,
+    z_offset: FloatArray | None,
     norm: FloatArray,
     norm2: IntArray,
-    pull2: float,
+    offset2: float,
     radius: int,
 ) -> tuple[FloatArray, FloatArray | None]:
-    """Integers (b, u) with ||z b^T - u pull||_F <= R, close to min(1, R / norm) times (a, PULL).
+    """Integers (b, u) with ||z b^T - u offset||_F <= R, close to min(1, R / norm) times (a, OFFSET_STEPS).
 
-    Truncating b and u towards zero moves the contribution by at most sqrt(k) ||z|| + ||pull||; the
+    Truncating b and u towards zero moves the contribution by at most sqrt(k) ||z|| + ||offset||; the
     proposal leaves that much room, and the integer check decides.
 
     Shape: as `gradient_norms`, norm2 (m,) = ||z||^2 -> integer-valued b (m, k) and u (m,), the latter
-    None where pull = 0.
+    None where offset = 0.
     """
     room = radius - math.sqrt(a.shape[1]) * norm
-    if pulled is not None:
-        room -= math.sqrt(pull2)
+    if z_offset is not None:
+        room -= math.sqrt(offset2)
     np.maximum(room, 0.0, out=room)
-    lengths = gradient_norms(a, pulled, norm, pull2)
+    lengths = gradient_norms(a, z_offset, norm, offset2)
     # room / max(length, room) is exactly 1 for a record that needs no clipping.
     np.maximum(lengths, room, out=lengths)
     np.maximum(lengths, TINY, out=lengths)
     scale = np.divide(room, lengths, out=lengths)
     b = a * scale[:, None]
     np.trunc(b, out=b)
-    u = None if pulled is None else np.floor(np.multiply(scale, PULL, out=scale), out=scale)
-    keep = _fits(b, u, pulled, norm2, pull2, radius)
+    u = None if z_offset is None else np.floor(np.multiply(scale, OFFSET_STEPS, out=scale), out=scale)
+    keep = _fits(b, u, z_offset, norm2, offset2, radius)
     if not keep.all():
         b *= keep[:, None]
         u = None if u is None else u * keep
@@ -114,23 +114,23 @@ def gradient_coefficients(
 def _fits(
     b: FloatArray,
     u: FloatArray | None,
-    pulled: FloatArray | None,
+    z_offset: FloatArray | None,
     norm2: IntArray,
-    pull2: float,
+    offset2: float,
     radius: int,
 ) -> BoolArray:
-    """Where ||z b^T - u pull||_F^2 <= R^2, in int64. Shape: (m,)."""
+    """Where ||z b^T - u offset||_F^2 <= R^2, in int64. Shape: (m,)."""
     safe = row_dot(b, b) * norm2 < SAFE
     if not safe.all():  # cannot be squared in int64, hence far beyond R: never kept
         b = b * safe[:, None]
     b64 = b.astype(np.int64)
     square = row_dot(b64, b64)
     square *= norm2
-    if u is not None and pulled is not None:
+    if u is not None and z_offset is not None:
         u64 = u.astype(np.int64)
-        cross = row_dot(b64, pulled.astype(np.int64))
+        cross = row_dot(b64, z_offset.astype(np.int64))
         cross *= -2
-        cross += u64 * int(pull2)
+        cross += u64 * int(offset2)
         cross *= u64
         square += cross
     return safe & (square <= radius * radius)

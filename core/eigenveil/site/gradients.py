@@ -17,59 +17,59 @@ from eigenveil.study.grid import S
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Side:
-    """The public matrices of a field, side by side so that one product serves both.
+    """The public matrices of a spec, side by side so that one product serves both.
 
-    Shape: matrix (d, k) = W, or (d, 2 k) = [W, pull] where pull is not 0; pull2 = ||pull||_F^2.
+    Shape: matrix (d, k) = W, or (d, 2 k) = [W, offset] where offset is not 0; offset2 = ||offset||_F^2.
     """
 
     matrix: FloatArray
     k: int
-    pull2: float
+    offset2: float
     scale: float
 
     def project(self, z: FloatArray) -> tuple[FloatArray, FloatArray | None]:
-        """a = z W / 2**shift (exact: a power of two) and z pull (None where pull = 0)."""
+        """a = z W / 2**shift (exact: a power of two) and z offset (None where offset = 0)."""
         product = z @ self.matrix
-        pulled = product[:, self.k :] if self.pull2 else None
-        return product[:, : self.k] * self.scale, pulled
+        z_offset = product[:, self.k :] if self.offset2 else None
+        return product[:, : self.k] * self.scale, z_offset
 
 
-def _side(field: GradientSpec) -> _Side:
-    parts = [field.directions, field.pull] if field.pull.any() else [field.directions]
+def _side(spec: GradientSpec) -> _Side:
+    parts = [spec.directions, spec.offset] if spec.offset.any() else [spec.directions]
     matrix = np.hstack(parts).astype(np.float64)
-    check_exact(2.0 * S * field.centre.size * float(np.abs(matrix).max(initial=0.0)))
+    check_exact(2.0 * S * spec.centre.size * float(np.abs(matrix).max(initial=0.0)))
     return _Side(
         matrix=matrix,
-        k=field.directions.shape[1],
-        pull2=float((field.pull**2).sum()),
-        scale=2.0**-field.shift,
+        k=spec.directions.shape[1],
+        offset2=float((spec.offset**2).sum()),
+        scale=2.0**-spec.shift,
     )
 
 
 def gradient_norms(rows: CentredRows | GridPart, query: GradientNorms, chunk: int) -> IntArray:
-    """Counts of records by 2**shift times the norm of their pulled gradient."""
-    side, edges = _side(query.field), query.edges.astype(np.float64)
+    """Counts of records by 2**shift times the norm of their z_offset gradient."""
+    side, edges = _side(query.spec), query.edges.astype(np.float64)
     counts = np.zeros(query.length, dtype=np.int64)
     for part in rows.pieces(chunk):
-        a, pulled = side.project(part.z)
-        norm = clipping.gradient_norms(a, pulled, part.norm, side.pull2) / side.scale
+        a, z_offset = side.project(part.z)
+        norm = clipping.gradient_norms(a, z_offset, part.norm, side.offset2) / side.scale
         counts += np.bincount(np.searchsorted(edges, norm, side="right"), minlength=query.length)
     return frozen(counts)
 
 
 def gradient(rows: CentredRows | GridPart, query: Gradient, chunk: int) -> IntArray:
-    """Sum of z b^T - u pull (see `clipping.gradient_coefficients`), the d-by-k matrix row by row.
+    """Sum of z b^T - u offset (see `clipping.gradient_coefficients`), the d-by-k matrix row by row.
 
-    Exactness: ||z b^T||_F <= R + PULL ||pull||_F <= 2 GRADIENT_LIMIT for every kept record, so a chunk's
+    Exactness: ||z b^T||_F <= R + OFFSET_STEPS ||offset||_F <= 2 GRADIENT_LIMIT for every kept record, so a chunk's
     sums of absolute products stay below chunk * 2**30.
     """
     check_exact(chunk * 2.0 * GRADIENT_LIMIT)
-    side = _side(query.field)
-    total = np.zeros(query.field.directions.shape, dtype=np.int64)
-    pulls = 0
+    side = _side(query.spec)
+    total = np.zeros(query.spec.directions.shape, dtype=np.int64)
+    offsets = 0
     for part in rows.pieces(chunk):
-        a, pulled = side.project(part.z)
-        b, u = gradient_coefficients(a, pulled, part.norm, part.norm2, side.pull2, query.radius)
+        a, z_offset = side.project(part.z)
+        b, u = gradient_coefficients(a, z_offset, part.norm, part.norm2, side.offset2, query.radius)
         total += (part.z.T @ b).astype(np.int64)
-        pulls += 0 if u is None else int(u.sum())
-    return frozen((total - pulls * query.field.pull).reshape(-1))
+        offsets += 0 if u is None else int(u.sum())
+    return frozen((total - offsets * query.spec.offset).reshape(-1))

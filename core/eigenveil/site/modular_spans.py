@@ -36,7 +36,7 @@ def block_spans(rows: GridRows, query: Subsamples) -> Iterator[IntArray | None]:
     Shape: (r, d) each, r <= ask.rank.
     Sensitivity: one record more makes one block's span larger by at most one dimension, or leaves it [P15].
     """
-    for mine in blocks_of(rows, query.blocks, query.key):
+    for mine in blocks_of(rows, query.count, query.key):
         yield span(rows[mine] - query.centre, query.rank)
 
 
@@ -91,7 +91,7 @@ def votes(rows: GridRows, query: Subsamples) -> IntArray:
 
     Shape: (4 blocks,).
     """
-    out = np.zeros((query.blocks, 4), dtype=np.int64)
+    out = np.zeros((query.count, 4), dtype=np.int64)
     for block, found in enumerate(block_spans(rows, query)):
         if found is not None and len(found) == query.rank:
             out[block] = fingerprint(found)

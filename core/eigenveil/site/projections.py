@@ -22,7 +22,7 @@ NEGLIGIBLE = 1e-9  # of the largest singular value: below it, a direction is not
 
 def directions(rows: GridRows, query: Cells) -> Iterator[FloatArray]:
     """The leading directions of each subsample about the centre, at most `ask.rank`. Shape: (r, d) each."""
-    for mine in blocks_of(rows, query.blocks, query.key):
+    for mine in blocks_of(rows, query.count, query.key):
         yield leading(rows[mine], query.centre, query.rank)
 
 
@@ -59,7 +59,7 @@ def rank_votes(rows: GridRows, query: Cells) -> IntArray:
 
 def _votes(rows: GridRows, query: Cells, dimensions: list[int]) -> IntArray:
     points = geometry.points(query)
-    out = np.zeros((len(dimensions), query.blocks, 4), dtype=np.int64)
+    out = np.zeros((len(dimensions), query.count, 4), dtype=np.int64)
     with one_thread():
         for block, vectors in enumerate(directions(rows, query)):
             for i, k in enumerate(dimensions):

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 EXACT_ROWS = 2**10  # differences of 2**21, squared, that many times: 2**52
 
 
-def gradients(rows: CentredRows, field: GradientSpec) -> IntArray:
+def gradients(rows: CentredRows, spec: GradientSpec) -> IntArray:
     """floor(z (z . w) / 2**shift), record by record. Shape: rows (n, d) -> (n, d)."""
-    along = (rows.z @ field.directions[:, 0].astype(np.float64)).astype(np.int64)
+    along = (rows.z @ spec.directions[:, 0].astype(np.float64)).astype(np.int64)
     out: IntArray = rows.z.astype(np.int64)
     out *= along[:, None]
-    out >>= field.shift
+    out >>= spec.shift
     return out
 
 
@@ -38,7 +38,7 @@ def coordinates(rows: CentredRows | GridPart, query: Coordinates, chunk: int) ->
     first = 2 * query.half * np.arange(query.histograms)
     counts = np.zeros(query.length, dtype=np.int64)
     for part in rows.pieces(chunk):
-        bins = np.clip(gradients(part, query.field) // query.width + query.half, 0, 2 * query.half - 1)
+        bins = np.clip(gradients(part, query.spec) // query.width + query.half, 0, 2 * query.half - 1)
         counts += np.bincount((bins + first).reshape(-1), minlength=query.length)
     return frozen(counts)
 
@@ -47,7 +47,7 @@ def boxed(rows: CentredRows | GridPart, query: CoordinateClippedSum, chunk: int)
     """Sum of gradients less the middles, cut off coordinate by coordinate."""
     total = np.zeros(query.length, dtype=np.int64)
     for part in rows.pieces(chunk):
-        total += np.clip(gradients(part, query.field) - query.middles, -query.halves, query.halves).sum(axis=0)
+        total += np.clip(gradients(part, query.spec) - query.middles, -query.halves, query.halves).sum(axis=0)
     return frozen(total)
 
 
@@ -58,7 +58,7 @@ def votes(rows: CentredRows, records: GridRows, query: Votes) -> IntArray:
     Sensitivity: `Votes.l1`; which subset a record is in, and where in it, depends on that record, its number
     among its equals and a public key [P9] [P22].
     """
-    place = deal(records, SPREAD, _subset_key(query.part))
+    place = deal(records, SPREAD, _subset_key(query.batch))
     subset, turn = place % query.subsets, place // query.subsets
     order = np.lexsort((turn, subset))
     counts = np.zeros(query.length, dtype=np.int64)
@@ -77,7 +77,7 @@ def _subset_key(part: Batch | None) -> IntArray:
 
 def _bin(subset: CentredRows, query: Votes) -> int:
     """The bin of the top eigenvalue of sum (g - g')^T (g - g') / (2 pairs), over neighbours in the order."""
-    g = np.clip(gradients(subset, query.field), -VOTE_LIMIT, VOTE_LIMIT).astype(np.float64)
+    g = np.clip(gradients(subset, query.spec), -VOTE_LIMIT, VOTE_LIMIT).astype(np.float64)
     pairs = len(g) // 2
     differences = g[0 : 2 * pairs : 2] - g[1 : 2 * pairs : 2]
     tall = differences if pairs >= g.shape[1] else differences.T  # the smaller matrix of the two

@@ -105,28 +105,28 @@ class Site:
 
     def _kept(self, query: OnGradients, apply: Apply) -> Iterable[IntArray]:
         """Gradients are asked for round after round about one centre: the centred rows are worth keeping."""
-        rows, records, part = self.about(query.field.centre), self.rows, batch_of(query)
+        rows, records, part = self.about(query.spec.centre), self.rows, batch_of(query)
         if part is not None:
             mine = self._slot(part) if isinstance(query, ShuffledRecord) else self._dealt(part)
             rows, records = rows.only(mine), records[mine]
         if isinstance(query, ShuffledRecord):
-            return [gradient(rows, Gradient(field=query.field, radius=query.radius), self._chunk)]
+            return [gradient(rows, Gradient(spec=query.spec, radius=query.radius), self._chunk)]
         if isinstance(query, Votes):  # the records of a subset may lie anywhere: no pieces
             return [single_pass.votes(rows, records, query)]
         return apply(lambda piece: _answer(piece, query, self._chunk), rows.pieces(self._part))
 
     def _dealt(self, part: Batch) -> IntArray:
         """The positions of the records in a part; the dealing of a pass is kept while it lasts."""
-        name = (part.parts, part.key.tobytes())
+        name = (part.batches, part.key.tobytes())
         if name != self._pass:
-            self._pass, self._parts = name, deal(self.rows, part.parts, part.key)
+            self._pass, self._parts = name, deal(self.rows, part.batches, part.key)
         return np.flatnonzero(self._parts == part.index)
 
     def _slot(self, part: Batch) -> IntArray:
         """The position of the record in a slot; none if the slot is empty."""
-        name = (-part.parts, part.key.tobytes())
+        name = (-part.batches, part.key.tobytes())
         if name != self._pass:
-            self._pass, self._parts = name, shuffled(len(self), part.parts, part.key, self._secret)
+            self._pass, self._parts = name, shuffled(len(self), part.batches, part.key, self._secret)
         position = self._parts[part.index : part.index + 1]
         return position[position < len(self)]
 

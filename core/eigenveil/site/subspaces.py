@@ -16,9 +16,9 @@ def answer(rows: GridRows, query: OnSubspaces) -> IntArray:
     """
     match query:
         case SpanVotes():
-            return frozen(modular_spans.votes(rows, query.blocks))
+            return frozen(modular_spans.votes(rows, query.subsamples))
         case BlockRanks():
-            return frozen(modular_spans.ranks(rows, query.blocks))
+            return frozen(modular_spans.ranks(rows, query.subsamples))
         case CellVotes():
             return frozen(projections.votes(rows, query.cells))
         case RankVotes():

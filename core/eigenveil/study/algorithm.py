@@ -52,7 +52,7 @@ class AlgorithmProperties:
     delta: bool = False
     trusted: bool = False
     one_site: bool = False
-    parts: bool = False
+    batches: bool = False
     deflation: bool = False
     single_records: bool = False
     private: bool = True
@@ -67,11 +67,11 @@ PROPERTIES: dict[Algorithm, AlgorithmProperties] = {
     Algorithm.EM_COV: AlgorithmProperties(basic=True, pure=True, trusted=True),
     Algorithm.ZERO: AlgorithmProperties(pure=True),
     Algorithm.DP_PCA: AlgorithmProperties(),
-    Algorithm.DP_PCA_SINGLE_PASS: AlgorithmProperties(trusted=True, delta=True, parts=True, deflation=True),
+    Algorithm.DP_PCA_SINGLE_PASS: AlgorithmProperties(trusted=True, delta=True, batches=True, deflation=True),
     Algorithm.OJA: AlgorithmProperties(deflation=True, private=False),
-    Algorithm.PRIVATE_OJA: AlgorithmProperties(parts=True, deflation=True),
+    Algorithm.PRIVATE_OJA: AlgorithmProperties(batches=True, deflation=True),
     Algorithm.PRIVATE_OJA_SHUFFLED: AlgorithmProperties(
-        basic=True, delta=True, trusted=True, one_site=True, parts=True, single_records=True
+        basic=True, delta=True, trusted=True, one_site=True, batches=True, single_records=True
     ),
     Algorithm.NOISY_POWER: AlgorithmProperties(),
     Algorithm.SUBSPACE_EXACT: AlgorithmProperties(basic=True, delta=True, trusted=True),

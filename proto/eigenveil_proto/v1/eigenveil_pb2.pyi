@@ -206,7 +206,7 @@ class HelloRequest(_message.Message):
     AUTHORITIES_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     NEXT_GENERATION_FIELD_NUMBER: _builtins.int
-    HEAD_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
     AUTHORITIES_VERSION_FIELD_NUMBER: _builtins.int
     version_min: _builtins.int
     version_max: _builtins.int
@@ -221,7 +221,7 @@ class HelloRequest(_message.Message):
     authorities_version: _builtins.int
     """of that list"""
     @_builtins.property
-    def head(self) -> Global___SignedHead:
+    def checkpoint(self) -> Global___SignedCheckpoint:
         """sites: the latest they were given [R20]"""
 
     def __init__(
@@ -233,12 +233,12 @@ class HelloRequest(_message.Message):
         authorities: _builtins.bytes = ...,
         generation: _builtins.bytes = ...,
         next_generation: _builtins.bytes = ...,
-        head: Global___SignedHead | None = ...,
+        checkpoint: Global___SignedCheckpoint | None = ...,
         authorities_version: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["head", b"head"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["authorities", b"authorities", "authorities_version", b"authorities_version", "generation", b"generation", "head", b"head", "next_generation", b"next_generation", "software", b"software", "version_max", b"version_max", "version_min", b"version_min"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["authorities", b"authorities", "authorities_version", b"authorities_version", "checkpoint", b"checkpoint", "generation", b"generation", "next_generation", b"next_generation", "software", b"software", "version_max", b"version_max", "version_min", b"version_min"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -408,7 +408,7 @@ class Query(_message.Message):
     @_builtins.property
     def clipped_sum(self) -> Global___ClippedSum: ...
     @_builtins.property
-    def energy(self) -> Global___Energy: ...
+    def energy(self) -> Global___SquaredNormSum: ...
     @_builtins.property
     def gram(self) -> Global___Gram: ...
     @_builtins.property
@@ -420,9 +420,9 @@ class Query(_message.Message):
     @_builtins.property
     def coordinates(self) -> Global___Coordinates: ...
     @_builtins.property
-    def boxed(self) -> Global___Boxed: ...
+    def boxed(self) -> Global___CoordinateClippedSum: ...
     @_builtins.property
-    def slot(self) -> Global___Slot: ...
+    def slot(self) -> Global___ShuffledRecord: ...
     @_builtins.property
     def spectrum(self) -> Global___Spectrum: ...
     @_builtins.property
@@ -452,14 +452,14 @@ class Query(_message.Message):
         count: Global___Count | None = ...,
         row_norms: Global___RowNorms | None = ...,
         clipped_sum: Global___ClippedSum | None = ...,
-        energy: Global___Energy | None = ...,
+        energy: Global___SquaredNormSum | None = ...,
         gram: Global___Gram | None = ...,
         gradient_norms: Global___GradientNorms | None = ...,
         gradient: Global___Gradient | None = ...,
         votes: Global___Votes | None = ...,
         coordinates: Global___Coordinates | None = ...,
-        boxed: Global___Boxed | None = ...,
-        slot: Global___Slot | None = ...,
+        boxed: Global___CoordinateClippedSum | None = ...,
+        slot: Global___ShuffledRecord | None = ...,
         spectrum: Global___Spectrum | None = ...,
         eigenvectors: Global___Eigenvectors | None = ...,
         radius_search: Global___RadiusSearch | None = ...,
@@ -569,7 +569,7 @@ class ClippedSum(_message.Message):
 Global___ClippedSum: _TypeAlias = ClippedSum  # noqa: Y015
 
 @_typing.final
-class Energy(_message.Message):
+class SquaredNormSum(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CENTRE_FIELD_NUMBER: _builtins.int
@@ -588,7 +588,7 @@ class Energy(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Energy: _TypeAlias = Energy  # noqa: Y015
+Global___SquaredNormSum: _TypeAlias = SquaredNormSum  # noqa: Y015
 
 @_typing.final
 class Gram(_message.Message):
@@ -733,12 +733,12 @@ class RadiusSearch(_message.Message):
 Global___RadiusSearch: _TypeAlias = RadiusSearch  # noqa: Y015
 
 @_typing.final
-class Field(_message.Message):
+class GradientSpec(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CENTRE_FIELD_NUMBER: _builtins.int
     DIRECTIONS_FIELD_NUMBER: _builtins.int
-    PULL_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
     SHIFT_FIELD_NUMBER: _builtins.int
     centre: _builtins.bytes
     shift: _builtins.int
@@ -747,7 +747,7 @@ class Field(_message.Message):
         """d by k"""
 
     @_builtins.property
-    def pull(self) -> Global___Matrix:
+    def offset(self) -> Global___Matrix:
         """d by k"""
 
     def __init__(
@@ -755,31 +755,31 @@ class Field(_message.Message):
         *,
         centre: _builtins.bytes = ...,
         directions: Global___Matrix | None = ...,
-        pull: Global___Matrix | None = ...,
+        offset: Global___Matrix | None = ...,
         shift: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["directions", b"directions", "pull", b"pull"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["directions", b"directions", "offset", b"offset"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["centre", b"centre", "directions", b"directions", "pull", b"pull", "shift", b"shift"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["centre", b"centre", "directions", b"directions", "offset", b"offset", "shift", b"shift"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Field: _TypeAlias = Field  # noqa: Y015
+Global___GradientSpec: _TypeAlias = GradientSpec  # noqa: Y015
 
 @_typing.final
-class Part(_message.Message):
-    """One of `parts` disjoint parts of the records, dealt by a keyed hash of each record [R13]."""
+class Batch(_message.Message):
+    """One of `batches` disjoint batches of the records, dealt by a keyed hash of each record [R13]."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     FIRST_FIELD_NUMBER: _builtins.int
     INDEX_FIELD_NUMBER: _builtins.int
-    PARTS_FIELD_NUMBER: _builtins.int
+    BATCHES_FIELD_NUMBER: _builtins.int
     KEY_FIELD_NUMBER: _builtins.int
     first: _builtins.int
     """the round in which the pass began"""
     index: _builtins.int
-    parts: _builtins.int
+    batches: _builtins.int
     key: _builtins.bytes
     """four integers"""
     def __init__(
@@ -787,41 +787,41 @@ class Part(_message.Message):
         *,
         first: _builtins.int = ...,
         index: _builtins.int = ...,
-        parts: _builtins.int = ...,
+        batches: _builtins.int = ...,
         key: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "index", b"index", "key", b"key", "parts", b"parts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "first", b"first", "index", b"index", "key", b"key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Part: _TypeAlias = Part  # noqa: Y015
+Global___Batch: _TypeAlias = Batch  # noqa: Y015
 
 @_typing.final
 class GradientNorms(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    FIELD_FIELD_NUMBER: _builtins.int
+    SPEC_FIELD_NUMBER: _builtins.int
     EDGES_FIELD_NUMBER: _builtins.int
-    PART_FIELD_NUMBER: _builtins.int
+    BATCH_FIELD_NUMBER: _builtins.int
     edges: _builtins.bytes
     @_builtins.property
-    def field(self) -> Global___Field: ...
+    def spec(self) -> Global___GradientSpec: ...
     @_builtins.property
-    def part(self) -> Global___Part:
+    def batch(self) -> Global___Batch:
         """absent: all records"""
 
     def __init__(
         self,
         *,
-        field: Global___Field | None = ...,
+        spec: Global___GradientSpec | None = ...,
         edges: _builtins.bytes = ...,
-        part: Global___Part | None = ...,
+        batch: Global___Batch | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["field", b"field", "part", b"part"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["edges", b"edges", "field", b"field", "part", b"part"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "edges", b"edges", "spec", b"spec"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -831,26 +831,26 @@ Global___GradientNorms: _TypeAlias = GradientNorms  # noqa: Y015
 class Gradient(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    FIELD_FIELD_NUMBER: _builtins.int
+    SPEC_FIELD_NUMBER: _builtins.int
     RADIUS_FIELD_NUMBER: _builtins.int
-    PART_FIELD_NUMBER: _builtins.int
+    BATCH_FIELD_NUMBER: _builtins.int
     radius: _builtins.int
     @_builtins.property
-    def field(self) -> Global___Field: ...
+    def spec(self) -> Global___GradientSpec: ...
     @_builtins.property
-    def part(self) -> Global___Part:
+    def batch(self) -> Global___Batch:
         """absent: all records"""
 
     def __init__(
         self,
         *,
-        field: Global___Field | None = ...,
+        spec: Global___GradientSpec | None = ...,
         radius: _builtins.int = ...,
-        part: Global___Part | None = ...,
+        batch: Global___Batch | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["field", b"field", "part", b"part"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["field", b"field", "part", b"part", "radius", b"radius"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "radius", b"radius", "spec", b"spec"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -860,28 +860,28 @@ Global___Gradient: _TypeAlias = Gradient  # noqa: Y015
 class Votes(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    FIELD_FIELD_NUMBER: _builtins.int
+    SPEC_FIELD_NUMBER: _builtins.int
     EDGES_FIELD_NUMBER: _builtins.int
     SUBSETS_FIELD_NUMBER: _builtins.int
-    PART_FIELD_NUMBER: _builtins.int
+    BATCH_FIELD_NUMBER: _builtins.int
     edges: _builtins.bytes
     subsets: _builtins.int
     """at each site"""
     @_builtins.property
-    def field(self) -> Global___Field: ...
+    def spec(self) -> Global___GradientSpec: ...
     @_builtins.property
-    def part(self) -> Global___Part: ...
+    def batch(self) -> Global___Batch: ...
     def __init__(
         self,
         *,
-        field: Global___Field | None = ...,
+        spec: Global___GradientSpec | None = ...,
         edges: _builtins.bytes = ...,
         subsets: _builtins.int = ...,
-        part: Global___Part | None = ...,
+        batch: Global___Batch | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["field", b"field", "part", b"part"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["edges", b"edges", "field", b"field", "part", b"part", "subsets", b"subsets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "edges", b"edges", "spec", b"spec", "subsets", b"subsets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -891,105 +891,105 @@ Global___Votes: _TypeAlias = Votes  # noqa: Y015
 class Coordinates(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    FIELD_FIELD_NUMBER: _builtins.int
+    SPEC_FIELD_NUMBER: _builtins.int
     WIDTH_FIELD_NUMBER: _builtins.int
     HALF_FIELD_NUMBER: _builtins.int
-    PART_FIELD_NUMBER: _builtins.int
+    BATCH_FIELD_NUMBER: _builtins.int
     width: _builtins.int
     half: _builtins.int
     """bins on either side of 0"""
     @_builtins.property
-    def field(self) -> Global___Field: ...
+    def spec(self) -> Global___GradientSpec: ...
     @_builtins.property
-    def part(self) -> Global___Part: ...
+    def batch(self) -> Global___Batch: ...
     def __init__(
         self,
         *,
-        field: Global___Field | None = ...,
+        spec: Global___GradientSpec | None = ...,
         width: _builtins.int = ...,
         half: _builtins.int = ...,
-        part: Global___Part | None = ...,
+        batch: Global___Batch | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["field", b"field", "part", b"part"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["field", b"field", "half", b"half", "part", b"part", "width", b"width"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "half", b"half", "spec", b"spec", "width", b"width"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Coordinates: _TypeAlias = Coordinates  # noqa: Y015
 
 @_typing.final
-class Slot(_message.Message):
+class ShuffledRecord(_message.Message):
     """The record in one slot of a secret order; what a site sends is about that record alone [R14]."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    FIELD_FIELD_NUMBER: _builtins.int
+    SPEC_FIELD_NUMBER: _builtins.int
     RADIUS_FIELD_NUMBER: _builtins.int
-    PART_FIELD_NUMBER: _builtins.int
+    BATCH_FIELD_NUMBER: _builtins.int
     radius: _builtins.int
     @_builtins.property
-    def field(self) -> Global___Field: ...
+    def spec(self) -> Global___GradientSpec: ...
     @_builtins.property
-    def part(self) -> Global___Part: ...
+    def batch(self) -> Global___Batch: ...
     def __init__(
         self,
         *,
-        field: Global___Field | None = ...,
+        spec: Global___GradientSpec | None = ...,
         radius: _builtins.int = ...,
-        part: Global___Part | None = ...,
+        batch: Global___Batch | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["field", b"field", "part", b"part"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["field", b"field", "part", b"part", "radius", b"radius"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "radius", b"radius", "spec", b"spec"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Slot: _TypeAlias = Slot  # noqa: Y015
+Global___ShuffledRecord: _TypeAlias = ShuffledRecord  # noqa: Y015
 
 @_typing.final
-class Boxed(_message.Message):
+class CoordinateClippedSum(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    FIELD_FIELD_NUMBER: _builtins.int
+    SPEC_FIELD_NUMBER: _builtins.int
     MIDDLES_FIELD_NUMBER: _builtins.int
     HALVES_FIELD_NUMBER: _builtins.int
-    PART_FIELD_NUMBER: _builtins.int
+    BATCH_FIELD_NUMBER: _builtins.int
     middles: _builtins.bytes
     halves: _builtins.bytes
     @_builtins.property
-    def field(self) -> Global___Field: ...
+    def spec(self) -> Global___GradientSpec: ...
     @_builtins.property
-    def part(self) -> Global___Part: ...
+    def batch(self) -> Global___Batch: ...
     def __init__(
         self,
         *,
-        field: Global___Field | None = ...,
+        spec: Global___GradientSpec | None = ...,
         middles: _builtins.bytes = ...,
         halves: _builtins.bytes = ...,
-        part: Global___Part | None = ...,
+        batch: Global___Batch | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["field", b"field", "part", b"part"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "spec", b"spec"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["field", b"field", "halves", b"halves", "middles", b"middles", "part", b"part"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "halves", b"halves", "middles", b"middles", "spec", b"spec"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Boxed: _TypeAlias = Boxed  # noqa: Y015
+Global___CoordinateClippedSum: _TypeAlias = CoordinateClippedSum  # noqa: Y015
 
 @_typing.final
-class Blocks(_message.Message):
+class Subsamples(_message.Message):
     """How a site deals its records into blocks, and the dimension of their spans modulo 2^61 - 1."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     CENTRE_FIELD_NUMBER: _builtins.int
     RANK_FIELD_NUMBER: _builtins.int
-    BLOCKS_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
     KEY_FIELD_NUMBER: _builtins.int
     centre: _builtins.bytes
     rank: _builtins.int
-    blocks: _builtins.int
+    count: _builtins.int
     """at each site"""
     key: _builtins.bytes
     """four integers"""
@@ -998,16 +998,16 @@ class Blocks(_message.Message):
         *,
         centre: _builtins.bytes = ...,
         rank: _builtins.int = ...,
-        blocks: _builtins.int = ...,
+        count: _builtins.int = ...,
         key: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "centre", b"centre", "key", b"key", "rank", b"rank"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["centre", b"centre", "count", b"count", "key", b"key", "rank", b"rank"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Blocks: _TypeAlias = Blocks  # noqa: Y015
+Global___Subsamples: _TypeAlias = Subsamples  # noqa: Y015
 
 @_typing.final
 class Cells(_message.Message):
@@ -1017,13 +1017,13 @@ class Cells(_message.Message):
 
     CENTRE_FIELD_NUMBER: _builtins.int
     RANK_FIELD_NUMBER: _builtins.int
-    BLOCKS_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
     KEY_FIELD_NUMBER: _builtins.int
     POINTS_FIELD_NUMBER: _builtins.int
     WIDTH_FIELD_NUMBER: _builtins.int
     centre: _builtins.bytes
     rank: _builtins.int
-    blocks: _builtins.int
+    count: _builtins.int
     """at each site"""
     key: _builtins.bytes
     """four integers"""
@@ -1036,14 +1036,14 @@ class Cells(_message.Message):
         *,
         centre: _builtins.bytes = ...,
         rank: _builtins.int = ...,
-        blocks: _builtins.int = ...,
+        count: _builtins.int = ...,
         key: _builtins.bytes = ...,
         points: _builtins.int = ...,
         width: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "centre", b"centre", "key", b"key", "points", b"points", "rank", b"rank", "width", b"width"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["centre", b"centre", "count", b"count", "key", b"key", "points", b"points", "rank", b"rank", "width", b"width"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1089,17 +1089,17 @@ Global___Pool: _TypeAlias = Pool  # noqa: Y015
 class BlockRanks(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    BLOCKS_FIELD_NUMBER: _builtins.int
+    SUBSAMPLES_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def blocks(self) -> Global___Blocks: ...
+    def subsamples(self) -> Global___Subsamples: ...
     def __init__(
         self,
         *,
-        blocks: Global___Blocks | None = ...,
+        subsamples: Global___Subsamples | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["subsamples", b"subsamples"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["subsamples", b"subsamples"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1109,17 +1109,17 @@ Global___BlockRanks: _TypeAlias = BlockRanks  # noqa: Y015
 class SpanVotes(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    BLOCKS_FIELD_NUMBER: _builtins.int
+    SUBSAMPLES_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def blocks(self) -> Global___Blocks: ...
+    def subsamples(self) -> Global___Subsamples: ...
     def __init__(
         self,
         *,
-        blocks: Global___Blocks | None = ...,
+        subsamples: Global___Subsamples | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["subsamples", b"subsamples"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["subsamples", b"subsamples"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1197,7 +1197,7 @@ class Preimage(_message.Message):
 
     FINGERPRINT_FIELD_NUMBER: _builtins.int
     HOLDERS_FIELD_NUMBER: _builtins.int
-    BLOCKS_FIELD_NUMBER: _builtins.int
+    SUBSAMPLES_FIELD_NUMBER: _builtins.int
     CELLS_FIELD_NUMBER: _builtins.int
     POOL_FIELD_NUMBER: _builtins.int
     fingerprint: _builtins.bytes
@@ -1205,7 +1205,7 @@ class Preimage(_message.Message):
     holders: _builtins.bytes
     """places of sites"""
     @_builtins.property
-    def blocks(self) -> Global___Blocks:
+    def subsamples(self) -> Global___Subsamples:
         """one of these three"""
 
     @_builtins.property
@@ -1217,13 +1217,13 @@ class Preimage(_message.Message):
         *,
         fingerprint: _builtins.bytes = ...,
         holders: _builtins.bytes = ...,
-        blocks: Global___Blocks | None = ...,
+        subsamples: Global___Subsamples | None = ...,
         cells: Global___Cells | None = ...,
         pool: Global___Pool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "cells", b"cells", "pool", b"pool"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "pool", b"pool", "subsamples", b"subsamples"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "cells", b"cells", "fingerprint", b"fingerprint", "holders", b"holders", "pool", b"pool"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "fingerprint", b"fingerprint", "holders", b"holders", "pool", b"pool", "subsamples", b"subsamples"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1238,10 +1238,10 @@ class NextWorkRequest(_message.Message):
     KNOWN_PLANS_FIELD_NUMBER: _builtins.int
     ANSWERED_FIELD_NUMBER: _builtins.int
     AWAITING_FIELD_NUMBER: _builtins.int
-    HEAD_DIGEST_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_DIGEST_FIELD_NUMBER: _builtins.int
     HELD_FIELD_NUMBER: _builtins.int
-    head_digest: _builtins.bytes
-    """of the latest head this site holds [R20]"""
+    checkpoint_digest: _builtins.bytes
+    """of the latest checkpoint this site holds [R20]"""
     @_builtins.property
     def known_plans(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """digests of plans the site holds already"""
@@ -1264,12 +1264,12 @@ class NextWorkRequest(_message.Message):
         known_plans: _abc.Iterable[_builtins.bytes] | None = ...,
         answered: _abc.Iterable[Global___Answered] | None = ...,
         awaiting: _abc.Iterable[_builtins.bytes] | None = ...,
-        head_digest: _builtins.bytes = ...,
+        checkpoint_digest: _builtins.bytes = ...,
         held: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "awaiting", b"awaiting", "head_digest", b"head_digest", "held", b"held", "known_plans", b"known_plans"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "awaiting", b"awaiting", "checkpoint_digest", b"checkpoint_digest", "held", b"held", "known_plans", b"known_plans"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1305,14 +1305,14 @@ class NextWorkResponse(_message.Message):
     QUERY_FIELD_NUMBER: _builtins.int
     DEADLINE_UNIX_MS_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
-    HEAD_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
     PARTED_FIELD_NUMBER: _builtins.int
     ASKED_FIELD_NUMBER: _builtins.int
     RELEASE_FIELD_NUMBER: _builtins.int
     deadline_unix_ms: _builtins.int
     """for information: later if persons had to be asked [R5]"""
     parted: _builtins.bool
-    """head_digest is of rows that this ledger lost: head does not follow it [R20]"""
+    """checkpoint_digest is of rows that this ledger lost: checkpoint does not follow it [R20]"""
     @_builtins.property
     def plan(self) -> Global___SignedPlan:
         """only when the site does not hold it"""
@@ -1326,8 +1326,8 @@ class NextWorkResponse(_message.Message):
         """studies of known_plans that ended: settle them"""
 
     @_builtins.property
-    def head(self) -> Global___SignedHead:
-        """only when it is another than head_digest [R20]"""
+    def checkpoint(self) -> Global___SignedCheckpoint:
+        """only when it is another than checkpoint_digest [R20]"""
 
     @_builtins.property
     def asked(self) -> Global___SignedRound:
@@ -1344,14 +1344,14 @@ class NextWorkResponse(_message.Message):
         query: Global___Query | None = ...,
         deadline_unix_ms: _builtins.int = ...,
         ended: _abc.Iterable[Global___StudyEnd] | None = ...,
-        head: Global___SignedHead | None = ...,
+        checkpoint: Global___SignedCheckpoint | None = ...,
         parted: _builtins.bool = ...,
         asked: Global___SignedRound | None = ...,
         release: Global___SealedRound | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "head", b"head", "plan", b"plan", "query", b"query", "release", b"release"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "checkpoint", b"checkpoint", "plan", b"plan", "query", b"query", "release", b"release"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "deadline_unix_ms", b"deadline_unix_ms", "ended", b"ended", "head", b"head", "parted", b"parted", "plan", b"plan", "query", b"query", "release", b"release"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "checkpoint", b"checkpoint", "deadline_unix_ms", b"deadline_unix_ms", "ended", b"ended", "parted", b"parted", "plan", b"plan", "query", b"query", "release", b"release"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1480,30 +1480,30 @@ class GetRoundResponse(_message.Message):
 Global___GetRoundResponse: _TypeAlias = GetRoundResponse  # noqa: Y015
 
 @_typing.final
-class SignedHead(_message.Message):
+class SignedCheckpoint(_message.Message):
     """The end of the coordinator's ledger, for its sites to keep. [R20]"""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    HEAD_JSON_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_JSON_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
-    head_json: _builtins.bytes
+    checkpoint_json: _builtins.bytes
     """canonical JSON: how many rows, the last one's digest, what they spent"""
     signature: _builtins.bytes
     """Ed25519 by the federation's release key"""
     def __init__(
         self,
         *,
-        head_json: _builtins.bytes = ...,
+        checkpoint_json: _builtins.bytes = ...,
         signature: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["head_json", b"head_json", "signature", b"signature"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint_json", b"checkpoint_json", "signature", b"signature"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___SignedHead: _TypeAlias = SignedHead  # noqa: Y015
+Global___SignedCheckpoint: _TypeAlias = SignedCheckpoint  # noqa: Y015
 
 @_typing.final
 class StudyEnd(_message.Message):
@@ -1836,7 +1836,7 @@ class ExplainStudyResponse(_message.Message):
 
     EXPLANATION_JSON_FIELD_NUMBER: _builtins.int
     explanation_json: _builtins.str
-    """core/eigenveil/explain.py"""
+    """core/eigenveil/reporting/explain.py"""
     def __init__(
         self,
         *,
@@ -1978,7 +1978,7 @@ class StudyEvent(_message.Message):
     round: _builtins.int
     query_kind: _builtins.str
     round_state: _builtins.str
-    """core/eigenveil/round.py"""
+    """core/eigenveil/protocol/round.py"""
     spent_micro_rho: _builtins.int
     micro_rho: _builtins.int
     failure: _builtins.str
@@ -2094,7 +2094,7 @@ class GetReleaseResponse(_message.Message):
     RELEASE_JSON_FIELD_NUMBER: _builtins.int
     TOTAL_BYTES_FIELD_NUMBER: _builtins.int
     release_json: _builtins.bytes
-    """canonical, signed; core/eigenveil/bundle.py; from `offset` on"""
+    """canonical, signed; core/eigenveil/reporting/document.py; from `offset` on"""
     total_bytes: _builtins.int
     """of the whole release"""
     def __init__(

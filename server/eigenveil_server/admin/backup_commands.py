@@ -1,4 +1,4 @@
-"""eigenveil-coordinator backup, restore, restored, heads, accept-loss."""
+"""eigenveil-coordinator backup, restore, restored, checkpoints, accept-loss."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _json(function: FC) -> FC:
 
 
 def _without(function: FC) -> FC:
-    words = "A site that is gone and whose head is not waited for. May be repeated."
+    words = "A site that is gone and whose checkpoint is not waited for. May be repeated."
     return click.option("--without", "gone", multiple=True, metavar="SITE", help=words)(function)
 
 
@@ -57,7 +57,7 @@ def backup(config_path: Path, out: Path, as_json: bool) -> None:
     """
     made = back_up(config_path, load(config_path, Config), out, _teller(as_json))
     told = {"backup": str(out), "rows": made.rows, "head": made.head, "files": len(made.files)}
-    text = f"Wrote {out}: the ledger has {made.rows} rows, head {made.head[:16]}"
+    text = f"Wrote {out}: the ledger has {made.rows} rows, checkpoint {made.head[:16]}"
     say(told, as_json, text)
 
 
@@ -69,7 +69,7 @@ def backup(config_path: Path, out: Path, as_json: bool) -> None:
 def restore_command(source: Path, folder: Path, gone: tuple[str, ...], as_json: bool) -> None:
     """Make a coordinator from a backup, in a new folder.
 
-    It opens no round before every enrolled site has shown the last head of the ledger that it saw. Never
+    It opens no round before every enrolled site has shown the last checkpoint of the ledger that it saw. Never
     serve it beside the one that was backed up.
     """
     manifest, waiting = restore(source, folder, gone, _teller(as_json))
@@ -77,7 +77,7 @@ def restore_command(source: Path, folder: Path, gone: tuple[str, ...], as_json: 
     told = {"config": str(config), "made": manifest.made, "rows": manifest.rows, "awaited": waiting}
     text = (
         f"Restored {manifest.federation} as of {manifest.made} into {folder}.\n"
-        f"It will wait for the heads of: {', '.join(waiting) or 'nobody'}\n{FORGOTTEN}\n"
+        f"It will wait for the checkpoints of: {', '.join(waiting) or 'nobody'}\n{FORGOTTEN}\n"
         f"Next: {typed('eigenveil-coordinator', 'serve', '--config', config)}"
     )
     say(told, as_json, text)
@@ -90,14 +90,14 @@ def restore_command(source: Path, folder: Path, gone: tuple[str, ...], as_json: 
 def restored_command(config_path: Path, gone: tuple[str, ...], as_json: bool) -> None:
     """Say that the database was put back by its own tools (pg_restore, a snapshot of a disk).
 
-    As after `restore`, no round is then opened before every enrolled site has shown the last head of the
+    As after `restore`, no round is then opened before every enrolled site has shown the last checkpoint of the
     ledger that it saw. The coordinator must not be serving.
     """
     ledger, waiting = restored(load(config_path, Config), gone)
     told = {"rows": ledger.size, "head": ledger.head, "awaited": waiting}
     text = (
         f"The ledger is whole: {ledger.size} rows, head {ledger.head[:16]}\n"
-        f"It will wait for the heads of: {', '.join(waiting) or 'nobody'}\n{FORGOTTEN}\n"
+        f"It will wait for the checkpoints of: {', '.join(waiting) or 'nobody'}\n{FORGOTTEN}\n"
         f"Next: {typed('eigenveil-coordinator', 'serve', '--config', config_path)}"
     )
     say(told, as_json, text)
@@ -107,8 +107,8 @@ def restored_command(config_path: Path, gone: tuple[str, ...], as_json: bool) ->
 @_config
 @_without
 @_json
-def heads(config_path: Path, gone: tuple[str, ...], as_json: bool) -> None:
-    """Show which sites' heads are awaited since a restore; with --without, wait for a site no more.
+def checkpoints(config_path: Path, gone: tuple[str, ...], as_json: bool) -> None:
+    """Show which sites' checkpoints are awaited since a restore; with --without, wait for a site no more.
 
     Works whether or not the coordinator is serving.
     """
@@ -120,7 +120,7 @@ def heads(config_path: Path, gone: tuple[str, ...], as_json: bool) -> None:
             with store.writer.transaction() as change:
                 stop_waiting(change, unix_ms(), site, "given up")
         waiting = awaited(store.reader)
-    text = f"Waiting for the heads of: {', '.join(waiting)}" if waiting else "No head is awaited."
+    text = f"Waiting for the checkpoints of: {', '.join(waiting)}" if waiting else "No checkpoint is awaited."
     say({"awaited": waiting}, as_json, text)
 
 
@@ -135,7 +135,7 @@ def accept_loss_command(config_path: Path, as_json: bool) -> None:
     accepted = accept_loss(load(config_path, Config))
     told = {
         "site": accepted.site,
-        "rows": accepted.head.size,
+        "rows": accepted.checkpoint.size,
         "charged_micro_rho": accepted.charged.micro_rho,
         "charged_atto_delta": str(accepted.charged.atto_delta),
         "ended": list(accepted.ended),
@@ -143,9 +143,9 @@ def accept_loss_command(config_path: Path, as_json: bool) -> None:
     text = (
         f"Charged {accepted.charged.micro_rho} micro-rho for what site {accepted.site} has seen; "
         f"{len(accepted.ended)} studies ended.\nEach site now stops at the shorter ledger until its operator "
-        "runs: eigenveil-site accept-head --config site.toml"
+        "runs: eigenveil-site accept-checkpoint --config site.toml"
     )
     say(told, as_json, text)
 
 
-COMMANDS = (backup, restore_command, restored_command, heads, accept_loss_command)
+COMMANDS = (backup, restore_command, restored_command, checkpoints, accept_loss_command)

@@ -80,7 +80,7 @@ def _stored(config: Config) -> list[Check]:
         return [
             examine("database", partial(_database, config, store)),
             examine("ledger", partial(_ledger, config, store)),
-            examine("heads", partial(_heads, config, store)),
+            examine("checkpoints", partial(_checkpoints, config, store)),
             examine("clock", partial(_clock, store)),
             *_identities(config, store),
         ]
@@ -103,17 +103,17 @@ def _ledger(config: Config, store: Store) -> Check:
     return ok("ledger", text)
 
 
-def _heads(config: Config, store: Store) -> Check:
+def _checkpoints(config: Config, store: Store) -> Check:
     """Whether this is the newest state of the coordinator, as far as its sites have said."""
     marker = marker_of(config)
     if marker.exists():
         site, _ = read_marker(marker)
-        text = f"site {site} showed a later head than the ledger had; serve refuses until the ledger has it"
-        return fail("heads", text, "restore a newer backup; if there is none: accept-loss")
+        text = f"site {site} showed a later checkpoint than the ledger had; serve refuses until the ledger has it"
+        return fail("checkpoints", text, "restore a newer backup; if there is none: accept-loss")
     if missing := awaited(store.reader):
-        text = f"since the restore no head was shown yet by {', '.join(missing)}; no round is asked before"
-        return warn("heads", text, "have these sites' daemons started; for one that is gone for good: deny")
-    return ok("heads", "no site has shown a later head than this ledger's, and none is waited for")
+        text = f"since the restore no checkpoint was shown yet by {', '.join(missing)}; no round is asked before"
+        return warn("checkpoints", text, "have these sites' daemons started; for one that is gone for good: deny")
+    return ok("checkpoints", "no site has shown a later checkpoint than this ledger's, and none is waited for")
 
 
 def _clock(store: Store) -> Check:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from eigenveil.accounting.checkpoint import HEAD_SIGNED
+from eigenveil.accounting.checkpoint import CHECKPOINT_SIGNED
 from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.signatures import PLAN_SIGNED
 from eigenveil_common.files import read_secret, write_secret
@@ -42,9 +42,9 @@ class Keys:
         """The signature that a site checks before it reads a plan [R4]."""
         return self.release.sign(PLAN_SIGNED + plan_json)
 
-    def sign_head(self, head_json: bytes) -> bytes:
+    def sign_head(self, checkpoint_json: bytes) -> bytes:
         """The signature under the ledger's end that sites keep [R20]."""
-        return self.release.sign(HEAD_SIGNED + head_json)
+        return self.release.sign(CHECKPOINT_SIGNED + checkpoint_json)
 
     def mac(self, contribution_digest: str) -> bytes:
         """What is stored of a contribution: without the key it confirms no guess about its values."""

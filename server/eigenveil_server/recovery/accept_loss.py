@@ -32,40 +32,40 @@ class Accepted:
     """What was charged for a lost part of the ledger, and which studies it ended."""
 
     site: str
-    head: Checkpoint
+    checkpoint: Checkpoint
     charged: Cost
     ended: tuple[str, ...]
 
 
-def lost(head: Checkpoint, entries: Sequence[Entry], earlier: Iterable[Checkpoint]) -> Cost:
-    """An upper bound on what `head`'s ledger spent and these entries do not say.
+def lost(checkpoint: Checkpoint, entries: Sequence[Entry], earlier: Iterable[Checkpoint]) -> Cost:
+    """An upper bound on what `checkpoint`'s ledger spent and these entries do not say.
 
-    All that `head` spent beyond the rows that both certainly share, or beyond a head whose loss was charged
+    All that `checkpoint` spent beyond the rows that both certainly share, or beyond a checkpoint whose loss was charged
     before and which lies on the way to this one. Each is a bound, and so is the least of them.
     """
-    shared = head.parted([entry.digest for entry in entries])
+    shared = checkpoint.parted([entry.digest for entry in entries])
     charges = (entry.cost for entry in entries[:shared] if entry.kind is EntryKind.CHARGE)
-    known = [sum(charges, NOTHING), *(one.spent for one in earlier if head.follows(one))]
+    known = [sum(charges, NOTHING), *(one.spent for one in earlier if checkpoint.follows(one))]
     return Cost(
-        micro_rho=head.spent.micro_rho - max(one.micro_rho for one in known),
-        atto_delta=head.spent.atto_delta - max(one.atto_delta for one in known),
+        micro_rho=checkpoint.spent.micro_rho - max(one.micro_rho for one in known),
+        atto_delta=checkpoint.spent.atto_delta - max(one.atto_delta for one in known),
     )
 
 
 def accept_loss(config: Config) -> Accepted:
-    """Charge what the later head says was spent, end what runs, and let the coordinator start again.
+    """Charge what the later checkpoint says was spent, end what runs, and let the coordinator start again.
 
     Repeated after a crash, it charges once.
 
     Raises:
-        RequestError: the coordinator is serving, no head is missing, or the budget does not hold the loss.
-        PeerError: the marker's head is not signed by this coordinator.
+        RequestError: the coordinator is serving, no checkpoint is missing, or the budget does not hold the loss.
+        PeerError: the marker's checkpoint is not signed by this coordinator.
         InternalError: code `storage`.
     """
     path = marker_of(config)
     if not path.exists():
         raise RequestError(
-            Code.CONFLICT, "no site has shown a later head of the ledger; there is no loss to accept"
+            Code.CONFLICT, "no site has shown a later checkpoint of the ledger; there is no loss to accept"
         )
     with only_one(config):
         store = existing_store(config)
@@ -81,31 +81,31 @@ def accept_loss(config: Config) -> Accepted:
 def _accept(config: Config, store: Store) -> Accepted:
     keys = load_keys(config.files)
     site, signed = read_marker(marker_of(config))
-    head = read_checkpoint(signed, keys, config.federation)
+    checkpoint = read_checkpoint(signed, keys, config.federation)
     ledger = LedgerStore(store.writer, config.budget, lambda: unix_ms() // 1000)
     ended = _end_all(store, ledger)
     earlier = accepted_losses(store.reader, keys, config.federation)
-    study = digest("lost-charges", {"head": head.digest, "size": str(head.size)})
+    study = digest("lost-charges", {"checkpoint": checkpoint.digest, "size": str(checkpoint.size)})
     cost = ledger.ledger.spent_by_study.get(study) or NOTHING
     if cost == NOTHING:
-        cost = lost(head, ledger.entries(), earlier)
-    _charge(ledger, study, head, cost)
+        cost = lost(checkpoint, ledger.entries(), earlier)
+    _charge(ledger, study, checkpoint, cost)
 
     def note(change: Connection) -> None:
         at = unix_ms()
         change.execute(
             "INSERT INTO lost VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
-            (head.digest, signed.head_json, signed.signature, at),
+            (checkpoint.digest, signed.checkpoint_json, signed.signature, at),
         )
         change.execute("UPDATE greetings SET generation = NULL")  # sites are beyond what is stored of them
-        audit(change, at, "loss-accepted", f"site/{site}", head.digest)
+        audit(change, at, "loss-accepted", f"site/{site}", checkpoint.digest)
 
     ledger.settle(study, note)
-    return Accepted(site=site, head=head, charged=cost, ended=ended)
+    return Accepted(site=site, checkpoint=checkpoint, charged=cost, ended=ended)
 
 
-def _charge(ledger: LedgerStore, study: str, head: Checkpoint, cost: Cost) -> None:
-    """The loss as a study of one round, whose name and query are the head's."""
+def _charge(ledger: LedgerStore, study: str, checkpoint: Checkpoint, cost: Cost) -> None:
+    """The loss as a study of one round, whose name and query are the checkpoint's."""
     if study not in ledger.ledger.spent_by_study:
         try:
             ledger.reserve(study, cost)
@@ -116,7 +116,7 @@ def _charge(ledger: LedgerStore, study: str, head: Checkpoint, cost: Cost) -> No
                 "raise budget_epsilon in coordinator.toml and repeat this",
             ) from problem
     if study in ledger.ledger.reserved:
-        ledger.charge(study, 0, head.digest, ledger.ledger.reserved[study])
+        ledger.charge(study, 0, checkpoint.digest, ledger.ledger.reserved[study])
 
 
 def _end_all(store: Store, ledger: LedgerStore) -> tuple[str, ...]:

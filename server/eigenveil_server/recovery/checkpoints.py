@@ -1,8 +1,8 @@
-"""Signed heads of the ledger: handed to sites, and believed when a site brings one back [R20].
+"""Signed checkpoints of the ledger: handed to sites, and believed when a site brings one back [R20].
 
-A head that a site presents and that is not in the ledger here was signed by a later state of this
+A checkpoint that a site presents and that is not in the ledger here was signed by a later state of this
 coordinator. Going on would spend again what was spent, so the process writes down what it saw, ends, and
-does not start any more until the ledger holds that head or the operator has accepted the loss.
+does not start any more until the ledger holds that checkpoint or the operator has accepted the loss.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class Chain:
 
 
 class Checkpoints:
-    """The heads of one coordinator's ledger.
+    """The checkpoints of one coordinator's ledger.
 
     Raises on construction:
-        InternalError: code `storage`, a site holds a later head than the ledger here.
+        InternalError: code `storage`, a site holds a later checkpoint than the ledger here.
     """
 
     def __init__(self, config: Config, store: Store, keys: Keys, clock: Clock, fatal: Fatal) -> None:
@@ -67,89 +67,89 @@ class Checkpoints:
         self._clock = clock
         self._fatal = fatal
         self._chain = Chain(store.reader)
-        self._signed: pb.SignedHead | None = None
+        self._signed: pb.SignedCheckpoint | None = None
         self._signed_size = 0
         self._refuse_if_behind()
 
     def parted_from(self, held: bytes) -> bool:
         """Whether a site that holds this digest saw a ledger which is not the one here, though its loss was
-        accepted: it gets no work, but at once the head of this one."""
+        accepted: it gets no work, but at once the checkpoint of this one."""
         self._chain.read_on()
         return bool(held) and held.hex() not in self._chain.places
 
-    def other_than(self, held: bytes) -> pb.SignedHead | None:
-        """The head of the ledger, signed, if it is another than the one of this digest; None also for a
+    def other_than(self, held: bytes) -> pb.SignedCheckpoint | None:
+        """The checkpoint of the ledger, signed, if it is another than the one of this digest; None also for a
         ledger without rows."""
         self._chain.read_on()
         now = len(self._chain.digests)
         if not now or self._chain.digests[-1] == held.hex():
             return None
         if self._signed is None or self._signed_size != now:
-            head = checkpoint_of(self._config.federation, self._chain.digests, [self._chain.spent])
-            said = head.to_json()
-            self._signed = pb.SignedHead(head_json=said, signature=self._keys.sign_head(said))
+            checkpoint = checkpoint_of(self._config.federation, self._chain.digests, [self._chain.spent])
+            said = checkpoint.to_json()
+            self._signed = pb.SignedCheckpoint(checkpoint_json=said, signature=self._keys.sign_head(said))
             self._signed_size = now
         return self._signed
 
     def check_shown(self, caller: Identity, hello: pb.HelloRequest) -> None:
-        """Stop if a site shows a head that this ledger does not have.
+        """Stop if a site shows a checkpoint that this ledger does not have.
 
         Raises:
-            PeerError: the head is not one that this federation signed.
+            PeerError: the checkpoint is not one that this federation signed.
         """
-        if caller.role is Role.SITE and hello.HasField("head"):
-            head = self._read(hello.head)
-            if not self._knows(head):
-                self._stop(caller.name, hello.head, head)
+        if caller.role is Role.SITE and hello.HasField("checkpoint"):
+            checkpoint = self._read(hello.checkpoint)
+            if not self._knows(checkpoint):
+                self._stop(caller.name, hello.checkpoint, checkpoint)
 
     async def presented(self, caller: Identity, hello: pb.HelloRequest, writer: GroupCommit) -> None:
-        """A site's daemon, whose greeting was accepted, has said which head it holds, or that it holds none;
+        """A site's daemon, whose greeting was accepted, has said which checkpoint it holds, or that it holds none;
         after a restore this is waited for. Other programs of a site hold no ledger to show."""
         if not hello.next_generation:
             return
         if caller.role is Role.SITE and caller.name in awaited(self._store.reader):
             at, site = self._clock(), caller.name
             await writer.write(lambda change: stop_waiting(change, at, site, "presented"))
-            log.event("head-presented", site=caller.name)
+            log.event("checkpoint-presented", site=caller.name)
 
-    def _read(self, signed: pb.SignedHead) -> Checkpoint:
+    def _read(self, signed: pb.SignedCheckpoint) -> Checkpoint:
         return read_checkpoint(signed, self._keys, self._config.federation)
 
-    def _knows(self, head: Checkpoint) -> bool:
+    def _knows(self, checkpoint: Checkpoint) -> bool:
         self._chain.read_on()
-        return head.is_in(self._chain.digests) or any(
-            lost.follows(head)
+        return checkpoint.is_in(self._chain.digests) or any(
+            lost.follows(checkpoint)
             for lost in accepted_losses(self._store.reader, self._keys, self._config.federation)
         )
 
-    def _stop(self, site: str, signed: pb.SignedHead, head: Checkpoint) -> NoReturn:
+    def _stop(self, site: str, signed: pb.SignedCheckpoint, checkpoint: Checkpoint) -> NoReturn:
         marker = {
             "site": site,
-            "head": signed.head_json.decode(),
+            "checkpoint": signed.checkpoint_json.decode(),
             "signature": signed.signature.hex(),
             "at_ms": self._clock(),
         }
-        log.alarm("ledger-behind", site=site, here=len(self._chain.digests), there=head.size)
+        log.alarm("ledger-behind", site=site, here=len(self._chain.digests), there=checkpoint.size)
         try:
             write_secret(marker_of(self._config), json.dumps(marker, indent=2, sort_keys=True).encode())
         finally:  # a process that cannot even write this down must end all the more
-            self._fatal(self._behind(site, head))
+            self._fatal(self._behind(site, checkpoint))
 
     def _refuse_if_behind(self) -> None:
         path = marker_of(self._config)
         if not path.exists():
             return
         site, signed = read_marker(path)
-        head = self._read(signed)
-        if not self._knows(head):
-            raise self._behind(site, head)
+        checkpoint = self._read(signed)
+        if not self._knows(checkpoint):
+            raise self._behind(site, checkpoint)
         path.unlink()
         log.event("ledger-complete-again", site=site)
 
-    def _behind(self, site: str, head: Checkpoint) -> InternalError:
+    def _behind(self, site: str, checkpoint: Checkpoint) -> InternalError:
         return InternalError(
             Code.STORAGE,
-            f"site {site} holds a head of {head.size} rows that this coordinator signed, and the ledger "
+            f"site {site} holds a checkpoint of {checkpoint.size} rows that this coordinator signed, and the ledger "
             f"here, of {len(self._chain.digests)} rows, does not have it: it was put back to an older state. "
             "Restore a newer backup; if there is none, run: eigenveil-coordinator accept-loss --config FILE",
         )
@@ -160,8 +160,8 @@ def marker_of(config: Config) -> Path:
     return config.files.folder / MARKER
 
 
-def read_marker(path: Path) -> tuple[str, pb.SignedHead]:
-    """Which site presented which head.
+def read_marker(path: Path) -> tuple[str, pb.SignedCheckpoint]:
+    """Which site presented which checkpoint.
 
     Raises:
         RequestError: code `bad-config`, it cannot be read.
@@ -169,7 +169,7 @@ def read_marker(path: Path) -> tuple[str, pb.SignedHead]:
     try:
         said = json.loads(read(path))
         signature = bytes.fromhex(said["signature"])
-        return str(said["site"]), pb.SignedHead(head_json=said["head"].encode(), signature=signature)
+        return str(said["site"]), pb.SignedCheckpoint(checkpoint_json=said["checkpoint"].encode(), signature=signature)
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         raise RequestError(
             Code.BAD_CONFIG, f"{path} is damaged; keep it, and restore the newest backup"
@@ -177,7 +177,7 @@ def read_marker(path: Path) -> tuple[str, pb.SignedHead]:
 
 
 def awaited(reader: Database) -> list[str]:
-    """Sites whose head is waited for since a restore; not those that were denied meanwhile."""
+    """Sites whose checkpoint is waited for since a restore; not those that were denied meanwhile."""
     rows = reader.rows(
         "SELECT site FROM awaited WHERE NOT EXISTS "
         "(SELECT 1 FROM denied d WHERE (d.role, d.name) = (?, site)) ORDER BY site",
@@ -187,26 +187,26 @@ def awaited(reader: Database) -> list[str]:
 
 
 def stop_waiting(change: Connection, at: int, site: str, why: str) -> None:
-    """Wait for the head of this site no more."""
+    """Wait for the checkpoint of this site no more."""
     change.execute("DELETE FROM awaited WHERE site = ?", (site,))
-    audit(change, at, "head", f"site/{site}", why)
+    audit(change, at, "checkpoint", f"site/{site}", why)
 
 
 def accepted_losses(reader: Database, keys: Keys, federation: str) -> list[Checkpoint]:
-    """Heads of ledgers whose loss the operator has accepted, and which are charged for."""
+    """Checkpoints of ledgers whose loss the operator has accepted, and which are charged for."""
     return [
-        read_checkpoint(pb.SignedHead(head_json=row["head"], signature=row["signature"]), keys, federation)
+        read_checkpoint(pb.SignedCheckpoint(checkpoint_json=row["head"], signature=row["signature"]), keys, federation)
         for row in reader.rows("SELECT head, signature FROM lost ORDER BY at, digest")
     ]
 
 
-def read_checkpoint(signed: pb.SignedHead, keys: Keys, federation: str) -> Checkpoint:
-    """A head that this coordinator signed.
+def read_checkpoint(signed: pb.SignedCheckpoint, keys: Keys, federation: str) -> Checkpoint:
+    """A checkpoint that this coordinator signed.
 
     Raises:
         PeerError: it did not, or it was for another federation.
     """
-    head = verify_checkpoint(signed.head_json, signed.signature, keys.release_public)
-    if head.federation != federation:
-        raise PeerError(Code.PROTOCOL, f"the head is of federation {head.federation}, not of {federation}")
-    return head
+    checkpoint = verify_checkpoint(signed.checkpoint_json, signed.signature, keys.release_public)
+    if checkpoint.federation != federation:
+        raise PeerError(Code.PROTOCOL, f"the checkpoint is of federation {checkpoint.federation}, not of {federation}")
+    return checkpoint

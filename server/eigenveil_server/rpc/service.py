@@ -45,14 +45,14 @@ class Service(CoordinatorServicer):
         engine: Engine,
         registry: Registry,
         sessions: SiteSessions,
-        heads: Checkpoints,
+        checkpoints: Checkpoints,
     ) -> None:
         self._config = config
         self._resources = resources
         self._engine = engine
         self._registry = registry
         self._sessions = sessions
-        self._heads = heads
+        self._checkpoints = checkpoints
         self._intake = Intake(resources)
         self._uploads = engine.uploads
         self._watches = Watches(config.max_watches)
@@ -67,9 +67,9 @@ class Service(CoordinatorServicer):
                 f"{request.version_min} to {request.version_max}; update the older of the two",
             )
         caller = CALLER.get()
-        self._heads.check_shown(caller, request)
+        self._checkpoints.check_shown(caller, request)
         await self._sessions.greet(caller, ARRIVAL.get().peer, request, self._engine.hurry)
-        await self._heads.presented(caller, request, self._resources.writer)
+        await self._checkpoints.presented(caller, request, self._resources.writer)
         authorities = self._resources.keys.authorities
         limits = pb.Limits(
             message_bytes=MESSAGE_BYTES,
@@ -106,15 +106,15 @@ class Service(CoordinatorServicer):
         known = dict.fromkeys(map(digest_from_bytes, request.known_plans), 0)
         known |= zip(known, request.held, strict=False)
         answered = frozenset((digest_from_bytes(one.plan_digest), one.round) for one in request.answered)
-        if self._heads.parted_from(request.head_digest):
-            return pb.NextWorkResponse(head=self._heads.other_than(request.head_digest), parted=True)
+        if self._checkpoints.parted_from(request.checkpoint_digest):
+            return pb.NextWorkResponse(checkpoint=self._checkpoints.other_than(request.checkpoint_digest), parted=True)
         with self._resources.metrics.polling(site):
             await self._engine.hear_of_waiting(site, map(digest_from_bytes, request.awaiting))
             found = await self._engine.next_work(site, known, answered, self._config.long_poll_seconds)
         still_admitted()
-        head = self._heads.other_than(request.head_digest)
-        if head is not None:
-            found.head.CopyFrom(head)
+        checkpoint = self._checkpoints.other_than(request.checkpoint_digest)
+        if checkpoint is not None:
+            found.checkpoint.CopyFrom(checkpoint)
         return found
 
     async def Contribute(self, request: pb.ContributeRequest, context: Context) -> pb.ContributeResponse:

@@ -25,7 +25,7 @@ from eigenveil_server.studies.submissions import Submission, check_quota, first_
 from eigenveil_server.studies.uploads import Uploads
 
 Place = tuple[str, int]  # a study's digest and a round
-HEADS_SECONDS = 0.5  # how often to look whether every head is there
+CHECKPOINTS_SECONDS = 0.5  # how often to look whether every checkpoint is there
 OFFER_AGAIN = 1.0  # seconds after which a round is offered to a site that says it answered it [R5]
 
 
@@ -47,7 +47,7 @@ class Engine:
 
     async def start(self) -> None:
         """Take up every study where the last process left it; after a restore, once every site has shown
-        its head of the ledger [R20]."""
+        its checkpoint of the ledger [R20]."""
         self._states = {stored.digest: stored.state for stored in self._resources.studies.all()}
         if awaited(self._resources.store.reader):
             self._waiting.append(asyncio.create_task(self._unattended(self._resume_when_complete())))
@@ -73,10 +73,10 @@ class Engine:
 
     async def _complete(self) -> None:
         while missing := awaited(self._resources.store.reader):
-            log.event("heads-awaited", sites=",".join(missing))
+            log.event("checkpoints-awaited", sites=",".join(missing))
             while awaited(self._resources.store.reader) == missing:
-                await asyncio.sleep(HEADS_SECONDS)
-        log.event("heads-complete")
+                await asyncio.sleep(CHECKPOINTS_SECONDS)
+        log.event("checkpoints-complete")
 
     def _check_complete(self) -> None:
         missing = awaited(self._resources.store.reader)

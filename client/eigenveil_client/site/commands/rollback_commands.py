@@ -1,4 +1,4 @@
-"""eigenveil-site accept-head, accept-loss."""
+"""eigenveil-site accept-checkpoint, accept-loss."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from eigenveil_client.site.daemon import service
 from eigenveil_common.command import say
 
 
-@click.command(name="accept-head")
+@click.command(name="accept-checkpoint")
 @CONFIG
 @JSON
-def accept_head(config_file: Path, as_json: bool) -> None:
+def accept_checkpoint(config_file: Path, as_json: bool) -> None:
     """Go on with a coordinator whose ledger went back behind what this site had seen of it.
 
     Only after its operator has said why. What this site has spent itself stays spent. Stop the daemon first.
     """
     config = site_config.load(config_file)
     with service.alone(config.state), service.opened(config) as store:
-        before, now = store.heads.accept()
+        before, now = store.checkpoints.accept()
     text = f"Accepted a ledger of {now} rows in place of one of {before}. Start the daemon again."
     say({"rows_before": before, "rows": now}, as_json, text)
 
@@ -41,4 +41,4 @@ def accept_loss(config_file: Path, as_json: bool) -> None:
     say({"micro_rho": charged.micro_rho, "atto_delta": str(charged.atto_delta)}, as_json, text)
 
 
-COMMANDS = (accept_head, accept_loss)
+COMMANDS = (accept_checkpoint, accept_loss)

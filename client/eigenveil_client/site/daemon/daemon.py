@@ -94,7 +94,7 @@ class SiteDaemon:
     async def _serve(self) -> None:
         attempt = 0
         while True:
-            self._worker.heads.check()
+            self._worker.checkpoints.check()
             began = time.monotonic()
             try:
                 async with await self._connect() as channel:
@@ -139,10 +139,10 @@ class SiteDaemon:
 
     async def _greet(self, stub: rpc.CoordinatorAsyncStub) -> _Session:
         software, generation = f"eigenveil-site {__version__}", Generation(self._shown.folder)
-        head = self._worker.heads.latest()
+        checkpoint = self._worker.checkpoints.latest()
         self._worker.bear_witness()
         try:
-            hello = await introduce(stub, software, self._shown, generation, head=head)
+            hello = await introduce(stub, software, self._shown, generation, checkpoint=checkpoint)
         except InternalError:
             raise
         except EigenveilError as problem:
@@ -226,7 +226,7 @@ class _Session:
                 pb.Answered(plan_digest=bytes.fromhex(plan), round=round)
                 for plan, round in self._answered.items()
             ],
-            head_digest=self._worker.heads.digest(),
+            checkpoint_digest=self._worker.checkpoints.digest(),
         )
         return asyncio.create_task(self._next_work(request))
 
@@ -234,19 +234,19 @@ class _Session:
         began = time.monotonic()
         response = await _remote(call(self._stub.NextWork, request, seconds=self._poll, attempts=1))
         self._contact.last = time.time()
-        if response.HasField("head"):
+        if response.HasField("checkpoint"):
             await self._keep(response)
-            response.ClearField("head")
+            response.ClearField("checkpoint")
         if response.ByteSize() == 0 and time.monotonic() - began < QUICK_SECONDS:
             await asyncio.sleep(QUICK_SECONDS)
         return response
 
     async def _keep(self, response: pb.NextWorkResponse) -> None:
-        """Keep a head of the coordinator's ledger before anything of its answer is believed [R20]."""
+        """Keep a checkpoint of the coordinator's ledger before anything of its answer is believed [R20]."""
         try:
-            await asyncio.to_thread(self._worker.take_head, response.head, response.parted)
+            await asyncio.to_thread(self._worker.take_head, response.checkpoint, response.parted)
         except PeerError as problem:
-            alarm("head-refused", code=problem.code.value, detail=str(problem))
+            alarm("checkpoint-refused", code=problem.code.value, detail=str(problem))
             raise _Lost(problem) from problem
 
     async def _missed(self, response: pb.NextWorkResponse) -> list[pb.SealedRound]:

@@ -125,14 +125,14 @@ class SiteWorker:
         await self._store.chatter.keep_flushed()
 
     @property
-    def heads(self) -> HeldCheckpoints:
+    def checkpoints(self) -> HeldCheckpoints:
         """What the coordinator's ledger was when last seen."""
-        return self._store.heads
+        return self._store.checkpoints
 
-    def take_head(self, signed: pb.SignedHead, parted: bool) -> None:
-        """Keep a head, durably on return. Raises as `SiteHeads.take`."""
+    def take_head(self, signed: pb.SignedCheckpoint, parted: bool) -> None:
+        """Keep a checkpoint, durably on return. Raises as `SiteHeads.take`."""
         member = self._member
-        self.heads.take(signed, member.release_key, member.identity.federation, parted=parted)
+        self.checkpoints.take(signed, member.release_key, member.identity.federation, parted=parted)
 
     def stands(self, reply: Reply) -> bool:
         """Whether `reply` may still be sent: an answer leaves only while its study is agreed to."""

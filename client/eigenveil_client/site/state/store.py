@@ -83,7 +83,7 @@ class SiteStore:
         self.egress = egress.EgressLedger(self.database, self.now)
         self.chatter = traffic.Traffic(self.database, self.now)
         self.studies = ReceivedPlans(self.database)
-        self.heads = checkpoints.HeldCheckpoints(self.database)
+        self.checkpoints = checkpoints.HeldCheckpoints(self.database)
         self.transcript = Transcript(self.database)
         self._due: dict[str, int] = {}  # the round after the last answered one, by study
         for study, round in self.ledger.ledger.charged:

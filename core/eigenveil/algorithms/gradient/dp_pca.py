@@ -174,7 +174,7 @@ def _iterate(plan: Plan, start: Centred, times: Schedule) -> Generator[PricedQue
     tail: Tail | None = None
     for t in range(times.rounds):
         pull = v * np.sqrt(scales) if t >= times.tail else np.zeros_like(v)
-        slope = Slope(centre=start.centre, directions=v / np.sqrt(scales), pull=pull)
+        slope = Slope(centre=start.centre, directions=v / np.sqrt(scales), offset=pull)
         if t in times.refreshes:
             radius = yield from gradient_radius(plan, start, times, slope, radius)
         assert radius is not None  # round 0 refreshes
@@ -205,7 +205,7 @@ def gradient_radius(
     histogram = read_histogram((yield PricedQuery(query=slope.norms(grid), micro_rho=price)), grid)
     # What matters is the noise left after averaging the tail, not one round's.
     averaged = mu(times.round_price * (times.rounds - times.tail))
-    rule = Balance(power=1, noise=6 * math.sqrt(slope.pull.size) / averaged, quadratic=False)
+    rule = Balance(power=1, noise=6 * math.sqrt(slope.offset.size) / averaged, quadratic=False)
     fallback = None if before is None else before * slope.reach
     return choose(histogram, plan.study.radius, rule, fallback) / slope.reach
 
@@ -216,8 +216,8 @@ def _gradient(
     """The noised mean of x (x . W). Shape: (d, m)."""
     query, unit = slope.query(radius)
     release = yield PricedQuery(query=query, micro_rho=price)
-    mean = release.values.reshape(slope.pull.shape) / (unit * records)
-    return slope.exact_pull(query.field) + mean
+    mean = release.values.reshape(slope.offset.shape) / (unit * records)
+    return slope.exact_offset(query.spec) + mean
 
 
 def read_variances(
@@ -235,7 +235,7 @@ def read_variances(
         query=SquaredNormSum(centre=start.centre, radius=radius), micro_rho=energy_price
     )
     total = max(float(release.values[0]) / (S**2 * start.records), 0.0)
-    slope = Slope(centre=start.centre, directions=components, pull=np.zeros_like(components))
+    slope = Slope(centre=start.centre, directions=components, offset=np.zeros_like(components))
     grid = Grid(top=start.norms.largest**2)
     price = part(plan.micro_rho, 0.2 * VARIANCE_SHARE)
     histogram = read_histogram((yield PricedQuery(query=slope.norms(grid), micro_rho=price)), grid)

@@ -88,7 +88,7 @@ class Needs:
     counts: float
 
     @property
-    def part(self) -> int:
+    def batch(self) -> int:
         """Records of a part, so that each question is likely to be answered."""
         return math.ceil(max(VOTED * self.votes * FEWEST, 3 * self.counts))
 
@@ -109,7 +109,7 @@ def needs(plan: Plan) -> Needs:
 
 def records_needed(plan: Plan) -> int:
     """How many records a run of this plan needs in all."""
-    return needs(plan).part * plan.parts
+    return needs(plan).batch * plan.batches
 
 
 def _warnings(plan: Plan, records: float) -> tuple[str, ...]:
@@ -117,7 +117,7 @@ def _warnings(plan: Plan, records: float) -> tuple[str, ...]:
     wanted = records_needed(plan)
     verdict = "has" if records >= wanted else "does not have"
     sentence = (
-        f"dp-pca-single-pass is the paper's algorithm, kept as a reference: with {plan.parts} parts it needs "
+        f"dp-pca-single-pass is the paper's algorithm, kept as a reference: with {plan.batches} parts it needs "
         f"about {wanted} records at this epsilon and delta, which this study {verdict}; dp-pca needs fewer"
     )
     return (sentence,)
@@ -146,7 +146,7 @@ class Scale:
         """The gradient along w. Shape: w (d, 1)."""
         directions = frozen(np.rint(w * FINE).astype(np.int64))
         return GradientSpec(
-            centre=self.centre, directions=directions, pull=np.zeros_like(directions), shift=self.shift
+            centre=self.centre, directions=directions, offset=np.zeros_like(directions), shift=self.shift
         )
 
 
@@ -170,10 +170,10 @@ def _pass(
     records = start.records / once.size
     subsets = _subsets(plan, records)
     for t in range(once.size // QUESTIONS):
-        field = scale.field(w)
-        votes = yield once.about(Votes(field=field, edges=OCTAVES, subsets=subsets), NoiseLaw.STABILITY)
+        spec = scale.field(w)
+        votes = yield once.about(Votes(spec=spec, edges=OCTAVES, subsets=subsets), NoiseLaw.STABILITY)
         spread = read_spread(votes) or spread
-        bins = bins_for(field, spread)
+        bins = bins_for(spec, spread)
         counts = yield once.about(bins, NoiseLaw.STABILITY)
         box = box_for(bins, counts, spread)
         total = yield once.about(box)
@@ -202,12 +202,12 @@ def read_spread(votes: Release) -> float:
     return math.sqrt(float(OCTAVES[max(int(np.argmax(votes.values)) - 1, 0)]) * 2)
 
 
-def bins_for(field: GradientSpec, spread: float) -> Coordinates:
+def bins_for(spec: GradientSpec, spread: float) -> Coordinates:
     """The histogram of each coordinate, in bins of WIDTH spreads; before any eigenvalue, the widest bins."""
     most = MOST_BINS // 8
     width = math.ceil(WIDTH * spread) if spread else VOTE_LIMIT
     half = min(max(-(-VOTE_LIMIT // width), 1), most)
-    return Coordinates(field=field, width=width, half=half)
+    return Coordinates(spec=spec, width=width, half=half)
 
 
 def box_for(bins: Coordinates, counts: Release, spread: float) -> CoordinateClippedSum:
@@ -219,4 +219,4 @@ def box_for(bins: Coordinates, counts: Release, spread: float) -> CoordinateClip
     halves = np.where(spoken, max(half, 2), 0)
     if not spoken.any():
         halves = halves + 1  # a question that nobody reads, so that the next part is asked in its round
-    return CoordinateClippedSum(field=bins.field, middles=np.where(spoken, middles, 0), halves=halves)
+    return CoordinateClippedSum(spec=bins.spec, middles=np.where(spoken, middles, 0), halves=halves)

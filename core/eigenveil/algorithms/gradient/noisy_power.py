@@ -63,7 +63,7 @@ def _product(
     start: Centred, clip: Clip, w: FloatArray, micro_rho: int
 ) -> Generator[PricedQuery, Release, FloatArray]:
     """The noised mean of z (z . W). Shape: (d, k)."""
-    slope = Slope(centre=start.centre, directions=w, pull=np.zeros_like(w))
+    slope = Slope(centre=start.centre, directions=w, offset=np.zeros_like(w))
     query, unit = slope.query((clip.radius / S) ** 2)
     release = yield PricedQuery(query=query, micro_rho=micro_rho)
     return release.values.reshape(w.shape) / (unit * start.records * clip.kept)

@@ -97,7 +97,7 @@ def _pass(
     strength, radius, taken = Strength(w.shape[1]), math.nan, 0
     refreshes = radius_parts(once.size)
     for t in range(once.size):
-        slope = Slope(centre=start.centre, directions=w, pull=np.zeros_like(w))
+        slope = Slope(centre=start.centre, directions=w, offset=np.zeros_like(w))
         if t in refreshes:
             radius = yield from gradient_radius(plan, start, once, slope, radius)
             continue
@@ -129,6 +129,6 @@ def gradient_radius(
     grid = Grid(top=start.norms.largest**2 * float(np.linalg.norm(slope.directions, 2)))
     histogram = read_histogram((yield once.about(slope.norms(grid))), grid)
     # What matters is the noise left after the steps have averaged.
-    noise = 4 * math.sqrt(slope.pull.size / once.size) / mu(once.micro_rho)
+    noise = 4 * math.sqrt(slope.offset.size / once.size) / mu(once.micro_rho)
     rule = Balance(power=1, noise=noise, quadratic=False)
     return choose(histogram, plan.study.radius, rule, None if math.isnan(before) else before)

@@ -53,11 +53,11 @@ def private_oja_shuffled(plan: Plan) -> Steps:
         )
     least = 1 - shares(plan).count - shares(plan).small_mean - VARIANCE_SHARE
     local_micro_rho(
-        _epsilon(price(plan, least)), plan.atto_delta / ATTO, plan.parts
+        _epsilon(price(plan, least)), plan.atto_delta / ATTO, plan.batches
     )  # refuses before it asks
     start = yield from rounds.through(locate(plan))
     radius = choose(
-        start.norms, study.radius, Balance(power=2, noise=8 * math.sqrt(plan.parts), quadratic=False)
+        start.norms, study.radius, Balance(power=2, noise=8 * math.sqrt(plan.batches), quadratic=False)
     )
     total = yield from rounds.through(_variance(plan, start, radius))
     share = 1 - shares(plan).count - start.mean_share - VARIANCE_SHARE
@@ -97,7 +97,7 @@ def _pass(
     lengths, seen = np.zeros(w.shape[1]), 0
     nothing = np.zeros_like(w)
     for t in range(once.size):
-        query, unit = Slope(centre=start.centre, directions=w, pull=nothing).query(radius)
+        query, unit = Slope(centre=start.centre, directions=w, offset=nothing).query(radius)
         release = yield once.about_slot(query)
         gradient = release.values.reshape(w.shape) / unit
         if 2 * t >= once.size:

@@ -40,7 +40,7 @@ from eigenveil.queries import (
     Subspace,
     Votes,
 )
-from eigenveil.queries.gradients import pull_norm2
+from eigenveil.queries.gradients import offset_norm2
 from eigenveil.queries.limits import GRADIENT_LIMIT, WEIGHT, root_up, row_norm_limit
 from eigenveil.study.grid import steps
 from eigenveil.study.study import Study
@@ -56,16 +56,16 @@ def least_row_radius(d: int) -> int:
     return -(-row_norm_limit(d) // WEIGHT)
 
 
-def least_gradient_radius(pull: IntArray) -> int:
-    """The least clip radius of gradients z b^T - u pull, b (k,): shortened to it, a record as long as
-    there can be still has some coefficient of at least 1, in b or u. Shape: pull (d, k).
+def least_gradient_radius(offset: IntArray) -> int:
+    """The least clip radius of gradients z b^T - u offset, b (k,): shortened to it, a record as long as
+    there can be still has some coefficient of at least 1, in b or u. Shape: offset (d, k).
 
-    Truncation may add sqrt(k) ||z|| + ||pull||, which the coefficients leave free (`clipping`). As much
-    again is for them: with m the larger of max |a| and PULL, a record is at most m (sqrt(k) ||z|| + ||pull||)
+    Truncation may add sqrt(k) ||z|| + ||offset||, which the coefficients leave free (`clipping`). As much
+    again is for them: with m the larger of max |a| and OFFSET_STEPS, a record is at most m (sqrt(k) ||z|| + ||offset||)
     long, so that m, shortened, is 1 or more. The last 1 is for the rounding of floats.
     """
-    d, k = pull.shape
-    truncated = root_up(k) * row_norm_limit(d) + root_up(pull_norm2(pull))
+    d, k = offset.shape
+    truncated = root_up(k) * row_norm_limit(d) + root_up(offset_norm2(offset))
     return min(2 * truncated + 1, GRADIENT_LIMIT)
 
 
@@ -83,14 +83,14 @@ def check_bounds(query: Query, most: IntArray) -> None:
     """
     if isinstance(query, Count):
         return
-    centre = query.field.centre if isinstance(query, OnGradients) else query.centre
+    centre = query.spec.centre if isinstance(query, OnGradients) else query.centre
     _need(centre.size == most.size, "a question is about another number of columns than its study")
     _need(bool((np.abs(centre) <= most).all()), "a centre lies outside of the public bounds")
     match query:
         case ClippedSum() | SquaredNormSum() | Gram() | Spectrum() | Eigenvectors() | Subspace():
             _check_floor(query.radius, least_row_radius(centre.size))
         case Gradient() | ShuffledRecord():
-            _check_floor(query.radius, least_gradient_radius(query.field.pull))
+            _check_floor(query.radius, least_gradient_radius(query.spec.offset))
         case RowNorms() | GradientNorms():
             whole = query.edges.size == BINS - 1
             _need(whole and _on_grid(query.edges), "a histogram of norms has other bins than the public grid")

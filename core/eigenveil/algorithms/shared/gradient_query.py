@@ -11,7 +11,7 @@ from eigenveil.algorithms.shared.bounds import least_gradient_radius
 from eigenveil.algorithms.shared.clip_radius import Grid
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.queries import Gradient, GradientNorms, GradientSpec
-from eigenveil.queries.limits import DIRECTION_LIMIT, GRADIENT_LIMIT, PULL
+from eigenveil.queries.limits import DIRECTION_LIMIT, GRADIENT_LIMIT, OFFSET_STEPS
 from eigenveil.study.grid import S
 
 
@@ -19,12 +19,12 @@ from eigenveil.study.grid import S
 class Slope:
     """The gradient x (x . W) of rows about a public centre, measured from C, in analysis units.
 
-    Shape: centre (d,) integers, directions W (d, m), pull C (d, m).
+    Shape: centre (d,) integers, directions W (d, m), offset C (d, m).
     """
 
     centre: IntArray
     directions: FloatArray
-    pull: FloatArray
+    offset: FloatArray
 
     @property
     def reach(self) -> float:
@@ -39,31 +39,31 @@ class Slope:
 
     def norms(self, grid: Grid) -> GradientNorms:
         """The question how long the gradients are."""
-        field = self._field(0, np.zeros(self.pull.shape)) if not self.pull.any() else self._pulled(grid.top)
-        return GradientNorms(field=field, edges=grid.edges(S**2 * self.fine))
+        spec = self._spec(0, np.zeros(self.offset.shape)) if not self.offset.any() else self._with_offset(grid.top)
+        return GradientNorms(spec=spec, edges=grid.edges(S**2 * self.fine))
 
     def query(self, radius: float) -> tuple[Gradient, float]:
         """The question for the sum of gradients clipped to `radius`, and how many integers a norm of 1 is."""
-        field = self._pulled(radius)
-        unit = self._unit(field.shift)
-        clip = min(max(math.floor(radius * unit), least_gradient_radius(field.pull)), GRADIENT_LIMIT)
-        return Gradient(field=field, radius=clip), unit
+        spec = self._with_offset(radius)
+        unit = self._unit(spec.shift)
+        clip = min(max(math.floor(radius * unit), least_gradient_radius(spec.offset)), GRADIENT_LIMIT)
+        return Gradient(spec=spec, radius=clip), unit
 
-    def exact_pull(self, field: GradientSpec) -> FloatArray:
+    def exact_offset(self, spec: GradientSpec) -> FloatArray:
         """C as the sites subtract it, after rounding. Shape: (d, m)."""
-        return field.pull.astype(np.float64) * (PULL / self._unit(field.shift))
+        return spec.offset.astype(np.float64) * (OFFSET_STEPS / self._unit(spec.shift))
 
-    def _pulled(self, radius: float) -> GradientSpec:
-        longest = max(radius, 1.01 * float(np.linalg.norm(self.pull)), 1e-300)
+    def _with_offset(self, radius: float) -> GradientSpec:
+        longest = max(radius, 1.01 * float(np.linalg.norm(self.offset)), 1e-300)
         shift = max(0, math.ceil(math.log2(S**2 * self.fine * longest / GRADIENT_LIMIT)))
-        return self._field(shift, self.pull)
+        return self._spec(shift, self.offset)
 
-    def _field(self, shift: int, pull: FloatArray) -> GradientSpec:
+    def _spec(self, shift: int, offset: FloatArray) -> GradientSpec:
         return GradientSpec(
             centre=self.centre,
             directions=frozen(np.rint(self.directions * self.fine).astype(np.int64)),
-            # Towards zero, so that rounding cannot carry the pull over its limit.
-            pull=frozen(np.trunc(pull * (self._unit(shift) / PULL)).astype(np.int64)),
+            # Towards zero, so that rounding cannot carry the offset over its limit.
+            offset=frozen(np.trunc(offset * (self._unit(shift) / OFFSET_STEPS)).astype(np.int64)),
             shift=shift,
         )
 

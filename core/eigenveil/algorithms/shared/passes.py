@@ -52,22 +52,22 @@ class Pass:
     @property
     def size(self) -> int:
         """Number of parts."""
-        return self.plan.parts
+        return self.plan.batches
 
     def about(self, query: OnGradients, law: NoiseLaw = NoiseLaw.GAUSSIAN) -> PricedQuery:
         """`ask` about the next part; the first one carries the price of the pass [P9]."""
-        return self._priced(replace(query, part=self._part()), law)
+        return self._priced(replace(query, batch=self._part()), law)
 
     def about_slot(self, query: Gradient) -> PricedQuery:
         """The gradient of the record in the next slot of the secret order."""
         return self._priced(
-            ShuffledRecord(field=query.field, radius=query.radius, part=self._part()), NoiseLaw.GAUSSIAN
+            ShuffledRecord(spec=query.spec, radius=query.radius, batch=self._part()), NoiseLaw.GAUSSIAN
         )
 
     def _part(self) -> Batch:
         key = pass_key(self.plan.digest, self.first, self.size)
         self.next += 1
-        return Batch(first=self.first, index=self.next - 1, parts=self.size, key=key)
+        return Batch(first=self.first, index=self.next - 1, batches=self.size, key=key)
 
     def _priced(self, query: OnGradients, law: NoiseLaw) -> PricedQuery:
         return PricedQuery(query=query, micro_rho=self.micro_rho, atto_delta=self.atto_delta, law=law)

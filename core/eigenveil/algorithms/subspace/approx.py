@@ -47,7 +47,7 @@ def subspace_approx(plan: Plan) -> Steps:
     records, sites = yield from count(plan)
     wanted = SUBSAMPLES * changed(plan) * math.log(1 / purse(plan).delta) / purse(plan).epsilon
     dealt = cells_for(plan, wanted, sites)
-    query = CellVotes(cells=dealt, least=dealt.blocks * sites // 2 + 1)
+    query = CellVotes(cells=dealt, least=dealt.count * sites // 2 + 1)
     winner, holders = yield from voted(plan, query)
     if not winner.any():
         return nothing(plan, records, _silent(dealt, records, sites))
@@ -88,7 +88,7 @@ def cells_for(plan: Plan, wanted: float, sites: int, rank: int | None = None) ->
     blocks = min(2 * math.ceil(wanted / sites / 2), MOST_SLOTS)
     width = geometry.width_for(ERROR, d, k, points)
     return Cells(
-        centre=midpoint(plan.study), rank=k, blocks=blocks, key=block_key(plan), points=points, width=width
+        centre=midpoint(plan.study), rank=k, count=blocks, key=block_key(plan), points=points, width=width
     )
 
 
@@ -105,7 +105,7 @@ def _estimate(plan: Plan, cell: IntArray, dealt: Cells, records: float, sites: i
 
 def gap_warning(dealt: Cells, records: float, sites: int) -> str:
     """What the algorithm needs of the spectrum, from public numbers."""
-    ratio = geometry.ratio_for(dealt, records / (dealt.blocks * sites))
+    ratio = geometry.ratio_for(dealt, records / (dealt.count * sites))
     return (
         f"subspace-approx works only where lambda_{dealt.rank + 1} / lambda_{dealt.rank} is about "
         f"{ratio:.0e} or less, and turns the subspace by a sine of about {ERROR:g}"
@@ -114,6 +114,6 @@ def gap_warning(dealt: Cells, records: float, sites: int) -> str:
 
 def _silent(dealt: Cells, records: float, sites: int) -> str:
     return (
-        f"the {dealt.blocks * sites} subsamples did not agree on a subspace; "
+        f"the {dealt.count * sites} subsamples did not agree on a subspace; "
         f"{gap_warning(dealt, records, sites)}; more records or fewer columns allow for more"
     )

@@ -68,7 +68,7 @@ def subspace_exact_rank(plan: Plan) -> Steps:
     records, sites = yield from count(plan)
     dealt = blocks_for(plan, plan.study.components, records, sites, 1 - RANK_SHARE)
     price = purse(plan).share(RANK_SHARE)
-    release = yield PricedQuery(query=BlockRanks(blocks=dealt), micro_rho=price, law=NoiseLaw.LAPLACE)
+    release = yield PricedQuery(query=BlockRanks(subsamples=dealt), micro_rho=price, law=NoiseLaw.LAPLACE)
     # SCORE(i): blocks of dimension exactly i. The noise of neighbours is shared, which costs nothing.
     score = np.diff(release.values)
     dealt = _of_rank(dealt, 1 + int(score.argmax()))
@@ -79,7 +79,7 @@ def _elected(
     plan: Plan, dealt: Subsamples, records: float, share: float
 ) -> Generator[PricedQuery, Release, Estimate]:
     """The subspace that enough blocks span. `share`: of the epsilon for votes."""
-    winner, holders = yield from voted(plan, SpanVotes(blocks=dealt), share)
+    winner, holders = yield from voted(plan, SpanVotes(subsamples=dealt), share)
     if not winner.any():
         return nothing(plan, records, _silent(plan, share))
     form = yield from fetch(winner, holders, dealt)
@@ -112,11 +112,11 @@ def blocks_for(plan: Plan, k: int, records: float, sites: int, share: float) -> 
     most = max(least, MANY)
     wanted = min(max(records / block_size(k), least), most)
     blocks = min(max(1, math.ceil(wanted / sites)), MOST_SLOTS)
-    return Subsamples(centre=midpoint(plan.study), rank=k, blocks=blocks, key=block_key(plan))
+    return Subsamples(centre=midpoint(plan.study), rank=k, count=blocks, key=block_key(plan))
 
 
 def _of_rank(dealt: Subsamples, rank: int) -> Subsamples:
-    return Subsamples(centre=dealt.centre, rank=rank, blocks=dealt.blocks, key=dealt.key)
+    return Subsamples(centre=dealt.centre, rank=rank, count=dealt.count, key=dealt.key)
 
 
 def needed(plan: Plan, share: float) -> float:

@@ -91,7 +91,7 @@ def _axes(
 
     Shape: vectors (d, k) -> (d, k).
     """
-    slope = Slope(centre=start.centre, directions=vectors, pull=np.zeros_like(vectors))
+    slope = Slope(centre=start.centre, directions=vectors, offset=np.zeros_like(vectors))
     query, unit = slope.query((clip.radius / S) ** 2)
     release = yield priced(plan, query, share)
     noised = release.values.reshape(vectors.shape) / (unit * start.records * clip.kept)

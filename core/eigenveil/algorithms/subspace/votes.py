@@ -103,7 +103,7 @@ def fetch(
     query = Preimage(
         fingerprint=fingerprint,
         holders=holders,
-        blocks=source if isinstance(source, Subsamples) else None,
+        subsamples=source if isinstance(source, Subsamples) else None,
         cells=source if isinstance(source, Cells) else None,
         pool=source if isinstance(source, Pool) else None,
     )

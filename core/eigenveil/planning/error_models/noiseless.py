@@ -68,7 +68,7 @@ def _release(plan: Plan, priced: PricedQuery, norms: FloatArray) -> Release:
         case Count():
             values = frozen([n])
         case RowNorms() | GradientNorms():
-            part = 1 if isinstance(query, RowNorms) or query.part is None else query.part.parts
+            part = 1 if isinstance(query, RowNorms) or query.batch is None else query.batch.batches
             values = histogram(norms, query.edges, n / part)
         case ClippedSum():
             values = frozen(np.zeros(query.length, dtype=np.int64))

@@ -46,7 +46,7 @@ class Pulls:
     def radius(self, plan: Plan, start: Centred, times: Schedule) -> float:
         """The clip radius that the study's rule finds."""
         axes, roots = np.eye(plan.study.dimension, self.m), np.sqrt(self.assumed.guess.values[: self.m])
-        slope = Slope(centre=start.centre, directions=axes / roots, pull=axes * roots * self.pulled)
+        slope = Slope(centre=start.centre, directions=axes / roots, offset=axes * roots * self.pulled)
         steps = gradient_radius(plan, start, times, slope, None)
         return imagine(plan, steps, self.norms * S**2 * slope.fine) * slope.reach
 

@@ -68,7 +68,7 @@ def private_oja(plan: Plan, guess: AssumedSpectrum) -> PredictedError:
         return NOISE
     pulls = Pulls(assumed, k, pulled=False, scaled=False)
     axes = np.eye(plan.study.dimension, k)
-    slope = Slope(centre=start.centre, directions=axes, pull=np.zeros_like(axes))
+    slope = Slope(centre=start.centre, directions=axes, offset=np.zeros_like(axes))
     radius = imagine(
         plan, gradient_radius(plan, start, once, slope, math.nan), pulls.norms * S**2 * slope.fine
     )

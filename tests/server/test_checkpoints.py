@@ -1,4 +1,4 @@
-"""[R20] A coordinator that meets a later head of its own ledger stops, stays down, and charges the loss."""
+"""[R20] A coordinator that meets a later checkpoint of its own ledger stops, stays down, and charges the loss."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from eigenveil.accounting.checkpoint import HEAD_SIGNED, Checkpoint, checkpoint_of, verify_checkpoint
+from eigenveil.accounting.checkpoint import CHECKPOINT_SIGNED, Checkpoint, checkpoint_of, verify_checkpoint
 from eigenveil.accounting.ledger import Entry, Ledger
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, PeerError, RequestError
@@ -30,17 +30,17 @@ from tests.support import refused
 STUDY = study_toml()
 
 
-def hello(head: pb.SignedHead | None) -> pb.HelloRequest:
-    return pb.HelloRequest(version_min=2, version_max=2, head=head)
+def hello(checkpoint: pb.SignedCheckpoint | None) -> pb.HelloRequest:
+    return pb.HelloRequest(version_min=2, version_max=2, checkpoint=checkpoint)
 
 
-async def released(rig: Rig) -> pb.SignedHead:
-    """Run a study; the head of the ledger after it."""
+async def released(rig: Rig) -> pb.SignedCheckpoint:
+    """Run a study; the checkpoint of the ledger after it."""
     sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
     async with answering(sites):
         events = await ada.events(await ada.submit(STUDY))
     assert events[-1].state == pb.STUDY_STATE_RELEASED
-    found = rig.daemon.heads.other_than(b"")
+    found = rig.daemon.checkpoints.other_than(b"")
     assert found is not None
     return found
 
@@ -62,8 +62,8 @@ def spent(config: Config) -> Cost:
         with_rows.close()
 
 
-async def behind(config: Config) -> pb.SignedHead:
-    """Run a study, put the database back to before it; the head that sites now hold."""
+async def behind(config: Config) -> pb.SignedCheckpoint:
+    """Run a study, put the database back to before it; the checkpoint that sites now hold."""
     async with serving(config) as rig:
         await rig.client(Role.SITE, "anna")
     early = config.files.folder / "early"
@@ -74,9 +74,9 @@ async def behind(config: Config) -> pb.SignedHead:
     return later
 
 
-async def greeted(rig: Rig, head: pb.SignedHead | None) -> Client:
+async def greeted(rig: Rig, checkpoint: pb.SignedCheckpoint | None) -> Client:
     anna = await rig.client(Role.SITE, "anna")
-    await anna.stub.Hello(hello(head))
+    await anna.stub.Hello(hello(checkpoint))
     return anna
 
 
@@ -91,13 +91,13 @@ def test_sites_are_given_the_head_with_their_work(tmp_path: Path) -> None:
                 await rig.client(Role.SITE, name)
             await ada.submit(STUDY)
             found = await anna.stub.NextWork(pb.NextWorkRequest())
-            head = verify_checkpoint(found.head.head_json, found.head.signature, public)
-            assert (head.size, head.spent) == (1, Cost(micro_rho=0))
-            held = bytes.fromhex(head.digest)
-            again = await anna.stub.NextWork(pb.NextWorkRequest(head_digest=held))
+            checkpoint = verify_checkpoint(found.checkpoint.checkpoint_json, found.checkpoint.signature, public)
+            assert (checkpoint.size, checkpoint.spent) == (1, Cost(micro_rho=0))
+            held = bytes.fromhex(checkpoint.digest)
+            again = await anna.stub.NextWork(pb.NextWorkRequest(checkpoint_digest=held))
             assert again.HasField("query")
-            assert not again.HasField("head")
-            await anna.stub.Hello(hello(found.head))  # its own head is well known
+            assert not again.HasField("checkpoint")
+            await anna.stub.Hello(hello(found.checkpoint))  # its own checkpoint is well known
 
     asyncio.run(scenario())
 
@@ -105,7 +105,7 @@ def test_sites_are_given_the_head_with_their_work(tmp_path: Path) -> None:
 def test_a_later_head_stops_the_coordinator_until_the_loss_is_charged(tmp_path: Path) -> None:
     config = made(tmp_path / "c")
 
-    async def scenario() -> pb.SignedHead:
+    async def scenario() -> pb.SignedCheckpoint:
         later = await behind(config)
         async with serving(config) as rig:
             problem = await refusal(greeted(rig, later))
@@ -116,8 +116,8 @@ def test_a_later_head_stops_the_coordinator_until_the_loss_is_charged(tmp_path: 
     for _ in range(2):
         with refused(Code.STORAGE, "accept-loss"):
             Daemon(config, fatal=no_fatal)
-    assert "anna showed a later head" in examined(config)
-    owed = verify_checkpoint(later.head_json, later.signature, public_key(config)).spent
+    assert "anna showed a later checkpoint" in examined(config)
+    owed = verify_checkpoint(later.checkpoint_json, later.signature, public_key(config)).spent
     accepted = accept_loss(config)
     assert accepted.charged == owed == spent(config)
     assert owed.micro_rho > 0
@@ -129,9 +129,9 @@ def test_a_later_head_stops_the_coordinator_until_the_loss_is_charged(tmp_path: 
     async def afterwards() -> None:
         async with serving(config) as rig:
             anna = await greeted(rig, later)  # known by now
-            held = bytes.fromhex(accepted.head.digest)
-            told = await anna.stub.NextWork(pb.NextWorkRequest(head_digest=held))
-            assert (told.HasField("head"), told.parted) == (True, True)
+            held = bytes.fromhex(accepted.checkpoint.digest)
+            told = await anna.stub.NextWork(pb.NextWorkRequest(checkpoint_digest=held))
+            assert (told.HasField("checkpoint"), told.parted) == (True, True)
             assert not told.HasField("query")
 
     asyncio.run(afterwards())
@@ -152,13 +152,13 @@ def test_a_coordinator_that_cannot_write_down_that_it_is_behind_ends_all_the_sam
 
 
 def examined(config: Config) -> str:
-    """What `doctor` says about heads."""
+    """What `doctor` says about checkpoints."""
     checks = coordinator_checks(config.files.folder / "coordinator.toml")
-    return next(check.line() for check in checks if check.about == "heads")
+    return next(check.line() for check in checks if check.about == "checkpoints")
 
 
 def public_key(config: Config) -> bytes:
-    """What verifies the heads of this coordinator."""
+    """What verifies the checkpoints of this coordinator."""
     return load_keys(config.files).release_public
 
 
@@ -207,9 +207,9 @@ def test_a_head_that_nobody_here_signed_stops_nothing(tmp_path: Path) -> None:
         async with serving(made(tmp_path / "c")) as rig:
             keys = rig.daemon.resources.keys
             strange = checkpoint_of("fed", ["ab" * 32], []).to_json()
-            forged = pb.SignedHead(head_json=strange, signature=bytes(64))
+            forged = pb.SignedCheckpoint(checkpoint_json=strange, signature=bytes(64))
             assert (await refusal(greeted(rig, forged))).code is Code.IDENTITY
-            other = pb.SignedHead(head_json=strange, signature=keys.release.sign(HEAD_SIGNED + strange))
+            other = pb.SignedCheckpoint(checkpoint_json=strange, signature=keys.release.sign(CHECKPOINT_SIGNED + strange))
             problem = await refusal(greeted(rig, other))
             assert isinstance(problem, PeerError)
             assert problem.code is Code.PROTOCOL
@@ -238,7 +238,7 @@ def grown(ledger: Ledger, entries: list[Entry], random: Random, count: int) -> N
             entries.append(entry)
 
 
-def head(entries: list[Entry]) -> Checkpoint:
+def checkpoint(entries: list[Entry]) -> Checkpoint:
     costs = [entry.cost for entry in entries if entry.kind.value == "charge"]
     return checkpoint_of("fed", [entry.digest for entry in entries], costs)
 
@@ -252,15 +252,15 @@ def ledger_of(entries: list[Entry]) -> Ledger:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_what_is_charged_is_never_less_than_what_was_lost(seed: int) -> None:
-    """Also when the ledger went on after it was put back, and when a second head comes after the first."""
+    """Also when the ledger went on after it was put back, and when a second checkpoint comes after the first."""
     random = Random(seed)
     common: list[Entry] = []
     grown(ledger_of(common), common, random, random.choice((0, 1, 20, 60)))
     lost_one, here = list(common), list(common)
     grown(ledger_of(common), lost_one, random, random.randint(1, 30))
-    first = head(lost_one)
+    first = checkpoint(lost_one)
     grown(ledger_of(lost_one), lost_one, random, random.randint(1, 10))
-    second = head(lost_one)
+    second = checkpoint(lost_one)
     grown(ledger_of(common), here, random, random.choice((0, 0, 5)))
     before = ledger_of(common).spent
     owed = [Cost(micro_rho=one.spent.micro_rho - before.micro_rho) for one in (first, second)]

@@ -1,4 +1,4 @@
-"""Check 2, third part: a coordinator put back to an older state, while its sites hold later signed heads.
+"""Check 2, third part: a coordinator put back to an older state, while its sites hold later signed checkpoints.
 
 Real processes. It must stop before it opens a round, refuse to start again, and once its operator accepts
 the loss, it must have charged at least what was spent. One that was put back to its latest state must go on.
@@ -57,7 +57,7 @@ def _number(here: Federation, statement: str) -> int:
 
 
 async def waits(here: Federation) -> int:
-    """For how many sites' heads it waits."""
+    """For how many sites' checkpoints it waits."""
     return await asyncio.to_thread(_number, here, "SELECT COUNT(*) FROM awaited")
 
 
@@ -87,7 +87,7 @@ async def put_back_by_hand(here: Federation, source: str) -> None:
 
 
 async def refuses(here: Federation) -> list[str]:
-    """Serve with sites that hold later heads: what is wrong with how that ends, twice."""
+    """Serve with sites that hold later checkpoints: what is wrong with how that ends, twice."""
     found, before = [], rounds(here)
     for attempt in ("first", "second"):
         here.start(COORDINATOR)
@@ -103,7 +103,7 @@ async def refuses(here: Federation) -> list[str]:
 async def accepts(here: Federation, owed: int) -> list[str]:
     """Accept the loss, site by site, and run one more study; what is wrong."""
     found = []
-    for _ in SITES:  # each may hold a later head than the one that stopped the coordinator last
+    for _ in SITES:  # each may hold a later checkpoint than the one that stopped the coordinator last
         code = await here.done(COORDINATOR, "accept-loss", "--config", here.config(COORDINATOR))
         if code or spent(here) < owed:
             found.append(f"accept-loss ended with {code}, {spent(here)} of {owed} micro-rho charged")
@@ -116,8 +116,8 @@ async def accepts(here: Federation, owed: int) -> list[str]:
             code = await here.ended(name)
         if code != TABLE[Code.CONFLICT].exit_code:
             found.append(f"{name}, shown an older ledger, ended with {code}")
-        if await here.done(name, "accept-head", "--config", here.config(name)):
-            found.append(f"{name} could not accept the head")
+        if await here.done(name, "accept-checkpoint", "--config", here.config(name)):
+            found.append(f"{name} could not accept the checkpoint")
         here.start(name)
     if await study(here, "after") != pb.STUDY_STATE_RELEASED:
         found.append("no study runs after the loss was accepted")
@@ -174,7 +174,7 @@ async def _all(folder: Path, ways: Sequence[bool]) -> list[str]:
 def faults(*, by_hand: Sequence[bool] = (False, True)) -> list[str]:
     """What is wrong with how restored coordinators behave, restored by the command or by hand."""
     quick = mock.patch.object(channel, "LONGEST_PAUSE", SHORT_PAUSE)
-    with tempfile.TemporaryDirectory(prefix="eigenveil-heads-") as folder, quick:
+    with tempfile.TemporaryDirectory(prefix="eigenveil-checkpoints-") as folder, quick:
         return asyncio.run(_all(Path(folder), by_hand))
 
 

@@ -1,4 +1,4 @@
-"""[R20] A site keeps the last head of its coordinator's ledger, and lets it move forward only."""
+"""[R20] A site keeps the last checkpoint of its coordinator's ledger, and lets it move forward only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil.accounting.checkpoint import HEAD_SIGNED, Checkpoint, checkpoint_of, verify_checkpoint
+from eigenveil.accounting.checkpoint import CHECKPOINT_SIGNED, Checkpoint, checkpoint_of, verify_checkpoint
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, RequestError
 from eigenveil_client.connection.identity import load_identity
@@ -30,28 +30,28 @@ def stage(tmp_path: Path) -> Stage:
     return a_stage(tmp_path)
 
 
-def signed(stage: Stage, rows: list[str], federation: str = FEDERATION) -> pb.SignedHead:
-    """The head of a ledger with these rows, as the coordinator signs it."""
+def signed(stage: Stage, rows: list[str], federation: str = FEDERATION) -> pb.SignedCheckpoint:
+    """The checkpoint of a ledger with these rows, as the coordinator signs it."""
     said = checkpoint_of(federation, rows, [Cost(micro_rho=len(rows))]).to_json()
-    return pb.SignedHead(head_json=said, signature=stage.authority.release_key.sign(HEAD_SIGNED + said))
+    return pb.SignedCheckpoint(checkpoint_json=said, signature=stage.authority.release_key.sign(CHECKPOINT_SIGNED + said))
 
 
-def take(stage: Stage, heads: HeldCheckpoints, rows: list[str], *, parted: bool = False) -> None:
+def take(stage: Stage, checkpoints: HeldCheckpoints, rows: list[str], *, parted: bool = False) -> None:
     """Be shown it."""
-    heads.take(signed(stage, rows), stage.authority.release_public, FEDERATION, parted=parted)
+    checkpoints.take(signed(stage, rows), stage.authority.release_public, FEDERATION, parted=parted)
 
 
 def test_heads_move_forward_and_outlive_the_process(stage: Stage) -> None:
     store = stage.store()
-    assert store.heads.latest() is None
-    assert store.heads.digest() == b""
+    assert store.checkpoints.latest() is None
+    assert store.checkpoints.digest() == b""
     for size in (1, 5, 5, 50):
-        take(stage, store.heads, ROWS[:size])
+        take(stage, store.checkpoints, ROWS[:size])
     store.close()
     store = stage.store()
-    store.heads.check()
-    assert store.heads.latest() == signed(stage, ROWS[:50])
-    assert (store.heads.size(), store.heads.digest()) == (50, bytes.fromhex(ROWS[49]))
+    store.checkpoints.check()
+    assert store.checkpoints.latest() == signed(stage, ROWS[:50])
+    assert (store.checkpoints.size(), store.checkpoints.digest()) == (50, bytes.fromhex(ROWS[49]))
     store.close()
 
 
@@ -62,52 +62,52 @@ def test_a_head_that_does_not_follow_stops_the_site_until_its_operator_decides(
     stage: Stage, shown: list[str]
 ) -> None:
     store = stage.store()
-    take(stage, store.heads, ROWS[:50])
+    take(stage, store.checkpoints, ROWS[:50])
     with refused(Code.CONFLICT, "does not follow the one of 50 rows"):
-        take(stage, store.heads, shown)
+        take(stage, store.checkpoints, shown)
     store.close()
     store = stage.store()
-    with refused(Code.CONFLICT, "accept-head"):
-        store.heads.check()
-    assert store.heads.latest() == signed(stage, ROWS[:50]), "it is still shown what it holds"
+    with refused(Code.CONFLICT, "accept-checkpoint"):
+        store.checkpoints.check()
+    assert store.checkpoints.latest() == signed(stage, ROWS[:50]), "it is still shown what it holds"
     store.close()
-    told = site(written(stage), "accept-head", "--json")
+    told = site(written(stage), "accept-checkpoint", "--json")
     assert (told.code, told.json) == (0, {"rows_before": 50, "rows": len(shown)})
     store = stage.store()
-    store.heads.check()
-    assert store.heads.latest() == signed(stage, shown)
+    store.checkpoints.check()
+    assert store.checkpoints.latest() == signed(stage, shown)
     store.close()
-    assert site(written(stage), "accept-head").code == 8
+    assert site(written(stage), "accept-checkpoint").code == 8
 
 
 def test_a_coordinator_that_lost_rows_says_so_even_where_its_trail_would_not_show_it(stage: Stage) -> None:
     store = stage.store()
     held, forked = ROWS[:50], [*ROWS[:45], *OTHER[:45]]
-    assert not head(stage, forked).contradicts(head(stage, held))
-    take(stage, store.heads, held)
+    assert not checkpoint(stage, forked).contradicts(checkpoint(stage, held))
+    take(stage, store.checkpoints, held)
     with refused(Code.CONFLICT, "does not follow the one of 50 rows"):
-        take(stage, store.heads, forked, parted=True)
-    with refused(Code.CONFLICT, "accept-head"):
-        store.heads.check()
+        take(stage, store.checkpoints, forked, parted=True)
+    with refused(Code.CONFLICT, "accept-checkpoint"):
+        store.checkpoints.check()
     store.close()
 
 
-def head(stage: Stage, rows: list[str]) -> Checkpoint:
-    """What a signed head says."""
+def checkpoint(stage: Stage, rows: list[str]) -> Checkpoint:
+    """What a signed checkpoint says."""
     one = signed(stage, rows)
-    return verify_checkpoint(one.head_json, one.signature, stage.authority.release_public)
+    return verify_checkpoint(one.checkpoint_json, one.signature, stage.authority.release_public)
 
 
 def test_what_the_federation_did_not_sign_changes_nothing(stage: Stage) -> None:
     store = stage.store()
     public = stage.authority.release_public
-    forged = pb.SignedHead(head_json=signed(stage, ROWS).head_json, signature=bytes(64))
+    forged = pb.SignedCheckpoint(checkpoint_json=signed(stage, ROWS).checkpoint_json, signature=bytes(64))
     with refused(Code.IDENTITY, "not signed"):
-        store.heads.take(forged, public, FEDERATION)
+        store.checkpoints.take(forged, public, FEDERATION)
     with refused(Code.PROTOCOL, "federation elsewhere"):
-        store.heads.take(signed(stage, ROWS, "elsewhere"), public, FEDERATION)
-    store.heads.check()
-    assert store.heads.latest() is None
+        store.checkpoints.take(signed(stage, ROWS, "elsewhere"), public, FEDERATION)
+    store.checkpoints.check()
+    assert store.checkpoints.latest() is None
     store.close()
 
 
@@ -125,22 +125,22 @@ class Greeted(Coordinator):
 def test_the_daemon_shows_its_head_and_ends_at_one_that_goes_back(stage: Stage) -> None:
     plan = stage.signed(a_plan())
     first, back = work(None, plan), work(None)
-    first.head.CopyFrom(signed(stage, ROWS[:9]))
-    back.head.CopyFrom(signed(stage, ROWS[:8]))
+    first.checkpoint.CopyFrom(signed(stage, ROWS[:9]))
+    back.checkpoint.CopyFrom(signed(stage, ROWS[:8]))
 
     async def scenario() -> None:
         coordinator = Greeted(work=[first])
         async with stage.serving(coordinator):
             async with stage.daemon() as store:
-                await until(lambda: store.heads.size() == 9)
+                await until(lambda: store.checkpoints.size() == 9)
                 await until(lambda: len(coordinator.asked) == 2)
-            assert coordinator.asked[1].head_digest == bytes.fromhex(ROWS[8])
+            assert coordinator.asked[1].checkpoint_digest == bytes.fromhex(ROWS[8])
             coordinator.work.append(back)
             store = stage.store()
             daemon = SiteDaemon(stage.worker(store), lambda: load_identity(stage.config.identity))
             with pytest.raises(RequestError, match="put back"):
                 await daemon.run()
-            assert coordinator.greetings[-1].head == signed(stage, ROWS[:9])
+            assert coordinator.greetings[-1].checkpoint == signed(stage, ROWS[:9])
             asked = len(coordinator.asked)
             with pytest.raises(RequestError), suppress(TimeoutError):
                 await asyncio.wait_for(daemon.run(), 60)

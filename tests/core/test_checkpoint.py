@@ -1,4 +1,4 @@
-"""[R20] Heads of ledgers: what is signed, and what two of them say about each other."""
+"""[R20] Checkpoints of ledgers: what is signed, and what two of them say about each other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from eigenveil.accounting.checkpoint import (
-    HEAD_SIGNED,
+    CHECKPOINT_SIGNED,
     MOST_BYTES,
     Checkpoint,
     checkpoint_of,
@@ -30,17 +30,17 @@ def digests(count: int, seed: int = 0) -> list[str]:
     return [random.randbytes(32).hex() for _ in range(count)]
 
 
-def head(rows: list[str], spent: int = 7) -> Checkpoint:
+def checkpoint(rows: list[str], spent: int = 7) -> Checkpoint:
     return checkpoint_of("fed", rows, [Cost(micro_rho=spent, atto_delta=10**20)])
 
 
 def signed(said: bytes) -> tuple[bytes, bytes, bytes]:
-    return said, KEY.sign(HEAD_SIGNED + said), PUBLIC
+    return said, KEY.sign(CHECKPOINT_SIGNED + said), PUBLIC
 
 
 @pytest.mark.parametrize("size", [1, 2, 17, 18, 500])
 def test_a_head_is_read_back_as_it_was_signed(size: int) -> None:
-    one = head(digests(size))
+    one = checkpoint(digests(size))
     assert verify_checkpoint(*signed(one.to_json())) == one
 
 
@@ -52,14 +52,14 @@ def test_the_trail_is_short_near_its_end_and_reaches_back_to_the_beginning() -> 
         assert sizes == sorted(set(sizes), reverse=True)
         back = [size - one for one in (*sizes, 0)]
         assert all(later <= max(16, 9 / 8 * one + 1) for one, later in itertools.pairwise(back))
-    assert len(head(digests(1)).to_json()) < 300
+    assert len(checkpoint(digests(1)).to_json()) < 300
     assert 19 * len(trail_sizes(1_000_000)) < MOST_BYTES / 4
 
 
 def test_a_changed_or_strange_head_is_refused() -> None:
-    said = head(digests(3)).to_json()
+    said = checkpoint(digests(3)).to_json()
     with refused(Code.IDENTITY, "not signed"):
-        verify_checkpoint(said.replace(b"7", b"6"), KEY.sign(HEAD_SIGNED + said), PUBLIC)
+        verify_checkpoint(said.replace(b"7", b"6"), KEY.sign(CHECKPOINT_SIGNED + said), PUBLIC)
     with refused(Code.IDENTITY, "not signed"):
         verify_checkpoint(said, KEY.sign(said), PUBLIC)
     for wrong in (b"", b"[]", b"{}", said[:-2], said.replace(b'"size":"3"', b'"size":"4"')):
@@ -74,20 +74,20 @@ def test_a_changed_or_strange_head_is_refused() -> None:
 
 def test_a_head_is_in_its_own_ledger_and_in_longer_ones_only() -> None:
     rows = digests(40)
-    assert head(rows[:30]).is_in(rows[:30])
-    assert head(rows[:30]).is_in(rows)
-    assert not head(rows[:30]).is_in(rows[:29])
-    assert not head(rows[:30]).is_in([*rows[:29], *digests(1, 1)])
+    assert checkpoint(rows[:30]).is_in(rows[:30])
+    assert checkpoint(rows[:30]).is_in(rows)
+    assert not checkpoint(rows[:30]).is_in(rows[:29])
+    assert not checkpoint(rows[:30]).is_in([*rows[:29], *digests(1, 1)])
 
 
 def test_later_heads_follow_and_those_of_another_ledger_contradict() -> None:
     rows, other = digests(60), digests(60, 1)
-    later, earlier = head(rows[:50]), head(rows[:45])
+    later, earlier = checkpoint(rows[:50]), checkpoint(rows[:45])
     assert later.follows(earlier)
     assert later.follows(later)
     assert not earlier.follows(later)
     assert not later.contradicts(earlier)
-    fork = head([*rows[:40], *other[40:50]])
+    fork = checkpoint([*rows[:40], *other[40:50]])
     assert fork.contradicts(earlier)
     assert not fork.follows(earlier)
 
@@ -97,6 +97,6 @@ def test_later_heads_follow_and_those_of_another_ledger_contradict() -> None:
 def test_what_two_ledgers_share_is_never_taken_for_more(size: int, shared: int) -> None:
     lost = digests(size)
     here = [*lost[:shared], *digests(50, 1)]
-    found = head(lost).parted(here)
+    found = checkpoint(lost).parted(here)
     assert found <= min(shared, size)
     assert size - found <= 2 + 9 / 8 * max(16, size - min(shared, size - 1))  # and hardly for less
