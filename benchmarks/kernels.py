@@ -57,7 +57,9 @@ def gradient_ask(pull: bool) -> Gradient:
     direction = np.zeros((COLUMNS, 1), dtype=np.int64)
     direction[:10] = 2**18
     offset = np.full((COLUMNS, 1), 2**10 if pull else 0)
-    field = GradientSpec(centre=np.zeros(COLUMNS, dtype=np.int64), directions=direction, offset=offset, shift=12)
+    field = GradientSpec(
+        centre=np.zeros(COLUMNS, dtype=np.int64), directions=direction, offset=offset, shift=12
+    )
     return Gradient(spec=field, radius=2**28)
 
 

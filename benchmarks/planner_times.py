@@ -52,7 +52,9 @@ def main() -> None:
             "1 direction": Gradient(spec=field(1), radius=2**28),
             "5 directions": Gradient(spec=field(5), radius=2**28),
         }
-        spent = {name: median_seconds(partial(site.answer, query)) / entries for name, query in answers.items()}
+        spent = {
+            name: median_seconds(partial(site.answer, query)) / entries for name, query in answers.items()
+        }
         spec = NoiseSpec(blocks=(Block(count=NUMBERS, scale=1e6, law=NoiseLaw.GAUSSIAN),))
         draw = median_seconds(partial(OsNoise().draw, spec)) / NUMBERS
         matrix = np.cov(rows[:2000].T)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from eigenveil._version import __version__ as __version__
+
 if TYPE_CHECKING:
     from eigenveil.estimators.covariance import PrivateCovariance
     from eigenveil.estimators.pca import PrivatePCA
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
     from eigenveil.study.study import Study
     from eigenveil.study.toml import parse_study
 
-__version__ = "0.1.0"
 __all__ = ["PrivateCovariance", "PrivatePCA", "Study", "parse_study", "simulate"]
 
 # Resolved on first use, so that a site daemon never pays for importing scikit-learn.

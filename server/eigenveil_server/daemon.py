@@ -152,7 +152,9 @@ class Daemon:
             options=(*SERVER_OPTIONS, ("grpc.max_concurrent_streams", self.config.max_streams)),
             maximum_concurrent_rpcs=self.config.max_calls,
         )
-        service = Service(self.config, self.resources, self.engine, self.registry, self.sessions, self.checkpoints)
+        service = Service(
+            self.config, self.resources, self.engine, self.registry, self.sessions, self.checkpoints
+        )
         add_CoordinatorServicer_to_server(service, server)
         # Elsewhere's methods are known here, so that the gate refuses them; unknown ones are never answered.
         add_EnrolmentServicer_to_server(EnrolmentServicer(), server)  # type: ignore[abstract]

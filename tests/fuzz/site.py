@@ -36,11 +36,11 @@ from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.connection.identity_files import checked
 from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from tests.core.test_subspaces_asks import ASKS as SUBSPACE_ASKS
+from tests.client.site.support import Stage, a_plan, a_stage, work
+from tests.core.queries.test_subspaces import ASKS as SUBSPACE_ASKS
 from tests.fuzz.coordinator import kept
 from tests.fuzz.hunt import ChangedMeaning, Kind
 from tests.fuzz.mutations import mutate_bytes, mutate_message, mutate_text
-from tests.site.support import Stage, a_plan, a_stage, work
 from tests.support import DIGEST, a_field, a_query, covariance_asks, every_ask
 from tests.vectors.test_vectors import stored
 

@@ -18,8 +18,8 @@ from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_client.site.state.rollback_guard import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.files import write_secret
+from tests.client.site.support import write_records
 from tests.server.rig import FEDERATION, Rig
-from tests.site.support import write_records
 
 SITE = "anna"
 DAY = 24 * 3600.0

@@ -51,14 +51,14 @@ from eigenveil_server.pki.rollover import (
     take,
 )
 from eigenveil_server.pki.rollover_status import standing
+from tests.client.site.command_line import site, written
+from tests.client.site.support import Context, Coordinator, a_stage, until
 from tests.integration.living import enrolled, listening, living
 from tests.integration.offline import Root
 from tests.server.process import command
 from tests.server.rig import FEDERATION, Rig, made, serving
-from tests.site.command_line import site, written
-from tests.site.support import Context, Coordinator, a_stage, until
 from tests.support import refused
-from tests.torture.forge import impostor
+from tests.torture.peers.forge import impostor
 
 
 @dataclass

@@ -18,9 +18,9 @@ from eigenveil_client.connection.renewal import introduce
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 from eigenveil_server.rpc import site_sessions
+from tests.client.site.support import until
 from tests.integration.living import enrolled, listening, living
 from tests.server.rig import made, refusal, serving
-from tests.site.support import until
 
 
 def copied(folder: Path, name: str) -> Path:

@@ -19,9 +19,9 @@ from eigenveil_common import failpoints
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 from eigenveil_server.clock import unix_ms
+from tests.client.site.support import until
 from tests.integration.living import DAY, enrolled, listening, living
 from tests.server.rig import HOUR, Rig, made, serving, study_toml
-from tests.site.support import until
 
 HELLO = pb.HelloRequest(version_min=2, version_max=2)
 STEPS = [

@@ -21,11 +21,11 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.config import Config
 from eigenveil_server.pki.rollover import retire, rotate, switch
 from eigenveil_server.pki.rollover_status import standing
+from tests.client.site.support import until
 from tests.integration.living import DAY, enrolled, listening, living
 from tests.integration.offline import Root
 from tests.server.process import command
 from tests.server.rig import Rig, made, refusal, serving, study_toml
-from tests.site.support import until
 
 HELLO = pb.HelloRequest(version_min=2, version_max=2)
 EXTENSIONS = "[v3_ca]\nbasicConstraints=critical,CA:TRUE,pathlen:0\nkeyUsage=critical,keyCertSign,cRLSign\n"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 CORE = "core/eigenveil"
-DRAWN = "tests/core/test_drawn.py"
+DRAWN = "tests/core/mechanisms/test_drawn.py"
 SUMS = f"{DRAWN}::test_a_sum_gets_the_noise_of_its_table_in_every_law"
 COSTS = f"{DRAWN}::test_every_question_costs_its_price_unless_it_is_a_later_part_of_a_pass"
 EIGENVALUES = f"{DRAWN}::test_eigenvalues_get_the_noise_of_all_sites_a_person_may_be_at"
@@ -23,9 +23,9 @@ SMOOTH = f"{DRAWN}::test_a_smooth_gaussian_has_its_secret_scale"
 CAUCHY = f"{DRAWN}::test_smooth_cauchy_noise_has_its_secret_scale"
 TESTED = f"{DRAWN}::test_a_tested_gap_pays_for_its_test_with_a_fifth_and_for_its_noise_with_the_rest"
 STEEPNESS = "tests/statistical/test_steepness.py::test_released_directions_are_exactly_as_steep_as_claimed"
-BOUNDS = "tests/core/test_bounds.py"
+BOUNDS = "tests/core/algorithms/test_bounds.py"
 SENSITIVITY = (
-    "tests/core/test_sensitivity.py::"
+    "tests/core/queries/test_sensitivity.py::"
     "test_no_neighbour_pair_exceeds_the_declared_sensitivity_and_one_reaches_it"
 )
 
@@ -47,14 +47,14 @@ def of(claim: str, file: str, old: str, new: str, test: str) -> Mutant:
     return Mutant(claim=claim, file=file, old=old, new=new, test=test)
 
 
-STEERED = "tests/torture/test_malicious.py::test_it_is_refused_and_logged_and_nothing_is_sent"
-LIES = "tests/core/test_bounds.py::test_no_lie_leads_beyond_them"
+STEERED = "tests/torture/peers/test_malicious.py::test_it_is_refused_and_logged_and_nothing_is_sent"
+LIES = "tests/core/algorithms/test_bounds.py::test_no_lie_leads_beyond_them"
 ADDING = "(1 if neighbours is Neighbours.ADD_REMOVE else"
 
 MUTANTS: tuple[Mutant, ...] = (
     # ---- one record's contribution, and the noise on sums
     of("P1", "clipping.py", "return safe & (square <= radius * radius)", "return safe",
-       "tests/core/test_clipping_decides.py::test_a_gradient_is_kept_exactly_if_its_integers_fit"),
+       "tests/core/site/test_clipping_decides.py::test_a_gradient_is_kept_exactly_if_its_integers_fit"),
     of("P1", "clipping.py", "flatnonzero(norm2 > radius * radius)",
        "flatnonzero(norm2 > 2 * radius * radius)",
        SENSITIVITY),
@@ -84,18 +84,18 @@ MUTANTS: tuple[Mutant, ...] = (
        COSTS),
     of("P4", "server/eigenveil_server/storage/ledger.py", "query.digest, query.cost, also",
        'query.digest, Cost(micro_rho=0) if "Energy" in str(type(query.ask)) else query.cost, also',
-       "tests/server/test_books.py"),
+       "tests/server/storage/test_ledger.py"),
     of("P4", "ledger.py", "self._check_fits(self.committed() + entry.cost,", "self._check_fits(entry.cost,",
-       "tests/stateful/test_ledger_machine.py::test_a_refused_request_changes_nothing"),
+       "tests/core/accounting/test_ledger.py::test_a_refused_request_changes_nothing"),
     of("P4", "pricing.py", "if not (spent + query.cost).fits(plan.cost):",
        "if not query.cost.fits(plan.cost):",
-       "tests/core/test_pricing.py::test_own_deltas_add_up"),
+       "tests/core/study/test_price.py::test_own_deltas_add_up"),
     of("P4", "pricing.py", "if pico + pico_epsilon(cost.micro_rho) >", "if pico_epsilon(cost.micro_rho) >",
-       "tests/core/test_pricing.py::test_epsilons_add_up_as_they_are"),
+       "tests/core/study/test_price.py::test_epsilons_add_up_as_they_are"),
     of("P5", "accounting.py", "a * math.log1p(-1 / a)", "(a + 1) * math.log1p(-1 / a)",
-       "tests/core/test_accounting.py::test_delta_is_the_minimum_over_all_orders"),
+       "tests/core/accounting/test_zcdp.py::test_delta_is_the_minimum_over_all_orders"),
     of("P5", "explain.py", "changes**2 * plan.micro_rho", "changes * plan.micro_rho",
-       "tests/core/test_pricing.py::test_the_reading_under_replacement_is_that_of_two_changes"),
+       "tests/core/study/test_price.py::test_the_reading_under_replacement_is_that_of_two_changes"),
     of("P6", "barrier.py", "    journal.charge(query)\n", "",
        "tests/core/test_barrier.py::test_the_order_is_charge_draw_seal"),
     of("P6", "barrier.py", "    journal.seal(sealed)\n", "",
@@ -104,23 +104,23 @@ MUTANTS: tuple[Mutant, ...] = (
        "tests/core/test_barrier.py::test_a_different_sum_after_the_seal_changes_nothing"),
     of("P6", "server/eigenveil_server/studies/prepared_noise.py", "prepared, self._prepared = self._prepared, None",
        "prepared = self._prepared",
-       "tests/server/test_parts.py::test_prepared_noise_is_handed_out_once_and_only_as_specified"),
+       "tests/server/studies/test_study_run.py::test_prepared_noise_is_handed_out_once_and_only_as_specified"),
     of("P7", "algorithms/gauss_cov.py", "from __future__ import annotations\n",
        "from __future__ import annotations\n\nfrom eigenveil.site.site import Site as Site\n", "lint-imports"),
     of("P7", "session.py", "(query.round, query.digest, query.cost)",
        "(query.round, query.digest, release.cost)",
        "tests/core/test_session.py::test_a_release_that_answers_something_else_is_refused"),
     of("P8", "ledger.py", "if known == query:", "if known is not None:",
-       "tests/stateful/test_ledger_machine.py::test_a_refused_request_changes_nothing"),
+       "tests/core/accounting/test_ledger.py::test_a_refused_request_changes_nothing"),
     of("P8", "ledger.py", "ledger.budget = budget\n", "ledger.budget = ledger.committed() + budget\n",
-       "tests/stateful/test_ledger_machine.py::test_a_refused_request_changes_nothing"),
+       "tests/core/accounting/test_ledger.py::test_a_refused_request_changes_nothing"),
     of("P9", "query.py", "if part is not None and part.index > 0:", "if part is not None:", COSTS),
     of("P9", "pricing.py", "if not price.fits(paid):", "if not price.fits(paid) and paid == NOTHING:",
-       "tests/core/test_parts_are_paid.py"),
+       "tests/core/protocol/test_budget.py"),
     of("P9", "pricing.py", "cost if same else NOTHING", "cost",
-       "tests/core/test_parts_are_paid.py"),
+       "tests/core/protocol/test_budget.py"),
     of("P9", "deal.py", "np.arange(len(rows)) - np.repeat(", "np.arange(len(rows)) - 0 * np.repeat(",
-       "tests/core/test_batches.py::test_one_record_more_changes_one_part_wherever_it_stands"),
+       "tests/core/queries/test_single_pass.py::test_one_record_more_changes_one_part_wherever_it_stands"),
     # ---- what the exact matrix gives away
     of("P10", "trusted/spectrum.py", "return multiplicity * moved + int(np.ceil(np.sqrt(d) * blur))",
        "return moved + int(np.ceil(np.sqrt(d) * blur))", EIGENVALUES),
@@ -132,7 +132,7 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P11", "stability.py", "query.ask.l1(study.neighbours) * study.max_sites_per_person",
        "query.ask.l1(study.neighbours)", SUMS),
     of("P11", "stability.py", "(total > 0) & (noised >= threshold)", "noised >= threshold",
-       "tests/core/test_stability.py::test_empty_bins_and_small_ones_are_silent"),
+       "tests/core/mechanisms/test_stability_histogram.py::test_empty_bins_and_small_ones_are_silent"),
     of("P12", "trusted/sparse_vector.py", "Fraction((2 * times * sites) ** 2",
        "Fraction((times * sites) ** 2", SEARCH),
     of("P12", "trusted/sparse_vector.py", "apart = 2 if", "apart = 1 if", SEARCH),
@@ -146,7 +146,7 @@ MUTANTS: tuple[Mutant, ...] = (
        "a = 1.07 * (exponents.max() - exponents)",
        STEEPNESS),
     of("P14", "trusted/bingham.py", "-x + m / 2 * np.log1p", "-x - m / 2 * np.log1p",
-       "tests/core/test_bingham.py::test_the_envelope_lies_above_the_density"),
+       "tests/core/noise/test_bingham.py::test_the_envelope_lies_above_the_density"),
     # ---- votes
     of("P15", "trusted/votes.py", "threshold(scale, changed_votes(study),", "threshold(scale, 1,", VOTES),
     of("P15", "trusted/votes.py", "l1 = ask.l1(study.neighbours) * study.max_sites_per_person",
@@ -160,7 +160,7 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P17", "asks/subspaces.py", "TRIAL_PRICE = 3", "TRIAL_PRICE = 2", TRIAL),
     of("P17", "trusted/rank.py", "query.atto_delta / ATTO * stop", "query.atto_delta / ATTO", TRIAL),
     of("P18", "trusted/preimage.py", "complete = holders <= set(present)", "complete = True",
-       "tests/core/test_subspaces_release.py::test_a_preimage_is_released_only_if_every_holder_answered"),
+       "tests/core/mechanisms/test_fingerprint_votes.py::test_a_preimage_is_released_only_if_every_holder_answered"),
     # ---- turned subspaces
     of("P19", "turning.py", "distance(1 / (2 * (gap - 1 - i)))", "distance(1 / (2 * (gap - i)))", SMOOTH),
     of("P19", "turning.py", "return multiplicity * float(ask.radius) ** 2", "return float(ask.radius) ** 2",
@@ -170,7 +170,7 @@ MUTANTS: tuple[Mutant, ...] = (
        SMOOTH),
     of("P20", "trusted/subspace.py", "return 6 * math.sqrt(size) * smooth", "return 6 * smooth", CAUCHY),
     of("P20", "trusted/cauchy.py", "return [_one(scale, whole)", "return [_one(93 * scale // 100, whole)",
-       "tests/core/test_smooth_noise.py::test_cauchy_noise_has_its_scale"),
+       "tests/core/mechanisms/test_leading_subspace.py::test_cauchy_noise_has_its_scale"),
     of("P20", "trusted/subspace.py", "on_grid(vectors @ haar(k, noise))", "on_grid(vectors)",
        f"{DRAWN}::test_what_is_released_of_a_subspace_is_turned_at_random_within_it"),
     of("P21", "trusted/subspace.py", "noise_for((1 - TEST_SHARE) * epsilon, delta / 2)",
@@ -189,13 +189,13 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P23", "asks/batches.py", f"return square * {ADDING} 4)", f"return square * {ADDING} 1)", SUMS),
     of("P23", "batches.py", "- ask.middles, -ask.halves, ask.halves)",
        "- ask.middles, -ask.halves, 2 * ask.halves)",
-       "tests/core/test_batches.py::test_no_neighbour_pair_exceeds_the_declared_sensitivity_and_one_reaches_it"),
+       "tests/core/queries/test_single_pass.py::test_no_neighbour_pair_exceeds_the_declared_sensitivity_and_one_reaches_it"),
     of("P24", "asks/slots.py", "return 4 * self.radius**2", "return self.radius**2",
        f"{DRAWN}::test_a_slot_gets_the_noise_of_one_local_randomiser"),
     of("P24", "amplification.py", "own = (delta - order) * TIGHT", "own = delta * TIGHT",
        f"{DRAWN}::test_a_slot_gets_the_noise_of_one_local_randomiser"),
     of("P24", "deal.py", "digest_size=16, key=secret", "digest_size=16",
-       "tests/core/test_slots.py::test_the_order_is_a_permutation_that_only_the_secret_tells"),
+       "tests/core/queries/test_shuffled.py::test_the_order_is_a_permutation_that_only_the_secret_tells"),
     # ---- a site asks itself
     of("P25", "client/eigenveil_client/site/daemon/worker.py", "own.expect(query, asked)", "pass",
        f"{STEERED}[presence of one exact record]"),
@@ -207,9 +207,9 @@ MUTANTS: tuple[Mutant, ...] = (
        f"{STEERED}[a ledger that shrank]"),
     of("P25", "agreement.py", "(type(query.ask), query.plan_digest, query.round, query.price, query.law)",
        "(type(query.ask), query.plan_digest, query.round, query.law)",
-       "tests/site/test_own_session.py::test_one_unit_is_the_same_question_and_two_are_another"),
+       "tests/client/site/daemon/test_own_session.py::test_one_unit_is_the_same_question_and_two_are_another"),
     of("P25", "agreement.py", "return _within(left, right, 1)", "return _within(left, right, 2)",
-       "tests/site/test_own_session.py::test_one_unit_is_the_same_question_and_two_are_another"),
+       "tests/client/site/daemon/test_own_session.py::test_one_unit_is_the_same_question_and_two_are_another"),
     of("P25", "algorithms/parts.py", "max(math.floor(radius * S), least_row_radius(d))",
        "max(math.floor(radius * S), 1)", f"{LIES}[Algorithm.GAUSS_COV-all at the centre]"),
     of("P25", "algorithms/parts.py", "np.clip(moved, -most, most)", "np.clip(moved, -S, S)",

@@ -29,8 +29,8 @@ from eigenveil_server.admin.doctor import coordinator_checks
 from eigenveil_server.admin.setup import Layout, create
 from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon
+from tests.client.site.support import FEDERATION, Coordinator, Stage, a_stage, store_identity
 from tests.network.forwarders import ConnectProxy, Inspection
-from tests.site.support import FEDERATION, Coordinator, Stage, a_stage, store_identity
 
 ORDER = (
     "configuration", "approval", "disk", "permissions", "ledger", "records", "identity", "certificate",

@@ -14,8 +14,8 @@ from eigenveil.identity import Identity, Role
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.connection.channel import open_channel
 from eigenveil_client.connection.identity import load_identity
+from tests.client.site.support import FEDERATION, Authority, Coordinator, Stage, a_stage, store_identity
 from tests.network.forwarders import Inspection, Middle
-from tests.site.support import FEDERATION, Authority, Coordinator, Stage, a_stage, store_identity
 from tests.support import refused
 
 

@@ -19,8 +19,8 @@ from eigenveil_client.site.daemon import daemon
 from eigenveil_client.site.daemon.daemon import LONGEST_POLL_SECONDS, POLL_SLACK_SECONDS
 from eigenveil_common import rpc
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.client.site.support import Coordinator, Stage, a_stage, store_identity, until
 from tests.network.forwarders import Middle
-from tests.site.support import Coordinator, Stage, a_stage, store_identity, until
 
 KEEPALIVE = "grpc.keepalive_time_ms"
 COMMON_NAT_SECONDS = 60.0  # many firewalls forget an idle TCP connection no sooner

@@ -21,8 +21,8 @@ from eigenveil_common import config
 from eigenveil_common.files import write_secret
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
+from tests.client.site.support import FEDERATION, SITE, Coordinator, Stage, a_stage, store_identity, until
 from tests.network.forwarders import ConnectProxy
-from tests.site.support import FEDERATION, SITE, Coordinator, Stage, a_stage, store_identity, until
 from tests.support import refused
 
 

@@ -18,8 +18,8 @@ from eigenveil_client.connection.identity import load_identity
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.rpc import service
 from eigenveil_server.storage.states import decline_word
+from tests.client.site.support import FEDERATION, Coordinator, a_plan, a_stage, until, work
 from tests.server.rig import made, refusal, serving
-from tests.site.support import FEDERATION, Coordinator, a_plan, a_stage, until, work
 from tests.support import refused
 
 OLD, NEW, NEXT = 1, 2, 3  # this coordinator or client speaks NEW, and OLD for those not yet updated

@@ -112,7 +112,9 @@ def histogram(
     return Mechanism(name=name, kind=kind, claim=claim, attack=attack, tight=tight)
 
 
-def appears(name: str, kind: str, query: Additive, neighbours: Neighbours, bins: tuple[int, ...]) -> Mechanism:
+def appears(
+    name: str, kind: str, query: Additive, neighbours: Neighbours, bins: tuple[int, ...]
+) -> Mechanism:
     """Bins that are empty without the record: nobody may hear of them but for delta."""
     asked, study, _ = full(query, neighbours)
     attack = watched(asked, study, frozen([0] * len(bins)), frozen(bins), spoken)

@@ -50,7 +50,9 @@ def rows(*records: list[int]) -> GridRows:
     return np.array(records, dtype=np.int16)
 
 
-def ask_of(query: Query, law: NoiseLaw = NoiseLaw.GAUSSIAN, atto_delta: int = 0, round: int = 0) -> RoundQuery:
+def ask_of(
+    query: Query, law: NoiseLaw = NoiseLaw.GAUSSIAN, atto_delta: int = 0, round: int = 0
+) -> RoundQuery:
     """A question at the price of all audits."""
     return RoundQuery(
         plan_digest=DIGEST, round=round, query=query, micro_rho=PRICE, atto_delta=atto_delta, law=law

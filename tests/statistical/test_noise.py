@@ -102,7 +102,9 @@ def test_a_gram_matrix_has_both_scales_in_their_places() -> None:
     """[P3] rho = 1/2: sigma = R^2 on the diagonal, R^2 / sqrt 2 above it."""
     d = 100
     query = Gram(centre=frozen(np.zeros(d, dtype=np.int64)), radius=S)
-    draws = np.array([OsNoise().draw(noise_spec(query, MICRO // 2, Neighbours.ADD_REMOVE)) for _ in range(40)])
+    draws = np.array(
+        [OsNoise().draw(noise_spec(query, MICRO // 2, Neighbours.ADD_REMOVE)) for _ in range(40)]
+    )
     diagonal, above = draws[:, :d].ravel(), draws[:, d:].ravel()
     assert variance_fits(diagonal, float(S**2))
     assert variance_fits(above, S**2 / 2**0.5)

@@ -20,7 +20,7 @@ from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.mechanisms import eigenvectors
 from eigenveil.numerics.encoding import frozen
 from eigenveil.queries import VECTOR, Eigenvectors
-from tests.core.test_bingham import POINTS, density
+from tests.core.noise.test_bingham import POINTS, density
 from tests.statistical.mechanisms import LEVEL, ask_of, released, study_of
 from tests.statistical.noises import Bulk
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 from collections.abc import Collection
 
-from tests.store import cluster
-from tests.torture import nets
+from tests.common.storage import cluster
+from tests.torture.networks import nets
 
 # Programs that are no part of every Debian, and the package that brings each.
 PROGRAMS = {"networks": {"ip": "iproute2", "tc": "iproute2", "nft": "nftables"}}

@@ -161,7 +161,8 @@ def revision_vectors() -> dict[str, Any]:
         )  # fmt: skip
         queries = rehearse(make_plan(study, federation="vectors", submission="one", analyst="maria"))
         asked = [
-            [NAMES[type(q.query)], q.micro_rho, str(q.atto_delta), q.law.value, q.query.length] for q in queries
+            [NAMES[type(q.query)], q.micro_rho, str(q.atto_delta), q.law.value, q.query.length]
+            for q in queries
         ]
         out[algorithm.value] = {
             "revision": traits.revision, "rounds": len(asked), "asked": digest("asked", asked),

@@ -15,8 +15,8 @@ from functools import lru_cache
 
 from eigenveil.accounting.zcdp import micro_rho_for
 from eigenveil.errors import Code, RequestError
-from eigenveil.study.study import MAX_RECORDS
 
+SEARCHED = 2**31  # records up to which a hint is looked for, as many as a study may have
 CLONES = 0.5  # the share of delta for the order; the rest is for the randomisers' own
 TIGHT = 1 - 2.0**-40  # what floats may be off
 
@@ -75,6 +75,6 @@ def _enough(epsilon: float, delta: float) -> str:
     local, n = 1.1 * epsilon, 2
     while most_local(delta, n) < local or amplified(local, delta, n) > epsilon:
         n *= 2
-        if n > MAX_RECORDS:
+        if n > SEARCHED:
             return "no number of records"
     return f"about {n} records"

@@ -51,7 +51,9 @@ class Checkpoint:
 
     def __post_init__(self) -> None:
         if self.size < 1 or len(self.digest) != HEX or len(self.trail) != len(trail_sizes(self.size)):
-            raise PeerError(Code.PROTOCOL, "the checkpoint of a ledger does not fit together; it was not believed")
+            raise PeerError(
+                Code.PROTOCOL, "the checkpoint of a ledger does not fit together; it was not believed"
+            )
 
     def to_json(self) -> bytes:
         """Canonical JSON, with numbers as text: it has no integers beyond 2**53."""
@@ -112,7 +114,8 @@ def verify_checkpoint(checkpoint_json: bytes, signature: bytes, release_key: byt
         Ed25519PublicKey.from_public_bytes(release_key).verify(signature, CHECKPOINT_SIGNED + checkpoint_json)
     except (InvalidSignature, ValueError) as problem:
         raise PeerError(
-            Code.IDENTITY, "the checkpoint of the ledger is not signed by this federation; it was not believed"
+            Code.IDENTITY,
+            "the checkpoint of the ledger is not signed by this federation; it was not believed",
         ) from problem
     if len(checkpoint_json) > MOST_BYTES:
         raise PeerError(Code.PROTOCOL, f"a checkpoint of {len(checkpoint_json)} bytes is too long")

@@ -1,4 +1,4 @@
-"""TODO."""
+"""Which two data sets must look alike, and what that makes of a sensitivity."""
 
 from __future__ import annotations
 

@@ -32,7 +32,9 @@ def candidates(query: RankVotes, total: IntArray) -> list[Candidate]:
     """One for each dimension from 1 on. Shape: total (sites rank blocks 4,)."""
     half = query.cells.count // 2
     slots = total.reshape(-1, query.cells.rank, 2, half, WORDS)
-    return [candidate(slots[:, i, 0].reshape(-1), slots[:, i, 1].reshape(-1)) for i in range(query.cells.rank)]
+    return [
+        candidate(slots[:, i, 0].reshape(-1), slots[:, i, 1].reshape(-1)) for i in range(query.cells.rank)
+    ]
 
 
 def candidate(proposing: IntArray, agreeing: IntArray) -> Candidate:
@@ -45,7 +47,9 @@ def candidate(proposing: IntArray, agreeing: IntArray) -> Candidate:
     return Candidate(fingerprint=best, proposed=int(counts.max()), agreed=votes)
 
 
-def release(asked: RoundQuery, query: RankVotes, total: IntArray, study: Study, noise: NoiseSource) -> Outcome:
+def release(
+    asked: RoundQuery, query: RankVotes, total: IntArray, study: Study, noise: NoiseSource
+) -> Outcome:
     """The largest dimension that passed any of its trials, and its cell; or zeros.
 
     A trial takes a dimension at random, tests whether its leader has a clear majority among the subsamples

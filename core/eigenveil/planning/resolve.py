@@ -1,9 +1,9 @@
-"""TODO."""
+"""A study into the plan that runs, `auto` decided."""
 
 from __future__ import annotations
 
-from eigenveil.protocol.plan import Plan
-from eigenveil.study.price import affordable
+from eigenveil.planning.choose import choose
+from eigenveil.protocol.plan import Plan, plan_for
 from eigenveil.study.study import Study
 
 
@@ -13,16 +13,4 @@ def make_plan(study: Study, *, federation: str, submission: str, analyst: str = 
     Raises:
         RequestError: see `Plan`.
     """
-    from eigenveil.planning.choose import choose  # the planner compares plans, so it is imported after them
-
-    algorithm = choose(study)
-    cost = affordable(study, algorithm)
-    return Plan(
-        study=study,
-        federation=federation,
-        submission=submission,
-        analyst=analyst,
-        algorithm=algorithm,
-        micro_rho=cost.micro_rho,
-        atto_delta=cost.atto_delta,
-    )
+    return plan_for(study, choose(study), federation=federation, submission=submission, analyst=analyst)

@@ -1,4 +1,4 @@
-"""TODO."""
+"""Whether the next question still fits what a study may spend: checked in integers before it is asked [P4]."""
 
 from __future__ import annotations
 

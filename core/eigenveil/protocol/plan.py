@@ -145,6 +145,26 @@ class Plan:
         return canonical(plan_to_dict(self))
 
 
+def plan_for(
+    study: Study, algorithm: Algorithm, *, federation: str, submission: str, analyst: str = ""
+) -> Plan:
+    """The plan of a study that runs this algorithm, whatever it names, and spends all that it may.
+
+    Raises:
+        RequestError: see `Plan`.
+    """
+    cost = affordable(study, algorithm)
+    return Plan(
+        study=study,
+        federation=federation,
+        submission=submission,
+        analyst=analyst,
+        algorithm=algorithm,
+        micro_rho=cost.micro_rho,
+        atto_delta=cost.atto_delta,
+    )
+
+
 def plan_to_dict(plan: Plan) -> dict[str, Any]:
     """Plain nested values with every key present."""
     return {

@@ -41,6 +41,7 @@ PerSite = (
     SpanVotes | CellVotes | RankVotes | SpanGap | Preimage
 )  # put side by side, site by site, not added up
 OnSubspaces = BlockRanks | PerSite
+Grams = Gram | Spectrum | Eigenvectors | Subspace  # from one and the same sum of products
 Trusted = Spectrum | Eigenvectors | Subspace | RadiusSearch | ShuffledRecord | PerSite
 Query = Additive | Trusted
 
@@ -102,6 +103,7 @@ __all__ = [
     "GradientNorms",
     "GradientSpec",
     "Gram",
+    "Grams",
     "OnGradients",
     "OnSubspaces",
     "PerSite",

@@ -10,8 +10,8 @@ from eigenveil.queries.batch import Batch
 from eigenveil.queries.limits import (
     DIRECTION_LIMIT,
     GRADIENT_LIMIT,
-    OFFSET_STEPS,
     OFFSET_LIMIT,
+    OFFSET_STEPS,
     check_centre,
     check_edges,
     check_whole,

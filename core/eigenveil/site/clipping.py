@@ -57,7 +57,9 @@ def shorten(z: FloatArray, norm2: IntArray, radius: int) -> FloatArray:
     return out
 
 
-def gradient_norms(a: FloatArray, z_offset: FloatArray | None, norm: FloatArray, offset2: float) -> FloatArray:
+def gradient_norms(
+    a: FloatArray, z_offset: FloatArray | None, norm: FloatArray, offset2: float
+) -> FloatArray:
     """||z a^T - OFFSET_STEPS offset||_F for each record, in floats, one record at a time.
 
     Shape: a (m, k) = z W / 2**shift, z_offset (m, k) = z offset (None where offset = 0), norm (m,) = ||z||;

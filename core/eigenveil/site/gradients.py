@@ -1,4 +1,4 @@
-"""TODO."""
+"""The questions about gradients: how long they are, and their clipped sum, over pieces of the rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TODO."""
+"""Records onto the study's grid: imputed or dropped, clamped, scaled and rounded, one record at a time."""
 
 from __future__ import annotations
 

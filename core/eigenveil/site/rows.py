@@ -1,4 +1,4 @@
-"""TODO."""
+"""Rows about a public centre, and the questions about rows: exact sums over pieces of them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from eigenveil.numerics.encoding import EXACT, FloatArray, IntArray, check_exact, frozen
-from eigenveil.queries import ClippedSum, RadiusSearch, RowNorms, SquaredNormSum
+from eigenveil.queries import ClippedSum, Grams, RadiusSearch, RowNorms, SquaredNormSum
 from eigenveil.site.clipping import shorten, weights
-from eigenveil.site.site import Grams
 from eigenveil.study.grid import GridRows
 
 CACHED = 2**19  # entries of a piece that is centred on the fly

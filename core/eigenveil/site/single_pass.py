@@ -7,7 +7,6 @@ subset's vote depends on that subset's records alone, as a set: a record more mo
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,10 +15,8 @@ from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.queries import Batch, CoordinateClippedSum, Coordinates, GradientSpec, Votes
 from eigenveil.queries.single_pass import VOTE_LIMIT
 from eigenveil.site.partition import SPREAD, deal
+from eigenveil.site.rows import CentredRows, GridPart
 from eigenveil.study.grid import GridRows
-
-if TYPE_CHECKING:
-    from eigenveil.site.rows import CentredRows, GridPart
 
 EXACT_ROWS = 2**10  # differences of 2**21, squared, that many times: 2**52
 

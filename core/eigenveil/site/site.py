@@ -24,6 +24,7 @@ from eigenveil.queries import (
     Gradient,
     GradientNorms,
     Gram,
+    Grams,
     OnGradients,
     OnSubspaces,
     Query,
@@ -54,7 +55,6 @@ class Apply(Protocol):
         """The answers to the pieces, in any order."""
 
 
-Grams = Gram | Spectrum | Eigenvectors | Subspace
 Once = RowNorms | RadiusSearch | ClippedSum | SquaredNormSum | Grams  # asked about rows, once about a centre
 
 

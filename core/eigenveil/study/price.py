@@ -1,20 +1,16 @@
-"""What a study may spend, and whether the next question still fits: checked in integers."""
+"""What a study may spend, in integers, and how its prices add up."""
 
 from __future__ import annotations
 
 import math
 from enum import Enum
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from eigenveil.accounting.zcdp import ATTO, MICRO, Cost, micro_rho_for
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import EXACT
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil.study.study import Study
-
-if TYPE_CHECKING:
-    pass
 
 
 class Composition(Enum):

@@ -111,9 +111,15 @@ def _checkpoints(config: Config, store: Store) -> Check:
         text = f"site {site} showed a later checkpoint than the ledger had; serve refuses until the ledger has it"
         return fail("checkpoints", text, "restore a newer backup; if there is none: accept-loss")
     if missing := awaited(store.reader):
-        text = f"since the restore no checkpoint was shown yet by {', '.join(missing)}; no round is asked before"
-        return warn("checkpoints", text, "have these sites' daemons started; for one that is gone for good: deny")
-    return ok("checkpoints", "no site has shown a later checkpoint than this ledger's, and none is waited for")
+        text = (
+            f"since the restore no checkpoint was shown yet by {', '.join(missing)}; no round is asked before"
+        )
+        return warn(
+            "checkpoints", text, "have these sites' daemons started; for one that is gone for good: deny"
+        )
+    return ok(
+        "checkpoints", "no site has shown a later checkpoint than this ledger's, and none is waited for"
+    )
 
 
 def _clock(store: Store) -> Check:

@@ -169,7 +169,9 @@ def read_marker(path: Path) -> tuple[str, pb.SignedCheckpoint]:
     try:
         said = json.loads(read(path))
         signature = bytes.fromhex(said["signature"])
-        return str(said["site"]), pb.SignedCheckpoint(checkpoint_json=said["checkpoint"].encode(), signature=signature)
+        return str(said["site"]), pb.SignedCheckpoint(
+            checkpoint_json=said["checkpoint"].encode(), signature=signature
+        )
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         raise RequestError(
             Code.BAD_CONFIG, f"{path} is damaged; keep it, and restore the newest backup"
@@ -195,7 +197,9 @@ def stop_waiting(change: Connection, at: int, site: str, why: str) -> None:
 def accepted_losses(reader: Database, keys: Keys, federation: str) -> list[Checkpoint]:
     """Checkpoints of ledgers whose loss the operator has accepted, and which are charged for."""
     return [
-        read_checkpoint(pb.SignedCheckpoint(checkpoint_json=row["head"], signature=row["signature"]), keys, federation)
+        read_checkpoint(
+            pb.SignedCheckpoint(checkpoint_json=row["head"], signature=row["signature"]), keys, federation
+        )
         for row in reader.rows("SELECT head, signature FROM lost ORDER BY at, digest")
     ]
 
@@ -208,5 +212,7 @@ def read_checkpoint(signed: pb.SignedCheckpoint, keys: Keys, federation: str) ->
     """
     checkpoint = verify_checkpoint(signed.checkpoint_json, signed.signature, keys.release_public)
     if checkpoint.federation != federation:
-        raise PeerError(Code.PROTOCOL, f"the checkpoint is of federation {checkpoint.federation}, not of {federation}")
+        raise PeerError(
+            Code.PROTOCOL, f"the checkpoint is of federation {checkpoint.federation}, not of {federation}"
+        )
     return checkpoint

@@ -107,7 +107,9 @@ class Service(CoordinatorServicer):
         known |= zip(known, request.held, strict=False)
         answered = frozenset((digest_from_bytes(one.plan_digest), one.round) for one in request.answered)
         if self._checkpoints.parted_from(request.checkpoint_digest):
-            return pb.NextWorkResponse(checkpoint=self._checkpoints.other_than(request.checkpoint_digest), parted=True)
+            return pb.NextWorkResponse(
+                checkpoint=self._checkpoints.other_than(request.checkpoint_digest), parted=True
+            )
         with self._resources.metrics.polling(site):
             await self._engine.hear_of_waiting(site, map(digest_from_bytes, request.awaiting))
             found = await self._engine.next_work(site, known, answered, self._config.long_poll_seconds)

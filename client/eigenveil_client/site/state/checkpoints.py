@@ -65,10 +65,13 @@ class HeldCheckpoints:
         """
         checkpoint = verify_checkpoint(signed.checkpoint_json, signed.signature, release_key)
         if checkpoint.federation != federation:
-            raise PeerError(Code.PROTOCOL, f"the checkpoint is of federation {checkpoint.federation}, not {federation}")
+            raise PeerError(
+                Code.PROTOCOL, f"the checkpoint is of federation {checkpoint.federation}, not {federation}"
+            )
         held = self.latest()
         if held is None or (
-            not parted and _may_follow(checkpoint, verify_checkpoint(held.checkpoint_json, held.signature, release_key))
+            not parted
+            and _may_follow(checkpoint, verify_checkpoint(held.checkpoint_json, held.signature, release_key))
         ):
             if held != signed:
                 self._keep(LATEST, signed, checkpoint)
@@ -93,7 +96,11 @@ class HeldCheckpoints:
 
     def _at(self, place: str) -> pb.SignedCheckpoint | None:
         rows = self._database.rows("SELECT head, signature FROM heads WHERE place = ?", (place,))
-        return pb.SignedCheckpoint(checkpoint_json=rows[0]["head"], signature=rows[0]["signature"]) if rows else None
+        return (
+            pb.SignedCheckpoint(checkpoint_json=rows[0]["head"], signature=rows[0]["signature"])
+            if rows
+            else None
+        )
 
     def _keep(self, place: str, signed: pb.SignedCheckpoint, checkpoint: Checkpoint) -> None:
         with self._database.transaction() as change:

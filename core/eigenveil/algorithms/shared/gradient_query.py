@@ -39,7 +39,11 @@ class Slope:
 
     def norms(self, grid: Grid) -> GradientNorms:
         """The question how long the gradients are."""
-        spec = self._spec(0, np.zeros(self.offset.shape)) if not self.offset.any() else self._with_offset(grid.top)
+        spec = (
+            self._spec(0, np.zeros(self.offset.shape))
+            if not self.offset.any()
+            else self._with_offset(grid.top)
+        )
         return GradientNorms(spec=spec, edges=grid.edges(S**2 * self.fine))
 
     def query(self, radius: float) -> tuple[Gradient, float]:

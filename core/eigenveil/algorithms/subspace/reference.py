@@ -68,7 +68,9 @@ def _silent(plan: Plan, query: SpanGap) -> str:
     lead = moved + 2 * scale * math.log(
         1 + math.expm1(min(moved / scale, 700.0)) / (2 * max(left.delta, 1e-300))
     )
-    looked = f"; it looks at {query.pool.most} records at most, subspace-exact at all" if query.pool.cut else ""
+    looked = (
+        f"; it looks at {query.pool.most} records at most, subspace-exact at all" if query.pool.cut else ""
+    )
     return (
         f"no subspace of dimension {plan.study.components} leads by enough records: about {math.ceil(lead)} "
         f"more in it, outside any smaller one, than in any other would do{looked}"

@@ -8,8 +8,7 @@ from eigenveil.planning.error_models import covariance, power_iteration, referen
 from eigenveil.planning.error_models.eigengaps import Assumed
 from eigenveil.planning.error_models.rotation import PredictedError
 from eigenveil.planning.error_models.spectrum import AssumedSpectrum
-from eigenveil.planning.resolve import make_plan
-from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.plan import Plan, plan_for
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Study
 
@@ -41,7 +40,7 @@ def predicted(study: Study, guess: AssumedSpectrum) -> PredictedError | None:
     Raises:
         RequestError: the study cannot be planned.
     """
-    return law(make_plan(study, federation="planner", submission="planner"), guess)
+    return law(plan_for(study, study.algorithm, federation="planner", submission="planner"), guess)
 
 
 def law(plan: Plan, guess: AssumedSpectrum) -> PredictedError | None:

@@ -35,7 +35,9 @@ def adaptive_cov(plan: Plan, guess: AssumedSpectrum) -> PredictedError:
     """The matrix it comes to on the assumed records, whichever of the two methods it takes."""
     asked: list[PricedQuery] = []
     imagine(plan, run_adaptive(plan), guess.lengths * S, asked)
-    radius, micro_rho = [(one.query.radius, one.micro_rho) for one in asked if isinstance(one.query, Gram)][-1]
+    radius, micro_rho = [(one.query.radius, one.micro_rho) for one in asked if isinstance(one.query, Gram)][
+        -1
+    ]
     assumed = Assumed(guess=guess, k=plan.study.components, records=float(plan.study.expected_records))
     return turned(plan, assumed, radius, micro_rho)
 

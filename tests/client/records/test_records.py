@@ -1,0 +1,398 @@
+"""Records from files: found by name, missing is missing, and no message ever holds a value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
+import pyarrow.parquet as parquet
+import pytest
+
+from eigenveil.errors import Code, RequestError
+from eigenveil.site.quantize import to_grid
+from eigenveil.study.study import Column, Missing, Study
+from eigenveil_client.records import records, tables
+from eigenveil_client.records.records import Unreadable
+from tests.client.site.support import a_study
+
+STUDY = a_study()
+SECRET = "8.7654321"
+
+
+def csv(folder: Path, text: str | bytes, name: str = "records.csv") -> Path:
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def grid(rows: list[list[float]], study: Study = STUDY) -> list[list[int]]:
+    return to_grid(np.array(rows), study).tolist()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a,b,c\n1,2,3\n4,5,6\n",
+        "c,x,a,b\n3,,1,2\n6,text,4,5\n",
+        "\ufeffa,b,c\r\n1,2,3\r\n4,5,6",
+        "a, b [mmol/L],c [mmol/L] \n 1 ,+2,3e0\n\n4.0,5,6\n",
+        'a,b,c,note\n1,2,3,"two, one"\n"4",5,6,5" pipe\n',
+    ],
+)
+def test_columns_are_found_by_name_and_put_in_the_studys_order(tmp_path: Path, text: str) -> None:
+    assert records.load(csv(tmp_path, text), STUDY).tolist() == grid([[1, 2, 3], [4, 5, 6]])
+
+
+@pytest.mark.parametrize("cell", ["", " ", "NA", "na", "NaN", "N/A", "null", "-nan"])
+def test_missing_cells_follow_the_studys_rule(tmp_path: Path, cell: str) -> None:
+    path = csv(tmp_path, f"a,b,c\n1,{cell},3\n4,5,6\n")
+    assert records.load(path, STUDY).tolist() == grid([[4, 5, 6]])
+    columns = tuple(Column(name=n, unit="mmol/L", lower=0, upper=10, fill=7) for n in "abc")
+    filled = a_study(columns=columns, missing=Missing.FILL)
+    assert records.load(path, filled).tolist() == grid([[1, 7, 3], [4, 5, 6]])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,b\n1,2\n", "no column 'c'; add it"),
+        ("a;b;c\n1;2;3\n", "is the file separated by commas?"),
+        ("a,b,c,c [g/L]\n1,2,3,4\n", "2 columns 'c'"),
+        ("a,b [mg/dL],c\n1,2,3\n", "column 'b' is in 'mg/dL' in the records and in 'mmol/L' in the study"),
+        (f"a,b,c\n1,2,3\n1,{SECRET}x,3\n1,y,3\n", "column 'b', line 3: text where a number is due"),
+        (f"a,b,c\n1,2,3\n\n1,2,{SECRET}-\n", "column 'c', line 4: text where"),
+        (f'a,n,b,c\n1,"x\ny",2,3\n1,,2,{SECRET}\n', "a quoted cell spans lines (line 2)"),
+        ("a,b,c\n1,2,inf\n", "column 'c', line 2: an infinite number"),
+        ("a,b,c\n1,2,3\n-Infinity,2,3\n", "column 'a', line 3: an infinite number"),
+        ("a,b,c\n1,2,3\n1,1e999,3\n", "column 'b', line 3: an infinite number"),
+        ("a,b,c\n1,2,0x10\n", "column 'c', line 2: text"),
+        (f"a,b,c\n1,2,3\n{SECRET},2\n", "line 3: not 3 cells"),
+        (f"a,b,c\n1,2,3\n{SECRET},2,3,4\n", "line 3: not 3 cells"),
+        (f"a,b,c\n1,2,3\n1,{SECRET}\xff,3\n".encode("latin-1"), "column 'b', line 3: text that is not UTF-8"),
+        (b"\xff,b,c\n", "the first line"),
+        ("", "is empty"),
+    ],
+)
+def test_a_bad_file_is_refused_by_place_and_never_by_value(
+    tmp_path: Path, text: str | bytes, message: str
+) -> None:
+    with pytest.raises(RequestError) as caught:
+        records.load(csv(tmp_path, text), STUDY)
+    assert caught.value.code is Code.BAD_DATA
+    assert message in str(caught.value)
+    assert SECRET not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None or caught.value.__suppress_context__
+
+
+def test_files_that_are_no_tables_are_refused(tmp_path: Path) -> None:
+    for path, message in [
+        (tmp_path / "missing.csv", "cannot be read"),
+        (tmp_path / "missing.parquet", "cannot be read"),
+        (csv(tmp_path, "a,b,c\n", "records.xlsx"), "not '.xlsx'"),
+        (csv(tmp_path, "a,b,c\n1,2,3\n", "text.parquet"), "cannot be read"),
+    ]:
+        with pytest.raises(RequestError, match=message):
+            records.load(path, STUDY)
+
+
+def test_no_rows_is_no_records(tmp_path: Path) -> None:
+    assert records.load(csv(tmp_path, "a,b,c\n"), STUDY).shape == (0, 3)
+
+
+def test_parquet_is_read_like_csv(tmp_path: Path) -> None:
+    path = tmp_path / "records.parquet"
+    table = pa.table(
+        {
+            "c": pa.array([3, 6, None], pa.int32()),
+            "b [mmol/L]": pa.array([2.0, 5.0, 5.0], pa.float32()),
+            "a": pa.array(["1", "4", "4"]).dictionary_encode(),
+            "person": [7, 7, 8],
+        }
+    )
+    parquet.write_table(table, path)
+    assert records.load(path, STUDY).tolist() == grid([[1, 2, 3], [4, 5, 6]])
+    assert records.load(path, a_study(person_column="person")).tolist() == grid([[1, 2, 3]])
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (pa.array([1.0, np.inf]), "column 'b', row 2: an infinite"),
+        (pa.array(["1", SECRET + "?"]), "column 'b', row 2: text"),
+        (pa.array([True, False]), "column 'b' holds bool, where numbers are due"),
+    ],
+)
+def test_a_bad_parquet_column_is_refused(tmp_path: Path, column: pa.Array, message: str) -> None:
+    path = tmp_path / "records.parquet"
+    parquet.write_table(pa.table({"a": [1.0, 2.0], "b": column, "c": [1.0, 2.0]}), path)
+    with pytest.raises(RequestError, match=message) as caught:
+        records.load(path, STUDY)
+    assert SECRET not in str(caught.value)
+
+
+def test_one_row_a_person_whatever_the_pieces_the_file_is_read_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    people = [f"p{(7 * number) % 31}" for number in range(400)]
+    lines = [f"{person},{number % 10},2,{'' if number == 3 else 3}" for number, person in enumerate(people)]
+    path = csv(tmp_path, "person,a,b,c\n" + "\n".join(lines) + "\n")
+    study = a_study(person_column="person")
+    first = {person: number for number, person in reversed(list(enumerate(people)))}
+    # The person of row 3 is dropped with that row: another row never steps in.
+    expected = grid([[number % 10, 2, 3] for number in sorted(first.values()) if number != 3])
+    for size in (64, 300, 1 << 20):
+        monkeypatch.setattr(tables, "BLOCK_BYTES", size)
+        assert records.load(path, study).tolist() == expected
+
+
+def test_one_person_more_or_less_moves_one_record(tmp_path: Path) -> None:
+    lines = ["x,1,1,1", "y,2,2,2", "x,3,3,3", "z,4,4,4", "y,5,5,5"]
+    study = a_study(person_column="person")
+
+    def load(kept: list[str]) -> list[tuple[int, ...]]:
+        path = csv(tmp_path, "\n".join(["person,a,b,c", *kept]) + "\n")
+        return sorted(map(tuple, records.load(path, study).tolist()))
+
+    everyone = load(lines)
+    for person in "xyz":
+        rest = load([line for line in lines if not line.startswith(person)])
+        assert len(rest) == len(everyone) - 1
+        assert set(rest) < set(everyone)
+
+
+def test_every_row_needs_a_person(tmp_path: Path) -> None:
+    path = csv(tmp_path, "person,a,b,c\nx,1,2,3\n ,1,2,3\n")
+    with pytest.raises(RequestError, match="column 'person', line 3: no person is named"):
+        records.load(path, a_study(person_column="person"))
+
+
+@pytest.mark.parametrize("word", ["", "NA", "nan", "-NaN", "null", "N/A"])
+def test_whoever_is_not_named_is_not_one_person(tmp_path: Path, word: str) -> None:
+    """Taken for one person, all the unnamed would hang on the first of them."""
+    path = csv(tmp_path, f"person,a,b,c\n{word},1,2,3\n{word},4,5,6\nx,7,8,9\n")
+    told: list[Unreadable] = []
+    rows = records.load(path, a_study(person_column="person"), unreadable=told.append)
+    assert rows.tolist() == grid([[7, 8, 9]])
+    assert told
+
+
+def test_whoever_has_no_name_in_parquet_is_not_one_person(tmp_path: Path) -> None:
+    path, numbers = tmp_path / "records.parquet", pa.array([1.0, 2.0, 3.0])
+    people = pa.array([None, None, 7], pa.int64())
+    parquet.write_table(pa.table({"person": people, "a": numbers, "b": numbers, "c": numbers}), path)
+    found = records.read(path, a_study(person_column="person"), unreadable=lambda _: None)
+    assert (found.rows.tolist(), found.persons) == (grid([[3, 3, 3]]), 1)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ['1,2,3,"5 inch', "4,5,6,x"],
+        ["1,2,3,x", '4,5,6,"y', "7,8,9,z"],
+        ['1,2,3,"x', '4,5,6,y"', "7,8,9,z"],
+        ['"1', '",2,3,x', "4,5,6,y"],
+    ],
+)
+def test_a_quote_that_would_swallow_other_records_is_refused(tmp_path: Path, lines: list[str]) -> None:
+    """Found in review: one open quote took 199,999 records with it, without a word."""
+    path = csv(tmp_path, "\n".join(["a,b,c,note", *lines]) + "\n")
+    with pytest.raises(RequestError, match="spans lines"):
+        records.load(path, STUDY)
+
+
+@pytest.mark.parametrize("cell", ["n.a.", ">500", "inf", "-Infinity", "1e999", "0x10", "1,5", "7 8", "½"])
+@pytest.mark.parametrize("rule", list(Missing))
+def test_a_cell_that_is_no_number_is_missing_where_the_caller_says_so(
+    tmp_path: Path, cell: str, rule: Missing
+) -> None:
+    columns = tuple(Column(name=n, unit="mmol/L", lower=0, upper=10, fill=7) for n in "abc")
+    study = a_study(columns=columns, missing=rule)
+    lines = [f"{number % 10},{number % 7},3" for number in range(50)]
+    told: list[Unreadable] = []
+
+    def load(line: str) -> list[list[int]]:
+        path = csv(tmp_path, "\n".join(["a,b,c", *lines[:20], line, *lines[20:]]) + "\n")
+        return records.load(path, study, unreadable=told.append).tolist()
+
+    unreadable = load(f'1,"{cell}",3')
+    assert [(one.column, one.cells, one.first) for one in told] == [("b", 1, 20)]
+    assert unreadable == load("1,NA,3")
+    assert len(told) == 1
+
+
+def test_every_other_cell_is_read_as_if_the_bad_ones_were_not_there(tmp_path: Path) -> None:
+    """[P1]: one record's bad cell must not change how another record's cell is read."""
+    good = ["1", " +2", "-3e0 ", "4.", ".5", "6E-1", "7.000000000000000001", "8_0", "NA", "nan"]
+    bad = ["x", "x", "y", "<1", "inf", "x", "x", "y", "<1", "inf"]
+    path = tmp_path / "records.csv"
+    alone = []
+    for cell in good:
+        path.write_text(f"a,b,c\n{cell},1,1\n")
+        alone += records.load(path, STUDY, unreadable=lambda _: None).tolist()
+    mixed = [cell for pair in zip(good, bad, strict=True) for cell in pair]
+    path.write_text("a,b,c\n" + "".join(f"{cell},1,1\n" for cell in mixed))
+    assert records.load(path, STUDY, unreadable=lambda _: None).tolist() == alone
+    assert len(alone) == 7
+
+
+def test_a_row_without_a_person_is_left_out_where_the_caller_says_so(tmp_path: Path) -> None:
+    lines = ["x,1,1,1", ",2,2,2", "y,3,3,3", " ,4,4,4", "x,5,5,5"]
+    path = csv(tmp_path, "\n".join(["person,a,b,c", *lines]) + "\n")
+    told: list[Unreadable] = []
+    rows = records.load(path, a_study(person_column="person"), unreadable=told.append)
+    assert rows.tolist() == grid([[1, 1, 1], [3, 3, 3]])
+    assert [(one.column, one.cells, one.first) for one in told] == [("person", 2, 1)]
+
+
+STRANGE = {
+    "list": pa.array([[1, 2]] * 3),
+    "struct": pa.array([{"x": 1}] * 3),
+    "map": pa.array([[("k", 1)]] * 3, pa.map_(pa.string(), pa.int64())),
+    "binary": pa.array([b"\xff\xfe"] * 3),
+    "binary-words": pa.array([b"8.7654321\xff"] * 3).dictionary_encode(),
+    "time": pa.array([1] * 3, pa.time32("s")),
+}
+
+
+@pytest.mark.parametrize("kind", list(STRANGE))
+@pytest.mark.parametrize("unreadable", [None, lambda _: None])
+def test_a_column_of_a_strange_kind_is_refused_by_name(
+    tmp_path: Path, kind: str, unreadable: Callable[[Unreadable], None] | None
+) -> None:
+    path = tmp_path / "records.parquet"
+    numbers = pa.array([1.0, 2.0, 3.0])
+    parquet.write_table(pa.table({"b": STRANGE[kind], "a": numbers, "c": numbers, "x": numbers}), path)
+    renamed = tuple(Column(name=n, unit="mmol/L", lower=0, upper=10) for n in "acx")
+    names = kind in ("time", "binary", "binary-words")  # these may name a person
+    studies = [STUDY] + ([] if names else [a_study(columns=renamed, person_column="b")])
+    for study in studies:
+        with pytest.raises(tables.BadRecords, match="column 'b'") as caught:
+            records.load(path, study, unreadable=unreadable)
+        assert caught.value.about == "b"
+        assert SECRET not in str(caught.value)
+        assert caught.value.__cause__ is None
+        assert caught.value.__context__ is None or caught.value.__suppress_context__
+
+
+@pytest.mark.parametrize("words", [False, True])
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary()])
+def test_bytes_that_are_no_text_cost_their_own_record_and_no_other(
+    tmp_path: Path, kind: pa.DataType, words: bool
+) -> None:
+    """Parquet promises UTF-8 and keeps anything; CSV promises nothing."""
+    path, told = tmp_path / "records.parquet", list[Unreadable]()
+    cells = pa.array([b"1", SECRET.encode() + b"\xff", b"2"]).view(kind)
+    column = cells.dictionary_encode() if words else cells
+    numbers = pa.array([1.0, 2.0, 3.0])
+    parquet.write_table(pa.table({"b": column, "a": numbers, "c": numbers, "x": numbers}), path)
+    renamed = tuple(Column(name=n, unit="mmol/L", lower=0, upper=10) for n in "acx")
+    persons = a_study(columns=renamed, person_column="b")
+    for study in [persons] if kind == pa.binary() else [persons, STUDY]:
+        with pytest.raises(tables.BadRecords, match="column 'b', row 2: text that is not UTF-8") as caught:
+            records.load(path, study)
+        assert SECRET not in str(caught.value)
+        assert len(records.load(path, study, unreadable=told.append)) == 2
+    assert {(one.column, one.first) for one in told} == {("b", 1)}
+
+
+BROKEN = [
+    b"1",
+    b"\xff",
+    b"1,2,3,\xff",
+    b"1,2,3,4",
+    b"\xff,2,3",
+    b"1,\xc3,3",
+    b"\xed\xa0\x80,2,3",
+    b'"",2',
+    b"1,2,3\xfe",
+    b"x" * 5000,
+]
+
+
+@pytest.mark.parametrize("line", BROKEN)
+@pytest.mark.parametrize("person", [None, "a"])
+def test_one_broken_line_costs_its_own_record_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: bytes, person: str | None
+) -> None:
+    """Wherever it stands, in whatever pieces the file is read: as if the line were not there, or empty."""
+    columns = tuple(Column(name=n, unit="mmol/L", lower=0, upper=10) for n in "bc")
+    study = a_study(columns=columns, person_column=person)
+    lines = [b"%d,%d,3" % (number, number % 7) for number in range(100, 160)]
+
+    def read(lines: list[bytes]) -> records.Records:
+        path = csv(tmp_path, b"\n".join([b"a,b,c", *lines]) + b"\n")
+        return records.read(path, study, unreadable=told.append)
+
+    for size in (64, 300, 1 << 20):
+        monkeypatch.setattr(tables, "BLOCK_BYTES", size)
+        for place in (0, 30, 60):
+            told: list[Unreadable] = []
+            found, without = read([*lines[:place], line, *lines[place:]]), read(lines)
+            assert {row.tobytes() for row in without.rows} >= {row.tobytes() for row in found.rows}
+            assert 0 <= len(found.rows) - len(without.rows) <= 1
+            assert 0 <= found.persons - without.persons <= 1
+            assert told or found.persons == 61
+
+
+def test_a_line_is_left_out_exactly_if_it_is_no_record_for_the_reader(tmp_path: Path) -> None:
+    """The reader is Arrow's: where the two differed, one line could have a whole file refused."""
+    rng, outcomes = np.random.default_rng(1), set[bool]()
+    for _ in range(500):
+        line = bytes(rng.choice(list(b'",,""a \xff\t\0'), size=rng.integers(1, 12)))
+        path = csv(tmp_path, b"a,b,c\n" + line + b"\nZ,Z,Z\n")
+        try:
+            read = arrow_csv.read_csv(path, convert_options=arrow_csv.ConvertOptions(check_utf8=False))
+            one_row = read.num_rows == 2
+        except pa.ArrowInvalid:
+            one_row = False
+        table = tables.open_table(path)
+        assert isinstance(table, tables.CsvTable)
+        assert [fits for _, _, fits in table._lines()] == [True, one_row, True], line
+        outcomes.add(one_row)
+    assert outcomes == {True, False}
+
+
+def test_persons_are_counted_whatever_a_study_looks_at(tmp_path: Path) -> None:
+    lines = ["x,1,,1", "x,2,2,2", "y,,,", ",4,4,4", "z,5,5,"]
+    path = csv(tmp_path, "\n".join(["person,a,b,c", *lines]) + "\n")
+    for person, persons in [(None, 5), ("person", 3)]:
+        for names in ("a", "b", "c", "ab", "abc"):
+            columns = tuple(Column(name=n, unit="mmol/L", lower=0, upper=10, fill=0) for n in names)
+            for rule in Missing:
+                study = a_study(columns=columns, person_column=person, missing=rule)
+                found = records.read(path, study, unreadable=lambda _: None)
+                assert found.persons == persons >= len(found.rows)
+
+
+def test_a_line_is_named_although_another_column_is_no_utf_8(tmp_path: Path) -> None:
+    text = "note,a,b,c\n" + "x,1,2,3\n" * 5000 + "\xff,1,2,3\ny,1,?,3\n"
+    path = csv(tmp_path, text.encode("latin-1"))
+    with pytest.raises(RequestError, match="column 'b', line 5003: text"):
+        records.load(path, STUDY)
+    path = csv(tmp_path, f"note,a,b,c\n{'x' * 200_000},1,?,3\n")
+    with pytest.raises(RequestError, match="column 'b', line 2: text"):
+        records.load(path, STUDY)
+
+
+def test_constant_columns_are_noticed(tmp_path: Path) -> None:
+    rows = records.load(csv(tmp_path, "a,b,c\n1,2,3\n2,2,3\n"), STUDY)
+    assert records.constant_columns(rows, STUDY) == ["b", "c"]
+    assert records.constant_columns(rows[:0], STUDY) == []
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("glucose", ("glucose", None)),
+        (" glucose [mmol/L] ", ("glucose", "mmol/L")),
+        ("a[b] [c]", ("a[b]", "c")),
+        ("[only]", ("[only]", None)),
+        ("open [", ("open [", None)),
+    ],
+)
+def test_units_in_brackets(header: str, expected: tuple[str, str | None]) -> None:
+    assert records.name_and_unit(header) == expected

@@ -1,0 +1,51 @@
+"""eigenveil-site as a person runs it, in this process."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from eigenveil_client.site.commands import main
+from eigenveil_common import command
+from tests.client.site.support import SITE, Stage
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command came to."""
+
+    code: int
+    out: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+def written(stage: Stage, more: str = "") -> Path:
+    """The site.toml of `stage`."""
+    path = stage.folder / "site.toml"
+    files = f'records = "{stage.config.records.name}"\nidentity = "identity"\nstate = "state.db"\n'
+    path.write_text(f'name = "{SITE}"\n{files}{more}')
+    return path
+
+
+def site(config: Path, *words: object, answer: str = "", width: int = 160, terminal: bool = False) -> Ran:
+    """Run `eigenveil-site WORDS --config CONFIG`, `width` columns wide; `answer` is typed in."""
+    out = io.StringIO()
+    argv = ["eigenveil-site", *map(str, words), "--config", str(config)]
+    with (
+        mock.patch.object(sys, "argv", argv),
+        mock.patch.object(sys, "stdin", io.StringIO(answer)),
+        mock.patch.multiple(command.console, _width=width, _force_terminal=terminal),
+        redirect_stdout(out),
+        redirect_stderr(io.StringIO()),
+    ):
+        code = main.main()
+    return Ran(code=code, out=out.getvalue())

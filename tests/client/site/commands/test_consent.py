@@ -1,0 +1,353 @@
+"""Who agrees to a study, until when, and how a site takes it back: before the next answer, for good."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from eigenveil.accounting.zcdp import micro_rho_for
+from eigenveil.aggregation import Contribution
+from eigenveil.errors import Code, RequestError
+from eigenveil.planning.dry_run import rehearse
+from eigenveil.protocol.plan import Plan
+from eigenveil_client.site.commands import consent
+from eigenveil_client.site.daemon.refusals import Refusal
+from eigenveil_client.site.daemon.worker import SiteWorker
+from eigenveil_client.site.state.received_plans import MOVES, Decision
+from eigenveil_client.site.state.rollback_guard import RollbackGuard
+from eigenveil_client.site.state.store import SiteStore
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.client.site.command_line import site, written
+from tests.client.site.support import Coordinator, Stage, a_plan, a_stage, a_study, until, work
+
+PLAN = a_plan()
+FIRST, SECOND, *_ = rehearse(PLAN)
+NEW_YEAR_2027 = 1_798_761_600
+DAY = 86_400
+
+
+@contextmanager
+def process(
+    stage: Stage, clock: Callable[[], int] = lambda: NEW_YEAR_2027
+) -> Iterator[tuple[SiteStore, SiteWorker]]:
+    """One life of the site's process."""
+    store = SiteStore(
+        stage.config.state, stage.config.policy.budget, RollbackGuard(stage.config.identity), clock=clock
+    )
+    try:
+        yield store, stage.worker(store)
+    finally:
+        store.close()
+
+
+def asked(stage: Stage, worker: SiteWorker, plan: Plan = PLAN, round: int = 0) -> object:
+    return worker.work(work(rehearse(plan)[round], stage.signed(plan)))
+
+
+@pytest.fixture
+def asking(tmp_path: Path) -> Stage:
+    """A site where a person decides."""
+    return a_stage(tmp_path, approval="ask")
+
+
+def test_a_study_waits_for_a_person_and_nothing_is_set_aside(asking: Stage) -> None:
+    with process(asking) as (store, worker):
+        assert asked(asking, worker) is None
+        assert worker.awaiting() == {PLAN.digest}
+        assert store.egress.rows() == []
+        assert store.ledger.ledger.size == 0
+        with process(asking) as (other, _):
+            consent.approve(asking.config, other, other.studies.find("a-study"))
+        assert worker.awaiting() == frozenset()
+        assert isinstance(worker.work(work(FIRST)), Contribution)
+        assert store.ledger.ledger.reserved.keys() == {PLAN.digest}
+
+
+def test_an_approval_is_for_one_plan(asking: Stage) -> None:
+    other = a_plan(submission="two")
+    with process(asking) as (store, worker):
+        asked(asking, worker)
+        consent.approve(asking.config, store, store.studies.find(PLAN.digest))
+        assert asked(asking, worker, other) is None
+        assert worker.awaiting() == {other.digest}
+        assert isinstance(worker.work(work(FIRST)), Contribution)
+
+
+def test_a_declined_study_is_refused_without_a_reason_after_a_restart_too(asking: Stage) -> None:
+    with process(asking) as (store, worker):
+        asked(asking, worker)
+        consent.decline(store, store.studies.find(PLAN.digest))
+    with process(asking) as (store, worker):
+        refusal = worker.work(work(FIRST))
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason == pb.DECLINE_REASON_POLICY
+        with pytest.raises(RequestError, match="was declined before, and that is for good"):
+            consent.approve(asking.config, store, store.studies.find(PLAN.digest))
+        assert store.ledger.ledger.committed().micro_rho == 0, "nothing stays set aside by a refused approval"
+
+
+def test_a_withdrawal_holds_from_the_next_answer_on(stage: Stage) -> None:
+    with process(stage) as (store, worker):
+        assert isinstance(asked(stage, worker), Contribution)
+        with process(stage) as (other, _):
+            done = consent.withdraw(other, other.studies.find(PLAN.digest))
+        assert done.freed.micro_rho == PLAN.micro_rho - FIRST.micro_rho
+        for query in (SECOND, FIRST):  # not the answered round again either
+            refusal = worker.work(work(query))
+            assert isinstance(refusal, Refusal)
+            assert refusal.reason == pb.DECLINE_REASON_POLICY
+        store.ledger.refresh()
+        assert store.ledger.ledger.committed().micro_rho == FIRST.micro_rho
+    with process(stage) as (store, worker):  # whatever the coordinator forgets in a restart
+        assert isinstance(asked(stage, worker, round=1), Refusal)
+        with pytest.raises(RequestError) as caught:
+            consent.withdraw(store, store.studies.find(PLAN.digest))
+        assert caught.value.code is Code.CONFLICT
+
+
+def test_a_withdrawal_during_the_computation_stops_that_answer(stage: Stage) -> None:
+    """The standing is read again in the transaction that charges and writes down."""
+    with process(stage) as (store, worker):
+        load = worker._load
+
+        def withdrawing(study: object) -> object:
+            with process(stage) as (other, _):
+                consent.withdraw(other, other.studies.find(PLAN.digest))
+            return load(study)  # type: ignore[arg-type]
+
+        worker._load = withdrawing  # type: ignore[assignment]
+        refusal = asked(stage, worker)
+        assert isinstance(refusal, Refusal)
+        assert [row.kind for row in store.egress.rows()] == ["decline"]
+        assert store.ledger.ledger.spent.micro_rho == 0
+
+
+def test_an_answer_that_was_not_sent_yet_is_held_back_after_a_withdrawal(stage: Stage) -> None:
+    with process(stage) as (store, worker):
+        answer = asked(stage, worker)
+        assert isinstance(answer, Contribution)
+        assert worker.stands(answer)
+        consent.withdraw(store, store.studies.find(PLAN.digest))
+        assert not worker.stands(answer)
+        refusal = worker.work(work(SECOND))
+        assert isinstance(refusal, Refusal)
+        assert worker.stands(refusal)
+
+
+def test_after_the_last_day_nothing_is_answered_in_mid_study_either(tmp_path: Path) -> None:
+    stage = a_stage(tmp_path, approval_ends="2027-01-01")
+    now = [NEW_YEAR_2027 + DAY - 1]
+    with process(stage, lambda: now[0]) as (store, worker):
+        assert isinstance(asked(stage, worker), Contribution)
+        now[0] += 1
+        refusal = worker.work(work(SECOND))
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason == pb.DECLINE_REASON_POLICY
+    now[0] -= DAY  # the clock is set back: what was written down says that it is later
+    with process(stage, lambda: now[0]) as (store, worker):
+        assert store.now() == NEW_YEAR_2027 + DAY
+        assert isinstance(worker.work(work(SECOND)), Refusal)
+
+
+def yearly(tmp_path: Path, year: str) -> Stage:
+    """A site that allows one and a half of PLAN in a year, and many over all years."""
+    return a_stage(tmp_path, max_epsilon_per_year=1.3, year=year)
+
+
+@pytest.mark.parametrize(
+    ("year", "gap", "answers"),
+    [
+        ("rolling", 364 * DAY, False), ("rolling", 366 * DAY, True),
+        ("calendar", 364 * DAY, False), ("calendar", 365 * DAY, True),
+    ],
+)  # fmt: skip
+def test_a_year_has_a_budget_of_its_own(tmp_path: Path, year: str, gap: int, answers: bool) -> None:
+    stage, now = yearly(tmp_path, year), [NEW_YEAR_2027]
+    later = a_plan(submission="two")
+    end = pb.StudyEnd(plan_digest=bytes.fromhex(PLAN.digest), state=pb.STUDY_STATE_RELEASED)
+    with process(stage, lambda: now[0]) as (store, worker):
+        for round in range(len(rehearse(PLAN))):
+            assert isinstance(asked(stage, worker, round=round), Contribution)
+        worker.work(pb.NextWorkResponse(ended=[end]))
+        now[0] += gap
+        answer = asked(stage, worker, later)
+        assert isinstance(answer, Contribution) == answers
+        if not answers:
+            assert isinstance(answer, Refusal)
+            assert answer.reason == pb.DECLINE_REASON_BUDGET
+            assert store.ledger.ledger.reserved == {}
+    with process(stage, lambda: NEW_YEAR_2027 - 400 * DAY) as (store, worker):  # a clock that is set back
+        third = asked(stage, worker, a_plan(submission="three"))
+        assert isinstance(third, Refusal)
+
+
+def test_what_is_set_aside_counts_for_the_year(tmp_path: Path) -> None:
+    stage = yearly(tmp_path, "rolling")
+    with process(stage) as (store, worker):
+        assert isinstance(asked(stage, worker), Contribution)
+        assert isinstance(asked(stage, worker, a_plan(submission="two")), Refusal)
+        small = a_plan(a_study(epsilon=0.2), submission="three")
+        assert isinstance(asked(stage, worker, small), Contribution)
+        limit = micro_rho_for(1.3, 1e-6)
+        told = consent.budget(stage.config, store)
+        assert told["left_this_year"]["micro_rho"] == limit - PLAN.micro_rho - small.micro_rho
+
+
+END = pb.StudyEnd(plan_digest=bytes.fromhex(PLAN.digest), state=pb.STUDY_STATE_FAILED)
+
+
+@pytest.mark.parametrize("word", ["declined", "withdrawn"])
+def test_a_person_s_word_stays_visible_when_the_study_is_over(asking: Stage, word: str) -> None:
+    config = written(asking)
+    with process(asking) as (_, worker):
+        asked(asking, worker)
+        site(config, "decline" if word == "declined" else "withdraw", PLAN.digest)
+        worker.work(pb.NextWorkResponse(ended=[END]))
+        assert worker.known_plans() == []
+    (row,) = site(config, "studies", "--json").json["studies"]
+    assert (row["standing"], row["person"]) == ("ended", word)
+    assert f"{word} by a person, ended" in site(config, "studies").out
+
+
+def test_what_the_rules_refused_is_nobody_s_word(tmp_path: Path) -> None:
+    stage = a_stage(tmp_path, columns=("a",))
+    with process(stage) as (_, worker):
+        asked(stage, worker)
+    (row,) = site(written(stage), "studies", "--json").json["studies"]
+    assert (row["standing"], row["person"]) == ("declined", "")
+
+
+def test_an_older_database_is_brought_up_and_what_was_withdrawn_is_a_person_s_word(asking: Stage) -> None:
+    with process(asking) as (store, worker):
+        asked(asking, worker)
+        consent.withdraw(store, store.studies.find(PLAN.digest))
+    with closing(sqlite3.connect(asking.config.state)) as connection, connection:
+        connection.execute("ALTER TABLE studies DROP COLUMN person")
+        connection.execute("DROP TABLE rounds")
+        connection.execute("PRAGMA user_version = 3")
+    with process(asking) as (store, _):
+        assert store.studies.find(PLAN.digest).person == "withdrawn"
+
+
+def test_nothing_comes_back_from_an_end() -> None:
+    ends = {Decision.DECLINED, Decision.WITHDRAWN, Decision.ENDED}
+    assert all(MOVES[end] <= ends for end in ends)
+    assert set(MOVES) == set(Decision)
+
+
+def test_a_plan_without_an_analyst_is_a_breach(stage: Stage) -> None:
+    plan = a_plan(analyst="")
+    with process(stage) as (_, worker):
+        refusal = asked(stage, worker, plan)
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason == pb.DECLINE_REASON_PROTOCOL
+
+
+# ---------------------------------------------------------------- commands
+
+
+def test_the_commands_list_show_ask_and_decide(asking: Stage) -> None:
+    config = written(asking, 'approval = "ask"\napproval_ends = "2030-12-31"\nmax_epsilon_per_year = 4.0\n')
+    with process(asking) as (_, worker):
+        asked(asking, worker)
+        asked(asking, worker, a_plan(submission="two"))
+    listed = site(config, "studies", "--json").json
+    assert [row["standing"] for row in listed["studies"]] == ["pending", "pending"]
+    assert {row["analyst"] for row in listed["studies"]} == {"ada"}
+    waiting = site(config, "studies").out
+    assert "2 of them wait" in waiting
+    assert f"eigenveil-site approve STUDY --config {config}\n" in waiting
+
+    several = site(config, "approve", "a-study", "--yes", "--json")
+    assert (several.code, several.json["error"]) == (8, "not-found")
+    unasked = site(config, "approve", PLAN.digest[:8], "--json")
+    assert (unasked.code, unasked.json["error"]) == (2, "usage"), "one JSON object, and no question in it"
+    refused = site(config, "approve", PLAN.digest[:8], answer="n\n")
+    assert refused.code == 0
+    assert "not approved; it still waits" in refused.out
+    shown = " ".join(refused.out.split())
+    for words in (
+        "analyst: ada",
+        "every row is a person",
+        "nothing leaves after 2030-12-31",
+        "of this year's:",
+        "every record is shortened to a radius",
+        "Answer this study? [y/N]",
+    ):
+        assert words in shown
+    assert site(config, "studies", "--json").json["pending"] == 2
+    agreed = site(config, "approve", PLAN.digest[:8], answer="y\n")
+    assert agreed.code == 0
+    assert f"study {PLAN.digest[:12]} is accepted (it was pending)" in agreed.out
+    other = next(r["study"] for r in listed["studies"] if r["study"] != PLAN.digest)
+    assert site(config, "decline", other, "--json").json["standing"] == "declined"
+    assert site(config, "decline", PLAN.digest, "--json").json["error"] == "conflict"
+    gone = site(config, "withdraw", PLAN.digest[:8])
+    assert "micro-rho are free again" in gone.out
+    again = site(config, "withdraw", PLAN.digest[:8], "--json")
+    assert (again.code, again.json["error"]) == (9, "conflict")
+    assert again.json["message"] == f"study {PLAN.digest[:12]} was withdrawn before, and that is for good"
+    assert "[y/N]" not in site(config, "approve", PLAN.digest[:8], answer="n\n").out, "nothing to ask about"
+    rows = site(config, "studies", "--json").json["studies"]
+    assert {row["standing"] for row in rows} == {"withdrawn", "declined"}
+
+
+def test_a_study_beyond_the_rules_cannot_be_approved(asking: Stage) -> None:
+    with process(asking) as (_, worker):
+        asked(asking, worker)
+    config = written(asking, 'approval = "ask"\ncolumns = ["a"]\n')
+    ran = site(config, "approve", PLAN.digest[:8], "--yes", "--json")
+    assert (ran.code, ran.json["error"]) == (6, "site-policy")
+    assert site(config, "studies", "--json").json["pending"] == 1
+
+
+def test_the_daemon_waits_says_so_and_answers_once_a_person_agreed(asking: Stage) -> None:
+    coordinator = Coordinator(work=[work(FIRST, asking.signed(PLAN))])
+    config = written(asking, 'approval = "ask"\n')
+
+    async def scenario() -> None:
+        async with asking.serving(coordinator), asking.daemon():
+            await until(lambda: len(coordinator.asked) >= 2)
+            assert coordinator.asked[-1].awaiting == [bytes.fromhex(PLAN.digest)]
+            assert (coordinator.contributions, coordinator.declines) == ([], [])
+            asks = len(coordinator.asked)
+            done = await asyncio.to_thread(site, config, "approve", PLAN.digest[:8], "--yes")
+            assert done.code == 0
+            await until(lambda: len(coordinator.asked) > asks)  # without any word of the coordinator
+            assert list(coordinator.asked[-1].awaiting) == []
+            coordinator.work.append(work(FIRST))
+            await until(lambda: coordinator.contributions)
+
+    asyncio.run(scenario())
+
+
+def test_the_daemon_declines_what_a_person_withdrew_while_it_ran(stage: Stage) -> None:
+    coordinator = Coordinator(work=[work(FIRST, stage.signed(PLAN))])
+    config = written(stage)
+
+    async def scenario() -> None:
+        async with stage.serving(coordinator), stage.daemon():
+            await until(lambda: coordinator.contributions)
+            done = await asyncio.to_thread(site, config, "withdraw", PLAN.digest[:8])
+            assert done.code == 0
+            coordinator.work.append(work(SECOND))
+            await until(lambda: coordinator.declines)
+
+    asyncio.run(scenario())
+    assert len(coordinator.contributions) == 1
+    assert [decline.reason for decline in coordinator.declines] == [pb.DECLINE_REASON_POLICY]
+
+
+def test_when_nobody_asks_any_more_what_waited_is_answered(asking: Stage) -> None:
+    with process(asking) as (_, worker):
+        asked(asking, worker)
+    asking.config = replace(asking.config, approval="auto")
+    with process(asking) as (_, worker):
+        assert worker.awaiting() == frozenset()
+        assert isinstance(worker.work(work(FIRST)), Contribution)

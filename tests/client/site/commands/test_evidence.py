@@ -1,0 +1,240 @@
+"""What left can be shown, computed again and verified; a byte, a row or an end that is gone is found."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eigenveil.accounting.ledger import GENESIS
+from eigenveil.aggregation import Contribution
+from eigenveil.planning.dry_run import rehearse
+from eigenveil.queries import ClippedSum, Gram
+from eigenveil.site.quantize import to_grid
+from eigenveil.site.site import Site
+from eigenveil.study.grid import S
+from eigenveil.study.study import Column
+from eigenveil_client.layouts import labels
+from eigenveil_client.site.commands.sbom import sbom
+from eigenveil_client.site.state.rollback_guard import RollbackGuard
+from eigenveil_client.site.state.store import SiteStore
+from eigenveil_client.units import grid, scale
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.client.site.command_line import site, written
+from tests.client.site.support import Coordinator, Stage, a_plan, a_study, until, work, write_records
+from tests.support import covariance_asks, every_ask
+
+PLAN = a_plan()
+QUERIES = rehearse(PLAN)
+
+
+@pytest.fixture
+def answered(stage: Stage) -> Path:
+    """A site that has answered a study; its site.toml. The last answer left twice."""
+    store = stage.store()
+    worker = stage.worker(store)
+    for query in (*QUERIES, QUERIES[-1]):
+        assert isinstance(worker.work(work(query, stage.signed(PLAN))), Contribution)
+    store.close()
+    return written(stage)
+
+
+def test_a_round_is_shown_and_its_numbers_are_computed_again(answered: Path, stage: Stage) -> None:
+    shown = site(answered, "egress", "show", "--round", "3", "--study", "a-study")
+    assert QUERIES[2].digest not in shown.out
+    assert f"{8 * QUERIES[2].query.length} bytes of numbers" in shown.out
+    last = len(QUERIES) - 1
+    both = site(answered, "egress", "show", "--round", last + 1, "--json").json
+    assert both["messages"] == 2
+    decoded = site(answered, "egress", "show", "--round", last + 1, "--numbers", "--json").json
+    assert decoded["question"] == QUERIES[-1].digest
+    names = [number["is"] for number in decoded["numbers"]]
+    assert names[:4] == ["a squared", "b squared", "c squared", "a x b"]
+    store = stage.store()
+    values = np.array([number["value"] for number in decoded["numbers"]], dtype="<i8").tobytes()
+    assert (
+        store.fingerprint(QUERIES[last], values) == store.egress.rows()[-1].contribution == decoded["digest"]
+    )
+    store.close()
+    assert "usable records" in site(answered, "egress", "show", "--round", 1, "--numbers").out
+    several = site(answered, "egress", "show", "--numbers", "--json")
+    assert (several.code, several.json["error"]) == (8, "not-found")
+
+
+def test_numbers_of_other_records_are_not_passed_off_as_those_that_left(answered: Path, stage: Stage) -> None:
+    write_records(stage.config.records, rows=41)
+    ran = site(answered, "egress", "show", "--round", 1, "--numbers", "--json")
+    assert (ran.code, ran.json["error"]) == (9, "conflict")
+    assert "the records have changed" in ran.json["message"]
+
+
+def change(stage: Stage, *statements: str) -> None:
+    """Do what an insider with the database does."""
+    store = SiteStore(stage.config.state, stage.config.policy.budget, RollbackGuard(stage.config.identity))
+    with store.database.transaction() as connection:
+        for table in ("egress", "ledger"):
+            for event in ("update", "delete"):
+                connection.execute(f"DROP TRIGGER {table}_is_append_only_{event}")
+        for statement in statements:
+            connection.execute(statement)
+    store.close()
+
+
+SWAP = [f'UPDATE TABLE SET "index" = {new} WHERE "index" = {old}' for old, new in ((1, 99), (2, 1), (99, 2))]
+
+
+@pytest.mark.parametrize(
+    ("table", "statements"),
+    [
+        ("egress", ["UPDATE egress SET bytes = bytes + 1 WHERE round = 1"]),
+        ("egress", ["UPDATE egress SET meaning = 'nothing' WHERE round = 1"]),
+        ("egress", ['DELETE FROM egress WHERE "index" = 1']),
+        ("egress", [line.replace("TABLE", "egress") for line in SWAP]),
+        ("egress", ['DELETE FROM egress WHERE "index" >= 2']),
+        ("egress", ["DELETE FROM questions WHERE digest = (SELECT query FROM egress WHERE round = 1)"]),
+        ("egress", ["UPDATE questions SET message = substr(message, 1, 30)"]),
+        ("ledger", ["UPDATE ledger SET micro_rho = micro_rho - 1 WHERE round = 1"]),
+        ("ledger", ['DELETE FROM ledger WHERE "index" = 1']),
+        ("ledger", [line.replace("TABLE", "ledger") for line in SWAP]),
+    ],
+)
+def test_verify_finds_what_was_changed(
+    answered: Path, stage: Stage, table: str, statements: list[str]
+) -> None:
+    assert site(answered, table, "verify").code == 0
+    change(stage, *statements)
+    ran = site(answered, table, "verify", "--json")
+    assert (ran.code, ran.json["error"]) == (70, "storage")
+
+
+def test_an_end_that_was_cut_off_both_chains_is_found_by_a_head_that_was_noted(
+    answered: Path, stage: Stage
+) -> None:
+    heads = {name: site(answered, name, "verify", "--json").json for name in ("egress", "ledger")}
+    for name, told in heads.items():
+        kept = site(answered, name, "verify", "--head", told["head"], "--json").json
+        assert (kept["verified"], kept["rows_since"]) == (True, 0)
+        assert site(answered, name, "verify", "--head", GENESIS, "--json").json["rows_since"] == told["rows"]
+    last = QUERIES[-1].round
+    change(stage, f"DELETE FROM egress WHERE round = {last}", f"DELETE FROM ledger WHERE round = {last}")
+    for name, told in heads.items():
+        assert site(answered, name, "verify").code == 0, "the chain itself is whole"
+        ran = site(answered, name, "verify", "--head", told["head"], "--json")
+        assert (ran.code, ran.json["error"]) == (70, "storage")
+
+
+def test_every_call_is_counted_by_kind_and_bytes(stage: Stage) -> None:
+    coordinator = Coordinator(work=[work(QUERIES[0], stage.signed(PLAN))], lose=["Contribute"])
+
+    async def scenario() -> None:
+        async with stage.serving(coordinator), stage.daemon():
+            await until(lambda: len(coordinator.contributions) == 2)
+
+    asyncio.run(scenario())
+    told = site(written(stage), "egress", "show", "--json").json["calls"]
+    counts = {row["kind"]: (row["messages"], row["bytes"]) for row in told}
+    sent = coordinator.contributions
+    assert counts["Contribute"] == (2, sum(one.ByteSize() for one in sent))
+    assert counts["Hello"][0] == coordinator.hellos
+    assert counts["NextWork"][0] >= len(coordinator.asked)
+    assert set(counts) <= set(pb.DESCRIPTOR.services_by_name["Coordinator"].methods_by_name)
+
+
+def test_every_question_has_a_label_for_each_number() -> None:
+    for query in every_ask().values():
+        dimension = (
+            (query.spec if hasattr(query, "spec") else query).centre.size if hasattr(query, "centre") else 4
+        )
+        said = labels(query, [f"c{i}" for i in range(dimension)])
+        assert len(said) == query.length
+
+
+def test_the_sbom_is_cyclonedx_and_names_what_is_installed() -> None:
+    # Three seconds for whoever collects the tests: its validator builds 38 grammars when it is imported.
+    from cyclonedx.schema import SchemaVersion
+    from cyclonedx.validation.json import JsonStrictValidator
+
+    document = sbom()
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(json.dumps(document)) is None
+    names = {component["name"] for component in document["components"]}
+    assert {"numpy", "cryptography", "grpcio", "opendp", "apsw", "pyarrow"} <= names
+    assert document["metadata"]["component"]["name"] == "eigenveil"
+
+
+@pytest.mark.parametrize(
+    "words", [["egress", "show"], ["ledger", "show"], ["studies"], ["explain", "a-study"]], ids=" ".join
+)
+def test_no_cell_of_a_table_is_cut(answered: Path, words: list[str]) -> None:
+    """Found in a trial: at 80 columns and in a pipe row, minute, bytes and question were cut."""
+    piped = site(answered, *words, width=80).out
+    for width in (120, 80, 60):
+        folded = site(answered, *words, width=width, terminal=True).out
+        assert max(map(len, folded.splitlines())) <= width
+        assert signs(folded) == signs(piped)
+
+
+def signs(shown: str) -> Counter[str]:
+    """Every character, wherever it stands; but for the rules of tables."""
+    return Counter(shown.replace("─", "").replace(" ", "").replace("\n", ""))
+
+
+def test_a_row_in_a_pipe_is_one_line(answered: Path) -> None:
+    shown = [line.split() for line in site(answered, "egress", "show", width=80).out.splitlines()]
+    for row in site(answered, "egress", "show", "--json").json["rows"]:
+        (line,) = [words for words in shown if words[:1] == [str(row["index"])]]
+        assert line[3:] == [
+            row["study"][:12], str(row["round"] + 1), row["kind"], str(row["bytes"]),
+            row["contribution"][:16],
+        ]  # fmt: skip
+
+
+def test_numbers_say_what_one_unit_is(answered: Path) -> None:
+    query, last = QUERIES[-1].query, QUERIES[-1].round
+    assert isinstance(query, Gram)
+    told = site(answered, "egress", "show", "--round", last + 1, "--numbers", "--json").json
+    step = 5.0 / S
+    assert told["grid"]["radius"] == query.radius
+    assert [column["centre"] for column in told["grid"]["columns"]] == pytest.approx(
+        5.0 + step * query.centre
+    )
+    for number in told["numbers"]:
+        assert number["in_units"] == pytest.approx(number["value"] * step**2)
+        assert number["unit"] == "mmol/L x mmol/L"
+    text = " ".join(site(answered, "egress", "show", "--round", last + 1, "--numbers").out.split())
+    for words in (
+        "a value of 1 is one grid step of each of the two columns, multiplied",
+        "grid: a value is first moved into its column's public bounds",
+        f"radius: {query.radius} grid steps",
+    ):
+        assert words in text
+    counted = site(answered, "egress", "show", "--round", 1, "--numbers").out
+    assert "a value of 1 is one record" in counted
+
+
+def test_sums_and_products_are_in_the_units_of_their_columns() -> None:
+    """Of two records that no radius clips, away from the centre by (1, 1) and (2, -1)."""
+    study = a_study(columns=tuple(Column(name=n, unit=u, lower=0.0, upper=8.0) for n, u in ("ag", "bm")))
+    site_rows = Site(to_grid(np.array([[5.0, 7.0], [6.0, 5.0]]), study))
+    centre, radius = np.array([0, S // 2]), 3 * S
+    for query, expected, names in (
+        (ClippedSum(centre=centre, radius=radius), [3.0, 0.0], ("g", "m")),
+        (Gram(centre=centre, radius=radius), [5.0, 2.0, -1.0], ("g x g", "m x m", "g x m")),
+    ):
+        unit = scale(query, study)
+        np.testing.assert_allclose(site_rows.answer(query) * np.array(unit.factors), expected, atol=1e-2)
+        assert unit.names == names
+        assert [column["centre"] for column in grid(query, study)["columns"]] == pytest.approx([4.0, 6.0])
+
+
+def test_every_question_says_its_unit() -> None:
+    for query in (*every_ask().values(), *covariance_asks().values()):
+        study = a_study(columns=tuple(Column(name=n, unit="kg", lower=0.0, upper=1.0) for n in "abcd"))
+        unit = scale(query, study)
+        assert unit.words
+        assert len(unit.factors) == len(unit.names)
+        assert len(unit.factors) in (0, query.length)
+        assert len(grid(query, study)["columns"]) == 4

@@ -1,0 +1,361 @@
+"""eigenveil-site as people run it: every command with --json, and the daemon as a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from eigenveil.planning.dry_run import rehearse
+from eigenveil_client.site import config as site_config
+from eigenveil_client.site.commands import main
+from tests.client.site.support import (
+    FEDERATION,
+    FULL_DISK,
+    SITE,
+    Coordinator,
+    Stage,
+    a_plan,
+    store_identity,
+    until,
+    work,
+)
+
+STUDY = """\
+name = "a-study"
+purpose = "see whether it works"
+algorithm = "gauss-cov"
+components = 1
+[privacy]
+epsilon = 1.0
+delta = 1e-6
+[federation]
+sites = ["hospital-a", "hospital-b"]
+"""
+COLUMNS = "".join(f'[[columns]]\nname = "{n}"\nunit = "mmol/L"\nlower = 0\nupper = 10\n' for n in "abc")
+
+
+@dataclass(frozen=True)
+class Ran:
+    code: int
+    out: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def config(stage: Stage) -> Path:
+    """The site.toml of `stage`, and a study beside it."""
+    path = stage.folder / "site.toml"
+    path.write_text(f'name = "{SITE}"\nrecords = "records.csv"\nidentity = "identity"\nstate = "state.db"\n')
+    (stage.folder / "study.toml").write_text(STUDY + COLUMNS)
+    return path
+
+
+def site(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: object) -> Ran:
+    """Run the command line in this process."""
+    monkeypatch.setattr(sys, "argv", ["eigenveil-site", *map(str, words)])
+    capsys.readouterr()
+    code = main.main()
+    return Ran(code=code, out=capsys.readouterr().out)
+
+
+def test_help_names_every_command_and_exit_code() -> None:
+    shown = CliRunner().invoke(main.group, ["--help"]).output
+    for name in ("init", "enrol", "check", "explain", "serve", "ledger", "egress", "70 storage"):
+        assert name in shown
+
+
+def test_init_check_and_explain(
+    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = config.parent
+    made = site(
+        monkeypatch, capsys, "init", "--dir", folder / "new", "--name", "x",
+        "--records", folder / "records.csv", "--minimum-records", 5, "--maximum-records", 700,
+        "--person-column", "patient", "--sites-per-person", 2, "--json",
+    )  # fmt: skip
+    assert (made.code, made.json["name"]) == (0, "x")
+    written = site_config.load(folder / "new" / "site.toml")
+    assert (written.minimum_records, written.maximum_records) == (5, 700)
+    assert (written.person_column, written.sites_per_person) == ("patient", 2)
+    again = site(
+        monkeypatch, capsys, "init", "--dir", folder / "new", "--name", "x", "--records", "r.csv", "--json"
+    )
+    assert (again.code, again.json["error"]) == (9, "conflict")
+    study = folder / "study.toml"
+    checked = site(monkeypatch, capsys, "check", "--config", config, "--study", study, "--json")
+    assert checked.code == 0
+    assert checked.json["ok"]
+    assert "40 usable records" in checked.json["findings"][-1]["text"]
+    told = site(monkeypatch, capsys, "explain", "--config", config, folder / "study.toml", "--json")
+    assert told.code == 0
+    assert all(rule["passed"] for rule in told.json["policy"])
+    assert told.json["bytes_per_site"] == sum(row["bytes"] for row in told.json["rounds"])
+    shown = site(monkeypatch, capsys, "explain", "--config", config, folder / "study.toml")
+    assert "the number of usable records" in " ".join(shown.out.split())
+    assert "passes" in shown.out
+
+
+def test_check_fails_with_the_code_of_what_it_finds(
+    config: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = stage.folder / "study.toml"
+    config.write_text(config.read_text() + 'columns = ["a", "b"]\n')
+    ran = site(monkeypatch, capsys, "check", "--config", config, "--study", study, "--json")
+    assert ran.code == 6
+    assert [f["about"] for f in ran.json["findings"] if not f["ok"]] == ["policy columns"]
+    stage.config.records.write_text("a,b,c\n" + "1,2,3\n" * 30)
+    ran = site(monkeypatch, capsys, "check", "--config", config, "--study", study)
+    assert "warning: all records agree in a, b, c" in ran.out
+    (stage.config.identity / "key.pem").chmod(0o644)
+    ran = site(monkeypatch, capsys, "check", "--config", config, "--json")
+    assert ran.code == 4
+    assert "chmod 600" in ran.json["findings"][0]["text"]
+
+
+def test_check_counts_the_cells_that_the_daemon_takes_as_missing(
+    config: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It answers all the same, so that is a warning; unless too few records remain."""
+    study = stage.folder / "study.toml"
+    with stage.config.records.open("a") as file:
+        file.write("1,>5,3\n1,2\n1,2,inf\n1,2,<3\n")
+    ran = site(monkeypatch, capsys, "check", "--config", config, "--study", study)
+    assert ran.code == 0
+    told = " ".join(ran.out.split())
+    missing = "cells that cannot be read and count as missing"
+    assert f"warn column 'b': {missing}: 1, the first in line 42: text where a number is due" in told
+    assert f"warn column 'c': {missing}: 2, the first in line 44: an infinite number" in told
+    assert "warn lines: lines that are left out: 1, the first in line 43: another number of cells" in told
+    assert "40 usable records of 43" in told
+    config.write_text(config.read_text() + "minimum_records = 44\n")
+    ran = site(monkeypatch, capsys, "check", "--config", config, "--study", study, "--json")
+    assert ran.code == 7
+    assert sum(finding["warning"] for finding in ran.json["findings"]) == 3
+
+
+def test_check_makes_nothing(
+    config: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in stage.config.identity.iterdir():
+        path.unlink()
+    before = sorted(stage.folder.rglob("*"))
+    ran = site(monkeypatch, capsys, "check", "--config", config, "--json")
+    assert ran.code == 4
+    assert [finding["about"] for finding in ran.json["findings"] if not finding["ok"]] == ["identity"]
+    assert sorted(stage.folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("days", "code", "level", "event"),
+    [(-1, 6, "FAIL", "approval-ended"), (0, 0, "warn", "approval-ends-soon"), (40, 0, "ok  ", "")],
+)
+def test_an_approval_that_has_ended_or_soon_will_is_told(
+    config: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    days: int,
+    code: int,
+    level: str,
+    event: str,
+) -> None:
+    ends = datetime.now(UTC).date() + timedelta(days=days)
+    config.write_text(config.read_text() + f'approval_ends = "{ends}"\n')
+    ran = site(monkeypatch, capsys, "check", "--config", config)
+    assert ran.code == code
+    assert f"{level} approval: the approval end" in ran.out
+
+    async def scenario() -> str:
+        process = await start(config)
+        assert process.stderr is not None
+        lines = b""
+        while b"disconnected" not in lines:
+            line = await asyncio.wait_for(process.stderr.readline(), 60)
+            assert line, lines
+            lines += line
+        process.terminate()
+        await process.wait()
+        return lines.decode()
+
+    log = asyncio.run(scenario())
+    assert log.count("approval-end") == (1 if event else 0)
+    assert not event or f"{event} detail='the approval end" in log
+
+
+def test_check_and_explain_show_the_rules_about_people_and_numbers(
+    config: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = stage.folder / "study.toml"
+    base = config.read_text()
+    rules = {"person_column", "sites_per_person", "minimum_records", "maximum_records"}
+    config.write_text(base + 'person_column = "patient"\nsites_per_person = 2\nminimum_records = 19\n')
+    ran = site(monkeypatch, capsys, "check", "--config", config, "--study", study, "--json")
+    bad = {f["about"]: f["text"] for f in ran.json["findings"] if not f["ok"]}
+    assert ran.code == 3
+    assert "no column 'patient'" in bad["records"]
+    assert {f"policy {rule}" for rule in rules - {"maximum_records"}} <= set(bad)
+    told = site(monkeypatch, capsys, "explain", "--config", config, study, "--json").json["policy"]
+    assert {rule["rule"] for rule in told if not rule["passed"]} == rules - {"maximum_records"}
+    config.write_text(base + "maximum_records = 39\n")
+    ran = site(monkeypatch, capsys, "check", "--config", config, "--study", study, "--json")
+    assert ran.code == 7
+    assert "more persons in the file than the site's maximum_records = 39" in ran.json["findings"][-1]["text"]
+
+
+def test_brackets_in_a_study_are_shown_as_they_are(
+    config: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = stage.folder / "study.toml"
+    study.write_text(study.read_text().replace('"a"', '"a [/b]"') + '[records]\nperson_column = "[/red]"\n')
+    shown = site(monkeypatch, capsys, "explain", "--config", config, study)
+    assert shown.code == 0
+    assert "[/b]" in shown.out
+
+
+STARTED: list[Process] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_running() -> Iterator[None]:
+    yield
+    while STARTED:
+        process = STARTED.pop()
+        if process.returncode is None:  # the test failed before it ended it
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
+
+
+async def start(config: Path) -> Process:
+    """The daemon as a process; returns once it says that it serves."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "eigenveil_client.site.commands.main", "serve", "--config", str(config),
+        stdout=PIPE, stderr=PIPE, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    STARTED.append(process)
+    assert process.stdout is not None
+    said = json.loads(await process.stdout.readline())
+    assert said["event"] == "serving"
+    assert (said["site"], said["federation"]) == (SITE, FEDERATION)
+    return process
+
+
+def listening_sockets(pid: int) -> list[str]:
+    """Local addresses on which a process accepts connections (Linux)."""
+    held = set()
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            held.add(os.readlink(path))
+    rows = [
+        line.split()
+        for table in ("tcp", "tcp6")
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]
+    ]
+    return [row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in held]
+
+
+def test_listening_sockets_are_found() -> None:
+    with socket.create_server(("127.0.0.1", 0)):
+        assert len(listening_sockets(os.getpid())) == 1
+
+
+def test_the_process_survives_kill_9_and_stops_cleanly(config: Path, stage: Stage) -> None:
+    plan = a_plan()
+    queries = rehearse(plan)
+    coordinator = Coordinator(work=[work(queries[0], stage.signed(plan))])
+
+    async def scenario() -> bytes:
+        async with stage.serving(coordinator):
+            process = await start(config)
+            await until(lambda: len(coordinator.contributions) == 1)
+            process.kill()
+            await process.wait()
+            coordinator.work = [work(query) for query in queries]
+            process = await start(config)
+            await until(lambda: len(coordinator.contributions) == 1 + len(queries))
+            assert listening_sockets(process.pid) == []
+            process.send_signal(signal.SIGTERM)
+            _, log = await process.communicate()
+            assert process.returncode == 0
+            return log
+
+    log = asyncio.run(scenario())
+    assert coordinator.contributions[0] == coordinator.contributions[1]
+    for words in (b"started", b"connected", b"round-answered", b"stopped"):
+        assert words in log
+    store = stage.store()
+    assert store.ledger.ledger.spent.micro_rho == sum(query.micro_rho for query in queries)
+    assert len(store.egress.rows()) == 1 + len(queries)
+    store.close()
+
+
+def test_sigint_while_the_coordinator_is_away_is_a_clean_stop_too(config: Path, stage: Stage) -> None:
+    async def scenario() -> tuple[int | None, bytes]:
+        process = await start(config)
+        assert process.stderr is not None
+        lines = b""
+        while b"disconnected" not in lines:
+            lines += await asyncio.wait_for(process.stderr.readline(), 60)
+        process.send_signal(signal.SIGINT)
+        await process.wait()
+        return process.returncode, lines
+
+    code, lines = asyncio.run(scenario())
+    assert code == 0
+    assert b"unreachable" in lines
+
+
+def test_it_refuses_to_start_with_a_readable_key_or_beside_another(
+    config: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def scenario() -> None:
+        process = await start(config)
+        second = await asyncio.to_thread(site, monkeypatch, capsys, "serve", "--config", config, "--json")
+        assert (second.code, second.json["error"]) == (9, "conflict")
+        process.terminate()
+        await process.communicate()
+
+    asyncio.run(scenario())
+    (stage.config.identity / "key.pem").chmod(0o644)
+    ran = site(monkeypatch, capsys, "serve", "--config", config, "--json")
+    assert (ran.code, ran.json["error"]) == (4, "bad-config")
+    store_identity(
+        stage.authority, stage.config.identity, "127.0.0.1:1", uri=f"eigenveil://{FEDERATION}/site/other"
+    )
+    ran = site(monkeypatch, capsys, "serve", "--config", config, "--json")
+    assert "site.toml names the site" in ran.json["message"]
+
+
+def test_a_failed_disk_ends_the_process(config: Path, stage: Stage) -> None:
+    """The database refuses the egress row: nothing is sent and the exit code says storage."""
+    plan = a_plan()
+    store = stage.store()
+    with store.database.transaction() as change:
+        change.execute(FULL_DISK)
+    store.close()
+    coordinator = Coordinator(work=[work(rehearse(plan)[0], stage.signed(plan))])
+
+    async def scenario() -> None:
+        async with stage.serving(coordinator):
+            process = await start(config)
+            _, log = await asyncio.wait_for(process.communicate(), 60)
+            assert process.returncode == 70
+            assert b"error [storage]" in log
+
+    asyncio.run(scenario())
+    assert coordinator.contributions == []

@@ -1,0 +1,302 @@
+"""[P25] A site follows a study by itself, over restarts and between machines, and holds proof."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eigenveil.aggregation import Contribution
+from eigenveil.algorithms.shared.bounds import least_row_radius
+from eigenveil.errors import PeerError, RequestError
+from eigenveil.numerics.encoding import canonical, frozen
+from eigenveil.planning.dry_run import rehearse, rehearsed
+from eigenveil.protocol.agreement import same_question
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import RoundQuery
+from eigenveil.protocol.release import Release
+from eigenveil.protocol.wire import query_from_proto, query_to_proto
+from eigenveil.queries import ClippedSum, RadiusSearch, RowNorms
+from eigenveil.reporting.document import RoundRecord, build, seal_bundle
+from eigenveil.reporting.round_log import RoundLog
+from eigenveil.session import Session
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import Column, Federation
+from eigenveil_client.analyst.verify import verified
+from eigenveil_client.analyst.verify_commands import check_log
+from eigenveil_client.site.daemon.refusals import Refusal
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.client.site.command_line import site, written
+from tests.client.site.stated import RELEASE_KEY, sealed, work
+from tests.client.site.support import SITE, Coordinator, Stage, a_plan, a_stage, a_study, until
+from tests.torture.peers.steering import lied
+
+PLAN = a_plan(a_study(federation=Federation(sites=(SITE, "hospital-b"), quorum=2)))
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return a_stage(tmp_path)
+
+
+def release_of(asked: RoundQuery, values: list[int]) -> Release:
+    return Release(
+        round=asked.round, query=asked.digest, values=frozen(values), sigma=1.0,
+        micro_rho=asked.cost.micro_rho, atto_delta=0, present=(SITE, "hospital-b"),
+    )  # fmt: skip
+
+
+def followed(stage: Stage, plan: Plan, releases: tuple[Release, ...]) -> list[object]:
+    """The site's replies to a coordinator that releases just these, and asks what they lead to."""
+    store = stage.store()
+    worker, session = stage.worker(store), Session(plan)
+    replies: list[object] = []
+    for release in releases:
+        query = session.pending
+        assert query is not None
+        replies.append(worker.work(work(query, stage.signed(plan), session.releases)))
+        session.feed(release)
+    store.close()
+    return replies
+
+
+def published(releases: tuple[Release, ...], folder: Path) -> Path:
+    """The document that a coordinator publishes of these releases."""
+    session = Session.replay(PLAN, releases)
+    rounds = [RoundRecord(round=r.round, kind="?", absent={}) for r in releases]
+    document = build(PLAN, session.result, releases, rounds=rounds, private=True)
+    key = RELEASE_KEY.public_key().public_bytes_raw()
+    path = folder / "release.json"
+    path.write_bytes(seal_bundle(document, sign=RELEASE_KEY.sign, public_key=key))
+    return path
+
+
+def log_of(config: Path, document: Path) -> tuple[Any, Path, str]:
+    """What `verify --log` compares: the document, and what the site writes for it."""
+    out = document.with_name("rounds.json")
+    assert site(config, "ledger", "rounds", "--study", PLAN.digest[:12], "--out", out).code == 0
+    bundle = verified(document)
+    return bundle["document"], out, bundle["public_key"]
+
+
+HONEST = tuple(release for _, release in rehearsed(PLAN))
+
+
+def test_a_lie_about_a_release_is_signed_and_found_in_the_published_document(
+    stage: Stage, tmp_path: Path
+) -> None:
+    """A coordinator states a mean that nobody has, to put the centre onto a person, and publishes another."""
+    step = next(asked for asked in rehearse(PLAN) if isinstance(asked.query, ClippedSum))
+    steered = lied(HONEST, step.round, frozen([2**24, -(2**24), 0]))[: step.round + 1]
+    session = Session.replay(PLAN, steered)
+    assert isinstance(session.pending, RoundQuery)
+    assert isinstance(session.pending.query, RowNorms)
+    lies = (*steered, release_of(session.pending, [0] * session.pending.query.length))
+    assert all(isinstance(reply, Contribution) for reply in followed(stage, PLAN, lies))
+    config, document = written(stage), published(HONEST, tmp_path)
+    ran = site(config, "ledger", "verify", "--release", document, "--json")
+    assert (ran.code, f"round {step.round + 1}: the coordinator signed release" in ran.out) == (13, True)
+    with pytest.raises(RequestError, match="one key signed both, and they contradict"):
+        check_log(*log_of(config, document))
+
+
+def test_an_honest_document_agrees_with_what_the_site_holds(stage: Stage, tmp_path: Path) -> None:
+    assert all(isinstance(reply, Contribution) for reply in followed(stage, PLAN, HONEST))
+    config, document = written(stage), published(HONEST, tmp_path)
+    assert site(config, "ledger", "verify", "--release", document).code == 0
+    assert "every question in the log follows" in check_log(*log_of(config, document))["words"]
+
+
+@pytest.mark.parametrize("name", ["sigma", "present", "micro_rho"])
+def test_a_document_that_misstates_a_round_does_not_follow(stage: Stage, tmp_path: Path, name: str) -> None:
+    followed(stage, PLAN, HONEST)
+    document, log, key = log_of(written(stage), published(HONEST, tmp_path))
+    document["rounds"][0][name] = [SITE] if name == "present" else 7
+    with pytest.raises(RequestError, match="what it says of round 1 is not what was signed"):
+        check_log(document, log, key)
+
+
+def test_rounds_that_were_never_asked_and_an_empty_log_prove_nothing(stage: Stage, tmp_path: Path) -> None:
+    followed(stage, PLAN, HONEST)
+    document, log, key = log_of(written(stage), published(HONEST, tmp_path))
+    asked = rehearse(PLAN)
+    whole = RoundLog(plan=PLAN.digest, messages=tuple(sealed(query, HONEST) for query in asked))
+    log.write_bytes(whole.to_json())
+    assert check_log(document, log, key)["result_compared"]
+    more = {**document, "rounds": [*document["rounds"], {**document["rounds"][-1], "round": len(asked)}]}
+    with pytest.raises(RequestError, match="and the study"):
+        check_log(more, log, key)
+    tiny = {
+        **document["result"],
+        "explained_variance": [2 * v for v in document["result"]["explained_variance"]],
+    }
+    with pytest.raises(RequestError, match="not what these releases give"):
+        check_log({**document, "result": tiny}, log, key)
+    log.write_bytes(RoundLog(plan=PLAN.digest, messages=()).to_json())
+    with pytest.raises(RequestError, match="proves nothing"):
+        check_log(document, log, key)
+
+
+def test_a_site_that_never_answered_is_not_present(stage: Stage, tmp_path: Path) -> None:
+    followed(stage, PLAN, HONEST[:2])
+    ran = site(written(stage), "ledger", "verify", "--release", published(HONEST, tmp_path), "--json")
+    assert (ran.code, "named as present, and has answered no such question" in ran.out) == (13, True)
+
+
+def test_what_was_refused_is_kept_as_proof(stage: Stage) -> None:
+    store = stage.store()
+    worker = stage.worker(store)
+    evil = replace(rehearse(PLAN)[1], query=RowNorms(centre=frozen([1, 2, 3]), edges=frozen([1])))
+    worker.work(work(rehearse(PLAN)[0], stage.signed(PLAN)))
+    assert isinstance(worker.work(work(evil)), Refusal)
+    kept = [message.stated.said for message in store.transcript.log(PLAN.digest).messages]
+    assert any(evil.digest.encode() in said for said in kept)
+    assert isinstance(worker.work(work(rehearse(PLAN)[1])), Contribution)  # and the honest one is answered
+    store.close()
+
+
+@pytest.mark.parametrize("round", [1, 3])
+def test_what_is_refused_fills_no_disk_and_stands_in_nobodys_way(stage: Stage, round: int) -> None:
+    """Signed releases of one round without end, each with megabytes beside it; then the honest study."""
+    store = stage.store()
+    worker = stage.worker(store)
+    worker.work(work(rehearse(PLAN)[0], stage.signed(PLAN)))
+    for value in range(30):
+        response = work(rehearse(PLAN)[1])
+        response.release.CopyFrom(sealed(rehearse(PLAN)[round], lied(HONEST, round, frozen([value] * 5))))
+        response.release.values = bytes(2**20)
+        assert isinstance(worker.work(response), Refusal)
+    kept = [message.ByteSize() for message in store.transcript.log(PLAN.digest).messages]
+    assert (len(kept) < 10, sum(kept) < 10_000) == (True, True)
+    store.close()
+    for query in rehearse(PLAN):
+        store = stage.store()
+        assert isinstance(stage.worker(store).work(work(query)), Contribution), query.round
+        store.close()
+
+
+def test_a_release_that_leads_nowhere_is_a_breach_and_the_site_goes_on(tmp_path: Path) -> None:
+    stage = a_stage(tmp_path, algorithms=("adaptive-cov",))
+    plan = a_plan(a_study(algorithm=Algorithm.ADAPTIVE_COV, federation=PLAN.study.federation))
+    honest = tuple(release for _, release in rehearsed(plan))
+    search = next(asked.round for asked in rehearse(plan) if isinstance(asked.query, RadiusSearch))
+    store = stage.store()
+    worker = stage.worker(store)
+    for asked in rehearse(plan)[: search + 1]:
+        assert isinstance(worker.work(work(asked, stage.signed(plan))), Contribution)
+    absurd = lied(honest, search, frozen([10**6]))  # the number of an edge that is none
+    reply = worker.work(work(rehearse(plan)[search + 1], releases=absurd))
+    assert isinstance(reply, Refusal)
+    assert reply.reason == pb.DECLINE_REASON_PROTOCOL
+    assert isinstance(worker.work(work(rehearse(plan)[search + 1])), Contribution)
+    store.close()
+
+
+def test_a_daemon_outlives_rounds_that_come_in_impossible_pieces(stage: Stage) -> None:
+    class Liar(Coordinator):
+        async def GetRound(self, request: pb.GetRoundRequest, context: object) -> pb.GetRoundResponse:
+            self.lose.append("told")
+            return pb.GetRoundResponse(release=pb.SealedRound(values=bytes(8)), total_bytes=2**60)
+
+    async def scenario() -> None:
+        script = [work(rehearse(PLAN)[round], stage.signed(PLAN)) for round in (0, 2, 2, 1)]
+        coordinator = Liar(work=script)
+        async with stage.serving(coordinator), stage.daemon():
+            await until(lambda: len(coordinator.contributions) == 2)
+            assert coordinator.lose == ["told"] * 2
+
+    asyncio.run(scenario())
+
+
+def test_a_restarted_site_goes_on_from_what_it_kept(stage: Stage) -> None:
+    for query in rehearse(PLAN):
+        store = stage.store()
+        reply = stage.worker(store).work(work(query, stage.signed(PLAN)))
+        assert isinstance(reply, Contribution), query.round
+        store.close()
+
+
+def test_a_plan_of_another_revision_is_refused_by_name(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan = json.loads(PLAN.to_json())
+    signed = stage.authority.sign(canonical({**plan, "revision": 99}))
+    store = stage.store()
+    assert isinstance(stage.worker(store).work(work(rehearse(PLAN)[0], signed)), Refusal)
+    store.close()
+    assert "code=version" in caplog.text
+    assert "revision 99 of gauss-cov" in caplog.text
+
+
+# ---------------------------------------------------------------- two machines
+
+ALGORITHMS = (Algorithm.GAUSS_COV, Algorithm.DP_PCA, Algorithm.NOISY_POWER, Algorithm.PRIVATE_OJA)
+KERNELS = ("Haswell", "Nehalem")
+COLUMNS = tuple(Column(name=f"c{i}", unit="", lower=0.0, upper=1.0) for i in range(30))
+
+
+def questions() -> None:
+    """Run by a process with its own BLAS: what is asked after releases that are the same for all."""
+    for algorithm in ALGORITHMS:
+        plan = a_plan(a_study(algorithm=algorithm, components=2, epsilon=8.0, columns=COLUMNS))
+        random, session = np.random.default_rng(5), Session(plan)
+        while (asked := session.pending) is not None and asked.round < 30:
+            sys.stdout.write(query_to_proto(asked).SerializeToString().hex() + "\n")
+            size = getattr(asked.query, "released", asked.query.length)
+            session.feed(release_of(asked, random.integers(0, 10**6, size).tolist()))
+
+
+def asked_with(kernel: str) -> list[RoundQuery]:
+    run = "from tests.client.site.daemon.test_own_session import questions; questions()"
+    done = subprocess.run(
+        [sys.executable, "-c", run], env=os.environ | {"OPENBLAS_CORETYPE": kernel},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return [query_from_proto(pb.Query.FromString(bytes.fromhex(line))) for line in done.stdout.split()]
+
+
+def test_two_builds_of_blas_ask_the_same() -> None:
+    """Each machine goes on with its own words here; a site goes on with the coordinator's."""
+    one, other = map(asked_with, KERNELS)
+    assert len(one) == len(other) > 60
+    assert all(same_question(mine, theirs) for mine, theirs in zip(one, other, strict=True))
+
+
+def moved(asked: RoundQuery, by: int) -> RoundQuery:
+    query = asked.query
+    assert isinstance(query, ClippedSum)
+    return replace(asked, query=replace(query, centre=query.centre + by))
+
+
+def test_units_do_not_add_up_and_pass_no_bound() -> None:
+    """Each wording is held against the session's own, not against the one before."""
+    step = next(asked for asked in rehearse(PLAN) if isinstance(asked.query, ClippedSum))
+    session = Session.replay(PLAN, HONEST[: step.round])
+    session.adopt(moved(step, 1))
+    with pytest.raises(PeerError):
+        session.adopt(moved(step, 2))
+    session.adopt(step)
+    assert not session.reworded
+    least = tuple(release_of(asked, [10**6, *[0] * 39]) for asked in rehearse(PLAN)[1:2])
+    session = Session.replay(PLAN, (HONEST[0], *least))
+    assert session.pending is not None
+    assert isinstance(session.pending.query, ClippedSum)
+    floor = session.pending.query
+    assert floor.radius == least_row_radius(3)
+    with pytest.raises(RequestError, match="below the public floor"):
+        session.adopt(replace(session.pending, query=replace(floor, radius=floor.radius - 1)))
+
+
+def test_one_unit_is_the_same_question_and_two_are_another() -> None:
+    asked = next(asked for asked in rehearse(PLAN) if isinstance(asked.query, ClippedSum))
+    assert same_question(asked, moved(asked, 1))
+    assert not same_question(asked, moved(asked, 2))
+    assert not same_question(asked, replace(asked, micro_rho=asked.micro_rho + 1))

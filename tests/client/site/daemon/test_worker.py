@@ -1,0 +1,377 @@
+"""Deciding, computing and writing down, without a network: what survives a crash at any moment."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eigenveil.aggregation import Contribution
+from eigenveil.errors import Code, EigenveilError, InternalError, RequestError
+from eigenveil.planning.dry_run import rehearse
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import RoundQuery
+from eigenveil.study.study import Column, Federation
+from eigenveil_client.records import records
+from eigenveil_client.site.daemon.refusals import Refusal
+from eigenveil_client.site.daemon.worker import SiteWorker
+from eigenveil_client.site.state.received_plans import Decision
+from eigenveil_client.site.state.store import SiteStore
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.client.site.support import FULL_DISK, SITE, Stage, a_plan, a_stage, a_study, work, write_records
+
+PLAN = a_plan()
+FIRST, SECOND, *_ = rehearse(PLAN)
+
+
+@contextmanager
+def process(stage: Stage) -> Iterator[tuple[SiteStore, SiteWorker]]:
+    """One life of the site's process."""
+    store = stage.store()
+    try:
+        yield store, stage.worker(store)
+    finally:
+        store.close()
+
+
+def ask(stage: Stage, worker: SiteWorker, asked: RoundQuery = FIRST, plan: Plan = PLAN) -> object:
+    return worker.work(work(asked, stage.signed(plan)))
+
+
+def ended(plan: Plan) -> pb.NextWorkResponse:
+    end = pb.StudyEnd(plan_digest=bytes.fromhex(plan.digest), state=pb.STUDY_STATE_FAILED)
+    return pb.NextWorkResponse(ended=[end])
+
+
+def test_a_crash_between_the_charge_and_the_sending_costs_nothing(stage: Stage) -> None:
+    with process(stage) as (store, worker):
+        before = ask(stage, worker)
+        assert isinstance(before, Contribution)
+        spent = store.ledger.ledger.spent
+    with process(stage) as (store, worker):
+        again = ask(stage, worker)
+        assert isinstance(again, Contribution)
+        assert again.digest == before.digest
+        assert store.ledger.ledger.spent == spent
+        rows = store.egress.rows()
+        assert [row.round for row in rows] == [0, 0]
+        assert rows[0].contribution == rows[1].contribution != ""
+        assert isinstance(worker.work(work(SECOND)), Contribution)
+
+
+def test_another_query_for_an_answered_round_is_refused_even_after_a_restart(stage: Stage) -> None:
+    with process(stage) as (_, worker):
+        ask(stage, worker)
+    other = replace(FIRST, micro_rho=FIRST.micro_rho + 1)
+    with process(stage) as (store, worker):
+        refusal = ask(stage, worker, other)
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason == pb.DECLINE_REASON_PROTOCOL
+        assert store.ledger.ledger.spent.micro_rho == FIRST.micro_rho
+        assert [row.kind for row in store.egress.rows()] == ["count", "decline"]
+        with pytest.raises(EigenveilError, match="already charged for another"):
+            store.answer(PLAN, other, b"", "", ())
+
+
+def test_after_a_step_back_nothing_is_answered(stage: Stage) -> None:
+    plan = a_plan(a_study(federation=Federation(sites=(SITE, "b"), quorum=1)))
+    first, second, *_ = rehearse(plan)
+    with process(stage) as (_, worker):
+        assert isinstance(ask(stage, worker, second, plan), Contribution)
+        assert isinstance(worker.work(work(first)), Refusal)
+
+
+def test_only_the_last_answered_round_is_answered_again(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """[P6]: a coordinator put back would draw another noise for a round that it has published."""
+    with process(stage) as (_, worker):
+        before = [ask(stage, worker), worker.work(work(SECOND))]
+        assert isinstance(before[0], Contribution)
+    with process(stage) as (store, worker):
+        again = worker.work(work(SECOND))
+        assert isinstance(again, Contribution)
+        assert isinstance(before[1], Contribution)
+        assert again.digest == before[1].digest
+        refusal = worker.work(work(FIRST))
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason == pb.DECLINE_REASON_PROTOCOL
+        assert [row.kind for row in store.egress.rows()] == ["count", "row-norms", "row-norms", "decline"]
+    assert caplog.records[-1].levelno == logging.ERROR
+    assert "round 1 was stated when round 2 was due" in caplog.records[-1].getMessage()
+
+
+def test_the_charge_and_the_egress_row_are_written_together_or_not_at_all(stage: Stage) -> None:
+    with process(stage) as (store, worker):
+        ask(stage, worker)
+        with store.database.transaction() as change:
+            change.execute(FULL_DISK)
+        with pytest.raises(InternalError) as caught:
+            worker.work(work(SECOND))
+        assert caught.value.code is Code.STORAGE
+        assert store.ledger.ledger.spent.micro_rho == FIRST.micro_rho
+    with process(stage) as (store, _):
+        assert store.ledger.ledger.spent.micro_rho == FIRST.micro_rho
+
+
+def test_a_study_beyond_what_is_left_of_the_budget_is_declined_for_good(tmp_path: Path) -> None:
+    stage = a_stage(tmp_path, budget_epsilon=1.2)
+    later = a_plan(submission="two")
+    with process(stage) as (store, worker):
+        assert isinstance(ask(stage, worker), Contribution)
+        for _ in range(2):
+            refusal = ask(stage, worker, rehearse(later)[0], later)
+            assert isinstance(refusal, Refusal)
+            assert refusal.reason == pb.DECLINE_REASON_BUDGET
+        assert store.studies.get(later.digest) is not None
+        assert {seen.standing for seen in store.studies.all()} == {
+            Decision.ACCEPTED,
+            Decision.DECLINED,
+        }
+        assert store.ledger.ledger.committed() == PLAN.cost
+
+
+def test_an_ended_study_frees_what_was_not_charged_and_is_over(stage: Stage) -> None:
+    with process(stage) as (store, worker):
+        ask(stage, worker)
+        assert worker.known_plans() == [PLAN.digest]
+        assert worker.work(ended(PLAN)) is None
+        assert worker.work(ended(PLAN)) is None
+        assert store.ledger.ledger.committed().micro_rho == FIRST.micro_rho
+        assert worker.known_plans() == []
+        assert isinstance(worker.work(work(FIRST)), Refusal)
+        assert isinstance(ask(stage, worker, SECOND), Refusal)
+
+
+def test_a_policy_refusal_names_its_reason_and_charges_nothing(tmp_path: Path) -> None:
+    stage = a_stage(tmp_path, columns=("a", "b"))
+    with process(stage) as (store, worker):
+        refusal = ask(stage, worker)
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason == pb.DECLINE_REASON_POLICY
+        assert store.ledger.ledger.size == 0
+        assert worker.known_plans() == [PLAN.digest]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a,b,c\n" + "1,2,3\n" * 19,
+        "a,b\n" + "1,2\n" * 40,
+        "a,b,c\n" + "1,2,3\n" * 19 + "1,2\n" * 40,
+        "a,b,c\n" + "1,2,3\n" * 40 + '1,2,"\n1,2,3\n',
+        "",
+    ],
+)
+def test_records_that_do_not_do_are_declined_in_one_and_the_same_word(stage: Stage, text: str) -> None:
+    stage.config.records.write_text(text)
+    with process(stage) as (store, worker):
+        refusal = ask(stage, worker)
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason == pb.DECLINE_REASON_FAILURE
+        assert store.ledger.ledger.spent.micro_rho == 0
+
+
+def test_the_answer_does_not_hang_on_a_number_that_the_study_chose(stage: Stage) -> None:
+    """A search over studies for the number of records finds the site's own numbers, and no record."""
+    write_records(stage.config.records, rows=37)
+    with process(stage) as (store, worker):
+        for cohort in range(18, 45):
+            federation = Federation(sites=(SITE,), minimum_cohort=cohort)
+            plan = a_plan(a_study(epsilon=0.5, federation=federation), submission=str(cohort))
+            answer = ask(stage, worker, rehearse(plan)[0], plan)
+            assert isinstance(answer, Contribution) == (cohort <= 20)
+            worker.work(ended(plan))
+        for most in (36, 37, 38, 99_999, 100_000):
+            plan = a_plan(a_study(epsilon=0.5, max_records=most), submission=str(most))
+            answer = ask(stage, worker, rehearse(plan)[0], plan)
+            assert isinstance(answer, Contribution) == (most == 100_000)
+            worker.work(ended(plan))
+        refused = {seen.reason for seen in store.studies.all() if seen.reason}
+        assert refused == {Code.POLICY.value}
+
+
+def test_what_an_analyst_looks_at_decides_about_no_refusal(stage: Stage) -> None:
+    """Found in attack: ten free studies, one a column, read which of a person's values are missing."""
+    names = tuple("abcdefghij")
+    write_records(stage.config.records, rows=19, columns=names)
+    with stage.config.records.open("a") as file:
+        file.write("1,,1,,,1,1,,1,\n")
+    with process(stage) as (store, worker):
+        for name in names:
+            columns = (Column(name=name, unit="mmol/L", lower=0.0, upper=10.0),)
+            plan = a_plan(a_study(epsilon=0.2, columns=columns), submission=name)
+            assert isinstance(ask(stage, worker, rehearse(plan)[0], plan), Contribution)
+            worker.work(ended(plan))
+        assert {row.kind for row in store.egress.rows()} == {"count"}
+
+
+def test_if_dropping_leaves_nobody_the_answers_are_zeros(stage: Stage) -> None:
+    stage.config.records.write_text("a,b,c\n" + "1,,3\n" * 40)
+    with process(stage) as (store, worker):
+        for number, asked in enumerate(rehearse(PLAN)):
+            answer = ask(stage, worker, asked)
+            assert isinstance(answer, Contribution)
+            assert not answer.values.any()
+            assert store.ledger.ledger.size == number + 2
+
+
+def test_more_records_than_the_site_says_are_its_own_mistake(tmp_path: Path) -> None:
+    stage = a_stage(tmp_path, maximum_records=39)
+    with process(stage) as (_, worker):
+        refusal = ask(stage, worker)
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason == pb.DECLINE_REASON_FAILURE  # nobody is told more: it depends on records
+
+
+def test_a_changed_policy_holds_for_a_study_that_was_accepted_before(stage: Stage) -> None:
+    with process(stage) as (_, worker):
+        assert isinstance(ask(stage, worker), Contribution)
+    stage.config = replace(stage.config, person_column="person")
+    with process(stage) as (store, worker):
+        refusal = worker.work(work(SECOND))
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason == pb.DECLINE_REASON_POLICY
+        assert store.ledger.ledger.spent.micro_rho == FIRST.micro_rho
+
+
+@pytest.mark.parametrize("cell", ["n.a.", ">500", "inf", "1e999"])
+def test_one_bad_cell_is_one_missing_value_and_no_refusal(
+    stage: Stage, cell: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with stage.config.records.open("a") as file:
+        file.write(f"1,{cell},{cell}\n1,{cell},3\n")
+    with process(stage) as (_, worker):
+        for number in range(2):
+            plan = a_plan(submission=str(number))
+            answer = ask(stage, worker, rehearse(plan)[0], plan)
+            assert isinstance(answer, Contribution)
+            assert answer.values.tolist() == [40]
+    warned = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert [record.getMessage() for record in warned] == ["cells-unreadable columns='b, c'"]
+
+
+SECRET = "8.7654321"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f'a,b,c\n{SECRET},2,"\n' + "1,2,3\n" * 40, "code=bad-data about=quotes"),
+        (f"a,b\n{SECRET},2\n", "code=bad-data about=c"),
+        (f"a,b,c\n{SECRET},2\n" + "1,2,3\n" * 19, "code=too-few-records"),
+        (f"a,b,c [g/{SECRET}]\n1,2,3\n", "code=bad-data about=c"),
+    ],
+)
+def test_a_refusal_is_logged_without_anything_read_off_the_records(
+    stage: Stage, text: str, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "eigenveil")
+    stage.config.records.write_text(text)
+    with process(stage) as (_, worker):
+        assert isinstance(ask(stage, worker), Refusal)
+    assert caplog.messages[-1] == f"declined study={PLAN.digest[:12]} round=0 {words}"
+    assert SECRET not in caplog.text
+
+
+def test_an_unforeseen_error_is_a_refusal_and_its_text_is_not_logged(
+    stage: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(*_: object, **__: object) -> None:
+        raise ValueError(f"could not convert string to float: {SECRET}")
+
+    with monkeypatch.context() as broken, process(stage) as (store, worker):
+        broken.setattr(records, "read", load)
+        refusal = ask(stage, worker)
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason == pb.DECLINE_REASON_FAILURE
+        assert [row.kind for row in store.egress.rows()] == ["decline"]
+        assert store.ledger.ledger.spent.micro_rho == 0
+    assert "bug type=ValueError at='site_worker.py:" in caplog.text
+    assert "test_site_worker.py:" in caplog.text
+    assert SECRET not in caplog.text
+    with process(stage) as (_, worker):
+        assert isinstance(ask(stage, worker), Contribution)
+
+
+@pytest.mark.parametrize("columns", ["abc", "abcd"])
+def test_a_study_runs_over_one_file(stage: Stage, columns: str) -> None:
+    """All of it: else an analyst's columns would tell in which of them somebody was changed."""
+    with stage.config.records.open() as file:
+        lines = file.read().splitlines()
+    stage.config.records.write_text("\n".join(f"{line},d" for line in lines))
+    with process(stage) as (_, worker):
+        ask(stage, worker)
+        if columns == "abc":
+            write_records(stage.config.records, rows=41)
+        else:
+            stage.config.records.write_text("\n".join(f"{line},d" for line in lines) + "x\n")
+        assert isinstance(worker.work(work(SECOND)), Contribution)
+    with process(stage) as (_, worker):
+        refusal = worker.work(work(SECOND))
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason == pb.DECLINE_REASON_FAILURE
+
+
+def test_many_studies_at_once_keep_their_answers(stage: Stage) -> None:
+    study = a_study(epsilon=0.2)
+    plans = [a_plan(study, submission=str(number)) for number in range(6)]
+    with process(stage) as (_, worker):
+        values = []
+        for round in range(2):
+            for plan in plans:
+                answer = ask(stage, worker, rehearse(plan)[round], plan)
+                assert isinstance(answer, Contribution)
+                values.append(answer.values)
+        assert all(np.array_equal(values[6], other) for other in values[7:])
+
+
+def test_a_tampered_egress_row_is_found(stage: Stage) -> None:
+    with process(stage) as (store, worker):
+        ask(stage, worker)
+        with pytest.raises(InternalError, match="append-only"), store.database.transaction() as change:
+            change.execute("UPDATE egress SET bytes = 0")
+        with store.database.transaction() as change:
+            change.execute("DROP TRIGGER egress_is_append_only_update")
+            change.execute("UPDATE egress SET bytes = 0")
+        with pytest.raises(InternalError, match="row 0 of the egress ledger"):
+            store.egress.rows()
+
+
+def test_equal_answers_look_different_in_every_study(stage: Stage) -> None:
+    """The ledger is shown to officers: whoever reads it must not learn that two counts are equal."""
+    plans = [a_plan(a_study(epsilon=0.2), submission=name) for name in ("one", "two")]
+    with process(stage) as (store, worker):
+        answers = [ask(stage, worker, rehearse(plan)[0], plan) for plan in plans]
+        assert [answer.values.tolist() for answer in answers if isinstance(answer, Contribution)] == [
+            [40]
+        ] * 2
+        assert len({row.contribution for row in store.egress.rows()}) == 2
+        assert len({seen.records for seen in store.studies.all()}) == 2
+
+
+def test_the_egress_digest_needs_the_sites_key(stage: Stage) -> None:
+    with process(stage) as (store, worker):
+        answer = ask(stage, worker)
+        assert isinstance(answer, Contribution)
+        row = store.egress.rows()[0]
+        assert row.contribution not in (answer.digest, "")
+        assert row.bytes == 8
+    (stage.folder / "egress.key").chmod(0o644)
+    with pytest.raises(RequestError, match="chmod 600"):
+        stage.store()
+
+
+def test_a_plan_is_found_by_the_start_of_its_digest(stage: Stage) -> None:
+    with process(stage) as (store, worker):
+        ask(stage, worker)
+        assert store.studies.find(PLAN.digest[:6]).plan == PLAN.digest
+        for prefix in (PLAN.digest[:5], "0" * 12):
+            with pytest.raises(RequestError) as caught:
+                store.studies.find(prefix)
+            assert caught.value.code is Code.NOT_FOUND

@@ -1,0 +1,229 @@
+"""[P8] A site whose ledger is gone or was put back answers nothing until what was committed is charged."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from eigenveil.accounting.zcdp import NOTHING, Cost
+from eigenveil.aggregation import Contribution
+from eigenveil.errors import Code, InternalError
+from eigenveil.planning.dry_run import rehearse
+from eigenveil.protocol.plan import Plan
+from eigenveil_client.site.commands import consent
+from eigenveil_client.site.commands.checks import site_checks
+from eigenveil_client.site.daemon import service
+from eigenveil_client.site.state.rollback_guard import NAME, RollbackGuard
+from eigenveil_common.doctor import Level
+from eigenveil_common.files import check_owner
+from eigenveil_common.storage.ledger_store import LedgerStore
+from tests.client.site.command_line import site, written
+from tests.client.site.support import Stage, a_plan, a_stage, work
+from tests.support import refused
+
+PLAN, LATER = a_plan(), a_plan(submission="later")
+STATE = ("state.db", "state.db-wal", "state.db-shm", "egress.key")
+
+
+def agree(stage: Stage, *plans: Plan) -> None:
+    """One life of the site: the first round of each plan is answered."""
+    with service.opened(stage.config) as store:
+        worker = stage.worker(store)
+        for plan in plans or (PLAN,):
+            assert isinstance(worker.work(work(rehearse(plan)[0], stage.signed(plan))), Contribution)
+
+
+def committed(stage: Stage) -> Cost:
+    with service.opened(stage.config) as store:
+        return store.ledger.ledger.committed()
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return a_stage(tmp_path)
+
+
+def remove(stage: Stage) -> None:
+    for name in STATE:
+        stage.config.state.with_name(name).unlink(missing_ok=True)
+
+
+def put_back(stage: Stage) -> None:
+    """To what `older` holds: the state before the second plan."""
+    remove(stage)
+    for path in (stage.folder / "older").iterdir():
+        shutil.copy(path, stage.config.state.with_name(path.name))
+
+
+def keep_copy(stage: Stage) -> None:
+    """What a backup of the database alone holds."""
+    (stage.folder / "older").mkdir()
+    for name in STATE:
+        if (path := stage.config.state.with_name(name)).exists():
+            shutil.copy(path, stage.folder / "older")
+
+
+def end_all(stage: Stage) -> None:
+    """The coordinator says that every study has ended, so whatever was only set aside is free."""
+    with service.opened(stage.config) as store:
+        for study in tuple(store.ledger.ledger.reserved):
+            store.end(study)
+
+
+@pytest.mark.parametrize("harm", [remove, put_back])
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_ledger_gone_or_older_is_charged_for_and_never_begun_anew(
+    stage: Stage, harm: Callable[[Stage], None], ended: bool
+) -> None:
+    """Also a copy that was made in the middle of a study, which gives back what it had only set aside."""
+    agree(stage, PLAN)
+    keep_copy(stage)
+    agree(stage, LATER)
+    if ended:
+        end_all(stage)
+    before = committed(stage)
+    harm(stage)
+    had = stage.config.state.exists()
+    for _ in range(2):
+        with pytest.raises(InternalError, match="accept-loss"):
+            agree(stage)
+    assert stage.config.state.exists() == had, "nothing is begun anew"
+    config = written(stage)
+    ledger = next(check for check in site_checks(config) if check.about == "ledger")
+    assert ledger.level is Level.FAIL
+    assert site(config, "ledger", "verify").code == 70
+    accepted = site(config, "accept-loss", "--json")
+    assert (accepted.code, accepted.json["micro_rho"] > 0) == (0, True)
+    end_all(stage)
+    with service.opened(stage.config) as store:
+        assert store.ledger.ledger.reserved == {}
+        assert store.ledger.ledger.spent == before
+    with refused(Code.CONFLICT, "no loss"):
+        service.accept_loss(stage.config)
+    agree(stage, a_plan(submission="afterwards"))
+
+
+def test_a_study_that_ended_is_noted(stage: Stage) -> None:
+    """Or a copy from just after its acceptance would give all of it back."""
+    agree(stage)
+    keep_copy(stage)
+    end_all(stage)
+    put_back(stage)
+    with pytest.raises(InternalError, match="accept-loss"):
+        agree(stage)
+
+
+def test_what_another_process_agreed_to_is_noted_before_it_is_answered(tmp_path: Path) -> None:
+    """`approve` was killed after its row was durable."""
+    stage = a_stage(tmp_path, approval="ask")
+    with service.opened(stage.config) as store:
+        worker = stage.worker(store)
+        assert worker.work(work(rehearse(PLAN)[0], stage.signed(PLAN))) is None
+        with (
+            mock.patch.object(RollbackGuard, "note", side_effect=KeyboardInterrupt),
+            service.opened(stage.config) as other,
+            pytest.raises(KeyboardInterrupt),
+        ):
+            consent.approve(stage.config, other, other.studies.find("a-study"))
+        assert RollbackGuard(stage.config.identity).seen() is None
+        assert isinstance(worker.work(work(rehearse(PLAN)[0])), Contribution)
+        seen = RollbackGuard(stage.config.identity).seen()
+        assert seen is not None
+        assert seen.is_in(store.ledger)
+
+
+def test_a_note_that_cannot_be_kept_stops_the_process(stage: Stage) -> None:
+    agree(stage)
+    with service.opened(stage.config) as store:
+        worker = stage.worker(store)
+        (stage.config.identity / NAME).chmod(0o644)
+        with pytest.raises(InternalError, match="can be read by others"):
+            worker.work(work(rehearse(LATER)[0], stage.signed(LATER)))
+
+
+def test_root_does_not_work_in_the_folder_of_the_daemons_user(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = os.stat_result((0, 0, 0, 0, 65534, 0, 0, 0, 0, 0))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(Path, "stat", lambda path, **how: owner)
+    with refused(Code.BAD_CONFIG, "run this as that user: sudo -u"):
+        check_owner(stage.folder)
+
+
+@pytest.mark.parametrize("step", ["reserve", "charge", "settle"])
+def test_a_crash_while_accepting_charges_once(stage: Stage, step: str) -> None:
+    agree(stage)
+    before = committed(stage)
+    remove(stage)
+    crash = mock.patch.object(LedgerStore, step, side_effect=KeyboardInterrupt)
+    with crash, pytest.raises(KeyboardInterrupt):
+        service.accept_loss(stage.config)
+    assert service.accept_loss(stage.config) == before
+    assert committed(stage) == before
+
+
+def test_a_copy_from_the_middle_of_an_earlier_loss_is_no_dead_end(stage: Stage) -> None:
+    agree(stage)
+    before = committed(stage)
+    remove(stage)
+    crash = mock.patch.object(LedgerStore, "charge", side_effect=KeyboardInterrupt)
+    with crash, pytest.raises(KeyboardInterrupt):
+        service.accept_loss(stage.config)
+    keep_copy(stage)
+    service.accept_loss(stage.config)
+    put_back(stage)
+    assert service.accept_loss(stage.config) == before
+    with service.opened(stage.config) as store:
+        assert store.ledger.ledger.spent == before
+
+
+def test_what_is_noted_is_never_ahead_and_never_goes_back(stage: Stage) -> None:
+    witness = RollbackGuard(stage.config.identity)
+    assert witness.seen() is None
+    with closing(stage.store()) as early:
+        empty = early.ledger.ledger
+        early.bear_witness()
+        assert witness.seen() is None
+        agree(stage)
+        seen = witness.seen()
+        assert seen is not None
+        with service.opened(stage.config) as store:
+            assert seen.is_in(store.ledger)
+            assert seen.committed == store.ledger.ledger.committed()
+        witness.note(empty)  # another process, which has read nothing since
+        assert witness.seen() == seen
+
+
+def test_a_damaged_note_stops_the_site(stage: Stage) -> None:
+    agree(stage)
+    (stage.config.identity / NAME).write_text("{}")
+    for go_on in (partial(agree, stage), partial(service.accept_loss, stage.config)):
+        with refused(Code.BAD_CONFIG, NAME, "remove this one file"):
+            go_on()
+
+
+def test_no_key_is_made_beside_a_ledger(stage: Stage) -> None:
+    agree(stage)
+    key = stage.config.state.with_name("egress.key")
+    key.unlink()
+    with refused(Code.BAD_CONFIG, "put both back", "move the database away"):
+        agree(stage)
+    assert not key.exists()
+    spent = RollbackGuard(stage.config.identity).seen()
+    assert spent is not None
+    remove(stage)
+    assert service.accept_loss(stage.config) == spent.committed, "as the message says"
+
+
+def test_a_new_site_owes_nothing(stage: Stage) -> None:
+    assert committed(stage) == NOTHING
+    with refused(Code.CONFLICT, "no loss"):
+        service.accept_loss(stage.config)

@@ -1,0 +1,378 @@
+"""A small federation for tests: a real CA, real TLS, and a coordinator that does what a test scripts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import grpc
+import numpy as np
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from eigenveil.identity import parse_identity
+from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.resolve import make_plan
+from eigenveil.protocol.authorities import AuthorityList, ListedAuthority, SignedList
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.signatures import PLAN_SIGNED
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import Column, Federation, Study
+from eigenveil_client.connection.identity import load_identity
+from eigenveil_client.site.config import SiteConfig
+from eigenveil_client.site.daemon.daemon import SiteDaemon
+from eigenveil_client.site.daemon.service import Reader
+from eigenveil_client.site.daemon.worker import Reply, SiteWorker
+from eigenveil_client.site.state.rollback_guard import RollbackGuard
+from eigenveil_client.site.state.store import SiteStore
+from eigenveil_common.files import write_secret
+from eigenveil_common.rpc import CODE_KEY, VERSION_MAX
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
+from eigenveil_server.pki.authority import sign_list
+from tests.client.site.stated import PLANS, RELEASE_KEY, released, sealed
+from tests.client.site.stated import work as work
+
+FEDERATION = "test-federation"
+SITE = "hospital-a"
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+FULL_DISK = "CREATE TRIGGER full BEFORE INSERT ON egress BEGIN SELECT RAISE(ABORT, 'full'); END"
+PRIVATE = (Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+@dataclass(frozen=True)
+class Leaf:
+    key: bytes
+    certificate: bytes
+
+
+class Authority:
+    """A certificate authority of its own, and the federation's release key."""
+
+    def __init__(self) -> None:
+        self.key = ec.generate_private_key(ec.SECP256R1())
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test CA")])
+        builder = self._builder(name, name, self.key.public_key(), timedelta(days=30))
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        self.certificate = builder.sign(self.key, hashes.SHA256())
+        self.pem = self.certificate.public_bytes(Encoding.PEM)
+        self.release_key = RELEASE_KEY
+
+    @property
+    def release_public(self) -> bytes:
+        return self.release_key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+
+    @staticmethod
+    def _builder(
+        subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, life: timedelta
+    ) -> x509.CertificateBuilder:
+        now = datetime.now(UTC)
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(issuer)
+            .public_key(key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(days=9))
+            .not_valid_after(now + life)
+        )
+
+    def certify(
+        self, uri: str, key: ec.EllipticCurvePublicKey, *, server: bool = False, life: float = 7.0
+    ) -> bytes:
+        """A leaf for `key`; `life` in days."""
+        names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(uri)]
+        if server:
+            names += [x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1"))]
+        usage = ExtendedKeyUsageOID.SERVER_AUTH if server else ExtendedKeyUsageOID.CLIENT_AUTH
+        builder = self._builder(x509.Name([]), self.certificate.subject, key, timedelta(days=life))
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=True)
+        builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        return builder.sign(self.key, hashes.SHA256()).public_bytes(Encoding.PEM)
+
+    def leaf(self, uri: str, *, server: bool = False, life: float = 7.0) -> Leaf:
+        key = ec.generate_private_key(ec.SECP256R1())
+        return Leaf(
+            key=key.private_bytes(*PRIVATE),
+            certificate=self.certify(uri, key.public_key(), server=server, life=life),
+        )
+
+    def coordinator(self) -> Leaf:
+        return self.leaf(f"eigenveil://{FEDERATION}/coordinator/main", server=True)
+
+    def trusting(
+        self, *others: ListedAuthority, federation: str = FEDERATION, **changes: Any
+    ) -> AuthorityList:
+        """The list that names it, and others."""
+        values: dict[str, Any] = {
+            "version": 1, "threshold": 1, "expires": int(time.time()) + 90 * 86_400,
+            "release_key": self.release_public, "authorities": (self.listed, *others),
+        }  # fmt: skip
+        return AuthorityList(federation=federation, **(values | changes))
+
+    @property
+    def listed(self) -> ListedAuthority:
+        """Itself, in a list."""
+        return ListedAuthority(certificate=self.certificate, issues=True, signs=True)
+
+    def sign(self, plan_json: bytes) -> pb.SignedPlan:
+        signature = self.release_key.sign(PLAN_SIGNED + plan_json)
+        return pb.SignedPlan(plan_json=plan_json, signature=signature)
+
+
+def signed(following: AuthorityList, *by: Authority) -> SignedList:
+    """A list with the signatures of these authorities."""
+    said = following.to_json()
+    return SignedList(list_json=said, signatures=tuple(sign_list(one.key, said) for one in by))
+
+
+def store_identity(
+    authority: Authority, folder: Path, address: str, *, uri: str = "", life: float = 7.0
+) -> None:
+    """Write what a finished enrolment leaves behind."""
+    uri = uri or f"eigenveil://{FEDERATION}/site/{SITE}"
+    folder.mkdir(exist_ok=True)
+    leaf = authority.leaf(uri, life=life)
+    write_secret(folder / "key.pem", leaf.key + leaf.certificate)
+    federation = parse_identity(uri).federation
+    (folder / "authorities.json").write_bytes(authority.trusting(federation=federation).to_json())
+    about = {"identity": uri, "coordinator": address}
+    (folder / "identity.json").write_text(json.dumps(about))
+
+
+def a_study(**changes: object) -> Study:
+    federation = changes.pop("federation", None) or Federation(sites=(SITE, "hospital-b"))
+    columns = changes.pop("columns", None) or tuple(
+        Column(name=name, unit="mmol/L", lower=0.0, upper=10.0) for name in ("a", "b", "c")
+    )
+    values: dict[str, object] = {
+        "name": "a-study", "epsilon": 1.0, "delta": 1e-6, "components": 1,
+        "algorithm": Algorithm.GAUSS_COV, "max_records": 100_000,
+    }  # fmt: skip
+    return Study(columns=columns, federation=federation, **(values | changes))  # type: ignore[arg-type]
+
+
+def a_plan(
+    study: Study | None = None, *, federation: str = FEDERATION, submission: str = "one", analyst: str = "ada"
+) -> Plan:
+    plan = make_plan(study or a_study(), federation=federation, submission=submission, analyst=analyst)
+    PLANS[plan.digest] = plan
+    return plan
+
+
+class Analysts(rpc.CoordinatorServicer):
+    """The half of the service that sites never call."""
+
+    async def _never(self, request: object, context: Context) -> Any:
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "only for analysts")
+
+    SubmitStudy = ExplainStudy = ListStudies = Renew = _never
+    CancelStudy = GetRelease = _never
+
+    def WatchStudy(self, request: object, context: Context) -> AsyncIterator[pb.StudyEvent]:
+        raise NotImplementedError("only for analysts")
+
+
+@dataclass
+class Coordinator(Analysts):
+    """Hands out scripted work in order and keeps what it is sent.
+
+    `lose` names calls whose answers are lost; `forget` calls before which uploads are forgotten.
+    """
+
+    work: list[pb.NextWorkResponse] = field(default_factory=list)
+    asked: list[pb.NextWorkRequest] = field(default_factory=list)
+    contributions: list[pb.ContributeRequest] = field(default_factory=list)
+    declines: list[pb.DeclineRequest] = field(default_factory=list)
+    uploads: dict[bytes, dict[int, bytes]] = field(default_factory=dict)
+    opened: list[pb.OpenUploadRequest] = field(default_factory=list)
+    lose: list[str] = field(default_factory=list)
+    forget: list[str] = field(default_factory=list)
+    hellos: int = 0
+    version: int = VERSION_MAX
+    clock_lag_ms: int = 0
+
+    async def _maybe_lose(self, name: str, context: Context) -> None:
+        if name in self.lose:
+            self.lose.remove(name)
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the network ate the answer")
+
+    async def Hello(self, request: pb.HelloRequest, context: Context) -> pb.HelloResponse:
+        self.hellos += 1
+        limits = pb.Limits(message_bytes=2**22, inline_bytes=2**20, chunk_bytes=2**20, long_poll_ms=30_000)
+        return pb.HelloResponse(
+            version=self.version,
+            federation=FEDERATION,
+            unix_time_ms=int(time.time() * 1000) - self.clock_lag_ms,
+            limits=limits,
+        )
+
+    async def NextWork(self, request: pb.NextWorkRequest, context: Context) -> pb.NextWorkResponse:
+        self.asked.append(request)
+        while not self.work:
+            await asyncio.sleep(0.005)
+        answer = self.work.pop(0)
+        await self._maybe_lose("NextWork", context)
+        return answer
+
+    async def GetRound(self, request: pb.GetRoundRequest, context: Context) -> pb.GetRoundResponse:
+        plan = request.plan_digest.hex()
+        message = sealed(rehearse(PLANS[plan])[request.round], released(plan))
+        return pb.GetRoundResponse(release=message, total_bytes=len(message.values))
+
+    async def Contribute(self, request: pb.ContributeRequest, context: Context) -> pb.ContributeResponse:
+        self.contributions.append(request)
+        await self._maybe_lose("Contribute", context)
+        return pb.ContributeResponse()
+
+    async def Decline(self, request: pb.DeclineRequest, context: Context) -> pb.DeclineResponse:
+        self.declines.append(request)
+        return pb.DeclineResponse()
+
+    async def OpenUpload(self, request: pb.OpenUploadRequest, context: Context) -> pb.OpenUploadResponse:
+        self.opened.append(request)
+        key = next(iter(self.uploads), b"") or bytes([len(self.opened)]) * 16
+        held = self.uploads.setdefault(key, {})
+        return pb.OpenUploadResponse(upload=key, have=sorted(held))
+
+    async def PutChunk(self, request: pb.PutChunkRequest, context: Context) -> pb.PutChunkResponse:
+        if "PutChunk" in self.forget:
+            self.forget.remove("PutChunk")
+            self.uploads.clear()
+        if request.upload not in self.uploads:
+            await context.abort(
+                grpc.StatusCode.NOT_FOUND, "no such upload", trailing_metadata=((CODE_KEY, "not-found"),)
+            )
+        self.uploads[request.upload][request.index] = request.data
+        await self._maybe_lose("PutChunk", context)
+        return pb.PutChunkResponse()
+
+    async def Commit(self, request: pb.CommitRequest, context: Context) -> pb.ContributeResponse:
+        held, opening = self.uploads[request.upload], self.opened[-1]
+        values = b"".join(held[index] for index in sorted(held))
+        assert len(values) == opening.total_bytes
+        self.contributions.append(
+            pb.ContributeRequest(
+                plan_digest=opening.plan_digest,
+                round=opening.round,
+                query_digest=opening.query_digest,
+                values=values,
+                contribution_digest=opening.contribution_digest,
+            )
+        )
+        await self._maybe_lose("Commit", context)
+        return pb.ContributeResponse()
+
+
+async def until(condition: object, seconds: float = 150.0) -> None:
+    """Wait for `condition()` to become true."""
+    assert callable(condition)
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+class Driven(SiteWorker):
+    """A worker that fetches the releases it lacks, as the daemon does for it."""
+
+    def work(self, response: pb.NextWorkResponse, fetched: Sequence[pb.SealedRound] = ()) -> Reply | None:
+        reply = super().work(response, fetched or self._fetched(response))
+        missing = self._fetched(response) if reply is None else []
+        return super().work(response, missing) if missing else reply
+
+    def _fetched(self, response: pb.NextWorkResponse) -> list[pb.SealedRound]:
+        plan = response.query.plan_digest.hex()
+        there = rehearse(PLANS[plan]) if plan in PLANS else ()
+        return [sealed(there[round], released(plan)) for round in self.lacks(response) if round < len(there)]
+
+
+@dataclass
+class Stage:
+    """One site's files and its federation's authority."""
+
+    folder: Path
+    authority: Authority
+    config: SiteConfig
+
+    def store(self) -> SiteStore:
+        return SiteStore(
+            self.config.state,
+            self.config.policy.budget,
+            RollbackGuard(self.config.identity),
+            clock=lambda: 1_800_000_000,
+        )
+
+    def worker(self, store: SiteStore) -> SiteWorker:
+        identity = load_identity(self.config.identity)
+        return Driven(identity, self.config.policy, store, Reader(self.config.records))
+
+    def signed(self, plan: Plan) -> pb.SignedPlan:
+        return self.authority.sign(plan.to_json())
+
+    @asynccontextmanager
+    async def serving(self, coordinator: Coordinator, port: int = 0) -> AsyncIterator[int]:
+        """A coordinator behind mutual TLS; the site's identity is pointed at it."""
+        server = grpc.aio.server()
+        rpc.add_CoordinatorServicer_to_server(coordinator, server)
+        leaf = self.authority.coordinator()
+        credentials = grpc.ssl_server_credentials(
+            [(leaf.key, leaf.certificate)], self.authority.pem, require_client_auth=True
+        )
+        port = server.add_secure_port(f"127.0.0.1:{port}", credentials)
+        await server.start()
+        store_identity(self.authority, self.config.identity, f"127.0.0.1:{port}")
+        try:
+            yield port
+        finally:
+            await server.stop(0)
+
+    @asynccontextmanager
+    async def daemon(self) -> AsyncIterator[SiteStore]:
+        """The site's daemon at work; its store."""
+        store = self.store()
+        daemon = SiteDaemon(self.worker(store), lambda: load_identity(self.config.identity))
+        task = asyncio.create_task(daemon.run())
+        try:
+            yield store
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+            store.close()
+
+
+def write_records(path: Path, rows: int = 40, columns: tuple[str, ...] = ("a", "b", "c")) -> None:
+    """Records that a fixed formula makes."""
+    values = 5 + 4 * np.sin(np.arange(rows * len(columns)).reshape(rows, -1))
+    lines = [",".join(columns), *(",".join(f"{value:.4f}" for value in row) for row in values)]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def a_stage(folder: Path, **policy: object) -> Stage:
+    write_records(folder / "records.csv")
+    config = SiteConfig(
+        name=SITE,
+        records=folder / "records.csv",
+        identity=folder / "identity",
+        state=folder / "state.db",
+        **policy,  # type: ignore[arg-type]
+    )
+    stage = Stage(folder=folder, authority=Authority(), config=config)
+    store_identity(stage.authority, config.identity, "127.0.0.1:1")
+    return stage

@@ -1,0 +1,100 @@
+"""site.toml: the example holds every key with its default, and nothing strange is accepted."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import MISSING, fields
+from pathlib import Path
+
+import pytest
+
+from eigenveil.errors import Code, RequestError
+from eigenveil.planning.resolve import make_plan
+from eigenveil.study.toml import parse_study
+from eigenveil_client.site import config
+from eigenveil_client.site.config import SiteConfig
+
+EXAMPLE = Path(__file__).parents[3] / "deploy" / "config" / "site.example.toml"
+# as in study.example.toml; the comments say the defaults
+NOT_THE_DEFAULT = {
+    "person_column": "patient",
+    "proxy": "http://proxy.hospital.example:3128",
+    "proxy_credentials": EXAMPLE.with_name("proxy.credentials"),
+    "metrics_file": Path("/var/lib/node_exporter/textfile/eigenveil-site.prom"),
+}
+ADDED_BY_HAND = {"proxy", "proxy_credentials", "log_format", "metrics_file"}  # init leaves them out
+LIMITS = {
+    "minimum_records": 20, "budget_epsilon": 10.0, "budget_delta": 1e-6, "max_epsilon_per_study": 5.0,
+    "maximum_records": 100_000, "person_column": "patient", "sites_per_person": 1,
+}  # fmt: skip
+
+
+def test_what_some_editors_write_before_the_first_character_means_nothing(tmp_path: Path) -> None:
+    (tmp_path / "site.toml").write_text(f"\ufeff{EXAMPLE.read_text()}")
+    assert config.load(tmp_path / "site.toml").name == config.load(EXAMPLE).name
+    study = EXAMPLE.with_name("study.example.toml").read_text()
+    assert parse_study(f"\ufeff{study}") == parse_study(study)
+
+
+def test_the_example_shows_every_key_and_its_default() -> None:
+    data = tomllib.loads(EXAMPLE.read_text())
+    assert set(data) == {f.name for f in fields(SiteConfig)}
+    loaded = config.load(EXAMPLE)
+    for f in fields(SiteConfig):
+        if f.default is not MISSING:
+            assert getattr(loaded, f.name) == NOT_THE_DEFAULT.get(f.name, f.default)
+    assert loaded.records == EXAMPLE.parent / "records.csv"
+
+
+def test_the_example_site_agrees_to_the_example_study() -> None:
+    study = parse_study(EXAMPLE.with_name("study.example.toml").read_text())
+    config.load(EXAMPLE).policy.require(make_plan(study, federation="f", submission="s"), now=0)
+
+
+def test_what_init_writes_says_the_same_as_the_example(tmp_path: Path) -> None:
+    path = config.create(tmp_path, name="hospital-a", records=tmp_path / "records.csv", **LIMITS)  # type: ignore[arg-type]
+    written, example = config.load(path), config.load(EXAMPLE)
+    assert set(tomllib.loads(path.read_text())) == {f.name for f in fields(SiteConfig)} - ADDED_BY_HAND
+    for f in fields(SiteConfig):
+        if f.name not in {"records", "identity", "state"} | ADDED_BY_HAND:
+            assert getattr(written, f.name) == getattr(example, f.name)
+    assert written.records == tmp_path / "records.csv"
+
+
+def test_init_refuses_to_overwrite_and_leaves_nothing_bad_behind(tmp_path: Path) -> None:
+    records = tmp_path / 'odd " name\\.csv'
+    path = config.create(tmp_path, name="a", records=records, **LIMITS)  # type: ignore[arg-type]
+    assert config.load(path).records == records
+    with pytest.raises(RequestError) as caught:
+        config.create(tmp_path, name="a", records=records, **LIMITS)  # type: ignore[arg-type]
+    assert caught.value.code is Code.CONFLICT
+    other = tmp_path / "other"
+    with pytest.raises(RequestError, match="name = 'Upper'"):
+        config.create(other, name="Upper", records=records, **LIMITS)  # type: ignore[arg-type]
+    assert not (other / "site.toml").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("colums = []", "unknown key colums"),
+        ("minimum_records = 0", "minimum_records must be at least 1"),
+        ("maximum_records = 19", "maximum_records must lie between minimum_records and"),
+        ("minimum_records_per_part = 19", "minimum_records_per_part must be at least 20"),
+        ("sites_per_person = 0", "sites_per_person must lie between"),
+        ("person_column = 7", "must be of type"),
+        ("max_delta = 2.0", "max_delta"),
+        ('algorithms = ["auto"]', "auto unknown"),
+        ("columns = 3", "must be of type"),
+        ('approval = "maybe"', 'approval = \'maybe\' must be one of "ask", "auto"'),
+        ('approval_ends = "soon"', "approval_ends = 'soon' must be a day"),
+        ('year = "leap"', "year = 'leap' must be one of"),
+        ("analysts = []", "analysts: name who may ask"),
+    ],
+)
+def test_a_bad_value_is_refused_when_it_is_read(tmp_path: Path, line: str, message: str) -> None:
+    path = tmp_path / "site.toml"
+    path.write_text(f'name = "a"\nrecords = "r.csv"\nidentity = "i"\nstate = "s.db"\n{line}\n')
+    with pytest.raises(RequestError, match=message) as caught:
+        config.load(path)
+    assert caught.value.code is Code.BAD_CONFIG

@@ -1,0 +1,182 @@
+"""A site's rules: each refuses what it should, by name."""
+
+from __future__ import annotations
+
+import math
+from datetime import date
+
+import pytest
+
+from eigenveil.accounting.zcdp import micro_rho_for
+from eigenveil.errors import TABLE, Code, RequestError, error
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import Federation
+from eigenveil_client.site.daemon.refusals import reason_of
+from eigenveil_client.site.policy import Approval, Policy
+from eigenveil_client.years import Year
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.client.site.support import SITE, a_plan, a_study
+
+NOW = 1_800_000_000  # 15 January 2027
+
+
+def a_policy(**changes: object) -> Policy:
+    values: dict[str, object] = {
+        "approval": Approval.AUTO, "approval_ends": None, "analysts": ("*",), "columns": ("*",),
+        "max_columns_per_record": 1.0, "algorithms": ("gauss-cov", "dp-pca"), "max_epsilon_per_study": 2.0,
+        "max_delta": 1e-5, "minimum_records": 30, "maximum_records": 50_000, "person_column": "",
+        "minimum_records_per_part": 20, "sites_per_person": 1, "budget_epsilon": 10.0,
+        "budget_delta": 1e-6, "budget_own_delta": 1e-5,
+        "max_epsilon_per_year": math.inf, "year": Year.ROLLING,
+    }  # fmt: skip
+    return Policy(**(values | changes))  # type: ignore[arg-type]
+
+
+def test_a_plan_within_the_rules_passes_all_of_them() -> None:
+    policy = a_policy(columns=("a", "b", "c", "d"))
+    policy.require(a_plan(), NOW)
+    assert all(verdict.passed for verdict in policy.verdicts(a_plan(), NOW))
+
+
+@pytest.mark.parametrize(
+    ("rule", "policy", "study", "words"),
+    [
+        ("columns", {"columns": ("a", "c")}, {}, "columns not allowed: b"),
+        ("analysts", {"analysts": ("eve", "bob")}, {}, "ada; allowed: eve, bob"),
+        ("approval_ends", {"approval_ends": date(2027, 1, 14)}, {}, "the approval ended on 2027-01-14 (UTC)"),
+        (
+            "max_columns_per_record",
+            {"max_columns_per_record": 0.09},
+            {},
+            "3 columns; at most 2.7: 0.09 ",
+        ),
+        ("algorithms", {"algorithms": ("dp-pca",)}, {}, "gauss-cov; allowed: dp-pca"),
+        ("max_epsilon_per_study", {}, {"epsilon": 2.5}, "epsilon 2.5; at most 2"),
+        ("max_delta", {}, {"delta": 1e-4}, "delta 0.0001; at most 1e-05"),
+        (
+            "minimum_records",
+            {},
+            {"federation": Federation(sites=(SITE,), minimum_cohort=31)},
+            "minimum_cohort 31; at most 30: lower it in the study, or raise the site's minimum_records",
+        ),
+        (
+            "maximum_records",
+            {},
+            {"max_records": 49_999},
+            "max_records 49999; at least 50000: raise it in the study",
+        ),
+        (
+            "minimum_records_per_part",
+            {"algorithms": ("private-oja",), "minimum_records": 399},
+            {
+                "algorithm": Algorithm.PRIVATE_OJA,
+                "batches": 20,
+                "expected_records": 10**9,
+            },
+            "20 parts of 399 records; at least 20 in each: lower batches in the study",
+        ),
+        (
+            "person_column",
+            {},
+            {"person_column": "diagnosis"},
+            "the study says a person is a value of column 'diagnosis', the site every row is another person",
+        ),
+        (
+            "person_column",
+            {"person_column": "patient"},
+            {},
+            "the study says every row is another person, the site a person is a value of column 'patient'",
+        ),
+        (
+            "person_column",
+            {"person_column": "patient", "columns": ("a", "b", "c")},
+            {"person_column": "Patient"},
+            "both must say the same",
+        ),
+        ("sites_per_person", {"sites_per_person": 3}, {"max_sites_per_person": 2}, "2; at least 3: raise it"),
+    ],
+)
+def test_each_rule_refuses(
+    rule: str, policy: dict[str, object], study: dict[str, object], words: str
+) -> None:
+    plan = a_plan(a_study(**study))
+    rules, failed = a_policy(**policy), []
+    failed = [verdict for verdict in rules.verdicts(plan, NOW) if not verdict.passed]
+    assert [verdict.rule for verdict in failed] == [rule]
+    with pytest.raises(RequestError, match="forbids") as caught:
+        rules.require(plan, NOW)
+    assert caught.value.code is Code.POLICY
+    assert words in str(caught.value)
+
+
+def test_the_limits_of_the_site_and_of_the_study_may_be_equal() -> None:
+    federation = Federation(sites=(SITE,), minimum_cohort=30)
+    study = a_study(
+        federation=federation, max_records=50_000, person_column="patient", max_sites_per_person=2
+    )
+    a_policy(person_column="patient", sites_per_person=2).require(a_plan(study), NOW)
+
+
+def test_the_last_day_of_the_approval_is_a_whole_day() -> None:
+    last = a_policy(approval_ends=date(2027, 1, 15))
+    midnight = 1_800_057_600
+    last.require(a_plan(), midnight - 1)
+    with pytest.raises(RequestError, match="approval_ends"):
+        last.require(a_plan(), midnight)
+
+
+def test_a_study_that_is_not_submitted_yet_has_no_analyst() -> None:
+    a_policy(analysts=("bob",)).require(a_plan(analyst=""), NOW)
+    a_policy(analysts=("ada",)).require(a_plan(), NOW)
+
+
+def test_a_year_is_365_days_or_begins_on_the_first_of_january() -> None:
+    assert Year.ROLLING.began(NOW) == NOW - 365 * 86_400
+    assert Year.CALENDAR.began(NOW) == 1_798_761_600
+    assert a_policy().yearly is None
+    limit = a_policy(max_epsilon_per_year=2.0).yearly
+    assert limit is not None
+    assert limit.micro_rho == micro_rho_for(2.0, 1e-6)
+
+
+def test_the_site_counts_against_its_own_numbers_and_tells_no_count() -> None:
+    policy = a_policy(minimum_records=30, maximum_records=10_000)
+    policy.require_enough(30)
+    policy.require_enough(10_000)
+    for records, code in [(29, Code.TOO_FEW_RECORDS), (10_001, Code.TOO_MANY_RECORDS)]:
+        with pytest.raises(RequestError) as caught:
+            policy.require_enough(records)
+        assert caught.value.code is code
+        assert str(records) not in str(caught.value)
+
+
+def test_the_budget_is_the_rho_that_the_pair_allows() -> None:
+    assert a_policy().budget.micro_rho == micro_rho_for(10.0, 1e-6)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"columns": ()}, {"algorithms": ()}, {"algorithms": ("oja",)}, {"minimum_records": 0},
+        {"max_delta": 0.0}, {"max_delta": 1.0}, {"budget_delta": float("nan")},
+        {"max_epsilon_per_study": float("inf")}, {"max_epsilon_per_study": float("nan")},
+        {"budget_epsilon": -1.0}, {"maximum_records": 29}, {"maximum_records": 2**31 + 1},
+        {"analysts": ()}, {"max_epsilon_per_year": 0.0}, {"max_columns_per_record": float("nan")},
+        {"sites_per_person": 0}, {"sites_per_person": 1001},
+    ],
+)  # fmt: skip
+def test_values_that_cannot_be_meant_are_refused(changes: dict[str, object]) -> None:
+    with pytest.raises(RequestError) as caught:
+        a_policy(**changes)
+    assert caught.value.code is Code.BAD_CONFIG
+
+
+def test_every_error_has_a_reason() -> None:
+    reasons = {code: reason_of(error(code, "x")) for code in TABLE}
+    assert pb.DECLINE_REASON_UNSPECIFIED not in reasons.values()
+    assert reasons[Code.POLICY] == pb.DECLINE_REASON_POLICY
+    assert reasons[Code.BUDGET] == pb.DECLINE_REASON_BUDGET
+    for code in (Code.TOO_FEW_RECORDS, Code.TOO_MANY_RECORDS, Code.BAD_DATA, Code.BUG):
+        assert reasons[code] == pb.DECLINE_REASON_FAILURE, "what may depend on records is one word"
+    assert reasons[Code.IDENTITY] == pb.DECLINE_REASON_PROTOCOL
+    assert reasons[Code.BUG] == pb.DECLINE_REASON_FAILURE

@@ -1,0 +1,36 @@
+"""One conformance suite, run on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.common.storage import cluster
+from tests.common.storage.places import Place
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[cluster.Cluster]:
+    """A PostgreSQL server for the whole run."""
+    if cluster.missing():
+        pytest.skip(cluster.missing())
+    with cluster.running() as running:
+        yield running
+
+
+@pytest.fixture
+def url(server: cluster.Cluster) -> str:
+    """An empty PostgreSQL database."""
+    return server.database()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    """An empty database of each kind."""
+    on_file = request.param == "sqlite"
+    where = tmp_path / "state.db" if on_file else request.getfixturevalue("url")
+    place = Place(where)
+    yield place
+    place.close()

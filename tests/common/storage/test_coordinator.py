@@ -1,0 +1,270 @@
+"""A coordinator whose database is on a PostgreSQL server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from eigenveil.accounting.ledger import replay
+from eigenveil.errors import TABLE, Code, InternalError, RequestError
+from eigenveil.identity import Role
+from eigenveil.reporting.document import verify_bundle
+from eigenveil_common.storage.ledger_store import LedgerStore
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.config import Config
+from eigenveil_server.daemon import Daemon
+from eigenveil_server.pki.keys import load_keys
+from eigenveil_server.recovery.accept_loss import accept_loss
+from eigenveil_server.recovery.backup import restored
+from eigenveil_server.recovery.checkpoints import read_checkpoint
+from eigenveil_server.storage.database import open_store
+from tests.common.storage.cluster import binaries
+from tests.server.process import command, process
+from tests.server.rig import (
+    FEDERATION,
+    SITES,
+    Credentials,
+    answering,
+    no_fatal,
+    refusal,
+    serving,
+    study_toml,
+)
+
+
+def made(folder: Path, url: str) -> Config:
+    """As an operator makes it."""
+    line = ("init", "--dir", str(folder), "--federation", FEDERATION, "--port", "0", "--enrol-port", "0")
+    code, _, err = command(*line, "--database", url)
+    assert code == 0, err
+    return Config(federation=FEDERATION, state=folder, port=0, enrol_port=0, database=url)
+
+
+async def enrolled(config: Config) -> dict[str, Credentials]:
+    """Credentials of all sites and of an analyst."""
+    async with serving(config) as rig:
+        held = {name: await rig.credentials(Role.SITE, name) for name in SITES}
+        return held | {"ada": await rig.credentials(Role.ANALYST, "ada")}
+
+
+def charges(config: Config) -> dict[tuple[str, int], str]:
+    """What the ledger holds, replayed and checked."""
+    store = open_store(config.store)
+    try:
+        entries = LedgerStore(store.writer, config.budget, lambda: 0).entries()
+        return replay(config.budget, entries).charged
+    finally:
+        store.close()
+
+
+def test_a_study_survives_a_kill(tmp_path: Path, url: str) -> None:
+    config = made(tmp_path / "c", url)
+    path = config.state / "coordinator.toml"
+    toml = study_toml(algorithm="dp-pca", components=1)
+
+    async def life(held: dict[str, Credentials], rounds: int | None) -> bytes | None:
+        async with process(path) as coordinator:
+            ada = coordinator.connect(held["ada"])
+            async with answering({name: coordinator.connect(held[name]) for name in SITES}):
+                digest = await ada.submit(toml)
+                request = pb.WatchStudyRequest(plan_digest=bytes.fromhex(digest))
+                async for event in ada.stub.WatchStudy(request):
+                    if rounds is not None and event.round >= rounds:
+                        await coordinator.end(signal.SIGKILL)
+                        return None
+                return await ada.release(digest)
+
+    async def scenario() -> bytes:
+        held = await enrolled(config)
+        for rounds in (0, 2):
+            await life(held, rounds)
+        document = await life(held, None)
+        assert document is not None
+        return document
+
+    document = verify_bundle(asyncio.run(scenario()))["document"]
+    assert sorted(round for _, round in charges(config)) == list(range(len(document["rounds"])))
+    code, out, _ = command("status", "--config", str(path), "--json")
+    assert (code, json.loads(out)["studies"][0]["state"]) == (0, "released")
+    assert not config.files.database.exists()
+
+
+def test_tokens_denials_and_cancelled_studies(tmp_path: Path, url: str) -> None:
+    config = made(tmp_path / "c", url)
+
+    async def scenario() -> None:
+        async with serving(config) as rig:
+            sites = await rig.sites()
+            ada = await rig.client(Role.ANALYST, "ada")
+            digest = await ada.submit(study_toml(quorum=1))
+            query = await sites["anna"].query()
+            await sites["anna"].stub.Decline(
+                pb.DeclineRequest(
+                    plan_digest=bytes.fromhex(digest), round=query.round, reason=pb.DECLINE_REASON_DATA
+                )
+            )
+            rig.daemon.registry.deny(Role.SITE, "bert")
+            rig.daemon.registry.deny(Role.SITE, "bert")
+            assert (await refusal(sites["bert"].work())).code is Code.IDENTITY
+            assert rig.daemon.registry.sites() == {"anna", "carl"}
+            await ada.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=bytes.fromhex(digest)))
+            assert (await ada.events(digest))[-1].state == pb.STUDY_STATE_CANCELLED
+
+    asyncio.run(scenario())
+
+
+def test_two_coordinators_never_serve_one_database(tmp_path: Path, url: str) -> None:
+    config = made(tmp_path / "c", url)
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for file in config.state.iterdir():
+        (copy / file.name).write_bytes(file.read_bytes())
+        (copy / file.name).chmod(0o600)
+
+    async def scenario() -> None:
+        async with serving(config):
+            with pytest.raises(RequestError, match="another coordinator serves postgresql://"):
+                Daemon(replace(config, state=copy))
+            assert command("status", "--config", str(config.state / "coordinator.toml"))[0] == 0
+        async with serving(replace(config, state=copy)):
+            pass
+
+    asyncio.run(scenario())
+
+
+def test_a_federation_is_made_in_an_empty_database_only(tmp_path: Path, url: str) -> None:
+    made(tmp_path / "c", url)
+    line = ("init", "--dir", str(tmp_path / "d"), "--federation", "other", "--database", url)
+    code, _, err = command(*line)
+    assert (code, "holds a federation already" in err) == (TABLE[Code.CONFLICT].exit_code, True)
+    assert list((tmp_path / "d").iterdir()) == []
+
+
+def test_a_database_that_lost_its_tables_is_not_begun_anew(tmp_path: Path, url: str) -> None:
+    config = made(tmp_path / "c", url)
+    administer(url, "DROP SCHEMA public CASCADE", "CREATE SCHEMA public")
+    with pytest.raises(InternalError, match="restore it from its last backup"):
+        Daemon(config)
+
+
+def test_commits_are_synced_whatever_the_database_is_set_to(tmp_path: Path, url: str) -> None:
+    """As an administrator may set it, in the hope of speed."""
+    config = made(tmp_path / "c", url)
+    name = conninfo_to_dict(url)["dbname"]
+    administer(url, f"ALTER DATABASE {name} SET synchronous_commit = off")
+    store = open_store(config.store)
+    assert store.writer.rows("SHOW synchronous_commit")[0][0] == "on"
+    store.close()
+
+
+def test_a_server_that_never_syncs_is_refused(tmp_path: Path, url: str) -> None:
+    config = made(tmp_path / "c", url)
+    try:
+        administer(url, "ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()")
+        wait_for(url, "off")
+        with pytest.raises(InternalError, match="need fsync = on, got off"):
+            Daemon(config)
+    finally:
+        administer(url, "ALTER SYSTEM RESET fsync", "SELECT pg_reload_conf()")
+        wait_for(url, "on")
+
+
+def test_put_back_by_its_own_tools_it_waits_stops_and_charges_the_loss(tmp_path: Path, url: str) -> None:
+    """[R20] as with a file of SQLite: pg_dump, a study, pg_restore."""
+    config = made(tmp_path / "c", url)
+    toml, dump = str(config.state / "coordinator.toml"), tmp_path / "dump"
+    tools = binaries()
+    assert tools is not None
+
+    async def a_study() -> pb.SignedCheckpoint:
+        async with serving(config) as rig:
+            sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
+            subprocess.run([tools / "pg_dump", "--format=custom", f"--file={dump}", url], check=True)
+            async with answering(sites):
+                assert (await ada.events(await ada.submit(study_toml())))[-1].state == pb.STUDY_STATE_RELEASED
+            with pytest.raises(RequestError, match="stop it first"):
+                restored(config, ())
+            checkpoint = rig.daemon.checkpoints.other_than(b"")
+            assert checkpoint is not None
+            return checkpoint
+
+    later = asyncio.run(a_study())
+    subprocess.run([tools / "pg_restore", "--clean", f"--dbname={url}", dump], check=True)
+    assert not charges(config)
+    code, out, err = command("restored", "--config", toml, "--without", "carl", "--json")
+    assert (code, json.loads(out)["awaited"]) == (0, ["anna", "bert"]), err
+
+    async def greeted() -> None:
+        async with serving(config) as rig:
+            ada = await rig.client(Role.ANALYST, "ada")
+            assert (await refusal(ada.submit(study_toml(name="early")))).code is Code.NOT_READY
+            bert = await rig.client(Role.SITE, "bert")
+            await refusal(bert.stub.Hello(pb.HelloRequest(version_min=2, version_max=2, checkpoint=later)))
+
+    asyncio.run(greeted())
+    with pytest.raises(InternalError, match="accept-loss"):
+        Daemon(config, fatal=no_fatal)
+    spent = read_checkpoint(later, load_keys(config.files), FEDERATION).spent
+    assert spent.micro_rho > 0
+    assert accept_loss(config).charged == spent
+    assert len(charges(config)) == 1
+
+
+def administer(url: str, *statements: str) -> list[Any]:
+    """Run statements as the server's administrator; the last one's rows."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        for statement in statements:
+            cursor = connection.execute(statement)
+        return cursor.fetchall() if cursor.description else []
+
+
+def wait_for(url: str, fsync: str) -> None:
+    """A new setting takes a moment."""
+    while administer(url, "SHOW fsync") != [(fsync,)]:
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("url", ["sqlite:///x", "/var/lib/state.db", "postgresql://["])
+def test_a_url_that_is_none_is_refused(tmp_path: Path, url: str) -> None:
+    line = ("init", "--dir", str(tmp_path / "d"), "--federation", "other", "--database", url)
+    code, _, err = command(*line)
+    assert (code, "postgresql://" in err) == (TABLE[Code.BAD_CONFIG].exit_code, True)
+
+
+def test_no_message_holds_the_password(tmp_path: Path) -> None:
+    url = "postgresql://user:hunter2@127.0.0.1:1/name?connect_timeout=1"
+    line = ("init", "--dir", str(tmp_path / "d"), "--federation", "other", "--database", url)
+    code, out, err = command(*line)
+    assert code == TABLE[Code.STORAGE].exit_code
+    assert "postgresql://127.0.0.1/name" in err
+    assert "hunter2" not in out + err
+
+
+def test_a_server_that_stops_ends_the_process(tmp_path: Path, url: str) -> None:
+    config = made(tmp_path / "c", url)
+
+    async def scenario() -> None:
+        held = await enrolled(config)
+        async with process(config.state / "coordinator.toml") as coordinator:
+            ada = coordinator.connect(held["ada"])
+            administer(
+                url,
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid()",
+            )
+            await refusal(ada.submit(study_toml()))
+            assert await coordinator.process.wait() == TABLE[Code.STORAGE].exit_code
+        async with serving(config) as rig:
+            assert rig.daemon.resources.books.committed == 0
+
+    asyncio.run(scenario())

@@ -1,0 +1,182 @@
+"""Bits that flip on a disk are found before anything rests on them, and a lock is its owner's alone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sqlite3
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eigenveil.errors import Code, EigenveilError, InternalError
+from eigenveil.identity import Role
+from eigenveil.planning.dry_run import rehearse
+from eigenveil_client.site.daemon import service
+from eigenveil_common.locks import try_lock
+from eigenveil_common.storage.ledger_store import LedgerStore
+from eigenveil_server.config import Config
+from eigenveil_server.daemon import Daemon
+from eigenveil_server.recovery.lock import only_one
+from eigenveil_server.storage.database import open_store
+from eigenveil_server.storage.integrity import check_whole
+from tests.client.site.support import Stage, a_plan, a_stage, work
+from tests.server.rig import answering, made, serving, study_toml
+
+LARGE = 10**17  # a budget that no damage to a price exceeds
+
+
+def content(path: Path) -> dict[str, Any] | None:
+    """Every row of every table; None if it cannot be read."""
+    with closing(sqlite3.connect(path)) as connection:
+        try:
+            tables = [
+                row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            ]
+            return {name: connection.execute(f'SELECT * FROM "{name}"').fetchall() for name in tables}
+        except (sqlite3.Error, UnicodeDecodeError):
+            return None
+
+
+def refused(start: Callable[[], None]) -> bool:
+    """Any other error than one about the storage goes through."""
+    try:
+        start()
+    except InternalError as problem:
+        return problem.code is Code.STORAGE
+    return False
+
+
+def flipped(path: Path, start: Callable[[], None], copies: int) -> Counter[bool]:
+    """Of copies of a database in which one bit changed what it says: how many `start` refused."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    whole, said, rng = path.read_bytes(), content(path), random.Random(7)
+    outcomes = Counter[bool]()
+    while outcomes.total() < copies:
+        bit = rng.randrange(8 * len(whole))
+        copy = bytearray(whole)
+        copy[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(copy)
+        harmless = content(path) == said
+        path.write_bytes(copy)  # reading may have mended it
+        if harmless:
+            continue
+        outcomes[refused(start)] += 1
+    path.write_bytes(whole)
+    start()
+    return outcomes
+
+
+def answered(folder: Path) -> Stage:
+    stage, plan = a_stage(folder), a_plan()
+    with closing(stage.store()) as store:
+        worker = stage.worker(store)
+        for query in rehearse(plan):
+            worker.work(work(query, stage.signed(plan)))
+    return stage
+
+
+def start_site(stage: Stage) -> None:
+    with service.opened(stage.config):
+        pass
+
+
+@pytest.mark.slow
+def test_a_site_does_not_start_on_flipped_bits(tmp_path: Path) -> None:
+    stage = answered(tmp_path)
+    outcomes = flipped(stage.config.state, lambda: start_site(stage), copies=60)
+    assert outcomes[True] >= 0.9 * outcomes.total()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE studies SET plan_json = CAST(replace(plan_json, '1', '2') AS BLOB)",
+        "UPDATE questions SET message = x''",
+        "PRAGMA writable_schema = ON; UPDATE sqlite_master SET rootpage = 2 WHERE name = 'chatter'",
+    ],
+)
+def test_a_site_does_not_start_on_what_it_did_not_write(tmp_path: Path, change: str) -> None:
+    stage = answered(tmp_path)
+    with closing(sqlite3.connect(stage.config.state)) as connection, connection:
+        connection.executescript(change)
+    with pytest.raises(InternalError, match=r"was changed|damaged"):
+        start_site(stage)
+
+
+async def a_study(config: Config) -> None:
+    async with serving(config) as rig:
+        ada = await rig.client(Role.ANALYST, "ada")
+        async with answering(await rig.sites()):
+            await ada.events(await ada.submit(study_toml()))
+
+
+@pytest.mark.slow
+def test_a_coordinator_seldom_starts_on_flipped_bits(tmp_path: Path) -> None:
+    """Events, audit lines and HMACs stand under no digest of their own."""
+    config = made(tmp_path / "c")
+
+    def start() -> None:
+        with closing(open_store(config.files.database)) as store:
+            check_whole(store)
+            LedgerStore(store.reader, config.budget, lambda: 0)
+
+    asyncio.run(a_study(config))
+    outcomes = flipped(config.files.database, start, copies=60)
+    assert outcomes[True] >= 0.5 * outcomes.total()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE studies SET plan = CAST(replace(plan, '1', '2') AS BLOB)",
+        "UPDATE studies SET release = CAST(replace(release, '1', '2') AS BLOB)",
+        "UPDATE rounds SET query = CAST(query || x'00' AS BLOB)",
+        "DROP TRIGGER a_sealed_release_never_changes; UPDATE releases SET sigma = sigma + 1",
+    ],
+)
+def test_a_coordinator_does_not_start_on_what_it_did_not_write(tmp_path: Path, change: str) -> None:
+    config = made(tmp_path / "c")
+    asyncio.run(a_study(config))
+    with closing(sqlite3.connect(config.files.database)) as connection, connection:
+        connection.executescript(change)
+    with pytest.raises(InternalError, match=r"of study .* was changed; restore"):
+        Daemon(config)
+
+
+@pytest.mark.parametrize("before", [None, 0o666])
+def test_a_lock_is_its_owners_alone_whatever_the_umask(tmp_path: Path, before: int | None) -> None:
+    """Whoever can open the file could hold it, and keep the daemon from starting."""
+    config, stage = made(tmp_path / "c"), a_stage(tmp_path)
+    files = (config.files.lock, stage.config.state.with_name("serve.lock"))
+    for file in files:
+        if before is not None:
+            file.touch()
+            file.chmod(before)
+    umask = os.umask(0)
+    try:
+        with only_one(config), service.alone(stage.config.state):
+            assert [file.stat().st_mode & 0o777 for file in files] == [0o600, 0o600]
+            assert all(try_lock(file) is None for file in files)
+    finally:
+        os.umask(umask)
+
+
+def test_a_lock_follows_no_link(tmp_path: Path) -> None:
+    """It would make, empty or change a file of somebody else's choice."""
+    config, stage = made(tmp_path / "c"), a_stage(tmp_path)
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    precious.chmod(0o644)
+    for file in (config.files.lock, stage.config.state.with_name("serve.lock")):
+        file.symlink_to(precious)
+    for hold in (lambda: only_one(config), lambda: service.alone(stage.config.state)):
+        with pytest.raises(EigenveilError, match="a link is in its place; remove it"), hold():
+            pass
+    assert (precious.read_text(), precious.stat().st_mode & 0o777) == ("kept", 0o644)

@@ -1,0 +1,206 @@
+"""[P8] The ledger on disk: what was charged stays charged, and nobody edits it unseen."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from eigenveil.accounting.zcdp import Cost
+from eigenveil.errors import Code, InternalError
+from eigenveil_common.storage.database import Connection
+from eigenveil_common.storage.ledger_store import SCHEMA, LedgerStore
+from eigenveil_common.storage.sqlite import FULL, Database
+from tests.support import refused
+
+BUDGET = Cost(micro_rho=100, atto_delta=10**18)
+STUDY, QUERY, OTHER = "a" * 64, "d" * 64, "e" * 64
+
+
+OPENED: list[Database] = []
+
+
+def open_database(path: Path) -> Database:
+    OPENED.append(Database(path, SCHEMA, 1))
+    return OPENED[-1]
+
+
+def open_store(path: Path, budget: Cost = BUDGET) -> LedgerStore:
+    return LedgerStore(open_database(path), budget, lambda: 1_700_000_000)
+
+
+@pytest.fixture(autouse=True)
+def _close_databases() -> Iterator[None]:
+    yield
+    while OPENED:
+        OPENED.pop().close()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A database with one reservation, one charge and a large delta."""
+    store = open_store(tmp_path / "state.db")
+    store.reserve(STUDY, Cost(micro_rho=50, atto_delta=10**17))
+    store.charge(STUDY, 0, QUERY, Cost(micro_rho=20, atto_delta=10**16))
+    return tmp_path / "state.db"
+
+
+def edit(path: Path, *statements: str) -> None:
+    """As an intruder with the file would."""
+    with closing(sqlite3.connect(path)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+
+
+def test_it_reopens_as_it_was(path: Path) -> None:
+    first, again = open_store(path), open_store(path)
+    assert again.ledger == first.ledger
+    assert again.ledger.spent == Cost(micro_rho=20, atto_delta=10**16)
+    again.charge(STUDY, 0, QUERY, Cost(micro_rho=20, atto_delta=10**16))
+    assert again.ledger.size == 2
+    with refused(Code.PROTOCOL, "another query"):
+        again.charge(STUDY, 0, OTHER, Cost(micro_rho=1))
+    with refused(Code.BUDGET):
+        again.charge(STUDY, 1, OTHER, Cost(micro_rho=31))
+    again.settle(STUDY)
+    again.settle(STUDY)
+    assert open_store(path).ledger == again.ledger
+
+
+def test_it_survives_a_process_that_is_killed_after_a_charge(path: Path) -> None:
+    """SIGKILL right after `charge` returned."""
+    code = (
+        "import os, signal, sys; from tests.common.storage.test_ledger_store import *;"
+        "s = open_store(Path(sys.argv[1])); s.charge(STUDY, 1, OTHER, Cost(micro_rho=5));"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code, str(path)], env=environment, check=False)
+    assert done.returncode == -9
+    assert open_store(path).ledger.spent.micro_rho == 25
+
+
+def test_the_database_is_as_durable_as_it_says(path: Path) -> None:
+    database = open_database(path)
+    assert database.rows("PRAGMA journal_mode")[0][0] == "wal"
+    assert database.rows("PRAGMA synchronous")[0][0] == FULL
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE ledger SET micro_rho = 0",
+        "UPDATE ledger SET at = 5 WHERE \"index\" = 1",
+        "DELETE FROM ledger",
+        "DELETE FROM ledger WHERE \"index\" = 1",
+    ],
+)  # fmt: skip
+def test_rows_are_only_ever_added(path: Path, statement: str) -> None:
+    with pytest.raises(sqlite3.DatabaseError, match="append-only"):
+        edit(path, statement)
+    assert open_store(path).ledger.spent.micro_rho == 20
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "micro_rho = 19",
+        "micro_rho = 4611686018427387904",
+        "atto_delta = '0'",
+        "atto_delta = 'much'",
+        "study = 'other'",
+        "round = 3",
+        "query = 'other'",
+        "at = 0",
+        "kind = 'settle'",
+        "kind = 'refund'",
+        "previous = 'x'",
+        "digest = 'x'",
+        '"index" = 5',
+    ],
+)
+def test_a_tampered_row_stops_the_start(path: Path, change: str) -> None:
+    """An intruder who first drops the triggers."""
+    edit(
+        path,
+        "DROP TRIGGER ledger_is_append_only_update",
+        f'UPDATE ledger SET {change} WHERE "index" = 1',
+    )
+    with refused(Code.STORAGE):
+        open_store(path)
+
+
+def test_a_removed_row_stops_the_start(path: Path) -> None:
+    edit(path, "DROP TRIGGER ledger_is_append_only_delete", 'DELETE FROM ledger WHERE "index" = 0')
+    with refused(Code.STORAGE, "chain"):
+        open_store(path)
+
+
+def test_two_processes_share_one_ledger(path: Path) -> None:
+    first, second = open_store(path), open_store(path)
+    first.charge(STUDY, 1, OTHER, Cost(micro_rho=25))
+    with refused(Code.BUDGET):
+        second.charge(STUDY, 2, OTHER, Cost(micro_rho=6))
+    with refused(Code.PROTOCOL, "another query"):
+        second.charge(STUDY, 1, QUERY, Cost(micro_rho=1))
+    second.charge(STUDY, 2, OTHER, Cost(micro_rho=5))
+    first.settle(STUDY)
+    second.settle(STUDY)
+    assert first.ledger == second.ledger == open_store(path).ledger
+    assert first.ledger.spent.micro_rho == 50
+
+
+def test_what_a_process_with_a_larger_budget_stored_stands(path: Path) -> None:
+    first, second = open_store(path, Cost(micro_rho=300, atto_delta=10**18)), open_store(path)
+    first.reserve(OTHER, Cost(micro_rho=250))
+    with refused(Code.BUDGET):
+        second.reserve("c" * 64, Cost(micro_rho=1))
+    second.charge(STUDY, 1, OTHER, Cost(micro_rho=1))
+    assert second.ledger.committed().micro_rho == 300
+    assert second.ledger.budget.micro_rho == 100
+
+
+def test_a_ledger_put_back_under_a_running_process_stops_it(path: Path) -> None:
+    store = open_store(path)
+    edit(path, "DROP TRIGGER ledger_is_append_only_delete", 'DELETE FROM ledger WHERE "index" = 1')
+    with refused(Code.STORAGE, "row 1", "under this process"):
+        store.charge(STUDY, 1, OTHER, Cost(micro_rho=1))
+
+
+def test_what_is_written_with_an_entry_is_written_with_it_or_not_at_all(path: Path) -> None:
+    """`also` shares the entry's transaction: if it fails, nothing was charged, here and on disk."""
+    store = open_store(path)
+
+    def fail(_: Connection) -> None:
+        raise InternalError(Code.STORAGE, "planted")
+
+    with refused(Code.STORAGE, "planted"):
+        store.charge(STUDY, 1, OTHER, Cost(micro_rho=1), also=fail)
+    assert store.ledger == open_store(path).ledger
+    assert store.ledger.size == 2
+
+
+def test_a_budget_below_what_is_committed_stops_the_start(path: Path) -> None:
+    with refused(Code.BUDGET):
+        open_store(path, Cost(micro_rho=49, atto_delta=10**18))
+
+
+def test_a_database_of_another_schema_is_refused(path: Path) -> None:
+    with refused(Code.STORAGE, "schema version 1", "needs 2"):
+        Database(path, SCHEMA, 2)
+    with refused(Code.STORAGE, "schema version 1", "a newer program"):
+        Database(path, SCHEMA, 0)
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "state.db").write_bytes(b"not a database, but long enough to look like a header")
+    with refused(Code.STORAGE, "state.db"):
+        open_store(tmp_path / "state.db")

@@ -1,0 +1,80 @@
+"""Old tables are brought up to date step by step, or refused; nothing is lost on the way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from eigenveil.errors import Code
+from eigenveil_common.storage.sqlite import Database
+from tests.common.storage.places import Place
+from tests.support import refused
+
+FIRST = "CREATE TABLE t (name TEXT PRIMARY KEY) STRICT;"
+NEWEST = """
+CREATE TABLE t (name TEXT PRIMARY KEY, size INTEGER NOT NULL DEFAULT 7) STRICT;
+CREATE TABLE u (data BLOB) STRICT;
+"""
+STEPS = (
+    (2, "ALTER TABLE t ADD COLUMN size INTEGER NOT NULL DEFAULT 7;"),
+    (3, "CREATE TABLE u (data BLOB) STRICT; INSERT INTO u SELECT NULL FROM t;"),
+)
+
+
+def old(place: Place, version: int = 1) -> None:
+    """A database of the first schema that says it is of `version`."""
+    database = place.open(FIRST, version)
+    with database.transaction() as change:
+        change.execute("INSERT INTO t VALUES ('kept')")
+    place.close()
+
+
+def test_an_old_schema_is_brought_up_to_date(place: Place) -> None:
+    old(place)
+    database = place.open(NEWEST, 3, migrations=STEPS)
+    assert [dict(row) for row in database.rows("SELECT * FROM t")] == [{"name": "kept", "size": 7}]
+    assert len(database.rows("SELECT * FROM u")) == 1
+    again = place.open(NEWEST, 3, migrations=STEPS)
+    assert len(again.rows("SELECT * FROM u")) == 1
+
+
+def test_a_new_database_takes_no_steps(place: Place) -> None:
+    assert place.open(NEWEST, 3, migrations=STEPS).rows("SELECT * FROM u") == []
+
+
+def test_a_step_that_fails_leaves_the_last_that_did_not(place: Place) -> None:
+    old(place)
+    broken = (STEPS[0], (3, STEPS[1][1] + "INSERT INTO nothing VALUES (1);"))
+    with refused(Code.STORAGE, "nothing"):
+        place.open(NEWEST, 3, migrations=broken)
+    database = place.open(NEWEST, 2, migrations=STEPS)
+    assert database.rows("SELECT size FROM t")[0]["size"] == 7
+    assert len(place.open(NEWEST, 3, migrations=STEPS).rows("SELECT * FROM u")) == 1
+
+
+def test_a_newer_schema_is_refused(place: Place) -> None:
+    old(place, 4)
+    with refused(Code.STORAGE, "schema version 4", "knows 3", "install that one again"):
+        place.open(NEWEST, 3, migrations=STEPS)
+
+
+def test_a_schema_too_old_to_be_brought_up_is_refused(place: Place) -> None:
+    old(place)
+    with refused(Code.STORAGE, "schema version 1", "each release in between"):
+        place.open(NEWEST, 3, migrations=STEPS[1:])
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_file_is_copied_before_its_tables_change(tmp_path: Path, earlier: bool) -> None:
+    path, copy = tmp_path / "state.db", tmp_path / "state.db.v1"
+    if earlier:
+        copy.write_bytes(b"left by a copying that was interrupted")
+    place = Place(path)
+    old(place)
+    place.open(NEWEST, 3, migrations=STEPS)
+    place.close()
+    assert copy.stat().st_mode & 0o777 == 0o600
+    kept = Database(copy, FIRST, 1)
+    assert [dict(row) for row in kept.rows("SELECT * FROM t")] == [{"name": "kept"}]
+    kept.close()

@@ -1,0 +1,170 @@
+"""PrivateCovariance: scikit-learn's own checks, equivalence to the empirical covariance, every refusal."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from sklearn.covariance import EmpiricalCovariance
+from sklearn.utils.estimator_checks import check_estimator
+
+import eigenveil
+from eigenveil import PrivateCovariance
+from eigenveil.estimators.covariance import KNOWN
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.study.algorithm import Algorithm
+from tests.core.estimators.test_pca import BOUNDS, HUGE, INFINITE, NAN, X, records
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:clipping kept",
+    "ignore:the directions are mostly noise",
+    "ignore:a variance of",
+    "ignore:nothing was asked",
+)
+MATRICES = [one.value for one in KNOWN if one is not Algorithm.ZERO]
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "adaptive-cov", "em-cov", "zero"])
+def test_scikit_learn_finds_nothing_to_complain_about(algorithm: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scikit-learn warns about the checks it skips
+        one = PrivateCovariance(bounds=(-50, 50), epsilon=5.0, algorithm=algorithm)
+        results = check_estimator(one, on_fail=None)
+    assert len(results) > 40
+    assert {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"} == {}
+    assert {r["check_name"] for r in results if r["status"] == "skipped"} <= {"check_array_api_input"}
+
+
+@pytest.mark.parametrize("algorithm", ["auto", *MATRICES])
+@pytest.mark.parametrize("radius", ["balance", "none"])
+def test_with_a_huge_budget_it_is_the_covariance(algorithm: str, radius: str) -> None:
+    x = records()
+    private = PrivateCovariance(
+        epsilon=HUGE, delta=1e-6, bounds=BOUNDS, algorithm=algorithm, radius=radius
+    ).fit(x)
+    exact = EmpiricalCovariance().fit(x)
+    size = float(np.linalg.norm(exact.covariance_))
+    assert exact.error_norm(private.covariance_, norm="frobenius", squared=False) < 0.02 * size
+    np.testing.assert_allclose(private.location_, exact.location_, atol=0.05)
+    assert private.n_samples_ == pytest.approx(len(x), abs=2)
+    np.testing.assert_allclose(private.covariance_, private.covariance_.T)
+
+
+def test_it_has_what_scikit_learns_covariances_have() -> None:
+    x = records()
+    private = PrivateCovariance(epsilon=HUGE, bounds=BOUNDS, algorithm="gauss-cov").fit(x)
+    exact = EmpiricalCovariance().fit(x)
+    np.testing.assert_allclose(private.get_precision(), np.linalg.inv(private.covariance_), atol=1e-6)
+    np.testing.assert_allclose(private.precision_, private.get_precision())
+    np.testing.assert_allclose(private.mahalanobis(x), exact.mahalanobis(x), rtol=0.05)
+    assert private.score(x) == pytest.approx(exact.score(x), abs=0.01)
+    assert private.error_norm(exact.covariance_) == pytest.approx(exact.error_norm(private.covariance_))
+    assert "PrivateCovariance" in eigenveil.__all__
+
+
+def test_pure_differential_privacy_is_stated() -> None:
+    fitted = PrivateCovariance(epsilon=3.0, delta=0.0, bounds=BOUNDS).fit(records())
+    guarantee = fitted.release_["guarantee"]
+    assert (guarantee["epsilon"], guarantee["delta"], guarantee["composition"]) == (3.0, 0.0, "basic")
+    assert fitted.release_["private"] is True
+
+
+def test_replace_one_is_stated() -> None:
+    fitted = PrivateCovariance(bounds=BOUNDS, neighbours="replace-one").fit(records())
+    assert fitted.release_["guarantee"]["neighbours"] == "replace-one"
+
+
+def wide(n: int = 3000, d: int = 40) -> FloatArray:
+    generator = np.random.default_rng(4)
+    return generator.normal(size=(n, d)) * 10 / np.sqrt(1 + np.arange(d))
+
+
+@pytest.mark.parametrize("algorithm", ["gauss-cov", "analyze-gauss"])
+def test_shrinking_is_nearer_and_leaves_no_negative_variance(algorithm: str) -> None:
+    x = wide()
+    exact = EmpiricalCovariance().fit(x)
+    plain, shrunk = (
+        PrivateCovariance(bounds=BOUNDS, algorithm=algorithm, shrink=shrink, random_state=1).fit(x)
+        for shrink in (False, True)
+    )
+    assert exact.error_norm(shrunk.covariance_) < 0.6 * exact.error_norm(plain.covariance_)
+    assert np.linalg.eigvalsh(plain.covariance_)[0] < 0
+    assert np.linalg.eigvalsh(shrunk.covariance_)[0] >= -1e-9
+    assert (shrunk.mahalanobis(x) >= 0).all()
+    assert plain.release_ == shrunk.release_
+
+
+def test_auto_is_nearer_than_the_others() -> None:
+    x = wide()
+    exact = EmpiricalCovariance().fit(x)
+    errors = {
+        algorithm: exact.error_norm(
+            PrivateCovariance(bounds=BOUNDS, algorithm=algorithm, random_state=2).fit(x).covariance_
+        )
+        for algorithm in ("auto", *MATRICES, "zero")
+    }
+    assert errors["auto"] == min(errors.values())
+
+
+def test_auto_looks_at_public_numbers_only() -> None:
+    chosen = {
+        PrivateCovariance(bounds=BOUNDS, random_state=0).fit(x).release_["plan"]["algorithm"]
+        for x in (records(20), records(4000), records(4000) / 1000)
+    }
+    assert chosen == {"gauss-cov"}
+    hopeless = PrivateCovariance(epsilon=0.01, bounds=BOUNDS, radius="none", random_state=0).fit(wide())
+    assert hopeless.release_["plan"]["algorithm"] == "zero"
+    assert not hopeless.covariance_.any()
+
+
+def test_a_seed_is_a_simulation_and_says_so() -> None:
+    one, two = (PrivateCovariance(bounds=BOUNDS, random_state=7).fit(X) for _ in range(2))
+    np.testing.assert_array_equal(one.covariance_, two.covariance_)
+    assert one.release_["private"] is False
+    other, last = (PrivateCovariance(bounds=BOUNDS).fit(X) for _ in range(2))
+    assert not np.array_equal(other.covariance_, last.covariance_)
+
+
+def test_a_table_gives_its_names() -> None:
+    table = pa.table({f"c{i}": column for i, column in enumerate(records(300).T)})
+    fitted = PrivateCovariance(bounds=BOUNDS, random_state=0).fit(table)
+    assert list(fitted.feature_names_in_) == table.column_names
+    assert fitted.release_["result"]["columns"] == table.column_names
+
+
+def test_zero_has_no_precision_to_speak_of() -> None:
+    fitted = PrivateCovariance(bounds=BOUNDS, algorithm="zero").fit(X)
+    assert not fitted.precision_.any()
+    assert fitted.score(X) == -math.inf
+    assert fitted.release_["rounds"] == []
+
+
+REFUSED: list[tuple[str, dict[str, Any], Any, str]] = [
+    ("missing bounds", {"bounds": None}, X, r"bounds=\(lower, upper\) is required"),
+    ("reversed bounds", {"bounds": (1.0, -1.0)}, X, "lower bound 1.0 must be below upper bound -1.0"),
+    ("missing values", {}, NAN, "contains NaN"),
+    ("infinite values", {}, INFINITE, "contains infinity"),
+    ("epsilon zero", {"epsilon": 0.0}, X, "epsilon must be a finite number above 0"),
+    ("epsilon tiny", {"epsilon": 1e-9}, X, "raise epsilon"),
+    ("delta one", {"delta": 1.0}, X, "delta must be 0"),
+    ("delta zero", {"delta": 0.0, "algorithm": "analyze-gauss"}, X, "cannot promise delta = 0"),
+    ("no covariance", {"algorithm": "dp-pca"}, X, "gives no covariance; choose one of: auto, gauss-cov"),
+    ("unknown algorithm", {"algorithm": "cov"}, X, "choose one of: auto, gauss-cov, "),
+    ("unknown neighbours", {"neighbours": "add"}, X, "choose one of: add-remove, replace-one"),
+    ("unknown radius", {"radius": "wide"}, X, 'choose "balance", "none" or a share'),
+    ("radius above one", {"radius": 1.5}, X, "radius must be"),
+    ("radius NaN", {"radius": float("nan")}, X, "radius must be"),
+    ("no records", {}, X[:0], "minimum of 1 is required"),
+]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "x", "message"), [r[1:] for r in REFUSED], ids=[r[0] for r in REFUSED]
+)
+def test_bad_input_is_refused(parameters: dict[str, Any], x: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        PrivateCovariance(**{"bounds": BOUNDS, **parameters}).fit(x)

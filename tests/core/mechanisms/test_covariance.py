@@ -1,0 +1,305 @@
+"""[P10] [P12] [P13] What one person can change of what the covariance family reads off exact sums.
+
+Record and replay over `records.hostile_rows`: at least 10,000 neighbour pairs for each statistic and
+relation, none beyond the declared bound, one within 3 % of it, and a planted fault that the same check
+catches. The sparse vector's probabilities are computed exactly, from the discrete Laplace law.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+
+import numpy as np
+import pytest
+
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import MICRO
+from eigenveil.mechanisms import eigenvalues, eigenvectors, publishable, sparse_vector
+from eigenveil.noise.source import NoiseSpec, OsNoise
+from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
+from eigenveil.numerics.linalg import symmetric
+from eigenveil.protocol.query import NoiseLaw, RoundQuery
+from eigenveil.queries import Eigenvectors, Gram, RadiusSearch, RowNorms, Spectrum
+from eigenveil.site.site import Site
+from eigenveil.study.grid import S
+from eigenveil.study.price import micro_rho_of
+from tests.core import reference
+from tests.core.records import Case, contributions, hostile_rows
+from tests.support import DIGEST, FixedNoise, a_study, covariance_asks, random_rows
+
+PAIRS = 10_000
+CLOSE = 0.97
+ADD, REPLACE = Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE
+SHAPES = list(product((1, 2, 3, 5, 8), (4000, S, 2 * S)))
+
+Totals = tuple[IntArray, IntArray]  # of two neighbours
+
+
+def spectrum_ask(d: int, radius: int) -> Spectrum:
+    return Spectrum(centre=frozen(np.zeros(d, dtype=np.int64)), radius=radius, records=1000)
+
+
+def moves(
+    query: Spectrum | RadiusSearch, neighbours: Neighbours, seed: int, n: int = 400
+) -> Iterator[Totals]:
+    """Exact sums of data sets that differ in one record; other records from none to many, and in order."""
+    rows = hostile_rows(n, query.centre, getattr(query, "radius", S), seed)
+    plain = Gram(centre=query.centre, radius=query.radius) if isinstance(query, Spectrum) else RowNorms(
+        centre=query.centre, edges=query.edges
+    )  # fmt: skip
+    each = contributions(Case(query=plain, rows=rows)).astype(np.int64)
+    bases = [each[:0].sum(axis=0), each[:1].sum(axis=0), each.sum(axis=0), steep(query) + 0 * each[0]]
+    for base, record in product(bases, range(len(each) - 1)):
+        if neighbours is ADD:
+            yield base, base + each[record]
+        else:
+            yield base + each[record], base + each[record + 1]
+
+
+def steep(query: Spectrum | RadiusSearch) -> IntArray:
+    """A sum whose eigenvectors are the axes, far apart in length: records move their own eigenvalue."""
+    if isinstance(query, RadiusSearch):
+        return np.zeros(1, dtype=np.int64)
+    d = query.centre.size
+    z = np.arange(d, 0, -1) * 100 * query.radius**2
+    return np.concatenate([z, np.zeros(query.length - d, dtype=np.int64)])
+
+
+def axis_pairs(query: Spectrum) -> Iterator[Totals]:
+    """A record along the first axis replaced by one along the last: the farthest the spectrum can move."""
+    for first, last in ((0, query.centre.size - 1), (query.centre.size - 1, 0)):
+        one, other = np.zeros(query.length, dtype=np.int64), np.zeros(query.length, dtype=np.int64)
+        one[first] = other[last] = query.radius**2
+        yield steep(query) + one, steep(query) + other
+
+
+def spectrum_ratio(
+    neighbours: Neighbours,
+    norm: int,
+    bound: Callable[[Spectrum, Neighbours, int], int],
+    shapes: Sequence[tuple[int, int]] = SHAPES,
+) -> tuple[int, float]:
+    """Pairs tried, and the largest move of the eigenvalues over the declared bound."""
+    tried, worst = 0, 0.0
+    for seed, (d, radius) in enumerate(shapes):
+        query = spectrum_ask(d, radius)
+        pairs = [*moves(query, neighbours, seed, 180), *(axis_pairs(query) if neighbours is REPLACE else ())]
+        for one, other in pairs:
+            moved = eigenvalues.statistic(query, one) - eigenvalues.statistic(query, other)
+            worst = max(worst, float(np.linalg.norm(moved, norm)) / bound(query, neighbours, 1))
+        tried += len(pairs)
+    return tried, worst
+
+
+BOUNDS = {2: eigenvalues.l2_bound, 1: eigenvalues.l1_bound}
+
+
+@pytest.mark.parametrize("neighbours", Neighbours)
+@pytest.mark.parametrize("norm", BOUNDS)
+def test_eigenvalues_move_no_further_than_declared_and_that_far(norm: int, neighbours: Neighbours) -> None:
+    tried, worst = spectrum_ratio(neighbours, norm, BOUNDS[norm])
+    assert tried >= PAIRS
+    assert CLOSE <= worst <= 1
+
+
+def test_bounds_of_the_other_relation_or_of_one_eigenvalue_are_caught() -> None:
+    few = [(2, 4000), (5, S)]
+    assert spectrum_ratio(REPLACE, 2, lambda query, n, s: eigenvalues.l2_bound(query, ADD, s), few)[1] > 1
+    assert spectrum_ratio(REPLACE, 1, lambda query, n, s: eigenvalues.l1_bound(query, ADD, s), few)[1] > 1
+    assert spectrum_ratio(REPLACE, 1, lambda query, n, s: eigenvalues.l2_bound(query, n, s), few)[1] > 1
+    assert spectrum_ratio(ADD, 2, lambda query, n, s: eigenvalues.l2_bound(query, n, s) * 9 // 10, few)[1] > 1
+
+
+def test_a_person_at_three_sites_moves_eigenvalues_three_times_as_far() -> None:
+    query = spectrum_ask(3, S)
+    record = np.array([S * S, 0, 0, 0, 0, 0])
+    for base in (steep(query), 0 * record):
+        moved = eigenvalues.statistic(query, base + 3 * record) - eigenvalues.statistic(query, base)
+        assert CLOSE <= np.linalg.norm(moved) / eigenvalues.l2_bound(query, ADD, 3) <= 1
+
+
+def search(d: int = 3) -> RadiusSearch:
+    edges = frozen([1, 2, 500, 4000, S, S + 1, 2 * S])
+    return RadiusSearch(centre=frozen(np.zeros(d, dtype=np.int64)), edges=edges, limits=edges * 0 + 3)
+
+
+def search_moves(neighbours: Neighbours, counts: Callable[[IntArray], IntArray]) -> list[IntArray]:
+    pairs = [pair for d in range(1, 9) for pair in moves(search(d), neighbours, d)]
+    return [counts(other) - counts(one) for one, other in pairs]
+
+
+@pytest.mark.parametrize("neighbours", Neighbours)
+def test_counts_beyond_the_edges_move_by_one_and_all_the_same_way(neighbours: Neighbours) -> None:
+    found = search_moves(neighbours, sparse_vector.statistic)
+    assert len(found) >= PAIRS
+    assert max(int(np.abs(moved).max()) for moved in found) == 1
+    assert all((moved >= 0).all() or (moved <= 0).all() for moved in found)
+
+
+def test_counts_in_the_bins_would_not_move_the_same_way() -> None:
+    """Planted fault: bins in place of counts beyond. A replaced record leaves one and enters another."""
+    found = search_moves(REPLACE, lambda total: total[1:])
+    assert not all((moved >= 0).all() or (moved <= 0).all() for moved in found)
+
+
+def test_counts_are_of_records_at_or_beyond_each_edge() -> None:
+    query = search(2)
+    rows = np.array([[0, 0], [1, 0], [500, 0], [S, 0], [S, S]], dtype=np.int16)
+    assert sparse_vector.statistic(Site(rows).answer(query)).tolist() == [4, 3, 3, 2, 2, 1, 0]
+
+
+# ------------------------------------------------------------------ [P12] the probabilities themselves
+
+REACH = 400
+
+
+def laplace(scale: float) -> FloatArray:
+    """Discrete Laplace on -REACH..REACH."""
+    p = np.exp(-np.abs(np.arange(-REACH, REACH + 1)) / scale)
+    return p / p.sum()
+
+
+def at_most(scale: float) -> Callable[[IntArray], FloatArray]:
+    """P[v <= x]."""
+    cdf = np.cumsum(laplace(scale))
+    return lambda x: np.where(x < -REACH, 0.0, cdf[np.clip(x + REACH, 0, 2 * REACH)])
+
+
+def index_law(counts: IntArray, limits: IntArray, scales: tuple[float, float]) -> FloatArray:
+    """The probability of every index, exactly up to the tail beyond REACH. Shape: (b,) -> (b + 1,)."""
+    w, below = np.arange(-REACH, REACH + 1), at_most(scales[1])
+    going = laplace(scales[0])
+    out = []
+    for count, limit in zip(counts, limits, strict=True):
+        stop = below(limit + w - count)
+        out.append(float((going * stop).sum()))
+        going = going * (1 - stop)
+    return np.array([*out, float(going.sum())])
+
+
+def loss(neighbours: tuple[list[int], list[int]], scales: tuple[float, float]) -> float:
+    """The largest log ratio of probabilities between two vectors of counts, either way."""
+    limits = np.full(len(neighbours[0]), 5)
+    one, other = (index_law(np.array(counts), limits, scales) for counts in neighbours)
+    return float(np.abs(np.log(one / other)).max())
+
+
+def scales(
+    epsilon: float, relation: Neighbours = ADD, sites: int = 1, edges: int = 12
+) -> tuple[float, float]:
+    query = RadiusSearch(
+        centre=frozen([0]), edges=frozen(np.arange(1, edges + 1)), limits=frozen(np.zeros(edges, dtype=int))
+    )
+    study = a_study(neighbours=relation, max_sites_per_person=sites)
+    limit, count = sparse_vector.noise_of(query, micro_rho_of(epsilon), study).blocks
+    assert (limit.count, limit.law, count.count, count.law) == (1, NoiseLaw.LAPLACE, edges, NoiseLaw.LAPLACE)
+    return limit.scale, count.scale
+
+
+# Counts of neighbours: every prefix moves by one, around the limit, far above and far below it.
+MONOTONE = [
+    ([level] * 12, [level + 1] * moved + [level] * (12 - moved))
+    for level, moved in product((0, 5, 9, 30), (1, 6, 11, 12))
+]
+BOTH_WAYS = [
+    ([level] * 12, [level + 3] * up + [level - 3] * (12 - up)) for level, up in product((5, 9), (1, 6, 11))
+]
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
+def test_no_index_tells_more_than_epsilon(epsilon: float) -> None:
+    assert max(loss(pair, scales(epsilon)) for pair in MONOTONE) <= epsilon
+    assert scales(epsilon, REPLACE) == scales(epsilon)
+
+
+def test_most_of_epsilon_can_be_used_up() -> None:
+    assert max(loss(pair, scales(1.0)) for pair in MONOTONE) >= 0.8
+
+
+def test_a_person_at_three_sites_may_move_counts_both_ways() -> None:
+    tripled = [([3 * v for v in one], [3 * v for v in other]) for one, other in MONOTONE]
+    assert max(loss(pair, scales(1.0, ADD, 3)) for pair in tripled) <= 1
+    assert max(loss(pair, scales(1.0, REPLACE, 3)) for pair in BOTH_WAYS) <= 1
+    limit, count = scales(1.0, REPLACE, 3)
+    assert (limit, count) == pytest.approx((6, 12), rel=1e-6)
+
+
+def test_noise_on_one_side_at_the_whole_epsilon_is_caught() -> None:
+    """Planted faults: both noises at epsilon instead of a half; and a limit without noise."""
+    limit, count = scales(1.0)
+    assert max(loss(pair, (limit / 2, count / 2)) for pair in MONOTONE) > 1
+    assert max(loss(pair, (1e-3, count)) for pair in MONOTONE) > 1
+
+
+def test_the_first_edge_with_few_beyond_is_released() -> None:
+    query = search(2)
+    rows = np.array([[0, 0]] * 9 + [[600, 0]] * 5 + [[S, S]] * 2, dtype=np.int16)
+    asked = RoundQuery(plan_digest=DIGEST, round=0, query=query, micro_rho=MICRO)
+    total = Site(rows).answer(query)
+    for noise, index in ((FixedNoise(), 3), (OneSided(10), 0), (OneSided(-10), 7)):
+        outcome = publishable(asked, total, a_study(d=2), noise)
+        assert (outcome.values.tolist(), outcome.sigma) == ([index], 0.0)
+
+
+class OneSided(OsNoise):
+    """Noise on the limit alone."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+
+    def draw(self, spec: NoiseSpec) -> IntArray:
+        """Shape: (spec.length,)."""
+        return np.concatenate([[self.limit], np.zeros(spec.length - 1, dtype=np.int64)])
+
+
+# ------------------------------------------------------------------ [P13] the score of a direction
+
+
+def score_ratio(neighbours: Neighbours, claim: Callable[[Eigenvectors], float]) -> tuple[int, float]:
+    """Pairs tried, and the largest range of a score's change over its claim.
+
+    The range of u' D u over the sphere is l_max(D) - l_min(D) for d > 1.
+    """
+    tried, worst = 0, 0.0
+    for seed, (d, radius) in enumerate(shape for shape in SHAPES if shape[0] > 1):
+        query = Eigenvectors(centre=frozen(np.zeros(d, dtype=np.int64)), radius=radius, records=1000, count=1)
+        rows = hostile_rows(900, query.centre, radius, seed)
+        each = contributions(Case(query=Gram(centre=query.centre, radius=radius), rows=rows)).astype(np.int64)
+        changed = each if neighbours is ADD else each - np.roll(each, 1, axis=0)
+        ends = np.linalg.eigvalsh([symmetric(change, d) for change in changed])
+        worst = max(worst, float((ends[:, -1] - ends[:, 0]).max()) / claim(query))
+        tried += len(changed)
+    return tried, worst
+
+
+@pytest.mark.parametrize("neighbours", Neighbours)
+def test_a_score_moves_within_its_range_and_fills_it(neighbours: Neighbours) -> None:
+    tried, worst = score_ratio(neighbours, lambda query: eigenvectors.score_range(query, neighbours, 1))
+    assert tried >= PAIRS
+    assert CLOSE <= worst <= 1
+
+
+def test_the_range_of_a_record_added_is_too_little_for_one_replaced() -> None:
+    assert score_ratio(REPLACE, lambda query: eigenvectors.score_range(query, ADD, 1))[1] > 1
+
+
+@pytest.mark.parametrize("name", covariance_asks())
+def test_a_site_answers_trusted_questions_exactly(name: str) -> None:
+    query, rows = covariance_asks()[name], random_rows(50, 4)
+    assert Site(rows, chunk=7).answer(query).tolist() == reference.answer(rows.tolist(), query)
+
+
+@pytest.mark.parametrize("law", [NoiseLaw.GAUSSIAN, NoiseLaw.LAPLACE])
+def test_noised_eigenvalues_have_the_stated_noise(law: NoiseLaw) -> None:
+    query = spectrum_ask(4, S)
+    asked = RoundQuery(plan_digest=DIGEST, round=0, query=query, micro_rho=MICRO // 2, law=law)
+    total = Site(random_rows(300, 4)).answer(query)
+    noised = np.array(
+        [publishable(asked, total, a_study(d=4), OsNoise()).values for _ in range(1000)], dtype=np.float64
+    )
+    outcome = publishable(asked, total, a_study(d=4), OsNoise())
+    assert outcome.sigma == pytest.approx((1 if law is NoiseLaw.GAUSSIAN else 2**0.5) * S**2, rel=1e-3)
+    # 4,000 draws: the bounds lie 6 standard errors away (5 for Laplace), so it fails once in a million.
+    assert noised.std(axis=0).mean() == pytest.approx(outcome.sigma, rel=0.11)
+    assert np.abs(noised.mean(axis=0) - eigenvalues.statistic(query, total)).max() < 0.2 * outcome.sigma

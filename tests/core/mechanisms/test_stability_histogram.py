@@ -1,0 +1,168 @@
+"""[P11] [P23] Stability histograms, judged by the discrete law itself.
+
+`spend` is the checker: the exact delta at an epsilon of what is published about two neighbouring sets of
+counts, over every outcome. It knows the law of the noise and the rule of `stability.release`, and none of the
+derivation of its threshold. It says so for the planted faults too.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+
+from eigenveil.accounting.zcdp import ATTO, MICRO
+from eigenveil.errors import Code
+from eigenveil.mechanisms.stability_histogram import release, scale_and_threshold
+from eigenveil.numerics.encoding import FloatArray, frozen
+from eigenveil.protocol.query import NoiseLaw, RoundQuery
+from eigenveil.queries import Coordinates, RowNorms, SquaredNormSum
+from eigenveil.study.price import micro_rho_of
+from tests.support import DIGEST, FixedNoise, a_field, a_study, refused
+
+DELTA = 1e-4  # large enough that every outcome that matters is far above rounding
+
+
+def outcomes(count: int, scale: float, threshold: int, reach: int) -> FloatArray:
+    """The law of what one bin publishes: silence (0), then each value from the threshold to `reach`."""
+    out = np.zeros(2 + reach - threshold)
+    if count == 0:
+        out[0] = 1.0
+        return out
+    noise = np.arange(threshold, reach) - count
+    base = math.tanh(1 / (2 * scale))  # of the discrete Laplace law
+    out[1:-1] = base * np.exp(-np.abs(noise) / scale)
+    out[-1] = math.exp(-(reach - count) / scale) / (1 + math.exp(-1 / scale))  # all from `reach` on
+    out[0] = 1 - out[1:].sum()
+    return out
+
+
+def spend(one: list[int], other: list[int], scale: float, threshold: int, epsilon: float) -> float:
+    """The exact delta at `epsilon` between what is published of two sets of counts, either way round."""
+    reach = threshold + max(*one, *other) + math.ceil(4 * scale)
+    laws = [[outcomes(c, scale, threshold, reach) for c in counts] for counts in (one, other)]
+    left, right = (np.array(law[0]) for law in laws)
+    for a, b in zip(laws[0][1:], laws[1][1:], strict=True):
+        left, right = np.multiply.outer(left, a).reshape(-1), np.multiply.outer(right, b).reshape(-1)
+    excess = [np.maximum(p - math.exp(epsilon) * q, 0).sum() for p, q in ((left, right), (right, left))]
+    return float(max(excess))
+
+
+def tuned(l1: int, epsilon: float, delta: float = DELTA) -> tuple[float, int]:
+    return scale_and_threshold(l1, micro_rho_of(epsilon), math.floor(delta * ATTO))
+
+
+EPSILONS = [0.3, 1.0, 3.0, 8.0]
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("rest", [0, 1, 2, 40])
+def test_one_record_more_costs_what_was_declared(epsilon: float, rest: int) -> None:
+    scale, threshold = tuned(1, epsilon)
+    for count in (rest, threshold - 1, threshold):
+        assert spend([count], [count + 1], scale, threshold, epsilon) <= DELTA
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_a_record_replaced_costs_what_was_declared(epsilon: float) -> None:
+    """It leaves one bin and joins another: from and to empty bins, small and full ones."""
+    scale, threshold = tuned(2, epsilon)
+    for left, joined in product((1, 2, threshold // 2, threshold), (0, 1, threshold // 2, threshold)):
+        delta = spend([left, joined], [left - 1, joined + 1], scale, threshold, epsilon)
+        assert delta <= DELTA, (left, joined)
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("changed", [2, 3, 6, 20])
+def test_one_bin_may_take_the_whole_change(epsilon: float, changed: int) -> None:
+    """Found here: a threshold for many bins of one record each spoke too early of one bin of many, at a large
+    epsilon: a person at several sites, or both votes of a replaced record."""
+    scale, threshold = tuned(changed, epsilon)
+    assert spend([0], [changed], scale, threshold, epsilon) <= DELTA
+    assert spend([0, 0], [1, changed - 1], scale, threshold, epsilon) <= DELTA
+
+
+def test_the_threshold_before_spoke_too_early() -> None:
+    """Planted fault (the one that was found): room for one record a bin, at 20 sites and epsilon = 8."""
+    scale, _ = tuned(20, 8.0)
+    before = 1 + math.ceil(scale * math.log(20 / DELTA)) + 1
+    assert spend([0], [20], scale, before, 8.0) > DELTA
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_noise_and_threshold_for_one_changed_count_are_caught_under_replace_one(epsilon: float) -> None:
+    """Planted fault, and each half of it alone (at epsilon = 8 rounding up to counts hides one half)."""
+    (right_scale, right_threshold), (scale, threshold) = tuned(2, epsilon), tuned(1, epsilon)
+    full = 3 * right_threshold
+    assert spend([full, full], [full - 1, full + 1], scale, threshold, epsilon) > DELTA
+    assert spend([full, full], [full - 1, full + 1], scale, right_threshold, epsilon) > DELTA
+    assert spend([0], [1], right_scale, threshold, epsilon) > DELTA or epsilon == 8.0
+
+
+def test_the_threshold_is_not_wasteful() -> None:
+    """Three less would break the promise at epsilon = 1: the checker sees it."""
+    scale, threshold = tuned(1, 1.0)
+    assert spend([0], [1], scale, threshold - 3, 1.0) > DELTA
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0])
+@pytest.mark.parametrize("l1", [2, 4])
+def test_a_record_that_changes_parts_costs_half_in_each(epsilon: float, l1: int) -> None:
+    """[P9]: tuned for a replaced record, half of the change costs half of epsilon and half of delta."""
+    scale, threshold = tuned(l1, epsilon)
+    half = l1 // 2  # so many counts move in either part, each by one
+    for base in (0, 1, threshold):
+        before, after = [base] * half, [base + 1] * half
+        assert spend(before, after, scale, threshold, epsilon / 2) <= DELTA / 2
+    if half == 2:  # a vote moves from bin to bin
+        assert spend([threshold, 0], [threshold - 1, 1], scale, threshold, epsilon / 2) <= DELTA / 2
+
+
+@pytest.mark.parametrize("histograms", [1, 4, 50])
+def test_several_histograms_add_up_as_zcdp(histograms: int) -> None:
+    """Each costs epsilon_j^2 / 2, together the price; their bins share one delta."""
+    price = micro_rho_of(2.0)
+    scale, threshold = scale_and_threshold(histograms, price, math.floor(DELTA * ATTO), histograms)
+    rho = histograms * (1 / scale) ** 2 / 2
+    assert price / MICRO * (1 - 1e-9) <= rho <= price / MICRO
+    assert histograms * spend([0], [1], scale, threshold, 0.0) <= DELTA
+
+
+def a_query(query: RowNorms | SquaredNormSum | Coordinates, atto_delta: int = 10**12) -> RoundQuery:
+    return RoundQuery(
+        plan_digest=DIGEST,
+        round=0,
+        query=query,
+        micro_rho=500_000,
+        atto_delta=atto_delta,
+        law=NoiseLaw.STABILITY,
+    )
+
+
+def norms() -> RowNorms:
+    return RowNorms(centre=frozen([0]), edges=frozen([1, 2]))
+
+
+def test_empty_bins_and_small_ones_are_silent() -> None:
+    noise = FixedNoise(start=-1)  # every draw is 0
+    _, threshold = scale_and_threshold(1, 500_000, 10**12)
+    outcome = release(a_query(norms()), frozen([0, threshold - 1, threshold]), a_study(), noise)
+    assert outcome.values.tolist() == [0, 0, threshold]
+    loud = release(a_query(norms()), frozen([0, 0, 0]), a_study(), FixedNoise(start=10**9))
+    assert not loud.values.any()
+
+
+def test_many_histograms_are_as_loud_as_the_root_of_their_number() -> None:
+    query = Coordinates(spec=a_field(2, 1, pulls=False), width=5, half=2)
+    many = release(a_query(query), frozen([0] * query.length), a_study(), FixedNoise())
+    one = release(a_query(norms()), frozen([0, 0, 0]), a_study(), FixedNoise())
+    assert many.sigma == pytest.approx(2**0.5 * one.sigma)
+
+
+def test_a_stability_histogram_needs_counts_and_a_delta() -> None:
+    with refused(Code.BAD_STUDY, "delta"):
+        release(a_query(norms(), 0), frozen([0, 0, 0]), a_study(), FixedNoise())
+    with refused(Code.BUG, "counts"):
+        release(a_query(SquaredNormSum(centre=frozen([0]), radius=5)), frozen([0]), a_study(), FixedNoise())

@@ -1,0 +1,295 @@
+"""[P9] [P22] [P23] Questions about parts: what one record can change, by record and replay, exactly.
+
+Sampled: at least 10,000 neighbour pairs for each kind and relation. For `votes`, whose answer is no sum over
+records, every pair is two whole data sets. The planted fault is batches by position under add-remove.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import MICRO
+from eigenveil.errors import Code
+from eigenveil.noise.source import noise_spec
+from eigenveil.numerics.encoding import IntArray, frozen
+from eigenveil.queries import (
+    Additive,
+    Batch,
+    CoordinateClippedSum,
+    Coordinates,
+    Gradient,
+    GradientNorms,
+    GradientSpec,
+    OnGradients,
+    Votes,
+)
+from eigenveil.queries.batch import pass_key
+from eigenveil.queries.limits import GRADIENT_LIMIT
+from eigenveil.queries.single_pass import MIDDLE_LIMIT, MOST_BINS, VOTE_LIMIT
+from eigenveil.site import site as private_side
+from eigenveil.site.partition import deal
+from eigenveil.site.site import Site
+from eigenveil.study.grid import GridRows, S
+from tests.core.records import Case, changes, contributions, hostile_rows, verdict
+from tests.support import DIGEST, random_rows, refused
+
+PAIRS = 10_000
+PARTS = 5
+
+
+def a_field(d: int, seed: int = 1, shift: int = 20) -> GradientSpec:
+    rng = np.random.default_rng(seed)
+    return GradientSpec(
+        centre=rng.integers(-S // 4, S // 4, d),
+        directions=rng.integers(-(2**19), 2**19, (d, 1)),
+        offset=np.zeros((d, 1), dtype=np.int64),
+        shift=shift,
+    )
+
+
+def coordinate_cases() -> list[Case]:
+    cases = []
+    for seed, (d, width) in enumerate(product((1, 3, 8), (1, 2**10, 2**25))):
+        field = a_field(d, seed, shift=10)
+        rows = hostile_rows(1200, field.centre, S, seed)
+        cases.append(Case(query=Coordinates(spec=field, width=width, half=8), rows=rows))
+    return cases
+
+
+def boxed_cases() -> list[Case]:
+    """Boxes that cut off nearly all, some with a coordinate shut, one at the limit."""
+    cases = []
+    for seed, (d, half) in enumerate(product((1, 3, 8), (1, 2**8, GRADIENT_LIMIT))):
+        field = a_field(d, seed, shift=0 if half == GRADIENT_LIMIT else 12)
+        halves = np.full(d, half)
+        halves[1::3] = 0
+        query = CoordinateClippedSum(spec=field, middles=np.arange(d) - 3, halves=halves)
+        cases.append(Case(query=query, rows=hostile_rows(1200, field.centre, S, seed)))
+    return cases
+
+
+KINDS = {"coordinates": coordinate_cases, "boxed": boxed_cases}
+
+
+@pytest.mark.parametrize("neighbours", Neighbours)
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_neighbour_pair_exceeds_the_declared_sensitivity_and_one_reaches_it(
+    kind: str, neighbours: Neighbours
+) -> None:
+    found = verdict(KINDS[kind](), neighbours)
+    assert found.pairs >= PAIRS
+    assert 0.99**2 <= found.worst <= 1
+
+
+def dearest(query: CoordinateClippedSum, quieter: int, neighbours: Neighbours) -> Fraction:
+    """The largest zCDP cost of any change found, if the noise were `quieter` times less than planned."""
+    spec = noise_spec(query, 1000, neighbours)
+    rows = hostile_rows(400, query.spec.centre, S, 3)
+    moved = changes(contributions(Case(query=query, rows=rows)), neighbours)
+    (block,) = spec.blocks
+    return Fraction(int((moved * moved).sum(axis=1).max()) * quieter**2) / (2 * Fraction(block.scale) ** 2)
+
+
+@pytest.mark.parametrize("neighbours", Neighbours)
+def test_a_box_costs_its_price_and_the_noise_of_equation_15_is_caught(neighbours: Neighbours) -> None:
+    """Planted fault: beta_t of [DPPCA], a sixth of what the box of its Algorithm 5 needs."""
+    query = CoordinateClippedSum(
+        spec=a_field(4, shift=12), middles=np.zeros(4, dtype=np.int64), halves=np.full(4, 2**8)
+    )
+    price = Fraction(1000, MICRO)
+    assert price * Fraction(98, 100) <= dearest(query, 1, neighbours) <= price
+    assert dearest(query, 6, neighbours) > 30 * price
+
+
+def a_vote(d: int = 2, subsets: int = 3, seed: int = 1) -> Votes:
+    return Votes(spec=a_field(d, seed, shift=24), edges=frozen([4**j for j in range(1, 20)]), subsets=subsets)
+
+
+def test_no_record_moves_more_than_one_vote_and_no_replaced_one_more_than_two() -> None:
+    """Data sets of hostile records, each with every one of 100 more: 10,100 joins and 400,000 changes."""
+    joins, most = 0, dict.fromkeys(Neighbours, (0, 0))
+    for seed in range(101):
+        query = a_vote(2, 3, seed % 7)
+        rows = hostile_rows(116, query.spec.centre, S, seed)
+        data, more = rows[:16], rows[16:]
+        base = Site(data).answer(query)
+        moved = np.array([Site(np.vstack([data, row])).answer(query) for row in more]) - base
+        joins += len(moved)
+        replaced = (moved[:, None] - moved[None, :]).reshape(-1, query.length)
+        for neighbours, change in zip(Neighbours, (moved, replaced), strict=True):
+            l1, l2 = most[neighbours]
+            l1 = max(l1, int(np.abs(change).sum(axis=1).max()))
+            most[neighbours] = (l1, max(l2, int((change**2).sum(axis=1).max())))
+    assert joins >= PAIRS
+    for neighbours in Neighbours:
+        assert most[neighbours] == (query.l1(neighbours), query.l2_squared(neighbours))
+
+
+def test_votes_are_what_their_definition_says() -> None:
+    """One subset, worked out in plain Python: Rayleigh quotients of the pairs' differences."""
+    query = a_vote(3, 1)
+    rows = random_rows(40, 3)
+    answer = Site(rows).answer(query)
+    assert (answer.sum(), answer.max()) == (1, 1)
+    z = rows.astype(object) - query.spec.centre.astype(object)
+    g = z * (z @ query.spec.directions.astype(object)) // 2**query.spec.shift
+    g = np.clip(g.astype(np.int64), -VOTE_LIMIT, VOTE_LIMIT).astype(float)
+    spread = np.linalg.eigvalsh(np.cov(g.T))[-1]  # pairs or all: the same but for sampling
+    assert abs(np.searchsorted(query.edges, spread) - int(answer.argmax())) <= 1
+
+
+def test_votes_do_not_mind_the_order_of_the_records() -> None:
+    query, rows = a_vote(3, 4), np.repeat(random_rows(30, 3), 3, axis=0)
+    for seed in range(20):
+        mixed = np.random.default_rng(seed).permutation(rows)
+        assert Site(mixed).answer(query).tolist() == Site(rows).answer(query).tolist()
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 3])
+def test_a_subset_without_a_pair_does_not_vote(n: int) -> None:
+    assert Site(random_rows(n, 2)).answer(a_vote(2, 1)).sum() == (n >= 2)
+
+
+def test_equal_records_vote_for_the_lowest_bin() -> None:
+    answer = Site(np.full((200, 2), 77, dtype=np.int16)).answer(a_vote(2, 5))
+    assert answer.tolist() == [5] + [0] * (len(answer) - 1)
+
+
+# --- parts
+
+
+def parts_of(query: OnGradients) -> list[OnGradients]:
+    """The whole pass: `ask` about each part."""
+    key = pass_key(DIGEST, 3, PARTS)
+    return [replace(query, batch=Batch(first=3, index=i, batches=PARTS, key=key)) for i in range(PARTS)]
+
+
+def questions() -> dict[str, OnGradients]:
+    field = a_field(2)
+    return {
+        "gradient": Gradient(spec=field, radius=2**26),
+        "gradient-norms": GradientNorms(spec=field, edges=frozen([2**j for j in range(20, 44, 2)])),
+        "votes": Votes(spec=field, edges=frozen([4**j for j in range(1, 20)]), subsets=2),
+        "coordinates": Coordinates(spec=field, width=2**8, half=16),
+        "boxed": CoordinateClippedSum(
+            spec=field, middles=np.zeros(2, dtype=np.int64), halves=np.full(2, 2**20)
+        ),
+    }
+
+
+def neighbours_of(rows: GridRows, rng: np.random.Generator) -> Iterator[GridRows]:
+    """One record more: new, or the twin of one that is there; first, last, or anywhere; then all mixed."""
+    for record in (random_rows(1, rows.shape[1], seed=int(rng.integers(2**31))), rows[:1], rows[-1:]):
+        for place in (0, len(rows), int(rng.integers(len(rows)))):
+            more = np.insert(rows, place, record[0], axis=0)
+            yield more
+            yield rng.permutation(more)
+
+
+def touched(query: OnGradients, trials: int = 12) -> int:
+    """In how many parts of a pass a record more changed the answer, at most; each change within its bound."""
+    most = 0
+    for seed in range(trials):
+        rng = np.random.default_rng(seed)
+        rows = np.repeat(random_rows(30, 2, seed=seed), rng.integers(1, 4, 30), axis=0)
+        base = whole_pass(rows, query)
+        for more in neighbours_of(rows, rng):
+            changed = [answer - was for answer, was in zip(whole_pass(more, query), base, strict=True)]
+            most = max(most, sum(bool(change.any()) for change in changed))
+    return most
+
+
+def whole_pass(rows: GridRows, query: OnGradients) -> list[IntArray]:
+    one = Site(rows)
+    return [one.answer(question) for question in parts_of(query)]
+
+
+@pytest.mark.parametrize("kind", questions())
+def test_one_record_more_changes_one_part_wherever_it_stands(kind: str) -> None:
+    assert touched(questions()[kind]) == 1
+
+
+@pytest.mark.parametrize("kind", questions())
+def test_positional_batches_are_caught(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted fault: the i-th record is in part i mod T, as batches are usually cut."""
+
+    def by_position(rows: GridRows, parts: int, key: IntArray) -> IntArray:
+        return np.arange(len(rows)) % parts
+
+    monkeypatch.setattr(private_side, "deal", by_position)
+    assert touched(questions()[kind], trials=3) > 1
+
+
+def test_parts_are_disjoint_and_together_are_all() -> None:
+    rows = np.repeat(random_rows(60, 2), 4, axis=0)
+    for kind in ("gradient", "gradient-norms", "coordinates", "boxed"):
+        query = questions()[kind]
+        together = sum(whole_pass(rows, query))
+        assert np.array_equal(together, Site(rows).answer(query))
+
+
+def test_parts_are_of_like_size_and_another_pass_deals_anew() -> None:
+    """Chi-square with 4 degrees of freedom below 40: wrong by chance once in 20 million runs."""
+    rows = random_rows(5000, 3)
+    first, second = (deal(rows, PARTS, pass_key(DIGEST, start, PARTS)) for start in (0, 7))
+    for dealt in (first, second):
+        counts = np.bincount(dealt, minlength=PARTS)
+        assert (((counts - 1000) ** 2) / 1000).sum() < 40
+    assert abs(float((first == second).mean()) - 1 / PARTS) < 0.04
+
+
+def test_twins_do_not_share_a_part() -> None:
+    """A thousand equal records are spread over all parts, by their number among their equals."""
+    dealt = deal(np.zeros((1000, 2), dtype=np.int16), PARTS, pass_key(DIGEST, 0, PARTS))
+    assert np.bincount(dealt).min() > 120
+
+
+@pytest.mark.parametrize("kind", questions())
+def test_replacing_is_at_least_twice_adding(kind: str) -> None:
+    """[P9]: a replaced record leaves one part and joins another, each at half of the price."""
+    query = questions()[kind]
+    assert isinstance(query, Additive)
+    add, replaced = Neighbours
+    assert query.l2_squared(replaced) >= 2 * query.l2_squared(add)
+    assert query.l1(replaced) >= 2 * query.l1(add)
+
+
+def two_directions(field: GradientSpec) -> Votes:
+    eye, zero = np.eye(2, dtype=np.int64), np.zeros((2, 2), dtype=np.int64)
+    return Votes(
+        spec=GradientSpec(centre=field.centre, directions=eye, offset=zero, shift=0),
+        edges=frozen([4]),
+        subsets=1,
+    )
+
+
+REFUSED: dict[str, Callable[[GradientSpec], OnGradients]] = {
+    "two directions": two_directions,
+    "no subset": lambda f: Votes(spec=f, edges=frozen([4]), subsets=0),
+    "no width": lambda f: Coordinates(spec=f, width=0, half=1),
+    "too many bins": lambda f: Coordinates(spec=f, width=1, half=MOST_BINS),
+    "a box of points": lambda f: CoordinateClippedSum(spec=f, middles=frozen([0, 0]), halves=frozen([0, 0])),
+    "a box inside out": lambda f: CoordinateClippedSum(
+        spec=f, middles=frozen([0, 0]), halves=frozen([-1, 1])
+    ),
+    "a box too wide": lambda f: CoordinateClippedSum(
+        spec=f, middles=frozen([0, 0]), halves=frozen([2**30, 1])
+    ),
+    "a box too far": lambda f: CoordinateClippedSum(
+        spec=f, middles=frozen([0, 2 * MIDDLE_LIMIT]), halves=frozen([1, 1])
+    ),
+    "a box of another d": lambda f: CoordinateClippedSum(spec=f, middles=frozen([0]), halves=frozen([1])),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_no_question_may_say_is_refused(name: str) -> None:
+    with refused(Code.OVERFLOW):
+        REFUSED[name](a_field(2))

@@ -1,0 +1,153 @@
+"""[P1] Floats propose, integers decide: whatever is proposed, no record beyond its radius is kept.
+
+In the daemon the proposals are nearly always right, so the deciding comparison is tried here on
+its own, with proposals at the radius, one step beyond it and far beyond int64.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.numerics.encoding import IntArray, frozen
+from eigenveil.queries import ClippedSum, Gradient, Gram
+from eigenveil.queries.limits import GRADIENT_LIMIT, OFFSET_STEPS, WEIGHT
+from eigenveil.site import clipping
+from eigenveil.site.site import Site
+from eigenveil.study.grid import S
+from tests.core.queries.test_sensitivity import gradient_cases, row_cases
+from tests.core.records import Case, verdict
+
+# radius, ||z||^2: in floats the quotient 1024 R / ||z|| rounds up to a whole number. Found by search.
+ROUNDED_UP = [(149_889, 32_993_320_036), (130_929, 248_408_844_697), (261_858, 248_408_844_697)]
+
+
+def row_of(square: int, d: int) -> IntArray:
+    """Non-negative integers up to 2 S whose squares add up to `square`. Shape: (d,)."""
+    out = []
+    while square:
+        out.append(min(math.isqrt(square), 2 * S))
+        square -= out[-1] ** 2
+    return frozen(out + [0] * (d - len(out)))
+
+
+@pytest.mark.parametrize(("radius", "square"), ROUNDED_UP)
+def test_a_weight_that_floats_round_up_is_not_kept(radius: int, square: int) -> None:
+    naive = math.floor(WEIGHT * (radius / math.sqrt(square)))
+    assert naive**2 * square > (WEIGHT * radius) ** 2
+    d = 3800
+    query = ClippedSum(centre=frozen(np.full(d, -S)), radius=radius)
+    row = (row_of(square, d) - S).astype(np.int16)
+    assert verdict([Case(query=query, rows=np.stack([row, row]))], Neighbours.ADD_REMOVE).worst <= 1
+
+
+@given(norm2=st.lists(st.integers(0, 2**38), min_size=1, max_size=20), radius=st.integers(1, 2**19))
+def test_a_weight_is_the_largest_that_fits_or_one_less_or_none(norm2: list[int], radius: int) -> None:
+    for square, t in zip(norm2, clipping.weights(frozen(norm2), radius).tolist(), strict=True):
+        best = WEIGHT if square <= radius**2 else math.isqrt((WEIGHT * radius) ** 2 // square)
+        assert t in (best, best - 1, 0)
+        assert t * t * square <= (WEIGHT * radius) ** 2
+
+
+sizes = st.integers(0, 30)
+
+
+def signed(draw: st.DrawFn, bits: int) -> int:
+    return draw(st.integers(-(2**bits), 2**bits))
+
+
+@st.composite
+def kept_or_not(draw: st.DrawFn) -> tuple[IntArray, IntArray, int, IntArray]:
+    """A centred record z, a proposal b and u, and a pull. Shape: (d,), (k,), int, (d, k)."""
+    d, k = draw(st.integers(1, 4)), draw(st.integers(1, 3))
+    bits = draw(sizes)
+    z = frozen([signed(draw, 13) for _ in range(d)])
+    b = frozen([signed(draw, bits) for _ in range(k)])
+    pull = frozen([[signed(draw, 14) for _ in range(k)] for _ in range(d)])
+    return z, b, draw(st.integers(0, OFFSET_STEPS)), pull
+
+
+NO_PULL = frozen([[0], [0]])
+
+
+@given(kept_or_not())
+@example((frozen([1, 1]), frozen([5]), 0, NO_PULL))  # 50 = 7^2 + 1: one too many
+@example((frozen([3, 4]), frozen([7]), 0, NO_PULL))  # 35^2: exactly at the radius
+def test_a_gradient_is_kept_exactly_if_its_integers_fit(
+    proposal: tuple[IntArray, IntArray, int, IntArray],
+) -> None:
+    z, b, u, pull = proposal
+    whole: Any = np.outer(z.astype(object), b.astype(object)) - u * pull.astype(object)
+    square = int((whole * whole).sum())
+    norm2 = frozen([int((z * z).sum())])
+    for radius in {math.isqrt(square), math.isqrt(square) + 1, max(math.isqrt(square) - 1, 1), 1}:
+        if not 1 <= radius <= GRADIENT_LIMIT:
+            continue
+        fits = clipping._fits(
+            b[None, :].astype(np.float64),
+            np.array([float(u)]),
+            (z @ pull)[None, :].astype(np.float64),
+            norm2,
+            float((pull**2).sum()),
+            radius,
+        )
+        assert fits.tolist() == [square <= radius**2]
+
+
+@pytest.mark.parametrize("size", [2.0**30, 2.0**31, 2.0**40, 2.0**62, 2.0**63, 2.0**100])
+@pytest.mark.parametrize("norm2", [1, 3, 2**26, 2**38])
+def test_a_proposal_beyond_int64_is_never_kept(size: float, norm2: int) -> None:
+    """Where squaring would wrap around to something small."""
+    fits = clipping._fits(np.array([[size, -size]]), None, None, frozen([norm2]), 0.0, GRADIENT_LIMIT)
+    assert fits.tolist() == [False]
+
+
+def too_long(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted fault: a proposal that is a thousandth too long, with the integer check left in place."""
+    honest = getattr(clipping, name)
+    monkeypatch.setattr(clipping, name, lambda *args: honest(*args) * (1 - 1e-3))
+
+
+@pytest.mark.parametrize("pulls", [False, True])
+def test_a_norm_proposed_too_small_costs_records_but_no_privacy(
+    pulls: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cases = [case for case in gradient_cases(1, pulls=pulls) if case.query.bound() >= 2**24]
+    assert isinstance(cases[0].query, Gradient)
+    too_long("gradient_norms", monkeypatch)
+    said = [Site(case.rows).answer(case.query) for case in cases]
+    assert verdict(cases, Neighbours.ADD_REMOVE).worst <= 1
+    monkeypatch.setattr(clipping, "_fits", lambda b, *rest: np.ones(len(b), dtype=bool))
+    assert verdict(cases, Neighbours.ADD_REMOVE).worst > 1
+    assert any(
+        (Site(case.rows).answer(case.query) != one).any() for case, one in zip(cases, said, strict=True)
+    )
+
+
+@given(st.integers(1, 2**19), st.lists(st.integers(-2 * S, 2 * S), min_size=1, max_size=6))
+@example(1, [2 * S])
+@example(5, [3, 4])
+@example(5, [3, 5])
+def test_a_shortened_row_fits_and_points_the_same_way(radius: int, row: list[int]) -> None:
+    z = np.array([row], dtype=np.float64)
+    square = sum(v * v for v in row)
+    cut = clipping.shorten(z, frozen([square]), radius)[0]
+    assert sum(int(v) ** 2 for v in cut) <= max(radius**2, 0)
+    assert (cut * z[0] >= 0).all()
+    assert (np.abs(cut) <= np.abs(z[0])).all()
+    if square <= radius**2:
+        assert cut.tolist() == row
+
+
+def test_rows_at_the_radius_are_left_alone_and_one_step_beyond_are_not() -> None:
+    query = Gram(centre=frozen([0, 0]), radius=5)
+    for row, kept in (([3, 4], True), ([5, 0], True), ([5, 1], False), ([4, 4], False)):
+        diagonal = Site(np.array([row], dtype=np.int16)).answer(query)[:2].tolist()
+        assert (diagonal == [v * v for v in row]) == kept
+    assert all(verdict([case], Neighbours.ADD_REMOVE).worst <= 1 for case in row_cases(Gram)[:5])

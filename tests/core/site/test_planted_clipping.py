@@ -1,0 +1,126 @@
+"""[P1] The sensitivity checker itself: each way to clip wrongly that has been seen elsewhere is caught.
+
+Every test runs `records.verdict`, the check of test_sensitivity, on a faulty kernel and asserts
+that it fails there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
+from eigenveil.queries import Additive, ClippedSum, Gradient, Gram, SquaredNormSum
+from eigenveil.queries.limits import GRADIENT_LIMIT, OFFSET_STEPS, WEIGHT
+from eigenveil.study.grid import GridRows, S
+from tests.core.queries.test_sensitivity import gradient_cases, row_cases
+from tests.core.records import Answer, Case, hostile_rows, site_answer, verdict
+
+KINDS: dict[str, Callable[[], list[Case]]] = {
+    "clipped-sum": lambda: row_cases(ClippedSum),
+    "energy": lambda: row_cases(SquaredNormSum),
+    "gram": lambda: row_cases(Gram),
+    "gradient": lambda: gradient_cases(2, pulls=False),
+    "gradient, pull": lambda: gradient_cases(2, pulls=True),
+}
+
+
+def triangle(rows: FloatArray) -> FloatArray:
+    """z z^T of one row, as a Gram answer is laid out."""
+    full = np.outer(rows[0], rows[0])
+    return np.concatenate([np.diagonal(full), full[np.triu_indices(len(full), 1)]])
+
+
+def kernel(clip: Callable[[FloatArray, float], FloatArray]) -> Answer:
+    """One record's answer, with `clip(vector, radius)` in place of the honest clipping."""
+
+    def answer(rows: GridRows, query: Additive) -> IntArray:
+        match query:
+            case ClippedSum():
+                out = WEIGHT * clip(rows - query.centre.astype(float), query.radius)
+            case SquaredNormSum():
+                z = clip(rows - query.centre.astype(float), query.radius)
+                out = (z * z).sum(axis=1)
+            case Gram():
+                out = triangle(clip(rows - query.centre.astype(float), query.radius))
+            case Gradient():
+                z = rows - query.spec.centre.astype(float)
+                a = z @ query.spec.directions * 2.0**-query.spec.shift
+                out = clip((z.T @ a - OFFSET_STEPS * query.spec.offset).reshape(1, -1), query.radius)
+            case _:
+                raise TypeError(f"no faulty kernel for {query}")
+        return frozen(np.rint(np.clip(out, -(2.0**61), 2.0**61)).astype(np.int64).reshape(-1))
+
+    return answer
+
+
+def no_clip(rows: FloatArray, radius: float) -> FloatArray:
+    return rows
+
+
+def clip_before_rounding(rows: FloatArray, radius: float) -> FloatArray:
+    """A float row of norm at most R, which rounding to integers then lengthens."""
+    return np.rint(rows * np.minimum(1, radius / max(float(np.linalg.norm(rows)), 1.0)))
+
+
+def clip_each_entry(rows: FloatArray, radius: float) -> FloatArray:
+    """A box where a ball was promised."""
+    return np.clip(rows, -radius, radius)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_clipping_is_caught(kind: str) -> None:
+    assert verdict(KINDS[kind](), Neighbours.ADD_REMOVE, kernel(no_clip)).worst > 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_clipping_before_rounding_is_caught(kind: str) -> None:
+    assert verdict(KINDS[kind](), Neighbours.ADD_REMOVE, kernel(clip_before_rounding)).worst > 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_clipping_entries_instead_of_records_is_caught(kind: str) -> None:
+    assert verdict(KINDS[kind](), Neighbours.ADD_REMOVE, kernel(clip_each_entry)).worst > 1
+
+
+@pytest.mark.parametrize("kind", ["clipped-sum", "gram", "gradient", "gradient, pull"])
+def test_the_sensitivity_of_the_other_relation_is_caught(kind: str) -> None:
+    found = verdict(
+        KINDS[kind](),
+        Neighbours.REPLACE_ONE,
+        declared=lambda query: query.l2_squared(Neighbours.ADD_REMOVE),
+    )
+    assert found.worst > 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_half_the_sensitivity_is_caught(kind: str) -> None:
+    found = verdict(
+        KINDS[kind](),
+        Neighbours.ADD_REMOVE,
+        declared=lambda query: max(1, query.l2_squared(Neighbours.ADD_REMOVE) // 4),
+    )
+    assert found.worst > 1
+
+
+def test_a_gram_measured_without_its_lower_triangle_would_hide_a_fault() -> None:
+    """The Frobenius norm counts entries above the diagonal twice, and the checker does as well."""
+    query = Gram(centre=frozen([0, 0]), radius=GRADIENT_LIMIT // 2**17)
+    rows = np.array([[S // 2, S // 2], [0, 0]], dtype=np.int16)
+    plain = int((site_answer(rows[:1], query).astype(object) ** 2).sum())
+    found = verdict([Case(query=query, rows=rows)], Neighbours.ADD_REMOVE, declared=lambda query: plain)
+    assert found.worst > 1
+
+
+def test_a_record_that_depends_on_its_neighbours_is_caught() -> None:
+    """Planted fault: centring by the data's own mean. Additivity fails, so single records prove nothing."""
+    query = ClippedSum(centre=frozen([0, 0]), radius=S)
+    data = hostile_rows(20, frozen([0, 0]), S, seed=3)
+
+    def faulty(rows: GridRows) -> IntArray:
+        return site_answer((rows - np.rint(rows.mean(axis=0))).astype(np.int16), query)
+
+    assert (faulty(data) - faulty(data[:-1])).tolist() != faulty(data[-1:]).tolist()

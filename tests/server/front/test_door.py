@@ -1,0 +1,312 @@
+"""The front door: who may keep how many connections, for how long, and what ends them."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import socket
+import ssl
+import struct
+import time
+from pathlib import Path
+from typing import cast
+
+import grpc
+import pytest
+
+from eigenveil.identity import Role
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.front import connection, door, turns
+from eigenveil_server.front.allowance import Allowance
+from eigenveil_server.front.frames import Frames, goaway
+from tests.server.rig import Credentials, Rig, made, serving
+from tests.torture.front.besieged import attackers_tls
+from tests.torture.front.frames import (
+    ACK,
+    END_HEADERS,
+    GOAWAY,
+    HEADERS,
+    RST_STREAM,
+    SERVICE,
+    SETTINGS,
+    call,
+    frame,
+    head,
+    message,
+    parse,
+    settings,
+    window_update,
+)
+from tests.torture.front.frames import HELLO as OPENING
+
+REQUEST = pb.HelloRequest(version_min=2, version_max=2)
+Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def connected(rig: Rig, held: Credentials, folder: Path, said: bytes = OPENING) -> Pair:
+    pair = await asyncio.open_connection("127.0.0.1", rig.ports.port, ssl=attackers_tls(held, folder))
+    pair[1].write(said)
+    return pair
+
+
+async def heard(pair: Pair, seconds: float = 20.0) -> bytes:
+    """Everything until the coordinator closes the connection, which it must."""
+    said = b""
+    async with asyncio.timeout(seconds):
+        try:
+            while piece := await pair[0].read(65_536):
+                said += piece
+        except (ConnectionError, ssl.SSLError):
+            pass
+    pair[1].transport.abort()
+    return said
+
+
+def test_a_connection_without_an_admitted_call_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "CALL_SECONDS", 0.5)
+
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            anna = await rig.credentials(Role.SITE, "anna")
+            calling = rig.connect(anna)
+            await calling.stub.Hello(REQUEST)
+            await heard(await connected(rig, anna, tmp_path))
+            assert calling.channel.get_state() is grpc.ChannelConnectivity.READY, "who calls may stay"
+
+    asyncio.run(scenario())
+
+
+def test_a_denial_closes_what_is_open(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            anna = await rig.credentials(Role.SITE, "anna")
+            pairs = [await connected(rig, anna, tmp_path) for _ in range(3)]
+            bert = await rig.client(Role.SITE, "bert")
+            await bert.stub.Hello(REQUEST)
+            rig.daemon.registry.deny(Role.SITE, "anna")
+            for pair in pairs:
+                await heard(pair, door.CALL_SECONDS / 2)
+            await bert.stub.Hello(REQUEST)
+
+    asyncio.run(scenario())
+
+
+def test_one_certificate_keeps_few_connections_and_nobody_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "MOST_CONNECTIONS", 8)
+    monkeypatch.setattr(door, "FOR_SITES", 4)
+    monkeypatch.setattr(door, "MOST_OF_ONE", 3)
+
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            eves = [await rig.credentials(Role.ANALYST, name) for name in ("eve", "mallory", "trudy")]
+            pairs = [await connected(rig, held, tmp_path) for held in eves for _ in range(5)]
+            ends = [asyncio.create_task(heard(pair)) for pair in pairs]
+            while len(ends) - sum(end.done() for end in ends) > 4:
+                await asyncio.sleep(0.01)
+            sites = [await rig.client(Role.SITE, f"site-{number}") for number in range(4)]
+            for site in sites:
+                await site.stub.Hello(REQUEST)
+            assert not all(end.done() for end in ends), "sites have places of their own"
+            for end in ends:
+                end.cancel()
+
+    asyncio.run(scenario())
+
+
+def test_whoever_holds_handshakes_open_gives_way_to_newcomers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "MOST_STRANGERS", 5)
+
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            silent = [await asyncio.open_connection("127.0.0.1", rig.ports.port) for _ in range(20)]
+            anna = await rig.client(Role.SITE, "anna")
+            await anna.stub.Hello(REQUEST)
+            await heard(silent[0])
+            for _, writer in silent:
+                writer.transport.abort()
+            async with asyncio.timeout(60):  # nothing is kept of whoever was let go
+                while kept() > 1:  # anna's
+                    await asyncio.sleep(0.01)
+
+    def kept() -> int:
+        gc.collect()
+        return sum(isinstance(thing, connection.Visit) for thing in gc.get_objects())
+
+    asyncio.run(scenario())
+
+
+def test_handshakes_of_one_address_wait_for_their_turn_and_nobody_for_those_who_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(turns, "HANDSHAKES", 1.5)
+    monkeypatch.setattr(turns, "HANDSHAKES_A_SECOND", 20.0)
+    begun: list[str] = []
+
+    async def come(here: turns.Turns, who: str, address: str) -> None:
+        await here.wait(who, address)
+        begun.append(who)
+
+    async def scenario() -> None:
+        here = turns.Turns()
+        coming = [asyncio.create_task(come(here, who, "a")) for who in "123456"]
+        coming.append(asyncio.create_task(come(here, "other", "b")))
+        await asyncio.sleep(0)
+        assert begun == ["1", "2", "other"]
+        here.leave("5", "a")
+        coming[2].cancel()
+        await asyncio.gather(*coming, return_exceptions=True)
+        assert begun[3:] == ["5", "4", "6"]
+        await asyncio.sleep(0.3)
+        here.forget()
+        assert not here._queues
+
+    asyncio.run(scenario())
+
+
+def test_who_takes_back_calls_is_told_to_go_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "eigenveil")
+    monkeypatch.setattr(door, "SHUT_SECONDS", 600.0)
+    opened = head(f"{SERVICE}/Hello")
+    calls = b"".join(
+        frame(HEADERS, END_HEADERS, n, opened) + frame(RST_STREAM, 0, n, bytes(4)) for n in range(1, 600, 2)
+    )
+
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            anna, bert = await rig.credentials(Role.SITE, "anna"), await rig.client(Role.SITE, "bert")
+            said = await heard(await connected(rig, anna, tmp_path, OPENING + calls))
+            assert GOAWAY in [kind for kind, *_ in parse(said)]
+            metric = rig.daemon.resources.metrics.registry.get_sample_value
+            uri = "eigenveil://test-fed/site/anna"
+            _, again = await connected(rig, anna, tmp_path)
+            async with asyncio.timeout(60):  # not at once again
+                while not metric("eigenveil_closed_connections_total", {"why": "cut-off", "peer": uri}):
+                    await asyncio.sleep(0.01)
+            again.transport.abort()
+            await bert.stub.Hello(REQUEST)
+            assert metric("eigenveil_closed_connections_total", {"why": "resets", "peer": uri}) == 1.0
+
+    asyncio.run(scenario())
+    told = [record.getMessage() for record in caplog.records if "why=resets" in record.getMessage()]
+    assert len(told) == 1
+    assert "eigenveil://test-fed/site/anna" in told[0]
+    assert "address='127.0.0.1:" in told[0]
+
+
+def test_a_socket_that_is_gone_before_it_is_greeted_leaves_nothing(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            here = rig.daemon._front
+            for _ in range(20):  # none is seen before the last one is gone
+                with socket.create_connection(("127.0.0.1", rig.ports.port)) as one:
+                    one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            bert = await rig.client(Role.SITE, "bert")
+            await bert.stub.Hello(REQUEST)
+            async with asyncio.timeout(20):
+                while len(here._sockets) > 1 or here._greeting or here._strangers:
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(scenario())
+
+
+def test_whoever_does_not_take_its_answers_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "STUCK_SECONDS", 0.3)
+    greeting = message(REQUEST.SerializeToString())
+    windows = settings((4, 2**31 - 1)) + window_update(0, 2**30) + frame(SETTINGS, ACK, 0)
+
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            anna = await rig.credentials(Role.SITE, "anna")
+            _, writer = await connected(rig, anna, tmp_path, OPENING + windows)
+            while not (visits := tuple(rig.daemon._front._visits.values())):
+                await asyncio.sleep(0.01)
+            (stuck,) = visits
+            assert stuck.arrival is not None
+            for transport in (writer.transport, stuck.outer):
+                transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+                transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            stuck.outer.set_write_buffer_limits(high=4096)
+            stuck.arrival.guest.allowance = Allowance(burst=1e6, rate=1e6)
+            cast(asyncio.Transport, writer.transport).pause_reading()
+            async with asyncio.timeout(20):
+                for stream in range(1, 2001, 2):
+                    writer.write(call(stream, "Hello", greeting))
+                    await asyncio.sleep(0.02 if stream % 40 == 1 else 0)
+                    if stuck.ended:
+                        break
+                while rig.daemon._front._sockets:
+                    await asyncio.sleep(0.01)
+            writer.transport.abort()
+
+    asyncio.run(scenario())
+
+
+def test_a_caller_that_the_door_does_not_know_is_refused(tmp_path: Path) -> None:
+    """gRPC's own socket lies in a folder of the owner's; and whoever reached it would still be nobody."""
+
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            folder = rig.config.state / "front.door"
+            assert folder.stat().st_mode & 0o077 == 0
+            async with grpc.aio.insecure_channel(f"unix:{folder}/grpc") as channel:
+                with pytest.raises(grpc.aio.AioRpcError, match="never came in by the door"):
+                    await pb_hello(channel)
+
+    asyncio.run(scenario())
+
+
+async def pb_hello(channel: grpc.aio.Channel) -> object:
+    from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub
+
+    return await CoordinatorStub(channel).Hello(REQUEST)
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 100])
+def test_frames_pass_whole_and_in_order_however_they_are_cut(size: int) -> None:
+    data = b"preface!" + b"".join(frame(kind, 0, kind, bytes(kind)) for kind in range(20)) + goaway("why")
+    seen: list[int] = []
+
+    def look(kind: int, stream: int, length: int) -> bool:
+        seen.append(kind)
+        return True
+
+    frames, passed = Frames(look, preface=8), b""
+    for at in range(0, len(data), size):
+        frames.keep(data[at : at + size])
+        passed += frames.cut()
+    assert (passed, frames.between) == (data, True)
+    assert seen == [*range(20), 7]
+
+
+def test_a_frame_that_may_not_pass_is_held_back_with_all_behind_it() -> None:
+    allowed = {1}
+    frames = Frames(lambda kind, stream, length: kind in allowed)
+    first, second = frame(1, 0, 1, b"abc"), frame(3, 0, 1, bytes(4))
+    frames.keep(first + second + first)
+    assert (frames.cut(), frames.stopped) == (first, True)
+    allowed.add(3)
+    assert (frames.cut(), frames.stopped) == (second + first, False)
+
+
+def test_an_allowance_is_waited_for_and_a_fine_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    allowance = Allowance(burst=10, rate=2)
+    assert [allowance.spend(6) for _ in range(3)] == [True, True, False]
+    assert allowance.seconds == 1.0
+    now[0] += 1.5
+    assert allowance.spend(1)
+    for _ in range(9):
+        allowance.fine(20)
+    assert allowance.seconds == 10.0
+    now[0] += 100
+    assert allowance.full

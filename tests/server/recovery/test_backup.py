@@ -1,0 +1,197 @@
+"""A backup while serving, and a coordinator made from it, which waits for its sites."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import stat
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from eigenveil.errors import Code
+from eigenveil.identity import Role
+from eigenveil_common.config import load
+from eigenveil_common.doctor import Level
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.admin.doctor import coordinator_checks
+from eigenveil_server.config import Config
+from eigenveil_server.pki.authority import new_key
+from tests.server.process import command
+from tests.server.rig import Rig, answering, made, refusal, request_for, serving, study_toml
+
+DOCTOR = pb.HelloRequest(version_min=2, version_max=2)
+HELLO = pb.HelloRequest(version_min=2, version_max=2, next_generation=bytes(32))
+
+
+def restored(folder: Path) -> Config:
+    """What a test serves of a restored coordinator."""
+    return replace(load(folder / "coordinator.toml", Config), long_poll_seconds=5.0)
+
+
+async def study(rig: Rig, name: str) -> bytes:
+    """Run a study over all sites; its release."""
+    sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
+    for site in sites.values():
+        await site.stub.Hello(HELLO)
+    while rig.daemon.resources.store.reader.rows("SELECT * FROM awaited"):
+        await asyncio.sleep(0.01)
+    async with answering(sites):
+        digest = await ada.submit(study_toml(name=name), name)
+        events = await ada.events(digest)
+        assert events[-1].state == pb.STUDY_STATE_RELEASED
+        return await ada.release(digest)
+
+
+def told(*arguments: str) -> dict[str, object]:
+    """Run a command that succeeds; its JSON."""
+    code, out, err = command(*arguments, "--json")
+    assert code == 0, err
+    found: dict[str, object] = json.loads(out)
+    return found
+
+
+def test_a_backup_while_serving_is_a_coordinator_again(tmp_path: Path) -> None:
+    config, out, new = made(tmp_path / "c"), tmp_path / "b", tmp_path / "new" / "c"
+    toml = str(tmp_path / "c" / "coordinator.toml")
+
+    unused = ""
+
+    async def scenario() -> bytes:
+        nonlocal unused
+        async with serving(config) as rig:
+            release = await study(rig, "one")
+            unused = rig.token(Role.SITE, "dora")
+            found = await asyncio.to_thread(told, "backup", "--config", toml, "--out", str(out))
+            assert found["rows"] == len(rig.daemon.resources.books._store.ledger.charged) + 2
+        return release
+
+    release = asyncio.run(scenario())
+    for path in (out, *out.iterdir()):
+        assert not stat.S_IMODE(path.stat().st_mode) & 0o077
+    found = told("restore", "--from", str(out), "--dir", str(new))
+    assert found["awaited"] == ["anna", "bert", "carl"]
+    checkpoints = next(
+        one for one in coordinator_checks(new / "coordinator.toml") if one.about == "checkpoints"
+    )
+    assert (checkpoints.level, "anna, bert, carl" in checkpoints.text) == (Level.WARN, True)
+
+    async def again() -> None:
+        async with serving(restored(new)) as rig:
+            refused = await refusal(rig.enrol(unused, request_for(new_key())))
+            assert "unknown" in str(refused), "it may have been used since the backup"
+            ada = await rig.client(Role.ANALYST, "ada")
+            problem = await refusal(ada.submit(study_toml(name="early"), "early"))
+            assert problem.code is Code.NOT_READY
+            assert "anna, bert, carl" in str(problem)
+            studies = (await ada.stub.ListStudies(pb.ListStudiesRequest())).studies
+            assert await ada.release(studies[0].plan_digest.hex()) == release
+            await study(rig, "two")
+
+    asyncio.run(again())
+
+
+def test_a_study_under_way_goes_on_only_when_every_site_is_there(tmp_path: Path) -> None:
+    config, out, new = made(tmp_path / "c"), tmp_path / "b", tmp_path / "new"
+
+    async def begun() -> None:
+        async with serving(config) as rig:
+            await rig.sites()
+            ada = await rig.client(Role.ANALYST, "ada")
+            await ada.submit(study_toml())
+            toml = str(tmp_path / "c" / "coordinator.toml")
+            await asyncio.to_thread(told, "backup", "--config", toml, "--out", str(out))
+
+    asyncio.run(begun())
+    told("restore", "--from", str(out), "--dir", str(new), "--without", "carl")
+    toml = str(new / "coordinator.toml")
+
+    async def waiting() -> None:
+        async with serving(restored(new)) as rig:
+            sites, digest = await rig.sites(), rig.daemon.resources.studies.all()[0].digest
+            known = pb.NextWorkRequest(known_plans=[bytes.fromhex(digest)])
+            await sites["carl"].stub.Hello(HELLO)
+            polls = asyncio.ensure_future(sites["anna"].stub.NextWork(known))
+            await sites["anna"].stub.Hello(HELLO)
+            await sites["bert"].stub.Hello(DOCTOR)  # it has no ledger to show
+            assert told("checkpoints", "--config", toml)["awaited"] == ["bert"]
+            await asyncio.sleep(1.2)  # more than twice the pause between two looks
+            assert not polls.done(), "no round, and no study is said to have ended"
+            assert told("checkpoints", "--config", toml, "--without", "bert")["awaited"] == []
+            found = await polls
+            assert found.HasField("query")
+            assert not found.ended
+
+    asyncio.run(waiting())
+
+
+@pytest.fixture
+def backup(tmp_path: Path) -> Path:
+    """A backup of a coordinator without sites."""
+    made(tmp_path / "c")
+    told("backup", "--config", str(tmp_path / "c" / "coordinator.toml"), "--out", str(tmp_path / "b"))
+    return tmp_path / "b"
+
+
+def test_nothing_is_overwritten(tmp_path: Path, backup: Path) -> None:
+    toml = str(tmp_path / "c" / "coordinator.toml")
+    for arguments in (
+        ("backup", "--config", toml, "--out", str(backup)),
+        ("restore", "--from", str(backup), "--dir", str(tmp_path / "c")),
+    ):
+        code, _, err = command(*arguments)
+        assert code == 9
+        assert "nothing is overwritten" in err.replace("\n", " ")
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def cut(folder: Path) -> None:
+    (folder / "release.key").write_bytes(b"x" * 31)
+
+
+def lose(folder: Path) -> None:
+    (folder / "ca.key").unlink()
+
+
+def escape(folder: Path) -> None:
+    path = folder / "manifest.json"
+    path.write_text(path.read_text().replace('"ca.key"', '"../ca.key"'))
+
+
+def unreadable(folder: Path) -> None:
+    (folder / "manifest.json").write_text("[]")
+
+
+def other_ledger(folder: Path) -> None:
+    path = folder / "manifest.json"
+    path.write_text(path.read_text().replace('"rows": 0', '"rows": 1'))
+
+
+@pytest.mark.parametrize("spoil", [cut, lose, escape, unreadable, other_ledger, shutil.rmtree])
+def test_what_is_no_whole_backup_is_refused(
+    tmp_path: Path, backup: Path, spoil: Callable[[Path], None]
+) -> None:
+    spoil(backup)
+    code, _, _ = command("restore", "--from", str(backup), "--dir", str(tmp_path / "new"))
+    assert code == 4
+    assert not (tmp_path / "new").exists()
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_who_is_gone_must_have_been_a_site(tmp_path: Path, backup: Path) -> None:
+    new = str(tmp_path / "new")
+    assert command("restore", "--from", str(backup), "--dir", new, "--without", "nobody")[0] == 8
+    told("restore", "--from", str(backup), "--dir", new)
+    toml = str(tmp_path / "new" / "coordinator.toml")
+    assert command("checkpoints", "--config", toml, "--without", "nobody")[0] == 8
+
+
+def test_a_database_on_a_server_is_left_to_its_own_tools(tmp_path: Path, backup: Path) -> None:
+    toml = tmp_path / "c" / "coordinator.toml"
+    toml.write_text(toml.read_text() + 'database = "postgresql:///eigenveil"\n')
+    code, _, err = command("backup", "--config", str(toml), "--out", str(tmp_path / "x"))
+    assert code == 4
+    assert "pg_dump" in err

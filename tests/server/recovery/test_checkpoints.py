@@ -1,0 +1,275 @@
+"""[R20] A coordinator that meets a later checkpoint of its own ledger stops, stays down, and charges the loss."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from functools import partial
+from pathlib import Path
+from random import Random
+from unittest import mock
+
+import pytest
+
+from eigenveil.accounting.checkpoint import CHECKPOINT_SIGNED, Checkpoint, checkpoint_of, verify_checkpoint
+from eigenveil.accounting.ledger import Entry, Ledger
+from eigenveil.accounting.zcdp import Cost
+from eigenveil.errors import Code, PeerError, RequestError
+from eigenveil.identity import Role
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.admin.doctor import coordinator_checks
+from eigenveil_server.config import Config
+from eigenveil_server.daemon import Daemon
+from eigenveil_server.pki.keys import load_keys
+from eigenveil_server.recovery.accept_loss import accept_loss, lost
+from eigenveil_server.recovery.checkpoints import MARKER
+from eigenveil_server.storage.database import open_store
+from tests.server.rig import Client, Rig, answering, made, no_fatal, refusal, serving, study_toml
+from tests.support import refused
+
+STUDY = study_toml()
+
+
+def hello(checkpoint: pb.SignedCheckpoint | None) -> pb.HelloRequest:
+    return pb.HelloRequest(version_min=2, version_max=2, checkpoint=checkpoint)
+
+
+async def released(rig: Rig) -> pb.SignedCheckpoint:
+    """Run a study; the checkpoint of the ledger after it."""
+    sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
+    async with answering(sites):
+        events = await ada.events(await ada.submit(STUDY))
+    assert events[-1].state == pb.STUDY_STATE_RELEASED
+    found = rig.daemon.checkpoints.other_than(b"")
+    assert found is not None
+    return found
+
+
+def put_back(config: Config, copy: Path) -> None:
+    """The database is `copy` again, by hand."""
+    for path in config.files.folder.glob("state.db*"):
+        path.unlink()
+    shutil.copy(copy, config.files.database)
+
+
+def spent(config: Config) -> Cost:
+    """What the ledger on disk has spent."""
+    with_rows = open_store(config.store)
+    try:
+        rows = with_rows.reader.rows("SELECT micro_rho, atto_delta FROM ledger WHERE kind = 'charge'")
+        return sum((Cost(micro_rho=r[0], atto_delta=int(r[1])) for r in rows), Cost(micro_rho=0))
+    finally:
+        with_rows.close()
+
+
+async def behind(config: Config) -> pb.SignedCheckpoint:
+    """Run a study, put the database back to before it; the checkpoint that sites now hold."""
+    async with serving(config) as rig:
+        await rig.client(Role.SITE, "anna")
+    early = config.files.folder / "early"
+    shutil.copy(config.files.database, early)
+    async with serving(config) as rig:
+        later = await released(rig)
+    put_back(config, early)
+    return later
+
+
+async def greeted(rig: Rig, checkpoint: pb.SignedCheckpoint | None) -> Client:
+    anna = await rig.client(Role.SITE, "anna")
+    await anna.stub.Hello(hello(checkpoint))
+    return anna
+
+
+def test_sites_are_given_the_head_with_their_work(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            public = rig.daemon.resources.keys.release_public
+            anna = await rig.client(Role.SITE, "anna")
+            await anna.stub.Hello(hello(None))
+            ada = await rig.client(Role.ANALYST, "ada")
+            for name in ("bert", "carl"):
+                await rig.client(Role.SITE, name)
+            await ada.submit(STUDY)
+            found = await anna.stub.NextWork(pb.NextWorkRequest())
+            checkpoint = verify_checkpoint(
+                found.checkpoint.checkpoint_json, found.checkpoint.signature, public
+            )
+            assert (checkpoint.size, checkpoint.spent) == (1, Cost(micro_rho=0))
+            held = bytes.fromhex(checkpoint.digest)
+            again = await anna.stub.NextWork(pb.NextWorkRequest(checkpoint_digest=held))
+            assert again.HasField("query")
+            assert not again.HasField("checkpoint")
+            await anna.stub.Hello(hello(found.checkpoint))  # its own checkpoint is well known
+
+    asyncio.run(scenario())
+
+
+def test_a_later_head_stops_the_coordinator_until_the_loss_is_charged(tmp_path: Path) -> None:
+    config = made(tmp_path / "c")
+
+    async def scenario() -> pb.SignedCheckpoint:
+        later = await behind(config)
+        async with serving(config) as rig:
+            problem = await refusal(greeted(rig, later))
+            assert "accept-loss" in str(problem)
+        return later
+
+    later = asyncio.run(scenario())
+    for _ in range(2):
+        with refused(Code.STORAGE, "accept-loss"):
+            Daemon(config, fatal=no_fatal)
+    assert "anna showed a later checkpoint" in examined(config)
+    owed = verify_checkpoint(later.checkpoint_json, later.signature, public_key(config)).spent
+    accepted = accept_loss(config)
+    assert accepted.charged == owed == spent(config)
+    assert owed.micro_rho > 0
+    assert not (config.files.folder / MARKER).exists()
+    assert "none is waited for" in examined(config)
+    with refused(Code.CONFLICT, "no loss"):
+        accept_loss(config)
+
+    async def afterwards() -> None:
+        async with serving(config) as rig:
+            anna = await greeted(rig, later)  # known by now
+            held = bytes.fromhex(accepted.checkpoint.digest)
+            told = await anna.stub.NextWork(pb.NextWorkRequest(checkpoint_digest=held))
+            assert (told.HasField("checkpoint"), told.parted) == (True, True)
+            assert not told.HasField("query")
+
+    asyncio.run(afterwards())
+    assert spent(config) == owed
+
+
+def test_a_coordinator_that_cannot_write_down_that_it_is_behind_ends_all_the_same(tmp_path: Path) -> None:
+    config = made(tmp_path / "c")
+
+    async def scenario() -> None:
+        later = await behind(config)
+        async with serving(config) as rig:
+            with mock.patch("tempfile.mkstemp", side_effect=OSError("read-only")):
+                assert "accept-loss" in str(await refusal(greeted(rig, later)))
+
+    asyncio.run(scenario())
+    assert not (config.files.folder / MARKER).exists()
+
+
+def examined(config: Config) -> str:
+    """What `doctor` says about checkpoints."""
+    checks = coordinator_checks(config.files.folder / "coordinator.toml")
+    return next(check.line() for check in checks if check.about == "checkpoints")
+
+
+def public_key(config: Config) -> bytes:
+    """What verifies the checkpoints of this coordinator."""
+    return load_keys(config.files).release_public
+
+
+def test_a_newer_database_ends_the_refusal(tmp_path: Path) -> None:
+    config = made(tmp_path / "c")
+
+    async def scenario() -> None:
+        async with serving(config) as rig:
+            await rig.client(Role.SITE, "anna")
+        early, late = tmp_path / "early", tmp_path / "late"
+        shutil.copy(config.files.database, early)
+        async with serving(config) as rig:
+            later = await released(rig)
+        shutil.copy(config.files.database, late)
+        put_back(config, early)
+        async with serving(config) as rig:
+            await refusal(greeted(rig, later))
+        assert (config.files.folder / MARKER).exists()
+        put_back(config, late)
+        async with serving(config) as rig:
+            await greeted(rig, later)
+        assert not (config.files.folder / MARKER).exists()
+
+    asyncio.run(scenario())
+
+
+def test_accepting_a_loss_that_does_not_fit_the_budget_changes_nothing(tmp_path: Path) -> None:
+    config = made(tmp_path / "c")
+
+    async def scenario() -> None:
+        later = await behind(config)
+        async with serving(config) as rig:
+            await refusal(greeted(rig, later))
+
+    asyncio.run(scenario())
+    poor = Config(federation=config.federation, state=config.state, budget_epsilon=0.01)
+    with pytest.raises(RequestError, match="restore a newer backup, or raise budget_epsilon") as problem:
+        accept_loss(poor)
+    assert problem.value.code is Code.BUDGET
+    with refused(Code.STORAGE, "accept-loss"):
+        Daemon(config, fatal=no_fatal)
+
+
+def test_a_head_that_nobody_here_signed_stops_nothing(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            keys = rig.daemon.resources.keys
+            strange = checkpoint_of("fed", ["ab" * 32], []).to_json()
+            forged = pb.SignedCheckpoint(checkpoint_json=strange, signature=bytes(64))
+            assert (await refusal(greeted(rig, forged))).code is Code.IDENTITY
+            other = pb.SignedCheckpoint(
+                checkpoint_json=strange, signature=keys.release.sign(CHECKPOINT_SIGNED + strange)
+            )
+            problem = await refusal(greeted(rig, other))
+            assert isinstance(problem, PeerError)
+            assert problem.code is Code.PROTOCOL
+            await greeted(rig, None)
+
+    asyncio.run(scenario())
+    assert not (tmp_path / "c" / MARKER).exists()
+
+
+# ------------------------------------------------------------ how much was lost
+
+
+def grown(ledger: Ledger, entries: list[Entry], random: Random, count: int) -> None:
+    """Add `count` rounds of studies to a ledger."""
+    for number in range(count):
+        study = f"{random.getrandbits(200):064x}"
+        price = Cost(micro_rho=random.randrange(50), atto_delta=random.randrange(3))
+        for step in (
+            partial(ledger.reserve, study, price),
+            partial(ledger.charge, study, number, "q", price),
+            partial(ledger.settle, study),
+        ):
+            entry = step(at=0)
+            assert entry is not None
+            ledger.apply(entry)
+            entries.append(entry)
+
+
+def checkpoint(entries: list[Entry]) -> Checkpoint:
+    costs = [entry.cost for entry in entries if entry.kind.value == "charge"]
+    return checkpoint_of("fed", [entry.digest for entry in entries], costs)
+
+
+def ledger_of(entries: list[Entry]) -> Ledger:
+    ledger = Ledger(budget=Cost(micro_rho=10**9, atto_delta=10**9))
+    for entry in entries:
+        ledger.apply(entry)
+    return ledger
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_is_charged_is_never_less_than_what_was_lost(seed: int) -> None:
+    """Also when the ledger went on after it was put back, and when a second checkpoint comes after the first."""
+    random = Random(seed)
+    common: list[Entry] = []
+    grown(ledger_of(common), common, random, random.choice((0, 1, 20, 60)))
+    lost_one, here = list(common), list(common)
+    grown(ledger_of(common), lost_one, random, random.randint(1, 30))
+    first = checkpoint(lost_one)
+    grown(ledger_of(lost_one), lost_one, random, random.randint(1, 10))
+    second = checkpoint(lost_one)
+    grown(ledger_of(common), here, random, random.choice((0, 0, 5)))
+    before = ledger_of(common).spent
+    owed = [Cost(micro_rho=one.spent.micro_rho - before.micro_rho) for one in (first, second)]
+    assert owed[0].micro_rho <= lost(first, here, ()).micro_rho
+    charged = lost(first, here, ()).micro_rho + lost(second, here, (first,)).micro_rho
+    assert owed[1].micro_rho <= charged
+    if len(here) == len(common) and len(lost_one) - len(common) <= 16:
+        assert charged == owed[1].micro_rho, "of a few rows exactly what was lost"

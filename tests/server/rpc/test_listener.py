@@ -1,0 +1,78 @@
+"""One peer's bytes end no listener for the others."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from contextlib import suppress
+from pathlib import Path
+
+import grpc
+import pytest
+
+from eigenveil.errors import Code
+from eigenveil.identity import Role
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.pki.authority import new_key
+from tests.server.rig import Client, Rig, made, refusal, request_for, serving
+from tests.torture.front.frames import END_HEADERS, HEADERS, HELLO, data, frame, head, message
+
+NAMES = ("/eigenveil.v1.Coordinator/Nothing", "/eigenveil.v1.\xef/Hello", "/\xff")
+REQUEST = pb.HelloRequest(version_min=2, version_max=2)
+
+
+async def say(rig: Rig, port: int, name: str, site: Client | None = None) -> None:
+    """Shake hands and call a method of this name."""
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    tls.load_verify_locations(cadata=rig.ca.decode())
+    tls.set_alpn_protocols(["h2"])
+    if site is not None:
+        held = rig.forged(name=site.name)
+        pair = rig.config.state / "pair.pem"
+        pair.write_bytes(held.key + held.certificate)
+        tls.load_cert_chain(pair)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
+    writer.write(HELLO + frame(HEADERS, END_HEADERS, 1, head(name)) + data(1, message(b"")))
+    with suppress(TimeoutError):
+        async with asyncio.timeout(0.2):
+            while await reader.read(65_536):
+                pass
+    writer.transport.abort()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_site_that_names_no_method_cuts_off_nobody(tmp_path: Path, name: str) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            site = await rig.client(Role.SITE, "anna")
+            await site.stub.Hello(REQUEST)
+            for _ in range(3):
+                await say(rig, rig.ports.port, name, site)
+                assert (await site.stub.Hello(REQUEST)).federation == rig.config.federation
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nobody_at_all_can_end_enrolment(tmp_path: Path, name: str) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            for _ in range(3):
+                await say(rig, rig.ports.enrol_port, name)
+                refused = await refusal(rig.enrol("no token", request_for(new_key())))
+                assert refused.code is Code.IDENTITY
+
+    asyncio.run(scenario())
+
+
+def test_a_call_to_an_unknown_method_is_never_taken(tmp_path: Path) -> None:
+    """It ends with its own time limit; an honest client calls none."""
+
+    async def scenario() -> grpc.StatusCode:
+        async with serving(made(tmp_path / "c")) as rig:
+            site = await rig.client(Role.SITE, "anna")
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await site.channel.unary_unary(NAMES[0], bytes, bytes)(b"", timeout=0.5)
+            return caught.value.code()
+
+    assert asyncio.run(scenario()) is grpc.StatusCode.DEADLINE_EXCEEDED

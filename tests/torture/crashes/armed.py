@@ -1,0 +1,184 @@
+"""Our commands as processes that end themselves by kill -9 at a failpoint.
+
+Each is forked from a server that has imported everything, so that a restart costs little; from there on
+it is the ordinary command. `python -m tests.torture.crashes.armed NAME PASSAGE PROGRAM ...` does the same by hand.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta, tzinfo
+from functools import partial
+from itertools import count
+from multiprocessing import get_context
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any, ClassVar
+
+from eigenveil.protocol.query import RoundQuery
+from eigenveil_client import cli as analyst_cli
+from eigenveil_client.connection import channel, renewal
+from eigenveil_client.site.commands import main as site_cli
+from eigenveil_client.site.daemon import daemon
+from eigenveil_common.failpoints import arm
+from eigenveil_server import cli as coordinator_cli
+from eigenveil_server.pki.registry import Registry
+from eigenveil_server.rpc import service
+from eigenveil_server.storage import study_writes
+from eigenveil_server.storage.ledger import FederationLedger
+from eigenveil_server.studies import uploads
+from eigenveil_server.studies.journal import RoundJournal
+
+PROGRAMS: dict[str, Callable[[], int]] = {
+    "eigenveil": analyst_cli.main,
+    "eigenveil-coordinator": coordinator_cli.main,
+    "eigenveil-site": site_cli.main,
+}
+PR_SET_PDEATHSIG = 1
+SMALL = 64  # bytes: answers over 8 numbers are uploaded, in several chunks
+SHORT_PAUSE = 0.2  # seconds, the longest between two attempts to connect
+AHEAD, RENEWS_EVERY = timedelta(days=6), 3.0  # seconds
+LATE = 0.05  # seconds after which the planted fault charges
+KILLED = -signal.SIGKILL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kill:
+    """kill -9 at the `passage`-th passage (from 1) of a failpoint in one process."""
+
+    name: str
+    passage: int = 1
+
+    def arm(self) -> None:
+        """Set it up in this process."""
+        passages = count(1)
+
+        def action() -> None:
+            if next(passages) == self.passage:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        arm(self.name, action)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One of our commands, what shall end it, and which failpoints to write down when they are passed.
+
+    `planted` builds in the fault that the checks must find.
+    """
+
+    program: str
+    arguments: tuple[str, ...]
+    out: Path
+    log: Path
+    kill: Kill | None = None
+    noted: tuple[str, ...] = ()
+    notes: Path | None = None
+    planted: bool = False
+
+    def start(self) -> ForkServerProcess:
+        """Start it."""
+        context = get_context("forkserver")
+        context.set_forkserver_preload(["tests.torture.crashes.armed"])
+        self.out.unlink(missing_ok=True)
+        process = context.Process(target=main, args=(self,), daemon=True)
+        process.start()
+        return process
+
+    def told(self) -> dict[str, Any] | None:
+        """The line that it has printed, if it has."""
+        if not self.out.exists() or b"\n" not in (said := self.out.read_bytes()):
+            return None
+        found: dict[str, Any] = json.loads(said.splitlines()[-1])
+        return found
+
+
+def main(command: Command) -> None:
+    """Be `command`, in this process."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    for path, standard in ((command.out, 1), (command.log, 2)):
+        os.dup2(os.open(path, flags, 0o600), standard)
+    hasten()
+    if command.planted:
+        publish_before_charging()
+    if command.notes is not None:
+        for name in command.noted:
+            arm(name, partial(_note, name, command.notes, []))
+    if command.kill is not None:
+        command.kill.arm()
+    sys.argv = [command.program, *command.arguments]
+    code = PROGRAMS[command.program]()
+    sys.stdout.flush()
+    os._exit(code)  # not by way of multiprocessing, which waits for what a command never would
+
+
+def _note(name: str, notes: Path, done: list[str]) -> None:
+    if not done:
+        done.append(name)
+        with notes.open("a") as file:
+            file.write(f"{name}\n")
+
+
+def hasten() -> None:
+    """Small limits and short pauses, so that little time is spent on waiting and small answers upload; and
+    every site renews its certificate every few seconds."""
+    smaller: tuple[tuple[object, str, object], ...] = (
+        (service, "INLINE_BYTES", SMALL), (service, "CHUNK_BYTES", SMALL), (uploads, "CHUNK_BYTES", SMALL),
+        (channel, "LONGEST_PAUSE", SHORT_PAUSE), (daemon, "QUICK_SECONDS", SHORT_PAUSE),
+        (renewal, "datetime", Early), (renewal, "LONGEST_SLEEP", 1.0), (renewal, "RETRY_SECONDS", 1.0),
+        (Registry, "_check_due", lambda self, shown: None),
+    )  # fmt: skip
+    for where, name, value in smaller:
+        setattr(where, name, value)
+
+
+class Early(datetime):
+    """This clock is days ahead at the first look, and once every few seconds from then on."""
+
+    next_ahead: ClassVar[float] = 0.0
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+        """The time, or a time at which every certificate is due."""
+        if time.monotonic() < cls.next_ahead:
+            return datetime.now(tz)
+        cls.next_ahead = time.monotonic() + RENEWS_EVERY
+        return datetime.now(tz) + AHEAD
+
+
+def publish_before_charging() -> None:
+    """The planted fault: a round is closed, sealed and published, and charged only a little later."""
+
+    def close(self: RoundJournal, asked: RoundQuery) -> None:
+        with self.database.transaction() as change:
+            for site, mac in self.macs.items():
+                study_writes.add_answer(change, self.study, asked.round, site, mac)
+            study_writes.close_round(change, asked, self.absent, self.closed_at)
+            study_writes.add_event(change, self.study, self.closed_event)
+        threading.Timer(LATE, late, (self.books, asked)).start()
+
+    def late(books: FederationLedger, asked: RoundQuery) -> None:
+        with suppress(Exception):  # the study may have been settled
+            books.charge(asked)
+
+    RoundJournal.close = close  # type: ignore[method-assign]
+    RoundJournal.charge = lambda self, asked: None  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    _, name, passage, program, *arguments = sys.argv
+    Kill(name=name, passage=int(passage)).arm()
+    sys.argv = [program, *arguments]
+    sys.exit(PROGRAMS[program]())

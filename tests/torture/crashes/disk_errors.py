@@ -1,0 +1,263 @@
+"""Check 2, second half: the N-th sync or write of a process fails, or its disk is full.
+
+A coordinator process serves study after study until its disk fails. It must end by itself with a code that
+is not 0, and whatever it said to a site or an analyst until then must be on the disk: charged and sealed.
+A site's process must end likewise, and whatever the coordinator got of it must be charged and in its egress
+ledger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+
+import grpc
+
+from eigenveil.identity import Role
+from eigenveil.planning.dry_run import rehearse
+from eigenveil_common.config import load
+from eigenveil_common.rpc import OPTIONS
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub
+from eigenveil_server.config import Config
+from eigenveil_server.storage.database import open_store
+from eigenveil_server.storage.ledger import FederationLedger
+from eigenveil_server.storage.study_reads import Studies
+from tests.client.site import support as sites
+from tests.client.site.command_line import written
+from tests.server.rig import SITES, Client, Credentials, answering, made, serving, study_toml
+from tests.torture.crashes.armed import Command
+from tests.torture.crashes.vfs_faulty import Fault, Kind, Stricken
+from tests.torture.line import Line
+
+NUMBER, TITLE = 2, "disk errors"
+MOST = 150
+AT_ONCE = 3
+STUDIES = 60
+END_SECONDS = 60.0
+STUDY = study_toml(algorithm="dp-pca", epsilon=0.5, deadline_seconds=60.0)
+CONFIG = "coordinator.toml"
+Choice = tuple[str, Kind, int]  # whose disk fails, how, and at which call
+
+
+@dataclass(slots=True)
+class Told:
+    """What the coordinator said: the rounds it showed as sealed, the releases it handed out."""
+
+    sealed: set[tuple[str, int]] = field(default_factory=set)
+    bundles: dict[str, bytes] = field(default_factory=dict)
+
+    def lost(self, config: Config) -> list[str]:
+        """What of it is not on the disk."""
+        store = open_store(config.store)
+        try:
+            studies, ledger = Studies(store.reader), FederationLedger(store.writer, config.budget, lambda: 0)
+            charged = ledger._store.ledger.charged
+            found = [
+                f"round {round} was published and is not {word}"
+                for study, round in sorted(self.sealed)
+                for word, there in (
+                    ("charged", (study, round) in charged),
+                    ("sealed", studies.sealed(study, round) is not None),
+                )
+                if not there
+            ]
+            found += [
+                "a release that was handed out is not there"
+                for study, data in self.bundles.items()
+                if studies.release_json(study) != data
+            ]
+            return found
+        finally:
+            store.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A federation that is copied for every fault, and who calls it."""
+
+    folder: Path
+    sites: Mapping[str, Credentials]
+    analyst: Credentials
+
+
+async def template(folder: Path) -> Template:
+    """Make it."""
+    config = made(folder, budget_epsilon=1e4)
+    async with serving(config) as rig:
+        sites = {name: await rig.credentials(Role.SITE, name) for name in SITES}
+        return Template(folder, sites, await rig.credentials(Role.ANALYST, "ada"))
+
+
+async def _ended(process: ForkServerProcess) -> None:
+    while process.is_alive():
+        await asyncio.sleep(0.01)
+
+
+async def _studies(analyst: Client, told: Told) -> None:
+    """Submit and watch, one study after the other, until the coordinator is gone."""
+    with suppress(grpc.aio.AioRpcError):
+        for number in range(1000):
+            study = await analyst.submit(STUDY, f"study-{number}")
+            watch = pb.WatchStudyRequest(plan_digest=bytes.fromhex(study))
+            async for event in analyst.stub.WatchStudy(watch):
+                if event.round_state in ("sealed", "released"):
+                    told.sealed.add((study, event.round))
+            told.bundles[study] = await analyst.release(study)
+
+
+async def _calls(command: Command, process: ForkServerProcess, made: Template, told: Told) -> None:
+    """Be the sites and the analyst until the process has ended."""
+    ended = asyncio.create_task(_ended(process))
+    while command.told() is None and not ended.done():
+        await asyncio.sleep(0.01)
+    serving = command.told()
+    if serving is None:
+        return
+    sites = {name: _connect(serving["port"], held) for name, held in made.sites.items()}
+    analyst = _connect(serving["port"], made.analyst)
+    async with answering(sites):
+        studies = asyncio.create_task(_studies(analyst, told))
+        await ended
+        await studies
+    for client in (analyst, *sites.values()):
+        await client.channel.close()
+
+
+def _connect(port: int, held: Credentials) -> Client:
+    credentials = grpc.ssl_channel_credentials(held.ca, held.key, held.certificate)
+    options = (*OPTIONS, ("grpc.use_local_subchannel_pool", 1))
+    channel = grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials, options=options)
+    return Client(name=held.name, stub=CoordinatorStub(channel), channel=channel)
+
+
+async def coordinator(made: Template, folder: Path, fault: Fault, *, planted: bool = False) -> list[str]:
+    """Let a coordinator's disk fail; what is wrong with how it ended."""
+    shutil.copytree(made.folder, folder)
+    out, log = folder / "out", folder / "log"
+    arguments = ("serve", "--config", str(folder / CONFIG))
+    command = Command(program="eigenveil-coordinator", arguments=arguments, out=out, log=log)
+    process, told = Stricken(command=command, fault=fault, planted=planted).start(), Told()
+    try:
+        async with asyncio.timeout(END_SECONDS):
+            await _calls(command, process, made, told)
+    except TimeoutError:
+        process.kill()
+        return [f"{fault.kind.name} {fault.at}: the process went on" if fault.told.exists() else "no fault"]
+    process.join()
+    return _judged(fault, process, told.lost(load(folder / CONFIG, Config)), "coordinator")
+
+
+class Sink(sites.Coordinator):
+    """A coordinator that hands out study after study, and keeps what it gets."""
+
+    def __init__(self, stage: sites.Stage) -> None:
+        super().__init__()
+        for number in range(STUDIES):
+            plan = sites.a_plan(submission=f"study-{number}")
+            first, *others = rehearse(plan)
+            ended = pb.StudyEnd(plan_digest=bytes.fromhex(plan.digest), state=pb.STUDY_STATE_RELEASED)
+            self.work += [sites.work(first, stage.signed(plan)), *map(sites.work, others)]
+            self.work.append(pb.NextWorkResponse(ended=[ended]))
+
+    def unpaid(self, stage: sites.Stage) -> list[str]:
+        """What of it the site has not charged and written down."""
+        store = stage.store()
+        try:
+            charged = store.ledger.ledger.charged
+            rows = {(row.study, row.round) for row in store.egress.rows()}
+        finally:
+            store.close()
+        got = {(one.plan_digest.hex(), one.round): one.query_digest.hex() for one in self.contributions}
+        return [
+            f"an answer to round {place[1]} left and is not {'charged' if place in rows else 'written down'}"
+            for place, query in got.items()
+            if charged.get(place) != query or place not in rows
+        ]
+
+
+async def site(folder: Path, fault: Fault, *, planted: bool = False) -> list[str]:
+    """Let a site's disk fail; what is wrong with how it ended."""
+    folder.mkdir()
+    stage = sites.a_stage(folder, budget_epsilon=1e5)
+    sink = Sink(stage)
+    config = str(written(stage, "budget_epsilon = 1e5\n"))
+    command = Command(
+        program="eigenveil-site",
+        arguments=("serve", "--config", config),
+        out=folder / "out",
+        log=folder / "log",
+    )
+    async with stage.serving(sink):
+        process = Stricken(command=command, fault=fault, planted=planted).start()
+        try:
+            async with asyncio.timeout(END_SECONDS):
+                await _ended(process)
+        except TimeoutError:
+            process.kill()
+            return [f"{fault.kind.name} {fault.at}: the site went on"]
+    process.join()
+    return _judged(fault, process, sink.unpaid(stage), "site")
+
+
+def _judged(fault: Fault, process: ForkServerProcess, found: list[str], who: str) -> list[str]:
+    if not fault.told.exists() or not process.exitcode:
+        met = "met" if fault.told.exists() else "not met"
+        found.append(f"exit code {process.exitcode}, fault {met}")
+    return [f"{who}, {fault.kind.name} {fault.at}: {one}" for one in found]
+
+
+async def _all(chosen: Sequence[Choice], planted: bool) -> list[str]:
+    """Every fault, a few at once; what is wrong."""
+    turns = asyncio.Semaphore(AT_ONCE)
+    with tempfile.TemporaryDirectory(prefix="eigenveil-disk-") as name:
+        root = Path(name)
+        made = await template(root / "template")
+
+        async def one(who: str, kind: Kind, at: int) -> list[str]:
+            folder = root / f"{who}-{kind.name}-{at}"
+            fault = Fault(kind, at, folder.with_suffix(".met"))
+            async with turns:
+                if who == "site":
+                    found = await site(folder, fault, planted=planted)
+                else:
+                    found = await coordinator(made, folder, fault, planted=planted)
+                shutil.rmtree(folder)
+                return found
+
+        return [line for found in await asyncio.gather(*(one(*fault) for fault in chosen)) for line in found]
+
+
+def planned(scale: float) -> list[Choice]:
+    """Which calls fail. At the coordinator every N-th sync, and as many writes, half of them because the
+    disk is full; at a site a third as many, of each kind in turn."""
+    step = max(1, round(1 / scale))
+    calls = range(1, MOST + 1, step)
+    write = {0: Kind.FULL, 1: Kind.WRITE}
+    return [
+        *(("coordinator", Kind.SYNC, at) for at in calls),
+        *(("coordinator", write[place % 2], at) for place, at in enumerate(calls)),
+        *(
+            ("site", (Kind.SYNC, *write.values())[place % 3], at)
+            for place, at in enumerate(range(1, MOST + 1, 3 * step))
+        ),
+    ]
+
+
+def faults(chosen: Sequence[Choice], *, planted: bool = False) -> list[str]:
+    """What is wrong with how processes end whose disk fails."""
+    return asyncio.run(_all(chosen, planted))
+
+
+def run(scale: float) -> Line:
+    """Every fault; none may leave a process that goes on, or a charge that is lost."""
+    chosen = planned(scale)
+    found = faults(chosen)
+    detail = f"{len(chosen)} failing calls, each ended its process, nothing released or sent after"
+    return Line(number=NUMBER, title=TITLE, passed=not found, detail="; ".join(found[:5]) or detail)

@@ -1,0 +1,174 @@
+"""A federation of forked processes for tests that kill: a coordinator, two sites, an analyst."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+
+from eigenveil_client.connection.identity import StoredIdentity, load_identity
+from eigenveil_client.demo.federation import free_ports
+from tests.server.rig import records, study_toml
+from tests.torture.crashes.armed import Command, Kill
+
+SITES = ("anna", "bert")
+COORDINATOR, OPERATOR, ANALYST = "coordinator", "operator", "ada"
+PROGRAMS = {COORDINATOR: "eigenveil-coordinator", OPERATOR: "eigenveil-coordinator", ANALYST: "eigenveil"}
+COLUMNS, ROWS = 4, 100
+START_SECONDS, GLANCE = 60.0, 0.01
+BUDGET = ("--budget-epsilon", "10000")
+MODEST = 3.0  # the most epsilon a study that anna declines may have
+
+STUDIES: Mapping[str, str] = {
+    "plain": study_toml(sites=SITES, deadline_seconds=60.0),
+    "parts": study_toml(sites=SITES, deadline_seconds=60.0, algorithm="private-oja", components=1).replace(
+        "components = 1", "components = 1\nbatches = 4"
+    ),
+    "declined": study_toml(sites=SITES, deadline_seconds=60.0, epsilon=4.0, quorum=1),
+}
+
+
+@dataclass(slots=True)
+class Federation:
+    """Everything in one folder. `kills` says what shall end whom when it is started next."""
+
+    folder: Path
+    planted: bool = False
+    noted: tuple[str, ...] = ()
+    processes: dict[str, ForkServerProcess] = field(default_factory=dict)
+    serial: int = 0
+
+    @property
+    def books(self) -> Path:
+        """The coordinator's database."""
+        return self.folder / COORDINATOR / "state.db"
+
+    @property
+    def notes(self) -> Path:
+        """Where processes write down which failpoints they passed."""
+        return self.folder / "passed"
+
+    @property
+    def sites(self) -> dict[str, Path]:
+        """The sites' databases."""
+        return {name: self.folder / name / "state.db" for name in SITES}
+
+    @property
+    def analyst(self) -> StoredIdentity:
+        """Who submits."""
+        return load_identity(self.folder / ANALYST)
+
+    def config(self, name: str) -> str:
+        """The configuration of the coordinator or a site."""
+        file = "coordinator.toml" if name == COORDINATOR else "site.toml"
+        return str(self.folder / name / file)
+
+    def start(self, name: str, *arguments: str, kill: Kill | None = None) -> Command:
+        """Start a command of the coordinator, a site or the analyst under this name; without arguments,
+        serve."""
+        self.serial += 1
+        command = Command(
+            program=PROGRAMS.get(name, "eigenveil-site"),
+            arguments=arguments or ("serve", "--config", self.config(name)),
+            out=self.folder / f"{name}-{self.serial}.out",
+            log=self.folder / f"{name}.log",
+            kill=kill,
+            noted=self.noted,
+            notes=self.notes if self.noted else None,
+            planted=self.planted and name == COORDINATOR,
+        )
+        self.processes[name] = command.start()
+        return command
+
+    async def ended(self, name: str) -> int:
+        """Wait for the end of a process; its exit code."""
+        process = self.processes[name]
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(process.sentinel, ended.set)
+        try:
+            await ended.wait()
+        finally:
+            loop.remove_reader(process.sentinel)
+        process.join()
+        code = process.exitcode
+        assert code is not None
+        return code
+
+    async def done(self, name: str, *arguments: str, kill: Kill | None = None) -> int:
+        """Run a command to its end; its exit code. It runs beside the daemon of that name, if any."""
+        daemon = self.processes.pop(name, None)
+        self.start(name, *arguments, kill=kill)
+        try:
+            return await self.ended(name)
+        finally:
+            del self.processes[name]
+            if daemon is not None:
+                self.processes[name] = daemon
+
+    async def serves(self, command: Command, name: str) -> bool:
+        """Wait until a daemon has said that it serves; False if it ended before."""
+        deadline = time.monotonic() + START_SECONDS
+        while command.told() is None:
+            if not self.processes[name].is_alive():
+                return False
+            assert time.monotonic() < deadline, f"{name}: {command.log.read_text()[-500:]}"
+            await asyncio.sleep(GLANCE)
+        return True
+
+    async def set_up(self) -> None:
+        """Make the federation; the coordinator serves when this returns, and the sites do not."""
+        port, enrol_port = free_ports()
+        await self._well(
+            COORDINATOR, "init", "--dir", str(self.folder / COORDINATOR), "--federation", "torture",
+            "--port", str(port), "--enrol-port", str(enrol_port), *BUDGET,
+        )  # fmt: skip
+        assert await self.serves(self.start(COORDINATOR), COORDINATOR), self.log(COORDINATOR)
+        for seed, name in enumerate(SITES):
+            await self.make_site(name, seed)
+            await self._well(name, "enrol", "--config", self.config(name), "--join", await self.join(name))
+        join = await self.join(ANALYST, "analyst")
+        await self._well(ANALYST, "enrol", "--join", join, "--profile", str(self.folder / ANALYST))
+
+    async def make_site(self, name: str, seed: int) -> None:
+        """A site with records of its own, not enrolled."""
+        table = self.folder / f"{name}.csv"
+        rows = [",".join(f"{value:.6f}" for value in row) for row in records(ROWS, COLUMNS, seed)]
+        table.write_text("\n".join([",".join(f"c{index}" for index in range(COLUMNS)), *rows]) + "\n")
+        most = MODEST if name == SITES[0] else 5.0
+        await self._well(
+            name, "init", "--dir", str(self.folder / name), "--name", name, "--records", str(table),
+            "--max-epsilon-per-study", str(most), "--minimum-records", "80", *BUDGET,
+        )  # fmt: skip
+        path = Path(self.config(name))
+        text = path.read_text()
+        path.write_text(text.replace('algorithms = ["gauss-cov"', 'algorithms = ["private-oja", "gauss-cov"'))
+
+    async def join(self, name: str, role: str = "site") -> str:
+        """A new join file."""
+        self.serial += 1
+        path = self.folder / f"{name}-{self.serial}.join"
+        await self._well(
+            COORDINATOR, "token", "--config", self.config(COORDINATOR), "--role", role, "--name", name,
+            "--out", str(path),
+        )  # fmt: skip
+        return str(path)
+
+    async def _well(self, name: str, *arguments: str) -> None:
+        code = await self.done(name, *arguments)
+        assert code == 0, f"{name} {arguments[0]}: {code}\n{self.log(name)}"
+
+    def log(self, name: str) -> str:
+        """The end of what `name` has logged."""
+        return (self.folder / f"{name}.log").read_text()[-1500:]
+
+    def stop(self, names: Sequence[str] = ()) -> None:
+        """kill -9 for these processes, or all."""
+        for name in names or tuple(self.processes):
+            process = self.processes.pop(name)
+            if process.is_alive() and process.pid is not None:
+                os.kill(process.pid, 9)
+            process.join()

@@ -1,0 +1,277 @@
+"""Check 2, first half: power cuts at random moments of a coordinator's work.
+
+A chain of lives: each begins on what the last cut left, works through the coordinator's own code for a
+random number of writes and syncs, and ends in a cut. What the disk then holds is opened as the product
+opens it and compared with what was said to the outside before the cut.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from eigenveil.accounting.zcdp import Cost
+from eigenveil.errors import EigenveilError
+from eigenveil.numerics.encoding import digest
+from eigenveil.protocol.query import RoundQuery
+from eigenveil.protocol.release import Release
+from eigenveil.queries import Count
+from eigenveil_common.storage import sqlite
+from eigenveil_common.storage.database import Connection
+from eigenveil_common.storage.sqlite import FULL, Database
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.storage import study_writes
+from eigenveil_server.storage.database import MIGRATIONS, SCHEMA, VERSION, audit
+from eigenveil_server.storage.ledger import FederationLedger
+from eigenveil_server.storage.states import StudyState
+from eigenveil_server.storage.study_reads import StoredStudy, Studies
+from eigenveil_server.studies.journal import RoundJournal
+from tests.torture.crashes.vfs import Disk, powered
+from tests.torture.line import Line
+
+NUMBER, TITLE = 2, "power cuts"
+CUTS, CONTROL_CUTS = 2000, 400
+LIVES = 25  # in one chain; then a new coordinator begins
+LONGEST = 250  # writes and syncs of one life
+LOG_PAGES = (20, sqlite.LOG_PAGES)  # a short log, so that cuts fall into the copying of it as well
+ROUNDS = 3
+PRICE = Cost(micro_rho=7)
+BUDGET = Cost(micro_rho=10**9)
+NAME, VFS = "state.db", "power"
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """A way to run SQLite. The first is the product's."""
+
+    journal: str
+    synchronous: str
+    safe: bool
+    cuts: int = CONTROL_CUTS
+
+    def __str__(self) -> str:
+        return f"{self.journal}+{self.synchronous}"
+
+
+MODES = (
+    Mode("WAL", "FULL", safe=True, cuts=CUTS),
+    Mode("DELETE", "EXTRA", safe=True),
+    Mode("WAL", "NORMAL", safe=False),
+    Mode("DELETE", "FULL", safe=False),
+)
+
+
+class Other(Database):
+    """The product's database, but for its mode."""
+
+    mode = MODES[0]
+
+    def _pragma(self, text: str) -> Any:
+        match text:
+            case "journal_mode=WAL":
+                super()._pragma(f"journal_mode={self.mode.journal}")
+                return "wal"
+            case "synchronous":
+                return FULL
+            case _ if text.startswith("synchronous="):
+                return super()._pragma(f"synchronous={self.mode.synchronous}")
+            case _:
+                return super()._pragma(text)
+
+
+@dataclass(slots=True)
+class Outside:
+    """What the world was told: studies taken and ended, and the query and the release of each round."""
+
+    taken: set[str] = field(default_factory=set)
+    ended: set[str] = field(default_factory=set)
+    published: dict[tuple[str, int], tuple[str, str]] = field(default_factory=dict)
+
+    def lost(self, database: Database) -> list[str]:
+        """What of it `database` does not know."""
+        ledger = FederationLedger(database, BUDGET, lambda: 0)._store.ledger
+        studies, found = Studies(database), []
+        if not self.taken <= set(ledger.spent_by_study):
+            found.append("a study that was taken")
+        if self.ended & set(ledger.reserved):
+            found.append("the end of a study")
+        for (study, round), (query, release) in self.published.items():
+            if ledger.charged.get((study, round)) != query:
+                found.append("a charge")
+            sealed = studies.sealed(study, round)
+            if sealed is None or sealed.release.digest != release:
+                found.append("a release")
+        return found
+
+
+class Work:
+    """The coordinator's work on one database, without its sites: reserve, then charge, seal and publish
+    round by round, then settle; for ever."""
+
+    def __init__(self, database: Database, outside: Outside, random: Random) -> None:
+        self._database = database
+        self._outside = outside
+        self._random = random
+        self._books = FederationLedger(database, BUDGET, lambda: 0)
+        self._studies = Studies(database)
+
+    def go_on(self) -> None:
+        """Take up what is under way; then study after study, until the power goes."""
+        for stored in self._studies.all():
+            if stored.state is StudyState.RUNNING:
+                self._run(stored.digest)
+        while True:
+            self._run(self._take())
+
+    def _take(self) -> str:
+        study = digest("torture", {"study": self._random.getrandbits(50)})
+        stored = StoredStudy(
+            digest=study, name="power", analyst="ada", submission=study, plan_json=bytes(2000),
+            signature=bytes(64), micro_rho=ROUNDS * PRICE.micro_rho, expected_rounds=ROUNDS,
+            state=StudyState.RUNNING, failure="", submitted_at=0,
+        )  # fmt: skip
+
+        def insert(change: Connection) -> None:
+            stored.insert(change)
+            study_writes.add_event(change, study, pb.StudyEvent())
+            audit(change, 0, "submitted", "analyst/ada", study)
+
+        self._books.reserve(study, Cost(micro_rho=stored.micro_rho), insert)
+        self._outside.taken.add(study)
+        return study
+
+    def _run(self, study: str) -> None:
+        for round in range(ROUNDS):
+            query = RoundQuery(plan_digest=study, round=round, query=Count(), micro_rho=PRICE.micro_rho)
+            sealed = self._studies.sealed(study, round)
+            release = self._round(query) if sealed is None else sealed.release
+            self._outside.published.setdefault((study, round), (query.digest, release.digest))
+
+        def end(change: Connection) -> None:
+            study_writes.end_study(change, study, StudyState.RELEASED, 0, release=bytes(3000))
+            study_writes.add_event(change, study, pb.StudyEvent())
+
+        self._books.settle(study, end)
+        self._outside.ended.add(study)
+
+    def _round(self, asked: RoundQuery) -> Release:
+        with self._database.transaction() as change:
+            study_writes.open_round(change, asked, bytes(100), 0)
+            study_writes.add_event(change, asked.plan_digest, pb.StudyEvent())
+        journal = RoundJournal(
+            study=asked.plan_digest, macs={"anna": bytes(32), "bert": bytes(32)}, absent={}, closed_at=0,
+            closed_event=pb.StudyEvent(), sealed_event=pb.StudyEvent(), books=self._books,
+            studies=self._studies, database=self._database, clock=lambda: 0,
+            after="0" * 64 if asked.round else "", sign=lambda _: bytes(64),
+        )  # fmt: skip
+        journal.close(asked)
+        journal.charge(asked)
+        drawn = np.array([self._random.getrandbits(40) for _ in range(self._random.choice((1, 600)))])
+        release = Release(
+            round=asked.round, query=asked.digest, values=drawn, sigma=1.0, present=("anna", "bert"),
+            micro_rho=asked.micro_rho, atto_delta=0,
+        )  # fmt: skip
+        journal.seal(release)
+        return release
+
+
+def opened(path: Path, mode: Mode, vfs: str | None = None) -> Database:
+    """The coordinator's database in this mode."""
+    kind = type("InMode", (Other,), {"mode": mode})
+    database: Database = kind(path, SCHEMA, VERSION, vfs, migrations=MIGRATIONS)
+    return database
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    """An empty folder in memory, where there is one."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
+        yield Path(name)
+
+
+def live(mode: Mode, image: dict[str, bytes], outside: Outside, random: Random) -> dict[str, bytes]:
+    """One life, from the files in `image` to those that are left after its cut."""
+    with folder() as here:
+        _write(here, image)
+        disk = Disk(cut=random.randint(1, LONGEST))
+        disk.load(here)
+        with powered(VFS, disk):
+            database = None
+            try:
+                database = opened(here / NAME, mode, VFS)
+                Work(database, outside, random).go_on()
+            except EigenveilError:
+                if not disk.off:
+                    raise
+            finally:
+                _close(database)
+        return {Path(name).name: data for name, data in disk.survived(random).items()}
+
+
+def _close(database: Database | None) -> None:
+    """Free the files; nothing can be written any more."""
+    if database is None:
+        return
+    try:
+        database.close()
+    except EigenveilError:
+        return  # the power is off
+
+
+def _write(here: Path, image: dict[str, bytes]) -> None:
+    for name, data in image.items():
+        (here / name).write_bytes(data)
+
+
+def losses(mode: Mode, image: dict[str, bytes], outside: Outside) -> list[str]:
+    """What is missing after a cut, in words."""
+    with folder() as here:
+        _write(here, image)
+        try:
+            with closing(opened(here / NAME, mode)) as database:
+                return outside.lost(database)
+        except EigenveilError as problem:
+            return [f"all: {problem}"]
+
+
+def cuts(mode: Mode, count: int, seed: int) -> list[list[str]]:
+    """Cut the power `count` times; what each cut lost. A chain ends early with a loss."""
+    found: list[list[str]] = []
+    image: dict[str, bytes] = {}
+    for number in range(count):
+        random = Random(seed * 1_000_003 + number)
+        if number % LIVES == 0 or found[-1]:
+            image, outside = {}, Outside()
+            pages = random.choice(LOG_PAGES)
+        with mock.patch.object(sqlite, "LOG_PAGES", pages):
+            image = live(mode, image, outside, random)
+            found.append(losses(mode, image, outside))
+    return found
+
+
+def judge(mode: Mode, scale: float, seed: int = 1) -> tuple[bool, str]:
+    """Whether a mode is what it must be, and its figures."""
+    found = cuts(mode, max(100, round(scale * mode.cuts)), seed)
+    lost = sum(map(bool, found))
+    what = next((f" ({losses[0]})" for losses in found if losses), "") if mode.safe else ""
+    return (lost == 0) is mode.safe, f"{mode} {lost} of {len(found)} lose{what}"
+
+
+def run(scale: float) -> Line:
+    """All modes: the product's loses nothing, and the two unsafe ones must lose something."""
+    judged = [judge(mode, scale) for mode in MODES]
+    return Line(
+        number=NUMBER,
+        title=TITLE,
+        passed=all(good for good, _ in judged),
+        detail=", ".join(text for _, text in judged),
+    )

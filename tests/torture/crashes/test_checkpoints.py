@@ -1,0 +1,39 @@
+"""A coordinator put back to an older state, in real processes, and that the check sees one that goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.torture.crashes import checkpoints
+from tests.torture.crashes.forked import COORDINATOR, SITES, Federation
+
+
+@pytest.mark.slow
+def test_a_coordinator_that_was_put_back_stops_and_charges_what_it_lost() -> None:
+    line = checkpoints.run(0.1)
+    assert line.passed, str(line)
+
+
+@pytest.mark.slow
+def test_one_that_goes_on_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted fault: sites that have forgotten what they saw."""
+    monkeypatch.setattr(checkpoints, "END_SECONDS", 4.0)
+
+    async def scenario() -> None:
+        here = Federation(tmp_path)
+        try:
+            await here.set_up()
+            source = await checkpoints.back_up(here, "backup")
+            await checkpoints.put_back_by_hand(here, source)
+            for name in SITES:
+                here.start(name)
+            with pytest.raises(TimeoutError):
+                await checkpoints.refuses(here)
+            assert here.processes[COORDINATOR].is_alive()
+        finally:
+            here.stop()
+
+    asyncio.run(scenario())

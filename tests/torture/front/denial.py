@@ -1,0 +1,290 @@
+"""What one certificate can do to everybody else: idle connections, rapid resets, calls and handshakes without
+end, studies that take minutes to plan.
+
+The attacker holds the certificates of one site and of one analyst and sits in a process of its own. Passed:
+under each attack no honest call was lost, 99 of 100 were answered within a second, also on new connections
+and plans, and a study took at most half as long again as just before and after it, beside the same honest
+calls. Of both, the middle of all that began and ended meanwhile counts, three at least. The attacker shares
+the machine with everybody, which a distant one would not: it runs at the lowest priority.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import ssl
+import statistics
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import grpc
+
+from eigenveil.identity import Role
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub
+from tests.server.rig import Client, Credentials, answering, study_toml
+from tests.torture.front.besieged import HELLO, Siege, attackers_tls, besieged
+from tests.torture.front.frames import (
+    END_HEADERS,
+    HEADERS,
+    RST_STREAM,
+    SERVICE,
+    call,
+    data,
+    frame,
+    head,
+    message,
+)
+from tests.torture.front.frames import HELLO as OPENING
+from tests.torture.line import Line
+
+IDLE = 600
+SECONDS, LEAST_SECONDS = 20.0, 10.0  # of each attack
+CALM_SECONDS = 5.0  # before and after each
+STUDIES = 3  # at least, timed before and under each attack
+LOST_AFTER = 10.0
+P99, SLOWER = 1.0, 1.5
+PAUSE = 0.02
+SITES = ("bert", "carl")
+MEMBERS = {"anna": Role.SITE, "eve": Role.ANALYST, "ada": Role.ANALYST, "bert": Role.SITE, "carl": Role.SITE}
+Attack = Callable[[int, Mapping[str, Credentials], Path, float], Coroutine[object, object, None]]
+
+
+@dataclass(slots=True)
+class Honest:
+    """What honest callers saw during one attack; times in seconds."""
+
+    waits: list[float] = field(default_factory=list)
+    lost: int = 0
+    studies: list[float] = field(default_factory=list)
+
+    @property
+    def p99(self) -> float:
+        """Ninety-nine of a hundred calls took no longer."""
+        return sorted(self.waits)[int(0.99 * len(self.waits))] if self.waits else float("inf")
+
+
+def faults(name: str, honest: Honest, undisturbed: float) -> list[str]:
+    """What an attack did that it should not be able to."""
+    found = []
+    if honest.lost:
+        found.append(f"{name}: {honest.lost} of {len(honest.waits)} honest calls lost")
+    if honest.p99 >= P99:
+        found.append(f"{name}: p99 {honest.p99:.2f} s")
+    few = len(honest.studies) < STUDIES
+    if few or statistics.median(honest.studies) > SLOWER * undisturbed:
+        took = "too long to tell" if few else f"{statistics.median(honest.studies):.2f} s"
+        found.append(f"{name}: a study took {took}, {undisturbed:.2f} s undisturbed")
+    return found
+
+
+# ------------------------------------------------------------------ the attacks, in a process of their own
+
+
+async def idle(port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
+    """Connections that never make a call, opened again as they are closed."""
+    tls = attackers_tls(held["anna"], folder)
+    await _many(IDLE // 4, seconds, partial(_say, port, tls, OPENING, 60.0))
+
+
+async def resets(port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
+    """Calls that are taken back at once, 200 at a time."""
+    tls, opened = attackers_tls(held["anna"], folder), head(f"{SERVICE}/Hello")
+    calls = (
+        frame(HEADERS, END_HEADERS, n, opened) + frame(RST_STREAM, 0, n, bytes(4)) for n in range(1, 400, 2)
+    )
+    await _many(8, seconds, partial(_say, port, tls, OPENING + b"".join(calls), 0.02))
+
+
+async def handshakes(port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
+    """Connections that are opened and closed."""
+    await _many(8, seconds, partial(_say, port, attackers_tls(held["anna"], folder), b"", 0.0))
+
+
+async def calls(port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
+    """More calls than anybody can answer."""
+    greeting = message(HELLO.SerializeToString())
+    said = OPENING + b"".join(call(n, "Hello", greeting) for n in range(1, 2000, 2))
+    await _many(4, seconds, partial(_say, port, attackers_tls(held["anna"], folder), said, 2.0))
+
+
+async def unknown(port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
+    """Calls of a method that there is not, which wait until gRPC drops them."""
+    opened = head(f"{SERVICE}/Nothing")
+    said = OPENING + b"".join(
+        frame(HEADERS, END_HEADERS, n, opened) + data(n, message(b"")) for n in range(1, 400, 2)
+    )
+    await _many(8, seconds, partial(_say, port, attackers_tls(held["anna"], folder), said, 0.5))
+
+
+async def plans(port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
+    """Studies that are as wide as may be, explained again and again."""
+    eve = held["eve"]
+    toml = study_toml(columns=2000, components=10, sites=SITES)
+    async with grpc.aio.secure_channel(
+        f"127.0.0.1:{port}", grpc.ssl_channel_credentials(eve.ca, eve.key, eve.certificate)
+    ) as channel:
+        stub = CoordinatorStub(channel)
+
+        async def explain() -> None:
+            with suppress(grpc.aio.AioRpcError):
+                await stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=toml), timeout=seconds)
+
+        await _many(4, seconds, explain)
+
+
+ATTACKS: dict[str, Attack] = {
+    "idle connections": idle, "rapid resets": resets, "handshakes": handshakes,
+    "calls": calls, "unknown methods": unknown, "wide plans": plans,
+}  # fmt: skip
+
+
+async def _many(at_once: int, seconds: float, act: Callable[[], Awaitable[None]]) -> None:
+    """Act over and over, so many at once."""
+    asyncio.get_running_loop().set_exception_handler(lambda loop, about: None)  # broken TLS is the point
+    until = time.monotonic() + seconds
+
+    async def again() -> None:
+        while time.monotonic() < until:
+            await act()
+            await asyncio.sleep(0)
+
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await asyncio.gather(*(again() for _ in range(at_once)))
+
+
+async def _say(port: int, tls: ssl.SSLContext, said: bytes, listen: float) -> None:
+    """Connect, say it, and stay for so long or until the other end has had enough."""
+    try:
+        async with asyncio.timeout(listen + 10.0):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
+    except (OSError, TimeoutError):
+        await asyncio.sleep(0.01)
+        return
+    writer.write(said)
+    with suppress(OSError, TimeoutError):
+        async with asyncio.timeout(listen):
+            while await reader.read(65_536):
+                pass
+    writer.transport.abort()
+
+
+def attack(name: str, port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
+    """Run one of `ATTACKS` to its end."""
+    os.nice(19)
+    asyncio.run(ATTACKS[name](port, held, folder, seconds))
+
+
+# ------------------------------------------------------------------ everybody else
+
+
+@dataclass(slots=True, kw_only=True)
+class Federation:
+    """Honest members beside the attacker."""
+
+    siege: Siege
+    held: Mapping[str, Credentials]
+    ada: Client
+    asked: int = 0
+
+    async def study(self) -> float:
+        """Seconds that one takes."""
+        self.asked += 1
+        name = f"study-{self.asked}"
+        began = time.monotonic()
+        digest = await self.ada.submit(
+            study_toml(name=name, sites=SITES, algorithm="dp-pca", epsilon=0.3, components=1), name
+        )
+        events = await self.ada.events(digest)
+        if events[-1].state != pb.STUDY_STATE_RELEASED:
+            raise AssertionError(f"{name}: {events[-1].failure}")
+        return time.monotonic() - began
+
+    async def under(self, attacking: asyncio.Task[None]) -> Honest:
+        """Studies, calls, new connections and small plans, until the attack is over."""
+        honest = Honest()
+        asking = asyncio.create_task(self._ask(honest, attacking))
+        while not attacking.done():
+            try:
+                took = await asyncio.wait_for(self.study(), 10 * LOST_AFTER)
+            except (TimeoutError, grpc.aio.AioRpcError):
+                honest.lost += 1
+                break
+            if not attacking.done():
+                honest.studies.append(took)
+        await attacking
+        await asking
+        return honest
+
+    async def calm(self) -> list[float]:
+        """What studies take beside honest callers alone."""
+        return (await self.under(asyncio.create_task(asyncio.sleep(CALM_SECONDS)))).studies
+
+    async def _ask(self, honest: Honest, attacking: asyncio.Task[None]) -> None:
+        small = pb.ExplainStudyRequest(study_toml=study_toml(sites=SITES))
+        turn = 0
+        while not attacking.done():
+            turn += 1
+            began = time.monotonic()
+            try:
+                if turn % 5 == 0:
+                    async with self.siege.channel(self.held["ada"]) as channel:
+                        await CoordinatorStub(channel).Hello(HELLO, timeout=LOST_AFTER)
+                    self.siege.channels.pop()
+                elif turn % 5 == 1:
+                    await self.ada.stub.ExplainStudy(small, timeout=LOST_AFTER)
+                else:
+                    await self.ada.stub.Hello(HELLO, timeout=LOST_AFTER)
+            except grpc.aio.AioRpcError:
+                honest.lost += 1
+            honest.waits.append(time.monotonic() - began)
+            await asyncio.sleep(PAUSE)
+
+
+@asynccontextmanager
+async def federation(folder: Path, command: Sequence[str]) -> AsyncIterator[Federation]:
+    """A coordinator in a process of its own, two honest sites that answer, an honest analyst."""
+    async with besieged(folder, command, members=MEMBERS) as siege:
+        held = siege.held
+        clients = {}
+        for name in ("ada", *SITES):
+            channel = siege.channel(held[name])
+            clients[name] = Client(name=name, stub=CoordinatorStub(channel), channel=channel)
+        async with answering({name: clients[name] for name in SITES}):
+            yield Federation(siege=siege, held=held, ada=clients["ada"])
+
+
+def run(scale: float) -> Line:
+    """Every attack, one after the other, on one coordinator."""
+    with tempfile.TemporaryDirectory() as folder:
+        return asyncio.run(deny(Path(folder), tuple(ATTACKS), scale))
+
+
+async def deny(
+    folder: Path, names: Sequence[str], scale: float, command: Sequence[str] = ("eigenveil_server.cli",)
+) -> Line:
+    """The named attacks on a coordinator that `command` serves."""
+    found, told = [], []
+    async with federation(folder, command) as here:
+        await here.study()  # what is loaded once is loaded by then
+        calm = await here.calm()
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            for name in names:
+                words = (name, here.siege.port, here.held, folder, max(LEAST_SECONDS, SECONDS * scale))
+                honest = await here.under(asyncio.create_task(asyncio.to_thread(pool.apply, attack, words)))
+                before, calm = calm, await here.calm()
+                undisturbed = statistics.median([*before, *calm])
+                found += faults(name, honest, undisturbed)
+                ratio = statistics.median(honest.studies) / undisturbed if honest.studies else float("inf")
+                told.append(f"{name} p99 {1000 * honest.p99:.0f} ms, study x {ratio:.2f}")
+        if here.siege.fate:
+            found.append(here.siege.fate)
+    detail = "; ".join(found) if found else ", ".join(told)
+    return Line(number=6, title="denial by one certificate", passed=not found, detail=detail)

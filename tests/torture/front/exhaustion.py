@@ -1,0 +1,267 @@
+"""One attack on each limit of a real coordinator: bombs, idle sockets, floods, and calls that never end.
+
+Passed: each limit held, memory never stood 32 MiB above where it was before the attack, the honest caller was
+answered within a second all the time, and whoever only sat there was let go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from eigenveil_common.rpc import HANDSHAKE_MS, MESSAGE_BYTES, METADATA_BYTES
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub
+from eigenveil_server.rpc.calls import MOST_CALLS_OF_ONE
+from tests.torture.front.besieged import Siege, Watch, besieged
+from tests.torture.front.frames import (
+    CONTINUATION,
+    END_HEADERS,
+    END_STREAM,
+    GOAWAY,
+    HEADERS,
+    HELLO,
+    PING,
+    RST_STREAM,
+    SERVICE,
+    SETTINGS,
+    block,
+    bomb,
+    call,
+    data,
+    frame,
+    head,
+    message,
+    parse,
+    status,
+    window_update,
+)
+from tests.torture.line import Line
+
+MOST_GROWTH = 32 * 2**20
+IDLE_SOCKETS = 2000
+STREAMS = 1000
+STREAMS_SECONDS = 8.0  # the front door reads 400 of them a second
+POLLS = 200
+SLOW = 100
+LET_GO_SECONDS = HANDSHAKE_MS / 1000 + 5
+REFUSED, TOO_MUCH = ("12",), ("8",)  # UNIMPLEMENTED; RESOURCE_EXHAUSTED
+CLIENT_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"  # the beginning of one
+STATUS = b"grpc-status"
+Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Attack = Callable[[Siege, float], Awaitable[str]]
+
+
+class NotHeld(Exception):
+    """A limit was not kept."""
+
+
+async def _open(siege: Siege, tls: ssl.SSLContext | None) -> Pair:
+    return await asyncio.open_connection("127.0.0.1", siege.port, ssl=tls)
+
+
+async def _heard(pair: Pair, seconds: float, until: bytes = b"\n never") -> tuple[bytes, bool]:
+    """What the coordinator says in that time or until it says this, and whether it ended the connection."""
+    said = b""
+    with suppress(OSError, ssl.SSLError):
+        try:
+            async with asyncio.timeout(seconds):
+                while until not in said and (piece := await pair[0].read(65_536)):
+                    said += piece
+        except TimeoutError:
+            return said, False
+    return said, until not in said
+
+
+def _leave(pairs: Sequence[Pair]) -> None:
+    for _, writer in pairs:
+        writer.transport.abort()
+
+
+async def _refused(siege: Siege, said: bytes, wanted: Sequence[str]) -> None:
+    """Say it on a connection that has acknowledged the coordinator's settings."""
+    pair = await _open(siege, siege.tls())
+    pair[1].write(HELLO + frame(SETTINGS, 1, 0))
+    await _heard(pair, 0.2)
+    pair[1].write(window_update(0, 2**24) + said)
+    answer, _ = await _heard(pair, 5.0, STATUS)
+    pair[1].transport.abort()
+    if status(answer) not in wanted:
+        raise NotHeld(f"status {status(answer) or 'none'}, wanted {wanted[0]}")
+
+
+async def compression(siege: Siege, scale: float) -> str:
+    """Zeros that are a thousand times as many once they are unpacked."""
+    for size in (2**20, 64 * 2**20):
+        packed = call(1, "PutChunk", message(bomb(size), 1), ("grpc-encoding", "gzip"))
+        await _refused(siege, packed, REFUSED)
+    return "gzip refused"
+
+
+async def metadata(siege: Siege, scale: float) -> str:
+    """Headers beyond 16 KiB, in one piece and in many."""
+    one = [("x-big", "a" * 2 * METADATA_BYTES)]
+    many = [(f"x-{number}", "a" * 100) for number in range(METADATA_BYTES // 50)]
+    for more in (one, many):
+        whole = head(f"{SERVICE}/Hello", *more)
+        first, *rest = (whole[at : at + 16_000] for at in range(0, len(whole), 16_000))
+        frames = b"".join(frame(CONTINUATION, 0, 1, piece) for piece in rest)
+        opened = frame(HEADERS, 0, 1, first) + frames + frame(CONTINUATION, END_HEADERS, 1)
+        await _refused(siege, opened + data(1, message(b"")), TOO_MUCH)
+    return "metadata refused"
+
+
+async def messages(siege: Siege, scale: float) -> str:
+    """A message over 4 MiB."""
+    for size in (MESSAGE_BYTES + 1, 2**32 - 1):  # refused at its prefix, before it is read
+        await _refused(siege, call(1, "PutChunk", message(bytes(2**20), length=size)), TOO_MUCH)
+    return "large messages refused"
+
+
+async def idle_sockets(siege: Siege, scale: float) -> str:
+    """Sockets that say nothing, and sockets that begin a handshake and stop."""
+    began, count = time.monotonic(), max(20, int(IDLE_SOCKETS * scale))
+    pairs = []
+    for number in range(count):
+        with suppress(OSError):
+            pair = await _open(siege, None)
+            if number % 2:
+                pair[1].write(CLIENT_HELLO)
+            pairs.append(pair)
+    ended = await asyncio.gather(*(_heard(pair, LET_GO_SECONDS) for pair in pairs))
+    _leave(pairs)
+    left = sum(not end for _, end in ended)
+    if left:
+        raise NotHeld(f"{left} of {count} idle sockets were still there after {LET_GO_SECONDS:.0f} s")
+    return f"{count} idle sockets let go in {time.monotonic() - began:.0f} s"
+
+
+async def newcomers(siege: Siege, scale: float) -> str:
+    """After the idle sockets: whoever comes now is served."""
+    await asyncio.sleep(1.0)
+    return "new connections served"
+
+
+async def pings(siege: Siege, scale: float) -> str:
+    """Pings without end."""
+    for _ in range(max(2, int(10 * scale))):
+        pair = await _open(siege, siege.tls())
+        pair[1].write(HELLO + frame(PING, 0, 0, bytes(8)) * 20_000)
+        said, end = await _heard(pair, 3.0)
+        if not end and GOAWAY not in [kind for kind, *_ in parse(said)]:
+            raise NotHeld("20,000 pings were answered")
+        pair[1].transport.abort()
+    return "pings cut off"
+
+
+async def streams(siege: Siege, scale: float) -> str:
+    """A thousand calls at once on one connection, and none of its settings acknowledged."""
+    pair = await _open(siege, siege.tls())
+    opened = head(f"{SERVICE}/NextWork")
+    numbers = range(1, 2 * STREAMS, 2)
+    calls = (frame(HEADERS, END_HEADERS, n, opened) + data(n, message(b"")) for n in numbers)
+    pair[1].write(HELLO + b"".join(calls))
+    said, end = await _heard(pair, STREAMS_SECONDS)
+    over = {
+        n
+        for kind, flags, n, _ in parse(said)
+        if kind == RST_STREAM or (kind == HEADERS and flags & END_STREAM)
+    }
+    pair[1].transport.abort()
+    if not end and STREAMS - len(over) > MOST_CALLS_OF_ONE:
+        raise NotHeld(f"{STREAMS - len(over)} calls of one site wait at a time")
+    return f"{len(over)} of {STREAMS} streams refused"
+
+
+async def long_polls(siege: Siege, scale: float) -> str:
+    """More long polls than one site may have, over several connections."""
+    stubs = [CoordinatorStub(siege.channel(siege.attacker)) for _ in range(4)]
+    polls = [stubs[n % 4].NextWork(pb.NextWorkRequest(), timeout=20) for n in range(POLLS)]
+    await asyncio.sleep(2.0)
+    refused = sum(poll.done() for poll in polls)
+    for poll in polls:
+        poll.cancel()
+    if POLLS - refused > MOST_CALLS_OF_ONE:
+        raise NotHeld(f"{POLLS - refused} long polls of one site wait at a time")
+    return f"{refused} of {POLLS} polls refused"
+
+
+async def slow_headers(siege: Siege, scale: float) -> str:
+    """A header block that comes a byte at a time and has no end."""
+    tls = siege.tls()
+    pairs = [await _open(siege, tls) for _ in range(max(5, int(SLOW * scale)))]
+    for _, writer in pairs:
+        writer.write(HELLO + frame(HEADERS, 0, 1, head(f"{SERVICE}/Hello")))
+    ended = await asyncio.gather(*(_drip(pair) for pair in pairs))
+    _leave(pairs)
+    if not all(ended):
+        raise NotHeld(f"{ended.count(False)} slow connections were still there")
+    return f"{len(pairs)} slow connections let go"
+
+
+async def _drip(pair: Pair) -> bool:
+    until = time.monotonic() + LET_GO_SECONDS
+    drop = frame(CONTINUATION, 0, 1, block([("a", "b")]))
+    while time.monotonic() < until:
+        with suppress(OSError):
+            pair[1].write(drop)
+        if (await _heard(pair, 0.5))[1]:
+            return True
+    return False
+
+
+QUICK: dict[str, Attack] = {
+    "compression": compression,
+    "metadata": metadata,
+    "messages": messages,
+    "pings": pings,
+    "streams": streams,
+    "long polls": long_polls,
+}
+ATTACKS: dict[str, Attack] = {
+    **QUICK, "idle sockets": idle_sockets, "newcomers": newcomers, "slow headers": slow_headers,
+}  # fmt: skip
+
+
+def run(scale: float) -> Line:
+    """Every attack after the other on one coordinator."""
+    with tempfile.TemporaryDirectory() as folder:
+        return asyncio.run(besiege(Path(folder), ATTACKS, scale))
+
+
+async def besiege(
+    folder: Path,
+    attacks: Mapping[str, Attack],
+    scale: float,
+    command: Sequence[str] = ("eigenveil_server.cli",),
+) -> Line:
+    """The named attacks on a coordinator that `command` serves."""
+    said, faults, growth, slowest = [], [], 0, 0.0
+    async with besieged(folder, command) as siege:
+        for name, attack in attacks.items():
+            held, watch = await _one(siege, name, attack, scale)
+            growth, slowest = max(growth, watch.growth), max(slowest, watch.slowest, watch.slowest_fresh)
+            said.append(held)
+            if watch.growth >= MOST_GROWTH or not watch.answered:
+                faults.append(f"{name}: {watch}")
+            if held.startswith("NOT HELD"):
+                faults.append(f"{name}: {held}")
+        if siege.fate:
+            faults.append(siege.fate)
+    figures = f"at most +{growth / 2**20:.1f} MiB, good calls at most {1000 * slowest:.0f} ms"
+    detail = "; ".join(faults) if faults else f"{', '.join(said)}; {figures}"
+    return Line(number=6, title="exhaustion", passed=not faults, detail=detail)
+
+
+async def _one(siege: Siege, name: str, attack: Attack, scale: float) -> tuple[str, Watch]:
+    # While idle sockets fill every place, a new connection waits until they are let go.
+    async with siege.watched(fresh=attack is not idle_sockets) as watch:
+        try:
+            return await attack(siege, scale), watch
+        except NotHeld as problem:
+            return f"NOT HELD: {problem}", watch

@@ -1,0 +1,303 @@
+"""Partition, 20 % loss, 64 kbit/s, 300 ms delay, resets every 10 s; real processes in network namespaces.
+
+Passed: every study completes or fails at its deadline. A completed one has the releases of the
+undisturbed run, digest by digest (the coordinator's noise is seeded for that); every release is
+charged in full, by the coordinator and by every site in it; and every disturbance is shown to have
+happened.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from eigenveil.study.algorithm import Algorithm
+from eigenveil_client.demo.federation import DemoFederation
+from eigenveil_client.demo.layout import demo_study, prepared, public_records, write_records
+from eigenveil_client.demo.processes import Processes
+from tests.torture.line import Line
+from tests.torture.networks.nets import COORDINATOR, NotPermittedError, Running, probe, running
+
+NUMBER, TITLE = 8, "bad networks"
+SITES = ("hospital-1", "hospital-2")
+FAR = SITES[1]  # the site whose line is spoiled
+DEADLINE, SHORT_DEADLINE = 40.0, 10.0
+END_SECONDS = 150.0  # after which a study that has not ended never will
+SERVER = "tests.torture.networks.seeded_coordinator"
+LINE_PORT = 7450
+AT_ONCE = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What the databases say of a study in the end. Charges are micro-rho by round."""
+
+    state: str
+    failure: str
+    ended_after: float  # seconds from the opening of the last round
+    releases: Mapping[int, str] = field(default_factory=dict)
+    prices: Mapping[int, int] = field(default_factory=dict)
+    present: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    charged: Mapping[str, Mapping[int, int]] = field(
+        default_factory=dict
+    )  # by the coordinator ("") and sites
+    disturbed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """One bad network. `spoil` comes before the study is submitted; `meddle` is done over and over
+    until the study ends, and says how often the disturbance has shown itself so far."""
+
+    name: str
+    study: str
+    spoil: Callable[[Running, int], None]
+    meddle: Callable[[Running, float], int]
+    fails: bool = False
+
+
+def _nothing(here: Running, port: int) -> None:
+    pass
+
+
+def _cut(here: Running, port: int) -> None:
+    here.net.spoil(FAR, "counter drop")
+
+
+def _lose(here: Running, port: int) -> None:
+    here.net.spoil(FAR, "numgen random mod 100 < 20 counter drop")
+
+
+def _narrow(here: Running, port: int) -> None:
+    here.net.slow(FAR, "64kbit")
+
+
+def _delay(seconds: float, here: Running, port: int) -> None:
+    """Put a slow line between the far site and its coordinator."""
+    words = (str(LINE_PORT), COORDINATOR, str(port), str(seconds))
+    here.said("line", here.start("line", FAR, "tests.torture.networks.slow_line", *words))
+    path = here.folder / "sites" / FAR / "identity" / "identity.json"
+    path.write_text(path.read_text().replace(f"{COORDINATOR}:{port}", f"localhost:{LINE_PORT}"))
+
+
+def _heal_after(seconds: float, here: Running, elapsed: float) -> int:
+    """Heal the cut once; its hits are remembered in a file beside the logs."""
+    healed = here.folder / "healed"
+    if elapsed > seconds and not healed.exists():
+        healed.write_text(str(here.net.heal(FAR)))
+    return int(healed.read_text()) if healed.exists() else 0
+
+
+def _cut_midway(here: Running, elapsed: float) -> int:
+    """Cut the line for good when five rounds have been released."""
+    cut = here.folder / "cut"
+    if not cut.exists():
+        ((released,),) = _rows(here.folder / "coordinator" / "state.db", "SELECT COUNT(*) FROM releases")
+        if int(str(released)) >= 5:
+            here.net.spoil(FAR, "counter drop")
+            cut.touch()
+    return here.net.hit(FAR)
+
+
+def _hits(here: Running, elapsed: float) -> int:
+    return here.net.hit(FAR)
+
+
+def _waits(here: Running, elapsed: float) -> int:
+    return here.net.queued(FAR)
+
+
+def _delayed(here: Running, elapsed: float) -> int:
+    return int(here.jobs["line"].poll() is None)
+
+
+def _reset(every: float, here: Running, elapsed: float) -> int:
+    """For one second in ten every packet of the line is answered by a reset."""
+    total = here.folder / "resets"
+    seen = int(total.read_text()) if total.exists() else 0
+    during = elapsed % every > every - 1.0
+    marker = here.folder / "resetting"
+    if during and not marker.exists():
+        here.net.spoil(FAR, "meta l4proto tcp counter reject with tcp reset")
+        marker.touch()
+    elif not during and marker.exists():
+        seen += here.net.heal(FAR)
+        total.write_text(str(seen))
+        marker.unlink()
+    return seen
+
+
+UNDISTURBED = tuple(
+    Scenario(name=f"undisturbed {kind}", study=kind, spoil=_nothing, meddle=lambda here, elapsed: 1)
+    for kind in ("short", "long", "doomed")
+)
+BAD = (
+    Scenario(name="partition for 8 s", study="short", spoil=_cut, meddle=partial(_heal_after, 8.0)),
+    Scenario(
+        name="partition for good", study="doomed", spoil=partial(_delay, 0.05), meddle=_cut_midway, fails=True
+    ),
+    Scenario(name="20 % loss", study="short", spoil=_lose, meddle=_hits),
+    Scenario(name="64 kbit/s", study="long", spoil=_narrow, meddle=_waits),
+    Scenario(name="300 ms delay", study="short", spoil=partial(_delay, 0.3), meddle=_delayed),
+    Scenario(
+        name="resets every 10 s", study="long", spoil=partial(_delay, 0.15), meddle=partial(_reset, 10.0)
+    ),
+)
+FEW = ("partition for good", "20 % loss", "300 ms delay")
+
+
+def faults(outcome: Outcome, honest: Outcome | None, *, fails: bool = False) -> list[str]:
+    """What is wrong with how a study ended, compared with the undisturbed run of the same study."""
+    found = []
+    if fails:
+        if outcome.state != "failed" or FAR not in outcome.failure:
+            found.append(f"{outcome.state} ({outcome.failure}) instead of failed for {FAR}")
+        if outcome.ended_after < SHORT_DEADLINE:
+            found.append(f"ended {outcome.ended_after:.1f} s after its round opened, before the deadline")
+    elif outcome.state != "released":
+        found.append(f"{outcome.state}: {outcome.failure}")
+    if honest is not None and outcome.releases != {n: honest.releases.get(n) for n in outcome.releases}:
+        found.append("another result than undisturbed")
+    if honest is not None and outcome.state == "released" and len(outcome.releases) != len(honest.releases):
+        found.append("fewer rounds than undisturbed")
+    for number, price in outcome.prices.items():
+        for payer in ("", *outcome.present[number]):
+            if outcome.charged.get(payer, {}).get(number) != price:
+                found.append(f"round {number} is not charged in full by {payer or 'the coordinator'}")
+    if not outcome.disturbed:
+        found.append("nothing was disturbed")
+    return found
+
+
+def _rows(database: Path, statement: str, *values: str) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=30)) as connection:
+        return connection.execute(statement, values).fetchall()
+
+
+def read_outcome(folder: Path, study: str, disturbed: int) -> Outcome:
+    """Everything that the coordinator and the sites have written down of a study."""
+    state = folder / "coordinator" / "state.db"
+    ((word, failure, ended),) = _rows(
+        state, "SELECT state, failure, ended_at FROM studies WHERE digest = ?", study
+    )
+    ((opened,),) = _rows(state, "SELECT MAX(opened_at) FROM rounds WHERE study = ?", study)
+    sealed = _rows(state, "SELECT round, digest, micro_rho, present FROM releases WHERE study = ?", study)
+    books = {"": state, **{site: folder / "sites" / site / "state.db" for site in SITES}}
+    return Outcome(
+        state=str(word),
+        failure=str(failure),
+        ended_after=(int(str(ended)) - int(str(opened))) / 1000,
+        releases={int(str(row[0])): str(row[1]) for row in sealed},
+        prices={int(str(row[0])): int(str(row[2])) for row in sealed},
+        present={int(str(row[0])): tuple(json.loads(str(row[3]))) for row in sealed},
+        charged={name: _charges(path, study) for name, path in books.items()},
+        disturbed=disturbed,
+    )
+
+
+def _charges(database: Path, study: str) -> dict[int, int]:
+    statement = "SELECT round, micro_rho FROM ledger WHERE kind = 'charge' AND study = ?"
+    return {int(str(number)): int(str(price)) for number, price in _rows(database, statement, study)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Template:
+    """A federation that was set up on loopback and is copied for every scenario."""
+
+    root: Path
+    port: int
+    studies: Mapping[str, Path]
+
+
+def template(root: Path) -> Template:
+    """Set one up with the ordinary commands, and write the three studies."""
+    texts = {}
+    for name, algorithm, deadline in (
+        ("short", Algorithm.GAUSS_COV, DEADLINE),
+        ("doomed", Algorithm.DP_PCA, SHORT_DEADLINE),
+        ("long", Algorithm.DP_PCA, DEADLINE),
+    ):
+        study, text = demo_study(len(SITES), algorithm, 2, 2.0)
+        texts[name] = text.replace("deadline_seconds = 60.0", f"deadline_seconds = {deadline}")
+    with prepared(root / "template") as layout:
+        layout.study.write_text(text)
+        processes = Processes(layout.logs)
+        try:
+            federation = DemoFederation(layout, study, processes)
+            begun = federation.begin()
+            write_records(layout, study, public_records().values)
+            federation.set_up(begun)
+        finally:
+            processes.stop()
+    studies = {name: root / f"{name}.toml" for name in texts}
+    for name, text in texts.items():
+        studies[name].write_text(text)
+    about = json.loads((layout.analyst / "identity.json").read_text())
+    return Template(root=layout.root, port=int(about["coordinator"].rpartition(":")[2]), studies=studies)
+
+
+def play(scenario: Scenario, made: Template, folder: Path) -> Outcome:
+    """Run a scenario's study to its end, in namespaces named after its folder."""
+    with running(folder.name, made.root, folder, SITES, made.port) as here:
+        scenario.spoil(here, made.port)
+        here.serve(SITES, SERVER)
+        here.await_connected([site for site in SITES if site != FAR or scenario.spoil is not _cut])
+        study = here.submit(made.studies[scenario.study])
+        began, disturbed = time.monotonic(), 0
+        statement = "SELECT 1 FROM studies WHERE digest = ? AND state != 'running'"
+        while not _rows(folder / "coordinator" / "state.db", statement, study):
+            elapsed = time.monotonic() - began
+            if elapsed > END_SECONDS:
+                return Outcome(state="running for ever", failure="", ended_after=0.0)
+            disturbed = scenario.meddle(here, elapsed)
+            here.check(("coordinator", *SITES))
+            time.sleep(0.1)
+        disturbed = max(disturbed, scenario.meddle(here, time.monotonic() - began))
+        time.sleep(0.5)  # the far site may just be writing down what it sent last
+        return read_outcome(folder, study, disturbed)
+
+
+def play_all(scenarios: Sequence[Scenario], root: Path) -> dict[str, Outcome]:
+    """Run scenarios side by side."""
+    made = template(root)
+
+    def one(numbered: tuple[int, Scenario]) -> Outcome:
+        folder = root / f"r{numbered[0]}"
+        folder.mkdir()
+        try:
+            return play(numbered[1], made, folder)
+        except AssertionError as problem:
+            return Outcome(state="not run", failure=str(problem), ended_after=0.0)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        outcomes = pool.map(one, enumerate(scenarios))
+        return {scenario.name: outcome for scenario, outcome in zip(scenarios, outcomes, strict=True)}
+
+
+def run(scale: float) -> Line:
+    """All scenarios, or at a small scale those that need half a minute."""
+    chosen = [scenario for scenario in BAD if scale >= 1.0 or scenario.name in FEW]
+    kinds = {scenario.study for scenario in chosen}
+    quiet = [scenario for scenario in UNDISTURBED if scenario.study in kinds]
+    try:
+        probe()
+        with tempfile.TemporaryDirectory(prefix="eigenveil-networks-") as root:
+            outcomes = play_all([*quiet, *chosen], Path(root))
+    except NotPermittedError as problem:
+        detail = f"no network namespaces could be made here, so nothing was shown: {problem}"
+        return Line(number=NUMBER, title=TITLE, passed=False, detail=detail)
+    found = []
+    for scenario in (*quiet, *chosen):
+        honest = outcomes.get(f"undisturbed {scenario.study}")
+        told = faults(outcomes[scenario.name], honest, fails=scenario.fails)
+        found += [f"{scenario.name}: {fault}" for fault in told]
+    good = ", ".join(f"{one.name} {outcomes[one.name].state}" for one in chosen)
+    return Line(number=NUMBER, title=TITLE, passed=not found, detail="; ".join(found) or good)

@@ -1,0 +1,199 @@
+"""Every call by every kind of caller, and every identifier in the hands of somebody else.
+
+The table is generated from the descriptors: a method or a role that is added to the protocol is tried
+without a word here. A cell is right if the handler is entered exactly when the .proto says so, and is
+undefined if the call ends in any other way than an answer or a declared error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections import Counter
+from collections.abc import Awaitable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message_factory import GetMessageClass
+
+from eigenveil.errors import Code, EigenveilError
+from eigenveil.identity import Role
+from eigenveil.numerics.encoding import frozen
+from eigenveil_common.rpc import OPTIONS, error_from
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.server.rig import Client, Rig, made, refusal, serving, study_toml
+from tests.torture.line import Line
+from tests.torture.peers.entries import counted
+
+NUMBER, TITLE = 5, "every call by every role"
+CERTIFIED = {
+    "site": pb.CALLER_ROLE_SITE,
+    "another site": pb.CALLER_ROLE_SITE,
+    "analyst": pb.CALLER_ROLE_ANALYST,
+    "another analyst": pb.CALLER_ROLE_ANALYST,
+    "operator": pb.CALLER_ROLE_OPERATOR,
+}
+DENIED = {"denied site": Role.SITE, "denied analyst": Role.ANALYST, "denied operator": Role.OPERATOR}
+NOBODY = "nobody"
+SECONDS = 20.0
+NEVER = {Code.BUG, Code.STORAGE}
+
+
+@dataclass(slots=True)
+class Table:
+    """What was seen so far: how many cells, and which are wrong."""
+
+    cells: int = 0
+    allowed: int = 0
+    foreign: int = 0
+    faults: list[str] = field(default_factory=list)
+
+
+def methods() -> list[MethodDescriptor]:
+    """Every method of every service."""
+    return [m for service in pb.DESCRIPTOR.services_by_name.values() for m in service.methods]
+
+
+def declared(method: MethodDescriptor) -> frozenset[int]:
+    """The roles that the .proto names."""
+    return frozenset(method.GetOptions().Extensions[pb.roles])
+
+
+async def outcome(channel: grpc.aio.Channel, method: MethodDescriptor) -> Code | None:
+    """Make a call with an empty request; the code of its refusal."""
+    path = f"/{method.containing_service.full_name}/{method.name}"
+    request = GetMessageClass(method.input_type)()
+    shape: dict[str, Any] = {
+        "request_serializer": type(request).SerializeToString,
+        "response_deserializer": GetMessageClass(method.output_type).FromString,
+    }
+    try:
+        if method.server_streaming:
+            async for _ in channel.unary_stream(path, **shape)(request, timeout=SECONDS):
+                break
+        else:
+            await channel.unary_unary(path, **shape)(request, timeout=SECONDS)
+    except grpc.aio.AioRpcError as problem:
+        return error_from(problem).code
+    return None
+
+
+async def cell(
+    table: Table,
+    entries: Counter[str],
+    channel: grpc.aio.Channel,
+    method: MethodDescriptor,
+    who: str,
+    may: bool,
+) -> None:
+    """Try one cell."""
+    before = entries.total()
+    code = await outcome(channel, method)
+    entered = entries.total() - before
+    table.cells += 1
+    table.allowed += may
+    shut_out = code in (Code.IDENTITY, Code.UNREACHABLE, Code.PROTOCOL) and not entered
+    if code in NEVER or (may and (entered != 1 or code is Code.IDENTITY)) or (not may and not shut_out):
+        said = "an answer" if code is None else code.value
+        table.faults.append(f"{method.name} by {who}: {said}, handler entered {entered} times")
+
+
+async def everybody(rig: Rig) -> dict[str, Client]:
+    """One caller of each kind; who is denied was enrolled before."""
+    callers = {
+        "site": await rig.client(Role.SITE, "anna"),
+        "another site": await rig.client(Role.SITE, "bert"),
+        "analyst": await rig.client(Role.ANALYST, "ada"),
+        "another analyst": await rig.client(Role.ANALYST, "eve"),
+        "operator": await rig.client(Role.OPERATOR, "olga"),
+    }
+    for who, role in DENIED.items():
+        callers[who] = await rig.client(role, "dora")
+        rig.daemon.registry.deny(role, "dora")
+    return callers
+
+
+async def fill(rig: Rig, table: Table, entries: Counter[str], callers: dict[str, Client]) -> None:
+    """Every cell of both listeners."""
+    nobody = grpc.ssl_channel_credentials(rig.ca)
+    main, enrol = f"127.0.0.1:{rig.ports.port}", f"127.0.0.1:{rig.ports.enrol_port}"
+    for method in methods():
+        roles, main_service = declared(method), method.containing_service.name == "Coordinator"
+        if not roles or pb.CALLER_ROLE_UNSPECIFIED in roles:
+            table.faults.append(f"{method.name} declares no role")
+        for who, client in callers.items():
+            may = main_service and CERTIFIED.get(who) in roles
+            await cell(table, entries, client.channel, method, who, may)
+        for address in (main, enrol):
+            may = address == enrol and not main_service and pb.CALLER_ROLE_UNCERTIFIED in roles
+            async with grpc.aio.secure_channel(address, nobody, options=OPTIONS) as channel:
+                await cell(table, entries, channel, method, f"{NOBODY} at {address}", may)
+
+
+async def strangers(table: Table, callers: dict[str, Client]) -> None:
+    """What belongs to one caller, named by another of the same role."""
+    anna, bert, ada, eve = (callers[who] for who in CERTIFIED if who != "operator")
+    digest = await ada.submit(study_toml(sites=("anna",)))
+    query = await anna.query()
+    answer = anna.contribution(query, frozen([60]))
+    upload = (await anna.open_upload(answer)).upload
+    plan = bytes.fromhex(digest)
+    decline = pb.DeclineRequest(plan_digest=plan, round=query.round, reason=pb.DECLINE_REASON_POLICY)
+    attempts: dict[str, Awaitable[Any]] = {
+        "a contribution to a round of another site": bert.stub.Contribute(answer),
+        "its own contribution, uninvited": bert.stub.Contribute(bert.contribution(query, frozen([60]))),
+        "an upload for another site": bert.open_upload(answer),
+        "a chunk of another's upload": bert.stub.PutChunk(
+            pb.PutChunkRequest(upload=upload, index=0, data=answer.values)
+        ),
+        "a commit of another's upload": bert.stub.Commit(pb.CommitRequest(upload=upload)),
+        "a refusal for another site": bert.stub.Decline(decline),
+        "a release of others' study": bert.stub.GetRelease(pb.GetReleaseRequest(plan_digest=plan)),
+        "a cancellation of another's study": eve.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=plan)),
+    }
+    for what, attempt in attempts.items():
+        table.foreign += 1
+        try:
+            refused: EigenveilError = await refusal(attempt)
+        except AssertionError:
+            table.faults.append(f"{what} was taken")
+        else:
+            if refused.code in NEVER:
+                table.faults.append(f"{what} ended as {refused.code.value}")
+    found = await bert.work()
+    if found is not None:
+        table.faults.append("a site is offered a round that it is not invited to")
+    if (await anna.contribute(query, frozen([60]))).repeated:
+        table.faults.append("what a stranger sent was counted")
+
+
+async def examine(folder: Path) -> Table:
+    """The whole table."""
+    table = Table()
+    with counted() as entries:
+        async with serving(made(folder, long_poll_seconds=0.05)) as rig:
+            callers = await everybody(rig)
+            await fill(rig, table, entries, callers)
+            await strangers(table, callers)
+    return table
+
+
+def verdict(table: Table) -> Line:
+    """One line about it."""
+    known = {number for number in pb.CallerRole.values() if number}
+    unused = known - frozenset().union(*(declared(method) for method in methods()))
+    faults = [*table.faults, *(f"nobody may call as {pb.CallerRole.Name(one)}" for one in sorted(unused))]
+    said = (
+        f"{table.cells} cells of {len(methods())} methods, {table.allowed} allowed, none undefined; "
+        f"{table.foreign} foreign identifiers refused"
+    )
+    return Line(number=NUMBER, title=TITLE, passed=not faults, detail="; ".join(faults[:5]) or said)
+
+
+def run(scale: float) -> Line:
+    """All cells at any scale: it takes seconds."""
+    with tempfile.TemporaryDirectory(prefix="eigenveil-calls-") as folder:
+        return verdict(asyncio.run(examine(Path(folder) / "c")))

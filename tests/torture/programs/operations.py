@@ -1,0 +1,101 @@
+"""Random programs of faults: what may be done to a federation, and how a program is drawn from a seed."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass
+
+from tests.server.rig import study_toml
+from tests.torture.programs.lossy import LOSE_ANSWER, LOSE_REQUEST, REPEAT
+from tests.torture.programs.members import COORDINATOR, SITES
+
+LONGEST = 60  # operations
+MOST_STUDIES = 3
+EVERYBODY = (COORDINATOR, *SITES)
+WAITS = (0.001, 0.01, 0.05, 0.2, 1.0, 3.0)
+POINTS = {
+    COORDINATOR: (
+        "study-planned", "study-reserving", "study-reserved", "study-resumed", "study-cancelling",
+        "round-opening", "round-opened", "round-offered", "answer-taken", "answer-storing", "answer-stored",
+        "upload-opened", "chunk-taken", "upload-committing", "round-closing", "round-charging",
+        "round-charged", "noise-drawn", "noise-taken", "round-sealing", "round-sealed", "round-published",
+        "bundle-built", "study-settling", "study-settled",
+        "renewal-issuing", "renewal-issued", "renewal-taking-up",
+    ),
+    "site": (
+        "plan-storing", "plan-accepted", "records-loaded", "answer-computed", "answer-charging",
+        "answer-charged", "reply-sending", "chunk-sent", "reply-sent", "study-ending", "study-ended",
+        "generation-announcing", "generation-announced", "identity-keyed", "identity-granted",
+        "identity-replacing", "identity-replaced", "file-replacing",
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Op:
+    """One operation: what, whom, how much; `name` is a failpoint or a study's settings."""
+
+    kind: str
+    who: str = ""
+    amount: float = 0.0
+    name: str = ""
+
+
+Program = tuple[Op, ...]
+
+
+def drawn(seed: int) -> Program:
+    """A program that depends on `seed` alone. It begins with a study."""
+    chance = random.Random(seed)
+    operations = [_submit(chance)]
+    studies = 1
+    for _ in range(chance.randint(4, LONGEST - 1)):
+        operation = _drawn(chance)
+        if operation.kind == "submit":
+            studies += 1
+            if studies > MOST_STUDIES:
+                continue
+        operations.append(operation)
+    return tuple(operations)
+
+
+def _drawn(chance: random.Random) -> Op:
+    kinds = {
+        "wait": 10, LOSE_REQUEST: 4, LOSE_ANSWER: 5, REPEAT: 4, "cut": 2, "mend": 3, "jump": 1,
+        "kill": 2, "kill-at": 4, "start": 4, "renew": 2, "submit": 1, "cancel": 0.3,
+    }  # fmt: skip
+    kind = chance.choices(list(kinds), list(kinds.values()))[0]
+    site, who = chance.choice(SITES), chance.choice(EVERYBODY)
+    match kind:
+        case "wait":
+            return Op(kind=kind, amount=chance.choice(WAITS) * chance.uniform(0.5, 2.0))
+        case "submit":
+            return _submit(chance)
+        case "jump":
+            return Op(kind=kind, who=who, amount=chance.choice((-1, 1)) * 10.0 ** chance.uniform(1, 5))
+        case "kill-at":
+            points = POINTS[COORDINATOR if who == COORDINATOR else "site"]
+            return Op(kind=kind, who=who, amount=chance.randint(1, 4), name=chance.choice(points))
+        case "kill" | "start":
+            return Op(kind=kind, who=who)
+        case "cancel":
+            return Op(kind=kind, amount=chance.randint(0, MOST_STUDIES - 1))
+        case _:
+            return Op(kind=kind, who=site)
+
+
+def _submit(chance: random.Random) -> Op:
+    settings = {
+        "algorithm": chance.choice(("gauss-cov", "gauss-cov", "private-oja")),
+        "quorum": chance.choice((1, 2, 2, 3)),
+        "deadline_seconds": chance.choice((2.0, 4.0, 8.0)),
+    }
+    return Op(kind="submit", name=json.dumps(settings))
+
+
+def toml_of(name: str, settings: str) -> str:
+    """The study that a `submit` means."""
+    said = json.loads(settings)
+    text = study_toml(name=name, columns=len(SITES), components=1, minimum_cohort=20, **said)
+    return text.replace("components = 1", "components = 1\nbatches = 2") if "oja" in settings else text

@@ -1,0 +1,237 @@
+"""Random programs of faults against the whole federation, in virtual time: nothing is counted twice.
+
+A program is up to 60 operations on a coordinator, three sites and an analyst: requests and answers lost,
+requests repeated (some much later), lines cut, clocks that jump, deaths at a moment or at a failpoint,
+certificates renewed, studies submitted and cancelled. Then the faults stop. Nothing is added to the sums, and
+each site's records stand in a column of their own, so a release must be, number by number, the sum of the
+answers of the sites that it names. The books are held against `tests.torture.model` after every death.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from eigenveil.errors import EigenveilError
+from eigenveil.mechanisms import publishable
+from eigenveil.numerics.encoding import frozen
+from eigenveil.protocol.plan import plan_from_json
+from eigenveil.protocol.wire import query_from_proto
+from eigenveil.reporting.document import verify_bundle
+from eigenveil.site.quantize import to_grid
+from eigenveil.site.site import Site
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.storage.database import open_store
+from eigenveil_server.storage.study_reads import Studies
+from tests.torture.line import Line
+from tests.torture.programs.lossy import LOSE_ANSWER, LOSE_REQUEST, REPEAT
+from tests.torture.programs.members import SITES, NoNoise, one_hot, template
+from tests.torture.programs.operations import EVERYBODY, Op, Program, drawn, toml_of
+from tests.torture.programs.virtual import Stuck, VirtualLoop, play
+from tests.torture.programs.world import World, world
+
+NUMBER, TITLE = 7, "random programs of faults"
+PROGRAMS = 300
+END_SECONDS = 60.0  # virtual, after the faults
+FOUND = Path(__file__).parent / "found"
+
+
+@dataclass(slots=True)
+class Runner:
+    """Carries out one program."""
+
+    here: World
+    submitting: list[asyncio.Task[str]]
+    others: list[asyncio.Task[None]]
+
+    async def run(self, program: Program) -> None:
+        """Everybody starts; the operations; the faults stop; the end."""
+        for who in EVERYBODY:
+            await self.here.start(who)
+        for operation in program:
+            await self._do(operation)
+        await self._calm()
+
+    async def _do(self, op: Op) -> None:
+        here, network = self.here, self.here.network
+        match op.kind:
+            case "wait":
+                await asyncio.sleep(op.amount)
+            case "submit":
+                self.submitting.append(here.loop.create_task(self._submit(len(self.submitting), op.name)))
+            case "cancel":
+                self.others.append(here.loop.create_task(self._cancel(int(op.amount))))
+            case "cut":
+                network.cut.add(op.who)
+            case "mend":
+                network.mend(op.who)
+            case "renew":
+                here.due.add(op.who)
+                network.drop(op.who)
+            case "jump":
+                here.jump[op.who] += int(op.amount)
+            case "kill":
+                here.kill(op.who)
+            case "kill-at":
+                here.doom(op.who, op.name, int(op.amount))
+            case "start":
+                await here.start(op.who)
+            case fault:
+                network.due[op.who].append(fault)
+
+    async def _submit(self, number: int, settings: str) -> str:
+        name = f"study-{number}"
+        request = pb.SubmitStudyRequest(study_toml=toml_of(name, settings), submission=name)
+        answer = await self.here.ask("SubmitStudy", request)
+        return str(answer.plan_digest.hex())
+
+    async def _cancel(self, number: int) -> None:
+        if number < len(self.submitting):
+            digest = bytes.fromhex(await self.submitting[number])
+            try:
+                await self.here.ask("CancelStudy", pb.CancelStudyRequest(plan_digest=digest))
+            except EigenveilError as problem:
+                if "has ended already" not in str(problem):
+                    raise
+
+    async def _calm(self) -> None:
+        """The faults stop; within a minute every study has ended."""
+        here = self.here
+        here.network.heal()
+        here.calm()
+        for who in EVERYBODY:
+            await here.start(who)
+        try:
+            async with asyncio.timeout(END_SECONDS):
+                await asyncio.gather(*self.submitting, *self.others)
+                while "running" in here.states().values():
+                    await asyncio.sleep(0.5)
+        except TimeoutError:
+            here.faults.append(f"no end within {END_SECONDS:.0f} s: {here.states()}")
+        here.look()
+
+
+def wrong_sums(here: World) -> Iterator[str]:
+    """Every release that is not the sum of the answers of the sites that it names."""
+    store = open_store(here.config.files.database)
+    try:
+        studies = Studies(store.reader)
+        for stored in studies.all():
+            plan = plan_from_json(stored.plan_json)
+            sites = {name: Site(to_grid(one_hot(name), plan.study)) for name in SITES}
+            for release in (one.release for one in studies.sealed_rounds(stored.digest)):
+                asked = store.reader.rows(
+                    "SELECT query FROM rounds WHERE (study, round) = (?, ?)", (stored.digest, release.round)
+                )
+                query = query_from_proto(pb.Query.FromString(asked[0]["query"]))
+                answers = [sites[name].answer(query.query) for name in release.present]
+                total = frozen(np.sum(answers, axis=0, dtype=np.int64))
+                due = publishable(query, total, plan.study, NoNoise(), release.present).values
+                if not np.array_equal(due, release.values):
+                    yield f"round {release.round} is not the sum of {', '.join(release.present)}"
+            yield from _wrong_words(studies.release_json(stored.digest))
+    finally:
+        store.close()
+
+
+def _wrong_words(bundle: bytes | None) -> Iterator[str]:
+    """A signed release names every invited site once a round: as present, or as absent with a reason."""
+    for one in verify_bundle(bundle)["document"]["rounds"] if bundle else ():
+        if sorted([*one["present"], *one["absent"]]) != sorted(SITES):
+            yield f"round {one['round']} names {one['present']} and {sorted(one['absent'])}"
+
+
+def faults_of(program: Program, seed: int, made: Path) -> tuple[list[str], Counter[str]]:
+    """Run a program; what is wrong, and what happened."""
+    logging.getLogger("eigenveil").setLevel(logging.CRITICAL + 1)
+    base = Path("/dev/shm")  # what is tested here is not the disk
+    with tempfile.TemporaryDirectory(dir=base if base.is_dir() else None) as folder:
+
+        async def work(loop: VirtualLoop) -> tuple[list[str], Counter[str]]:
+            with world(loop, Path(folder), made, seed) as here:
+                runner = Runner(here, [], [])
+                try:
+                    await runner.run(program)
+                except Stuck as problem:
+                    here.faults.append(f"stuck: {problem}")
+                states, deaths = Counter(here.states().values()), here.kills
+                here.close()
+                faults = [*here.faults, *here.network.defects, *here.witness.faults, *wrong_sums(here)]
+                kept = len(here.witness.digests)
+                told = Counter({"deaths": deaths, "releases": kept, **states, **here.network.done})
+            return faults, told
+
+        return play(work, seed)
+
+
+def shrunk(program: Program, seed: int, made: Path) -> Program:
+    """A shorter program that still goes wrong: leave out runs of operations while it does."""
+    size = len(program) // 2
+    while size:
+        start = 0
+        while start < len(program):
+            shorter = program[:start] + program[start + size :]
+            if shorter and faults_of(shorter, seed, made)[0]:
+                program = shorter
+            else:
+                start += size
+        size //= 2
+    return program
+
+
+def keep(program: Program, seed: int, faults: list[str], folder: Path = FOUND) -> Path:
+    """Write a reproduction; `test_programs.py` runs every one of them."""
+    folder.mkdir(exist_ok=True)
+    path = folder / f"program-{seed}.json"
+    said = {"seed": seed, "faults": faults, "program": [asdict(op) for op in program]}
+    path.write_text(json.dumps(said, indent=1) + "\n")
+    return path
+
+
+def kept(path: Path) -> tuple[Program, int]:
+    """A reproduction, and its seed."""
+    said = json.loads(path.read_text())
+    return tuple(Op(**op) for op in said["program"]), said["seed"]
+
+
+def hunt(programs: int, first: int = 0, found: Path = FOUND) -> tuple[list[str], Counter[str]]:
+    """Run `programs` programs; each failure is shrunk and kept. What was wrong, and what happened."""
+    wrong: list[str] = []
+    told: Counter[str] = Counter()
+    with template() as made:
+        for seed in range(first, first + programs):
+            faults, happened = faults_of(drawn(seed), seed, made)
+            told += happened
+            if faults:
+                small = shrunk(drawn(seed), seed, made)
+                keep(small, seed, faults_of(small, seed, made)[0], found)
+                wrong.append(f"program {seed}: {faults[0]}")
+    return wrong, told
+
+
+def verdict(programs: int, wrong: list[str], told: Counter[str]) -> Line:
+    """What all of it shows; a run in which nothing happened shows nothing."""
+    happened = ("deaths", "releases", LOSE_REQUEST, LOSE_ANSWER, REPEAT, "Renew", "released")
+    missing = [f"no {what}" for what in happened if not told[what]]
+    detail = (
+        f"{programs} programs: {told['deaths']} deaths, {told[LOSE_REQUEST]} requests and "
+        f"{told[LOSE_ANSWER]} answers lost, {told[REPEAT]} repeated, {told['Renew']} renewals; "
+        f"{told['released']} studies released, {told['failed']} failed, {told['cancelled']} cancelled; "
+        f"{told['releases']} sums exact, every one charged"
+    )
+    problems = [*wrong, *missing]
+    return Line(number=NUMBER, title=TITLE, passed=not problems, detail="; ".join(problems[:5]) or detail)
+
+
+def run(scale: float) -> Line:
+    """300 programs at scale 1."""
+    programs = max(10, round(PROGRAMS * scale))
+    return verdict(programs, *hunt(programs))
