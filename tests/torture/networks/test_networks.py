@@ -12,7 +12,8 @@ import pytest
 
 from tests.torture import __main__ as torture
 from tests.torture import preflight
-from tests.torture.networks import FAR, SITES, Outcome, faults, nets, networks
+from tests.torture.networks import nets, networks
+from tests.torture.networks.networks import FAR, SITES, Outcome, faults
 
 PRICES = {0: 10, 1: 20}
 HONEST = Outcome(
