@@ -251,7 +251,7 @@ def bad_vectors() -> dict[str, Any]:
         "digest": (spoiled(lambda m: setattr(m, "plan_digest", bytes(31))), "protocol"),
         "kind": (spoiled(lambda m: m.ClearField("gram")), "version"),
         "part out of its turn": (spoiled_part(lambda m: setattr(m, "index", 2)), "plan-overflow"),
-        "part beyond the last": (spoiled_part(lambda m: setattr(m, "parts", 1)), "plan-overflow"),
+        "part beyond the last": (spoiled_part(lambda m: setattr(m, "batches", 1)), "plan-overflow"),
         "key of another pass": (spoiled_part(lambda m: setattr(m, "key", bytes(32))), "plan-overflow"),
         "key of three integers": (spoiled_part(lambda m: setattr(m, "key", bytes(24))), "plan-overflow"),
     }

@@ -50,7 +50,7 @@ def test_a_wide_study_keeps_no_small_one_waiting_and_ends_with_its_caller(
 
 
 def test_what_takes_too_much_memory_is_refused_and_the_next_is_planned() -> None:
-    little = "from eigenveil_server import planning; planning.MEMORY_BYTES = 2**28; planning.main()"
+    little = "from eigenveil_server.studies import planning; planning.MEMORY_BYTES = 2**28; planning.main()"
     words = {
         "study_toml": study_toml(columns=3000, components=2900, algorithm="dp-pca"),
         "most_columns": 4096,
