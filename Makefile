@@ -125,6 +125,10 @@ sbom: $(STAMP) ## List what runs in production as CycloneDX JSON: dist/sbom.json
 vulnerabilities: $(STAMP) ## Ask the public database about everything in the lock (needs the internet)
 	$(BIN)/python -m pip_audit -r requirements/lock.txt --require-hashes --disable-pip --strict
 
+.PHONY: docs
+docs: $(STAMP) ## Draw docs/HOUSE.md from the imports and point the links of docs/TOUR.md at today's lines
+	$(BIN)/python docs/refresh.py
+
 .PHONY: proto
 proto: $(STAMP) ## Generate the Python code of proto/ anew
 	$(BIN)/python proto/generate.py

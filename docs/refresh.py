@@ -1,0 +1,132 @@
+"""`make docs`: draw the packages from their imports, and point the tour's links at the lines of their symbols.
+
+The pages keep their words; only what stands between the marks, and the line numbers of links, is written here.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import grimp
+
+ROOT = Path(__file__).resolve().parents[1]
+HOUSE, TOUR = ROOT / "docs" / "HOUSE.md", ROOT / "docs" / "TOUR.md"
+PACKAGES = ("eigenveil", "eigenveil_common", "eigenveil_server", "eigenveil_client")
+EVERYWHERE = {"errors", "_version"}  # imported by nearly everything: their arrows would hide the others
+LINK = re.compile(r"\[`(?P<symbol>[\w.]+)`\]\((?P<path>\.\./[\w/.]+\.py)#L\d+\)")
+MARKS = re.compile(r"(<!-- drawn: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+Edges = dict[str, set[str]]
+
+
+def house() -> str:
+    """docs/HOUSE.md with its pictures as the imports are now."""
+    return MARKS.sub(lambda mark: mark[1] + picture(mark[2]) + mark[3], HOUSE.read_text())
+
+
+def picture(package: str) -> str:
+    """A package's folders and top modules, with arrows to what they import, as a Mermaid flowchart.
+
+    An arrow that follows from two others is left out: what a box may import is whatever it leads to.
+    """
+    edges = reduced(imports(package))
+    boxes = [
+        f"  {name}" + ("([" + name + "/])" if folder(package, name) else f"[{name}]")
+        for name in sorted(edges)
+    ]
+    arrows = [f"  {one} --> {other}" for one in sorted(edges) for other in sorted(edges[one])]
+    return "\n".join(["```mermaid", "flowchart TD", *boxes, *arrows, "```", ""])
+
+
+def folder(package: str, name: str) -> bool:
+    """Whether this part of a package is a folder."""
+    return (ROOT / home(package) / package / name).is_dir()
+
+
+def home(package: str) -> str:
+    """The folder of the tree that holds a package."""
+    return "core" if package == "eigenveil" else package.removeprefix("eigenveil_")
+
+
+def imports(package: str) -> Edges:
+    """Which part of a package imports which other, by any of its modules."""
+    graph = _graph()
+    parts = {name: name.rpartition(".")[2] for name in graph.find_children(package)}
+    edges: Edges = {short: set() for short in parts.values() if short not in EVERYWHERE}
+    for one, short in parts.items():
+        for other, target in parts.items():
+            if one != other and {short, target}.isdisjoint(EVERYWHERE):
+                if graph.direct_import_exists(importer=one, imported=other, as_packages=True):
+                    edges[short].add(target)
+    return edges
+
+
+@cache
+def _graph() -> grimp.ImportGraph:
+    return grimp.build_graph(*PACKAGES)
+
+
+def reduced(edges: Edges) -> Edges:
+    """The same without the arrows that follow from others."""
+    return {
+        one: {other for other in others if not any(leads(edges, mid, other) for mid in others - {other})}
+        for one, others in edges.items()
+    }
+
+
+def leads(edges: Edges, one: str, other: str) -> bool:
+    """Whether arrows lead from `one` to `other`."""
+    return any(mid == other or leads(edges, mid, other) for mid in edges[one])
+
+
+def tour() -> str:
+    """docs/TOUR.md with every link at the line where its symbol is defined now."""
+
+    def point(link: re.Match[str]) -> str:
+        line = line_of(link["symbol"], TOUR.parent / link["path"])
+        return f"[`{link['symbol']}`]({link['path']}#L{line})"
+
+    return LINK.sub(point, TOUR.read_text())
+
+
+def line_of(symbol: str, path: Path) -> int:
+    """Where `symbol` is defined: `name`, `Class.method`, or the same after the module's own name.
+
+    Raises:
+        LookupError: nowhere in this file.
+    """
+    names = symbol.split(".")
+    names = names[1:] if names[0] == path.stem and len(names) > 1 else names
+    scope: ast.AST = ast.parse(path.read_text())
+    for name in names:
+        found = next((node for defined, node in definitions(scope) if defined == name), None)
+        if found is None:
+            raise LookupError(f"docs/TOUR.md speaks of {symbol}, which {path.name} does not define")
+        scope = found
+    return int(getattr(scope, "lineno", 1))
+
+
+def definitions(scope: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """Names that are defined directly in a module or a class."""
+    for node in ast.iter_child_nodes(scope):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                yield node.name, node
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                yield name, node
+
+
+def main() -> int:
+    """Write both pages anew."""
+    HOUSE.write_text(house())
+    TOUR.write_text(tour())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,170 @@
+"""The house: folders of a size to be read, contracts that see what they are there for, pages that are true."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tests.repo.tree import FOLDERS, PACKAGES, ROOT, files, is_generated, shown
+
+FEWEST, MOST = 3, 14
+README_LINES = 15
+SECTIONS = ("core", "common", "server", "client", "proto")
+# Each planted import, and what `lint-imports` must say of it.
+FORBIDDEN = [
+    ("eigenveil_common.files", "eigenveil_server.clock"),
+    ("eigenveil.identity", "eigenveil_common.files"),
+    ("eigenveil_client.cli", "eigenveil_server.clock"),
+    ("eigenveil_server.clock", "eigenveil_client.cli"),
+    ("eigenveil_proto", "eigenveil.errors"),
+    *(
+        ("eigenveil.identity", name)
+        for name in ("threading", "concurrent.futures", "time", "random", "logging")
+    ),
+    *(
+        ("eigenveil.algorithms.covariance.zero", f"eigenveil.{name}")
+        for name in (
+            "site.rows",
+            "noise.haar",
+            "mechanisms.outcome",
+            "barrier",
+            "aggregation",
+            "accounting.ledger",
+        )
+    ),
+    *(
+        ("eigenveil.site.clipping", f"eigenveil.{name}")
+        for name in (
+            "noise.haar",
+            "mechanisms.outcome",
+            "barrier",
+            "algorithms.covariance.zero",
+            "planning.choose",
+        )
+    ),
+    *(
+        ("eigenveil_client.site.policy", f"eigenveil_client.{name}")
+        for name in ("analyst.client", "local.plan", "demo.demo")
+    ),
+    ("eigenveil_client.analyst.client", "eigenveil_client.site.policy"),
+    ("eigenveil_client.records.records", "sqlite3"),
+    ("eigenveil.identity", "opendp"),
+]
+CIRCLES = [
+    ("eigenveil.numerics.linalg", "eigenveil.study.study"),
+    ("eigenveil.site.clipping", "eigenveil.site.site"),
+]
+
+
+def modules(folder: Path) -> list[str]:
+    """The modules of one folder of a package, its `__init__` apart."""
+    return sorted(p.stem for p in folder.glob("*.py") if p.name != "__init__.py" and not is_generated(p))
+
+
+def test_no_folder_of_the_product_is_empty_or_full() -> None:
+    odd = {}
+    for name, home in PACKAGES.items():
+        for folder in sorted(p.parent for p in (home / name).rglob("__init__.py")):
+            inside = modules(folder)
+            rooms = any(p.is_dir() and (p / "__init__.py").exists() for p in folder.iterdir())
+            is_top, only_rooms = folder == home / name, rooms and not inside
+            if not (is_top or only_rooms or FEWEST <= len(inside) <= MOST):
+                odd[shown(folder)] = inside
+    odd.pop("common/eigenveil_common/examples", None)  # example files, no modules
+    assert odd == {}
+
+
+def planted(folder: Path, pairs: list[tuple[str, str]]) -> str:
+    """What `lint-imports` says of a copy of the tree with these imports added."""
+    for name in SECTIONS:
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.md"))
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    for importer, imported in pairs:
+        path = folder / PACKAGES[importer.split(".")[0]].name / Path(*importer.split("."))
+        path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        path.write_text(f"{path.read_text()}\nimport {imported}\n")
+    paths = os.pathsep.join(str(folder / name) for name in SECTIONS)
+    done = subprocess.run(
+        [Path(sys.executable).with_name("lint-imports"), "--no-logo", "--no-cache"],
+        cwd=folder, env=os.environ | {"PYTHONPATH": paths, "COLUMNS": "1000"}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    return done.stdout
+
+
+def parents(name: str) -> list[str]:
+    """A dotted name and everything above it."""
+    parts = name.split(".")
+    return [".".join(parts[: i + 1]) for i in range(len(parts))]
+
+
+def test_an_import_in_any_forbidden_direction_is_caught(tmp_path: Path) -> None:
+    said = planted(tmp_path, FORBIDDEN)
+    told = set(re.findall(r"([\w.]+) is not allowed to import ([\w.]+)", said))
+    missed = [
+        (one, other)
+        for one, other in FORBIDDEN
+        if not any((a, b) in told for a in parents(one) for b in parents(other))
+    ]
+    assert missed == []
+
+
+@pytest.mark.parametrize(("importer", "imported"), CIRCLES)
+def test_a_circle_of_folders_or_of_files_is_caught(importer: str, imported: str, tmp_path: Path) -> None:
+    said = planted(tmp_path, [(importer, imported)])
+    assert "No cycles are allowed in" in said
+    assert (
+        f"-> .{imported.split('.')[-1] if importer.split('.')[1] == imported.split('.')[1] else imported.split('.')[1]}"
+        in said
+    )
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_every_top_folder_says_what_lives_there(name: str) -> None:
+    lines = (ROOT / name / "README.md").read_text().splitlines()
+    assert len(lines) <= README_LINES
+    assert any("mport" in line for line in lines) or name in ("deploy", "docs")
+
+
+def refresh() -> ModuleType:
+    """docs/refresh.py, which `make docs` runs."""
+    spec = importlib.util.spec_from_file_location("refresh", ROOT / "docs" / "refresh.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_pictures_and_links_are_of_today() -> None:
+    """`make docs` mends it."""
+    made = refresh()
+    assert made.house() == made.HOUSE.read_text()
+    assert made.tour() == made.TOUR.read_text()
+    assert len(made.LINK.findall(made.TOUR.read_text())) > 10
+
+
+def test_a_link_to_a_symbol_that_is_gone_is_found() -> None:
+    with pytest.raises(LookupError, match="Session.fed"):
+        refresh().line_of("Session.fed", ROOT / "core" / "eigenveil" / "session.py")
+
+
+def test_the_files_that_a_change_touches_exist() -> None:
+    named = re.findall(
+        r"`((?:core|common|server|client|proto|tests|docs|deploy)/[\w./-]+)`",
+        (ROOT / "CONTRIBUTING.md").read_text(),
+    )
+    assert len(named) > 20
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_no_package_says_nothing() -> None:
+    assert [shown(p) for p in files("__init__.py", *SECTIONS) if "TODO" in p.read_text()] == []
