@@ -1,4 +1,4 @@
-"""What the planner's times rest on, measured on this machine; eigenveil.planning.predict holds what it assumes."""
+"""What the planner's times rest on, measured on this machine; planning/predict.py holds what it assumes."""
 
 from __future__ import annotations
 

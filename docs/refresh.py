@@ -1,6 +1,6 @@
-"""`make docs`: draw the packages from their imports, and point the tour's links at the lines of their symbols.
+"""`make docs`: draw the packages from their imports, and point the tour's links at today's lines.
 
-The pages keep their words; only what stands between the marks, and the line numbers of links, is written here.
+The pages keep their words; only what stands between marks, and the numbers of lines, is written here.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ def imports(package: str) -> Edges:
     edges: Edges = {short: set() for short in parts.values() if short not in EVERYWHERE}
     for one, short in parts.items():
         for other, target in parts.items():
-            if one != other and {short, target}.isdisjoint(EVERYWHERE):
-                if graph.direct_import_exists(importer=one, imported=other, as_packages=True):
-                    edges[short].add(target)
+            shown = one != other and {short, target}.isdisjoint(EVERYWHERE)
+            if shown and graph.direct_import_exists(importer=one, imported=other, as_packages=True):
+                edges[short].add(target)
     return edges
 
 

@@ -33,7 +33,7 @@ def test_every_claim_has_a_planted_fault() -> None:
 def test_a_fault_that_no_test_sees_is_counted_as_such(capsys: pytest.CaptureFixture[str]) -> None:
     comment, stale = ("# Not `opendp.prelude`", "# Never `opendp.prelude`"), ("no such text", "")
     test = "tests/core/noise/test_source.py::test_no_change_that_records_make_costs_more_than_the_price"
-    faults = tuple(of("P2", "noise.py", *change, test) for change in (comment, stale))
+    faults = tuple(of("P2", "noise/source.py", *change, test) for change in (comment, stale))
     assert not report(faults, 1)
     said = capsys.readouterr().out
     assert "NOT CAUGHT" in said

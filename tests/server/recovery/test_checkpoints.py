@@ -1,4 +1,4 @@
-"""[R20] A coordinator that meets a later checkpoint of its own ledger stops, stays down, and charges the loss."""
+"""[R20] A coordinator that meets a later checkpoint of its ledger stops, stays down, and charges the loss."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ def ledger_of(entries: list[Entry]) -> Ledger:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_what_is_charged_is_never_less_than_what_was_lost(seed: int) -> None:
-    """Also when the ledger went on after it was put back, and when a second checkpoint comes after the first."""
+    """Also when the ledger went on after it was put back, and when a second checkpoint follows."""
     random = Random(seed)
     common: list[Entry] = []
     grown(ledger_of(common), common, random, random.choice((0, 1, 20, 60)))

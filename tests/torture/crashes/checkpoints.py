@@ -1,4 +1,4 @@
-"""Check 2, third part: a coordinator put back to an older state, while its sites hold later signed checkpoints.
+"""Check 2, third part: a coordinator put back to an older state, while its sites hold later checkpoints.
 
 Real processes. It must stop before it opens a round, refuse to start again, and once its operator accepts
 the loss, it must have charged at least what was spent. One that was put back to its latest state must go on.

@@ -1,4 +1,4 @@
-"""`python -m tests.torture.networks.slow_line PORT HOST TARGET DELAY`: bytes arrive DELAY seconds later, both ways."""
+"""`python -m tests.torture.networks.slow_line PORT HOST TARGET DELAY`: bytes arrive DELAY seconds late."""
 
 from __future__ import annotations
 

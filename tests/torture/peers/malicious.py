@@ -104,7 +104,7 @@ def lower_quorum(stage: Stage) -> Responses:
 
 
 def forged_checkpoint(stage: Stage) -> Responses:
-    """A checkpoint of the ledger that the federation's key did not sign, beside an honest-looking question."""
+    """A checkpoint that the federation's key did not sign, beside an honest-looking question."""
     response = work(replace(GRAM, round=2))
     signed_by_nobody = pb.SignedCheckpoint(checkpoint_json=b"{}", signature=bytes(64))
     response.checkpoint.CopyFrom(signed_by_nobody)
