@@ -1,4 +1,4 @@
-"""The house: folders of a size to be read, contracts that see what they are there for, pages that are true."""
+"""The house: folders that can be read, contracts that see what they are there for, pages that are true."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ FORBIDDEN = [
     ("eigenveil_client.records.records", "sqlite3"),
     ("eigenveil.identity", "opendp"),
 ]
-CIRCLES = [
-    ("eigenveil.numerics.linalg", "eigenveil.study.study"),
-    ("eigenveil.site.clipping", "eigenveil.site.site"),
+CIRCLES = [  # of folders, of files
+    ("eigenveil.numerics.linalg", "eigenveil.study.study", "-> .study"),
+    ("eigenveil.site.clipping", "eigenveil.site.site", "-> .site"),
 ]
 
 
@@ -117,14 +117,13 @@ def test_an_import_in_any_forbidden_direction_is_caught(tmp_path: Path) -> None:
     assert missed == []
 
 
-@pytest.mark.parametrize(("importer", "imported"), CIRCLES)
-def test_a_circle_of_folders_or_of_files_is_caught(importer: str, imported: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("importer", "imported", "arrow"), CIRCLES)
+def test_a_circle_of_folders_or_of_files_is_caught(
+    importer: str, imported: str, arrow: str, tmp_path: Path
+) -> None:
     said = planted(tmp_path, [(importer, imported)])
     assert "No cycles are allowed in" in said
-    assert (
-        f"-> .{imported.split('.')[-1] if importer.split('.')[1] == imported.split('.')[1] else imported.split('.')[1]}"
-        in said
-    )
+    assert arrow in said
 
 
 @pytest.mark.parametrize("name", FOLDERS)
@@ -153,7 +152,7 @@ def test_pictures_and_links_are_of_today() -> None:
 
 
 def test_a_link_to_a_symbol_that_is_gone_is_found() -> None:
-    with pytest.raises(LookupError, match="Session.fed"):
+    with pytest.raises(LookupError, match=r"Session\.fed"):
         refresh().line_of("Session.fed", ROOT / "core" / "eigenveil" / "session.py")
 
 
