@@ -68,7 +68,7 @@ def imports(package: str) -> Edges:
 
 @cache
 def _graph() -> grimp.ImportGraph:
-    return grimp.build_graph(*PACKAGES)
+    return grimp.build_graph(*PACKAGES, cache_dir=None)
 
 
 def reduced(edges: Edges) -> Edges:
