@@ -38,8 +38,15 @@ from eigenveil.queries.turned import CAUCHY
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.grid import S
 from eigenveil.study.study import Column, Federation, Study
+from eigenveil_common.rpc import VERSION_MAX, VERSION_MIN
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 DIGEST = "ab" * 32
+
+
+def a_hello(**more: Any) -> pb.HelloRequest:
+    """What a program of this version greets a coordinator with."""
+    return pb.HelloRequest(version_min=VERSION_MIN, version_max=VERSION_MAX, **more)
 
 
 def a_column(name: str = "age", lower: float = 0.0, upper: float = 100.0, **changes: Any) -> Column:

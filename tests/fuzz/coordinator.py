@@ -36,6 +36,7 @@ from eigenveil_server.rpc.interceptor import ROLES
 from tests.fuzz.hunt import ChangedMeaning, Kind
 from tests.fuzz.mutations import mutate_message
 from tests.server.rig import SITES, Client, Rig, made, request_for, serving, study_toml
+from tests.support import a_hello
 
 # Slow ones less often: these plan, or wait, or verify a signature.
 WEIGHTS = {
@@ -213,7 +214,7 @@ async def _about_rounds(clients: Mapping[str, Client], asked: RoundQuery) -> dic
     decline = pb.DeclineRequest(plan_digest=plan, round=asked.round, reason=pb.DECLINE_REASON_POLICY)
     many = [pb.Answered(plan_digest=plan, round=round) for round in range(40)]
     return {
-        "Hello": [pb.HelloRequest(version_min=2, version_max=2, software="eigenveil-site")],
+        "Hello": [a_hello(software="eigenveil-site")],
         "NextWork": [
             pb.NextWorkRequest(),
             pb.NextWorkRequest(known_plans=[plan, ANY_DIGEST], answered=[pb.Answered(plan_digest=plan)]),

@@ -21,6 +21,7 @@ from eigenveil_server.rpc import site_sessions
 from tests.client.site.support import until
 from tests.integration.living import enrolled, listening, living
 from tests.server.rig import made, refusal, serving
+from tests.support import a_hello
 
 
 def copied(folder: Path, name: str) -> Path:
@@ -137,13 +138,13 @@ def test_a_call_on_another_connection_than_the_daemons_is_refused(tmp_path: Path
                 await introduce(one, "test", stored, Generation(stored.folder))
                 for call in (two.NextWork(pb.NextWorkRequest()), two.Renew(pb.RenewRequest())):
                     assert (await refusal(call)).code is Code.NOT_READY
-                doctor = pb.HelloRequest(version_min=2, version_max=2)
+                doctor = a_hello()
                 await two.Hello(doctor)  # asks, and takes nothing over
                 assert (await refusal(two.NextWork(pb.NextWorkRequest()))).code is Code.NOT_READY
                 digest = pb.GetReleaseRequest(plan_digest=bytes(32))
                 assert (await refusal(one.GetRelease(digest))).code is Code.NOT_FOUND
             bert = await rig.client(Role.SITE, "bert")
-            odd = pb.HelloRequest(version_min=2, version_max=2, next_generation=b"short")
+            odd = a_hello(next_generation=b"short")
             assert (await refusal(bert.stub.Hello(odd))).code is Code.PROTOCOL
 
     asyncio.run(scenario())

@@ -22,8 +22,9 @@ from eigenveil_server.clock import unix_ms
 from tests.client.site.support import until
 from tests.integration.living import DAY, enrolled, listening, living
 from tests.server.rig import HOUR, Rig, made, serving, study_toml
+from tests.support import a_hello
 
-HELLO = pb.HelloRequest(version_min=2, version_max=2)
+HELLO = a_hello()
 STEPS = [
     *(("file-replacing", passage) for passage in (1, 2)),  # the pending key, the pair
     *(

@@ -26,8 +26,9 @@ from tests.integration.living import DAY, enrolled, listening, living
 from tests.integration.offline import Root
 from tests.server.process import command
 from tests.server.rig import Rig, made, refusal, serving, study_toml
+from tests.support import a_hello
 
-HELLO = pb.HelloRequest(version_min=2, version_max=2)
+HELLO = a_hello()
 EXTENSIONS = "[v3_ca]\nbasicConstraints=critical,CA:TRUE,pathlen:0\nkeyUsage=critical,keyCertSign,cRLSign\n"
 
 

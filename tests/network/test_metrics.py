@@ -30,7 +30,7 @@ from eigenveil_server.daemon import Daemon
 from eigenveil_server.metrics import Metrics
 from eigenveil_server.rpc.health import Health
 from tests.server.rig import Rig, answering, made, refusal, serving, study_toml
-from tests.support import refused
+from tests.support import a_hello, refused
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 # A call to a method that a listener does not have is never taken (see eigenveil_server.rpc.listener).
@@ -102,7 +102,7 @@ def test_a_probe_without_a_certificate_reaches_health_and_nothing_else(tmp_path:
             for service in ("", "eigenveil.v1.Coordinator"):
                 assert (await probe.Check(health_pb2.HealthCheckRequest(service=service))).status == SERVING
             for call in (
-                CoordinatorStub(channel).Hello(pb.HelloRequest(version_min=2, version_max=2), timeout=1),
+                CoordinatorStub(channel).Hello(a_hello(), timeout=1),
                 EnrolmentStub(channel).Enrol(pb.EnrolRequest(token="x", csr_der=b"x"), timeout=1),
             ):
                 with pytest.raises(grpc.aio.AioRpcError) as caught:

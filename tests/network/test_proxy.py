@@ -23,7 +23,7 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 from tests.client.site.support import FEDERATION, SITE, Coordinator, Stage, a_stage, store_identity, until
 from tests.network.forwarders import ConnectProxy
-from tests.support import refused
+from tests.support import a_hello, refused
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ async def at_work(stage: Stage, rule: ProxyRule) -> AsyncIterator[None]:
 async def hello(stage: Stage, rule: ProxyRule) -> pb.HelloResponse:
     """One call by way of `rule`."""
     async with await open_channel(replace(load_identity(stage.config.identity), proxy=rule)) as channel:
-        asked = pb.HelloRequest(version_min=2, version_max=2)
+        asked = a_hello()
         return await call(rpc.CoordinatorStub(channel).Hello, asked, attempts=1)
 
 

@@ -33,6 +33,7 @@ from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon, Ports
 from eigenveil_server.pki.authority import Authority, key_to_pem, new_key, pem
 from eigenveil_server.pki.authority_files import Authorities
+from tests.support import a_hello
 
 if TYPE_CHECKING:
     from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorAsyncStub
@@ -344,4 +345,4 @@ async def uncertified_hello(rig: Rig, port: int) -> pb.HelloResponse:
     """Hello from nobody."""
     credentials = grpc.ssl_channel_credentials(rig.ca)
     async with grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials) as channel:
-        return await CoordinatorStub(channel).Hello(pb.HelloRequest(version_min=2, version_max=2))
+        return await CoordinatorStub(channel).Hello(a_hello())

@@ -40,6 +40,7 @@ from tests.server.rig import (
     serving,
     study_toml,
 )
+from tests.support import a_hello
 
 
 def made(folder: Path, url: str) -> Config:
@@ -209,7 +210,7 @@ def test_put_back_by_its_own_tools_it_waits_stops_and_charges_the_loss(tmp_path:
             ada = await rig.client(Role.ANALYST, "ada")
             assert (await refusal(ada.submit(study_toml(name="early")))).code is Code.NOT_READY
             bert = await rig.client(Role.SITE, "bert")
-            await refusal(bert.stub.Hello(pb.HelloRequest(version_min=2, version_max=2, checkpoint=later)))
+            await refusal(bert.stub.Hello(a_hello(checkpoint=later)))
 
     asyncio.run(greeted())
     with pytest.raises(InternalError, match="accept-loss"):

@@ -25,6 +25,7 @@ from eigenveil_server.pki.authority import key_to_pem, new_key
 from tests.repo.tree import ROOT
 from tests.server.process import Coordinator, command, exit_of_serve, process
 from tests.server.rig import Credentials, request_for
+from tests.support import a_hello
 
 
 async def joined(coordinator: Coordinator, join: dict[str, str]) -> Credentials:
@@ -75,7 +76,7 @@ def test_from_init_to_a_clean_stop(tmp_path: Path) -> None:
             join = json.loads(out_file.read_text())
             assert (join["role"], join["name"], join["federation"]) == ("site", "anna", "fed")
             held = await joined(coordinator, join)
-            hello = pb.HelloRequest(version_min=2, version_max=2)
+            hello = a_hello()
             anna = coordinator.connect(held)
             await anna.stub.Hello(hello)
             code, out, _ = command("status", "--config", config, "--json")

@@ -16,11 +16,11 @@ import grpc
 import pytest
 
 from eigenveil.identity import Role
-from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.front import connection, door, turns
 from eigenveil_server.front.allowance import Allowance
 from eigenveil_server.front.frames import Frames, goaway
 from tests.server.rig import Credentials, Rig, made, serving
+from tests.support import a_hello
 from tests.torture.front.besieged import attackers_tls
 from tests.torture.front.frames import (
     ACK,
@@ -40,7 +40,7 @@ from tests.torture.front.frames import (
 )
 from tests.torture.front.frames import HELLO as OPENING
 
-REQUEST = pb.HelloRequest(version_min=2, version_max=2)
+REQUEST = a_hello()
 Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 

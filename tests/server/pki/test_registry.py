@@ -17,8 +17,9 @@ from eigenveil_server.pki.authority import new_key
 from eigenveil_server.storage.database import open_store
 from tests.server.process import command
 from tests.server.rig import HOUR, Rig, made, refusal, request_for, serving, study_toml
+from tests.support import a_hello
 
-HELLO = pb.HelloRequest(version_min=2, version_max=2)
+HELLO = a_hello()
 
 
 def test_a_new_token_and_a_denial_void_the_unused_ones(tmp_path: Path) -> None:

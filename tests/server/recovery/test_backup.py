@@ -22,9 +22,10 @@ from eigenveil_server.config import Config
 from eigenveil_server.pki.authority import new_key
 from tests.server.process import command
 from tests.server.rig import Rig, answering, made, refusal, request_for, serving, study_toml
+from tests.support import a_hello
 
-DOCTOR = pb.HelloRequest(version_min=2, version_max=2)
-HELLO = pb.HelloRequest(version_min=2, version_max=2, next_generation=bytes(32))
+DOCTOR = a_hello()
+HELLO = a_hello(next_generation=bytes(32))
 
 
 def restored(folder: Path) -> Config:

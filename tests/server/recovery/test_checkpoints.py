@@ -25,13 +25,13 @@ from eigenveil_server.recovery.accept_loss import accept_loss, lost
 from eigenveil_server.recovery.checkpoints import MARKER
 from eigenveil_server.storage.database import open_store
 from tests.server.rig import Client, Rig, answering, made, no_fatal, refusal, serving, study_toml
-from tests.support import refused
+from tests.support import a_hello, refused
 
 STUDY = study_toml()
 
 
 def hello(checkpoint: pb.SignedCheckpoint | None) -> pb.HelloRequest:
-    return pb.HelloRequest(version_min=2, version_max=2, checkpoint=checkpoint)
+    return a_hello(checkpoint=checkpoint)
 
 
 async def released(rig: Rig) -> pb.SignedCheckpoint:

@@ -10,6 +10,7 @@ import pytest
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Role
+from eigenveil_common.rpc import VERSION_MAX, VERSION_MIN
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.clock import as_datetime, unix_ms
 from eigenveil_server.pki.authority import Authority
@@ -23,8 +24,9 @@ from tests.server.rig import (
     serving,
     study_toml,
 )
+from tests.support import a_hello
 
-HELLO = pb.HelloRequest(version_min=2, version_max=2)
+HELLO = a_hello()
 
 
 def test_every_method_has_a_row_in_the_role_table() -> None:
@@ -36,10 +38,13 @@ def test_hello_tells_version_and_limits(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with serving(made(tmp_path / "c")) as rig:
             site = await rig.client(Role.SITE, "anna")
-            hello = await site.stub.Hello(pb.HelloRequest(version_min=2, version_max=9))
-            assert (hello.version, hello.federation) == (2, FEDERATION)
+            asked = pb.HelloRequest(version_min=VERSION_MIN, version_max=VERSION_MAX + 7)
+            hello = await site.stub.Hello(asked)
+                pb.HelloRequest(version_min=VERSION_MIN, version_max=VERSION_MAX + 7)
+            )
+            assert (hello.version, hello.federation) == (VERSION_MAX, FEDERATION)
             assert abs(hello.unix_time_ms - unix_ms()) < 60_000
-            newer = pb.HelloRequest(version_min=3, version_max=4)
+            newer = pb.HelloRequest(version_min=VERSION_MAX + 1, version_max=VERSION_MAX + 2)
             assert (await refusal(site.stub.Hello(newer))).code is Code.VERSION
 
     asyncio.run(scenario())

@@ -12,13 +12,13 @@ import pytest
 
 from eigenveil.errors import Code
 from eigenveil.identity import Role
-from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.pki.authority import new_key
 from tests.server.rig import Client, Rig, made, refusal, request_for, serving
+from tests.support import a_hello
 from tests.torture.front.frames import END_HEADERS, HEADERS, HELLO, data, frame, head, message
 
 NAMES = ("/eigenveil.v1.Coordinator/Nothing", "/eigenveil.v1.\xef/Hello", "/\xff")
-REQUEST = pb.HelloRequest(version_min=2, version_max=2)
+REQUEST = a_hello()
 
 
 async def say(rig: Rig, port: int, name: str, site: Client | None = None) -> None:

@@ -22,16 +22,16 @@ import grpc
 
 from eigenveil.identity import Role
 from eigenveil_client.connection.tls import CLIENT_OPTIONS
-from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub
 from tests.fuzz.hunt import resident_bytes
 from tests.server.process import ENVIRONMENT
 from tests.server.rig import Credentials, made, serving
+from tests.support import a_hello
 
 if TYPE_CHECKING:
     from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorAsyncStub
 
-HELLO = pb.HelloRequest(version_min=2, version_max=2)
+HELLO = a_hello()
 MEMBERS = {"anna": Role.SITE, "ada": Role.ANALYST}  # who attacks, and who is honest
 PAUSE = 0.05
 FRESH_EVERY = 5  # honest calls

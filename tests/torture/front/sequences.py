@@ -8,8 +8,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.fuzz.mutations import mutate_bytes
+from tests.support import a_hello
 from tests.torture.front.frames import (
     CONTINUATION,
     DATA,
@@ -39,7 +39,7 @@ from tests.torture.front.frames import (
     window_update,
 )
 
-GREETING = message(pb.HelloRequest(version_min=2, version_max=2).SerializeToString())
+GREETING = message(a_hello().SerializeToString())
 GOOD = HELLO + call(1, "Hello", GREETING)
 BOMB = bomb(64 * 2**20)
 ODD = (0, 1, 2, 127, 2**14, 2**14 + 1, 2**24 - 1, 2**31 - 1, 2**31, 2**32 - 1)

@@ -37,6 +37,7 @@ from tests.client.site.support import Coordinator
 from tests.integration.living import enrolled
 from tests.server.process import process
 from tests.server.rig import FEDERATION, Credentials, Rig, made, refusal, serving
+from tests.support import a_hello
 from tests.torture.line import Line
 from tests.torture.peers.entries import counted
 from tests.torture.peers.forge import LOOPBACK, Forged, Shape, client, forge, impostor, server, uri
@@ -46,7 +47,7 @@ LEAST_CLIENTS, LEAST_SERVERS = 24, 10
 MOST_SECONDS = 2.0  # from a denial to the end of a call under way
 ANNA = f"eigenveil://{FEDERATION}/site/anna"
 COORDINATOR = f"eigenveil://{FEDERATION}/coordinator/coordinator"
-HELLO = pb.HelloRequest(version_min=2, version_max=2)
+HELLO = a_hello()
 
 
 @dataclass(slots=True)
