@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from eigenveil.accounting.zcdp import ATTO, MICRO, noise_for
+from eigenveil.accounting.zcdp import ATTO, mu, noise_for
 from eigenveil.errors import Code, RequestError
 from eigenveil.mechanisms.outcome import Outcome
 from eigenveil.noise.cauchy import cauchy
@@ -36,7 +36,7 @@ def release(asked: RoundQuery, query: Subspace, total: IntArray, study: Study, n
         RequestError: the question has no delta of its own.
     """
     d, k = query.centre.size, query.count
-    epsilon, delta = math.sqrt(2 * asked.micro_rho / MICRO), asked.atto_delta / ATTO
+    epsilon, delta = mu(asked.micro_rho), asked.atto_delta / ATTO
     if query.mechanism != CAUCHY and delta <= 0:
         raise RequestError(Code.BAD_STUDY, f"{query.mechanism} needs a delta of its own")
     if k == d:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from eigenveil.accounting.zcdp import ATTO
+from eigenveil.accounting.zcdp import ATTO, scale_of
 from eigenveil.errors import Code, RequestError
-from eigenveil.mechanisms.fingerprint_votes import changed_votes, scale_of, tally
+from eigenveil.mechanisms.fingerprint_votes import changed_votes, tally
 from eigenveil.mechanisms.outcome import Outcome
 from eigenveil.mechanisms.score_gap import clears, reach
 from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
@@ -70,7 +70,7 @@ def release(
     if asked.atto_delta < 1:
         raise RequestError(Code.BAD_STUDY, "votes are counted at a delta of their own; state delta > 0")
     changed = changed_votes(study)
-    scale = scale_of(TRIAL_PRICE * changed, asked.micro_rho)
+    scale = scale_of((TRIAL_PRICE * changed) ** 2, asked.micro_rho)
     trial = Trial(scale=scale, changed=changed, bound=reach(scale, changed, delta))
     slots = total.size // (2 * WORDS * query.cells.rank)
     proposed, best = candidates(query, total), 0

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from eigenveil.accounting.zcdp import ATTO
+from eigenveil.accounting.zcdp import ATTO, scale_of
 from eigenveil.errors import Code, InternalError, RequestError
-from eigenveil.mechanisms.fingerprint_votes import SLACK, scale_of
+from eigenveil.mechanisms.fingerprint_votes import SLACK
 from eigenveil.mechanisms.outcome import Outcome
 from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import IntArray, frozen
@@ -70,7 +70,7 @@ def release(asked: RoundQuery, query: SpanGap, total: IntArray, study: Study, no
     if total.size not in (0, query.length):
         raise InternalError(Code.BUG, "the lead among all records cannot be read off several sites' answers")
     changed = query.swing(study.neighbours) * study.max_sites_per_person
-    scale = scale_of(changed, asked.micro_rho)
+    scale = scale_of(changed**2, asked.micro_rho)
     bound = reach(scale, changed, asked.atto_delta / ATTO)
     margin = int(total[0]) - int(total[1]) - changed if total.size else 0
     said = clears(margin, scale, bound, noise)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 
 import numpy as np
 
-from eigenveil.accounting.zcdp import ATTO, MICRO
+from eigenveil.accounting.zcdp import ATTO, scale_of
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.mechanisms.outcome import Outcome
-from eigenveil.noise.source import Block, NoiseSource, NoiseSpec, root_of
+from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import IntArray, added, frozen
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import Additive, Coordinates
@@ -28,7 +27,7 @@ def scale_and_threshold(l1: int, micro_rho: int, atto_delta: int, histograms: in
     The same change spread evenly over several `histograms` costs each epsilon_j^2 / 2 with
     epsilon_j = l1 / (histograms b), which add up to rho at b = l1 / (epsilon sqrt(histograms)) [P23].
     """
-    scale = root_of(Fraction(l1**2 * MICRO, 2 * micro_rho * histograms))
+    scale = scale_of(l1**2, micro_rho * histograms)
     # As delta, at most 1 / (2 b) is used: then a bin that falls silent costs less than the epsilon that the
     # count which appeared did not use.
     delta = min(atto_delta / ATTO, 1 / (2 * scale))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from eigenveil.accounting.zcdp import MICRO
+from eigenveil.accounting.zcdp import scale_squared
 from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.queries import NAMES, Additive, Spectrum
 from eigenveil.queries.limits import need
@@ -34,7 +34,7 @@ def check_loudness(asked: RoundQuery, study: Study) -> None:
     else:
         return
     need(
-        Fraction(moved * MICRO, 2 * asked.micro_rho) <= Fraction(LOUDEST) ** 2,
+        scale_squared(moved, asked.micro_rho) <= Fraction(LOUDEST) ** 2,
         f"the noise of the {NAMES[type(query)]} question would be louder than integers hold, beyond a scale of "
         f"{LOUDEST:.3g}; raise epsilon, or lower max_sites_per_person or the number of columns",
     )

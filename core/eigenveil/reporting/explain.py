@@ -17,7 +17,6 @@ from eigenveil.study.price import Composition
 from eigenveil.study.study import Missing, Study
 from eigenveil.study.toml import study_to_dict
 
-REPLACED = 2  # a record replaced is a record removed and one added
 CENTRAL = "the coordinator sees each site's sums; the questions could also be served by secure aggregation"
 TRUSTED = "a mechanism works on the exact sums: this cannot run without trusting the coordinator with them"
 
@@ -129,7 +128,7 @@ def guarantee(plan: Plan) -> dict[str, Any]:
     study = plan.study
     adds = study.neighbours is Neighbours.ADD_REMOVE
     epsilon, delta = _promise(plan, 1)
-    other_epsilon, other_delta = _promise(plan, REPLACED) if adds else (None, None)
+    other_epsilon, other_delta = _promise(plan, Neighbours.REPLACE_ONE.records) if adds else (None, None)
     return {
         "unit": "person",
         "neighbours": study.neighbours.value,

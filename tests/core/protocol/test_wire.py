@@ -76,7 +76,7 @@ def queries(draw: st.DrawFn, kind: type[Any]) -> RoundQuery:
     edges = np.array(sorted(draw(st.sets(st.integers(1, top), min_size=1, max_size=20))))
     parts = {
         "centre": centre,
-        "field": field,
+        "spec": field,
         "edges": edges,
         "limits": array(draw, 0, 2**41, len(edges)),
         "records": draw(st.integers(1, 2**41)),

@@ -74,7 +74,7 @@ def peak(d: int, k: int, sign: int) -> IntArray:
 
 
 FAR = extreme_field(2, 1)
-FIELD: dict[str, Any] = {"centre": [0, 0], "directions": [[1], [0]], "pull": [[0], [0]], "shift": 0}
+FIELD: dict[str, Any] = {"centre": [0, 0], "directions": [[1], [0]], "offset": [[0], [0]], "shift": 0}
 EMPTY = np.zeros((2, 0), dtype=np.int64)
 
 
@@ -154,19 +154,19 @@ OUTSIDE: list[tuple[type[Any], dict[str, Any]]] = [
     (RowNorms, {"centre": [0], "edges": [0, 1]}),
     (RowNorms, {"centre": [0], "edges": [2, 2]}),
     (RowNorms, {"centre": [0], "edges": list(range(1, 1026))}),
-    (GradientNorms, {"field": FAR, "edges": [EDGE_LIMIT]}),
-    (GradientNorms, {"field": FAR, "edges": [INT64_MIN, 1]}),
+    (GradientNorms, {"spec": FAR, "edges": [EDGE_LIMIT]}),
+    (GradientNorms, {"spec": FAR, "edges": [INT64_MIN, 1]}),
     (GradientSpec, FIELD | {"directions": [[INT64_MIN], [0]]}),
     (GradientSpec, FIELD | {"directions": [[DIRECTION_LIMIT + 1], [0]]}),
-    (GradientSpec, FIELD | {"pull": [[MOST_PULL], [1]]}),
-    (GradientSpec, FIELD | {"pull": [[INT64_MIN], [0]]}),
-    (GradientSpec, FIELD | {"pull": [[0, 0]]}),
-    (GradientSpec, FIELD | {"directions": [[1] * 3] * 2, "pull": [[0] * 3] * 2}),
-    (GradientSpec, FIELD | {"directions": EMPTY, "pull": EMPTY}),
+    (GradientSpec, FIELD | {"offset": [[MOST_PULL], [1]]}),
+    (GradientSpec, FIELD | {"offset": [[INT64_MIN], [0]]}),
+    (GradientSpec, FIELD | {"offset": [[0, 0]]}),
+    (GradientSpec, FIELD | {"directions": [[1] * 3] * 2, "offset": [[0] * 3] * 2}),
+    (GradientSpec, FIELD | {"directions": EMPTY, "offset": EMPTY}),
     (GradientSpec, FIELD | {"shift": 61}),
     (GradientSpec, FIELD | {"shift": -1}),
-    (Gradient, {"field": FAR, "radius": GRADIENT_LIMIT + 1}),
-    (Gradient, {"field": FAR, "radius": 0}),
+    (Gradient, {"spec": FAR, "radius": GRADIENT_LIMIT + 1}),
+    (Gradient, {"spec": FAR, "radius": 0}),
 ]
 
 

@@ -11,13 +11,14 @@ from collections.abc import Generator
 
 import numpy as np
 
+from eigenveil.accounting.zcdp import mu
 from eigenveil.algorithms.covariance.frobenius import gauss_error, separate_error
 from eigenveil.algorithms.covariance.gauss_cov import of_matrix
 from eigenveil.algorithms.covariance.noised_gram import Clip, clip_radius, covariance, left_after, loudness
 from eigenveil.algorithms.covariance.separate_cov import separately
 from eigenveil.algorithms.shared.bounds import least_row_radius
 from eigenveil.algorithms.shared.clip_radius import Grid
-from eigenveil.algorithms.shared.preparation import Centred, law, locate, mu, price, priced, public_radius
+from eigenveil.algorithms.shared.preparation import Centred, law, locate, price, priced, public_radius
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.protocol.estimate import Steps
 from eigenveil.protocol.plan import Plan

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from eigenveil.accounting.zcdp import mu
 from eigenveil.algorithms.shared.clip_radius import Balance, choose
 from eigenveil.algorithms.shared.preparation import (
     UNCLIPPED,
     Centred,
     law,
     louder,
-    mu,
     price,
     priced,
     public_radius,

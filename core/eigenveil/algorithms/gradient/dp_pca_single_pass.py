@@ -18,11 +18,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import ATTO
+from eigenveil.accounting.zcdp import ATTO, mu
 from eigenveil.algorithms.gradient.dp_pca import VARIANCE_SHARE, read_variances
 from eigenveil.algorithms.shared.passes import Pass, Rounds, apart
-from eigenveil.algorithms.shared.preparation import COUNT_SHARE, Centred, locate, mu, part
+from eigenveil.algorithms.shared.preparation import COUNT_SHARE, Centred, locate, part
 from eigenveil.algorithms.shared.step_sizes import CANDIDATES, Strength
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.numerics.linalg import fix_signs, start_directions
@@ -96,7 +95,7 @@ class Needs:
 def needs(plan: Plan) -> Needs:
     """The thresholds of stability histograms at the price of a pass [P11], about."""
     k, d, changed = plan.study.components, plan.study.dimension, plan.study.max_sites_per_person
-    changed *= 1 if plan.study.neighbours is Neighbours.ADD_REMOVE else 2
+    changed *= plan.study.neighbours.records
     epsilon = mu(part(plan.micro_rho, 0.9 / k))
     silence = math.log(ATTO * k / max(plan.atto_delta, 1))
     vote = 2 * changed / epsilon

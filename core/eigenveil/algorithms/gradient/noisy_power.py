@@ -11,9 +11,10 @@ from collections.abc import Generator
 
 import numpy as np
 
+from eigenveil.accounting.zcdp import mu
 from eigenveil.algorithms.covariance.noised_gram import Clip, clip_radius, clip_warning, loudness
 from eigenveil.algorithms.shared.gradient_query import Slope
-from eigenveil.algorithms.shared.preparation import Centred, locate, mu, price, priced
+from eigenveil.algorithms.shared.preparation import Centred, locate, price, priced
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, fix_signs, orthonormal, start_directions
 from eigenveil.protocol.estimate import Estimate, Steps

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import ATTO
-from eigenveil.algorithms.shared.preparation import FEWEST, mu
+from eigenveil.accounting.zcdp import ATTO, mu
+from eigenveil.algorithms.shared.preparation import FEWEST
 from eigenveil.numerics.encoding import FloatArray, IntArray, digest, frozen
 from eigenveil.protocol.estimate import Estimate, no_release
 from eigenveil.protocol.plan import Plan
@@ -53,7 +52,7 @@ def purse(plan: Plan) -> VoteBudget:
 def changed(plan: Plan) -> int:
     """Blocks that one person's records are in: one at each of their sites, two when replaced."""
     study = plan.study
-    return study.max_sites_per_person * (1 if study.neighbours is Neighbours.ADD_REMOVE else 2)
+    return study.max_sites_per_person * study.neighbours.records
 
 
 def votes_needed(epsilon: float, delta: float, votes: int, appearing: int) -> float:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.algorithms.covariance.frobenius import entry_noise
 from eigenveil.algorithms.covariance.noised_gram import clip_radius, loudness
 from eigenveil.algorithms.shared.preparation import price
@@ -49,8 +48,7 @@ def _by_matrix(
 
 def sensitivity(plan: Plan) -> int:
     """Of a sum of vectors of norm 1."""
-    replaced = 2 if plan.study.neighbours is Neighbours.REPLACE_ONE else 1
-    return replaced * plan.study.max_sites_per_person
+    return plan.study.neighbours.records * plan.study.max_sites_per_person
 
 
 def shortened(guess: AssumedSpectrum, radius: int) -> FloatArray:

@@ -12,7 +12,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from eigenveil.algorithms.shared.preparation import Centred, locate, mu
+from eigenveil.accounting.zcdp import mu
+from eigenveil.algorithms.shared.preparation import Centred, locate
 from eigenveil.errors import Code, InternalError
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.planning.error_models.spectrum import AssumedSpectrum

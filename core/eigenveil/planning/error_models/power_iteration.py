@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from eigenveil.accounting.zcdp import mu
 from eigenveil.algorithms.covariance.noised_gram import clip_radius, loudness
 from eigenveil.algorithms.gradient.dp_pca import Schedule, gradient_radius, schedule
 from eigenveil.algorithms.gradient.noisy_power import ENERGY_SHARE, ROUNDS
 from eigenveil.algorithms.shared.gradient_query import Slope
-from eigenveil.algorithms.shared.preparation import Centred, mu, price
+from eigenveil.algorithms.shared.preparation import Centred, price
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.planning.error_models.covariance import seen, sensitivity, shortened
 from eigenveil.planning.error_models.eigengaps import Assumed, bent

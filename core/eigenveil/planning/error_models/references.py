@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from eigenveil.accounting.zcdp import mu
 from eigenveil.algorithms.covariance.adaptive_cov import adaptive_cov as run_adaptive
 from eigenveil.algorithms.covariance.noised_gram import clip_radius
 from eigenveil.algorithms.gradient.dp_pca import VARIANCE_SHARE
@@ -13,7 +14,7 @@ from eigenveil.algorithms.gradient.dp_pca_single_pass import records_needed
 from eigenveil.algorithms.gradient.private_oja import gradient_radius, radius_parts
 from eigenveil.algorithms.shared.gradient_query import Slope
 from eigenveil.algorithms.shared.passes import Pass
-from eigenveil.algorithms.shared.preparation import COUNT_SHARE, mu, part, price
+from eigenveil.algorithms.shared.preparation import COUNT_SHARE, part, price
 from eigenveil.algorithms.shared.step_sizes import CANDIDATES
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.planning.error_models.covariance import seen, sensitivity, shortened, turned
