@@ -97,7 +97,7 @@ def simulate(
         raise RequestError(Code.BAD_ARGUMENT, f"records for uninvited sites: {', '.join(strange)}")
     secret = None if seed is None else bytes.fromhex(digest("simulated-order", seed))
     sites = {
-        name: Site(to_grid(values, study), parts=CORES, secret=secret)
+        name: Site(to_grid(values, study), workers=CORES, secret=secret)
         for name, values in sorted(parts.items())
     }
     absent = {name: "no records" for name in study.federation.sites if name not in sites}

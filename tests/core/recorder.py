@@ -34,7 +34,7 @@ from eigenveil.queries import (
     total_length,
 )
 from eigenveil.queries.batch import pass_key
-from eigenveil.queries.subspaces import Cells, Pool, Subsamples
+from eigenveil.queries.fingerprints import Cells, Pool, Subsamples
 from tests.core.specification import Noise, Setting
 from tests.support import MemoryStore, a_field, a_plan, covariance_asks, every_ask
 

@@ -31,7 +31,7 @@ from eigenveil.queries import (
     SpanVotes,
     Votes,
 )
-from eigenveil.queries.subspaces import WORDS, Cells, Pool, Subsamples
+from eigenveil.queries.fingerprints import WORDS, Cells, Pool, Subsamples
 from eigenveil.study.study import Study
 from tests.statistical.audit import SAMPLES, Approximate, Attack, Claim, Gaussian, Mechanism
 from tests.statistical.mechanisms import (

@@ -20,7 +20,7 @@ from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.protocol.query import NoiseLaw
 from eigenveil.queries import SpanGap
-from eigenveil.queries.subspaces import Pool
+from eigenveil.queries.fingerprints import Pool
 from eigenveil.site.site import Site
 from eigenveil.site.span_scores import flats
 from eigenveil.study.grid import GridRows

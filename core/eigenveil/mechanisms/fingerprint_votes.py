@@ -13,7 +13,7 @@ from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import IntArray, added, frozen
 from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.queries import CellVotes, SpanVotes
-from eigenveil.queries.subspaces import WORDS
+from eigenveil.queries.fingerprints import WORDS
 from eigenveil.study.study import Study
 
 SLACK = 1 + 2.0**-40  # for the logarithms

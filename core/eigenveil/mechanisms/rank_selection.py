@@ -14,7 +14,8 @@ from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.queries import RankVotes
-from eigenveil.queries.subspaces import TRIAL_PRICE, TRIALS, WORDS
+from eigenveil.queries.fingerprints import WORDS
+from eigenveil.queries.subspaces import TRIAL_PRICE, TRIALS
 from eigenveil.study.study import Study
 
 

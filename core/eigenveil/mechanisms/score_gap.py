@@ -14,7 +14,7 @@ from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.queries import SpanGap
-from eigenveil.queries.subspaces import WORDS
+from eigenveil.queries.fingerprints import WORDS
 from eigenveil.study.study import Study
 
 DRAWS = 8  # at once; one of them nearly always lies within the support

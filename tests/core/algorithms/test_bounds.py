@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 
 from eigenveil import session as session_module
 from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.algorithms.shared.bounds import box, check_bounds, least_gradient_radius, least_row_radius
+from eigenveil.algorithms.shared.bounds import box, check_bounds
 from eigenveil.errors import EigenveilError, RequestError
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.planning.resolve import make_plan
@@ -21,7 +21,8 @@ from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
 from eigenveil.queries import ClippedSum, Gradient, GradientSpec, Gram, Query, RowNorms
-from eigenveil.queries.limits import WEIGHT
+from eigenveil.queries.gradients import least_gradient_radius
+from eigenveil.queries.limits import WEIGHT, least_row_radius
 from eigenveil.session import Session
 from eigenveil.site.clipping import gradient_coefficients, weights
 from eigenveil.study.algorithm import PROPERTIES, Algorithm

@@ -43,7 +43,7 @@ from eigenveil.queries import (
     Spectrum,
     Subspace,
 )
-from eigenveil.queries.turned import CAUCHY, FRAME, GAUSSIAN, TESTED
+from eigenveil.queries.trusted import CAUCHY, FRAME, GAUSSIAN, TESTED
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from tests.core import specification as spec
 from tests.core.recorder import (

@@ -23,7 +23,7 @@ from eigenveil.noise.source import NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.queries import CellVotes, Preimage, RankVotes, SpanGap, SpanVotes
-from eigenveil.queries.subspaces import WORDS, Cells, Pool, Subsamples, fingerprint
+from eigenveil.queries.fingerprints import WORDS, Cells, Pool, Subsamples, fingerprint
 from tests.support import DIGEST, a_study, refused
 
 ONE, REPLACED = Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE

@@ -16,7 +16,6 @@ from eigenveil.algorithms.covariance.frobenius import gauss_error, separate_erro
 from eigenveil.algorithms.covariance.gauss_cov import of_matrix
 from eigenveil.algorithms.covariance.noised_gram import Clip, clip_radius, covariance, left_after, loudness
 from eigenveil.algorithms.covariance.separate_cov import separately
-from eigenveil.algorithms.shared.bounds import least_row_radius
 from eigenveil.algorithms.shared.clip_radius import Grid
 from eigenveil.algorithms.shared.preparation import Centred, law, locate, price, priced, public_radius
 from eigenveil.numerics.encoding import IntArray, frozen
@@ -25,6 +24,7 @@ from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import NoiseLaw, PricedQuery
 from eigenveil.protocol.release import Release
 from eigenveil.queries import RadiusSearch, SquaredNormSum
+from eigenveil.queries.limits import least_row_radius
 from eigenveil.study.grid import S
 
 SEARCH_SHARE, ENERGY_SHARE = 0.05, 0.01  # of rho

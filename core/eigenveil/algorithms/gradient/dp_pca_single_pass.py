@@ -116,8 +116,9 @@ def _warnings(plan: Plan, records: float) -> tuple[str, ...]:
     wanted = records_needed(plan)
     verdict = "has" if records >= wanted else "does not have"
     sentence = (
-        f"dp-pca-single-pass is the paper's algorithm, kept as a reference: with {plan.batches} parts it needs "
-        f"about {wanted} records at this epsilon and delta, which this study {verdict}; dp-pca needs fewer"
+        f"dp-pca-single-pass is the paper's algorithm, kept as a reference: with {plan.batches} batches "
+        f"it needs about {wanted} records at this epsilon and delta, which this study {verdict}; dp-pca needs "
+        "fewer"
     )
     return (sentence,)
 

@@ -10,15 +10,15 @@ import numpy as np
 
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.accounting.zcdp import mu
-from eigenveil.algorithms.shared.bounds import box, least_row_radius
-from eigenveil.algorithms.shared.clip_radius import BINS, Balance, Grid, Histogram, choose, read_histogram
+from eigenveil.algorithms.shared.bounds import box
+from eigenveil.algorithms.shared.clip_radius import Balance, Grid, Histogram, choose, read_histogram
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import TOO_LITTLE, NoiseLaw, PricedQuery
 from eigenveil.protocol.release import Release
 from eigenveil.queries import Additive, ClippedSum, Count, Gram, Query, RowNorms
-from eigenveil.queries.limits import WEIGHT, row_norm_limit
+from eigenveil.queries.limits import BINS, WEIGHT, least_row_radius, row_norm_limit
 from eigenveil.study.grid import S, midpoint
 from eigenveil.study.price import Composition
 

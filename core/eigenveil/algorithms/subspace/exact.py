@@ -34,7 +34,7 @@ from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import NoiseLaw, PricedQuery
 from eigenveil.protocol.release import Release
 from eigenveil.queries import BlockRanks, SpanVotes
-from eigenveil.queries.subspaces import MOST_RANK, MOST_SLOTS, Subsamples
+from eigenveil.queries.fingerprints import MOST_RANK, MOST_SUBSAMPLES, Subsamples
 from eigenveil.study.grid import inexact_columns, midpoint
 
 RANK_SHARE = 0.2  # of the epsilon for votes, for the dimension
@@ -111,7 +111,7 @@ def blocks_for(plan: Plan, k: int, records: float, sites: int, share: float) -> 
     least = PLENTY * needed(plan, share)
     most = max(least, MANY)
     wanted = min(max(records / block_size(k), least), most)
-    blocks = min(max(1, math.ceil(wanted / sites)), MOST_SLOTS)
+    blocks = min(max(1, math.ceil(wanted / sites)), MOST_SUBSAMPLES)
     return Subsamples(centre=midpoint(plan.study), rank=k, count=blocks, key=block_key(plan))
 
 

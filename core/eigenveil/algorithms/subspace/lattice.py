@@ -19,7 +19,7 @@ from flint import fmpz_mat
 from eigenveil.numerics.blas import one_thread
 from eigenveil.numerics.encoding import FloatArray, IntArray
 from eigenveil.numerics.linalg import fix_signs, orthonormal
-from eigenveil.queries.subspaces import PRIME
+from eigenveil.queries.fingerprints import PRIME
 from eigenveil.study.grid import S
 
 BESIDE = 4  # columns looked at together, beyond k

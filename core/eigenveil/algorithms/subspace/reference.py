@@ -24,7 +24,7 @@ from eigenveil.algorithms.subspace.votes import (
 from eigenveil.protocol.estimate import Steps
 from eigenveil.protocol.plan import Plan
 from eigenveil.queries import SpanGap
-from eigenveil.queries.subspaces import MOST_SUBSETS, Pool
+from eigenveil.queries.fingerprints import MOST_SUBSETS, Pool
 from eigenveil.study.grid import midpoint
 
 

@@ -16,7 +16,7 @@ from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import NoiseLaw, PricedQuery
 from eigenveil.protocol.release import Release
 from eigenveil.queries import Count, Preimage, Trusted
-from eigenveil.queries.subspaces import Cells, Pool, Subsamples
+from eigenveil.queries.fingerprints import Cells, Pool, Subsamples
 from eigenveil.study.price import micro_rho_of
 
 COUNT_SHARE = 0.05  # of epsilon
