@@ -115,4 +115,6 @@ def _site_seconds(query: Query, records: float, d: int) -> float:
         # Every span of a few records: eliminated, then all records are compared with it.
         few = min(int(records), query.pool.most)
         return SPAN_SECONDS * math.comb(few, query.pool.rank)
-    return records * d * (TOUCH_SECONDS + MULTIPLY_SECONDS * query.products)
+    # A number of the answer takes a multiplication or two a record, and no answer more than all products do.
+    products = min(d, 2 * query.length / d)
+    return records * d * (TOUCH_SECONDS + MULTIPLY_SECONDS * products)

@@ -10,9 +10,10 @@ import numpy as np
 
 from eigenveil.accounting.zcdp import ATTO, Cost
 from eigenveil.errors import Code, RequestError, spoken
-from eigenveil.numerics.encoding import EXACT, IntArray, digest
+from eigenveil.numerics.encoding import EXACT, IntArray, canonical, digest
 from eigenveil.queries import NAMES, Query, batch_of
 from eigenveil.queries.batch import pass_key
+from eigenveil.queries.contract import Contract
 from eigenveil.queries.limits import SUM_LIMIT, need
 
 TOO_LITTLE = "a question's share of the budget is below one micro-rho; raise epsilon"
@@ -105,11 +106,17 @@ class RoundQuery:
         Kept: nothing that it is computed from can change, arrays included.
         """
         if not hasattr(self, "_digest"):
-            object.__setattr__(self, "_digest", _digest_of(self))
+            object.__setattr__(self, "_digest", digest("query", *_hashed(self)))
         return self._digest
 
+    def says(self, other: RoundQuery) -> bool:
+        """Whether `other` would be hashed from the same bytes, so that either's digest stands for both."""
+        (mine, values), (theirs, others) = _hashed(self), _hashed(other)
+        return canonical(mine) == canonical(theirs) and all(map(np.array_equal, values, others))
 
-def _digest_of(asked: RoundQuery) -> str:
+
+def _hashed(asked: RoundQuery) -> tuple[dict[str, Any], list[IntArray]]:
+    """Every field: a header, which has the shapes, and the arrays."""
     scalars, arrays = _content(asked.query)
     header = {
         "plan": asked.plan_digest,
@@ -121,7 +128,7 @@ def _digest_of(asked: RoundQuery) -> str:
         "scalars": scalars,
         "shapes": [list(array.shape) for array in arrays],
     }
-    return digest("query", header, arrays)
+    return header, arrays
 
 
 def _content(value: Any) -> tuple[dict[str, Any], list[IntArray]]:
@@ -149,7 +156,7 @@ def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
     return out
 
 
-def check_no_overflow(query: Query, records: int) -> None:
+def check_no_overflow(query: Contract, records: int) -> None:
     """Refuse a question whose exact integer sum over `records` records could leave int64.
 
     Raises:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
+from eigenveil.numerics.encoding import IntArray
 from eigenveil.queries.batch import Batch
 from eigenveil.queries.fingerprints import Preimage
 from eigenveil.queries.gradients import Gradient, GradientNorms, GradientSpec
@@ -43,46 +44,20 @@ def total_length(query: Query, sites: int) -> int:
     return query.length * sites if isinstance(query, PerSite) else query.length
 
 
+def centre_of(query: Query) -> IntArray | None:
+    """The public point that records are seen from; None where they are only counted. Shape: (d,)."""
+    return query.spec.centre if isinstance(query, OnGradients) else query.centre
+
+
 def batch_of(query: Query) -> Batch | None:
     """The batch of the records that `query` is about; None if it is about all of them."""
     return query.batch if isinstance(query, OnGradients) else None
 
 
 __all__ = [
-    "KINDS",
-    "NAMES",
-    "VECTOR",
-    "Additive",
-    "Batch",
-    "BlockRanks",
-    "CellVotes",
-    "ClippedSum",
-    "CoordinateClippedSum",
-    "Coordinates",
-    "Count",
-    "Eigenvectors",
-    "Gradient",
-    "GradientNorms",
-    "GradientSpec",
-    "Gram",
-    "Grams",
-    "OnGradients",
-    "OnSubspaces",
-    "PerSite",
-    "Preimage",
-    "Query",
-    "RadiusSearch",
-    "RankVotes",
-    "RowNorms",
-    "ShuffledRecord",
-    "SpanGap",
-    "SpanVotes",
-    "Spectrum",
-    "SquaredNormSum",
-    "Subspace",
-    "Trusted",
-    "Votes",
-    "batch_of",
-    "released",
-    "total_length",
-]
+    "KINDS", "NAMES", "VECTOR", "Additive", "Batch", "BlockRanks", "CellVotes", "ClippedSum",
+    "CoordinateClippedSum", "Coordinates", "Count", "Eigenvectors", "Gradient", "GradientNorms",
+    "GradientSpec", "Gram", "Grams", "OnGradients", "OnSubspaces", "PerSite", "Preimage", "Query",
+    "RadiusSearch", "RankVotes", "RowNorms", "ShuffledRecord", "SpanGap", "SpanVotes", "Spectrum",
+    "SquaredNormSum", "Subspace", "Trusted", "Votes", "batch_of", "centre_of", "released", "total_length",
+]  # fmt: skip

@@ -28,16 +28,8 @@ class Contract(Protocol):
     """What is asked, in words for those who must consent."""
 
     @property
-    def centre(self) -> IntArray | None:
-        """The public point that records are seen from; None if they are only counted. Shape: (d,)."""
-
-    @property
     def length(self) -> int:
         """Integers in a site's answer."""
-
-    @property
-    def products(self) -> int:
-        """Multiplications for each entry of the records, about: what the answer costs a site."""
 
     def bound(self) -> int:
         """The largest magnitude that one record adds to an entry."""

@@ -165,10 +165,6 @@ class Preimage:
     def released(self) -> int:
         return self.length
 
-    @property
-    def products(self) -> int:
-        return self.centre.size
-
     def bound(self) -> int:
         """Nothing is added up."""
         return 1

@@ -113,14 +113,6 @@ class GradientNorms:
     def length(self) -> int:
         return self.edges.size + 1
 
-    @property
-    def centre(self) -> IntArray:
-        return self.spec.centre
-
-    @property
-    def products(self) -> int:
-        return self.spec.k
-
     def l1(self, neighbours: Neighbours) -> int:
         """Sensitivity in L1: one count, or two when a record is replaced."""
         return neighbours.records
@@ -170,14 +162,6 @@ class Gradient:
     @property
     def length(self) -> int:
         return self.spec.directions.size
-
-    @property
-    def centre(self) -> IntArray:
-        return self.spec.centre
-
-    @property
-    def products(self) -> int:
-        return 2 * self.spec.k
 
     def l1(self, neighbours: Neighbours) -> int:
         """Sensitivity in L1: sqrt(d k) times the one in L2."""

@@ -40,7 +40,6 @@ class Count:
     kind: ClassVar[Kind] = "count"
     meaning: ClassVar[str] = "the number of usable records"
     centre: ClassVar[None] = None
-    products: ClassVar[int] = 1
     length: int = field(default=1, init=False)
 
     def l1(self, neighbours: Neighbours) -> int:
@@ -77,7 +76,6 @@ class RowNorms:
 
     kind: ClassVar[Kind] = "row_norms"
     meaning: ClassVar[str] = "how many records lie how far from the public centre (a histogram)"
-    products: ClassVar[int] = 1
     centre: IntArray
     edges: IntArray
 
@@ -124,7 +122,6 @@ class ClippedSum:
 
     kind: ClassVar[Kind] = "clipped_sum"
     meaning: ClassVar[str] = "the sum of the records, each shortened to a public radius"
-    products: ClassVar[int] = 1
     centre: IntArray
     radius: int
 
@@ -178,7 +175,6 @@ class SquaredNormSum:
     meaning: ClassVar[str] = (
         "the sum of squared distances from the public centre, each cut off at a public radius"
     )
-    products: ClassVar[int] = 1
     centre: IntArray
     radius: int
     length: int = field(default=1, init=False)
@@ -242,10 +238,6 @@ class Gram:
     @property
     def length(self) -> int:
         return triangle(self.centre.size)
-
-    @property
-    def products(self) -> int:
-        return self.centre.size
 
     def l1(self, neighbours: Neighbours) -> int:
         """Sensitivity of the upper triangle in L1: (sum of all |entries| + trace) / 2.

@@ -43,14 +43,6 @@ class ShuffledRecord:
         return self.spec.directions.size
 
     @property
-    def centre(self) -> IntArray:
-        return self.spec.centre
-
-    @property
-    def products(self) -> int:
-        return 2 * self.spec.k
-
-    @property
     def released(self) -> int:
         return self.length
 

@@ -63,14 +63,6 @@ class Votes:
     def length(self) -> int:
         return self.edges.size + 1
 
-    @property
-    def centre(self) -> IntArray:
-        return self.spec.centre
-
-    @property
-    def products(self) -> int:
-        return self.spec.centre.size
-
     def l1(self, neighbours: Neighbours) -> int:
         """Sensitivity in L1: a record is in one subset and moves its vote; a replaced one is in two."""
         return 2 * neighbours.records
@@ -107,7 +99,6 @@ class Coordinates:
     meaning: ClassVar[str] = (
         "where the records' pulls on the current direction lie, column by column (histograms)"
     )
-    products: ClassVar[int] = 1
     spec: GradientSpec
     width: int
     half: int
@@ -121,10 +112,6 @@ class Coordinates:
     @property
     def length(self) -> int:
         return 2 * self.half * self.histograms
-
-    @property
-    def centre(self) -> IntArray:
-        return self.spec.centre
 
     @property
     def histograms(self) -> int:
@@ -172,7 +159,6 @@ class CoordinateClippedSum:
     meaning: ClassVar[str] = (
         "the sum of the records' pulls on the current direction, each cut off at a public box"
     )
-    products: ClassVar[int] = 1
     spec: GradientSpec
     middles: IntArray
     halves: IntArray
@@ -190,10 +176,6 @@ class CoordinateClippedSum:
     @property
     def length(self) -> int:
         return self.spec.centre.size
-
-    @property
-    def centre(self) -> IntArray:
-        return self.spec.centre
 
     def l1(self, neighbours: Neighbours) -> int:
         """Sensitivity in L1: the halves added up, or the whole sides when a record is replaced."""

@@ -35,7 +35,6 @@ class BlockRanks:
 
     kind: ClassVar[Kind] = "block_ranks"
     meaning: ClassVar[str] = "how many small groups of records span a subspace of which dimension (counts)"
-    products: ClassVar[int] = 1
     subsamples: Subsamples
 
     @property
@@ -95,10 +94,6 @@ class SpanVotes:
     def length(self) -> int:
         return WORDS * self.subsamples.count
 
-    @property
-    def products(self) -> int:
-        return self.centre.size
-
     def l1(self, neighbours: Neighbours) -> int:
         """Sensitivity in L1 of the counts of votes: a record more leaves its subsample's vote, makes it
         appear or makes it vanish, but never changes it: a span of the same dimension that holds the old one
@@ -148,10 +143,6 @@ class CellVotes:
     def length(self) -> int:
         return WORDS * self.cells.count
 
-    @property
-    def products(self) -> int:
-        return self.centre.size
-
     def l1(self, neighbours: Neighbours) -> int:
         """Sensitivity in L1 of the counts of votes: one vote leaves a cell and another appears; or two do."""
         return 2 * neighbours.records
@@ -198,10 +189,6 @@ class RankVotes:
     def length(self) -> int:
         return WORDS * self.cells.count * self.cells.rank
 
-    @property
-    def products(self) -> int:
-        return self.centre.size
-
     def bound(self) -> int:
         return 1
 
@@ -230,7 +217,6 @@ class SpanGap:
     meaning: ClassVar[str] = (
         "the lead of the most common subspace, and its fingerprint, released if it leads far"
     )
-    products: ClassVar[int] = 1
     length: ClassVar[int] = 2 + WORDS
     released: ClassVar[int] = WORDS
     pool: Pool

@@ -68,10 +68,6 @@ class Spectrum:
     def released(self) -> int:
         return self.centre.size
 
-    @property
-    def products(self) -> int:
-        return self.centre.size
-
     def bound(self) -> int:
         return int(self.radius**2)
 
@@ -119,10 +115,6 @@ class Eigenvectors:
     @property
     def released(self) -> int:
         return self.count * self.centre.size
-
-    @property
-    def products(self) -> int:
-        return self.centre.size
 
     def bound(self) -> int:
         return int(self.radius**2)
@@ -179,10 +171,6 @@ class Subspace:
     def released(self) -> int:
         return self.centre.size * self.count + 1
 
-    @property
-    def products(self) -> int:
-        return self.centre.size
-
     def bound(self) -> int:
         return int(self.radius**2)
 
@@ -214,7 +202,6 @@ class RadiusSearch:
     meaning: ClassVar[str] = (
         "how many records lie how far from the public centre, of which one radius is released"
     )
-    products: ClassVar[int] = 1
     released: ClassVar[int] = 1
     centre: IntArray
     edges: IntArray

@@ -115,7 +115,7 @@ class Site:
 
     def _kept(self, query: OnGradients, apply: Apply) -> Iterable[IntArray]:
         """Gradients are asked for round after round about one centre: the centred rows are worth keeping."""
-        rows, records, batch = self.about(query.centre), self.rows, batch_of(query)
+        rows, records, batch = self.about(query.spec.centre), self.rows, batch_of(query)
         if batch is not None:
             mine = self._shuffled(batch) if isinstance(query, ShuffledRecord) else self._of(batch)
             rows, records = rows.only(mine), records[mine]

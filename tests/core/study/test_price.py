@@ -107,7 +107,7 @@ def test_a_part_rests_on_what_its_pass_paid() -> None:
     with refused(Code.BUDGET, "paid"):
         check_batch(plan, price, part, NOTHING)
     other = Batch(first=2, index=1, batches=5, key=pass_key(plan.digest, 2, 5))
-    with refused(Code.BAD_STUDY, "4 parts"):
+    with refused(Code.BAD_STUDY, "4 batches"):
         check_batch(plan, price, other, price)
 
 

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from eigenveil.errors import spoken
+from eigenveil.queries import centre_of
 from eigenveil.queries.describe import grid
 from eigenveil_client.site.commands import consent
 from eigenveil_client.site.commands.recompute import Numbers
@@ -103,7 +104,7 @@ def decoded(numbers: Numbers) -> dict[str, Any]:
         "question": numbers.row.query,
         "digest": numbers.row.contribution,
         "one_unit": described.unit,
-        "grid": grid(study, query.centre, described.radius),
+        "grid": grid(study, centre_of(query), described.radius),
         "numbers": told,
     }
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from eigenveil.numerics.encoding import IntArray
-from eigenveil.queries.contract import Contract
+from eigenveil.queries import Query, centre_of
 from eigenveil.queries.limits import need
 from eigenveil.study.grid import steps
 from eigenveil.study.study import Study
@@ -23,13 +23,14 @@ def box(study: Study) -> IntArray:
     return np.ceil(half / steps(study)).astype(np.int64)
 
 
-def check_bounds(query: Contract, most: IntArray) -> None:
+def check_bounds(query: Query, most: IntArray) -> None:
     """Insist that a query stays within what an honest study may ask. Shape: most (d,), its study's `box`.
 
     Raises:
         RequestError: code `plan-overflow`.
     """
-    if query.centre is not None:
-        need(query.centre.size == most.size, "a question is about another number of columns than its study")
-        need(bool((np.abs(query.centre) <= most).all()), "a centre lies outside of the public bounds")
+    centre = centre_of(query)
+    if centre is not None:
+        need(centre.size == most.size, "a question is about another number of columns than its study")
+        need(bool((np.abs(centre) <= most).all()), "a centre lies outside of the public bounds")
     query.check_honest()
