@@ -23,7 +23,8 @@ from eigenveil.queries.trusted import VECTOR, Eigenvectors, RadiusSearch, Spectr
 Summed = Gradient | GradientNorms | Votes | Coordinates | CoordinateClippedSum
 Additive = Count | RowNorms | ClippedSum | SquaredNormSum | Gram | Summed | BlockRanks
 PerSite = SpanVotes | CellVotes | RankVotes | SpanGap | Preimage  # put side by side, not added up
-Trusted = Spectrum | Eigenvectors | Subspace | RadiusSearch | ShuffledRecord | PerSite
+OfSum = Spectrum | Eigenvectors | Subspace | RadiusSearch | ShuffledRecord
+Trusted = OfSum | PerSite
 Query = Additive | Trusted
 
 OnGradients = Summed | ShuffledRecord  # maybe of a batch

@@ -24,7 +24,6 @@ from eigenveil.queries import (
     Gradient,
     GradientNorms,
     Gram,
-    Grams,
     OnGradients,
     OnSubspaces,
     Query,
@@ -55,6 +54,7 @@ from eigenveil.study.grid import GridRows
 Piece = TypeVar("Piece")
 
 CHUNK = 4096  # rows a product: they stay in the cache, and 4096 * 2**30 < 2**53 keeps it exact
+Whole = Count | Votes | ShuffledRecord | OnSubspaces  # what a record says depends on others, or on no column
 
 
 class Apply(Protocol):
@@ -62,9 +62,6 @@ class Apply(Protocol):
 
     def __call__(self, work: Callable[[Piece], IntArray], pieces: Iterable[Piece], /) -> Iterable[IntArray]:
         """The answers to the pieces, in any order."""
-
-
-Once = RowNorms | RadiusSearch | ClippedSum | SquaredNormSum | Grams  # asked about rows, once about a centre
 
 
 class Site:
@@ -159,7 +156,9 @@ class Site:
             )
 
 
-def _answer(rows: CentredRows | GridPiece, query: Once | OnGradients, chunk: int) -> IntArray:
+def _answer(rows: CentredRows | GridPiece, query: Query, chunk: int) -> IntArray:
+    if isinstance(query, Whole):
+        raise InternalError(Code.BUG, "this is asked of all records at once, never of a piece")
     match query:
         case RowNorms() | RadiusSearch():
             return row_norms(rows, query, chunk)
@@ -177,7 +176,5 @@ def _answer(rows: CentredRows | GridPiece, query: Once | OnGradients, chunk: int
             return single_pass.coordinates(rows, query, chunk)
         case CoordinateClippedSum():
             return single_pass.coordinate_clipped_sum(rows, query, chunk)
-        case Votes() | ShuffledRecord():
-            raise InternalError(Code.BUG, "this is asked of a whole batch, never of a piece")
         case _:
             assert_never(query)

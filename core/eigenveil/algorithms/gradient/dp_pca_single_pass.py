@@ -117,8 +117,8 @@ def _warnings(plan: Plan, records: float) -> tuple[str, ...]:
     verdict = "has" if records >= wanted else "does not have"
     sentence = (
         f"dp-pca-single-pass is the paper's algorithm, kept as a reference: with {plan.batches} batches "
-        f"it needs about {wanted} records at this epsilon and delta, which this study {verdict}; dp-pca needs "
-        "fewer"
+        f"it needs about {wanted} records at this epsilon and delta, which this study {verdict}; "
+        "dp-pca needs fewer"
     )
     return (sentence,)
 
