@@ -17,7 +17,7 @@ from eigenveil.study.study import Study
 
 
 def statistic(query: Spectrum, total: IntArray) -> IntArray:
-    """The eigenvalues rounded to integers, falling. Shape: (ask.length,) -> (d,)."""
+    """The eigenvalues rounded to integers, falling. Shape: (query.length,) -> (d,)."""
     return frozen(np.rint(eigenvalues(symmetric(total, query.centre.size))).astype(np.int64))
 
 
@@ -60,7 +60,7 @@ def release(asked: RoundQuery, query: Spectrum, total: IntArray, study: Study, n
     Neighbours: as the study says.
     Sensitivity: `l2_bound` (Gaussian) or `l1_bound` (Laplace).
     Privacy: [P10].
-    Cost: query.micro_rho.
+    Cost: asked.micro_rho.
     """
     spec = noise_of(asked, query, study)
     return Outcome(values=added(statistic(query, total), noise.draw(spec)), sigma=spec.sigma)

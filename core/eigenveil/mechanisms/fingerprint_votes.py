@@ -50,15 +50,15 @@ def tally(total: IntArray) -> tuple[IntArray, IntArray]:
 def release(
     asked: RoundQuery, query: SpanVotes | CellVotes, total: IntArray, study: Study, noise: NoiseSource
 ) -> Outcome:
-    """The fingerprint with the largest noised count, if that reaches the threshold and `ask.least`; or zeros.
+    """The fingerprint with the largest noised count, or zeros where that is below the threshold or `least`.
 
     Noise is drawn for every slot, used or not, so that how long it takes says nothing.
 
     Shape: total (4 slots,), the sites' slots one after the other; values (4,).
     Neighbours: as the study says.
-    Sensitivity: ask.l1, at every site that a person may be at.
+    Sensitivity: query.l1, at every site that a person may be at.
     Privacy: [P15].
-    Cost: epsilon = sqrt(2 rho), and query.atto_delta.
+    Cost: epsilon = sqrt(2 rho), and asked.atto_delta.
 
     Raises:
         RequestError: the question has no delta of its own.

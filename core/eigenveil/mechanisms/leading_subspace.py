@@ -35,7 +35,7 @@ def release(asked: RoundQuery, query: Subspace, total: IntArray, study: Study, n
     Neighbours: as the study says.
     Sensitivity: `EigenspaceSensitivity`: `smooth` (a smooth bound), or `local` at a tested gap.
     Privacy: [P19] with [P20] (smooth) or [P21] (tested).
-    Cost: epsilon = sqrt(2 rho), and query.atto_delta unless Cauchy.
+    Cost: epsilon = sqrt(2 rho), and asked.atto_delta unless Cauchy.
 
     Raises:
         RequestError: the question has no delta of its own.

@@ -37,9 +37,9 @@ def release(
 
     Shape: total (d k,).
     Neighbours: replace-one.
-    Sensitivity: `Slot.diameter_squared`.
+    Sensitivity: `ShuffledRecord.diameter_squared`.
     Privacy: [P24].
-    Cost: epsilon = sqrt(2 rho) and query.atto_delta, once for all slots of the pass.
+    Cost: epsilon = sqrt(2 rho) and asked.atto_delta, once for all records of the pass.
     """
     drawn = spec(asked, query, study)
     return Outcome(values=added(total, noise.draw(drawn)), sigma=drawn.sigma)

@@ -30,7 +30,7 @@ class Candidate:
 
 
 def candidates(query: RankVotes, total: IntArray) -> list[Candidate]:
-    """One for each dimension from 1 on. Shape: total (sites rank blocks 4,)."""
+    """One for each dimension from 1 on. Shape: total (sites rank subsamples 4,)."""
     half = query.cells.count // 2
     slots = total.reshape(-1, query.cells.rank, 2, half, WORDS)
     return [

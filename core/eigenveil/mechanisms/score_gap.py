@@ -60,7 +60,7 @@ def release(asked: RoundQuery, query: SpanGap, total: IntArray, study: Study, no
     Neighbours: as the study says.
     Sensitivity: D = what a person's record changes a score by; the lead, less D, moves by at most D.
     Privacy: [P16].
-    Cost: epsilon = sqrt(2 rho), and query.atto_delta.
+    Cost: epsilon = sqrt(2 rho), and asked.atto_delta.
 
     Raises:
         RequestError: the question has no delta of its own.

@@ -58,9 +58,9 @@ def release(asked: RoundQuery, total: IntArray, study: Study, noise: NoiseSource
 
     Shape: total (bins,).
     Neighbours: as the study says.
-    Sensitivity: ask.l1, at every site that a person may be at.
+    Sensitivity: query.l1, at every site that a person may be at.
     Privacy: [P11]; [P23] for many histograms at once.
-    Cost: epsilon = sqrt(2 rho), and query.atto_delta.
+    Cost: epsilon = sqrt(2 rho), and asked.atto_delta.
     """
     spec, threshold = noise_of(asked, study)
     noised = added(total, noise.draw(spec))

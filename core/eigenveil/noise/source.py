@@ -130,7 +130,7 @@ def noise_spec(
     multiplicity: int = 1,
     law: NoiseLaw = NoiseLaw.GAUSSIAN,
 ) -> NoiseSpec:
-    """The noise that makes `ask` cost at most `micro_rho`.
+    """The noise that makes `query` cost at most `micro_rho`.
 
     Privacy: [P2] rho = sum_j D_j^2 / (2 sigma_j^2) for independent discrete Gaussians. With one
     sigma that is ||D||^2 / (2 sigma^2). For a Gram matrix, sigma on the diagonal and sigma / sqrt 2

@@ -1,8 +1,8 @@
 """dp-pca-single-pass: the DP-PCA of the paper, as a reference with constants that hold.
 
-Source: Algorithms 3, 4 and 5 of [DPPCA]. A step spends three parts of the records, each at the whole price of
-the pass [P9]: one on how widely the gradients spread (Algorithm 4), one on where their coordinates lie, and
-one on their sum, cut off to a box around that (Algorithm 5). The paper halves batches and budget instead.
+Source: Algorithms 3, 4 and 5 of [DPPCA]. A step spends three batches of the records, each at the whole price
+of the pass [P9]: one on how widely the gradients spread (Algorithm 4), one on where their coordinates lie,
+and one on their sum, cut off to a box around that (Algorithm 5). The paper halves batches and budget instead.
 
 What differs from the paper, and why: octaves instead of quarter octaves for the eigenvalue, because votes of
 subsets of a dozen records spread over an octave; the noise follows from the integer box [P23] instead of
@@ -35,7 +35,7 @@ from eigenveil.queries.single_pass import MOST_BINS, VOTE_LIMIT
 from eigenveil.study.grid import S
 
 FINE = DIRECTION_LIMIT // 2  # the integer length of a direction
-QUESTIONS = 3  # parts that one step spends
+QUESTIONS = 3  # batches that one step spends
 OCTAVES = frozen([4**j for j in range(1, 27)])  # edges, in squared units of a gradient
 VOTED = 3.0  # votes in all, over the votes that one bin needs: the paper's C1
 FEWEST = 12  # records of a subset that votes
@@ -88,7 +88,7 @@ class Needs:
 
     @property
     def batch(self) -> int:
-        """Records of a part, so that each question is likely to be answered."""
+        """Records of a batch, so that each question is likely to be answered."""
         return math.ceil(max(VOTED * self.votes * FEWEST, 3 * self.counts))
 
 
@@ -160,7 +160,7 @@ def _scale(start: Centred) -> Scale:
 def _pass(
     plan: Plan, start: Centred, once: Pass, w: FloatArray, found: FloatArray
 ) -> Generator[PricedQuery, Release, tuple[FloatArray, int]]:
-    """All parts once, three a step; the direction, and how many steps were taken. Shape: w (d, 1).
+    """All batches once, three a step; the direction, and how many steps were taken. Shape: w (d, 1).
 
     Every question is asked whatever the earlier ones said, so that rounds and prices are public. Where no bin
     spoke, nothing is taken from the step: a coordinate without a bin counts as 0, and before the first
@@ -218,5 +218,5 @@ def box_for(bins: Coordinates, counts: Release, spread: float) -> CoordinateClip
     spoken = table.any(axis=1)
     halves = np.where(spoken, max(half, 2), 0)
     if not spoken.any():
-        halves = halves + 1  # a question that nobody reads, so that the next part is asked in its round
+        halves = halves + 1  # a question that nobody reads, so that the next batch is asked in its round
     return CoordinateClippedSum(spec=bins.spec, middles=np.where(spoken, middles, 0), halves=halves)

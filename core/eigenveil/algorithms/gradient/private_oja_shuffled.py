@@ -92,7 +92,7 @@ def _pass(
     nothing = np.zeros_like(w)
     for t in range(once.size):
         query, unit = Slope(centre=start.centre, directions=w, offset=nothing).query(radius)
-        release = yield once.about_slot(query)
+        release = yield once.about_record(query)
         gradient = release.values.reshape(w.shape) / unit
         if 2 * t >= once.size:
             lengths, seen = lengths + (w * gradient).sum(axis=0), seen + 1

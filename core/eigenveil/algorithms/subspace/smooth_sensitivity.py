@@ -120,7 +120,7 @@ def turned(plan: Plan, spread: float) -> float:
 
 
 def spread_at(plan: Plan, gap: float, micro_rho: int) -> float:
-    """About the noise on an entry at a public gap: as in eigenveil.trusted."""
+    """About the noise on an entry at a public gap: as in eigenveil.mechanisms."""
     d, k = plan.study.dimension, plan.study.components
     epsilon, size = mu(micro_rho), d * k
     steps = plan.study.neighbours.records

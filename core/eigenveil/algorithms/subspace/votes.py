@@ -50,7 +50,7 @@ def purse(plan: Plan) -> VoteBudget:
 
 
 def changed(plan: Plan) -> int:
-    """Blocks that one person's records are in: one at each of their sites, two when replaced."""
+    """Subsamples that one person's records are in: one at each of their sites, two when replaced."""
     study = plan.study
     return study.max_sites_per_person * study.neighbours.records
 
@@ -64,8 +64,8 @@ def votes_needed(epsilon: float, delta: float, votes: int, appearing: int) -> fl
     return appearing + scale * (math.log(appearing / (2 * delta)) + 6)
 
 
-def block_key(plan: Plan) -> IntArray:
-    """The key that deals records into blocks, and places the grid. Shape: (4,)."""
+def deal_key(plan: Plan) -> IntArray:
+    """The key that deals records into subsamples, and places the grid. Shape: (4,)."""
     text = digest("blocks", {"plan": plan.digest})
     return np.frombuffer(bytes.fromhex(text), dtype="<i8").astype(np.int64)
 

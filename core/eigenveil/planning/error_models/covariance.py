@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from eigenveil.algorithms.covariance.frobenius import entry_noise
-from eigenveil.algorithms.covariance.noised_gram import clip_radius, loudness
+from eigenveil.algorithms.covariance.noised_gram import clip_radius, noise_ratio
 from eigenveil.algorithms.shared.preparation import price
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.planning.error_models.eigengaps import Assumed, bent
@@ -41,7 +41,7 @@ def _by_matrix(
 ) -> PredictedError:
     """One noised Gram matrix at `share` of what is left after the radius."""
     start = located(plan, guess)
-    clip = imagine(plan, clip_radius(plan, start, loudness(plan, flat=flat)), guess.lengths * S)
+    clip = imagine(plan, clip_radius(plan, start, noise_ratio(plan, flat=flat)), guess.lengths * S)
     assumed = Assumed(guess=guess, k=plan.study.components, records=start.records)
     return turned(plan, assumed, clip.radius, price(plan, clip.left * share), flat=flat)
 
@@ -70,5 +70,5 @@ def turned(
     kept = shortened(assumed.guess, radius)
     _, gaps = seen(assumed, kept)
     noise = entry_noise(plan, micro_rho) * (radius / S) ** 2 / assumed.records
-    noise *= loudness(plan, flat=flat) / loudness(plan)
+    noise *= noise_ratio(plan, flat=flat) / noise_ratio(plan)
     return error(noise**2 / gaps**2 + bent(assumed, kept, gaps), assumed.beyond.counts)
