@@ -1,1 +1,1 @@
-"""What privacy costs: prices, their composition, neighbours, and the ledger that is charged. Imports no query."""
+"""What privacy costs: prices, their composition, neighbours, and the ledger that is charged."""

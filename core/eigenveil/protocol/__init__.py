@@ -1,1 +1,1 @@
-"""What is said between machines: plans, round queries, releases, their messages and signatures. Draws no noise."""
+"""What machines say to each other: plans, round queries, releases, their messages and signatures."""

@@ -1,1 +1,1 @@
-"""The private side at one site: exact answers from records. Imports queries, and no noise, algorithm or plan."""
+"""The private side at one site: exact answers from records. Imports no noise, algorithm or plan."""

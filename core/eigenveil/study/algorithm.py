@@ -43,8 +43,8 @@ class AlgorithmProperties:
     over several sites. `batches`: it works through disjoint batches of the records. `deflation`: it can find
     its components one after the other. `single_records`: a sum would be one record, so it runs where all
     records are on one machine and in no federation. `private`: False for a reference that only a simulation
-    may run. `revision`: goes up whenever the algorithm asks other questions after the same releases; a plan names it,
-    so that a study never begins under one revision and goes on under another.
+    may run. `revision`: goes up whenever the algorithm asks other questions after the same releases; a plan
+    names it, so that a study never begins under one revision and goes on under another.
     """
 
     basic: bool = False

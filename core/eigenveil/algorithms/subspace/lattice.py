@@ -2,9 +2,9 @@
 
 The records of a subsample are vectors of whole numbers, at most S in magnitude, so seen on k pivot columns
 and r others they are short vectors of the lattice of all whole-numbered vectors that lie in the span modulo
-p. That lattice has dimension k + r and volume p^r; a reduced basis of it (LLL) whose last r vectors stand at least
-`longest` apart from what comes before them holds all vectors of that length in its first k. So the records
-lie in the span of these k, over the real numbers as well: proven, not guessed. Fractions with small
+p. That lattice has dimension k + r and volume p^r; a reduced basis of it (LLL) whose last r vectors stand at
+least `longest` apart from what comes before them holds all vectors of that length in its first k. So the
+records lie in the span of these k, over the real numbers as well: proven, not guessed. Fractions with small
 numerators, by which one usually recovers rational numbers, would already fail at k = 3.
 """
 
