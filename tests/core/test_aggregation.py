@@ -55,7 +55,7 @@ def test_an_honest_answer_passes(name: str, records: int) -> None:
 @pytest.mark.parametrize("name", ASKS)
 def test_a_value_beyond_what_the_records_can_add_up_to_is_refused(name: str) -> None:
     query = ASKS[name]
-    most = query.bound() * MOST
+    most = query.bound * MOST
     for value in (most + 1, -most - 1, 2**63 - 1, -(2**63)):
         with refused(Code.BAD_CONTRIBUTION, "north", "nothing was added"):
             validate(a_query(query), answered(query, [0] * (query.length - 1) + [value]), range(MOST + 1))

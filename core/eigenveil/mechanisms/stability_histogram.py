@@ -43,7 +43,7 @@ def noise_of(asked: RoundQuery, study: Study) -> tuple[NoiseSpec, int]:
         InternalError: the question is not made of counts.
         RequestError: it has no delta of its own.
     """
-    if not isinstance(asked.query, Additive) or asked.query.bound() != 1:
+    if not isinstance(asked.query, Additive) or asked.query.bound != 1:
         raise InternalError(Code.BUG, "a stability histogram is made of counts")
     if asked.atto_delta < 1:
         raise RequestError(Code.BAD_STUDY, "a stability histogram needs a delta of its own")

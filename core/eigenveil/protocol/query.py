@@ -162,7 +162,7 @@ def check_no_overflow(query: Contract, records: int) -> None:
     Raises:
         RequestError: code `plan-overflow`.
     """
-    total = query.bound() * records
+    total = query.bound * records
     need(
         total < SUM_LIMIT,
         f"the {NAMES[type(query)]} sums of up to {records} records could reach {total:.3g}, "

@@ -23,13 +23,7 @@ from eigenveil.queries import KINDS, Batch, GradientSpec
 from eigenveil.queries.fingerprints import Cells, Pool, Subsamples
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
-INNER: dict[str, type[Any]] = {
-    "GradientSpec": GradientSpec,
-    "Batch": Batch,
-    "Subsamples": Subsamples,
-    "Cells": Cells,
-    "Pool": Pool,
-}
+INNER: dict[str, type[Any]] = {one.__name__: one for one in (GradientSpec, Batch, Subsamples, Cells, Pool)}
 
 
 def query_to_proto(asked: RoundQuery) -> pb.Query:

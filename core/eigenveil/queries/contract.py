@@ -31,6 +31,7 @@ class Contract(Protocol):
     def length(self) -> int:
         """Integers in a site's answer."""
 
+    @property
     def bound(self) -> int:
         """The largest magnitude that one record adds to an entry."""
 

@@ -131,6 +131,7 @@ class Preimage:
 
     kind: ClassVar[Kind] = "preimage"
     meaning: ClassVar[str] = "the subspace that the released fingerprint stands for"
+    bound: ClassVar[int] = 1  # nothing is added up
     fingerprint: IntArray
     holders: IntArray
     subsamples: Subsamples | None = None
@@ -164,10 +165,6 @@ class Preimage:
     @property
     def released(self) -> int:
         return self.length
-
-    def bound(self) -> int:
-        """Nothing is added up."""
-        return 1
 
     def possible(self, values: IntArray, records: range) -> bool:
         """Zeros, or exactly what the fingerprint stands for."""

@@ -101,6 +101,7 @@ class GradientNorms:
 
     kind: ClassVar[Kind] = "gradient_norms"
     meaning: ClassVar[str] = "how many records pull how hard on the current directions (a histogram)"
+    bound: ClassVar[int] = 1
     spec: GradientSpec
     edges: IntArray
     batch: Batch | None = None
@@ -120,9 +121,6 @@ class GradientNorms:
     def l2_squared(self, neighbours: Neighbours) -> int:
         """Sensitivity: a record sits in one bin; replacing it moves one count: 1^2 + 1^2."""
         return neighbours.records
-
-    def bound(self) -> int:
-        return 1
 
     def possible(self, values: IntArray, records: range) -> bool:
         if self.batch is not None:
@@ -171,6 +169,7 @@ class Gradient:
         """Sensitivity: a record adds a matrix of Frobenius norm <= R; two such differ by 2 R."""
         return (self.radius * neighbours.records) ** 2
 
+    @property
     def bound(self) -> int:
         return self.radius
 

@@ -39,6 +39,7 @@ class Count:
 
     kind: ClassVar[Kind] = "count"
     meaning: ClassVar[str] = "the number of usable records"
+    bound: ClassVar[int] = 1
     centre: ClassVar[None] = None
     length: int = field(default=1, init=False)
 
@@ -49,9 +50,6 @@ class Count:
     def l2_squared(self, neighbours: Neighbours) -> int:
         """Sensitivity: one record counts at most one; under replace-one with a rule that drops
         incomplete records, the replaced record may disappear, so 1 there too."""
-        return 1
-
-    def bound(self) -> int:
         return 1
 
     def possible(self, values: IntArray, records: range) -> bool:
@@ -76,6 +74,7 @@ class RowNorms:
 
     kind: ClassVar[Kind] = "row_norms"
     meaning: ClassVar[str] = "how many records lie how far from the public centre (a histogram)"
+    bound: ClassVar[int] = 1
     centre: IntArray
     edges: IntArray
 
@@ -96,9 +95,6 @@ class RowNorms:
     def l2_squared(self, neighbours: Neighbours) -> int:
         """Sensitivity: a record sits in one bin; replacing it moves one count: 1^2 + 1^2."""
         return neighbours.records
-
-    def bound(self) -> int:
-        return 1
 
     def possible(self, values: IntArray, records: range) -> bool:
         return is_histogram(values, records)
@@ -142,6 +138,7 @@ class ClippedSum:
         """Sensitivity: a record adds a vector of norm <= WEIGHT R; two such differ by 2 WEIGHT R."""
         return (WEIGHT * self.radius * neighbours.records) ** 2
 
+    @property
     def bound(self) -> int:
         return WEIGHT * self.radius
 
@@ -152,7 +149,7 @@ class ClippedSum:
         check_row_floor(self.radius, self.centre)
 
     def imagined(self, records: int) -> IntArray:
-        return falling(records * self.bound() // 8, self.length)
+        return falling(records * self.bound // 8, self.length)
 
     def describe(self, study: Study) -> Description:
         return Description(
@@ -192,6 +189,7 @@ class SquaredNormSum:
         """Sensitivity: a record adds a number in [0, R^2], and two such differ by at most R^2."""
         return int(self.radius**4)
 
+    @property
     def bound(self) -> int:
         return int(self.radius**2)
 
@@ -255,6 +253,7 @@ class Gram:
         ||x x^T - y y^T||_F^2 = |x|^4 + |y|^4 - 2 (x.y)^2 <= 2 R^4."""
         return self.radius**4 * neighbours.records
 
+    @property
     def bound(self) -> int:
         return int(self.radius**2)
 

@@ -50,6 +50,7 @@ class ShuffledRecord:
         """Sensitivity: two gradients in a ball of radius R are at most 2 R apart."""
         return 4 * self.radius**2
 
+    @property
     def bound(self) -> int:
         return self.radius
 

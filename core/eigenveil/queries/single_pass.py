@@ -48,6 +48,7 @@ class Votes:
     meaning: ClassVar[str] = (
         "how many small groups of records pull how unevenly on the current direction (a histogram)"
     )
+    bound: ClassVar[int] = 1
     spec: GradientSpec
     edges: IntArray
     subsets: int
@@ -70,9 +71,6 @@ class Votes:
     def l2_squared(self, neighbours: Neighbours) -> int:
         """Sensitivity: one vote moves, 1^2 + 1^2; two votes move the same way, 2^2 + 2^2."""
         return 2 * neighbours.records**2
-
-    def bound(self) -> int:
-        return 1
 
     def possible(self, values: IntArray, records: range) -> bool:
         """A subset votes if it holds two records."""
@@ -99,6 +97,7 @@ class Coordinates:
     meaning: ClassVar[str] = (
         "where the records' pulls on the current direction lie, column by column (histograms)"
     )
+    bound: ClassVar[int] = 1
     spec: GradientSpec
     width: int
     half: int
@@ -124,9 +123,6 @@ class Coordinates:
     def l2_squared(self, neighbours: Neighbours) -> int:
         """Sensitivity: as in L1, every count moves by one."""
         return self.l1(neighbours)
-
-    def bound(self) -> int:
-        return 1
 
     def possible(self, values: IntArray, records: range) -> bool:
         """Every record is once in every coordinate's histogram."""
@@ -186,6 +182,7 @@ class CoordinateClippedSum:
         square = sum(int(half) ** 2 for half in self.halves)
         return square * neighbours.records**2
 
+    @property
     def bound(self) -> int:
         return int(self.halves.max())
 
@@ -197,7 +194,7 @@ class CoordinateClippedSum:
         """Every record of the batch counts, and no less for where it lies."""
 
     def imagined(self, records: int) -> IntArray:
-        return falling(records * self.bound() // 8, self.length)
+        return falling(records * self.bound // 8, self.length)
 
     def describe(self, study: Study) -> Description:
         return numbered(self.length, [f"{column.name}, added up" for column in study.columns])

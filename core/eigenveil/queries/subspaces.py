@@ -35,6 +35,7 @@ class BlockRanks:
 
     kind: ClassVar[Kind] = "block_ranks"
     meaning: ClassVar[str] = "how many small groups of records span a subspace of which dimension (counts)"
+    bound: ClassVar[int] = 1
     subsamples: Subsamples
 
     @property
@@ -53,9 +54,6 @@ class BlockRanks:
     def l2_squared(self, neighbours: Neighbours) -> int:
         """Sensitivity: 1^2, or 1^2 + 1^2 (in one count the two changes cancel out)."""
         return self.l1(neighbours)
-
-    def bound(self) -> int:
-        return 1
 
     def possible(self, values: IntArray, records: range) -> bool:
         rising = bool((values[:-1] <= values[1:]).all())  # np.diff would wrap around
@@ -82,6 +80,7 @@ class SpanVotes:
     meaning: ClassVar[str] = (
         "a fingerprint of what each small group of records spans, of which at most one is released"
     )
+    bound: ClassVar[int] = 1
     released: ClassVar[int] = WORDS
     least: ClassVar[int] = 1  # votes that are needed beside what privacy needs
     subsamples: Subsamples
@@ -99,9 +98,6 @@ class SpanVotes:
         appear or makes it vanish, but never changes it: a span of the same dimension that holds the old one
         is the old one [P15]. A replaced record does two of these."""
         return neighbours.records
-
-    def bound(self) -> int:
-        return 1
 
     def possible(self, values: IntArray, records: range) -> bool:
         """Fingerprints may be anything."""
@@ -128,6 +124,7 @@ class CellVotes:
     meaning: ClassVar[str] = (
         "a fingerprint of each small group's leading directions, rounded; at most one is released"
     )
+    bound: ClassVar[int] = 1
     released: ClassVar[int] = WORDS
     cells: Cells
     least: int
@@ -146,9 +143,6 @@ class CellVotes:
     def l1(self, neighbours: Neighbours) -> int:
         """Sensitivity in L1 of the counts of votes: one vote leaves a cell and another appears; or two do."""
         return 2 * neighbours.records
-
-    def bound(self) -> int:
-        return 1
 
     def possible(self, values: IntArray, records: range) -> bool:
         """Fingerprints may be anything."""
@@ -175,6 +169,7 @@ class RankVotes:
 
     kind: ClassVar[Kind] = "rank_votes"
     meaning: ClassVar[str] = "such fingerprints for several dimensions, of which at most one is released"
+    bound: ClassVar[int] = 1
     released: ClassVar[int] = 1 + WORDS
     cells: Cells
 
@@ -188,9 +183,6 @@ class RankVotes:
     @property
     def length(self) -> int:
         return WORDS * self.cells.count * self.cells.rank
-
-    def bound(self) -> int:
-        return 1
 
     def possible(self, values: IntArray, records: range) -> bool:
         """Fingerprints may be anything."""
@@ -217,6 +209,7 @@ class SpanGap:
     meaning: ClassVar[str] = (
         "the lead of the most common subspace, and its fingerprint, released if it leads far"
     )
+    bound: ClassVar[int] = 1
     length: ClassVar[int] = 2 + WORDS
     released: ClassVar[int] = WORDS
     pool: Pool
@@ -229,9 +222,6 @@ class SpanGap:
         """Sensitivity: a record more raises every score by 0 or 1, so a lead moves by 1; where it takes
         another's place, scores move by up to 1 either way, and a lead by 2 [P16]."""
         return 2 if self.pool.cut else neighbours.records
-
-    def bound(self) -> int:
-        return 1
 
     def possible(self, values: IntArray, records: range) -> bool:
         return 0 <= int(values[1]) <= int(values[0]) <= min(most(records), self.pool.most)

@@ -68,6 +68,7 @@ class Spectrum:
     def released(self) -> int:
         return self.centre.size
 
+    @property
     def bound(self) -> int:
         return int(self.radius**2)
 
@@ -116,6 +117,7 @@ class Eigenvectors:
     def released(self) -> int:
         return self.count * self.centre.size
 
+    @property
     def bound(self) -> int:
         return int(self.radius**2)
 
@@ -171,6 +173,7 @@ class Subspace:
     def released(self) -> int:
         return self.centre.size * self.count + 1
 
+    @property
     def bound(self) -> int:
         return int(self.radius**2)
 
@@ -202,6 +205,7 @@ class RadiusSearch:
     meaning: ClassVar[str] = (
         "how many records lie how far from the public centre, of which one radius is released"
     )
+    bound: ClassVar[int] = 1
     released: ClassVar[int] = 1
     centre: IntArray
     edges: IntArray
@@ -219,9 +223,6 @@ class RadiusSearch:
     @property
     def length(self) -> int:
         return self.edges.size + 1
-
-    def bound(self) -> int:
-        return 1
 
     def possible(self, values: IntArray, records: range) -> bool:
         return is_histogram(values, records)

@@ -78,7 +78,7 @@ def squared_norm_sum(rows: CentredRows | GridPiece, query: SquaredNormSum, chunk
 
 def clipped_sum(rows: CentredRows | GridPiece, query: ClippedSum, chunk: int) -> IntArray:
     """Sum of t z (see `clipping.weights`)."""
-    check_exact(chunk * float(query.bound()))
+    check_exact(chunk * float(query.bound))
     total = np.zeros(query.length, dtype=np.int64)
     for piece in rows.pieces(chunk):
         total += (weights(piece.norm2, query.radius).astype(np.float64) @ piece.z).astype(np.int64)

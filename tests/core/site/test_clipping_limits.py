@@ -209,7 +209,7 @@ def test_a_sum_that_could_leave_the_exact_range_is_refused_exactly_at_the_limit(
         Gradient(spec=extreme_field(2, 1), radius=3),
     ]
     for query in asks:
-        most = (2**62 - 1) // query.bound()
+        most = (2**62 - 1) // query.bound
         check_no_overflow(query, most)
         with refused(Code.OVERFLOW, "max_records"):
             check_no_overflow(query, most + 1)
