@@ -5,15 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.protocol import agreement
 from eigenveil.protocol.query import flatten
+from eigenveil.protocol.wire import query_from_proto, query_to_proto
 from eigenveil.queries import ClippedSum, Gram, centre_of, released
 from eigenveil.queries.describe import grid
 from eigenveil.site.quantize import to_grid
 from eigenveil.site.site import Site
 from eigenveil.study.grid import S
 from eigenveil.study.study import Column
-from tests.core.recorder import ASKS
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.core.recorder import ASKS, plan_of, query_of
+from tests.core.specification import Setting
 from tests.support import a_study
 
 
@@ -30,6 +34,15 @@ def test_every_number_of_an_answer_has_a_label_and_a_unit(name: str) -> None:
     assert len(described.factors) == len(described.names)
     assert len(described.factors) in (0, query.length)
     assert len(grid(study, centre, described.radius)["columns"]) == d
+
+
+@pytest.mark.parametrize("name", ASKS)
+def test_every_query_survives_the_trip_with_its_digest(name: str) -> None:
+    s = Setting(adds=True, sites=1, micro_rho=7, atto_delta=9)
+    asked = query_of(plan_of(Neighbours.ADD_REMOVE, 1), ASKS[name], s)
+    received = query_from_proto(pb.Query.FromString(query_to_proto(asked).SerializeToString()))
+    assert (type(received.query), received.digest) == (type(asked.query), asked.digest)
+    assert received.says(asked)
 
 
 @pytest.mark.parametrize("name", ASKS)
