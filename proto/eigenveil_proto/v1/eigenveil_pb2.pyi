@@ -920,7 +920,7 @@ Global___Coordinates: _TypeAlias = Coordinates  # noqa: Y015
 
 @_typing.final
 class ShuffledRecord(_message.Message):
-    """The record in one slot of a secret order; what a site sends is about that record alone [R14]."""
+    """The record at one place of a secret order; what a site sends is about that record alone [R14]."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -979,7 +979,7 @@ Global___CoordinateClippedSum: _TypeAlias = CoordinateClippedSum  # noqa: Y015
 
 @_typing.final
 class Subsamples(_message.Message):
-    """How a site deals its records into blocks, and the dimension of their spans modulo 2^61 - 1."""
+    """How a site deals its records into subsamples, and the dimension of their spans modulo 2^61 - 1."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
