@@ -218,7 +218,7 @@ def deal_vectors() -> dict[str, Any]:
     return {"rows": rows.tolist(), "passes": passes}
 
 
-def spoiled_part(change: Callable[[pb.Batch], None]) -> bytes:
+def spoiled_batch(change: Callable[[pb.Batch], None]) -> bytes:
     """A gradient of part 1, in its round, with one thing wrong."""
     part = Batch(first=4, index=1, batches=9, key=pass_key(DIGEST, 4, 9))
     query = Gradient(spec=a_field(4, 2), radius=1000, batch=part)
@@ -250,10 +250,10 @@ def bad_vectors() -> dict[str, Any]:
         "half an integer": (spoiled(lambda m: setattr(m.gram, "centre", bytes(12))), "protocol"),
         "digest": (spoiled(lambda m: setattr(m, "plan_digest", bytes(31))), "protocol"),
         "kind": (spoiled(lambda m: m.ClearField("gram")), "version"),
-        "part out of its turn": (spoiled_part(lambda m: setattr(m, "index", 2)), "plan-overflow"),
-        "part beyond the last": (spoiled_part(lambda m: setattr(m, "parts", 1)), "plan-overflow"),
-        "key of another pass": (spoiled_part(lambda m: setattr(m, "key", bytes(32))), "plan-overflow"),
-        "key of three integers": (spoiled_part(lambda m: setattr(m, "key", bytes(24))), "plan-overflow"),
+        "batch out of its turn": (spoiled_batch(lambda m: setattr(m, "index", 2)), "plan-overflow"),
+        "batch beyond the last": (spoiled_batch(lambda m: setattr(m, "batches", 1)), "plan-overflow"),
+        "key of another pass": (spoiled_batch(lambda m: setattr(m, "key", bytes(32))), "plan-overflow"),
+        "key of three integers": (spoiled_batch(lambda m: setattr(m, "key", bytes(24))), "plan-overflow"),
     }
     return {
         "plans": {n: {"plan_json": d.decode(), "code": c} for n, (d, c) in plans.items()},
