@@ -15,12 +15,7 @@ from eigenveil.noise.haar import haar
 from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import FloatArray, IntArray, added, frozen
 from eigenveil.protocol.query import NoiseLaw, RoundQuery
-from eigenveil.queries.eigenspace_sensitivity import (
-    EigenspaceSensitivity,
-    decompose,
-    eigenspace_sensitivity,
-    weight,
-)
+from eigenveil.queries.eigenspace_sensitivity import EigenspaceSensitivity, decompose, weight
 from eigenveil.queries.trusted import CAUCHY, FRAME, GAP_STEPS, GAUSSIAN, TESTED, Subspace
 from eigenveil.study.study import Study
 
@@ -47,7 +42,7 @@ def release(asked: RoundQuery, query: Subspace, total: IntArray, study: Study, n
     if k == d:
         return _published([*on_grid(np.eye(d)).tolist()], int(query.mechanism == TESTED))
     unit = weight(query, study.max_sites_per_person)
-    bounds = eigenspace_sensitivity(query, study.neighbours, unit)
+    bounds = EigenspaceSensitivity.of(query, study.neighbours, unit)
     vectors, gap = decompose(query, total, unit)
     entries = on_grid(vectors @ haar(k, noise))
     if query.mechanism == GAUSSIAN:

@@ -45,10 +45,7 @@ class PricedQuery:
 
     def __post_init__(self) -> None:
         if self.micro_rho < 1:
-            raise RequestError(
-                Code.BAD_STUDY,
-                TOO_LITTLE,
-            )
+            raise RequestError(Code.BAD_STUDY, TOO_LITTLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

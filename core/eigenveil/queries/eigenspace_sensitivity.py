@@ -29,6 +29,16 @@ class EigenspaceSensitivity:
     cap: float
     blur: float
 
+    @classmethod
+    def of(cls, query: Subspace, neighbours: Neighbours, unit: float) -> EigenspaceSensitivity:
+        """The bounds of a query whose persons weigh `unit` (see `weight`)."""
+        d, k = query.centre.size, query.count
+        noise = float_error(query) / unit
+        # Computed eigenvectors are exact ones of a matrix that far off, at a gap of 1.5 or more; each entry
+        # is rounded to the grid; their random turn is not quite the exact one; all of it on both sides.
+        blur = 4 * math.sqrt(2 * k) * noise + 2 * math.sqrt(d * k) / FRAME + 2 * off(k)
+        return cls(step=neighbours.records, cap=math.sqrt(2 * min(k, d - k)), blur=blur)
+
     def local(self, gap: float) -> float:
         """The farthest one person turns a subspace whose gap is `gap`, in units of a person's weight.
 
@@ -58,16 +68,6 @@ class EigenspaceSensitivity:
 def distance(sine: float) -> float:
     """min over right rotations Q of ||V - V' Q||_F for a Frobenius sine: largest for a single angle."""
     return sine * math.sqrt(2 / (1 + math.sqrt(max(0.0, 1 - sine * sine))))
-
-
-def eigenspace_sensitivity(query: Subspace, neighbours: Neighbours, unit: float) -> EigenspaceSensitivity:
-    """The bounds of a query whose persons weigh `unit` (see `weight`)."""
-    d, k = query.centre.size, query.count
-    noise = float_error(query) / unit
-    # Computed eigenvectors are exact ones of a matrix that far off, at a gap of 1.5 or more; each entry is
-    # rounded to the grid; their random turn is not quite the exact one; all of it on both sides.
-    blur = 4 * math.sqrt(2 * k) * noise + 2 * math.sqrt(d * k) / FRAME + 2 * off(k)
-    return EigenspaceSensitivity(step=neighbours.records, cap=math.sqrt(2 * min(k, d - k)), blur=blur)
 
 
 def off(k: int) -> float:

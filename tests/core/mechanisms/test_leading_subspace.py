@@ -25,12 +25,7 @@ from eigenveil.noise.seeded import SeededNoise
 from eigenveil.noise.source import NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.protocol.query import NoiseLaw, RoundQuery
-from eigenveil.queries.eigenspace_sensitivity import (
-    EigenspaceSensitivity,
-    eigenspace_sensitivity,
-    off,
-    weight,
-)
+from eigenveil.queries.eigenspace_sensitivity import EigenspaceSensitivity, off, weight
 from eigenveil.queries.trusted import CAUCHY, FRAME, GAP_STEPS, GAUSSIAN, TESTED, Subspace
 from eigenveil.study.grid import S
 from eigenveil.study.price import micro_rho_of
@@ -47,7 +42,7 @@ def an_ask(d: int, k: int, mechanism: str = GAUSSIAN, records: int = 1000) -> Su
 
 def bounds_of(d: int, k: int, neighbours: Neighbours = Neighbours.ADD_REMOVE) -> EigenspaceSensitivity:
     query = an_ask(d, k)
-    return eigenspace_sensitivity(query, neighbours, weight(query, 1))
+    return EigenspaceSensitivity.of(query, neighbours, weight(query, 1))
 
 
 # ------------------------------------------------------------------ Gaussian, its scale a secret

@@ -20,12 +20,7 @@ from eigenveil.mechanisms import leading_subspace
 from eigenveil.noise.seeded import SeededNoise
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.protocol.query import NoiseLaw, RoundQuery
-from eigenveil.queries.eigenspace_sensitivity import (
-    EigenspaceSensitivity,
-    distance,
-    eigenspace_sensitivity,
-    weight,
-)
+from eigenveil.queries.eigenspace_sensitivity import EigenspaceSensitivity, distance, weight
 from eigenveil.queries.trusted import CAUCHY, FRAME, GAUSSIAN, TESTED, Subspace
 from eigenveil.study.grid import S
 from eigenveil.study.price import micro_rho_of
@@ -39,7 +34,7 @@ def an_ask(d: int, k: int, mechanism: str = GAUSSIAN, records: int = 1000) -> Su
 
 def a_turning(neighbours: Neighbours, d: int = 5, k: int = 2) -> EigenspaceSensitivity:
     query = an_ask(d, k)
-    return eigenspace_sensitivity(query, neighbours, weight(query, 1))
+    return EigenspaceSensitivity.of(query, neighbours, weight(query, 1))
 
 
 def apart(left: FloatArray, right: FloatArray) -> float:

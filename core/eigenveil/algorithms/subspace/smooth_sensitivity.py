@@ -21,7 +21,7 @@ from eigenveil.protocol.estimate import Estimate, Steps, no_release
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import PricedQuery
 from eigenveil.protocol.release import Release
-from eigenveil.queries.eigenspace_sensitivity import eigenspace_sensitivity, weight
+from eigenveil.queries.eigenspace_sensitivity import EigenspaceSensitivity, weight
 from eigenveil.queries.trusted import CAUCHY, FRAME, GAP_STEPS, TESTED, Subspace
 from eigenveil.study.grid import S, midpoint
 
@@ -145,7 +145,7 @@ def rounding(plan: Plan) -> float:
         count=study.components,
         mechanism=plan.algorithm.value,
     )
-    return eigenspace_sensitivity(query, study.neighbours, weight(query, study.max_sites_per_person)).blur
+    return EigenspaceSensitivity.of(query, study.neighbours, weight(query, study.max_sites_per_person)).blur
 
 
 def _rounded(plan: Plan, gap: float) -> tuple[str, ...]:
