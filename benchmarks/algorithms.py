@@ -38,7 +38,7 @@ from eigenveil.queries import (
     Votes,
     batch_of,
 )
-from eigenveil.queries.subspaces import PRIME, Pool, Subsamples
+from eigenveil.queries.fingerprints import PRIME, Pool, Subsamples
 from eigenveil.simulation import simulate
 from eigenveil.site.site import Apply, Site
 from eigenveil.study.algorithm import PROPERTIES, Algorithm

@@ -34,7 +34,7 @@ from eigenveil.queries import (
     SquaredNormSum,
     Subspace,
 )
-from eigenveil.queries.turned import CAUCHY
+from eigenveil.queries.trusted import CAUCHY
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.grid import S
 from eigenveil.study.study import Column, Federation, Study

@@ -19,7 +19,7 @@ from eigenveil.queries import PerSite
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Contribution:
-    """What one site sends for one round. Shape: values (query.ask.length,)."""
+    """What one site sends for one round. Shape: values (asked.query.length,)."""
 
     plan_digest: str
     round: int
@@ -77,7 +77,7 @@ def _mismatch(asked: RoundQuery, contribution: Contribution) -> str:
 def aggregate(asked: RoundQuery, contributions: Mapping[str, IntArray]) -> IntArray:
     """The exact sum over sites, or their votes one after the other.
 
-    Shape: (asks.together(query.ask, sites),); zeros if nobody answered.
+    Shape: (total_length(asked.query, sites),); zeros if nobody answered.
     """
     if isinstance(asked.query, PerSite):
         nothing = np.zeros(0, dtype=np.int64)

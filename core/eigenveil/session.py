@@ -61,8 +61,8 @@ class Session:
                 f"what was asked as {spoken(asked.round)} does not follow from the plan and the releases "
                 f"so far, which ask {due}",
             )
-        if asked.digest == own.digest:
-            self.pending = own
+        if own.says(asked):
+            self.pending = self._own = asked  # one object, whose digest is computed once
             return
         self._check_reach(asked)
         self.pending = asked

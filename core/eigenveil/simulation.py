@@ -97,7 +97,7 @@ def simulate(
         raise RequestError(Code.BAD_ARGUMENT, f"records for uninvited sites: {', '.join(strange)}")
     secret = None if seed is None else bytes.fromhex(digest("simulated-order", seed))
     sites = {
-        name: Site(to_grid(values, study), parts=CORES, secret=secret)
+        name: Site(to_grid(values, study), workers=CORES, secret=secret)
         for name, values in sorted(parts.items())
     }
     absent = {name: "no records" for name in study.federation.sites if name not in sites}
@@ -107,7 +107,7 @@ def simulate(
         del sites[name]
     session, journal = Session(plan), MemoryJournal(plan)
     rounds: list[RoundRecord] = []
-    # The parts are the threads; more inside them only get in the way.
+    # The workers are the threads; more inside them only get in the way.
     with ThreadPoolExecutor(CORES) as threads, one_thread():
         while (asked := session.pending) is not None:
             gone = dict.fromkeys((drop_outs or {}).get(asked.round, ()), "dropped out") | absent
@@ -161,8 +161,8 @@ def _round(
 def site_places(rows: GridRows, weights: Mapping[str, float]) -> dict[str, IntArray]:
     """The positions of the records of each site, about as many as its weight (above 0) says.
 
-    By what records are, as parts are dealt, never by where they stand: a record more joins one site and moves
-    nobody from one site to another [P9].
+    By what records are, as batches are dealt, never by where they stand: a record more joins one site and
+    moves nobody from one site to another [P9].
     """
     tops = np.cumsum([weight / sum(weights.values()) for weight in weights.values()])
     place = deal(rows, SPREAD, frozen([0, 0, 0, 0])) / SPREAD

@@ -34,7 +34,7 @@ from eigenveil.queries import (
     total_length,
 )
 from eigenveil.queries.batch import pass_key
-from eigenveil.queries.subspaces import Cells, Pool, Subsamples
+from eigenveil.queries.fingerprints import Cells, Pool, Subsamples
 from tests.core.specification import Noise, Setting
 from tests.support import MemoryStore, a_field, a_plan, covariance_asks, every_ask
 
@@ -59,13 +59,15 @@ def questions() -> dict[str, Query]:
         "rank-votes": RankVotes(cells=CELLS),
         "span-gap": SpanGap(pool=POOL),
         "preimage": Preimage(fingerprint=KEY, holders=frozen([0]), subsamples=BLOCKS),
-        "slot": ShuffledRecord(spec=a_field(4, 2), radius=2**20, batch=a_part("", SLOTS)),
+        "preimage, cell": Preimage(fingerprint=KEY, holders=frozen([0]), cells=CELLS),
+        "preimage, pool": Preimage(fingerprint=KEY, holders=frozen([0]), pool=POOL),
+        "slot": ShuffledRecord(spec=a_field(4, 2), radius=2**20, batch=a_batch("", SLOTS)),
     }
     return {**every_ask(), **covariance_asks(), **more}
 
 
-def a_part(digest: str, parts: int, index: int = 0) -> Batch:
-    return Batch(first=0, index=index, batches=parts, key=pass_key(digest, 0, parts))
+def a_batch(digest: str, batches: int, index: int = 0) -> Batch:
+    return Batch(first=0, index=index, batches=batches, key=pass_key(digest, 0, batches))
 
 
 ASKS = questions()
@@ -115,12 +117,12 @@ def settings(*deltas: int) -> Iterator[tuple[Plan, Setting]]:
 
 
 def query_of(plan: Plan, query: Query, s: Setting, law: NoiseLaw = NoiseLaw.GAUSSIAN) -> RoundQuery:
-    part = batch_of(query)
-    if part is not None:
-        dealt = a_part(plan.digest, part.batches, part.index)
+    batch = batch_of(query)
+    if batch is not None:
+        dealt = a_batch(plan.digest, batch.batches, batch.index)
         query = replace(query, batch=dealt)  # type: ignore[arg-type]
     return RoundQuery(
-        plan_digest=plan.digest, round=part.index if part else 0, query=query,
+        plan_digest=plan.digest, round=batch.index if batch else 0, query=query,
         micro_rho=s.micro_rho, atto_delta=s.atto_delta, law=law,
     )  # fmt: skip
 
@@ -149,10 +151,10 @@ def drew(noise: Recorder, *wanted: Noise) -> bool:
 
 
 def in_a_pass(plan: Plan, asked: RoundQuery) -> tuple[list[RoundQuery], list[RoundQuery]]:
-    """What is paid: the question, and as the first part of a pass; and what is not: its later parts."""
+    """What is paid: the question, and as the first batch of a pass; and what is not: its later batches."""
     if not isinstance(asked.query, OnGradients):
         return [asked], []
     s = Setting(adds=True, sites=1, micro_rho=asked.micro_rho, atto_delta=asked.atto_delta)
-    asks = [replace(asked.query, batch=a_part("", SLOTS, index)) for index in (0, 1, SLOTS - 1)]
+    asks = [replace(asked.query, batch=a_batch("", SLOTS, index)) for index in (0, 1, SLOTS - 1)]
     first, *later = [query_of(plan, query, s) for query in asks]
     return [asked, first], later

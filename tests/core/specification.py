@@ -306,6 +306,23 @@ def local_randomiser(query: Any, s: Setting) -> tuple[Noise, ...]:
     return (Noise(law="gaussian", count=query.length, square=square * (1 - EXACT), room=10 * ROUNDED),)
 
 
+def public_noise(kind: str, query: Any, law: str, s: Setting) -> tuple[Noise, ...] | None:
+    """All that is drawn for a release, where that depends on no answer; None where it does."""
+    match kind:
+        case "spectrum":
+            return eigenvalues(query, law, s)
+        case "radius-search":
+            return limits(query, s)
+        case "slot":
+            return local_randomiser(query, s)
+        case (
+            "eigenvectors" | "subspace" | "span-votes" | "cell-votes" | "rank-votes" | "span-gap" | "preimage"
+        ):
+            return None
+        case _:
+            return added(kind, query, law, s)
+
+
 # ---- [P19] [P20] [P21]: turned subspaces, in persons
 
 GRID = 2**40

@@ -20,7 +20,7 @@ from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.queries import VECTOR, Batch, Eigenvectors, Gradient, ShuffledRecord, Spectrum
 from eigenveil.queries.batch import pass_key
-from eigenveil.queries.turned import CAUCHY, GAUSSIAN, TESTED, Subspace
+from eigenveil.queries.trusted import CAUCHY, GAUSSIAN, TESTED, Subspace
 from eigenveil.site.partition import deal
 from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows

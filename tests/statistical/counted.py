@@ -13,8 +13,9 @@ import numpy as np
 from scipy.special import expit, ndtri
 
 from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import scale_of
 from eigenveil.mechanisms import stability_histogram
-from eigenveil.mechanisms.fingerprint_votes import changed_votes, scale_of, threshold
+from eigenveil.mechanisms.fingerprint_votes import changed_votes, threshold
 from eigenveil.mechanisms.score_gap import reach
 from eigenveil.noise.source import NoiseSource
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
@@ -30,7 +31,7 @@ from eigenveil.queries import (
     SpanVotes,
     Votes,
 )
-from eigenveil.queries.subspaces import WORDS, Cells, Pool, Subsamples
+from eigenveil.queries.fingerprints import WORDS, Cells, Pool, Subsamples
 from eigenveil.study.study import Study
 from tests.statistical.audit import SAMPLES, Approximate, Attack, Claim, Gaussian, Mechanism
 from tests.statistical.mechanisms import (
@@ -151,7 +152,7 @@ def ballots(slots: int, *votes: tuple[IntArray, int]) -> IntArray:
 
 def least_votes(query: SpanVotes | CellVotes, study: Study) -> int:
     """What a winner needs."""
-    scale = scale_of(query.l1(study.neighbours), PRICE)
+    scale = scale_of(query.l1(study.neighbours) ** 2, PRICE)
     return max(threshold(scale, changed_votes(study), DELTA), query.least)
 
 

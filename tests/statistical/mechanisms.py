@@ -29,7 +29,7 @@ from eigenveil.queries import (
     RowNorms,
     SquaredNormSum,
 )
-from eigenveil.queries.subspaces import Subsamples
+from eigenveil.queries.fingerprints import Subsamples
 from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows, S
 from eigenveil.study.study import Study

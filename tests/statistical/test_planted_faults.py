@@ -14,14 +14,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from eigenveil.accounting.zcdp import ATTO
+from eigenveil.accounting.zcdp import ATTO, scale_of
 from eigenveil.mechanisms import stability_histogram
-from eigenveil.mechanisms.fingerprint_votes import scale_of
 from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.protocol.query import NoiseLaw
 from eigenveil.queries import SpanGap
-from eigenveil.queries.subspaces import Pool
+from eigenveil.queries.fingerprints import Pool
 from eigenveil.site.site import Site
 from eigenveil.site.span_scores import flats
 from eigenveil.study.grid import GridRows

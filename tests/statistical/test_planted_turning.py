@@ -18,8 +18,8 @@ from eigenveil.noise.haar import haar
 from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.numerics.linalg import orthonormal
-from eigenveil.queries.eigenspace_sensitivity import Turning, decompose, turning, weight
-from eigenveil.queries.turned import CAUCHY, FRAME, GAUSSIAN, Subspace
+from eigenveil.queries.eigenspace_sensitivity import EigenspaceSensitivity, decompose, weight
+from eigenveil.queries.trusted import CAUCHY, FRAME, GAUSSIAN, Subspace
 from tests.statistical.audit import Approximate, Attack, Mechanism, audit
 from tests.statistical.behind import R
 from tests.statistical.counted import WITH_DELTA, Statistic, first, watched
@@ -39,10 +39,10 @@ def weighed(*entries: float) -> IntArray:
     return frozen(np.rint(np.array(entries) * R**2).astype(np.int64))
 
 
-def bounds_of(query: Subspace, total: IntArray) -> tuple[Turning, FloatArray, float]:
+def bounds_of(query: Subspace, total: IntArray) -> tuple[EigenspaceSensitivity, FloatArray, float]:
     """How far one person turns it; its leading vectors; its gap."""
     unit = weight(query, 1)
-    return turning(query, ADD, unit), *decompose(query, total, unit)
+    return EigenspaceSensitivity.of(query, ADD, unit), *decompose(query, total, unit)
 
 
 def varied(release: Variant, query: Subspace, sums: Sums, statistic: Statistic) -> Attack:
@@ -115,7 +115,7 @@ def test_beta_for_dimension_d_instead_of_dk() -> None:
     a side of their squared length; a sum of 159,600 squares, and so drawn as one number, not exactly."""
     d, k, epsilon, delta = 400, 399, 3.0, 1e-6
     query = Subspace(centre=frozen([0] * d), radius=R, records=10_000, count=k, mechanism=GAUSSIAN)
-    bounds, rng = turning(query, ADD, weight(query, 1)), np.random.default_rng(4)
+    bounds, rng = EigenspaceSensitivity.of(query, ADD, weight(query, 1)), np.random.default_rng(4)
 
     def lengths_for(size: int) -> Attack:
         """Squared lengths, with beta for `size` dimensions, at gaps of 100 and 101."""

@@ -208,17 +208,17 @@ def deal_vectors() -> dict[str, Any]:
     """Which part each of ROWS and some of their equals is in, by pass; and the hash itself, as text."""
     rows = np.vstack([ROWS, ROWS[[1, 4, 1, 1]]])
     passes = {}
-    for first, parts in ((2, 1), (2, 7), (5, 7), (2, 2**20)):
-        key = pass_key(DIGEST, first, parts)
-        passes[f"{parts} parts from round {first}"] = {
-            "plan": DIGEST, "first": first, "parts": parts, "key": to_bytes(key).hex(),
-            "part": deal(rows, parts, key).tolist(),
+    for first, batches in ((2, 1), (2, 7), (5, 7), (2, 2**20)):
+        key = pass_key(DIGEST, first, batches)
+        passes[f"{batches} batches from round {first}"] = {
+            "plan": DIGEST, "first": first, "batches": batches, "key": to_bytes(key).hex(),
+            "batch": deal(rows, batches, key).tolist(),
             "subset hash": [str(hashed) for hashed in deal(rows, SPREAD, ~key)],
         }  # fmt: skip
     return {"rows": rows.tolist(), "passes": passes}
 
 
-def spoiled_part(change: Callable[[pb.Batch], None]) -> bytes:
+def spoiled_batch(change: Callable[[pb.Batch], None]) -> bytes:
     """A gradient of part 1, in its round, with one thing wrong."""
     part = Batch(first=4, index=1, batches=9, key=pass_key(DIGEST, 4, 9))
     query = Gradient(spec=a_field(4, 2), radius=1000, batch=part)
@@ -237,7 +237,7 @@ def bad_vectors() -> dict[str, Any]:
         "revision of another version": (canonical(good | {"revision": 99}), "version"),
         "price beyond the promise": (canonical(good | {"micro_rho": good["micro_rho"] + 1}), "bad-study"),
         "fractional price": (canonical(good | {"micro_rho": 1.5}), "bad-study"),
-        "parts of 10 records": (canonical(good | crowded(100)), "bad-study"),
+        "batches of 10 records": (canonical(good | crowded(100)), "bad-study"),
         "algorithm not chosen": (canonical(good | {"algorithm": "auto"}), "bad-study"),
     }
     queries = {
@@ -250,10 +250,10 @@ def bad_vectors() -> dict[str, Any]:
         "half an integer": (spoiled(lambda m: setattr(m.gram, "centre", bytes(12))), "protocol"),
         "digest": (spoiled(lambda m: setattr(m, "plan_digest", bytes(31))), "protocol"),
         "kind": (spoiled(lambda m: m.ClearField("gram")), "version"),
-        "part out of its turn": (spoiled_part(lambda m: setattr(m, "index", 2)), "plan-overflow"),
-        "part beyond the last": (spoiled_part(lambda m: setattr(m, "batches", 1)), "plan-overflow"),
-        "key of another pass": (spoiled_part(lambda m: setattr(m, "key", bytes(32))), "plan-overflow"),
-        "key of three integers": (spoiled_part(lambda m: setattr(m, "key", bytes(24))), "plan-overflow"),
+        "batch out of its turn": (spoiled_batch(lambda m: setattr(m, "index", 2)), "plan-overflow"),
+        "batch beyond the last": (spoiled_batch(lambda m: setattr(m, "batches", 1)), "plan-overflow"),
+        "key of another pass": (spoiled_batch(lambda m: setattr(m, "key", bytes(32))), "plan-overflow"),
+        "key of three integers": (spoiled_batch(lambda m: setattr(m, "key", bytes(24))), "plan-overflow"),
     }
     return {
         "plans": {n: {"plan_json": d.decode(), "code": c} for n, (d, c) in plans.items()},

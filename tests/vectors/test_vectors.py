@@ -73,12 +73,12 @@ def test_a_query_reads_and_its_answer_follows_from_the_definition(name: str) -> 
 def test_records_are_dealt_as_the_protocol_says(name: str) -> None:
     """R13 in plain Python integers, from its words."""
     rows, vector = stored("deal")["rows"], stored("deal")["passes"][name]
-    header = {"first": vector["first"], "parts": vector["parts"], "plan": vector["plan"]}
+    header = {"batches": vector["batches"], "first": vector["first"], "plan": vector["plan"]}
     assert digest("pass", header) == vector["key"]
     key = bytes.fromhex(vector["key"])
     numbers = [rows[:place].count(row) for place, row in enumerate(rows)]
     pairs = list(zip(rows, numbers, strict=True))
-    assert [dealt(row, m, key) % vector["parts"] for row, m in pairs] == vector["part"]
+    assert [dealt(row, m, key) % vector["batches"] for row, m in pairs] == vector["batch"]
     flipped = bytes(255 - byte for byte in key)
     assert [str(dealt(row, m, flipped) % 2**62) for row, m in pairs] == vector["subset hash"]
 

@@ -12,7 +12,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from eigenveil.reporting.explain import MEANINGS
+from eigenveil.queries import KINDS
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil_client.analyst.display import Display
 from eigenveil_client.analyst.profile import json_option
@@ -120,7 +120,7 @@ def _sites(shown: Demonstration) -> Table:
         table.add_column(heading, justify="right")
     for name, records in shown.records.items():
         books = shown.books.sites[name]
-        answers = [row for row in books["egress"]["rows"] if row["kind"] in MEANINGS]
+        answers = [row for row in books["egress"]["rows"] if row["kind"] in KINDS]
         table.add_row(
             name, str(records), str(shown.spent(name)), f"{books['ledger']['left']['epsilon']:.2f}",
             str(len(answers)), f"{shown.sent(name):,}",

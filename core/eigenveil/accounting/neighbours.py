@@ -1,4 +1,4 @@
-"""Which two data sets must look alike, and what that makes of a sensitivity."""
+"""Which two data sets must look alike, and what that makes of a sensitivity: the one home of the factor."""
 
 from __future__ import annotations
 
@@ -6,7 +6,17 @@ from enum import Enum
 
 
 class Neighbours(Enum):
-    """Which two data sets must look alike."""
+    """Which two data sets must look alike: one holds a record more, or another one in its place."""
 
     ADD_REMOVE = "add-remove"
     REPLACE_ONE = "replace-one"
+
+    @property
+    def records(self) -> int:
+        """How many records the two differ in: 1, or 2 (one out and one in).
+
+        What one record moves by at most D, in any norm, moves by `records` D. Where the two records move
+        different entries, or squared distances of any two from each other are twice those from nothing (as
+        for positive semidefinite matrices), the square too grows by `records` alone and not by its square.
+        """
+        return 1 if self is Neighbours.ADD_REMOVE else 2

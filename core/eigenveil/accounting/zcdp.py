@@ -66,6 +66,30 @@ def micro(rho: float) -> int:
     return math.ceil(Fraction(rho) * MICRO)
 
 
+def mu(micro_rho: int) -> float:
+    """sqrt(2 rho): what Gaussian noise divides its sensitivity by, and the epsilon of a pure mechanism."""
+    return math.sqrt(2 * micro_rho / MICRO)
+
+
+def scale_squared(moved2: int, micro_rho: int) -> Fraction:
+    """The exact square of a scale, D^2 / (2 rho) for what moves by D: sigma of a Gaussian with D in L2, and
+    b = D / epsilon of a Laplace law with D in L1 and epsilon = sqrt(2 rho)."""
+    return Fraction(moved2 * MICRO, 2 * micro_rho)
+
+
+def scale_of(moved2: int, micro_rho: int) -> float:
+    """The scale whose square is `scale_squared`, rounded up."""
+    return root_of(scale_squared(moved2, micro_rho))
+
+
+def root_of(square: Fraction) -> float:
+    """The least float found whose exact square is at least `square`."""
+    root = math.sqrt(square)
+    while Fraction(root) ** 2 < square:
+        root = math.nextafter(root, math.inf)
+    return root
+
+
 def pico_epsilon(micro_rho: int) -> int:
     """epsilon = sqrt(2 rho) of a pure mechanism, in 1e-12, rounded up."""
     return math.isqrt(2 * micro_rho * PICO**2 // MICRO - 1) + 1 if micro_rho else 0

@@ -54,10 +54,10 @@ def publishable(
 ) -> Outcome:
     """What is released of `total`, from the sites that are `present`.
 
-    Shape: total as the question's answers add up to; values (asks.released(query.ask),).
+    Shape: total as the answers add up to; values (released(asked.query),).
     Neighbours: as the study says.
     Privacy: [P2] for added noise; the claim of its own mechanism otherwise.
-    Cost: query.price.
+    Cost: asked.price.
     """
     match asked.query:
         case Spectrum() as query:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import numpy as np
 
 from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import MICRO
+from eigenveil.accounting.zcdp import scale_of
 from eigenveil.mechanisms.outcome import Outcome
-from eigenveil.noise.source import Block, NoiseSource, NoiseSpec, root_of
+from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import IntArray, added, frozen
 from eigenveil.numerics.linalg import SLACK, eigenvalues, symmetric
 from eigenveil.protocol.query import NoiseLaw, RoundQuery
@@ -19,7 +17,7 @@ from eigenveil.study.study import Study
 
 
 def statistic(query: Spectrum, total: IntArray) -> IntArray:
-    """The eigenvalues rounded to integers, falling. Shape: (ask.length,) -> (d,)."""
+    """The eigenvalues rounded to integers, falling. Shape: (query.length,) -> (d,)."""
     return frozen(np.rint(eigenvalues(symmetric(total, query.centre.size))).astype(np.int64))
 
 
@@ -30,7 +28,7 @@ def l2_bound(query: Spectrum, neighbours: Neighbours, multiplicity: int) -> int:
     floats and rounding add on both sides, sqrt(d) (1 + 2 d 2^-48 max trace).
     """
     d, square = query.centre.size, query.radius**2
-    moved = root_up(square**2 * (1 if neighbours is Neighbours.ADD_REMOVE else 2))
+    moved = root_up(square**2 * neighbours.records)
     blur = 1 + 2 * d * SLACK * float(query.records * square)
     return multiplicity * moved + int(np.ceil(np.sqrt(d) * blur)) + 1
 
@@ -43,7 +41,7 @@ def l1_bound(query: Spectrum, neighbours: Neighbours, multiplicity: int) -> int:
     """
     d, square = query.centre.size, query.radius**2
     blur = 1 + 2 * d * SLACK * float(query.records * square)
-    moved = square * (1 if neighbours is Neighbours.ADD_REMOVE else 2)
+    moved = square * neighbours.records
     return multiplicity * moved + int(np.ceil(d * blur)) + 1
 
 
@@ -52,7 +50,7 @@ def noise_of(asked: RoundQuery, query: Spectrum, study: Study) -> NoiseSpec:
     bound = (l2_bound if asked.law is NoiseLaw.GAUSSIAN else l1_bound)(
         query, study.neighbours, study.max_sites_per_person
     )
-    scale = root_of(Fraction(bound**2 * MICRO, 2 * asked.micro_rho))
+    scale = scale_of(bound**2, asked.micro_rho)
     return NoiseSpec(blocks=(Block(count=query.released, scale=scale, law=asked.law),))
 
 
@@ -62,7 +60,7 @@ def release(asked: RoundQuery, query: Spectrum, total: IntArray, study: Study, n
     Neighbours: as the study says.
     Sensitivity: `l2_bound` (Gaussian) or `l1_bound` (Laplace).
     Privacy: [P10].
-    Cost: query.micro_rho.
+    Cost: asked.micro_rho.
     """
     spec = noise_of(asked, query, study)
     return Outcome(values=added(statistic(query, total), noise.draw(spec)), sigma=spec.sigma)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import MICRO
+from eigenveil.accounting.zcdp import mu
 from eigenveil.mechanisms.outcome import Outcome
 from eigenveil.noise.bingham import bingham
 from eigenveil.noise.source import NoiseSource
@@ -26,7 +24,7 @@ def score_range(query: Eigenvectors, neighbours: Neighbours, multiplicity: int) 
     on either side, hence four times that.
     """
     square = float(query.radius) ** 2
-    moved = multiplicity * square * (1 if neighbours is Neighbours.ADD_REMOVE else 2)
+    moved = multiplicity * square * neighbours.records
     return moved + 8 * query.centre.size * SLACK * query.records * square
 
 
@@ -41,7 +39,7 @@ def release(
     Cost: epsilon = sqrt(2 rho), divided evenly among the directions (the last of d follows from the others).
     """
     d = query.centre.size
-    epsilon = math.sqrt(2 * asked.micro_rho / MICRO) / max(1, min(query.count, d - 1))
+    epsilon = mu(asked.micro_rho) / max(1, min(query.count, d - 1))
     steepness = epsilon / score_range(query, study.neighbours, study.max_sites_per_person)
     vectors = directions(symmetric(total, d) * steepness, query.count, noise)
     return Outcome(values=frozen(np.rint(vectors * VECTOR).astype(np.int64).reshape(-1)), sigma=0.0)

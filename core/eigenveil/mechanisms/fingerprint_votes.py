@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 
 import numpy as np
 
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import ATTO, MICRO
+from eigenveil.accounting.zcdp import ATTO, scale_of
 from eigenveil.errors import Code, RequestError
 from eigenveil.mechanisms.outcome import Outcome
-from eigenveil.noise.source import Block, NoiseSource, NoiseSpec, root_of
+from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import IntArray, added, frozen
 from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.queries import CellVotes, SpanVotes
-from eigenveil.queries.subspaces import WORDS
+from eigenveil.queries.fingerprints import WORDS
 from eigenveil.study.study import Study
 
 SLACK = 1 + 2.0**-40  # for the logarithms
@@ -23,12 +21,7 @@ SLACK = 1 + 2.0**-40  # for the logarithms
 
 def changed_votes(study: Study) -> int:
     """How many votes one person can make appear: one at each of their sites, two when replaced."""
-    return study.max_sites_per_person * (1 if study.neighbours is Neighbours.ADD_REMOVE else 2)
-
-
-def scale_of(l1: int, micro_rho: int) -> float:
-    """The scale b = l1 / epsilon of discrete Laplace noise, epsilon = sqrt(2 rho), rounded up."""
-    return root_of(Fraction(l1**2 * MICRO, 2 * micro_rho))
+    return study.max_sites_per_person * study.neighbours.records
 
 
 def threshold(scale: float, appearing: int, delta: float) -> int:
@@ -57,15 +50,15 @@ def tally(total: IntArray) -> tuple[IntArray, IntArray]:
 def release(
     asked: RoundQuery, query: SpanVotes | CellVotes, total: IntArray, study: Study, noise: NoiseSource
 ) -> Outcome:
-    """The fingerprint with the largest noised count, if that reaches the threshold and `ask.least`; or zeros.
+    """The fingerprint with the largest noised count, or zeros where that is below the threshold or `least`.
 
     Noise is drawn for every slot, used or not, so that how long it takes says nothing.
 
     Shape: total (4 slots,), the sites' slots one after the other; values (4,).
     Neighbours: as the study says.
-    Sensitivity: ask.l1, at every site that a person may be at.
+    Sensitivity: query.l1, at every site that a person may be at.
     Privacy: [P15].
-    Cost: epsilon = sqrt(2 rho), and query.atto_delta.
+    Cost: epsilon = sqrt(2 rho), and asked.atto_delta.
 
     Raises:
         RequestError: the question has no delta of its own.
@@ -73,7 +66,7 @@ def release(
     if asked.atto_delta < 1:
         raise RequestError(Code.BAD_STUDY, "votes are counted at a delta of their own; state delta > 0")
     l1 = query.l1(study.neighbours) * study.max_sites_per_person
-    scale = scale_of(l1, asked.micro_rho)
+    scale = scale_of(l1**2, asked.micro_rho)
     spec = NoiseSpec(blocks=(Block(count=total.size // WORDS, scale=scale, law=NoiseLaw.LAPLACE),))
     drawn = noise.draw(spec) if total.size else frozen([])
     least = max(threshold(scale, changed_votes(study), asked.atto_delta / ATTO), query.least)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from eigenveil.accounting.zcdp import ATTO, MICRO, noise_for
+from eigenveil.accounting.zcdp import ATTO, mu, noise_for
 from eigenveil.errors import Code, RequestError
 from eigenveil.mechanisms.outcome import Outcome
 from eigenveil.noise.cauchy import cauchy
@@ -15,8 +15,8 @@ from eigenveil.noise.haar import haar
 from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import FloatArray, IntArray, added, frozen
 from eigenveil.protocol.query import NoiseLaw, RoundQuery
-from eigenveil.queries.eigenspace_sensitivity import Turning, decompose, turning, weight
-from eigenveil.queries.turned import CAUCHY, FRAME, GAP_STEPS, GAUSSIAN, TESTED, Subspace
+from eigenveil.queries.eigenspace_sensitivity import EigenspaceSensitivity, decompose, weight
+from eigenveil.queries.trusted import CAUCHY, FRAME, GAP_STEPS, GAUSSIAN, TESTED, Subspace
 from eigenveil.study.study import Study
 
 TEST_SHARE = 0.2  # of epsilon, for the gap's bound
@@ -28,21 +28,21 @@ def release(asked: RoundQuery, query: Subspace, total: IntArray, study: Study, n
     """The noised subspace by the question's mechanism; a public basis where all directions are asked for.
 
     Neighbours: as the study says.
-    Sensitivity: `Turning.smooth` (a smooth bound) or `Turning.local` at a tested gap.
+    Sensitivity: `EigenspaceSensitivity`: `smooth` (a smooth bound), or `local` at a tested gap.
     Privacy: [P19] with [P20] (smooth) or [P21] (tested).
-    Cost: epsilon = sqrt(2 rho), and query.atto_delta unless Cauchy.
+    Cost: epsilon = sqrt(2 rho), and asked.atto_delta unless Cauchy.
 
     Raises:
         RequestError: the question has no delta of its own.
     """
     d, k = query.centre.size, query.count
-    epsilon, delta = math.sqrt(2 * asked.micro_rho / MICRO), asked.atto_delta / ATTO
+    epsilon, delta = mu(asked.micro_rho), asked.atto_delta / ATTO
     if query.mechanism != CAUCHY and delta <= 0:
         raise RequestError(Code.BAD_STUDY, f"{query.mechanism} needs a delta of its own")
     if k == d:
         return _published([*on_grid(np.eye(d)).tolist()], int(query.mechanism == TESTED))
     unit = weight(query, study.max_sites_per_person)
-    bounds = turning(query, study.neighbours, unit)
+    bounds = EigenspaceSensitivity.of(query, study.neighbours, unit)
     vectors, gap = decompose(query, total, unit)
     entries = on_grid(vectors @ haar(k, noise))
     if query.mechanism == GAUSSIAN:
@@ -59,7 +59,9 @@ def on_grid(vectors: FloatArray) -> IntArray:
     return frozen(np.rint(vectors * FRAME).astype(np.int64).reshape(-1))
 
 
-def gaussian_scale(bounds: Turning, gap: float, epsilon: float, delta: float, size: int) -> float:
+def gaussian_scale(
+    bounds: EigenspaceSensitivity, gap: float, epsilon: float, delta: float, size: int
+) -> float:
     """5 U sqrt(2 ln(2 / delta)) / epsilon with beta = epsilon / (4 (d k + ln(2 / delta))) for size = d k.
 
     These constants hold up to epsilon = ln(2 / delta) / 2 but not for all beyond, so no more is used [P20].
@@ -70,7 +72,7 @@ def gaussian_scale(bounds: Turning, gap: float, epsilon: float, delta: float, si
     return 5 * smooth * math.sqrt(2 * tail) / used
 
 
-def cauchy_scale(bounds: Turning, gap: float, epsilon: float, size: int) -> float:
+def cauchy_scale(bounds: EigenspaceSensitivity, gap: float, epsilon: float, size: int) -> float:
     """6 sqrt(d k) U / epsilon with beta = epsilon / (6 d k): L1 is at most sqrt(d k) times L2 [P20]."""
     smooth = bounds.smooth(gap, epsilon / (6 * size)) + bounds.blur
     return 6 * math.sqrt(size) * smooth / epsilon
@@ -82,7 +84,12 @@ def _published(values: Sequence[int], tested: int = 0, sigma: float = 0.0) -> Ou
 
 
 def _gaussian(
-    entries: IntArray, bounds: Turning, gap: float, epsilon: float, delta: float, noise: NoiseSource
+    entries: IntArray,
+    bounds: EigenspaceSensitivity,
+    gap: float,
+    epsilon: float,
+    delta: float,
+    noise: NoiseSource,
 ) -> Outcome:
     """The scale of this noise is a secret, so no sigma is stated; whether it could be too wide is public."""
     if gaussian_scale(bounds, 0.0, epsilon, delta, entries.size) > WIDEST:
@@ -96,7 +103,7 @@ def _normal(count: int, spread: float, noise: NoiseSource) -> IntArray:
     return noise.draw(NoiseSpec(blocks=(block,)))
 
 
-def gap_noise(bounds: Turning, epsilon: float, delta: float) -> tuple[float, int]:
+def gap_noise(bounds: EigenspaceSensitivity, epsilon: float, delta: float) -> tuple[float, int]:
     """Scale of the gap's noise in steps, and how much is taken off to stay below the gap but for delta.
 
     Sensitivity: one person moves the gap by `step`, its floor in steps by one more step than that. With
@@ -108,7 +115,12 @@ def gap_noise(bounds: Turning, epsilon: float, delta: float) -> tuple[float, int
 
 
 def _tested(
-    entries: IntArray, bounds: Turning, gap: float, epsilon: float, delta: float, noise: NoiseSource
+    entries: IntArray,
+    bounds: EigenspaceSensitivity,
+    gap: float,
+    epsilon: float,
+    delta: float,
+    noise: NoiseSource,
 ) -> Outcome:
     """Propose: the gap is at least this. Test: with a fifth of epsilon. Release: with the rest [P21]."""
     nothing = _published([0] * entries.size)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from fractions import Fraction
-
 from eigenveil.accounting.amplification import local_micro_rho
 from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import ATTO, MICRO
+from eigenveil.accounting.zcdp import ATTO, mu, scale_of
 from eigenveil.errors import Code, RequestError
 from eigenveil.mechanisms.outcome import Outcome
-from eigenveil.noise.source import Block, NoiseSource, NoiseSpec, root_of
+from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import IntArray, added
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import ShuffledRecord
@@ -27,9 +24,9 @@ def spec(asked: RoundQuery, query: ShuffledRecord, study: Study) -> NoiseSpec:
         raise RequestError(
             Code.BAD_STUDY, 'a secret order hides who changed: state neighbours = "replace-one"'
         )
-    epsilon = math.sqrt(2 * asked.micro_rho / MICRO)
+    epsilon = mu(asked.micro_rho)
     local = local_micro_rho(epsilon, asked.atto_delta / ATTO, query.batch.batches)
-    scale = root_of(Fraction(query.diameter_squared() * MICRO, 2 * local))
+    scale = scale_of(query.diameter_squared(), local)
     return NoiseSpec(blocks=(Block(count=query.released, scale=scale),))
 
 
@@ -40,9 +37,9 @@ def release(
 
     Shape: total (d k,).
     Neighbours: replace-one.
-    Sensitivity: `Slot.diameter_squared`.
+    Sensitivity: `ShuffledRecord.diameter_squared`.
     Privacy: [P24].
-    Cost: epsilon = sqrt(2 rho) and query.atto_delta, once for all slots of the pass.
+    Cost: epsilon = sqrt(2 rho) and asked.atto_delta, once for all records of the pass.
     """
     drawn = spec(asked, query, study)
     return Outcome(values=added(total, noise.draw(drawn)), sigma=drawn.sigma)

@@ -15,7 +15,7 @@ def release(query: Preimage, total: IntArray, study: Study, present: tuple[str, 
     values (1 + size,).
     Sensitivity: none. The fingerprint was released and determines its values (SHA-256 has no known
     collision), and a holder has them; who is present is public. Without the check, a round that only some
-    holders answer would tell whether they have a block that voted for it.
+    holders answer would tell whether they have a subsample that voted for it.
     Privacy: [P18].
     """
     rows = total.reshape(-1, query.length)

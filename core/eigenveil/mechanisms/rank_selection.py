@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from eigenveil.accounting.zcdp import ATTO
+from eigenveil.accounting.zcdp import ATTO, scale_of
 from eigenveil.errors import Code, RequestError
-from eigenveil.mechanisms.fingerprint_votes import changed_votes, scale_of, tally
+from eigenveil.mechanisms.fingerprint_votes import changed_votes, tally
 from eigenveil.mechanisms.outcome import Outcome
 from eigenveil.mechanisms.score_gap import clears, reach
 from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.queries import RankVotes
-from eigenveil.queries.subspaces import TRIAL_PRICE, TRIALS, WORDS
+from eigenveil.queries.fingerprints import WORDS
+from eigenveil.queries.subspaces import TRIAL_PRICE, TRIALS
 from eigenveil.study.study import Study
 
 
@@ -29,7 +30,7 @@ class Candidate:
 
 
 def candidates(query: RankVotes, total: IntArray) -> list[Candidate]:
-    """One for each dimension from 1 on. Shape: total (sites rank blocks 4,)."""
+    """One for each dimension from 1 on. Shape: total (sites rank subsamples 4,)."""
     half = query.cells.count // 2
     slots = total.reshape(-1, query.cells.rank, 2, half, WORDS)
     return [
@@ -70,7 +71,7 @@ def release(
     if asked.atto_delta < 1:
         raise RequestError(Code.BAD_STUDY, "votes are counted at a delta of their own; state delta > 0")
     changed = changed_votes(study)
-    scale = scale_of(TRIAL_PRICE * changed, asked.micro_rho)
+    scale = scale_of((TRIAL_PRICE * changed) ** 2, asked.micro_rho)
     trial = Trial(scale=scale, changed=changed, bound=reach(scale, changed, delta))
     slots = total.size // (2 * WORDS * query.cells.rank)
     proposed, best = candidates(query, total), 0

@@ -6,15 +6,15 @@ import math
 
 import numpy as np
 
-from eigenveil.accounting.zcdp import ATTO
+from eigenveil.accounting.zcdp import ATTO, scale_of
 from eigenveil.errors import Code, InternalError, RequestError
-from eigenveil.mechanisms.fingerprint_votes import SLACK, scale_of
+from eigenveil.mechanisms.fingerprint_votes import SLACK
 from eigenveil.mechanisms.outcome import Outcome
 from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.queries import SpanGap
-from eigenveil.queries.subspaces import WORDS
+from eigenveil.queries.fingerprints import WORDS
 from eigenveil.study.study import Study
 
 DRAWS = 8  # at once; one of them nearly always lies within the support
@@ -60,7 +60,7 @@ def release(asked: RoundQuery, query: SpanGap, total: IntArray, study: Study, no
     Neighbours: as the study says.
     Sensitivity: D = what a person's record changes a score by; the lead, less D, moves by at most D.
     Privacy: [P16].
-    Cost: epsilon = sqrt(2 rho), and query.atto_delta.
+    Cost: epsilon = sqrt(2 rho), and asked.atto_delta.
 
     Raises:
         RequestError: the question has no delta of its own.
@@ -70,7 +70,7 @@ def release(asked: RoundQuery, query: SpanGap, total: IntArray, study: Study, no
     if total.size not in (0, query.length):
         raise InternalError(Code.BUG, "the lead among all records cannot be read off several sites' answers")
     changed = query.swing(study.neighbours) * study.max_sites_per_person
-    scale = scale_of(changed, asked.micro_rho)
+    scale = scale_of(changed**2, asked.micro_rho)
     bound = reach(scale, changed, asked.atto_delta / ATTO)
     margin = int(total[0]) - int(total[1]) - changed if total.size else 0
     said = clears(margin, scale, bound, noise)

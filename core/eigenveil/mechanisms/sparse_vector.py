@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import numpy as np
 
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import MICRO
+from eigenveil.accounting.zcdp import scale_of
 from eigenveil.mechanisms.outcome import Outcome
-from eigenveil.noise.source import Block, NoiseSource, NoiseSpec, root_of
+from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import IntArray, added, frozen
 from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.queries import RadiusSearch
@@ -31,10 +28,8 @@ def noise_of(query: RadiusSearch, micro_rho: int, study: Study) -> NoiseSpec:
     Counts that all move the same way need it once; else (a person at several sites is replaced) twice.
     """
     sites = study.max_sites_per_person
-    apart = 2 if study.neighbours is Neighbours.REPLACE_ONE and sites > 1 else 1
-    limit, count = (
-        root_of(Fraction((2 * times * sites) ** 2 * MICRO, 2 * micro_rho)) for times in (1, apart)
-    )
+    apart = study.neighbours.records if sites > 1 else 1
+    limit, count = (scale_of((2 * times * sites) ** 2, micro_rho) for times in (1, apart))
     return NoiseSpec(
         blocks=(
             Block(count=1, scale=limit, law=NoiseLaw.LAPLACE),

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 
 import numpy as np
 
-from eigenveil.accounting.zcdp import ATTO, MICRO
+from eigenveil.accounting.zcdp import ATTO, scale_of
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.mechanisms.outcome import Outcome
-from eigenveil.noise.source import Block, NoiseSource, NoiseSpec, root_of
+from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import IntArray, added, frozen
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import Additive, Coordinates
@@ -28,7 +27,7 @@ def scale_and_threshold(l1: int, micro_rho: int, atto_delta: int, histograms: in
     The same change spread evenly over several `histograms` costs each epsilon_j^2 / 2 with
     epsilon_j = l1 / (histograms b), which add up to rho at b = l1 / (epsilon sqrt(histograms)) [P23].
     """
-    scale = root_of(Fraction(l1**2 * MICRO, 2 * micro_rho * histograms))
+    scale = scale_of(l1**2, micro_rho * histograms)
     # As delta, at most 1 / (2 b) is used: then a bin that falls silent costs less than the epsilon that the
     # count which appeared did not use.
     delta = min(atto_delta / ATTO, 1 / (2 * scale))
@@ -44,7 +43,7 @@ def noise_of(asked: RoundQuery, study: Study) -> tuple[NoiseSpec, int]:
         InternalError: the question is not made of counts.
         RequestError: it has no delta of its own.
     """
-    if not isinstance(asked.query, Additive) or asked.query.bound() != 1:
+    if not isinstance(asked.query, Additive) or asked.query.bound != 1:
         raise InternalError(Code.BUG, "a stability histogram is made of counts")
     if asked.atto_delta < 1:
         raise RequestError(Code.BAD_STUDY, "a stability histogram needs a delta of its own")
@@ -59,9 +58,9 @@ def release(asked: RoundQuery, total: IntArray, study: Study, noise: NoiseSource
 
     Shape: total (bins,).
     Neighbours: as the study says.
-    Sensitivity: ask.l1, at every site that a person may be at.
+    Sensitivity: query.l1, at every site that a person may be at.
     Privacy: [P11]; [P23] for many histograms at once.
-    Cost: epsilon = sqrt(2 rho), and query.atto_delta.
+    Cost: epsilon = sqrt(2 rho), and asked.atto_delta.
     """
     spec, threshold = noise_of(asked, study)
     noised = added(total, noise.draw(spec))

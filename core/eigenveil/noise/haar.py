@@ -17,7 +17,7 @@ def haar(k: int, noise: NoiseSource) -> FloatArray:
     """A uniform direction, then an orthogonal matrix of what is at right angles to it (Stewart 1980).
 
     Unlike the QR of a Gaussian matrix it never divides by anything small: up to an event of probability
-    2^-50 it lies within `turning.off(k)` of a matrix that has exactly the Haar law [P20].
+    2^-50 it lies within `eigenspace_sensitivity.off(k)` of a matrix that has exactly the Haar law [P20].
 
     Shape: (k, k).
     """

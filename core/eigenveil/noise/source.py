@@ -11,7 +11,6 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import Protocol
 
 import numpy as np
@@ -21,7 +20,7 @@ from opendp.metrics import l1_distance, l2_distance
 from opendp.mod import enable_features
 
 from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import MICRO
+from eigenveil.accounting.zcdp import root_of, scale_squared
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.protocol.noise_ratio import LOUDEST
 from eigenveil.protocol.query import NoiseLaw
@@ -131,7 +130,7 @@ def noise_spec(
     multiplicity: int = 1,
     law: NoiseLaw = NoiseLaw.GAUSSIAN,
 ) -> NoiseSpec:
-    """The noise that makes `ask` cost at most `micro_rho`.
+    """The noise that makes `query` cost at most `micro_rho`.
 
     Privacy: [P2] rho = sum_j D_j^2 / (2 sigma_j^2) for independent discrete Gaussians. With one
     sigma that is ||D||^2 / (2 sigma^2). For a Gram matrix, sigma on the diagonal and sigma / sqrt 2
@@ -143,18 +142,10 @@ def noise_spec(
     """
     gaussian = law is NoiseLaw.GAUSSIAN
     sensitivity2 = query.l2_squared(neighbours) if gaussian else query.l1(neighbours) ** 2
-    square = Fraction(sensitivity2 * multiplicity**2 * MICRO, 2 * micro_rho)
+    square = scale_squared(sensitivity2 * multiplicity**2, micro_rho)
     if isinstance(query, Gram) and gaussian and not query.flat:
         d = query.centre.size
         diagonal = Block(count=d, scale=root_of(square))
         above = Block(count=query.length - d, scale=root_of(square / 2))
         return NoiseSpec(blocks=(diagonal, above))
     return NoiseSpec(blocks=(Block(count=query.length, scale=root_of(square), law=law),))
-
-
-def root_of(square: Fraction) -> float:
-    """The least float found whose exact square is at least `square`."""
-    root = math.sqrt(square)
-    while Fraction(root) ** 2 < square:
-        root = math.nextafter(root, math.inf)
-    return root

@@ -1,4 +1,4 @@
-"""One BLAS thread: so that a replay gives the same bits, and where the parts of the rows are the threads."""
+"""One BLAS thread: so that a replay gives the same bits, and where the pieces of the rows are the threads."""
 
 from __future__ import annotations
 

@@ -6,36 +6,11 @@ rounds and every price are exact as long as the algorithm does not adapt them to
 
 from __future__ import annotations
 
-import numpy as np
-
 from eigenveil.algorithms.shared.preparation import SMALL
 from eigenveil.errors import Code, RequestError
-from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
-from eigenveil.queries import (
-    VECTOR,
-    BlockRanks,
-    CellVotes,
-    Coordinates,
-    Count,
-    Eigenvectors,
-    GradientNorms,
-    Gram,
-    Preimage,
-    Query,
-    RadiusSearch,
-    RankVotes,
-    RowNorms,
-    SpanGap,
-    SpanVotes,
-    Spectrum,
-    SquaredNormSum,
-    Subspace,
-    Votes,
-)
-from eigenveil.queries.turned import FRAME
 from eigenveil.session import Session
 
 # What one study may ask of everybody: far beyond what an algorithm asks by default, and little enough for a
@@ -95,47 +70,9 @@ def _imagined(asked: RoundQuery, plan: Plan, n: int) -> Release:
     return Release(
         round=asked.round,
         query=asked.digest,
-        values=_values(asked.query, n),
+        values=asked.query.imagined(n),
         sigma=1.0,
         micro_rho=asked.cost.micro_rho,
         atto_delta=asked.cost.atto_delta,
         present=plan.study.federation.sites,
     )
-
-
-def _values(query: Query, n: int) -> IntArray:
-    match query:
-        case Count():
-            return frozen([n])
-        case RowNorms() | GradientNorms():
-            return frozen(n * (np.arange(query.length) == query.length // 2))
-        case Votes():
-            return frozen(query.subsets * (np.arange(query.length) == query.length // 2))
-        case Coordinates():
-            inside = np.arange(query.length) % (2 * query.half) == query.half
-            return frozen(n // (1 if query.batch is None else query.batch.batches) * inside)
-        case SquaredNormSum():
-            return frozen([0])  # with it adaptive-cov asks every kind of question that it ever asks
-        case Gram():
-            d = query.centre.size
-            diagonal = n * query.radius**2 // (4 * d) // (1 + np.arange(d))
-            return frozen(np.concatenate([diagonal, np.zeros(query.length - d, dtype=np.int64)]))
-        case BlockRanks():
-            return frozen(query.subsamples.count * (np.arange(query.length) == query.length - 1))
-        case SpanVotes() | CellVotes() | SpanGap():
-            return frozen(np.ones(query.released, dtype=np.int64))
-        case RankVotes():
-            return frozen([query.cells.rank, *np.ones(query.released - 1, dtype=np.int64)])
-        case Preimage():
-            return frozen(np.zeros(query.released, dtype=np.int64))
-        case RadiusSearch():
-            return frozen([query.edges.size // 2])
-        case Eigenvectors():
-            return frozen(VECTOR * np.eye(query.count, query.centre.size, dtype=np.int64).reshape(-1))
-        case Subspace():
-            leading = FRAME * np.eye(query.centre.size, query.count, dtype=np.int64)
-            return frozen(np.append(leading.reshape(-1), 1))
-        case Spectrum():
-            return frozen(n * query.radius**2 // (4 * query.released) // (1 + np.arange(query.released)))
-        case _:
-            return frozen((n * query.bound() // 8 // (1 + np.arange(query.length))).astype(np.int64))

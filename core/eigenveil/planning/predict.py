@@ -19,7 +19,7 @@ from eigenveil.planning.error_models.spectrum import AssumedSpectrum
 from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.queries import Gradient, GradientNorms, Gram, OnGradients, Preimage, Query, SpanGap, released
+from eigenveil.queries import Gram, Preimage, Query, SpanGap, batch_of, released
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil.study.study import Study
 
@@ -108,19 +108,13 @@ def seconds(plan: Plan, queries: Sequence[RoundQuery]) -> float:
 
 
 def _site_seconds(query: Query, records: float, d: int) -> float:
-    if isinstance(query, OnGradients) and query.batch is not None:
-        records /= query.batch.batches
-    products: int
-    match query:
-        case SpanGap() | Preimage() if query.pool is not None:
-            # Every span of a few records: eliminated, then all records are compared with it.
-            few = min(int(records), query.pool.most)
-            return SPAN_SECONDS * math.comb(few, query.pool.rank)
-        case Gradient():
-            products = 2 * query.spec.directions.shape[1]
-        case GradientNorms():
-            products = query.spec.directions.shape[1]
-        case _:
-            # A matrix of products has d^2 / 2 numbers, and costs d multiplications an entry of the records.
-            products = d if query.length > d else 1
+    batch = batch_of(query)
+    if batch is not None:
+        records /= batch.batches
+    if isinstance(query, SpanGap | Preimage) and query.pool is not None:
+        # Every span of a few records: eliminated, then all records are compared with it.
+        few = min(int(records), query.pool.most)
+        return SPAN_SECONDS * math.comb(few, query.pool.rank)
+    # A number of the answer takes a multiplication or two a record, and no answer more than all products do.
+    products = min(d, 2 * query.length / d)
     return records * d * (TOUCH_SECONDS + MULTIPLY_SECONDS * products)

@@ -1,4 +1,4 @@
-"""Whether the next question still fits what a study may spend: checked in integers before it is asked [P4]."""
+"""Whether the next query still fits what a study may spend: checked in integers before it is asked [P4]."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from eigenveil.accounting.zcdp import NOTHING, PICO, Cost, pico_epsilon
 from eigenveil.errors import Code, RequestError, spoken
-from eigenveil.protocol.noise_ratio import check_loudness
+from eigenveil.protocol.noise_ratio import check_noise_ratio
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.queries import Additive, Batch, Coordinates, Spectrum, batch_of
@@ -18,8 +18,8 @@ from eigenveil.study.price import Composition
 def check_affordable(
     plan: Plan, asked: RoundQuery, before: Sequence[RoundQuery], spent: Cost, pico: int
 ) -> None:
-    """Insist that `asked` fits after those `before`, which cost `spent` and, added up as epsilons, `pico`, and
-    that what it pays makes its noise no louder than integers hold [P2].
+    """Insist that `asked` fits after those `before`, which cost `spent` and, added up as epsilons, `pico`,
+    and that what it pays makes its noise no louder than integers hold [P2].
 
     Raises:
         RequestError: `budget-exhausted`, `plan-overflow`, or `bad-study` for what the plan does not allow.
@@ -29,10 +29,10 @@ def check_affordable(
             Code.BUDGET, f"{spoken(asked.round)} would exceed the study's {plan.micro_rho} micro-rho"
         )
     check_epsilon(plan, asked, asked.cost, pico)
-    check_loudness(asked, plan.study)
-    part = batch_of(asked.query)
-    if part is not None:
-        check_part(plan, asked.price, part, asked.cost if part.index == 0 else _paid(before, part))
+    check_noise_ratio(asked, plan.study)
+    batch = batch_of(asked.query)
+    if batch is not None:
+        check_batch(plan, asked.price, batch, asked.cost if batch.index == 0 else _paid(before, batch))
 
 
 def check_epsilon(plan: Plan, asked: RoundQuery, cost: Cost, pico: int) -> None:
@@ -54,20 +54,20 @@ def check_epsilon(plan: Plan, asked: RoundQuery, cost: Cost, pico: int) -> None:
         raise RequestError(Code.BUDGET, f"{spoken(asked.round)} would exceed the study's epsilon")
 
 
-def _paid(before: Sequence[RoundQuery], part: Batch) -> Cost:
-    """What the pass of `part` paid with its first part; nothing if that round asked anything else."""
-    began = batch_of(before[part.first].query)
-    same = began is not None and (began.first, began.index, began.batches) == (part.first, 0, part.batches)
-    return before[part.first].cost if same else NOTHING
+def _paid(before: Sequence[RoundQuery], batch: Batch) -> Cost:
+    """What the pass of `batch` paid with its first batch; nothing if that round asked anything else."""
+    began = batch_of(before[batch.first].query)
+    same = began is not None and (began.first, began.index, began.batches) == (batch.first, 0, batch.batches)
+    return before[batch.first].cost if same else NOTHING
 
 
-def check_part(plan: Plan, price: Cost, part: Batch, paid: Cost) -> None:
-    """A part is free only if the first part of its pass paid for at least as much [P9].
+def check_batch(plan: Plan, price: Cost, batch: Batch, paid: Cost) -> None:
+    """A batch is free only if the first batch of its pass paid for at least as much [P9].
 
     Raises:
         RequestError: code `bad-study` or `budget-exhausted`.
     """
-    if part.batches != plan.batches:
-        raise RequestError(Code.BAD_STUDY, f"this plan deals records into {plan.batches} parts")
+    if batch.batches != plan.batches:
+        raise RequestError(Code.BAD_STUDY, f"this plan deals records into {plan.batches} batches")
     if not price.fits(paid):
-        raise RequestError(Code.BUDGET, f"part {part.index} costs more than its pass has paid")
+        raise RequestError(Code.BUDGET, f"batch {batch.index} costs more than its pass has paid")

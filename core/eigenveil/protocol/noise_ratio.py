@@ -1,4 +1,4 @@
-"""How loud noise may be, decided when a question is planned: beyond that, 64-bit integers could not hold it.
+"""How loud noise may be, decided when a query is planned: beyond that, 64-bit integers could not hold it.
 
 Sums stay below 2^62 and the sampler ends at 2^63. At a scale of 2^56 Laplace noise passes 2^62 with
 probability e^-64 and reaches 2^63 with e^-128, Gaussian noise far less [P2].
@@ -7,19 +7,31 @@ probability e^-64 and reaches 2^63 with e^-128, Gaussian noise far less [P2].
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import assert_never
 
-from eigenveil.accounting.zcdp import MICRO
+from eigenveil.accounting.zcdp import scale_squared
 from eigenveil.protocol.query import NoiseLaw, RoundQuery
-from eigenveil.queries import NAMES, Additive, Spectrum
+from eigenveil.queries import (
+    NAMES,
+    Additive,
+    Eigenvectors,
+    PerSite,
+    RadiusSearch,
+    ShuffledRecord,
+    Spectrum,
+    Subspace,
+)
 from eigenveil.queries.limits import need
 from eigenveil.study.study import Study
 
 LOUDEST = 2.0**56  # the scale of one draw
 
+# They count votes and records, or say nothing beyond a width of their own.
+Quiet = Eigenvectors | Subspace | RadiusSearch | ShuffledRecord | PerSite
 
-def check_loudness(asked: RoundQuery, study: Study) -> None:
-    """Refuse a question whose noise could leave 64-bit integers. Other kinds than these draw none so loud:
-    they count votes and records, or say nothing beyond a width of their own.
+
+def check_noise_ratio(asked: RoundQuery, study: Study) -> None:
+    """Refuse a query whose noise, sensitivity over price, could leave 64-bit integers.
 
     Raises:
         RequestError: code `plan-overflow`.
@@ -31,12 +43,14 @@ def check_loudness(asked: RoundQuery, study: Study) -> None:
         gaussian = asked.law is NoiseLaw.GAUSSIAN
         one = query.l2_squared(study.neighbours) if gaussian else query.l1(study.neighbours) ** 2
         moved = one * sites**2
-    else:
+    elif isinstance(query, Quiet):
         return
+    else:
+        assert_never(query)
     need(
-        Fraction(moved * MICRO, 2 * asked.micro_rho) <= Fraction(LOUDEST) ** 2,
-        f"the noise of the {NAMES[type(query)]} question would be louder than integers hold, beyond a scale of "
-        f"{LOUDEST:.3g}; raise epsilon, or lower max_sites_per_person or the number of columns",
+        scale_squared(moved, asked.micro_rho) <= Fraction(LOUDEST) ** 2,
+        f"the noise of the {NAMES[type(query)]} question would be louder than integers hold, beyond a scale "
+        f"of {LOUDEST:.3g}; raise epsilon, or lower max_sites_per_person or the number of columns",
     )
 
 

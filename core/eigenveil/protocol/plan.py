@@ -89,7 +89,7 @@ class Plan:
         traits, study, most = PROPERTIES[self.algorithm], self.study, self._most_batches
         # Single records run where all of them are on one machine, and in no federation.
         if traits.batches and not traits.single_records and self.batches > most:
-            where = f"{self.batches} parts at {len(study.federation.sites)} sites"
+            where = f"{self.batches} batches at {len(study.federation.sites)} sites"
             raise RequestError(
                 Code.BAD_STUDY,
                 f"{self.algorithm.value} would deal {study.expected_records} expected records into {where}, "
@@ -118,13 +118,13 @@ class Plan:
 
     @property
     def batches(self) -> int:
-        """Into how many disjoint parts a pass deals the records; 1 unless the algorithm works by parts."""
+        """Into how many disjoint batches a pass deals the records; 1 unless the algorithm does so."""
         if not PROPERTIES[self.algorithm].batches:
             return 1
         if self.algorithm is Algorithm.PRIVATE_OJA_SHUFFLED:
-            return self.study.expected_records  # a slot for each
+            return self.study.expected_records  # a place for each
         # Measured: more steps cost more noise than they turn the directions; and a step of the single
-        # pass spends three parts, each of which must be large enough for its histogram to speak.
+        # pass spends three batches, each of which must be large enough for its histogram to speak.
         single = self.algorithm is Algorithm.DP_PCA_SINGLE_PASS
         size, least, most = (6000, 15, 60) if single else (256, 8, 48)
         wanted = min(max(self.study.expected_records // size, least), most)
@@ -132,7 +132,7 @@ class Plan:
 
     @property
     def _most_batches(self) -> int:
-        """Parts that leave enough of the expected records in each at every site."""
+        """Batches that leave enough of the expected records in each at every site."""
         return self.study.expected_records // (FEWEST_IN_BATCH * len(self.study.federation.sites))
 
     @cached_property

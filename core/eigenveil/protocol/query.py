@@ -1,4 +1,4 @@
-"""A question with its price: what an algorithm yields, and what a site is asked in one round."""
+"""A query with its price: what an algorithm yields, and what a site is asked in one round."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import numpy as np
 
 from eigenveil.accounting.zcdp import ATTO, Cost
 from eigenveil.errors import Code, RequestError, spoken
-from eigenveil.numerics.encoding import EXACT, IntArray, digest
+from eigenveil.numerics.encoding import EXACT, IntArray, canonical, digest
 from eigenveil.queries import NAMES, Query, batch_of
 from eigenveil.queries.batch import pass_key
+from eigenveil.queries.contract import Contract
 from eigenveil.queries.limits import SUM_LIMIT, need
 
 TOO_LITTLE = "a question's share of the budget is below one micro-rho; raise epsilon"
@@ -44,10 +45,7 @@ class PricedQuery:
 
     def __post_init__(self) -> None:
         if self.micro_rho < 1:
-            raise RequestError(
-                Code.BAD_STUDY,
-                TOO_LITTLE,
-            )
+            raise RequestError(Code.BAD_STUDY, TOO_LITTLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,7 +54,7 @@ class RoundQuery:
 
     Raises:
         RequestError: the round is negative, the price is not a whole number from 1 to below 2**53, or the
-            question is about a part that is not this round's.
+            query is about a batch that is not this round's.
     """
 
     plan_digest: str
@@ -65,7 +63,7 @@ class RoundQuery:
     micro_rho: int
     atto_delta: int = 0
     law: NoiseLaw = NoiseLaw.GAUSSIAN
-    digest: str = field(init=False)
+    _digest: str = field(init=False, repr=False)  # filled in when it is first asked for
 
     def __post_init__(self) -> None:
         whole = all(type(value) is int for value in (self.round, self.micro_rho, self.atto_delta))
@@ -76,20 +74,20 @@ class RoundQuery:
                 f"round = {self.round} at {self.micro_rho} micro-rho: every question has a round from 0 "
                 "and a whole price from one micro-rho to below 2**53",
             )
-        part = batch_of(self.query)
-        if part is not None:
-            dealt = pass_key(self.plan_digest, part.first, part.batches)
+        batch = batch_of(self.query)
+        if batch is not None:
+            dealt = pass_key(self.plan_digest, batch.first, batch.batches)
             need(
-                self.round - part.first == part.index and bool((part.key == dealt).all()),
-                f"{spoken(self.round)} cannot ask part {part.index} of a pass begun in {spoken(part.first)}",
+                self.round - batch.first == batch.index and bool((batch.key == dealt).all()),
+                f"{spoken(self.round)} cannot ask batch {batch.index} "
+                f"of a pass begun in {spoken(batch.first)}",
             )
-        object.__setattr__(self, "digest", self._digest())
 
     @property
     def cost(self) -> Cost:
-        """What the ledger is charged: a pass over disjoint parts is paid with its first part [P9]."""
-        part = batch_of(self.query)
-        if part is not None and part.index > 0:
+        """What the ledger is charged: a pass over disjoint batches is paid with its first batch [P9]."""
+        batch = batch_of(self.query)
+        if batch is not None and batch.index > 0:
             return Cost(micro_rho=0)
         return self.price
 
@@ -98,54 +96,70 @@ class RoundQuery:
         """What the answer costs the records that it is about."""
         return Cost(micro_rho=self.micro_rho, atto_delta=self.atto_delta)
 
-    def _digest(self) -> str:
-        """SHA-256 over every field; sites persist it and answer no other query for this round."""
-        scalars, arrays = _parts(self.query)
-        header = {
-            "plan": self.plan_digest,
-            "round": self.round,
-            "micro_rho": self.micro_rho,
-            "atto_delta": str(self.atto_delta),  # canonical JSON has no integers beyond 2**53
-            "law": self.law.value,
-            "kind": NAMES[type(self.query)],
-            "scalars": scalars,
-            "shapes": [list(array.shape) for array in arrays],
-        }
-        return digest("query", header, arrays)
+    @property
+    def digest(self) -> str:
+        """SHA-256 over every field; sites persist it and answer no other query for this round.
+
+        Kept: nothing that it is computed from can change, arrays included.
+        """
+        if not hasattr(self, "_digest"):
+            object.__setattr__(self, "_digest", digest("query", *_hashed(self)))
+        return self._digest
+
+    def says(self, other: RoundQuery) -> bool:
+        """Whether `other` would be hashed from the same bytes, so that either's digest stands for both."""
+        (mine, values), (theirs, others) = _hashed(self), _hashed(other)
+        return canonical(mine) == canonical(theirs) and all(map(np.array_equal, values, others))
 
 
-def _parts(value: Any) -> tuple[dict[str, Any], list[IntArray]]:
+def _hashed(asked: RoundQuery) -> tuple[dict[str, Any], list[IntArray]]:
+    """Every field: a header, which has the shapes, and the arrays."""
+    scalars, arrays = _content(asked.query)
+    header = {
+        "plan": asked.plan_digest,
+        "round": asked.round,
+        "micro_rho": asked.micro_rho,
+        "atto_delta": str(asked.atto_delta),  # canonical JSON has no integers beyond 2**53
+        "law": asked.law.value,
+        "kind": NAMES[type(asked.query)],
+        "scalars": scalars,
+        "shapes": [list(array.shape) for array in arrays],
+    }
+    return header, arrays
+
+
+def _content(value: Any) -> tuple[dict[str, Any], list[IntArray]]:
+    """Every field of a query: plain values by name, and arrays in order."""
     scalars: dict[str, Any] = {}
     arrays: list[IntArray] = []
     for name in (f.name for f in fields(value)):
-        part = getattr(value, name)
-        if is_dataclass(part):
-            inner, more = _parts(part)
-            scalars[name] = inner
+        held = getattr(value, name)
+        if is_dataclass(held):
+            scalars[name], more = _content(held)
             arrays += more
-        elif isinstance(part, np.ndarray):
-            arrays.append(part)
+        elif isinstance(held, np.ndarray):
+            arrays.append(held)
         else:
-            scalars[name] = part.value if isinstance(part, Enum) else part
+            scalars[name] = held
     return scalars, arrays
 
 
 def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Every number and array of a question, by its dotted name, such as `field.centre`."""
+    """Every number and array of a query, by its dotted name, such as `spec.centre`."""
     out: dict[str, Any] = {}
     for name in (f.name for f in fields(value)):
-        part = getattr(value, name)
-        out |= flatten(part, f"{prefix}{name}.") if is_dataclass(part) else {prefix + name: part}
+        held = getattr(value, name)
+        out |= flatten(held, f"{prefix}{name}.") if is_dataclass(held) else {prefix + name: held}
     return out
 
 
-def check_no_overflow(query: Query, records: int) -> None:
+def check_no_overflow(query: Contract, records: int) -> None:
     """Refuse a question whose exact integer sum over `records` records could leave int64.
 
     Raises:
         RequestError: code `plan-overflow`.
     """
-    total = query.bound() * records
+    total = query.bound * records
     need(
         total < SUM_LIMIT,
         f"the {NAMES[type(query)]} sums of up to {records} records could reach {total:.3g}, "

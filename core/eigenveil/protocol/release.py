@@ -12,7 +12,7 @@ from eigenveil.numerics.encoding import IntArray, digest, frozen
 class Release:
     """One noised, charged answer: all that the public side ever sees of a round.
 
-    Shape: values (asks.released(query.ask),). `micro_rho` and `atto_delta` are what was charged; `sigma` is
+    Shape: values (released(asked.query),). `micro_rho` and `atto_delta` are what was charged; `sigma` is
     the largest noise standard deviation, in the integer units of the values (0 where there is none to state);
     `present` are the sites whose records are in the sum.
     """

@@ -1,6 +1,6 @@
 """Queries between values and protocol messages. Decoding ends in the validating constructors.
 
-A question's message has its name and its fields: integers and flags as they are, vectors as bytes, matrices
+A query's message has its name and its fields: integers and flags as they are, vectors as bytes, matrices
 as `Matrix`, inner values as messages of their own. So a new kind needs its message and nothing here.
 """
 
@@ -19,17 +19,11 @@ from eigenveil.protocol.authorities import SignedList
 from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.protocol.release import Release
 from eigenveil.protocol.statements import RoundStatement, SignedRound
-from eigenveil.queries import KINDS, NAMES, Batch, GradientSpec
-from eigenveil.queries.subspaces import Cells, Pool, Subsamples
+from eigenveil.queries import KINDS, Batch, GradientSpec
+from eigenveil.queries.fingerprints import Cells, Pool, Subsamples
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
-INNER: dict[str, type[Any]] = {
-    "GradientSpec": GradientSpec,
-    "Batch": Batch,
-    "Subsamples": Subsamples,
-    "Cells": Cells,
-    "Pool": Pool,
-}
+INNER: dict[str, type[Any]] = {one.__name__: one for one in (GradientSpec, Batch, Subsamples, Cells, Pool)}
 
 
 def query_to_proto(asked: RoundQuery) -> pb.Query:
@@ -41,24 +35,24 @@ def query_to_proto(asked: RoundQuery) -> pb.Query:
         atto_delta=asked.atto_delta,
         law=asked.law.value,
     )
-    _fill(getattr(message, NAMES[type(asked.query)].replace("-", "_")), asked.query)
+    _fill(getattr(message, asked.query.kind), asked.query)
     return message
 
 
 def _fill(message: Message, value: Any) -> None:
     message.SetInParent()
     for name in (f.name for f in fields(value) if f.init):
-        part = getattr(value, name)
-        if isinstance(part, np.ndarray):
-            if part.ndim == 1:
-                setattr(message, name, to_bytes(part))
+        held = getattr(value, name)
+        if isinstance(held, np.ndarray):
+            if held.ndim == 1:
+                setattr(message, name, to_bytes(held))
             else:
-                matrix = pb.Matrix(values=to_bytes(part), rows=part.shape[0], columns=part.shape[1])
+                matrix = pb.Matrix(values=to_bytes(held), rows=held.shape[0], columns=held.shape[1])
                 getattr(message, name).CopyFrom(matrix)
-        elif type(part) in INNER.values():
-            _fill(getattr(message, name), part)
-        elif part is not None:
-            setattr(message, name, part)
+        elif type(held) in INNER.values():
+            _fill(getattr(message, name), held)
+        elif held is not None:
+            setattr(message, name, held)
 
 
 def query_from_proto(message: pb.Query) -> RoundQuery:
@@ -68,7 +62,7 @@ def query_from_proto(message: pb.Query) -> RoundQuery:
         PeerError: a malformed array, an unknown kind or law.
         RequestError: a value outside the vocabulary's limits.
     """
-    field = message.WhichOneof("ask")
+    field = message.WhichOneof("kind")
     if field is None:
         raise PeerError(Code.VERSION, "the query's kind is unknown here")
     if message.law not in [law.value for law in NoiseLaw]:
@@ -84,22 +78,22 @@ def query_from_proto(message: pb.Query) -> RoundQuery:
 
 
 def _value(kind: type[Any], message: Message) -> Any:
-    return kind(**{f.name: _part(message, f.name, f.default is MISSING) for f in fields(kind) if f.init})
+    return kind(**{f.name: _held(message, f.name, f.default is MISSING) for f in fields(kind) if f.init})
 
 
-def _part(message: Message, name: str, required: bool) -> Any:
-    part = getattr(message, name)
-    if isinstance(part, bytes):
-        return _vector(part)
-    if not isinstance(part, Message):
-        return part
+def _held(message: Message, name: str, required: bool) -> Any:
+    held = getattr(message, name)
+    if isinstance(held, bytes):
+        return _vector(held)
+    if not isinstance(held, Message):
+        return held
     if not message.HasField(name):
         if required:
             raise PeerError(Code.PROTOCOL, f"the query misses its {name}")
         return None
-    if isinstance(part, pb.Matrix):
-        return from_bytes(part.values, (part.rows, part.columns))
-    return _value(INNER[type(part).__name__], part)
+    if isinstance(held, pb.Matrix):
+        return from_bytes(held.values, (held.rows, held.columns))
+    return _value(INNER[type(held).__name__], held)
 
 
 def round_to_proto(release: Release, stated: SignedRound) -> pb.SealedRound:

@@ -1,7 +1,7 @@
-"""Disjoint parts of the records: one pass over the data is many questions at the price of one.
+"""Disjoint batches of the records: one pass over the data is many queries at the price of one.
 
-Which part a record is in depends on that record, its number among its equals and a public key, and on
-nothing else; so one record more adds to one part only (parallel composition, [P9]).
+Which batch a record is in depends on that record, its number among its equals and a public key, and on
+nothing else; so one record more adds to one batch only (parallel composition, [P9]).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from eigenveil.numerics.encoding import IntArray, digest
 from eigenveil.queries.limits import check_whole, freeze, need
 
 MOST_BATCHES = 2**20
-# Records to expect in each part at a site: of parts of 20, 1 in 23 million holds fewer than 2.
+# Records to expect in each batch at a site: of batches of 20, 1 in 23 million holds fewer than 2.
 FEWEST_IN_BATCH = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Batch:
-    """Part `index` of `parts`. The pass began (and was paid) in round `first`; round first + i asks part i.
+    """Batch `index` of `batches`. The pass began (and was paid) in round `first`; round first + i asks for i.
 
     Shape: key (4,), from `pass_key`: another pass deals the records anew.
     """
@@ -32,13 +32,13 @@ class Batch:
 
     def __post_init__(self) -> None:
         freeze(self, "key")
-        check_whole("number of parts", self.batches, 1, MOST_BATCHES)
-        check_whole("part", self.index, 0, self.batches - 1)
+        check_whole("number of batches", self.batches, 1, MOST_BATCHES)
+        check_whole("batch", self.index, 0, self.batches - 1)
         check_whole("first round of the pass", self.first, 0, 2**31)
         need(self.key.shape == (4,), "a pass has a key of four integers")
 
 
-def pass_key(plan_digest: str, first: int, parts: int) -> IntArray:
-    """The key that deals records into parts in the pass that begins in round `first`. Shape: (4,)."""
-    text = digest("pass", {"plan": plan_digest, "first": first, "parts": parts})
+def pass_key(plan_digest: str, first: int, batches: int) -> IntArray:
+    """The key that deals records into batches in the pass that begins in round `first`. Shape: (4,)."""
+    text = digest("pass", {"plan": plan_digest, "first": first, "batches": batches})
     return np.frombuffer(bytes.fromhex(text), dtype="<i8").astype(np.int64)

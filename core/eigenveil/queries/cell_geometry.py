@@ -13,7 +13,7 @@ import numpy as np
 from eigenveil.numerics.blas import one_thread
 from eigenveil.numerics.encoding import FloatArray, IntArray
 from eigenveil.numerics.linalg import fix_signs
-from eigenveil.queries.subspaces import CELL_BITS, Cells
+from eigenveil.queries.fingerprints import CELL_BITS, Cells
 
 POINT_STEP = 2.0**-20  # points lie on a grid, so that another mathematical library gives the same ones
 

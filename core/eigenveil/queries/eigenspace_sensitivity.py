@@ -14,12 +14,12 @@ import numpy as np
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.numerics.encoding import FloatArray, IntArray
 from eigenveil.numerics.linalg import SLACK, eigenpairs, symmetric
-from eigenveil.queries.turned import FRAME, Subspace
+from eigenveil.queries.trusted import FRAME, Subspace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turning:
-    """Bounds for one shape of question.
+class EigenspaceSensitivity:
+    """Bounds for one shape of query.
 
     `step` is how far one person moves the gap, `cap` the largest distance there is, `blur` what floats and
     the grid add to any distance.
@@ -28,6 +28,16 @@ class Turning:
     step: int
     cap: float
     blur: float
+
+    @classmethod
+    def of(cls, query: Subspace, neighbours: Neighbours, unit: float) -> EigenspaceSensitivity:
+        """The bounds of a query whose persons weigh `unit` (see `weight`)."""
+        d, k = query.centre.size, query.count
+        noise = float_error(query) / unit
+        # Computed eigenvectors are exact ones of a matrix that far off, at a gap of 1.5 or more; each entry
+        # is rounded to the grid; their random turn is not quite the exact one; all of it on both sides.
+        blur = 4 * math.sqrt(2 * k) * noise + 2 * math.sqrt(d * k) / FRAME + 2 * off(k)
+        return cls(step=neighbours.records, cap=math.sqrt(2 * min(k, d - k)), blur=blur)
 
     def local(self, gap: float) -> float:
         """The farthest one person turns a subspace whose gap is `gap`, in units of a person's weight.
@@ -58,17 +68,6 @@ class Turning:
 def distance(sine: float) -> float:
     """min over right rotations Q of ||V - V' Q||_F for a Frobenius sine: largest for a single angle."""
     return sine * math.sqrt(2 / (1 + math.sqrt(max(0.0, 1 - sine * sine))))
-
-
-def turning(query: Subspace, neighbours: Neighbours, unit: float) -> Turning:
-    """The bounds of a question whose persons weigh `unit` (see `weight`)."""
-    d, k = query.centre.size, query.count
-    noise = float_error(query) / unit
-    # Computed eigenvectors are exact ones of a matrix that far off, at a gap of 1.5 or more; each entry is
-    # rounded to the grid; their random turn is not quite the exact one; all of it on both sides.
-    blur = 4 * math.sqrt(2 * k) * noise + 2 * math.sqrt(d * k) / FRAME + 2 * off(k)
-    step = 1 if neighbours is Neighbours.ADD_REMOVE else 2
-    return Turning(step=step, cap=math.sqrt(2 * min(k, d - k)), blur=blur)
 
 
 def off(k: int) -> float:

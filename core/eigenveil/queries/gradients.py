@@ -1,26 +1,35 @@
-"""Questions about gradients: how long they are, and their clipped sum."""
+"""Queries about gradients: how long they are, and their clipped sum."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
 
 from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.numerics.encoding import IntArray
+from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.queries.batch import Batch
+from eigenveil.queries.contract import Kind
+from eigenveil.queries.describe import Description, histogram, numbered
 from eigenveil.queries.limits import (
     DIRECTION_LIMIT,
     GRADIENT_LIMIT,
     OFFSET_LIMIT,
     OFFSET_STEPS,
+    check_bins,
     check_centre,
     check_edges,
+    check_floor,
     check_whole,
     freeze,
     need,
     root_up,
+    row_norm_limit,
     within,
 )
-from eigenveil.queries.possible import at_most, is_histogram, is_short, most
+from eigenveil.queries.possible import at_most, falling, is_histogram, is_short, most
+from eigenveil.study.study import Study
 
 
 def offset_norm2(offset: IntArray) -> int:
@@ -28,9 +37,23 @@ def offset_norm2(offset: IntArray) -> int:
     return int((offset * offset).sum())
 
 
+def least_gradient_radius(offset: IntArray) -> int:
+    """The least clip radius of gradients z b^T - u offset, b (k,): shortened to it, a record as long as
+    there can be still has some coefficient of at least 1, in b or u. Shape: offset (d, k).
+
+    Truncation may add sqrt(k) ||z|| + ||offset||, which the coefficients leave free (`clipping`). As much
+    again is for them: with m the larger of max |a| and OFFSET_STEPS, a record is at most
+    m (sqrt(k) ||z|| + ||offset||) long, so that m, shortened, is 1 or more. The last 1 is for the rounding of
+    floats.
+    """
+    d, k = offset.shape
+    truncated = root_up(k) * row_norm_limit(d) + root_up(offset_norm2(offset))
+    return min(2 * truncated + 1, GRADIENT_LIMIT)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GradientSpec:
-    """The per-record gradient g(z) = z (z . W) / 2**shift, and OFFSET_STEPS offset, which is subtracted from it.
+    """The per-record gradient g(z) = z (z . W) / 2**shift, less OFFSET_STEPS offset.
 
     Shape: centre (d,), directions W (d, k), offset (d, k).
     """
@@ -61,16 +84,24 @@ class GradientSpec:
             f"the offset must have norm of at most {GRADIENT_LIMIT} / {OFFSET_STEPS}",
         )
 
+    @property
+    def k(self) -> int:
+        """How many directions."""
+        return int(self.directions.shape[1])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GradientNorms:
     """Histogram of 2**shift ||g(z) - OFFSET_STEPS offset||_F, bins as in `RowNorms`.
 
-    With `part`, over that part of the records alone.
+    With `batch`, over that batch of the records alone.
 
     Shape: edges (b,); answer (b + 1,).
     """
 
+    kind: ClassVar[Kind] = "gradient_norms"
+    meaning: ClassVar[str] = "how many records pull how hard on the current directions (a histogram)"
+    bound: ClassVar[int] = 1
     spec: GradientSpec
     edges: IntArray
     batch: Batch | None = None
@@ -81,37 +112,44 @@ class GradientNorms:
 
     @property
     def length(self) -> int:
-        """Number of bins."""
         return self.edges.size + 1
 
     def l1(self, neighbours: Neighbours) -> int:
         """Sensitivity in L1: one count, or two when a record is replaced."""
-        return 1 if neighbours is Neighbours.ADD_REMOVE else 2
+        return neighbours.records
 
     def l2_squared(self, neighbours: Neighbours) -> int:
         """Sensitivity: a record sits in one bin; replacing it moves one count: 1^2 + 1^2."""
-        return 1 if neighbours is Neighbours.ADD_REMOVE else 2
-
-    def bound(self) -> int:
-        """Largest magnitude one record adds to an entry."""
-        return 1
+        return neighbours.records
 
     def possible(self, values: IntArray, records: range) -> bool:
-        """Whether an honest site could answer this."""
         if self.batch is not None:
             return at_most(values, most(records))
         return is_histogram(values, records)
+
+    def check_honest(self) -> None:
+        check_bins(self.edges)
+
+    def imagined(self, records: int) -> IntArray:
+        return frozen(records * (np.arange(self.length) == self.length // 2))
+
+    def describe(self, study: Study) -> Description:
+        return histogram(self.edges, "lengths of gradients, scaled to integers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Gradient:
     """Sum of clip_R(g(z) - OFFSET_STEPS offset), each record as z b^T - u offset with integers b, u.
 
-    With `part`, over that part of the records alone.
+    With `batch`, over that batch of the records alone.
 
     Shape: answer (d k,), the d-by-k matrix row by row.
     """
 
+    kind: ClassVar[Kind] = "gradient"
+    meaning: ClassVar[str] = (
+        "the sum of the records' pulls on the current directions, each shortened to a public radius"
+    )
     spec: GradientSpec
     radius: int
     batch: Batch | None = None
@@ -121,7 +159,6 @@ class Gradient:
 
     @property
     def length(self) -> int:
-        """d k."""
         return self.spec.directions.size
 
     def l1(self, neighbours: Neighbours) -> int:
@@ -130,12 +167,22 @@ class Gradient:
 
     def l2_squared(self, neighbours: Neighbours) -> int:
         """Sensitivity: a record adds a matrix of Frobenius norm <= R; two such differ by 2 R."""
-        return self.radius**2 * (1 if neighbours is Neighbours.ADD_REMOVE else 4)
+        return (self.radius * neighbours.records) ** 2
 
+    @property
     def bound(self) -> int:
-        """Largest magnitude one record adds to an entry."""
         return self.radius
 
     def possible(self, values: IntArray, records: range) -> bool:
-        """Whether an honest site could answer this."""
         return is_short(values, most(records) * self.radius)
+
+    def check_honest(self) -> None:
+        check_floor(self.radius, least_gradient_radius(self.spec.offset))
+
+    def imagined(self, records: int) -> IntArray:
+        return falling(records * self.radius // 8, self.length)
+
+    def describe(self, study: Study) -> Description:
+        directions = range(1, self.spec.k + 1)
+        pulls = [f"{column.name}, pull on direction {i}" for column in study.columns for i in directions]
+        return numbered(self.length, pulls)

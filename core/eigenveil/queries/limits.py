@@ -1,4 +1,4 @@
-"""Limits and checks that every question shares.
+"""Limits and checks that every query shares, and the public floors that no honest study passes [P25].
 
 Symbols (see core/PRIVACY.md): d columns, k directions, z = integer row minus the public centre,
 R = clip radius, S = 2**ROW_BITS (a row entry lies in [-S, S]).
@@ -22,7 +22,14 @@ DIRECTION_LIMIT = 2**20
 GRADIENT_LIMIT = 2**29  # keeps every exact norm check of a gradient below 2**62
 OFFSET_LIMIT = GRADIENT_LIMIT // OFFSET_STEPS
 EDGE_LIMIT = 2**62
+MOST_RECORDS = 2**41  # that one sum may be over
 SUM_LIMIT = 2**62  # sums stay below it; the other half of int64 is room for noise
+
+BINS = 40  # of a histogram of norms, on the public grid of `eigenveil.algorithms.shared.clip_radius`
+PER_OCTAVE = 4
+OCTAVE = 2.0 ** (1 / PER_OCTAVE)  # from one edge to the next
+APART = 0.25 * BINS  # what rounding and keeping edges apart add up to
+ROUNDING = 2.0**-40  # of edges so large that a float64 has no unit of 1 any more
 
 
 def need(condition: bool, message: str) -> None:
@@ -75,3 +82,38 @@ def check_edges(edges: IntArray) -> None:
 def root_up(square: int) -> int:
     """The least integer whose square is at least `square`."""
     return math.isqrt(square - 1) + 1 if square > 0 else 0
+
+
+def triangle(d: int) -> int:
+    """Entries of an upper triangle with its diagonal."""
+    return d * (d + 1) // 2
+
+
+def least_row_radius(d: int) -> int:
+    """The least clip radius of rows: with it the weight of a record of a clipped sum,
+    floor(WEIGHT R / ||z||), is at least 1 for the longest row that there can be."""
+    return -(-row_norm_limit(d) // WEIGHT)
+
+
+def check_row_floor(radius: int, centre: IntArray) -> None:
+    """A sum over rows is about every record: the farthest is shortened to something that still counts."""
+    check_floor(radius, least_row_radius(centre.size))
+
+
+def check_floor(radius: int, least: int) -> None:
+    """A radius that no study goes below, whatever it was told."""
+    need(radius >= least, f"a clip radius of {radius} is below the public floor of {least}")
+
+
+def check_bins(edges: IntArray) -> None:
+    """A histogram of norms has the bins that the public grid has, at some top."""
+    whole = edges.size == BINS - 1
+    need(whole and on_grid(edges), "a histogram of norms has other bins than the public grid")
+
+
+def on_grid(edges: IntArray) -> bool:
+    """Whether these are neighbouring edges of the public grid: quarters of an octave, rounded to integers, or
+    kept one apart where they would coincide."""
+    apart = np.diff(edges).astype(np.float64)
+    wanted = edges[:-1].astype(np.float64) * (OCTAVE - 1)
+    return bool((np.abs(apart - wanted) <= APART + wanted * ROUNDING).all())

@@ -1,4 +1,4 @@
-"""What the answer of an honest site can be: checks that every question's `possible` is made of.
+"""What the answer of an honest site can be: checks that every query's `possible` is made of.
 
 `records` is a range in which the site's number of records lies; it holds one number where that is known.
 Where floats compare, they lean to the site's side by more than they can be wrong: an honest answer always
@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from eigenveil.numerics.encoding import FloatArray, IntArray
+from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.queries.limits import within
 
 UNIT = 2.0**-53  # half a float64's step: the most that one operation is off by, relatively
@@ -75,3 +75,8 @@ def _is_semidefinite(matrix: FloatArray) -> bool:
     except np.linalg.LinAlgError:
         return not matrix.any()
     return math.isfinite(shift)
+
+
+def falling(largest: int, length: int) -> IntArray:
+    """Imagined numbers, the i-th about `largest` / i. Shape: (length,)."""
+    return frozen((largest // (1 + np.arange(length))).astype(np.int64))

@@ -1,13 +1,33 @@
-"""Questions about rows: how many, how far from a public centre, their clipped sums and products."""
+"""Queries about rows: how many, how far from a public centre, their clipped sums and products."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
 
 from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.numerics.encoding import IntArray
-from eigenveil.queries.limits import WEIGHT, check_centre, check_edges, check_radius, freeze, need, root_up
-from eigenveil.queries.possible import is_gram, is_histogram, is_short, most
+from eigenveil.numerics.encoding import IntArray, frozen
+from eigenveil.queries.contract import Kind
+from eigenveil.queries.describe import Description, column_products, histogram
+from eigenveil.queries.limits import (
+    WEIGHT,
+    check_bins,
+    check_centre,
+    check_edges,
+    check_radius,
+    check_row_floor,
+    freeze,
+    need,
+    root_up,
+    triangle,
+)
+from eigenveil.queries.possible import falling, is_gram, is_histogram, is_short, most
+from eigenveil.study.grid import steps
+from eigenveil.study.study import Study
+
+EDGES_OF_ROWS = "distances from the centre, in grid steps"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -17,6 +37,10 @@ class Count:
     Shape: answer (1,).
     """
 
+    kind: ClassVar[Kind] = "count"
+    meaning: ClassVar[str] = "the number of usable records"
+    bound: ClassVar[int] = 1
+    centre: ClassVar[None] = None
     length: int = field(default=1, init=False)
 
     def l1(self, neighbours: Neighbours) -> int:
@@ -28,13 +52,17 @@ class Count:
         incomplete records, the replaced record may disappear, so 1 there too."""
         return 1
 
-    def bound(self) -> int:
-        """Largest magnitude one record adds to an entry."""
-        return 1
-
     def possible(self, values: IntArray, records: range) -> bool:
-        """Whether an honest site could answer this."""
         return int(values[0]) in records
+
+    def check_honest(self) -> None:
+        """There is only one such question."""
+
+    def imagined(self, records: int) -> IntArray:
+        return frozen([records])
+
+    def describe(self, study: Study) -> Description:
+        return Description(labels=["usable records"], unit="one record")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -44,6 +72,9 @@ class RowNorms:
     Shape: centre (d,), edges (b,); answer (b + 1,).
     """
 
+    kind: ClassVar[Kind] = "row_norms"
+    meaning: ClassVar[str] = "how many records lie how far from the public centre (a histogram)"
+    bound: ClassVar[int] = 1
     centre: IntArray
     edges: IntArray
 
@@ -55,24 +86,27 @@ class RowNorms:
 
     @property
     def length(self) -> int:
-        """Number of bins."""
         return self.edges.size + 1
 
     def l1(self, neighbours: Neighbours) -> int:
         """Sensitivity in L1: one count, or two when a record is replaced."""
-        return 1 if neighbours is Neighbours.ADD_REMOVE else 2
+        return neighbours.records
 
     def l2_squared(self, neighbours: Neighbours) -> int:
         """Sensitivity: a record sits in one bin; replacing it moves one count: 1^2 + 1^2."""
-        return 1 if neighbours is Neighbours.ADD_REMOVE else 2
-
-    def bound(self) -> int:
-        """Largest magnitude one record adds to an entry."""
-        return 1
+        return neighbours.records
 
     def possible(self, values: IntArray, records: range) -> bool:
-        """Whether an honest site could answer this."""
         return is_histogram(values, records)
+
+    def check_honest(self) -> None:
+        check_bins(self.edges)
+
+    def imagined(self, records: int) -> IntArray:
+        return frozen(records * (np.arange(self.length) == self.length // 2))
+
+    def describe(self, study: Study) -> Description:
+        return histogram(self.edges, EDGES_OF_ROWS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -82,6 +116,8 @@ class ClippedSum:
     Shape: centre (d,); answer (d,), in units of 1 / WEIGHT of the row grid.
     """
 
+    kind: ClassVar[Kind] = "clipped_sum"
+    meaning: ClassVar[str] = "the sum of the records, each shortened to a public radius"
     centre: IntArray
     radius: int
 
@@ -92,7 +128,6 @@ class ClippedSum:
 
     @property
     def length(self) -> int:
-        """d."""
         return self.centre.size
 
     def l1(self, neighbours: Neighbours) -> int:
@@ -101,15 +136,29 @@ class ClippedSum:
 
     def l2_squared(self, neighbours: Neighbours) -> int:
         """Sensitivity: a record adds a vector of norm <= WEIGHT R; two such differ by 2 WEIGHT R."""
-        return (WEIGHT * self.radius) ** 2 * (1 if neighbours is Neighbours.ADD_REMOVE else 4)
+        return (WEIGHT * self.radius * neighbours.records) ** 2
 
+    @property
     def bound(self) -> int:
-        """Largest magnitude one record adds to an entry."""
         return WEIGHT * self.radius
 
     def possible(self, values: IntArray, records: range) -> bool:
-        """Whether an honest site could answer this."""
         return is_short(values, most(records) * WEIGHT * self.radius)
+
+    def check_honest(self) -> None:
+        check_row_floor(self.radius, self.centre)
+
+    def imagined(self, records: int) -> IntArray:
+        return falling(records * self.bound // 8, self.length)
+
+    def describe(self, study: Study) -> Description:
+        return Description(
+            labels=[f"{column.name}, added up" for column in study.columns],
+            unit=f"1/{WEIGHT} of a grid step from the centre, after clipping",
+            factors=tuple(float(one) / WEIGHT for one in steps(study)),
+            names=tuple(column.unit for column in study.columns),
+            radius=self.radius,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -119,6 +168,10 @@ class SquaredNormSum:
     Shape: centre (d,); answer (1,).
     """
 
+    kind: ClassVar[Kind] = "energy"
+    meaning: ClassVar[str] = (
+        "the sum of squared distances from the public centre, each cut off at a public radius"
+    )
     centre: IntArray
     radius: int
     length: int = field(default=1, init=False)
@@ -136,13 +189,25 @@ class SquaredNormSum:
         """Sensitivity: a record adds a number in [0, R^2], and two such differ by at most R^2."""
         return int(self.radius**4)
 
+    @property
     def bound(self) -> int:
-        """Largest magnitude one record adds to an entry."""
         return int(self.radius**2)
 
     def possible(self, values: IntArray, records: range) -> bool:
-        """Whether an honest site could answer this."""
         return 0 <= int(values[0]) <= most(records) * self.radius**2
+
+    def check_honest(self) -> None:
+        check_row_floor(self.radius, self.centre)
+
+    def imagined(self, records: int) -> IntArray:
+        return frozen([0])  # with it adaptive-cov asks every kind of question that it ever asks
+
+    def describe(self, study: Study) -> Description:
+        return Description(
+            labels=["squared distances from the centre, each cut off, added up"],
+            unit="one squared grid step from the centre, after clipping",
+            radius=self.radius,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -155,6 +220,10 @@ class Gram:
     Shape: centre (d,); answer (d (d + 1) / 2,): the diagonal, then the strict upper triangle row by row.
     """
 
+    kind: ClassVar[Kind] = "gram"
+    meaning: ClassVar[str] = (
+        "the sum of products of column pairs over the records, each shortened to a public radius"
+    )
     centre: IntArray
     radius: int
     flat: bool = False
@@ -166,9 +235,7 @@ class Gram:
 
     @property
     def length(self) -> int:
-        """Entries of the upper triangle with diagonal."""
-        d = self.centre.size
-        return d * (d + 1) // 2
+        return triangle(self.centre.size)
 
     def l1(self, neighbours: Neighbours) -> int:
         """Sensitivity of the upper triangle in L1: (sum of all |entries| + trace) / 2.
@@ -184,12 +251,22 @@ class Gram:
     def l2_squared(self, neighbours: Neighbours) -> int:
         """Sensitivity in Frobenius norm: ||z z^T||_F = ||z||^2 <= R^2;
         ||x x^T - y y^T||_F^2 = |x|^4 + |y|^4 - 2 (x.y)^2 <= 2 R^4."""
-        return self.radius**4 * (1 if neighbours is Neighbours.ADD_REMOVE else 2)
+        return self.radius**4 * neighbours.records
 
+    @property
     def bound(self) -> int:
-        """Largest magnitude one record adds to an entry."""
         return int(self.radius**2)
 
     def possible(self, values: IntArray, records: range) -> bool:
-        """Whether an honest site could answer this."""
         return is_gram(values, self.centre.size, self.radius, records)
+
+    def check_honest(self) -> None:
+        check_row_floor(self.radius, self.centre)
+
+    def imagined(self, records: int) -> IntArray:
+        d = self.centre.size
+        diagonal = falling(records * self.radius**2 // (4 * d), d)
+        return frozen(np.concatenate([diagonal, np.zeros(self.length - d, dtype=np.int64)]))
+
+    def describe(self, study: Study) -> Description:
+        return column_products(study, self.radius)

@@ -1,4 +1,4 @@
-"""Questions of the single-pass algorithm [DPPCA]: how widely gradients spread, where they lie, and their sum.
+"""Queries of the single-pass algorithm [DPPCA]: how widely gradients spread, where they lie, and their sum.
 
 They are about g(z) = floor(z (z . w) / 2**shift), one direction w at a time: d integers a record, exact.
 """
@@ -6,13 +6,19 @@ They are about g(z) = floor(z (z . w) / 2**shift), one direction w at a time: d 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
 
 from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.numerics.encoding import IntArray
+from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.queries.batch import Batch
+from eigenveil.queries.contract import Kind
+from eigenveil.queries.describe import Description, numbered
 from eigenveil.queries.gradients import GradientSpec
 from eigenveil.queries.limits import GRADIENT_LIMIT, check_edges, check_whole, freeze, need, within
-from eigenveil.queries.possible import at_most, most
+from eigenveil.queries.possible import at_most, falling, most
+from eigenveil.study.study import Study
 
 VOTE_LIMIT = 2**20  # entries of a gradient that votes: products of 2**10 differences stay exact in float64
 MOST_SUBSETS = 2**20
@@ -23,7 +29,7 @@ WIDTH_LIMIT = 2**52  # canonical JSON has no integers beyond 2**53
 
 def check_one_direction(spec: GradientSpec) -> None:
     """These questions know one direction and no offset."""
-    need(spec.directions.shape[1] == 1 and not spec.offset.any(), "the question is about one direction alone")
+    need(spec.k == 1 and not spec.offset.any(), "the question is about one direction alone")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -38,6 +44,11 @@ class Votes:
     Shape: edges (b,) in squared units of g; answer (b + 1,).
     """
 
+    kind: ClassVar[Kind] = "votes"
+    meaning: ClassVar[str] = (
+        "how many small groups of records pull how unevenly on the current direction (a histogram)"
+    )
+    bound: ClassVar[int] = 1
     spec: GradientSpec
     edges: IntArray
     subsets: int
@@ -51,24 +62,28 @@ class Votes:
 
     @property
     def length(self) -> int:
-        """Number of bins."""
         return self.edges.size + 1
 
     def l1(self, neighbours: Neighbours) -> int:
         """Sensitivity in L1: a record is in one subset and moves its vote; a replaced one is in two."""
-        return 2 if neighbours is Neighbours.ADD_REMOVE else 4
+        return 2 * neighbours.records
 
     def l2_squared(self, neighbours: Neighbours) -> int:
         """Sensitivity: one vote moves, 1^2 + 1^2; two votes move the same way, 2^2 + 2^2."""
-        return 2 if neighbours is Neighbours.ADD_REMOVE else 8
-
-    def bound(self) -> int:
-        """Largest magnitude one record adds to an entry."""
-        return 1
+        return 2 * neighbours.records**2
 
     def possible(self, values: IntArray, records: range) -> bool:
-        """Whether an honest site could answer this: a subset votes if it holds two records."""
+        """A subset votes if it holds two records."""
         return at_most(values, min(self.subsets, most(records) // 2))
+
+    def check_honest(self) -> None:
+        """Every record of the batch counts, and no less for where it lies."""
+
+    def imagined(self, records: int) -> IntArray:
+        return frozen(self.subsets * (np.arange(self.length) == self.length // 2))
+
+    def describe(self, study: Study) -> Description:
+        return numbered(self.length)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -78,6 +93,11 @@ class Coordinates:
     Shape: answer (2 half d,), coordinate by coordinate.
     """
 
+    kind: ClassVar[Kind] = "coordinates"
+    meaning: ClassVar[str] = (
+        "where the records' pulls on the current direction lie, column by column (histograms)"
+    )
+    bound: ClassVar[int] = 1
     spec: GradientSpec
     width: int
     half: int
@@ -90,34 +110,38 @@ class Coordinates:
 
     @property
     def length(self) -> int:
-        """2 half d."""
         return 2 * self.half * self.histograms
 
     @property
     def histograms(self) -> int:
-        """d."""
         return self.spec.centre.size
 
     def l1(self, neighbours: Neighbours) -> int:
         """Sensitivity in L1: one count in each of d histograms, or two when a record is replaced."""
-        return self.histograms * (1 if neighbours is Neighbours.ADD_REMOVE else 2)
+        return self.histograms * neighbours.records
 
     def l2_squared(self, neighbours: Neighbours) -> int:
         """Sensitivity: as in L1, every count moves by one."""
         return self.l1(neighbours)
 
-    def bound(self) -> int:
-        """Largest magnitude one record adds to an entry."""
-        return 1
-
     def possible(self, values: IntArray, records: range) -> bool:
-        """Whether an honest site could answer this: every record is once in every coordinate's histogram."""
+        """Every record is once in every coordinate's histogram."""
         each = values.reshape(self.histograms, -1)
         if not at_most(each[0], most(records)) or not within(values, most(records)):
             return False
         total = int(each[0].sum())
         same = bool((values >= 0).all()) and bool((each.sum(axis=1) == total).all())
         return same and (self.batch is not None or total in records)
+
+    def check_honest(self) -> None:
+        """Every record of the batch counts, and no less for where it lies."""
+
+    def imagined(self, records: int) -> IntArray:
+        inside = np.arange(self.length) % (2 * self.half) == self.half
+        return frozen(records // (1 if self.batch is None else self.batch.batches) * inside)
+
+    def describe(self, study: Study) -> Description:
+        return numbered(self.length)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -127,6 +151,10 @@ class CoordinateClippedSum:
     Shape: middles (d,), halves (d,) from 0 on; answer (d,).
     """
 
+    kind: ClassVar[Kind] = "boxed"
+    meaning: ClassVar[str] = (
+        "the sum of the records' pulls on the current direction, each cut off at a public box"
+    )
     spec: GradientSpec
     middles: IntArray
     halves: IntArray
@@ -143,23 +171,30 @@ class CoordinateClippedSum:
 
     @property
     def length(self) -> int:
-        """d."""
         return self.spec.centre.size
 
     def l1(self, neighbours: Neighbours) -> int:
         """Sensitivity in L1: the halves added up, or the whole sides when a record is replaced."""
-        return int(self.halves.sum()) * (1 if neighbours is Neighbours.ADD_REMOVE else 2)
+        return int(self.halves.sum()) * neighbours.records
 
     def l2_squared(self, neighbours: Neighbours) -> int:
         """Sensitivity: half the box's diagonal, or all of it when a record is replaced."""
         square = sum(int(half) ** 2 for half in self.halves)
-        return square * (1 if neighbours is Neighbours.ADD_REMOVE else 4)
+        return square * neighbours.records**2
 
+    @property
     def bound(self) -> int:
-        """Largest magnitude one record adds to an entry."""
         return int(self.halves.max())
 
     def possible(self, values: IntArray, records: range) -> bool:
-        """Whether an honest site could answer this."""
         reach = self.halves * most(records)
         return bool(((values >= -reach) & (values <= reach)).all())
+
+    def check_honest(self) -> None:
+        """Every record of the batch counts, and no less for where it lies."""
+
+    def imagined(self, records: int) -> IntArray:
+        return falling(records * self.bound // 8, self.length)
+
+    def describe(self, study: Study) -> Description:
+        return numbered(self.length, [f"{column.name}, added up" for column in study.columns])

@@ -17,7 +17,6 @@ from eigenveil.study.price import Composition
 from eigenveil.study.study import Missing, Study
 from eigenveil.study.toml import study_to_dict
 
-REPLACED = 2  # a record replaced is a record removed and one added
 CENTRAL = "the coordinator sees each site's sums; the questions could also be served by secure aggregation"
 TRUSTED = "a mechanism works on the exact sums: this cannot run without trusting the coordinator with them"
 
@@ -32,33 +31,6 @@ FLOATS = (
     " Directions are drawn in floating point: this holds up to rounding, about 1e-15 of probability "
     "(P14 and P20 in PRIVACY.md)."
 )
-
-MEANINGS = {
-    "count": "the number of usable records",
-    "row-norms": "how many records lie how far from the public centre (a histogram)",
-    "clipped-sum": "the sum of the records, each shortened to a public radius",
-    "energy": "the sum of squared distances from the public centre, each cut off at a public radius",
-    "gram": "the sum of products of column pairs over the records, each shortened to a public radius",
-    "gradient-norms": "how many records pull how hard on the current directions (a histogram)",
-    "spectrum": "the sum of products of column pairs, of which only the noised eigenvalues are released",
-    "eigenvectors": "the sum of products of column pairs, of which only random directions are released",
-    "subspace": "the sum of products of column pairs, of which only noised directions are released",
-    "block-ranks": "how many small groups of records span a subspace of which dimension (counts)",
-    "span-votes": "a fingerprint of what each small group of records spans, of which at most one is released",
-    "cell-votes": "a fingerprint of each small group's leading directions, rounded; at most one is released",
-    "rank-votes": "such fingerprints for several dimensions, of which at most one is released",
-    "span-gap": "the lead of the most common subspace, and its fingerprint, released if it leads far",
-    "preimage": "the subspace that the released fingerprint stands for",
-    "radius-search": "how many records lie how far from the public centre, of which one radius is released",
-    "gradient": "the sum of the records' pulls on the current directions, each shortened to a public radius",
-    "votes": "how many small groups of records pull how unevenly on the current direction (a histogram)",
-    "coordinates": "where the records' pulls on the current direction lie, column by column (histograms)",
-    "slot": (
-        "one single record's pull on the current directions, shortened to a public radius: the coordinator "
-        "sees it without noise, but not which record it is"
-    ),
-    "boxed": "the sum of the records' pulls on the current direction, each cut off at a public box",
-}
 
 
 def explain(plan: Plan) -> dict[str, Any]:
@@ -106,16 +78,16 @@ def _clip(study: Study) -> str:
 
 
 def _round(asked: RoundQuery) -> dict[str, Any]:
-    kind, part = NAMES[type(asked.query)], batch_of(asked.query)
+    batch = batch_of(asked.query)
     return {
         "round": asked.round,
-        "kind": kind,
-        "meaning": MEANINGS[kind],
+        "kind": NAMES[type(asked.query)],
+        "meaning": asked.query.meaning,
         "numbers": asked.query.length,
         "bytes": 8 * asked.query.length,
         "micro_rho": asked.cost.micro_rho,
         "atto_delta": str(asked.cost.atto_delta),
-        "paid_with_round": asked.round if part is None else part.first,
+        "paid_with_round": asked.round if batch is None else batch.first,
     }
 
 
@@ -129,7 +101,7 @@ def guarantee(plan: Plan) -> dict[str, Any]:
     study = plan.study
     adds = study.neighbours is Neighbours.ADD_REMOVE
     epsilon, delta = _promise(plan, 1)
-    other_epsilon, other_delta = _promise(plan, REPLACED) if adds else (None, None)
+    other_epsilon, other_delta = _promise(plan, Neighbours.REPLACE_ONE.records) if adds else (None, None)
     return {
         "unit": "person",
         "neighbours": study.neighbours.value,

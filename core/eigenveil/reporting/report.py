@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.planning.choose import USABLE
-from eigenveil.reporting.explain import MEANINGS
+from eigenveil.queries import KINDS
 from eigenveil.reporting.figures import MOST_COLUMNS, Projection, biplot, loadings, scree
 from eigenveil.study.study import Scaling
 
@@ -167,7 +167,7 @@ def _kinds(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
         {
             "kind": kind,
-            "meaning": MEANINGS.get(kind, ""),
+            "meaning": KINDS[kind].meaning if kind in KINDS else "",
             "rounds": len(mine := [entry for entry in rounds if entry["kind"] == kind]),
             "micro_rho": (spent := sum(entry["micro_rho"] for entry in mine)),
             "share": spent / total,

@@ -1,1 +1,1 @@
-"""TODO."""
+"""The private side at one site: exact answers from records. Imports no noise, algorithm or plan."""

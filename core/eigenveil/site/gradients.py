@@ -1,4 +1,4 @@
-"""The questions about gradients: how long they are, and their clipped sum, over pieces of the rows."""
+"""The queries about gradients: how long they are, and their clipped sum, over pieces of the rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eigenveil.queries import Gradient, GradientNorms, GradientSpec
 from eigenveil.queries.limits import GRADIENT_LIMIT
 from eigenveil.site import clipping
 from eigenveil.site.clipping import gradient_coefficients
-from eigenveil.site.rows import CentredRows, GridPart
+from eigenveil.site.rows import CentredRows, GridPiece
 from eigenveil.study.grid import S
 
 
@@ -35,8 +35,8 @@ class _Side:
 
 
 def _side(spec: GradientSpec) -> _Side:
-    parts = [spec.directions, spec.offset] if spec.offset.any() else [spec.directions]
-    matrix = np.hstack(parts).astype(np.float64)
+    given = [spec.directions, spec.offset] if spec.offset.any() else [spec.directions]
+    matrix = np.hstack(given).astype(np.float64)
     check_exact(2.0 * S * spec.centre.size * float(np.abs(matrix).max(initial=0.0)))
     return _Side(
         matrix=matrix,
@@ -46,30 +46,30 @@ def _side(spec: GradientSpec) -> _Side:
     )
 
 
-def gradient_norms(rows: CentredRows | GridPart, query: GradientNorms, chunk: int) -> IntArray:
+def gradient_norms(rows: CentredRows | GridPiece, query: GradientNorms, chunk: int) -> IntArray:
     """Counts of records by 2**shift times the norm of their z_offset gradient."""
     side, edges = _side(query.spec), query.edges.astype(np.float64)
     counts = np.zeros(query.length, dtype=np.int64)
-    for part in rows.pieces(chunk):
-        a, z_offset = side.project(part.z)
-        norm = clipping.gradient_norms(a, z_offset, part.norm, side.offset2) / side.scale
+    for piece in rows.pieces(chunk):
+        a, z_offset = side.project(piece.z)
+        norm = clipping.gradient_norms(a, z_offset, piece.norm, side.offset2) / side.scale
         counts += np.bincount(np.searchsorted(edges, norm, side="right"), minlength=query.length)
     return frozen(counts)
 
 
-def gradient(rows: CentredRows | GridPart, query: Gradient, chunk: int) -> IntArray:
+def gradient(rows: CentredRows | GridPiece, query: Gradient, chunk: int) -> IntArray:
     """Sum of z b^T - u offset (see `clipping.gradient_coefficients`), the d-by-k matrix row by row.
 
-    Exactness: ||z b^T||_F <= R + OFFSET_STEPS ||offset||_F <= 2 GRADIENT_LIMIT for every kept record, so a chunk's
-    sums of absolute products stay below chunk * 2**30.
+    Exactness: ||z b^T||_F <= R + OFFSET_STEPS ||offset||_F <= 2 GRADIENT_LIMIT for every kept record, so a
+    chunk's sums of absolute products stay below chunk * 2**30.
     """
     check_exact(chunk * 2.0 * GRADIENT_LIMIT)
     side = _side(query.spec)
     total = np.zeros(query.spec.directions.shape, dtype=np.int64)
     offsets = 0
-    for part in rows.pieces(chunk):
-        a, z_offset = side.project(part.z)
-        b, u = gradient_coefficients(a, z_offset, part.norm, part.norm2, side.offset2, query.radius)
-        total += (part.z.T @ b).astype(np.int64)
+    for piece in rows.pieces(chunk):
+        a, z_offset = side.project(piece.z)
+        b, u = gradient_coefficients(a, z_offset, piece.norm, piece.norm2, side.offset2, query.radius)
+        total += (piece.z.T @ b).astype(np.int64)
         offsets += 0 if u is None else int(u.sum())
     return frozen((total - offsets * query.spec.offset).reshape(-1))

@@ -1,4 +1,4 @@
-"""The private side of exact subspaces: blocks of records, and their spans as canonical integer matrices.
+"""The private side of exact subspaces: subsamples of records, and their spans as canonical integer matrices.
 
 Spans are taken over the integers modulo p = 2^61 - 1, where elimination is exact and cheap: the reduced row
 echelon form of a span is the same whatever order or repetition its records come in. Entries of rows are below
@@ -14,7 +14,7 @@ import numpy as np
 from flint import nmod_mat
 
 from eigenveil.numerics.encoding import IntArray
-from eigenveil.queries.subspaces import PRIME, Subsamples, fingerprint
+from eigenveil.queries.fingerprints import PRIME, Subsamples, fingerprint
 from eigenveil.site.partition import deal
 from eigenveil.study.grid import GridRows
 
@@ -22,21 +22,22 @@ LOW_BITS = 31
 HALF_BITS = 61 - LOW_BITS
 
 
-def blocks_of(rows: GridRows, blocks: int, key: IntArray) -> Iterator[IntArray]:
-    """The positions of the records of each block; which block a record is in follows from the record [P9]."""
-    place = deal(rows, blocks, key)
+def subsamples_of(rows: GridRows, count: int, key: IntArray) -> Iterator[IntArray]:
+    """The positions of the records of each subsample; which one a record is in follows from it [P9]."""
+    place = deal(rows, count, key)
     order = np.argsort(place, kind="stable")
-    cuts = np.searchsorted(place[order], np.arange(blocks + 1))
+    cuts = np.searchsorted(place[order], np.arange(count + 1))
     return (order[start:stop] for start, stop in pairwise(cuts.tolist()))
 
 
-def block_spans(rows: GridRows, query: Subsamples) -> Iterator[IntArray | None]:
-    """The span of each block, None where its dimension is above `ask.rank`.
+def spans(rows: GridRows, query: Subsamples) -> Iterator[IntArray | None]:
+    """The span of each subsample, None where its dimension is above `query.rank`.
 
-    Shape: (r, d) each, r <= ask.rank.
-    Sensitivity: one record more makes one block's span larger by at most one dimension, or leaves it [P15].
+    Shape: (r, d) each, r <= query.rank.
+    Sensitivity: one record more makes one subsample's span larger by at most one dimension, or leaves it
+    [P15].
     """
-    for mine in blocks_of(rows, query.count, query.key):
+    for mine in subsamples_of(rows, query.count, query.key):
         yield span(rows[mine] - query.centre, query.rank)
 
 
@@ -87,26 +88,26 @@ def inside(z: IntArray, form: IntArray) -> IntArray:
 
 
 def votes(rows: GridRows, query: Subsamples) -> IntArray:
-    """The fingerprint of each block's span of dimension exactly `ask.rank`; zeros elsewhere.
+    """The fingerprint of each subsample's span of dimension exactly `query.rank`; zeros elsewhere.
 
-    Shape: (4 blocks,).
+    Shape: (4 subsamples,).
     """
     out = np.zeros((query.count, 4), dtype=np.int64)
-    for block, found in enumerate(block_spans(rows, query)):
+    for place, found in enumerate(spans(rows, query)):
         if found is not None and len(found) == query.rank:
-            out[block] = fingerprint(found)
+            out[place] = fingerprint(found)
     return out.reshape(-1)
 
 
 def ranks(rows: GridRows, query: Subsamples) -> IntArray:
-    """How many blocks have a span of dimension at most i. Shape: (ask.rank + 1,)."""
-    sizes = [len(found) for found in block_spans(rows, query) if found is not None]
+    """How many subsamples have a span of dimension at most i. Shape: (query.rank + 1,)."""
+    sizes = [len(found) for found in spans(rows, query) if found is not None]
     return np.asarray(np.cumsum(np.bincount(np.array(sizes, dtype=np.int64), minlength=query.rank + 1)))
 
 
 def preimage(rows: GridRows, query: Subsamples, wanted: IntArray) -> IntArray | None:
-    """The span that `wanted` is the fingerprint of, if a block here has it. Shape: (ask.rank d,)."""
-    for found in block_spans(rows, query):
+    """The span that `wanted` is the fingerprint of, if a subsample here has it. Shape: (query.rank d,)."""
+    for found in spans(rows, query):
         if found is not None and len(found) == query.rank and (fingerprint(found) == wanted).all():
             return found.reshape(-1)
     return None

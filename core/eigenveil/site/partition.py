@@ -1,4 +1,4 @@
-"""Dealing records into disjoint parts by what they are, never by where they stand [P9]."""
+"""Dealing records into disjoint batches by what they are, never by where they stand [P9]."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from eigenveil.numerics.encoding import IntArray
 from eigenveil.study.grid import GridRows
 
 CHUNK = 4096
-SPREAD = 2**62  # parts when a hash is wanted as a number
+SPREAD = 2**62  # batches when a hash is wanted as a number
 
 
-def deal(rows: GridRows, parts: int, key: IntArray) -> IntArray:
-    """The part of each record: a keyed hash of the record and its number among its equals, modulo `parts`.
+def deal(rows: GridRows, batches: int, key: IntArray) -> IntArray:
+    """The batch of each record: a keyed hash of the record and its number among its equals, modulo `batches`.
 
-    A record more is one (record, number) pair more, wherever it is put: nobody else's part changes. Parts
+    A record more is one (record, number) pair more, wherever it is put: nobody else's batch changes. Batches
     by position would move every record behind it. The guarantee needs a function of the pair, no more, and
-    the key is public: the hash is a random linear form over the integers modulo 2^64, mixed, so that parts
-    come out even (proto/PROTOCOL.md, R13; core/decisions/0013).
+    the key is public: the hash is a random linear form over the integers modulo 2^64, mixed, so that
+    batches come out even (proto/PROTOCOL.md, R13; core/decisions/0013).
 
-    Shape: rows (n, d) int16, key (4,) -> (n,) in [0, parts).
+    Shape: rows (n, d) int16, key (4,) -> (n,) in [0, batches).
     """
     factors = _factors(key, rows.shape[1] + 1)
     mixed: NDArray[np.uint64] = _numbers(rows).view(np.uint64) * factors[0]
@@ -33,7 +33,7 @@ def deal(rows: GridRows, parts: int, key: IntArray) -> IntArray:
         mixed ^= mixed >> np.uint64(shift)
         mixed *= np.uint64(factor)
     mixed ^= mixed >> np.uint64(31)
-    return np.asarray(mixed % np.uint64(parts), dtype=np.int64)
+    return np.asarray(mixed % np.uint64(batches), dtype=np.int64)
 
 
 def _factors(key: IntArray, count: int) -> NDArray[np.uint64]:

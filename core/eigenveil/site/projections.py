@@ -13,16 +13,16 @@ import numpy as np
 from eigenveil.numerics.blas import one_thread
 from eigenveil.numerics.encoding import FloatArray, IntArray
 from eigenveil.queries import cell_geometry as geometry
-from eigenveil.queries.subspaces import Cells, fingerprint
-from eigenveil.site.modular_spans import blocks_of
+from eigenveil.queries.fingerprints import Cells, fingerprint
+from eigenveil.site.modular_spans import subsamples_of
 from eigenveil.study.grid import GridRows
 
 NEGLIGIBLE = 1e-9  # of the largest singular value: below it, a direction is not one of the data
 
 
 def directions(rows: GridRows, query: Cells) -> Iterator[FloatArray]:
-    """The leading directions of each subsample about the centre, at most `ask.rank`. Shape: (r, d) each."""
-    for mine in blocks_of(rows, query.count, query.key):
+    """The leading directions of each subsample about the centre, at most `query.rank`. Shape: (r, d) each."""
+    for mine in subsamples_of(rows, query.count, query.key):
         yield leading(rows[mine], query.centre, query.rank)
 
 
@@ -48,12 +48,12 @@ def cell(vectors: FloatArray, k: int, query: Cells, points: FloatArray) -> IntAr
 
 
 def votes(rows: GridRows, query: Cells) -> IntArray:
-    """The fingerprint of each subsample's cell, zeros where it has none. Shape: (4 blocks,)."""
+    """The fingerprint of each subsample's cell, zeros where it has none. Shape: (4 subsamples,)."""
     return _votes(rows, query, [query.rank]).reshape(-1)
 
 
 def rank_votes(rows: GridRows, query: Cells) -> IntArray:
-    """The same for every dimension from 1 to `ask.rank`. Shape: (4 blocks rank,)."""
+    """The same for every dimension from 1 to `query.rank`. Shape: (4 subsamples rank,)."""
     return _votes(rows, query, list(range(1, query.rank + 1))).reshape(-1)
 
 
@@ -61,11 +61,11 @@ def _votes(rows: GridRows, query: Cells, dimensions: list[int]) -> IntArray:
     points = geometry.points(query)
     out = np.zeros((len(dimensions), query.count, 4), dtype=np.int64)
     with one_thread():
-        for block, vectors in enumerate(directions(rows, query)):
+        for place, vectors in enumerate(directions(rows, query)):
             for i, k in enumerate(dimensions):
                 found = cell(vectors, k, query, points)
                 if found is not None:
-                    out[i, block] = fingerprint(found)
+                    out[i, place] = fingerprint(found)
     return out
 
 

@@ -1,4 +1,4 @@
-"""Rows about a public centre, and the questions about rows: exact sums over pieces of them."""
+"""Rows about a public centre, and the queries about rows: exact sums over pieces of them."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class CentredRows:
     def pieces(self, size: int) -> Iterator[CentredRows]:
         """Consecutive pieces of at most `size` rows, as views."""
         for start in range(0, len(self.norm2), size):
-            part = slice(start, start + size)
-            yield CentredRows(z=self.z[part], norm2=self.norm2[part], norm=self.norm[part])
+            here = slice(start, start + size)
+            yield CentredRows(z=self.z[here], norm2=self.norm2[here], norm=self.norm[here])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class GridPart:
+class GridPiece:
     """Rows asked about once: centred piece by piece, in the cache. Shape: rows (n, d), centre (d,)."""
 
     rows: GridRows
@@ -63,35 +63,35 @@ def spans(rows: GridRows, size: int) -> Iterator[GridRows]:
     return (rows[start : start + size] for start in range(0, len(rows), size))
 
 
-def row_norms(rows: CentredRows | GridPart, query: RowNorms | RadiusSearch, chunk: int) -> IntArray:
+def row_norms(rows: CentredRows | GridPiece, query: RowNorms | RadiusSearch, chunk: int) -> IntArray:
     """Counts of records by norm; the comparison is ||z||^2 against edge^2 in integers."""
     squares, counts = query.edges**2, np.zeros(query.length, dtype=np.int64)
-    for part in rows.pieces(chunk):
-        counts += np.bincount(np.searchsorted(squares, part.norm2, side="right"), minlength=query.length)
+    for piece in rows.pieces(chunk):
+        counts += np.bincount(np.searchsorted(squares, piece.norm2, side="right"), minlength=query.length)
     return frozen(counts)
 
 
-def energy(rows: CentredRows | GridPart, query: SquaredNormSum, chunk: int) -> IntArray:
+def squared_norm_sum(rows: CentredRows | GridPiece, query: SquaredNormSum, chunk: int) -> IntArray:
     """Sum of min(||z||^2, R^2)."""
-    return frozen([sum(int(np.minimum(part.norm2, query.radius**2).sum()) for part in rows.pieces(chunk))])
+    return frozen([sum(int(np.minimum(piece.norm2, query.radius**2).sum()) for piece in rows.pieces(chunk))])
 
 
-def clipped_sum(rows: CentredRows | GridPart, query: ClippedSum, chunk: int) -> IntArray:
+def clipped_sum(rows: CentredRows | GridPiece, query: ClippedSum, chunk: int) -> IntArray:
     """Sum of t z (see `clipping.weights`)."""
-    check_exact(chunk * float(query.bound()))
+    check_exact(chunk * float(query.bound))
     total = np.zeros(query.length, dtype=np.int64)
-    for part in rows.pieces(chunk):
-        total += (weights(part.norm2, query.radius).astype(np.float64) @ part.z).astype(np.int64)
+    for piece in rows.pieces(chunk):
+        total += (weights(piece.norm2, query.radius).astype(np.float64) @ piece.z).astype(np.int64)
     return frozen(total)
 
 
-def gram(rows: CentredRows | GridPart, query: Grams, chunk: int) -> IntArray:
+def gram(rows: CentredRows | GridPiece, query: Grams, chunk: int) -> IntArray:
     """Sum of z z^T over shortened rows: diagonal, then the strict upper triangle row by row."""
     d = query.centre.size
     size = max(1, min(chunk, (EXACT - 1) // query.radius**2))
     check_exact(size * float(query.radius) ** 2)
     total = np.zeros((d, d), dtype=np.int64)
-    for part in rows.pieces(size):
-        short = shorten(part.z, part.norm2, query.radius)
+    for piece in rows.pieces(size):
+        short = shorten(piece.z, piece.norm2, query.radius)
         total += (short.T @ short).astype(np.int64)
     return frozen(np.concatenate([np.diagonal(total), total[np.triu_indices(d, 1)]]))

@@ -1,4 +1,4 @@
-"""The private side of the single-pass questions: integer gradients, and what each record or subset says.
+"""The private side of the single-pass queries: integer gradients, and what each record or subset says.
 
 A gradient is exact: |z . w| < 2**46 as a float64 product of integers, |z_j (z . w)| < 2**59 in int64. A
 subset's vote depends on that subset's records alone, as a set: a record more moves one vote [P22].
@@ -15,7 +15,7 @@ from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.queries import Batch, CoordinateClippedSum, Coordinates, GradientSpec, Votes
 from eigenveil.queries.single_pass import VOTE_LIMIT
 from eigenveil.site.partition import SPREAD, deal
-from eigenveil.site.rows import CentredRows, GridPart
+from eigenveil.site.rows import CentredRows, GridPiece
 from eigenveil.study.grid import GridRows
 
 EXACT_ROWS = 2**10  # differences of 2**21, squared, that many times: 2**52
@@ -30,21 +30,24 @@ def gradients(rows: CentredRows, spec: GradientSpec) -> IntArray:
     return out
 
 
-def coordinates(rows: CentredRows | GridPart, query: Coordinates, chunk: int) -> IntArray:
+def coordinates(rows: CentredRows | GridPiece, query: Coordinates, chunk: int) -> IntArray:
     """Counts of records by coordinate and bin."""
     first = 2 * query.half * np.arange(query.histograms)
     counts = np.zeros(query.length, dtype=np.int64)
-    for part in rows.pieces(chunk):
-        bins = np.clip(gradients(part, query.spec) // query.width + query.half, 0, 2 * query.half - 1)
+    for piece in rows.pieces(chunk):
+        bins = np.clip(gradients(piece, query.spec) // query.width + query.half, 0, 2 * query.half - 1)
         counts += np.bincount((bins + first).reshape(-1), minlength=query.length)
     return frozen(counts)
 
 
-def boxed(rows: CentredRows | GridPart, query: CoordinateClippedSum, chunk: int) -> IntArray:
+def coordinate_clipped_sum(
+    rows: CentredRows | GridPiece, query: CoordinateClippedSum, chunk: int
+) -> IntArray:
     """Sum of gradients less the middles, cut off coordinate by coordinate."""
     total = np.zeros(query.length, dtype=np.int64)
-    for part in rows.pieces(chunk):
-        total += np.clip(gradients(part, query.spec) - query.middles, -query.halves, query.halves).sum(axis=0)
+    for piece in rows.pieces(chunk):
+        off = gradients(piece, query.spec) - query.middles
+        total += np.clip(off, -query.halves, query.halves).sum(axis=0)
     return frozen(total)
 
 
@@ -67,9 +70,9 @@ def votes(rows: CentredRows, records: GridRows, query: Votes) -> IntArray:
     return frozen(counts)
 
 
-def _subset_key(part: Batch | None) -> IntArray:
-    """Another key than the one that dealt the part, or the two deals would agree."""
-    return ~(np.zeros(4, dtype=np.int64) if part is None else part.key)
+def _subset_key(batch: Batch | None) -> IntArray:
+    """Another key than the one that dealt the batch, or the two deals would agree."""
+    return ~(np.zeros(4, dtype=np.int64) if batch is None else batch.key)
 
 
 def _bin(subset: CentredRows, query: Votes) -> int:

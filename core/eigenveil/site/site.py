@@ -1,4 +1,4 @@
-"""The private side at one site: records on the grid, and the exact answer to a question.
+"""The private side at one site: records on the grid, and the exact answer to a query.
 
 All products are float64 BLAS products of integer-valued matrices whose sums of absolute products
 stay below 2**53, so they are exact and independent of order, threads and chunks [P1].
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, assert_never
 
 import numpy as np
 
@@ -24,7 +24,6 @@ from eigenveil.queries import (
     Gradient,
     GradientNorms,
     Gram,
-    Grams,
     OnGradients,
     OnSubspaces,
     Query,
@@ -40,12 +39,22 @@ from eigenveil.queries import (
 from eigenveil.site import single_pass, subspaces
 from eigenveil.site.gradients import gradient, gradient_norms
 from eigenveil.site.partition import deal, shuffled
-from eigenveil.site.rows import CentredRows, GridPart, centred, clipped_sum, energy, gram, row_norms, spans
+from eigenveil.site.rows import (
+    CentredRows,
+    GridPiece,
+    centred,
+    clipped_sum,
+    gram,
+    row_norms,
+    spans,
+    squared_norm_sum,
+)
 from eigenveil.study.grid import GridRows
 
 Piece = TypeVar("Piece")
 
 CHUNK = 4096  # rows a product: they stay in the cache, and 4096 * 2**30 < 2**53 keeps it exact
+Whole = Count | Votes | ShuffledRecord | OnSubspaces  # what a record says depends on others, or on no column
 
 
 class Apply(Protocol):
@@ -55,41 +64,39 @@ class Apply(Protocol):
         """The answers to the pieces, in any order."""
 
 
-Once = RowNorms | RadiusSearch | ClippedSum | SquaredNormSum | Grams  # asked about rows, once about a centre
-
-
 class Site:
-    """One site's records, worked on in `parts` that may run side by side. Keeps the rows about the
-    last centre it was asked for. `secret` (32 bytes) keys the order of its slots; without one, a new one.
+    """One site's records, in a piece for each of so many `workers`, which may run side by side. Keeps the
+    rows about the last centre it was asked for. `secret` (32 bytes) keys the secret order; without one, a
+    new one.
 
     Shape: rows (n, d) int16 on the study's grid.
     """
 
     def __init__(
-        self, rows: GridRows, *, chunk: int = CHUNK, parts: int = 1, secret: bytes | None = None
+        self, rows: GridRows, *, chunk: int = CHUNK, workers: int = 1, secret: bytes | None = None
     ) -> None:
         self.rows = rows
         self._secret = os.urandom(32) if secret is None else secret
         self._chunk = chunk
-        self._part = max(1, -(-len(rows) // parts))
+        self._piece = max(1, -(-len(rows) // workers))
         self._centre = b""
         self._centred: CentredRows | None = None
         self._pass: tuple[int, bytes] | None = None
-        self._parts: IntArray = np.zeros(0, dtype=np.int64)
+        self._dealt: IntArray = np.zeros(0, dtype=np.int64)
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def answer(self, query: Query, apply: Apply = map) -> IntArray:
-        """The exact sum over this site's records. Shape: (ask.length,).
+        """The exact sum over this site's records. Shape: (query.length,).
 
-        `apply` may work on the parts side by side (an executor's `map`): integer sums do not mind.
+        `apply` may work on the pieces side by side (an executor's `map`): integer sums do not mind.
 
-        Neighbours: one record more changes the answer by at most sqrt(ask.l2_squared(add-remove)) in L2.
+        Neighbours: one record more changes the answer by at most sqrt(query.l2_squared(add-remove)) in L2.
         Privacy: none by itself; it goes to the barrier [P1].
 
         Raises:
-            RequestError: the question is about another number of columns.
+            RequestError: the query is about another number of columns.
         """
         if isinstance(query, Count):
             return frozen([len(self.rows)])
@@ -99,35 +106,35 @@ class Site:
             self._check(query.centre)
             if isinstance(query, OnSubspaces):
                 return subspaces.answer(self.rows, query)
-            parts = (GridPart(rows=rows, centre=query.centre) for rows in spans(self.rows, self._part))
-            answers = apply(lambda part: _answer(part, query, self._chunk), parts)
+            pieces = (GridPiece(rows=rows, centre=query.centre) for rows in spans(self.rows, self._piece))
+            answers = apply(lambda piece: _answer(piece, query, self._chunk), pieces)
         return frozen(sum(answers, np.zeros(query.length, dtype=np.int64)))
 
     def _kept(self, query: OnGradients, apply: Apply) -> Iterable[IntArray]:
         """Gradients are asked for round after round about one centre: the centred rows are worth keeping."""
-        rows, records, part = self.about(query.spec.centre), self.rows, batch_of(query)
-        if part is not None:
-            mine = self._slot(part) if isinstance(query, ShuffledRecord) else self._dealt(part)
+        rows, records, batch = self.about(query.spec.centre), self.rows, batch_of(query)
+        if batch is not None:
+            mine = self._shuffled(batch) if isinstance(query, ShuffledRecord) else self._of(batch)
             rows, records = rows.only(mine), records[mine]
         if isinstance(query, ShuffledRecord):
             return [gradient(rows, Gradient(spec=query.spec, radius=query.radius), self._chunk)]
         if isinstance(query, Votes):  # the records of a subset may lie anywhere: no pieces
             return [single_pass.votes(rows, records, query)]
-        return apply(lambda piece: _answer(piece, query, self._chunk), rows.pieces(self._part))
+        return apply(lambda piece: _answer(piece, query, self._chunk), rows.pieces(self._piece))
 
-    def _dealt(self, part: Batch) -> IntArray:
-        """The positions of the records in a part; the dealing of a pass is kept while it lasts."""
-        name = (part.batches, part.key.tobytes())
+    def _of(self, batch: Batch) -> IntArray:
+        """The positions of the records in a batch; the dealing of a pass is kept while it lasts."""
+        name = (batch.batches, batch.key.tobytes())
         if name != self._pass:
-            self._pass, self._parts = name, deal(self.rows, part.batches, part.key)
-        return np.flatnonzero(self._parts == part.index)
+            self._pass, self._dealt = name, deal(self.rows, batch.batches, batch.key)
+        return np.flatnonzero(self._dealt == batch.index)
 
-    def _slot(self, part: Batch) -> IntArray:
-        """The position of the record in a slot; none if the slot is empty."""
-        name = (-part.batches, part.key.tobytes())
+    def _shuffled(self, batch: Batch) -> IntArray:
+        """The position of the one record whose turn it is in the secret order; none if the place is empty."""
+        name = (-batch.batches, batch.key.tobytes())
         if name != self._pass:
-            self._pass, self._parts = name, shuffled(len(self), part.batches, part.key, self._secret)
-        position = self._parts[part.index : part.index + 1]
+            self._pass, self._dealt = name, shuffled(len(self), batch.batches, batch.key, self._secret)
+        position = self._dealt[batch.index : batch.index + 1]
         return position[position < len(self)]
 
     def about(self, centre: IntArray) -> CentredRows:
@@ -149,14 +156,16 @@ class Site:
             )
 
 
-def _answer(rows: CentredRows | GridPart, query: Once | OnGradients, chunk: int) -> IntArray:
+def _answer(rows: CentredRows | GridPiece, query: Query, chunk: int) -> IntArray:
+    if isinstance(query, Whole):
+        raise InternalError(Code.BUG, "this is asked of all records at once, never of a piece")
     match query:
         case RowNorms() | RadiusSearch():
             return row_norms(rows, query, chunk)
         case ClippedSum():
             return clipped_sum(rows, query, chunk)
         case SquaredNormSum():
-            return energy(rows, query, chunk)
+            return squared_norm_sum(rows, query, chunk)
         case Gram() | Spectrum() | Eigenvectors() | Subspace():
             return gram(rows, query, chunk)
         case GradientNorms():
@@ -166,6 +175,6 @@ def _answer(rows: CentredRows | GridPart, query: Once | OnGradients, chunk: int)
         case Coordinates():
             return single_pass.coordinates(rows, query, chunk)
         case CoordinateClippedSum():
-            return single_pass.boxed(rows, query, chunk)
-        case Votes() | ShuffledRecord():
-            raise InternalError(Code.BUG, "this is asked of a whole part, never of a piece")
+            return single_pass.coordinate_clipped_sum(rows, query, chunk)
+        case _:
+            assert_never(query)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from eigenveil.numerics.encoding import IntArray
-from eigenveil.queries.subspaces import Pool, fingerprint
+from eigenveil.queries.fingerprints import Pool, fingerprint
 from eigenveil.site.modular_spans import inside, reduced
 from eigenveil.site.partition import SPREAD, deal
 from eigenveil.study.grid import GridRows

@@ -1,16 +1,18 @@
-"""The private side of the questions about subspaces: which kernel answers which."""
+"""The private side of the queries about subspaces: which kernel answers which."""
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.queries import BlockRanks, CellVotes, OnSubspaces, Preimage, RankVotes, SpanGap, SpanVotes
-from eigenveil.queries.subspaces import Cells, Pool, Subsamples
+from eigenveil.queries.fingerprints import Cells, Pool, Subsamples
 from eigenveil.site import modular_spans, projections, span_scores
 from eigenveil.study.grid import GridRows
 
 
 def answer(rows: GridRows, query: OnSubspaces) -> IntArray:
-    """What one site says. Shape: rows (n, d) -> (ask.length,).
+    """What one site says. Shape: rows (n, d) -> (query.length,).
 
     Privacy: none by itself; it goes to the barrier. What one record changes: [P15], [P16], [P17].
     """
@@ -28,10 +30,12 @@ def answer(rows: GridRows, query: OnSubspaces) -> IntArray:
         case Preimage():
             found = preimage(rows, query)
             return frozen([1, *found] if found is not None else [0] * query.length)
+        case _:
+            assert_never(query)
 
 
 def preimage(rows: GridRows, query: Preimage) -> IntArray | None:
-    """What the fingerprint stands for, if it is found among these records. Shape: (ask.source.size,)."""
+    """What the fingerprint stands for, if it is found among these records. Shape: (query.source.size,)."""
     match query.source:
         case Subsamples() as source:
             return modular_spans.preimage(rows, source, query.fingerprint)

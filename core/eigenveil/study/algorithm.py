@@ -40,11 +40,11 @@ class AlgorithmProperties:
     better for many small questions and worse for one. `pure`: it can run at delta = 0, with Laplace noise
     where it adds noise. `delta`: some of its mechanisms carry a delta of their own. `trusted`: it needs the
     exact sum at the coordinator, so no secure aggregation could ever serve it. `one_site`: it cannot run
-    over several sites. `parts`: it works through disjoint parts of the records. `deflation`: it can find its
-    components one after the other. `single_records`: a sum would be one record, so it runs where all records
-    are on one machine and in no federation. `private`: False for a reference that only a simulation may run.
-    `revision`: goes up whenever the algorithm asks other questions after the same releases; a plan names it,
-    so that a study never begins under one revision and goes on under another.
+    over several sites. `batches`: it works through disjoint batches of the records. `deflation`: it can find
+    its components one after the other. `single_records`: a sum would be one record, so it runs where all
+    records are on one machine and in no federation. `private`: False for a reference that only a simulation
+    may run. `revision`: goes up whenever the algorithm asks other questions after the same releases; a plan
+    names it, so that a study never begins under one revision and goes on under another.
     """
 
     basic: bool = False

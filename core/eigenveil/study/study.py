@@ -201,11 +201,11 @@ class Study:
     """What is asked of the federation; see deploy/config/study.example.toml for every key.
 
     `radius` is "balance" (None), a quantile such as 0.8 (the share of records left unclipped) or "none" (1.0:
-    the public bounds alone limit a record). `batches` is the number of disjoint parts for the algorithms that
-    work through the records once.
+    the public bounds alone limit a record). `batches` is the number of disjoint batches for the algorithms
+    that work through the records once.
     `max_records` is a public upper bound on one site's records: exact sums are proven not to
     overflow below it. `expected_records` is a public guess of the whole federation's records; it steers the
-    planner, limits the number of parts, and may be wrong without harm to the guarantee.
+    planner, limits the number of batches, and may be wrong without harm to the guarantee.
     """
 
     name: str

@@ -473,13 +473,13 @@ class Query(_message.Message):
         atto_delta: _builtins.int = ...,
         law: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "block_ranks", b"block_ranks", "boxed", b"boxed", "cell_votes", b"cell_votes", "clipped_sum", b"clipped_sum", "coordinates", b"coordinates", "count", b"count", "eigenvectors", b"eigenvectors", "energy", b"energy", "gradient", b"gradient", "gradient_norms", b"gradient_norms", "gram", b"gram", "preimage", b"preimage", "radius_search", b"radius_search", "rank_votes", b"rank_votes", "row_norms", b"row_norms", "slot", b"slot", "span_gap", b"span_gap", "span_votes", b"span_votes", "spectrum", b"spectrum", "subspace", b"subspace", "votes", b"votes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["block_ranks", b"block_ranks", "boxed", b"boxed", "cell_votes", b"cell_votes", "clipped_sum", b"clipped_sum", "coordinates", b"coordinates", "count", b"count", "eigenvectors", b"eigenvectors", "energy", b"energy", "gradient", b"gradient", "gradient_norms", b"gradient_norms", "gram", b"gram", "kind", b"kind", "preimage", b"preimage", "radius_search", b"radius_search", "rank_votes", b"rank_votes", "row_norms", b"row_norms", "slot", b"slot", "span_gap", b"span_gap", "span_votes", b"span_votes", "spectrum", b"spectrum", "subspace", b"subspace", "votes", b"votes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "atto_delta", b"atto_delta", "block_ranks", b"block_ranks", "boxed", b"boxed", "cell_votes", b"cell_votes", "clipped_sum", b"clipped_sum", "coordinates", b"coordinates", "count", b"count", "eigenvectors", b"eigenvectors", "energy", b"energy", "gradient", b"gradient", "gradient_norms", b"gradient_norms", "gram", b"gram", "law", b"law", "micro_rho", b"micro_rho", "plan_digest", b"plan_digest", "preimage", b"preimage", "radius_search", b"radius_search", "rank_votes", b"rank_votes", "round", b"round", "row_norms", b"row_norms", "slot", b"slot", "span_gap", b"span_gap", "span_votes", b"span_votes", "spectrum", b"spectrum", "subspace", b"subspace", "votes", b"votes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["atto_delta", b"atto_delta", "block_ranks", b"block_ranks", "boxed", b"boxed", "cell_votes", b"cell_votes", "clipped_sum", b"clipped_sum", "coordinates", b"coordinates", "count", b"count", "eigenvectors", b"eigenvectors", "energy", b"energy", "gradient", b"gradient", "gradient_norms", b"gradient_norms", "gram", b"gram", "kind", b"kind", "law", b"law", "micro_rho", b"micro_rho", "plan_digest", b"plan_digest", "preimage", b"preimage", "radius_search", b"radius_search", "rank_votes", b"rank_votes", "round", b"round", "row_norms", b"row_norms", "slot", b"slot", "span_gap", b"span_gap", "span_votes", b"span_votes", "spectrum", b"spectrum", "subspace", b"subspace", "votes", b"votes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_ask: _TypeAlias = _typing.Literal["count", "row_norms", "clipped_sum", "energy", "gram", "gradient_norms", "gradient", "votes", "coordinates", "boxed", "slot", "spectrum", "eigenvectors", "radius_search", "block_ranks", "span_votes", "cell_votes", "rank_votes", "span_gap", "preimage", "subspace"]  # noqa: Y015
-    _WhichOneofArgType_ask: _TypeAlias = _typing.Literal["ask", b"ask"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_ask) -> _WhichOneofReturnType_ask | None: ...
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["count", "row_norms", "clipped_sum", "energy", "gram", "gradient_norms", "gradient", "votes", "coordinates", "boxed", "slot", "spectrum", "eigenvectors", "radius_search", "block_ranks", "span_votes", "cell_votes", "rank_votes", "span_gap", "preimage", "subspace"]  # noqa: Y015
+    _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
 Global___Query: _TypeAlias = Query  # noqa: Y015
 
@@ -920,7 +920,7 @@ Global___Coordinates: _TypeAlias = Coordinates  # noqa: Y015
 
 @_typing.final
 class ShuffledRecord(_message.Message):
-    """The record in one slot of a secret order; what a site sends is about that record alone [R14]."""
+    """The record at one place of a secret order; what a site sends is about that record alone [R14]."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -979,7 +979,7 @@ Global___CoordinateClippedSum: _TypeAlias = CoordinateClippedSum  # noqa: Y015
 
 @_typing.final
 class Subsamples(_message.Message):
-    """How a site deals its records into blocks, and the dimension of their spans modulo 2^61 - 1."""
+    """How a site deals its records into subsamples, and the dimension of their spans modulo 2^61 - 1."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -13,15 +13,16 @@ from hypothesis.extra.numpy import arrays
 
 from eigenveil import session as session_module
 from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.algorithms.shared.bounds import box, check_bounds, least_gradient_radius, least_row_radius
+from eigenveil.algorithms.shared.bounds import box, check_bounds
 from eigenveil.errors import EigenveilError, RequestError
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
-from eigenveil.queries import ClippedSum, Gradient, GradientSpec, Gram, Query, RowNorms
-from eigenveil.queries.limits import WEIGHT
+from eigenveil.queries import ClippedSum, Gradient, GradientSpec, Gram, Query, RowNorms, released
+from eigenveil.queries.gradients import least_gradient_radius
+from eigenveil.queries.limits import WEIGHT, least_row_radius
 from eigenveil.session import Session
 from eigenveil.site.clipping import gradient_coefficients, weights
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
@@ -68,10 +69,6 @@ def fed(session: Session, asked: RoundQuery, values: IntArray) -> None:
     )  # fmt: skip
 
 
-def size_of(asked: RoundQuery) -> int:
-    return int(getattr(asked.query, "released", asked.query.length))
-
-
 @pytest.mark.parametrize("kind", LIES)
 @pytest.mark.parametrize("algorithm", [a for a in PROPERTIES if a is not Algorithm.OJA])
 def test_no_lie_leads_beyond_them(algorithm: Algorithm, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +87,7 @@ def test_no_lie_leads_beyond_them(algorithm: Algorithm, kind: str, monkeypatch: 
     # A mechanism behind the barrier releases a place or a dimension; what is none ends the study.
     with suppress(EigenveilError, IndexError):
         while (asked := session.pending) is not None and asked.round < MOST_ASKED:
-            fed(session, asked, lie(kind, size_of(asked), random))
+            fed(session, asked, lie(kind, released(asked.query), random))
     assert passed == []
 
 
@@ -166,7 +163,7 @@ def test_a_coordinator_cannot_reword_a_question_to_beyond_them() -> None:
     """One unit is what two machines may differ by, and never what leads below a floor or out of the box."""
     session = Session(a_plan(Algorithm.GAUSS_COV, Scaling.NONE))
     while (asked := session.pending) is not None and not isinstance(asked.query, ClippedSum):
-        fed(session, asked, lie("all at the centre", size_of(asked), np.random.default_rng(0)))
+        fed(session, asked, lie("all at the centre", released(asked.query), np.random.default_rng(0)))
     assert asked is not None
     assert isinstance(asked.query, ClippedSum)
     assert asked.query.radius == least_row_radius(D)

@@ -25,7 +25,7 @@ from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.budget import check_affordable
 from eigenveil.protocol.plan import plan_from_json
 from eigenveil.protocol.query import NoiseLaw, RoundQuery
-from eigenveil.queries import KINDS, NAMES, Spectrum
+from eigenveil.queries import NAMES, Spectrum
 from eigenveil.reporting.explain import explain
 from eigenveil.simulation import simulate
 from eigenveil.study.algorithm import Algorithm
@@ -306,4 +306,3 @@ def test_shares_of_epsilon_and_of_rho() -> None:
     assert price(pure, 0.5) == pytest.approx(pure.micro_rho / 4, abs=2)
     assert price(both, 0.5) == both.micro_rho // 2
     assert (law(pure), law(both)) == (NoiseLaw.LAPLACE, NoiseLaw.GAUSSIAN)
-    assert set(KINDS) >= {"spectrum", "eigenvectors", "radius-search"}

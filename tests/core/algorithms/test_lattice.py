@@ -12,7 +12,7 @@ from eigenveil.algorithms.subspace.lattice import real_basis
 from eigenveil.errors import Code
 from eigenveil.numerics.linalg import orthonormal, sin_angle
 from eigenveil.queries import cell_geometry as geometry
-from eigenveil.queries.subspaces import Cells
+from eigenveil.queries.fingerprints import Cells
 from eigenveil.site.modular_spans import reduced
 from eigenveil.study.grid import S, inexact_columns, whole_bounds
 from eigenveil.study.study import Scaling

@@ -11,7 +11,7 @@ import pytest
 
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.accounting.zcdp import pico_epsilon
-from eigenveil.algorithms.subspace.exact import block_size
+from eigenveil.algorithms.subspace.exact import subsample_size
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import orthonormal, sin_angle
@@ -211,7 +211,7 @@ def test_blocks_are_about_as_small_as_is_best() -> None:
     for k in (1, 2, 3, 10, 50):
         means = np.linspace(0.3, 3 * k, 400)
         votes = poisson.sf(k - 1, means) / means
-        mine = float(poisson.sf(k - 1, block_size(k)) / block_size(k))
+        mine = float(poisson.sf(k - 1, subsample_size(k)) / subsample_size(k))
         assert mine >= (0.75 if k == 1 else 0.95) * votes.max()
 
 

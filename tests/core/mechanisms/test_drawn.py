@@ -30,20 +30,16 @@ from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.queries import (
     KINDS,
     NAMES,
-    Additive,
     CellVotes,
     Eigenvectors,
     OnGradients,
     Query,
-    RadiusSearch,
     RankVotes,
-    ShuffledRecord,
     SpanGap,
     SpanVotes,
-    Spectrum,
     Subspace,
 )
-from eigenveil.queries.turned import CAUCHY, FRAME, GAUSSIAN, TESTED
+from eigenveil.queries.trusted import CAUCHY, FRAME, GAUSSIAN, TESTED
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from tests.core import specification as spec
 from tests.core.recorder import (
@@ -322,21 +318,6 @@ def test_a_tested_gap_pays_for_its_test_with_a_fifth_and_for_its_noise_with_the_
 # ---- what algorithms ask
 
 
-def wanted(asked: RoundQuery, s: Setting) -> tuple[Noise, ...] | None:
-    """The noise of a question, where it does not depend on an answer; None where it does."""
-    match asked.query:
-        case Spectrum():
-            return spec.eigenvalues(asked.query, asked.law.value, s)
-        case RadiusSearch():
-            return spec.limits(asked.query, s)
-        case ShuffledRecord():
-            return spec.local_randomiser(asked.query, s)
-        case query if isinstance(query, Additive):
-            return spec.added(NAMES[type(query)], query, asked.law.value, s)
-        case _:
-            return None
-
-
 @pytest.mark.parametrize("neighbours", Neighbours)
 @pytest.mark.parametrize("algorithm", [a for a in PROPERTIES if PROPERTIES[a].private])
 def test_what_an_algorithm_asks_is_drawn_at_the_price_that_its_plan_pays(
@@ -350,7 +331,8 @@ def test_what_an_algorithm_asks_is_drawn_at_the_price_that_its_plan_pays(
     asked = rehearse(plan)
     for query in {(type(q.query), q.law, q.micro_rho): q for q in asked}.values():
         s = Setting(adds=adds, sites=1, micro_rho=query.micro_rho, atto_delta=query.atto_delta)
-        noise, expected = Recorder(), wanted(query, s)
+        kind = NAMES[type(query.query)]
+        noise, expected = Recorder(), spec.public_noise(kind, query.query, query.law.value, s)
         if expected is not None:
             released(plan, query, noise)
             assert drew(noise, *expected), query.query

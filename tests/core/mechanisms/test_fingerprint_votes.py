@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 
 from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import ATTO, MICRO
+from eigenveil.accounting.zcdp import ATTO, MICRO, scale_of
 from eigenveil.errors import Code
 from eigenveil.mechanisms import fingerprint_votes, preimage, publishable, rank_selection, score_gap
 from eigenveil.noise.source import NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.queries import CellVotes, Preimage, RankVotes, SpanGap, SpanVotes
-from eigenveil.queries.subspaces import WORDS, Cells, Pool, Subsamples, fingerprint
+from eigenveil.queries.fingerprints import WORDS, Cells, Pool, Subsamples, fingerprint
 from tests.support import DIGEST, a_study, refused
 
 ONE, REPLACED = Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE
@@ -129,7 +129,7 @@ def worst_delta(kind: str, neighbours: Neighbours, epsilon: float, scale: float,
 def setting(kind: str, neighbours: Neighbours, epsilon: float) -> tuple[float, int, int]:
     study = a_study(neighbours=neighbours)
     appearing = fingerprint_votes.changed_votes(study)
-    scale = fingerprint_votes.scale_of(ASKS[kind].l1(neighbours), asking(ASKS[kind], epsilon).micro_rho)
+    scale = scale_of(ASKS[kind].l1(neighbours) ** 2, asking(ASKS[kind], epsilon).micro_rho)
     return scale, appearing, fingerprint_votes.threshold(scale, appearing, DELTA)
 
 
@@ -161,7 +161,7 @@ def test_noise_for_one_changed_vote_is_caught_where_two_change() -> None:
 
 @pytest.mark.parametrize("delta", [0.9, 0.3, 1e-12])
 def test_thresholds_hold_at_extreme_deltas(delta: float) -> None:
-    scale = fingerprint_votes.scale_of(1, asking(ASKS["span"], 0.5).micro_rho)
+    scale = scale_of(1, asking(ASKS["span"], 0.5).micro_rho)
     least = fingerprint_votes.threshold(scale, 1, delta)
     assert least >= 2
     assert worst_delta("span", ONE, 0.5, scale, least) <= delta * (1 + 1e-3)
@@ -287,7 +287,7 @@ def test_the_best_of_many_trials_costs_three_times_one(neighbours: Neighbours) -
         40,
     )
     for share, fine in ((3, True), (1, False)):
-        scale = fingerprint_votes.scale_of(share * changed, 500_000)
+        scale = scale_of((share * changed) ** 2, 500_000)
         rule = rank_selection.Trial(
             scale=scale, changed=changed, bound=score_gap.reach(scale, changed, DELTA * stop)
         )

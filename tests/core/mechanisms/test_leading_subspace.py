@@ -25,8 +25,8 @@ from eigenveil.noise.seeded import SeededNoise
 from eigenveil.noise.source import NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.protocol.query import NoiseLaw, RoundQuery
-from eigenveil.queries.eigenspace_sensitivity import Turning, off, turning, weight
-from eigenveil.queries.turned import CAUCHY, FRAME, GAP_STEPS, GAUSSIAN, TESTED, Subspace
+from eigenveil.queries.eigenspace_sensitivity import EigenspaceSensitivity, off, weight
+from eigenveil.queries.trusted import CAUCHY, FRAME, GAP_STEPS, GAUSSIAN, TESTED, Subspace
 from eigenveil.study.grid import S
 from eigenveil.study.price import micro_rho_of
 from tests.support import DIGEST, a_study
@@ -40,9 +40,9 @@ def an_ask(d: int, k: int, mechanism: str = GAUSSIAN, records: int = 1000) -> Su
     return Subspace(centre=centre, radius=S, records=records, count=k, mechanism=mechanism)
 
 
-def bounds_of(d: int, k: int, neighbours: Neighbours = Neighbours.ADD_REMOVE) -> Turning:
+def bounds_of(d: int, k: int, neighbours: Neighbours = Neighbours.ADD_REMOVE) -> EigenspaceSensitivity:
     query = an_ask(d, k)
-    return turning(query, neighbours, weight(query, 1))
+    return EigenspaceSensitivity.of(query, neighbours, weight(query, 1))
 
 
 # ------------------------------------------------------------------ Gaussian, its scale a secret

@@ -13,7 +13,7 @@ from eigenveil.mechanisms import noise_ahead, publishable
 from eigenveil.noise.source import Block, NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.planning.dry_run import rehearse
-from eigenveil.protocol.noise_ratio import LOUDEST, check_loudness
+from eigenveil.protocol.noise_ratio import LOUDEST, check_noise_ratio
 from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.queries import Additive, ClippedSum, Gram, Query, RowNorms, Spectrum, SquaredNormSum
 from eigenveil.queries.limits import SUM_LIMIT, row_norm_limit
@@ -38,7 +38,7 @@ def a_query(query: Query, micro_rho: int, law: NoiseLaw) -> RoundQuery:
 
 def allowed(asked: RoundQuery, sites: int, neighbours: Neighbours) -> bool:
     try:
-        check_loudness(asked, a_study(max_sites_per_person=sites, neighbours=neighbours))
+        check_noise_ratio(asked, a_study(max_sites_per_person=sites, neighbours=neighbours))
     except RequestError:
         return False
     return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -58,9 +58,9 @@ def test_a_contribution(change: dict[str, Any]) -> None:
 
 
 def variants(query: Any) -> list[Any]:
-    """`ask` with each of its fields changed by one, arrays entry by entry."""
+    """`query` with each of its fields changed by one, arrays entry by entry."""
     out: list[Any] = []
-    for name in query.__dataclass_fields__:
+    for name in (field.name for field in fields(query)):
         value: Any = getattr(query, name)
         if name == "length":
             continue
@@ -93,7 +93,15 @@ def test_a_query(name: str) -> None:
         a_query(query, plan_digest="ac" * 32),
     ]
     assert len({asked.digest for asked in queries}) == len(queries)
-    assert a_query(every_ask()[name]).digest == queries[0].digest
+    again = a_query(every_ask()[name])
+    assert again.digest == queries[0].digest
+    assert [again.says(asked) for asked in queries] == [asked.digest == again.digest for asked in queries]
+
+
+def test_a_kept_digest_is_not_taken_over_by_a_copy_that_differs() -> None:
+    asked = a_query(every_ask()["gram"])
+    assert asked.digest == replace(asked).digest
+    assert len({asked.digest, replace(asked, round=1).digest, replace(asked, micro_rho=7).digest}) == 3
 
 
 def test_questions_of_different_kinds_differ_even_with_the_same_fields() -> None:

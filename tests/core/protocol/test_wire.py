@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -88,7 +89,7 @@ def queries(draw: st.DrawFn, kind: type[Any]) -> RoundQuery:
         "halves": array(draw, 1, 2**29, d),
         "radius": draw(st.integers(1, 2**29 if kind is Gradient else row_norm_limit(d))),
     }
-    wanted = {name: part for name, part in parts.items() if name in kind.__dataclass_fields__}
+    wanted = {name: part for name, part in parts.items() if name in {field.name for field in fields(kind)}}
     return RoundQuery(
         plan_digest=draw(st.binary(min_size=32, max_size=32)).hex(),
         round=draw(st.integers(0, 2**32 - 1)),

@@ -20,8 +20,8 @@ from eigenveil.mechanisms import leading_subspace
 from eigenveil.noise.seeded import SeededNoise
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.protocol.query import NoiseLaw, RoundQuery
-from eigenveil.queries.eigenspace_sensitivity import Turning, distance, turning, weight
-from eigenveil.queries.turned import CAUCHY, FRAME, GAUSSIAN, TESTED, Subspace
+from eigenveil.queries.eigenspace_sensitivity import EigenspaceSensitivity, distance, weight
+from eigenveil.queries.trusted import CAUCHY, FRAME, GAUSSIAN, TESTED, Subspace
 from eigenveil.study.grid import S
 from eigenveil.study.price import micro_rho_of
 from tests.support import DIGEST, a_study, refused
@@ -32,9 +32,9 @@ def an_ask(d: int, k: int, mechanism: str = GAUSSIAN, records: int = 1000) -> Su
     return Subspace(centre=centre, radius=S, records=records, count=k, mechanism=mechanism)
 
 
-def a_turning(neighbours: Neighbours, d: int = 5, k: int = 2) -> Turning:
+def a_turning(neighbours: Neighbours, d: int = 5, k: int = 2) -> EigenspaceSensitivity:
     query = an_ask(d, k)
-    return turning(query, neighbours, weight(query, 1))
+    return EigenspaceSensitivity.of(query, neighbours, weight(query, 1))
 
 
 def apart(left: FloatArray, right: FloatArray) -> float:

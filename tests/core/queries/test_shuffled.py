@@ -21,7 +21,6 @@ from eigenveil.mechanisms import local_randomizer
 from eigenveil.numerics.encoding import FloatArray, frozen
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.protocol.wire import query_from_proto, query_to_proto
 from eigenveil.queries import Batch, Gradient, ShuffledRecord
 from eigenveil.queries.batch import pass_key
 from eigenveil.session import Session
@@ -142,13 +141,6 @@ def a_slot(index: int = 0, slots: int = 8, radius: int = 2**24) -> ShuffledRecor
 
 def plain(query: ShuffledRecord) -> Gradient:
     return Gradient(spec=query.spec, radius=query.radius)
-
-
-def test_a_question_for_a_slot_survives_the_trip() -> None:
-    query = RoundQuery(plan_digest=DIGEST, round=3, query=a_slot(3), micro_rho=7, atto_delta=9)
-    received = query_from_proto(query_to_proto(query))
-    assert received.digest == query.digest
-    assert (query.cost.micro_rho, query.cost.atto_delta) == (0, 0)
 
 
 # --- the noise

@@ -14,9 +14,7 @@ from eigenveil.aggregation import Contribution, aggregate, validate
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.protocol.wire import query_from_proto, query_to_proto
 from eigenveil.queries import (
-    NAMES,
     BlockRanks,
     CellVotes,
     OnSubspaces,
@@ -27,11 +25,9 @@ from eigenveil.queries import (
     released,
     total_length,
 )
-from eigenveil.queries.subspaces import Cells, Pool, Subsamples, fingerprint
-from eigenveil.reporting.explain import MEANINGS
+from eigenveil.queries.fingerprints import Cells, Pool, Subsamples, fingerprint
 from eigenveil.site.site import Site
 from eigenveil.study.algorithm import Algorithm
-from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.support import DIGEST, MemoryStore, a_plan, a_query, refused
 from tests.support import FixedNoise as Fixed
 
@@ -55,15 +51,6 @@ ASKS: dict[str, OnSubspaces] = {
 def rows(n: int, seed: int = 1) -> Any:
     rng = np.random.default_rng(seed)
     return (rng.integers(-4, 5, (n, 2)) @ rng.integers(-4, 5, (2, 4)) + CENTRE).astype(np.int16)
-
-
-@pytest.mark.parametrize("name", ASKS)
-def test_a_question_survives_the_trip_and_is_explained(name: str) -> None:
-    asked = a_query(ASKS[name])
-    received = query_from_proto(pb.Query.FromString(query_to_proto(asked).SerializeToString()))
-    assert type(received.query) is type(asked.query)
-    assert received.digest == asked.digest
-    assert NAMES[type(asked.query)] in MEANINGS
 
 
 @pytest.mark.parametrize("name", ASKS)

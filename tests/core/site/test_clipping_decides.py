@@ -118,7 +118,7 @@ def too_long(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_norm_proposed_too_small_costs_records_but_no_privacy(
     pulls: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cases = [case for case in gradient_cases(1, pulls=pulls) if case.query.bound() >= 2**24]
+    cases = [case for case in gradient_cases(1, pulls=pulls) if case.query.bound >= 2**24]
     assert isinstance(cases[0].query, Gradient)
     too_long("gradient_norms", monkeypatch)
     said = [Site(case.rows).answer(case.query) for case in cases]

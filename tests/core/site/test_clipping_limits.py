@@ -42,7 +42,7 @@ from tests.core import reference
 from tests.support import a_query, random_rows, refused
 
 INT64_MIN = -(2**63)
-MOST_OFFSET = GRADIENT_LIMIT // OFFSET_STEPS
+MOST_PULL = GRADIENT_LIMIT // OFFSET_STEPS
 
 
 def corner_rows(d: int, n: int = 3) -> GridRows:
@@ -63,13 +63,13 @@ def extreme_field(d: int, k: int, pull: IntArray | None = None, shift: int = 0) 
 
 def spread(d: int, k: int) -> IntArray:
     """A pull of the largest norm, equal in every entry."""
-    return frozen(np.full((d, k), math.isqrt(MOST_OFFSET**2 // (d * k))))
+    return frozen(np.full((d, k), math.isqrt(MOST_PULL**2 // (d * k))))
 
 
 def peak(d: int, k: int, sign: int) -> IntArray:
     """A pull of the largest norm in one entry."""
     out = np.zeros((d, k), dtype=np.int64)
-    out[-1, -1] = sign * MOST_OFFSET
+    out[-1, -1] = sign * MOST_PULL
     return frozen(out)
 
 
@@ -158,7 +158,7 @@ OUTSIDE: list[tuple[type[Any], dict[str, Any]]] = [
     (GradientNorms, {"spec": FAR, "edges": [INT64_MIN, 1]}),
     (GradientSpec, FIELD | {"directions": [[INT64_MIN], [0]]}),
     (GradientSpec, FIELD | {"directions": [[DIRECTION_LIMIT + 1], [0]]}),
-    (GradientSpec, FIELD | {"offset": [[MOST_OFFSET], [1]]}),
+    (GradientSpec, FIELD | {"offset": [[MOST_PULL], [1]]}),
     (GradientSpec, FIELD | {"offset": [[INT64_MIN], [0]]}),
     (GradientSpec, FIELD | {"offset": [[0, 0]]}),
     (GradientSpec, FIELD | {"directions": [[1] * 3] * 2, "offset": [[0] * 3] * 2}),
@@ -209,7 +209,7 @@ def test_a_sum_that_could_leave_the_exact_range_is_refused_exactly_at_the_limit(
         Gradient(spec=extreme_field(2, 1), radius=3),
     ]
     for query in asks:
-        most = (2**62 - 1) // query.bound()
+        most = (2**62 - 1) // query.bound
         check_no_overflow(query, most)
         with refused(Code.OVERFLOW, "max_records"):
             check_no_overflow(query, most + 1)

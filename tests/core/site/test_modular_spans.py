@@ -16,7 +16,7 @@ import numpy as np
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.queries import BlockRanks, CellVotes, RankVotes, SpanVotes
-from eigenveil.queries.subspaces import PRIME, Cells, Subsamples, fingerprint
+from eigenveil.queries.fingerprints import PRIME, Cells, Subsamples, fingerprint
 from eigenveil.site import modular_spans
 from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows
@@ -71,7 +71,8 @@ def positional(rows: GridRows, k: int, parts: int, key: IntArray) -> IntArray:
 def truncated(rows: GridRows, k: int, parts: int, key: IntArray) -> IntArray:
     """Planted fault: a block votes for the span of its first k records."""
     z, query = rows.astype(np.int64), blocks(rows, k, parts, key)
-    found = (modular_spans.reduced(z[mine][:k]) for mine in modular_spans.blocks_of(rows, parts, query.key))
+    dealt = modular_spans.subsamples_of(rows, parts, query.key)
+    found = (modular_spans.reduced(z[mine][:k]) for mine in dealt)
     return np.array([fingerprint(f) if len(f) == k else [0] * 4 for f in found])
 
 

@@ -16,7 +16,7 @@ from eigenveil.noise.source import OsNoise
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import SpanGap
-from eigenveil.queries.subspaces import Pool
+from eigenveil.queries.fingerprints import Pool
 from eigenveil.site.span_scores import best_two, chosen, flats
 from eigenveil.study.grid import GridRows
 from tests.support import DIGEST, a_study

@@ -15,7 +15,7 @@ from eigenveil.accounting.zcdp import ATTO, MICRO, NOTHING, PICO, Cost, delta_at
 from eigenveil.algorithms.shared.preparation import law
 from eigenveil.errors import Code
 from eigenveil.planning.dry_run import check_every_size, rehearse
-from eigenveil.protocol.budget import check_affordable, check_part
+from eigenveil.protocol.budget import check_affordable, check_batch
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.queries import Batch, Count
@@ -101,14 +101,14 @@ def test_a_part_rests_on_what_its_pass_paid() -> None:
     plan = a_plan_of(Algorithm.PRIVATE_OJA, batches=4)
     part = Batch(first=2, index=1, batches=4, key=pass_key(plan.digest, 2, 4))
     price = Cost(micro_rho=100)
-    check_part(plan, price, part, price)
+    check_batch(plan, price, part, price)
     with refused(Code.BUDGET, "paid"):
-        check_part(plan, price, part, Cost(micro_rho=99))
+        check_batch(plan, price, part, Cost(micro_rho=99))
     with refused(Code.BUDGET, "paid"):
-        check_part(plan, price, part, NOTHING)
+        check_batch(plan, price, part, NOTHING)
     other = Batch(first=2, index=1, batches=5, key=pass_key(plan.digest, 2, 5))
-    with refused(Code.BAD_STUDY, "4 parts"):
-        check_part(plan, price, other, price)
+    with refused(Code.BAD_STUDY, "4 batches"):
+        check_batch(plan, price, other, price)
 
 
 def test_a_guarantee_says_how_it_was_added_up() -> None:

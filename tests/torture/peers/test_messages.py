@@ -37,7 +37,7 @@ def hunted(feed: Callable[[bytes], Awaitable[None]], folder: Path) -> Tally:
 async def careless(data: bytes) -> None:
     """A planted decoder: an unknown kind of question is looked up and not found."""
     await feed_query(data)
-    {"gram": 1}[str(pb.Query.FromString(data).WhichOneof("ask"))]
+    {"gram": 1}[str(pb.Query.FromString(data).WhichOneof("kind"))]
 
 
 def test_a_decoder_that_lets_a_key_error_out_is_caught_and_its_message_kept(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ from dataclasses import asdict
 from typing import Any
 
 from eigenveil.errors import spoken
-from eigenveil_client.layouts import labels
+from eigenveil.queries import centre_of
+from eigenveil.queries.describe import grid
 from eigenveil_client.site.commands import consent
 from eigenveil_client.site.commands.recompute import Numbers
 from eigenveil_client.site.commands.tables import moment, plain, show, table
@@ -14,7 +15,6 @@ from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.state.egress import Row
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_client.site.state.traffic import Count
-from eigenveil_client.units import grid, scale
 from eigenveil_common.command import console
 
 MOST_SHOWN = 200
@@ -90,10 +90,10 @@ def show_egress(told: dict[str, Any]) -> None:
 def decoded(numbers: Numbers) -> dict[str, Any]:
     """One row's question and its numbers, each with what it stands for and what its unit is: plain values."""
     query, study, values = numbers.query.query, numbers.study, numbers.values.tolist()
-    named = zip(labels(query, [column.name for column in study.columns]), values, strict=True)
+    described = query.describe(study)
+    named = zip(described.labels, values, strict=True)
     told = [{"is": label, "value": value} for label, value in named]
-    unit = scale(query, study)
-    for number, factor, name in zip(told, unit.factors, unit.names, strict=False):
+    for number, factor, name in zip(told, described.factors, described.names, strict=False):
         number |= {"in_units": number["value"] * factor, "unit": name}
     return {
         "row": numbers.row.index,
@@ -103,8 +103,8 @@ def decoded(numbers: Numbers) -> dict[str, Any]:
         "meaning": numbers.row.meaning,
         "question": numbers.row.query,
         "digest": numbers.row.contribution,
-        "one_unit": unit.words,
-        "grid": grid(query, study),
+        "one_unit": described.unit,
+        "grid": grid(study, centre_of(query), described.radius),
         "numbers": told,
     }
 

@@ -26,8 +26,7 @@ from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.signatures import check_plan
 from eigenveil.protocol.wire import digest_from_bytes, query_from_proto
-from eigenveil.queries import NAMES, Query
-from eigenveil.reporting.explain import MEANINGS
+from eigenveil.queries import Query
 from eigenveil.site.site import Site
 from eigenveil.study.study import Study
 from eigenveil_client.records.records import Records
@@ -233,8 +232,7 @@ class SiteWorker:
             values=self._values(plan, asked.query),
         )
         failpoint("answer-computed")
-        meaning = MEANINGS[NAMES[type(asked.query)]]
-        self._store.answer(plan, asked, to_bytes(contribution.values), meaning, own.unkept())
+        self._store.answer(plan, asked, to_bytes(contribution.values), asked.query.meaning, own.unkept())
         own.kept()
         event("round-answered", study=asked.plan_digest, round=asked.round)
         return contribution
@@ -317,7 +315,7 @@ class SiteWorker:
             records = self._load(plan.study)
         except RequestError as problem:
             return self._stand_in(plan), problem
-        site = Site(records.rows, parts=self._cores)
+        site = Site(records.rows, workers=self._cores)
         try:
             self._policy.require_enough(records.persons)
             self._store.keep_records(plan, records)
@@ -328,7 +326,7 @@ class SiteWorker:
     def _stand_in(self, plan: Plan) -> Site:
         """Rows of zeros to compute with, where the records cannot be read."""
         rows = np.zeros((self._policy.minimum_records, plan.study.dimension), dtype=np.int16)
-        return Site(rows, parts=self._cores)
+        return Site(rows, workers=self._cores)
 
     def _refuse(self, response: pb.NextWorkResponse, problem: EigenveilError) -> Refusal | None:
         """Log, write down and hand back a refusal of what `response` asked."""

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from eigenveil.accounting.zcdp import NOTHING, Cost
 from eigenveil.errors import Code, PeerError, RequestError, spoken
-from eigenveil.protocol.budget import check_epsilon, check_part
+from eigenveil.protocol.budget import check_batch, check_epsilon
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import NAMES, batch_of
@@ -263,7 +263,7 @@ class SiteStore:
             "SELECT round FROM passes WHERE (plan, first) = (?, ?)", (plan.digest, part.first)
         )
         paid = self.ledger.ledger.paid[plan.digest, began[0]["round"]] if began else asked.price
-        check_part(plan, asked.price, part, paid)
+        check_batch(plan, asked.price, part, paid)
         return NOTHING if began and began[0]["round"] != asked.round else asked.price
 
     def check_price(self, plan: Plan, asked: RoundQuery) -> None:

@@ -11,19 +11,20 @@ from collections.abc import Generator
 
 import numpy as np
 
+from eigenveil.accounting.zcdp import mu
 from eigenveil.algorithms.covariance.frobenius import gauss_error, separate_error
 from eigenveil.algorithms.covariance.gauss_cov import of_matrix
-from eigenveil.algorithms.covariance.noised_gram import Clip, clip_radius, covariance, left_after, loudness
+from eigenveil.algorithms.covariance.noised_gram import Clip, clip_radius, covariance, left_after, noise_ratio
 from eigenveil.algorithms.covariance.separate_cov import separately
-from eigenveil.algorithms.shared.bounds import least_row_radius
 from eigenveil.algorithms.shared.clip_radius import Grid
-from eigenveil.algorithms.shared.preparation import Centred, law, locate, mu, price, priced, public_radius
+from eigenveil.algorithms.shared.preparation import Centred, law, locate, price, priced, public_radius
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.protocol.estimate import Steps
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import NoiseLaw, PricedQuery
 from eigenveil.protocol.release import Release
 from eigenveil.queries import RadiusSearch, SquaredNormSum
+from eigenveil.queries.limits import least_row_radius
 from eigenveil.study.grid import S
 
 SEARCH_SHARE, ENERGY_SHARE = 0.05, 0.01  # of rho
@@ -73,7 +74,7 @@ def _searched(plan: Plan, start: Centred) -> Generator[PricedQuery, Release, tup
 def _stated(plan: Plan, start: Centred) -> Generator[PricedQuery, Release, tuple[Clip, float]]:
     """The radius that the study states, and the noised sum of squared norms."""
     energy = ENERGY_SHARE if law(plan) is NoiseLaw.GAUSSIAN else PURE_ENERGY_SHARE
-    clip = yield from clip_radius(plan, start, loudness(plan))
+    clip = yield from clip_radius(plan, start, noise_ratio(plan))
     trace = yield from _energy(plan, start, clip.radius, energy)
     return Clip(radius=clip.radius, kept=clip.kept, left=clip.left - energy), trace
 

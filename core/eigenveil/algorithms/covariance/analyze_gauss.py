@@ -13,7 +13,7 @@ from eigenveil.algorithms.covariance.noised_gram import (
     clip_radius,
     clip_warning,
     covariance,
-    loudness,
+    noise_ratio,
     stated_error,
 )
 from eigenveil.algorithms.shared.preparation import locate
@@ -31,7 +31,7 @@ def analyze_gauss(plan: Plan) -> Steps:
     """
     k = plan.study.components
     start = yield from locate(plan)
-    clip = yield from clip_radius(plan, start, loudness(plan, flat=True))
+    clip = yield from clip_radius(plan, start, noise_ratio(plan, flat=True))
     noised = yield from covariance(plan, start, clip, clip.left, flat=True)
     values, vectors = eigenpairs(noised.matrix)
     return Estimate(

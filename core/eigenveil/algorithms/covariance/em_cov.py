@@ -11,10 +11,10 @@ import math
 
 import numpy as np
 
-from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import mu
 from eigenveil.algorithms.covariance.noised_gram import Clip, clip_radius, clip_warning
 from eigenveil.algorithms.covariance.separate_cov import spectrum
-from eigenveil.algorithms.shared.preparation import UNCLIPPED, locate, mu, price, priced
+from eigenveil.algorithms.shared.preparation import UNCLIPPED, locate, price, priced
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import fix_signs, orthonormal
 from eigenveil.protocol.estimate import Estimate, Steps
@@ -67,8 +67,7 @@ def _error(plan: Plan, values: FloatArray, clip: Clip, records: float) -> float 
     if plan.study.radius not in (None, UNCLIPPED):
         return None
     k, d = plan.study.components, len(values)
-    replaced = 2 if plan.study.neighbours is Neighbours.REPLACE_ONE else 1
     epsilon = mu(price(plan, clip.left / 2)) / max(1, min(k, d - 1))
-    moved = replaced * plan.study.max_sites_per_person * (clip.radius / S) ** 2
+    moved = plan.study.neighbours.records * plan.study.max_sites_per_person * (clip.radius / S) ** 2
     gaps = np.maximum(values[:k, None] - values[None, k:], 1e-12)
     return min(1.0, math.sqrt(float((1 / gaps).sum()) * moved / (2 * epsilon * records * clip.kept)))

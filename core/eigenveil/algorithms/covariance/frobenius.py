@@ -9,8 +9,8 @@ import math
 
 import numpy as np
 
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.algorithms.shared.preparation import UNCLIPPED, law, mu, price
+from eigenveil.accounting.zcdp import mu
+from eigenveil.algorithms.shared.preparation import UNCLIPPED, law, price
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import NoiseLaw
@@ -39,8 +39,7 @@ def entry_noise(plan: Plan, micro_rho: int) -> float:
 
 def eigenvalue_noise(plan: Plan, micro_rho: int) -> float:
     """Sd of the noise on an eigenvalue of such a matrix [P10]."""
-    replaced = plan.study.neighbours is Neighbours.REPLACE_ONE
-    twice = 2.0 if replaced else 1.0
+    twice = float(plan.study.neighbours.records)
     moved = math.sqrt(twice) if law(plan) is NoiseLaw.GAUSSIAN else math.sqrt(2) * twice
     return moved * plan.study.max_sites_per_person / mu(micro_rho)
 

@@ -14,7 +14,7 @@ from eigenveil.algorithms.covariance.noised_gram import (
     clip_radius,
     clip_warning,
     covariance,
-    loudness,
+    noise_ratio,
     stated_error,
 )
 from eigenveil.algorithms.shared.preparation import Centred, locate
@@ -32,7 +32,7 @@ def gauss_cov(plan: Plan) -> Steps:
     Cost: the whole budget, d (d + 1) / 2 integers from every site, 7 rounds (6 without clipping).
     """
     start = yield from locate(plan)
-    clip = yield from clip_radius(plan, start, loudness(plan))
+    clip = yield from clip_radius(plan, start, noise_ratio(plan))
     noised = yield from covariance(plan, start, clip, clip.left)
     return of_matrix(plan, start, clip, noised)
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from eigenveil.accounting.zcdp import mu
 from eigenveil.algorithms.shared.clip_radius import Balance, choose
 from eigenveil.algorithms.shared.preparation import (
     UNCLIPPED,
     Centred,
     law,
     louder,
-    mu,
     price,
     priced,
     public_radius,
@@ -30,7 +30,7 @@ from eigenveil.protocol.release import Release
 from eigenveil.queries import Gram
 from eigenveil.study.grid import S
 
-RADIUS_SHARE = 0.05  # of rho; where epsilons are added up, `parts.EPSILONS` says
+RADIUS_SHARE = 0.05  # of rho; where epsilons are added up, `preparation.EPSILONS` says
 CLIPPED = 0.9
 
 
@@ -54,14 +54,14 @@ def left_after(plan: Plan, start: Centred) -> float:
     return 1 - shares(plan).count - start.mean_share
 
 
-def loudness(plan: Plan, *, flat: bool = False) -> float:
+def noise_ratio(plan: Plan, *, flat: bool = False) -> float:
     """How much louder a Gram matrix is off its diagonal than with symmetric Gaussian noise."""
     centre = np.zeros(plan.study.dimension, dtype=np.int64)
     return louder(plan, Gram(centre=centre, radius=S, flat=flat))
 
 
-def clip_radius(plan: Plan, start: Centred, loud: float) -> Generator[PricedQuery, Release, Clip]:
-    """The radius that the study's rule gives for one Gram matrix at all that is left, `loud` as `loudness`.
+def clip_radius(plan: Plan, start: Centred, ratio: float) -> Generator[PricedQuery, Release, Clip]:
+    """The radius that the study's rule gives for one Gram matrix of that `noise_ratio` at all that is left.
 
     Privacy: [P7] post-processing; a study that clips nothing asks nothing.
     Cost: 5 % of rho, or 8 % of epsilon.
@@ -71,7 +71,7 @@ def clip_radius(plan: Plan, start: Centred, loud: float) -> Generator[PricedQuer
         return Clip(radius=public_radius(plan, start.centre), kept=1.0, left=left)
     share = RADIUS_SHARE if law(plan) is NoiseLaw.GAUSSIAN else shares(plan).norms
     norms = yield from row_norms(start.centre, price(plan, share), law(plan))
-    noise = 8 * math.sqrt(d) / mu(price(plan, left - share)) * loud
+    noise = 8 * math.sqrt(d) / mu(price(plan, left - share)) * ratio
     rule = Balance(power=2, noise=noise, quadratic=True)
     radius = row_radius(choose(norms, plan.study.radius, rule), d)
     return Clip(radius=radius, kept=norms.kept(radius / S), left=left - share)

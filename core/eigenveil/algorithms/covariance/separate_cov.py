@@ -17,7 +17,7 @@ from eigenveil.algorithms.covariance.noised_gram import (
     clip_radius,
     clip_warning,
     covariance,
-    loudness,
+    noise_ratio,
     stated_error,
 )
 from eigenveil.algorithms.shared.preparation import Centred, locate, priced
@@ -38,7 +38,7 @@ def separate_cov(plan: Plan) -> Steps:
     Cost: the whole budget, d (d + 1) integers from every site, 8 rounds (7 without clipping).
     """
     start = yield from locate(plan)
-    clip = yield from clip_radius(plan, start, loudness(plan))
+    clip = yield from clip_radius(plan, start, noise_ratio(plan))
     halves = yield from separately(plan, start, clip, clip.left)
     return halves.estimate(plan, start, clip)
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from eigenveil.accounting.zcdp import mu
 from eigenveil.algorithms.shared.clip_radius import Balance, Grid, choose, read_histogram
 from eigenveil.algorithms.shared.gradient_query import Slope
-from eigenveil.algorithms.shared.preparation import COUNT_SHARE, Centred, locate, mu, part, row_radius
+from eigenveil.algorithms.shared.preparation import COUNT_SHARE, Centred, locate, part, row_radius
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, fix_signs, orthonormal, sin_angle, start_directions
 from eigenveil.protocol.estimate import Estimate, Steps

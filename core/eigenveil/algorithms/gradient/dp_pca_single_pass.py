@@ -1,8 +1,8 @@
 """dp-pca-single-pass: the DP-PCA of the paper, as a reference with constants that hold.
 
-Source: Algorithms 3, 4 and 5 of [DPPCA]. A step spends three parts of the records, each at the whole price of
-the pass [P9]: one on how widely the gradients spread (Algorithm 4), one on where their coordinates lie, and
-one on their sum, cut off to a box around that (Algorithm 5). The paper halves batches and budget instead.
+Source: Algorithms 3, 4 and 5 of [DPPCA]. A step spends three batches of the records, each at the whole price
+of the pass [P9]: one on how widely the gradients spread (Algorithm 4), one on where their coordinates lie,
+and one on their sum, cut off to a box around that (Algorithm 5). The paper halves batches and budget instead.
 
 What differs from the paper, and why: octaves instead of quarter octaves for the eigenvalue, because votes of
 subsets of a dozen records spread over an octave; the noise follows from the integer box [P23] instead of
@@ -18,11 +18,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import ATTO
+from eigenveil.accounting.zcdp import ATTO, mu
 from eigenveil.algorithms.gradient.dp_pca import VARIANCE_SHARE, read_variances
 from eigenveil.algorithms.shared.passes import Pass, Rounds, apart
-from eigenveil.algorithms.shared.preparation import COUNT_SHARE, Centred, locate, mu, part
+from eigenveil.algorithms.shared.preparation import COUNT_SHARE, Centred, locate, part
 from eigenveil.algorithms.shared.step_sizes import CANDIDATES, Strength
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.numerics.linalg import fix_signs, start_directions
@@ -36,7 +35,7 @@ from eigenveil.queries.single_pass import MOST_BINS, VOTE_LIMIT
 from eigenveil.study.grid import S
 
 FINE = DIRECTION_LIMIT // 2  # the integer length of a direction
-QUESTIONS = 3  # parts that one step spends
+QUESTIONS = 3  # batches that one step spends
 OCTAVES = frozen([4**j for j in range(1, 27)])  # edges, in squared units of a gradient
 VOTED = 3.0  # votes in all, over the votes that one bin needs: the paper's C1
 FEWEST = 12  # records of a subset that votes
@@ -89,14 +88,14 @@ class Needs:
 
     @property
     def batch(self) -> int:
-        """Records of a part, so that each question is likely to be answered."""
+        """Records of a batch, so that each question is likely to be answered."""
         return math.ceil(max(VOTED * self.votes * FEWEST, 3 * self.counts))
 
 
 def needs(plan: Plan) -> Needs:
     """The thresholds of stability histograms at the price of a pass [P11], about."""
     k, d, changed = plan.study.components, plan.study.dimension, plan.study.max_sites_per_person
-    changed *= 1 if plan.study.neighbours is Neighbours.ADD_REMOVE else 2
+    changed *= plan.study.neighbours.records
     epsilon = mu(part(plan.micro_rho, 0.9 / k))
     silence = math.log(ATTO * k / max(plan.atto_delta, 1))
     vote = 2 * changed / epsilon
@@ -117,8 +116,9 @@ def _warnings(plan: Plan, records: float) -> tuple[str, ...]:
     wanted = records_needed(plan)
     verdict = "has" if records >= wanted else "does not have"
     sentence = (
-        f"dp-pca-single-pass is the paper's algorithm, kept as a reference: with {plan.batches} parts it needs "
-        f"about {wanted} records at this epsilon and delta, which this study {verdict}; dp-pca needs fewer"
+        f"dp-pca-single-pass is the paper's algorithm, kept as a reference: with {plan.batches} batches "
+        f"it needs about {wanted} records at this epsilon and delta, which this study {verdict}; "
+        "dp-pca needs fewer"
     )
     return (sentence,)
 
@@ -160,7 +160,7 @@ def _scale(start: Centred) -> Scale:
 def _pass(
     plan: Plan, start: Centred, once: Pass, w: FloatArray, found: FloatArray
 ) -> Generator[PricedQuery, Release, tuple[FloatArray, int]]:
-    """All parts once, three a step; the direction, and how many steps were taken. Shape: w (d, 1).
+    """All batches once, three a step; the direction, and how many steps were taken. Shape: w (d, 1).
 
     Every question is asked whatever the earlier ones said, so that rounds and prices are public. Where no bin
     spoke, nothing is taken from the step: a coordinate without a bin counts as 0, and before the first
@@ -218,5 +218,5 @@ def box_for(bins: Coordinates, counts: Release, spread: float) -> CoordinateClip
     spoken = table.any(axis=1)
     halves = np.where(spoken, max(half, 2), 0)
     if not spoken.any():
-        halves = halves + 1  # a question that nobody reads, so that the next part is asked in its round
+        halves = halves + 1  # a question that nobody reads, so that the next batch is asked in its round
     return CoordinateClippedSum(spec=bins.spec, middles=np.where(spoken, middles, 0), halves=halves)

@@ -11,9 +11,10 @@ from collections.abc import Generator
 
 import numpy as np
 
-from eigenveil.algorithms.covariance.noised_gram import Clip, clip_radius, clip_warning, loudness
+from eigenveil.accounting.zcdp import mu
+from eigenveil.algorithms.covariance.noised_gram import Clip, clip_radius, clip_warning, noise_ratio
 from eigenveil.algorithms.shared.gradient_query import Slope
-from eigenveil.algorithms.shared.preparation import Centred, locate, mu, price, priced
+from eigenveil.algorithms.shared.preparation import Centred, locate, price, priced
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, fix_signs, orthonormal, start_directions
 from eigenveil.protocol.estimate import Estimate, Steps
@@ -36,7 +37,7 @@ def noisy_power(plan: Plan) -> Steps:
     """
     d, k = plan.study.dimension, plan.study.components
     start = yield from locate(plan)
-    clip = yield from clip_radius(plan, start, loudness(plan))
+    clip = yield from clip_radius(plan, start, noise_ratio(plan))
     each = price(plan, (clip.left - ENERGY_SHARE) / ROUNDS)
     w = start_directions(d, k)
     for _ in range(ROUNDS):

@@ -1,9 +1,9 @@
-"""private-oja: Oja's rule on noised gradients of disjoint parts of the records.
+"""private-oja: Oja's rule on noised gradients of disjoint batches of the records.
 
-Source: Algorithm 2 of [DPPCA], as minibatches (its equation 7). Each part is about other people, so every
+Source: Algorithm 2 of [DPPCA], as minibatches (its equation 7). Each batch is about other people, so every
 step may spend the whole price of the pass [P9]. Gradients x (x . w) are clipped by a radius that some of the
-parts are spent on; the bound ||x||^2 of the paper is sqrt(tr / lambda1) times longer than typical gradients.
-Its error does not vanish with the spread of the gradients, as that of dp-pca does.
+batches are spent on; the bound ||x||^2 of the paper is sqrt(tr / lambda1) times longer than typical
+gradients. Its error does not vanish with the spread of the gradients, as that of dp-pca does.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from collections.abc import Generator
 
 import numpy as np
 
+from eigenveil.accounting.zcdp import mu
 from eigenveil.algorithms.gradient.dp_pca import VARIANCE_SHARE, read_variances, signal
 from eigenveil.algorithms.shared.clip_radius import Balance, Grid, choose, read_histogram
 from eigenveil.algorithms.shared.gradient_query import Slope
 from eigenveil.algorithms.shared.passes import Pass, Rounds, apart
-from eigenveil.algorithms.shared.preparation import COUNT_SHARE, Centred, locate, mu, part
+from eigenveil.algorithms.shared.preparation import COUNT_SHARE, Centred, locate, part
 from eigenveil.algorithms.shared.step_sizes import CANDIDATES, Rates, Strength, best
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import fix_signs, start_directions
@@ -92,10 +93,10 @@ def _pass(
     found: list[FloatArray],
     rates: tuple[Rates, ...],
 ) -> Generator[PricedQuery, Release, list[FloatArray]]:
-    """All parts once: some for the radius, each other one a step. Shape: w (d, c m), found c of (d, j)."""
+    """All batches once: some for the radius, each other one a step. Shape: w (d, c m), found c of (d, j)."""
     once, columns = Pass(plan=plan, first=first, micro_rho=price), w.shape[1] // len(rates)
     strength, radius, taken = Strength(w.shape[1]), math.nan, 0
-    refreshes = radius_parts(once.size)
+    refreshes = radius_batches(once.size)
     for t in range(once.size):
         slope = Slope(centre=start.centre, directions=w, offset=np.zeros_like(w))
         if t in refreshes:
@@ -117,15 +118,15 @@ def _pass(
     return np.split(w, len(rates), axis=1)
 
 
-def radius_parts(parts: int) -> tuple[int, ...]:
-    """The parts that a clip radius is read from: at the beginning, and once the directions have turned."""
-    return tuple(sorted({0, min(3, parts // 4), parts // 3}))
+def radius_batches(batches: int) -> tuple[int, ...]:
+    """The batches that a clip radius is read from: at the beginning, and once the directions have turned."""
+    return tuple(sorted({0, min(3, batches // 4), batches // 3}))
 
 
 def gradient_radius(
     plan: Plan, start: Centred, once: Pass, slope: Slope, before: float
 ) -> Generator[PricedQuery, Release, float]:
-    """A clip radius by the study's rule, from one part's histogram of gradient norms."""
+    """A clip radius by the study's rule, from one batch's histogram of gradient norms."""
     grid = Grid(top=start.norms.largest**2 * float(np.linalg.norm(slope.directions, 2)))
     histogram = read_histogram((yield once.about(slope.norms(grid))), grid)
     # What matters is the noise left after the steps have averaged.

@@ -16,7 +16,7 @@ import numpy as np
 
 from eigenveil.accounting.amplification import local_micro_rho
 from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import ATTO, MICRO
+from eigenveil.accounting.zcdp import ATTO, mu
 from eigenveil.algorithms.shared.clip_radius import Balance, choose
 from eigenveil.algorithms.shared.gradient_query import Slope
 from eigenveil.algorithms.shared.passes import Pass, Rounds
@@ -52,9 +52,7 @@ def private_oja_shuffled(plan: Plan) -> Steps:
             Code.BAD_STUDY, 'private-oja-shuffled hides who changed: state neighbours = "replace-one"'
         )
     least = 1 - shares(plan).count - shares(plan).small_mean - VARIANCE_SHARE
-    local_micro_rho(
-        _epsilon(price(plan, least)), plan.atto_delta / ATTO, plan.batches
-    )  # refuses before it asks
+    local_micro_rho(mu(price(plan, least)), plan.atto_delta / ATTO, plan.batches)  # refuses before it asks
     start = yield from rounds.through(locate(plan))
     radius = choose(
         start.norms, study.radius, Balance(power=2, noise=8 * math.sqrt(plan.batches), quadratic=False)
@@ -75,10 +73,6 @@ def private_oja_shuffled(plan: Plan) -> Steps:
     )
 
 
-def _epsilon(micro_rho: int) -> float:
-    return math.sqrt(2 * micro_rho / MICRO)
-
-
 def _variance(plan: Plan, start: Centred, radius: float) -> Generator[PricedQuery, Release, float]:
     """The noised trace: what no direction's strength can exceed."""
     query = SquaredNormSum(centre=start.centre, radius=row_radius(radius, plan.study.dimension))
@@ -91,14 +85,14 @@ def _pass(
 ) -> Generator[PricedQuery, Release, tuple[FloatArray, FloatArray, float]]:
     """All slots once: the directions, their noised Rayleigh quotients over the second half of the slots, and
     the noise on these. Shape: w (d, k) -> (d, k), (k,)."""
-    local = local_micro_rho(_epsilon(once.micro_rho), once.atto_delta / ATTO, once.size)
-    sigma = 2 * radius / math.sqrt(2 * local / MICRO)  # of one entry of one noised gradient
+    local = local_micro_rho(mu(once.micro_rho), once.atto_delta / ATTO, once.size)
+    sigma = 2 * radius / mu(local)  # of one entry of one noised gradient
     rates = Rates(gain=GAIN, offset=max(1.0, w.shape[0] * (GAIN * sigma / total) ** 2))
     lengths, seen = np.zeros(w.shape[1]), 0
     nothing = np.zeros_like(w)
     for t in range(once.size):
         query, unit = Slope(centre=start.centre, directions=w, offset=nothing).query(radius)
-        release = yield once.about_slot(query)
+        release = yield once.about_record(query)
         gradient = release.values.reshape(w.shape) / unit
         if 2 * t >= once.size:
             lengths, seen = lengths + (w * gradient).sum(axis=0), seen + 1

@@ -13,9 +13,8 @@ import numpy as np
 
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.protocol.release import Release
+from eigenveil.queries.limits import BINS, PER_OCTAVE
 
-BINS = 40
-PER_OCTAVE = 4
 FINE = 4  # a bin's mass is spread evenly over this many logarithmic steps
 KEEP, NEAR = 3.0, 2.0  # a bin counts from 3 sd of noise on, or from 2 sd beside one that counts
 

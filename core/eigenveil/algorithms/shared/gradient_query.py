@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eigenveil.algorithms.shared.bounds import least_gradient_radius
 from eigenveil.algorithms.shared.clip_radius import Grid
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.queries import Gradient, GradientNorms, GradientSpec
+from eigenveil.queries.gradients import least_gradient_radius
 from eigenveil.queries.limits import DIRECTION_LIMIT, GRADIENT_LIMIT, OFFSET_STEPS
 from eigenveil.study.grid import S
 

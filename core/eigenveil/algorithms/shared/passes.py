@@ -1,4 +1,4 @@
-"""What the algorithms by parts share: counted rounds, passes, and components one after the other."""
+"""What the algorithms by batches share: counted rounds, passes, and components one after the other."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Answer = TypeVar("Answer")
 
 
 class Rounds:
-    """Counts the questions asked, so that a pass knows in which round it begins."""
+    """Counts the queries, so that a pass knows in which round it begins."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -41,7 +41,7 @@ class Rounds:
 
 @dataclass(slots=True, kw_only=True)
 class Pass:
-    """One pass over the disjoint parts of the records: a question about each, in turn, all for one price."""
+    """One pass over the disjoint batches of the records: a query about each, in turn, all for one price."""
 
     plan: Plan
     first: int
@@ -51,20 +51,20 @@ class Pass:
 
     @property
     def size(self) -> int:
-        """Number of parts."""
+        """Number of batches."""
         return self.plan.batches
 
     def about(self, query: OnGradients, law: NoiseLaw = NoiseLaw.GAUSSIAN) -> PricedQuery:
-        """`ask` about the next part; the first one carries the price of the pass [P9]."""
-        return self._priced(replace(query, batch=self._part()), law)
+        """`query` about the next batch; the first one carries the price of the pass [P9]."""
+        return self._priced(replace(query, batch=self._batch()), law)
 
-    def about_slot(self, query: Gradient) -> PricedQuery:
-        """The gradient of the record in the next slot of the secret order."""
+    def about_record(self, query: Gradient) -> PricedQuery:
+        """The gradient of the next record in the secret order."""
         return self._priced(
-            ShuffledRecord(spec=query.spec, radius=query.radius, batch=self._part()), NoiseLaw.GAUSSIAN
+            ShuffledRecord(spec=query.spec, radius=query.radius, batch=self._batch()), NoiseLaw.GAUSSIAN
         )
 
-    def _part(self) -> Batch:
+    def _batch(self) -> Batch:
         key = pass_key(self.plan.digest, self.first, self.size)
         self.next += 1
         return Batch(first=self.first, index=self.next - 1, batches=self.size, key=key)

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import MICRO
-from eigenveil.algorithms.shared.bounds import box, least_row_radius
-from eigenveil.algorithms.shared.clip_radius import BINS, Balance, Grid, Histogram, choose, read_histogram
+from eigenveil.accounting.zcdp import mu
+from eigenveil.algorithms.shared.bounds import box
+from eigenveil.algorithms.shared.clip_radius import Balance, Grid, Histogram, choose, read_histogram
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import TOO_LITTLE, NoiseLaw, PricedQuery
 from eigenveil.protocol.release import Release
 from eigenveil.queries import Additive, ClippedSum, Count, Gram, Query, RowNorms
-from eigenveil.queries.limits import WEIGHT, row_norm_limit
+from eigenveil.queries.limits import BINS, WEIGHT, least_row_radius, row_norm_limit
 from eigenveil.study.grid import S, midpoint
 from eigenveil.study.price import Composition
 
@@ -30,11 +30,6 @@ MEAN_STEPS = ((0.05, 0.15), (0.10, 0.70))
 NORMS_SHARE = 0.02  # for the norms of a study that does not centre
 UNCLIPPED = 1.0  # the study's radius "none"
 FEWEST = 10.0  # a noised count below it is taken as this, so that dividing by it stays harmless
-
-
-def mu(micro_rho: int) -> float:
-    """Gaussian-DP parameter of a Gaussian query of that price: noise sd is sensitivity / mu."""
-    return math.sqrt(2 * micro_rho / MICRO)
 
 
 def part(total: int, share: float) -> int:

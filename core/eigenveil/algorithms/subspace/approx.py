@@ -14,9 +14,9 @@ from dataclasses import replace
 from eigenveil.algorithms.subspace.exact import check_rank
 from eigenveil.algorithms.subspace.votes import (
     GONE,
-    block_key,
     changed,
     count,
+    deal_key,
     fetch,
     nothing,
     purse,
@@ -28,7 +28,8 @@ from eigenveil.protocol.estimate import Estimate, Steps
 from eigenveil.protocol.plan import Plan
 from eigenveil.queries import CellVotes, RankVotes
 from eigenveil.queries import cell_geometry as geometry
-from eigenveil.queries.subspaces import MOST_POINTS, MOST_SLOTS, TRIAL_PRICE, TRIALS, Cells
+from eigenveil.queries.fingerprints import MOST_POINTS, MOST_SUBSAMPLES, Cells
+from eigenveil.queries.subspaces import TRIAL_PRICE, TRIALS
 from eigenveil.study.grid import midpoint
 
 ERROR = 0.1  # sine that a cell turns the subspace by
@@ -85,10 +86,10 @@ def cells_for(plan: Plan, wanted: float, sites: int, rank: int | None = None) ->
     """Subsamples at each site, an even number, `wanted` in all; cells of the width that ERROR allows."""
     d, k = plan.study.dimension, rank or plan.study.components
     points = min(POINTS * k + 2, MOST_POINTS)
-    blocks = min(2 * math.ceil(wanted / sites / 2), MOST_SLOTS)
+    subsamples = min(2 * math.ceil(wanted / sites / 2), MOST_SUBSAMPLES)
     width = geometry.width_for(ERROR, d, k, points)
     return Cells(
-        centre=midpoint(plan.study), rank=k, count=blocks, key=block_key(plan), points=points, width=width
+        centre=midpoint(plan.study), rank=k, count=subsamples, key=deal_key(plan), points=points, width=width
     )
 
 

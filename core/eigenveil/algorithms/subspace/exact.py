@@ -1,11 +1,11 @@
 """subspace-exact and subspace-exact-rank: the subspace that all records lie in, exactly, from few of them.
 
-Source: [SUB], made practical: the records of a site are dealt into blocks, and each block votes for the span
+Source: [SUB], made practical: the records of a site are dealt into subsamples, and each votes for the span
 of its records over the integers modulo 2^61 - 1. Where all records lie in one subspace of dimension k, each
-block of enough of them votes for it, whatever d is; a block with a record outside does not vote.
+subsample of enough of them votes for it, whatever d is; one with a record outside does not vote.
 
-Whole numbers only: what rounding to the grid adds, a part in 8192 of a column's bounds, gives every block a
-subspace of its own. Records that lie in a subspace must do so on the grid (eigenveil.whole).
+Whole numbers only: what rounding to the grid adds, a part in 8192 of a column's bounds, gives every subsample
+a subspace of its own. Records that lie in a subspace must do so on the grid (eigenveil.whole).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import numpy as np
 from eigenveil.algorithms.subspace.lattice import real_basis
 from eigenveil.algorithms.subspace.votes import (
     GONE,
-    block_key,
     changed,
     count,
+    deal_key,
     fetch,
     nothing,
     purse,
@@ -34,29 +34,29 @@ from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import NoiseLaw, PricedQuery
 from eigenveil.protocol.release import Release
 from eigenveil.queries import BlockRanks, SpanVotes
-from eigenveil.queries.subspaces import MOST_RANK, MOST_SLOTS, Subsamples
+from eigenveil.queries.fingerprints import MOST_RANK, MOST_SUBSAMPLES, Subsamples
 from eigenveil.study.grid import inexact_columns, midpoint
 
 RANK_SHARE = 0.2  # of the epsilon for votes, for the dimension
-PLENTY = 1.5  # blocks, over the votes that are needed
-MANY = 1024  # blocks that more records do not make more of
+PLENTY = 1.5  # subsamples, over the votes that are needed
+MANY = 1024  # subsamples that more records do not make more of
 
 
 def subspace_exact(plan: Plan) -> Steps:
-    """Count, votes of blocks for their span, what won; of the dimension that the study states.
+    """Count, votes of subsamples for their span, what won; of the dimension that the study states.
 
     Neighbours: as the study says.
     Privacy: [P7], [P15], [P18]; votes are counted at the coordinator, which must be trusted with them.
-    Cost: the whole epsilon and delta, 32 bytes a block and 8 (1 + k d) from every site, 3 rounds.
+    Cost: the whole epsilon and delta, 32 bytes a subsample and 8 (1 + k d) from every site, 3 rounds.
     """
     check_rank(plan)
     records, sites = yield from count(plan)
     k = plan.study.components
-    return (yield from _elected(plan, blocks_for(plan, k, records, sites, 1.0), records, 1.0))
+    return (yield from _elected(plan, subsamples_for(plan, k, records, sites, 1.0), records, 1.0))
 
 
 def subspace_exact_rank(plan: Plan) -> Steps:
-    """Count, how many blocks span which dimension, votes for the commonest one's span, what won.
+    """Count, how many subsamples span which dimension, votes for the commonest one's span, what won.
 
     `components` is the largest dimension considered.
 
@@ -66,10 +66,10 @@ def subspace_exact_rank(plan: Plan) -> Steps:
     """
     check_rank(plan)
     records, sites = yield from count(plan)
-    dealt = blocks_for(plan, plan.study.components, records, sites, 1 - RANK_SHARE)
+    dealt = subsamples_for(plan, plan.study.components, records, sites, 1 - RANK_SHARE)
     price = purse(plan).share(RANK_SHARE)
     release = yield PricedQuery(query=BlockRanks(subsamples=dealt), micro_rho=price, law=NoiseLaw.LAPLACE)
-    # SCORE(i): blocks of dimension exactly i. The noise of neighbours is shared, which costs nothing.
+    # SCORE(i): subsamples of dimension exactly i. The noise of neighbours is shared, which costs nothing.
     score = np.diff(release.values)
     dealt = _of_rank(dealt, 1 + int(score.argmax()))
     return (yield from _elected(plan, dealt, records, 1 - RANK_SHARE))
@@ -78,7 +78,7 @@ def subspace_exact_rank(plan: Plan) -> Steps:
 def _elected(
     plan: Plan, dealt: Subsamples, records: float, share: float
 ) -> Generator[PricedQuery, Release, Estimate]:
-    """The subspace that enough blocks span. `share`: of the epsilon for votes."""
+    """The subspace that enough subsamples span. `share`: of the epsilon for votes."""
     winner, holders = yield from voted(plan, SpanVotes(subsamples=dealt), share)
     if not winner.any():
         return nothing(plan, records, _silent(plan, share))
@@ -97,22 +97,22 @@ def check_rank(plan: Plan) -> None:
         raise RequestError(Code.BAD_STUDY, f"subspaces are found up to {MOST_RANK} components; ask for fewer")
 
 
-def block_size(k: int) -> float:
-    """Records a block on average that give the most blocks of at least k records, from a fixed number.
+def subsample_size(k: int) -> float:
+    """Records a subsample on average that give the most of at least k records, from a fixed number.
 
-    A keyed deal gives blocks of Poisson many records; the best m for P(at least k of m) / m is fitted (within
-    5 % of the most), and anywhere small at k = 1.
+    A keyed deal gives subsamples of Poisson many records; the best m for P(at least k of m) / m is fitted
+    (within 5 % of the most), and anywhere small at k = 1.
     """
     return 0.5 if k == 1 else k - 0.5 + math.sqrt(k) * math.log(k) / 2.4
 
 
-def blocks_for(plan: Plan, k: int, records: float, sites: int, share: float) -> Subsamples:
-    """Blocks at each site: as small as they can be, but never fewer than the votes that are needed."""
+def subsamples_for(plan: Plan, k: int, records: float, sites: int, share: float) -> Subsamples:
+    """Subsamples at each site: as small as they can be, but never fewer than the votes that are needed."""
     least = PLENTY * needed(plan, share)
     most = max(least, MANY)
-    wanted = min(max(records / block_size(k), least), most)
-    blocks = min(max(1, math.ceil(wanted / sites)), MOST_SLOTS)
-    return Subsamples(centre=midpoint(plan.study), rank=k, count=blocks, key=block_key(plan))
+    wanted = min(max(records / subsample_size(k), least), most)
+    subsamples = min(max(1, math.ceil(wanted / sites)), MOST_SUBSAMPLES)
+    return Subsamples(centre=midpoint(plan.study), rank=k, count=subsamples, key=deal_key(plan))
 
 
 def _of_rank(dealt: Subsamples, rank: int) -> Subsamples:
@@ -128,7 +128,7 @@ def needed(plan: Plan, share: float) -> float:
 
 def _silent(plan: Plan, share: float) -> str:
     k = plan.study.components
-    wanted = math.ceil(PLENTY * needed(plan, share) * block_size(max(k, 2)))
+    wanted = math.ceil(PLENTY * needed(plan, share) * subsample_size(max(k, 2)))
     return (
         f"no subspace had enough votes: about {wanted} records that all lie in one subspace of the dimension "
         "asked for would do. Records that were rounded to the grid lie in none: give columns of whole "

@@ -1,10 +1,10 @@
 """From a span modulo p back to the real subspace that whole-numbered records lie in, or "cannot be told".
 
-The records of a block are vectors of whole numbers, at most S in magnitude, so seen on k pivot columns and r
-others they are short vectors of the lattice of all whole-numbered vectors that lie in the span modulo p. That
-lattice has dimension k + r and volume p^r; a reduced basis of it (LLL) whose last r vectors stand at least
-`longest` apart from what comes before them holds all vectors of that length in its first k. So the records
-lie in the span of these k, over the real numbers as well: proven, not guessed. Fractions with small
+The records of a subsample are vectors of whole numbers, at most S in magnitude, so seen on k pivot columns
+and r others they are short vectors of the lattice of all whole-numbered vectors that lie in the span modulo
+p. That lattice has dimension k + r and volume p^r; a reduced basis of it (LLL) whose last r vectors stand at
+least `longest` apart from what comes before them holds all vectors of that length in its first k. So the
+records lie in the span of these k, over the real numbers as well: proven, not guessed. Fractions with small
 numerators, by which one usually recovers rational numbers, would already fail at k = 3.
 """
 
@@ -19,7 +19,7 @@ from flint import fmpz_mat
 from eigenveil.numerics.blas import one_thread
 from eigenveil.numerics.encoding import FloatArray, IntArray
 from eigenveil.numerics.linalg import fix_signs, orthonormal
-from eigenveil.queries.subspaces import PRIME
+from eigenveil.queries.fingerprints import PRIME
 from eigenveil.study.grid import S
 
 BESIDE = 4  # columns looked at together, beyond k

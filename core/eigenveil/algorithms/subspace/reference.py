@@ -13,8 +13,8 @@ from eigenveil.algorithms.subspace.exact import check_rank, rounding_warnings
 from eigenveil.algorithms.subspace.lattice import real_basis
 from eigenveil.algorithms.subspace.votes import (
     GONE,
-    block_key,
     count,
+    deal_key,
     fetch,
     nothing,
     purse,
@@ -24,7 +24,7 @@ from eigenveil.algorithms.subspace.votes import (
 from eigenveil.protocol.estimate import Steps
 from eigenveil.protocol.plan import Plan
 from eigenveil.queries import SpanGap
-from eigenveil.queries.subspaces import MOST_SUBSETS, Pool
+from eigenveil.queries.fingerprints import MOST_SUBSETS, Pool
 from eigenveil.study.grid import midpoint
 
 
@@ -58,7 +58,7 @@ def pool_for(plan: Plan) -> Pool:
     k, allowed, most = plan.study.components, plan.study.max_records, plan.study.components
     while most < allowed and math.comb(most + 1, k) <= MOST_SUBSETS:
         most += 1
-    return Pool(centre=midpoint(plan.study), rank=k, most=most, cut=most < allowed, key=block_key(plan))
+    return Pool(centre=midpoint(plan.study), rank=k, most=most, cut=most < allowed, key=deal_key(plan))
 
 
 def _silent(plan: Plan, query: SpanGap) -> str:

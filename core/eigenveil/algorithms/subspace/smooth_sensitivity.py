@@ -10,8 +10,7 @@ from collections.abc import Generator
 
 import numpy as np
 
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import ATTO, MICRO
+from eigenveil.accounting.zcdp import ATTO, mu
 from eigenveil.algorithms.covariance.noised_gram import Clip, clip_radius, clip_warning
 from eigenveil.algorithms.covariance.separate_cov import spectrum
 from eigenveil.algorithms.shared.gradient_query import Slope
@@ -22,8 +21,8 @@ from eigenveil.protocol.estimate import Estimate, Steps, no_release
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import PricedQuery
 from eigenveil.protocol.release import Release
-from eigenveil.queries.eigenspace_sensitivity import turning, weight
-from eigenveil.queries.turned import CAUCHY, FRAME, GAP_STEPS, TESTED, Subspace
+from eigenveil.queries.eigenspace_sensitivity import EigenspaceSensitivity, weight
+from eigenveil.queries.trusted import CAUCHY, FRAME, GAP_STEPS, TESTED, Subspace
 from eigenveil.study.grid import S, midpoint
 
 SPECTRUM, AXES = 0.04, 0.04  # shares of epsilon: all eigenvalues, and variances along what was released
@@ -121,10 +120,10 @@ def turned(plan: Plan, spread: float) -> float:
 
 
 def spread_at(plan: Plan, gap: float, micro_rho: int) -> float:
-    """About the noise on an entry at a public gap: as in eigenveil.trusted."""
+    """About the noise on an entry at a public gap: as in eigenveil.mechanisms."""
     d, k = plan.study.dimension, plan.study.components
-    epsilon, size = math.sqrt(2 * micro_rho / MICRO), d * k
-    steps = 1 if plan.study.neighbours is Neighbours.ADD_REMOVE else 2
+    epsilon, size = mu(micro_rho), d * k
+    steps = plan.study.neighbours.records
     cap, room = math.sqrt(2 * min(k, d - k)), gap - 1.5 - steps
     near = min(cap, steps / (2 * room)) if room > 0 else cap
     heavy = plan.algorithm.value == CAUCHY
@@ -146,7 +145,7 @@ def rounding(plan: Plan) -> float:
         count=study.components,
         mechanism=plan.algorithm.value,
     )
-    return turning(query, study.neighbours, weight(query, study.max_sites_per_person)).blur
+    return EigenspaceSensitivity.of(query, study.neighbours, weight(query, study.max_sites_per_person)).blur
 
 
 def _rounded(plan: Plan, gap: float) -> tuple[str, ...]:
@@ -162,8 +161,8 @@ def _rounded(plan: Plan, gap: float) -> tuple[str, ...]:
 def _too_close(plan: Plan, micro_rho: int) -> str:
     if plan.algorithm.value != TESTED:
         return "epsilon is so small that nothing could be told apart from noise; raise epsilon"
-    epsilon = 0.2 * math.sqrt(2 * micro_rho / MICRO)
-    steps = 1 if plan.study.neighbours is Neighbours.ADD_REMOVE else 2
+    epsilon = 0.2 * mu(micro_rho)
+    steps = plan.study.neighbours.records
     off = (steps + 1 / GAP_STEPS) * math.log(ATTO / plan.atto_delta) / epsilon
     return (
         f"the gap behind component {plan.study.components} was not seen to be wide enough: the test "

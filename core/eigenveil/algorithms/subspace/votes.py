@@ -8,16 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import ATTO
-from eigenveil.algorithms.shared.preparation import FEWEST, mu
+from eigenveil.accounting.zcdp import ATTO, mu
+from eigenveil.algorithms.shared.preparation import FEWEST
 from eigenveil.numerics.encoding import FloatArray, IntArray, digest, frozen
 from eigenveil.protocol.estimate import Estimate, no_release
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import NoiseLaw, PricedQuery
 from eigenveil.protocol.release import Release
 from eigenveil.queries import Count, Preimage, Trusted
-from eigenveil.queries.subspaces import Cells, Pool, Subsamples
+from eigenveil.queries.fingerprints import Cells, Pool, Subsamples
 from eigenveil.study.price import micro_rho_of
 
 COUNT_SHARE = 0.05  # of epsilon
@@ -51,9 +50,9 @@ def purse(plan: Plan) -> VoteBudget:
 
 
 def changed(plan: Plan) -> int:
-    """Blocks that one person's records are in: one at each of their sites, two when replaced."""
+    """Subsamples that one person's records are in: one at each of their sites, two when replaced."""
     study = plan.study
-    return study.max_sites_per_person * (1 if study.neighbours is Neighbours.ADD_REMOVE else 2)
+    return study.max_sites_per_person * study.neighbours.records
 
 
 def votes_needed(epsilon: float, delta: float, votes: int, appearing: int) -> float:
@@ -65,8 +64,8 @@ def votes_needed(epsilon: float, delta: float, votes: int, appearing: int) -> fl
     return appearing + scale * (math.log(appearing / (2 * delta)) + 6)
 
 
-def block_key(plan: Plan) -> IntArray:
-    """The key that deals records into blocks, and places the grid. Shape: (4,)."""
+def deal_key(plan: Plan) -> IntArray:
+    """The key that deals records into subsamples, and places the grid. Shape: (4,)."""
     text = digest("blocks", {"plan": plan.digest})
     return np.frombuffer(bytes.fromhex(text), dtype="<i8").astype(np.int64)
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.algorithms.covariance.frobenius import entry_noise
-from eigenveil.algorithms.covariance.noised_gram import clip_radius, loudness
+from eigenveil.algorithms.covariance.noised_gram import clip_radius, noise_ratio
 from eigenveil.algorithms.shared.preparation import price
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.planning.error_models.eigengaps import Assumed, bent
@@ -42,15 +41,14 @@ def _by_matrix(
 ) -> PredictedError:
     """One noised Gram matrix at `share` of what is left after the radius."""
     start = located(plan, guess)
-    clip = imagine(plan, clip_radius(plan, start, loudness(plan, flat=flat)), guess.lengths * S)
+    clip = imagine(plan, clip_radius(plan, start, noise_ratio(plan, flat=flat)), guess.lengths * S)
     assumed = Assumed(guess=guess, k=plan.study.components, records=start.records)
     return turned(plan, assumed, clip.radius, price(plan, clip.left * share), flat=flat)
 
 
 def sensitivity(plan: Plan) -> int:
     """Of a sum of vectors of norm 1."""
-    replaced = 2 if plan.study.neighbours is Neighbours.REPLACE_ONE else 1
-    return replaced * plan.study.max_sites_per_person
+    return plan.study.neighbours.records * plan.study.max_sites_per_person
 
 
 def shortened(guess: AssumedSpectrum, radius: int) -> FloatArray:
@@ -72,5 +70,5 @@ def turned(
     kept = shortened(assumed.guess, radius)
     _, gaps = seen(assumed, kept)
     noise = entry_noise(plan, micro_rho) * (radius / S) ** 2 / assumed.records
-    noise *= loudness(plan, flat=flat) / loudness(plan)
+    noise *= noise_ratio(plan, flat=flat) / noise_ratio(plan)
     return error(noise**2 / gaps**2 + bent(assumed, kept, gaps), assumed.beyond.counts)

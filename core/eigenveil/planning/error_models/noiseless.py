@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
-from typing import TypeVar
+from typing import TypeVar, assert_never
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from eigenveil.algorithms.shared.preparation import Centred, locate, mu
+from eigenveil.accounting.zcdp import mu
+from eigenveil.algorithms.shared.preparation import Centred, locate
 from eigenveil.errors import Code, InternalError
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.planning.error_models.spectrum import AssumedSpectrum
@@ -30,10 +31,14 @@ from eigenveil.queries import (
     RowNorms,
     Spectrum,
     SquaredNormSum,
+    batch_of,
 )
 from eigenveil.study.grid import S
 
 Answer = TypeVar("Answer")
+
+# What preparations ask, and what norms alone decide.
+OfNorms = Count | RowNorms | GradientNorms | ClippedSum | SquaredNormSum | RadiusSearch | Gram | Spectrum
 
 
 def located(plan: Plan, guess: AssumedSpectrum) -> Centred:
@@ -63,30 +68,13 @@ def imagine(
 
 
 def _release(plan: Plan, priced: PricedQuery, norms: FloatArray) -> Release:
-    n, query = plan.study.expected_records, priced.query
-    match query:
-        case Count():
-            values = frozen([n])
-        case RowNorms() | GradientNorms():
-            part = 1 if isinstance(query, RowNorms) or query.batch is None else query.batch.batches
-            values = histogram(norms, query.edges, n / part)
-        case ClippedSum():
-            values = frozen(np.zeros(query.length, dtype=np.int64))
-        case SquaredNormSum():
-            values = _whole([n * _energy(norms, query.radius)])
-        case RadiusSearch():
-            values = frozen([_searched(query, norms, n)])
-        case Gram():
-            d = query.centre.size
-            values = _whole(n * _energy(norms, query.radius) / d * (np.arange(query.length) < d))
-        case Spectrum():
-            values = _whole(np.full(query.released, n * _energy(norms, query.radius) / query.released))
-        case _:
-            raise InternalError(Code.BUG, f"no release of {type(query).__name__} is imagined here")
+    query = priced.query
+    if not isinstance(query, OfNorms):
+        raise InternalError(Code.BUG, f"no release of {type(query).__name__} is imagined here")
     return Release(
         round=0,
         query="",
-        values=values,
+        values=_values(query, plan.study.expected_records, norms),
         sigma=_sigma(plan, query, priced),
         micro_rho=priced.micro_rho,
         atto_delta=priced.atto_delta,
@@ -94,7 +82,29 @@ def _release(plan: Plan, priced: PricedQuery, norms: FloatArray) -> Release:
     )
 
 
-def _energy(norms: FloatArray, radius: int) -> float:
+def _values(query: OfNorms, n: int, norms: FloatArray) -> IntArray:
+    match query:
+        case Count():
+            return frozen([n])
+        case RowNorms() | GradientNorms():
+            batch = batch_of(query)
+            return histogram(norms, query.edges, n if batch is None else n / batch.batches)
+        case ClippedSum():
+            return frozen(np.zeros(query.length, dtype=np.int64))
+        case SquaredNormSum():
+            return _whole([n * _squared_norm(norms, query.radius)])
+        case RadiusSearch():
+            return frozen([_searched(query, norms, n)])
+        case Gram():
+            d = query.centre.size
+            return _whole(n * _squared_norm(norms, query.radius) / d * (np.arange(query.length) < d))
+        case Spectrum():
+            return _whole(np.full(query.released, n * _squared_norm(norms, query.radius) / query.released))
+        case _:
+            assert_never(query)
+
+
+def _squared_norm(norms: FloatArray, radius: int) -> float:
     return float((np.minimum(norms, radius) ** 2).mean())
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from eigenveil.algorithms.covariance.noised_gram import clip_radius, loudness
+from eigenveil.accounting.zcdp import mu
+from eigenveil.algorithms.covariance.noised_gram import clip_radius, noise_ratio
 from eigenveil.algorithms.gradient.dp_pca import Schedule, gradient_radius, schedule
 from eigenveil.algorithms.gradient.noisy_power import ENERGY_SHARE, ROUNDS
 from eigenveil.algorithms.shared.gradient_query import Slope
-from eigenveil.algorithms.shared.preparation import Centred, mu, price
+from eigenveil.algorithms.shared.preparation import Centred, price
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.planning.error_models.covariance import seen, sensitivity, shortened
 from eigenveil.planning.error_models.eigengaps import Assumed, bent
@@ -118,7 +119,7 @@ def tail(
 def noisy_power(plan: Plan, guess: AssumedSpectrum) -> PredictedError:
     """The last of a few rounds, each with the noise of a whole row squared."""
     start = located(plan, guess)
-    clip = imagine(plan, clip_radius(plan, start, loudness(plan)), guess.lengths * S)
+    clip = imagine(plan, clip_radius(plan, start, noise_ratio(plan)), guess.lengths * S)
     assumed = Assumed(guess=guess, k=plan.study.components, records=start.records)
     kept = shortened(guess, clip.radius)
     own, gaps = seen(assumed, kept)

@@ -1,4 +1,4 @@
-"""The error of the references: what runs behind the barrier, by parts of the records, or not at all."""
+"""The error of the references: what runs behind the barrier, by batches of the records, or not at all."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import math
 
 import numpy as np
 
+from eigenveil.accounting.zcdp import mu
 from eigenveil.algorithms.covariance.adaptive_cov import adaptive_cov as run_adaptive
 from eigenveil.algorithms.covariance.noised_gram import clip_radius
 from eigenveil.algorithms.gradient.dp_pca import VARIANCE_SHARE
 from eigenveil.algorithms.gradient.dp_pca_single_pass import records_needed
-from eigenveil.algorithms.gradient.private_oja import gradient_radius, radius_parts
+from eigenveil.algorithms.gradient.private_oja import gradient_radius, radius_batches
 from eigenveil.algorithms.shared.gradient_query import Slope
 from eigenveil.algorithms.shared.passes import Pass
-from eigenveil.algorithms.shared.preparation import COUNT_SHARE, mu, part, price
+from eigenveil.algorithms.shared.preparation import COUNT_SHARE, part, price
 from eigenveil.algorithms.shared.step_sizes import CANDIDATES
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.planning.error_models.covariance import seen, sensitivity, shortened, turned
@@ -57,16 +58,16 @@ def em_cov(plan: Plan, guess: AssumedSpectrum) -> PredictedError:
 
 
 def private_oja(plan: Plan, guess: AssumedSpectrum) -> PredictedError:
-    """Leans step by step: each step shrinks what is there and adds the noise of its part of the records.
+    """Leans step by step: each step shrinks what is there and adds the noise of its batch of the records.
 
-    A part is also a sample of its own: its components are not those of all records.
+    A batch is also a sample of its own: its components are not those of all records.
     """
     start, k = located(plan, guess), plan.study.components
     assumed = Assumed(guess=guess, k=k, records=start.records)
     left = 1 - COUNT_SHARE - start.mean_share - VARIANCE_SHARE
     once = Pass(plan=plan, first=0, micro_rho=part(plan.micro_rho, left))
-    steps = once.size - len(radius_parts(once.size))
-    if steps < 1:  # the only part is spent on the radius: the directions stay where they began
+    steps = once.size - len(radius_batches(once.size))
+    if steps < 1:  # the only batch is spent on the radius: the directions stay where they began
         return NOISE
     pulls = Pulls(assumed, k, pulled=False, scaled=False)
     axes = np.eye(plan.study.dimension, k)
@@ -99,7 +100,7 @@ def _stepped(
         gain = length / (1 + length)
         started, variances = started * shrink**2, variances * shrink**2 + gain**2 * noise
         weights, shared = weights * shrink**2 + gain**2, shared * shrink + gain
-    # The records' own lean weighs each of `steps` parts by 1 / (gap steps).
+    # The records' own lean weighs each of `steps` batches by 1 / (gap steps).
     own = np.maximum(weights - 2 * shared / (gaps * steps) + 1 / (gaps**2 * steps), 0.0)
     return variances + own * sampled, started
 

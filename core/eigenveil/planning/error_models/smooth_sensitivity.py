@@ -6,10 +6,9 @@ import math
 
 import numpy as np
 
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import ATTO, noise_for
+from eigenveil.accounting.zcdp import ATTO, mu, noise_for
 from eigenveil.algorithms.covariance.noised_gram import clip_radius
-from eigenveil.algorithms.shared.preparation import mu, price
+from eigenveil.algorithms.shared.preparation import price
 from eigenveil.algorithms.subspace.smooth_sensitivity import VARIANCES, rounding, spread_at
 from eigenveil.planning.error_models.covariance import seen, shortened
 from eigenveil.planning.error_models.eigengaps import Assumed, bent
@@ -49,7 +48,7 @@ def smooth(plan: Plan, guess: AssumedSpectrum) -> PredictedError:
 
 def _tested(plan: Plan, gap: float, micro_rho: int) -> float:
     """Sd of the noise after a test of the gap; infinite where the test is likely to fail."""
-    step = 1 if plan.study.neighbours is Neighbours.ADD_REMOVE else 2
+    step = plan.study.neighbours.records
     epsilon, delta = mu(micro_rho), plan.atto_delta / ATTO
     least = gap - step * math.log(1 / max(delta, 1e-300)) / (TEST_SHARE * epsilon)
     if least - step - 1 <= 0.5:

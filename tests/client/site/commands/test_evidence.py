@@ -13,20 +13,14 @@ import pytest
 from eigenveil.accounting.ledger import GENESIS
 from eigenveil.aggregation import Contribution
 from eigenveil.planning.dry_run import rehearse
-from eigenveil.queries import ClippedSum, Gram
-from eigenveil.site.quantize import to_grid
-from eigenveil.site.site import Site
+from eigenveil.queries import Gram
 from eigenveil.study.grid import S
-from eigenveil.study.study import Column
-from eigenveil_client.layouts import labels
 from eigenveil_client.site.commands.sbom import sbom
 from eigenveil_client.site.state.rollback_guard import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
-from eigenveil_client.units import grid, scale
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.command_line import site, written
-from tests.client.site.support import Coordinator, Stage, a_plan, a_study, until, work, write_records
-from tests.support import covariance_asks, every_ask
+from tests.client.site.support import Coordinator, Stage, a_plan, until, work, write_records
 
 PLAN = a_plan()
 QUERIES = rehearse(PLAN)
@@ -144,15 +138,6 @@ def test_every_call_is_counted_by_kind_and_bytes(stage: Stage) -> None:
     assert set(counts) <= set(pb.DESCRIPTOR.services_by_name["Coordinator"].methods_by_name)
 
 
-def test_every_question_has_a_label_for_each_number() -> None:
-    for query in every_ask().values():
-        dimension = (
-            (query.spec if hasattr(query, "spec") else query).centre.size if hasattr(query, "centre") else 4
-        )
-        said = labels(query, [f"c{i}" for i in range(dimension)])
-        assert len(said) == query.length
-
-
 def test_the_sbom_is_cyclonedx_and_names_what_is_installed() -> None:
     # Three seconds for whoever collects the tests: its validator builds 38 grammars when it is imported.
     from cyclonedx.schema import SchemaVersion
@@ -213,28 +198,3 @@ def test_numbers_say_what_one_unit_is(answered: Path) -> None:
         assert words in text
     counted = site(answered, "egress", "show", "--round", 1, "--numbers").out
     assert "a value of 1 is one record" in counted
-
-
-def test_sums_and_products_are_in_the_units_of_their_columns() -> None:
-    """Of two records that no radius clips, away from the centre by (1, 1) and (2, -1)."""
-    study = a_study(columns=tuple(Column(name=n, unit=u, lower=0.0, upper=8.0) for n, u in ("ag", "bm")))
-    site_rows = Site(to_grid(np.array([[5.0, 7.0], [6.0, 5.0]]), study))
-    centre, radius = np.array([0, S // 2]), 3 * S
-    for query, expected, names in (
-        (ClippedSum(centre=centre, radius=radius), [3.0, 0.0], ("g", "m")),
-        (Gram(centre=centre, radius=radius), [5.0, 2.0, -1.0], ("g x g", "m x m", "g x m")),
-    ):
-        unit = scale(query, study)
-        np.testing.assert_allclose(site_rows.answer(query) * np.array(unit.factors), expected, atol=1e-2)
-        assert unit.names == names
-        assert [column["centre"] for column in grid(query, study)["columns"]] == pytest.approx([4.0, 6.0])
-
-
-def test_every_question_says_its_unit() -> None:
-    for query in (*every_ask().values(), *covariance_asks().values()):
-        study = a_study(columns=tuple(Column(name=n, unit="kg", lower=0.0, upper=1.0) for n in "abcd"))
-        unit = scale(query, study)
-        assert unit.words
-        assert len(unit.factors) == len(unit.names)
-        assert len(unit.factors) in (0, query.length)
-        assert len(grid(query, study)["columns"]) == 4

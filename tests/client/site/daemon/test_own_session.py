@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from eigenveil.aggregation import Contribution
-from eigenveil.algorithms.shared.bounds import least_row_radius
 from eigenveil.errors import PeerError, RequestError
 from eigenveil.numerics.encoding import canonical, frozen
 from eigenveil.planning.dry_run import rehearse, rehearsed
@@ -25,6 +24,7 @@ from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
 from eigenveil.protocol.wire import query_from_proto, query_to_proto
 from eigenveil.queries import ClippedSum, RadiusSearch, RowNorms
+from eigenveil.queries.limits import least_row_radius
 from eigenveil.reporting.document import RoundRecord, build, seal_bundle
 from eigenveil.reporting.round_log import RoundLog
 from eigenveil.session import Session

@@ -1,0 +1,78 @@
+"""What an answer's numbers are, in words: the grid, the centre and the radius are public, so the same words
+could be said of any site's answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+from typing import Any
+
+from eigenveil.numerics.encoding import IntArray
+from eigenveil.study.grid import S, offsets, steps
+from eigenveil.study.study import Scaling, Study
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """`labels` says what each number is, `unit` what a value of 1 is.
+
+    Times its factor, a number is in the study's unit of that name; both are empty where the study has no unit
+    for it. `radius`, in grid steps, is what a record is shortened to, if it is.
+    """
+
+    labels: Sequence[str]
+    unit: str
+    factors: tuple[float, ...] = ()
+    names: tuple[str, ...] = ()
+    radius: int | None = None
+
+
+def numbered(length: int, labels: Sequence[str] = ()) -> Description:
+    """Integers that only the method can read."""
+    return Description(
+        labels=labels or [f"number {i + 1}" for i in range(length)],
+        unit="an integer of the method, clipped and scaled; the study has no unit for it",
+    )
+
+
+def histogram(edges: IntArray, meant: str) -> Description:
+    """A histogram; `meant` says what its edges are."""
+    first, last = f"records below {edges[0]}", f"records from {edges[-1]}"
+    inner = [f"records from {low} to below {high}" for low, high in pairwise(edges)]
+    return Description(labels=[first, *inner, last], unit=f"one record; the edges of the bins are {meant}")
+
+
+def column_products(study: Study, radius: int) -> Description:
+    """Products of column pairs: the diagonal, then the strict upper triangle row by row."""
+    names = [column.name for column in study.columns]
+    each = [(float(step), column.unit) for step, column in zip(steps(study), study.columns, strict=True)]
+    pairs = [*((one, one) for one in each), *combinations(each, 2)]
+    return Description(
+        labels=[*(f"{name} squared" for name in names), *(f"{a} x {b}" for a, b in combinations(names, 2))],
+        unit="one grid step of each of the two columns, multiplied: products of distances from the centre, "
+        "after clipping",
+        factors=tuple(a * b for (a, _), (b, _) in pairs),
+        names=tuple(f"{a} x {b}" for (_, a), (_, b) in pairs),
+        radius=radius,
+    )
+
+
+def grid(study: Study, centre: IntArray | None, radius: int | None) -> dict[str, Any]:
+    """The public grid that answers count on: plain values. `step` and `centre` are in a column's unit."""
+    middle, step = offsets(study), steps(study)
+    reach = "its own bounds" if study.scaling is Scaling.BOUNDS else "the bounds of the widest column"
+    return {
+        "words": "a value is first moved into its column's public bounds, then counted in grid steps; "
+        f"{S} of them are half the distance between {reach}",
+        "radius": radius,
+        "columns": [
+            {
+                "column": column.name,
+                "unit": column.unit,
+                "step": float(step[i]),
+                "centre": None if centre is None else float(middle[i] + step[i] * centre[i]),
+            }
+            for i, column in enumerate(study.columns)
+        ],
+    }
