@@ -40,8 +40,6 @@ def test_hello_tells_version_and_limits(tmp_path: Path) -> None:
             site = await rig.client(Role.SITE, "anna")
             asked = pb.HelloRequest(version_min=VERSION_MIN, version_max=VERSION_MAX + 7)
             hello = await site.stub.Hello(asked)
-                pb.HelloRequest(version_min=VERSION_MIN, version_max=VERSION_MAX + 7)
-            )
             assert (hello.version, hello.federation) == (VERSION_MAX, FEDERATION)
             assert abs(hello.unix_time_ms - unix_ms()) < 60_000
             newer = pb.HelloRequest(version_min=VERSION_MAX + 1, version_max=VERSION_MAX + 2)
