@@ -117,7 +117,7 @@ class HeldCheckpoints:
 def _put(change: Connection, place: str, signed: pb.SignedCheckpoint, checkpoint: Checkpoint) -> None:
     change.execute(
         "INSERT INTO heads VALUES (?, ?, ?, ?, ?) ON CONFLICT (place) DO UPDATE SET "
-        "checkpoint = excluded.checkpoint, signature = excluded.signature, "
+        "head = excluded.head, signature = excluded.signature, "
         "size = excluded.size, digest = excluded.digest",
         (place, signed.checkpoint_json, signed.signature, checkpoint.size, checkpoint.digest),
     )
