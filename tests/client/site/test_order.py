@@ -6,7 +6,6 @@ What is fixed is the order of operations. Wall time is not: a file that cannot b
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -45,7 +44,7 @@ def too_few(stage: Stage) -> None:
 
 
 def too_many(stage: Stage) -> None:
-    stage.config = replace(stage.config, maximum_records=39)
+    stage.rule(maximum_records=39)
 
 
 def no_column(stage: Stage) -> None:
@@ -81,7 +80,7 @@ def test_load_compute_write(stage: Stage, spoil: Callable[[Stage], None], query:
 
 
 def test_a_refusal_that_settings_decide_touches_no_record(stage: Stage) -> None:
-    stage.config = replace(stage.config, columns=("a",))
+    stage.rule(columns=("a",))
     store = stage.store()
     worker = stage.worker(store)
     steps = watched(worker)

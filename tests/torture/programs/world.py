@@ -30,6 +30,7 @@ from eigenveil_client.site.daemon import sender
 from eigenveil_client.site.daemon import worker as site_worker
 from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_client.site.daemon.worker import SiteWorker
+from eigenveil_client.site.policy import Policy
 from eigenveil_client.site.state.rollback_guard import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.failpoints import arm, disarm
@@ -128,7 +129,7 @@ class World:
         folder = self.folder / who
         config = SiteConfig(
             name=who, records=folder, identity=folder / "identity", state=folder / "state.db",
-            algorithms=("gauss-cov", "private-oja"), budget_epsilon=1000.0, minimum_records=40,
+            policy=Policy(algorithms=("gauss-cov", "private-oja"), budget_epsilon=1000.0, minimum_records=40),
         )  # fmt: skip
         store = SiteStore(
             config.state,

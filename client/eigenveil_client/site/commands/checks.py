@@ -59,8 +59,8 @@ def _ledger(config: SiteConfig) -> Check:
 
 def _records(config: SiteConfig) -> Check:
     table = open_table(config.records)
-    if config.person_column:
-        records.find_column(table.headers, config.person_column)
+    if config.policy.person_column:
+        records.find_column(table.headers, config.policy.person_column)
     for path in (config.records, config.records.parent):
         if path.stat().st_mode & 0o022:
             todo = f"run: chmod go-w {shlex.quote(str(path))}"

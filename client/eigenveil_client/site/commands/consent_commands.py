@@ -111,13 +111,13 @@ def _say(decision: DecidedStudy, config: SiteConfig, as_json: bool) -> None:
         "was": decision.was.value,
         "standing": decision.standing.value,
         "freed": freed,
-        "delta": config.budget_delta,
+        "delta": config.policy.budget_delta,
     }
     words = f"study {decision.study[:12]} is {decision.standing.value} (it was {decision.was.value})"
     if decision.freed.micro_rho:
         words += (
             f"; {freed['micro_rho']} micro-rho are free again "
-            f"(epsilon {freed['epsilon']:g} at delta {config.budget_delta:g})"
+            f"(epsilon {freed['epsilon']:g} at delta {config.policy.budget_delta:g})"
         )
     say(told, as_json, words)
 

@@ -9,6 +9,8 @@ Exit codes: 0 done; 2 bad usage, study or argument; 3 bad records; 4 bad configu
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +27,12 @@ from eigenveil_client.site.commands.checks import site_checks
 from eigenveil_client.site.commands.consent_commands import plan_of
 from eigenveil_client.site.commands.options import CONFIG, JSON
 from eigenveil_client.site.daemon import service
+from eigenveil_client.site.policy import ALGORITHMS, Policy
 from eigenveil_common.command import SHORT_HELP, run, say, typed
 from eigenveil_common.doctor import show as doctor_show
 from eigenveil_common.examples import example
+
+Command = Callable[..., None]
 
 
 @click.group(
@@ -39,37 +44,33 @@ def group() -> None:
     """The commands of a site."""
 
 
+def _policy_options(command: Command) -> Command:
+    """An option for each key of the policy that says what it is about."""
+    for one in reversed(fields(Policy)):
+        if about := one.metadata.get("about"):
+            name = f"--{one.name.replace('_', '-')}"
+            shown = one.default != ""
+            command = click.option(name, default=one.default, show_default=shown, help=about)(command)
+    return command
+
+
 @group.command()
 @click.option("--dir", "folder", type=click.Path(path_type=Path), required=True, help="Folder to set up.")
 @click.option("--name", required=True, help="The site's name in the federation.")
 @click.option("--records", type=click.Path(path_type=Path), required=True, help="CSV or Parquet file.")
-@click.option(
-    "--minimum-records", type=int, default=20, show_default=True, help="Fewer usable ones: no answer."
-)
-@click.option(
-    "--maximum-records", type=int, default=100_000, show_default=True, help="There will never be more."
-)
-@click.option(
-    "--person-column", default="", help="The column that names the person; left out, every row is another."
-)
-@click.option(
-    "--sites-per-person", type=int, default=1, show_default=True, help="Sites that may know one person."
-)
-@click.option("--budget-epsilon", type=float, default=10.0, show_default=True)
-@click.option("--budget-delta", type=float, default=1e-6, show_default=True)
-@click.option("--max-epsilon-per-study", type=float, default=5.0, show_default=True)
+@_policy_options
 @click.option(
     "--algorithm",
     "algorithms",
     multiple=True,
-    default=site_config.ALGORITHMS,
+    default=ALGORITHMS,
     show_default=True,
     help="What this site answers for; give it once for each.",
 )
 @JSON
 def init(folder: Path, name: str, records: Path, as_json: bool, **limits: Any) -> None:
     """Write DIR/site.toml."""
-    path = site_config.create(folder, name=name, records=records, **limits)
+    path = site_config.create(folder, name=name, records=records, policy=Policy(**limits))
     say(
         {"config": str(path), "name": name},
         as_json,

@@ -156,8 +156,8 @@ def _check_state(config: SiteConfig) -> str:
 
 def _check_file(config: SiteConfig) -> str:
     table = open_table(config.records)
-    if config.person_column:
-        records.find_column(table.headers, config.person_column)
+    if config.policy.person_column:
+        records.find_column(table.headers, config.policy.person_column)
     return f"{config.records} has {len(table.headers)} columns: {', '.join(table.headers)}"
 
 

@@ -28,7 +28,7 @@ from eigenveil_client.site.state.egress import Sent
 from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan, ReceivedPlans
 from eigenveil_client.site.state.rollback_guard import RollbackGuard, lost_study
 from eigenveil_client.site.state.transcript import Stated, Transcript
-from eigenveil_client.years import YearlyLimit
+from eigenveil_client.site.yearly_limit import YearlyLimit
 from eigenveil_common.failpoints import failpoint
 from eigenveil_common.files import read_secret, write_secret
 from eigenveil_common.storage import ledger_store

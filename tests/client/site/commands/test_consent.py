@@ -6,7 +6,7 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -19,9 +19,11 @@ from eigenveil.protocol.plan import Plan
 from eigenveil_client.site.commands import consent
 from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_client.site.daemon.worker import SiteWorker
+from eigenveil_client.site.policy import Approval
 from eigenveil_client.site.state.received_plans import MOVES, Decision
 from eigenveil_client.site.state.rollback_guard import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
+from eigenveil_client.site.yearly_limit import Year
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.command_line import site, written
 from tests.client.site.support import Coordinator, Stage, a_plan, a_stage, a_study, until, work
@@ -53,7 +55,7 @@ def asked(stage: Stage, worker: SiteWorker, plan: Plan = PLAN, round: int = 0) -
 @pytest.fixture
 def asking(tmp_path: Path) -> Stage:
     """A site where a person decides."""
-    return a_stage(tmp_path, approval="ask")
+    return a_stage(tmp_path, approval=Approval.ASK)
 
 
 def test_a_study_waits_for_a_person_and_nothing_is_set_aside(asking: Stage) -> None:
@@ -141,7 +143,7 @@ def test_an_answer_that_was_not_sent_yet_is_held_back_after_a_withdrawal(stage: 
 
 
 def test_after_the_last_day_nothing_is_answered_in_mid_study_either(tmp_path: Path) -> None:
-    stage = a_stage(tmp_path, approval_ends="2027-01-01")
+    stage = a_stage(tmp_path, approval_ends=date(2027, 1, 1))
     now = [NEW_YEAR_2027 + DAY - 1]
     with process(stage, lambda: now[0]) as (store, worker):
         assert isinstance(asked(stage, worker), Contribution)
@@ -155,7 +157,7 @@ def test_after_the_last_day_nothing_is_answered_in_mid_study_either(tmp_path: Pa
         assert isinstance(worker.work(work(SECOND)), Refusal)
 
 
-def yearly(tmp_path: Path, year: str) -> Stage:
+def yearly(tmp_path: Path, year: Year) -> Stage:
     """A site that allows one and a half of PLAN in a year, and many over all years."""
     return a_stage(tmp_path, max_epsilon_per_year=1.3, year=year)
 
@@ -163,11 +165,11 @@ def yearly(tmp_path: Path, year: str) -> Stage:
 @pytest.mark.parametrize(
     ("year", "gap", "answers"),
     [
-        ("rolling", 364 * DAY, False), ("rolling", 366 * DAY, True),
-        ("calendar", 364 * DAY, False), ("calendar", 365 * DAY, True),
+        (Year.ROLLING, 364 * DAY, False), (Year.ROLLING, 366 * DAY, True),
+        (Year.CALENDAR, 364 * DAY, False), (Year.CALENDAR, 365 * DAY, True),
     ],
 )  # fmt: skip
-def test_a_year_has_a_budget_of_its_own(tmp_path: Path, year: str, gap: int, answers: bool) -> None:
+def test_a_year_has_a_budget_of_its_own(tmp_path: Path, year: Year, gap: int, answers: bool) -> None:
     stage, now = yearly(tmp_path, year), [NEW_YEAR_2027]
     later = a_plan(submission="two")
     end = pb.StudyEnd(plan_digest=bytes.fromhex(PLAN.digest), state=pb.STUDY_STATE_RELEASED)
@@ -188,7 +190,7 @@ def test_a_year_has_a_budget_of_its_own(tmp_path: Path, year: str, gap: int, ans
 
 
 def test_what_is_set_aside_counts_for_the_year(tmp_path: Path) -> None:
-    stage = yearly(tmp_path, "rolling")
+    stage = yearly(tmp_path, Year.ROLLING)
     with process(stage) as (store, worker):
         assert isinstance(asked(stage, worker), Contribution)
         assert isinstance(asked(stage, worker, a_plan(submission="two")), Refusal)
@@ -347,7 +349,7 @@ def test_the_daemon_declines_what_a_person_withdrew_while_it_ran(stage: Stage) -
 def test_when_nobody_asks_any_more_what_waited_is_answered(asking: Stage) -> None:
     with process(asking) as (_, worker):
         asked(asking, worker)
-    asking.config = replace(asking.config, approval="auto")
+    asking.rule(approval=Approval.AUTO)
     with process(asking) as (_, worker):
         assert worker.awaiting() == frozenset()
         assert isinstance(worker.work(work(FIRST)), Contribution)

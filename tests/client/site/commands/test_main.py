@@ -91,7 +91,7 @@ def test_init_check_and_explain(
         "--person-column", "patient", "--sites-per-person", 2, "--json",
     )  # fmt: skip
     assert (made.code, made.json["name"]) == (0, "x")
-    written = site_config.load(folder / "new" / "site.toml")
+    written = site_config.load(folder / "new" / "site.toml").policy
     assert (written.minimum_records, written.maximum_records) == (5, 700)
     assert (written.person_column, written.sites_per_person) == ("patient", 2)
     again = site(

@@ -232,7 +232,7 @@ def test_more_records_than_the_site_says_are_its_own_mistake(tmp_path: Path) -> 
 def test_a_changed_policy_holds_for_a_study_that_was_accepted_before(stage: Stage) -> None:
     with process(stage) as (_, worker):
         assert isinstance(ask(stage, worker), Contribution)
-    stage.config = replace(stage.config, person_column="person")
+    stage.rule(person_column="person")
     with process(stage) as (store, worker):
         refusal = worker.work(work(SECOND))
         assert isinstance(refusal, Refusal)

@@ -20,6 +20,7 @@ from eigenveil.protocol.plan import Plan
 from eigenveil_client.site.commands import consent
 from eigenveil_client.site.commands.checks import site_checks
 from eigenveil_client.site.daemon import service
+from eigenveil_client.site.policy import Approval
 from eigenveil_client.site.state.rollback_guard import NAME, RollbackGuard
 from eigenveil_common.doctor import Level
 from eigenveil_common.files import check_owner
@@ -122,7 +123,7 @@ def test_a_study_that_ended_is_noted(stage: Stage) -> None:
 
 def test_what_another_process_agreed_to_is_noted_before_it_is_answered(tmp_path: Path) -> None:
     """`approve` was killed after its row was durable."""
-    stage = a_stage(tmp_path, approval="ask")
+    stage = a_stage(tmp_path, approval=Approval.ASK)
     with service.opened(stage.config) as store:
         worker = stage.worker(store)
         assert worker.work(work(rehearse(PLAN)[0], stage.signed(PLAN))) is None
