@@ -11,9 +11,9 @@ from pathlib import Path
 
 from eigenveil.identity import Role
 from eigenveil_client.connection.identity import StoredIdentity, enrol, load_identity
+from eigenveil_client.records.reader import Reader
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon.daemon import SiteDaemon
-from eigenveil_client.site.daemon.service import Reader
 from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_client.site.policy import Policy
 from eigenveil_client.site.state.rollback_guard import RollbackGuard

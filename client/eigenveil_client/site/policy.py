@@ -58,7 +58,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The rules of one site: each field is a key of site.toml, which deploy/config/site.example.toml explains.
+    """The rules of one site: each field is a key of site.toml, explained in deploy/config/site.example.toml.
 
     `columns` and `analysts` are the names that may be used, or ("*",) for all. `max_columns_per_record`
     bounds a study's columns by `minimum_records`. `approval_ends` is the last day, in UTC, on which anything

@@ -17,7 +17,7 @@ from eigenveil_client.site.commands import consent, consent_views
 from eigenveil_client.site.commands.consent import DecidedStudy
 from eigenveil_client.site.commands.options import CONFIG, JSON
 from eigenveil_client.site.config import SiteConfig
-from eigenveil_client.site.daemon import service
+from eigenveil_client.site.state import opening
 from eigenveil_client.site.state.received_plans import Decision, check_move
 from eigenveil_common.command import console, say
 from eigenveil_common.files import read
@@ -29,7 +29,7 @@ from eigenveil_common.files import read
 def studies(config_file: Path, as_json: bool) -> None:
     """List every study that came here, and what was decided about it."""
     config = site_config.load(config_file)
-    with service.opened(config) as store:
+    with opening.opened(config) as store:
         told = consent_views.studies(store)
     if as_json:
         say(told, True, "")
@@ -44,7 +44,7 @@ def studies(config_file: Path, as_json: bool) -> None:
 def explain(config_file: Path, study: str, as_json: bool) -> None:
     """Say what STUDY (a study file, or a study that came here) asks, reveals and costs."""
     config = site_config.load(config_file)
-    with service.opened(config) as store:
+    with opening.opened(config) as store:
         file = Path(study)
         plan = plan_of(config, file) if file.exists() else plan_from_json(store.studies.find(study).plan_json)
         told = consent.explained(config, store, plan)
@@ -67,7 +67,7 @@ def approve(config_file: Path, study: str, yes: bool, as_json: bool) -> None:
     if as_json and not yes:
         raise click.UsageError("--json asks nobody; read `explain`, then add --yes")
     config = site_config.load(config_file)
-    with service.opened(config) as store:
+    with opening.opened(config) as store:
         seen = store.studies.find(study)
         check_move(seen.plan, seen.standing, Decision.ACCEPTED)
         if not yes:
@@ -85,7 +85,7 @@ def approve(config_file: Path, study: str, yes: bool, as_json: bool) -> None:
 def decline(config_file: Path, study: str, as_json: bool) -> None:
     """Refuse STUDY, which waits, for good. Nobody is told why."""
     config = site_config.load(config_file)
-    with service.opened(config) as store:
+    with opening.opened(config) as store:
         _say(consent.decline(store, store.studies.find(study)), config, as_json)
 
 
@@ -100,7 +100,7 @@ def withdraw(config_file: Path, study: str, as_json: bool) -> None:
     ends a study that its coordinator will never end.
     """
     config = site_config.load(config_file)
-    with service.opened(config) as store:
+    with opening.opened(config) as store:
         _say(consent.withdraw(store, store.studies.find(study)), config, as_json)
 
 

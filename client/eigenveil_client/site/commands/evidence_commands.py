@@ -12,11 +12,12 @@ from eigenveil.accounting.ledger import GENESIS
 from eigenveil.errors import Code, InternalError, RequestError, spoken
 from eigenveil_client.analyst.verify import verified
 from eigenveil_client.connection.identity import load_identity
+from eigenveil_client.records.reader import Reader
 from eigenveil_client.site import config as site_config
 from eigenveil_client.site.commands import evidence_views, recompute
 from eigenveil_client.site.commands.options import CONFIG, JSON
 from eigenveil_client.site.commands.sbom import sbom as installed
-from eigenveil_client.site.daemon import service
+from eigenveil_client.site.state import opening
 from eigenveil_client.site.state.egress import Row
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.command import say
@@ -36,7 +37,7 @@ def ledger() -> None:
 def show_ledger(config_file: Path, as_json: bool) -> None:
     """Verify the ledger and show it."""
     config = site_config.load(config_file)
-    with service.opened(config) as store:
+    with opening.opened(config) as store:
         told = evidence_views.ledger(store, config)
     if as_json:
         say(told, True, "")
@@ -60,7 +61,7 @@ def verify_ledger(config_file: Path, head: str, release: Path | None, as_json: b
     site, or the questions that this site was charged for: both are then proof against the coordinator.
     """
     config = site_config.load(config_file)
-    with service.opened(config) as store:
+    with opening.opened(config) as store:
         if release is not None:
             key = load_identity(config.identity).release_key
             check_published(store, verified(release, key)["document"], key, config.name)
@@ -78,7 +79,7 @@ def verify_ledger(config_file: Path, head: str, release: Path | None, as_json: b
 def write_rounds(config_file: Path, wanted: str, out: Path, as_json: bool) -> None:
     """Write what the coordinator signed to this site of a study's rounds, for `eigenveil verify --log`."""
     check_output(out)
-    with service.opened(site_config.load(config_file)) as store:
+    with opening.opened(site_config.load(config_file)) as store:
         log = store.transcript.log(store.studies.find(wanted).plan)
     write_durably(out, log.to_json())
     say({"log": str(out), "statements": len(log.messages)}, as_json, str(out))
@@ -106,12 +107,12 @@ def show_egress(
     those units besides, and the rest has none. --json shows every row and number in full.
     """
     config = site_config.load(config_file)
-    with service.opened(config) as store:
+    with opening.opened(config) as store:
         rows = _chosen(store, round_number, wanted)
         if not decode:
             told = evidence_views.egress(rows, store.chatter.counts(), store.egress.head())
         else:
-            reader = service.Reader(config.records)
+            reader = Reader(config.records)
             told = evidence_views.decoded(recompute.again(store, _one_answer(rows), reader))
     if as_json:
         say(told, True, "")
@@ -127,7 +128,7 @@ def show_egress(
 @JSON
 def verify_egress(config_file: Path, head: str, as_json: bool) -> None:
     """Verify the chain, every question beside it, and that each charge of the budget has its row."""
-    with service.opened(site_config.load(config_file)) as store:
+    with opening.opened(site_config.load(config_file)) as store:
         rows = store.egress.verify(store.ledger.ledger)
         _say_whole("egress ledger", [row.digest for row in rows], head, as_json)
 

@@ -23,12 +23,13 @@ from eigenveil_client.connection.identity import enrol as enrol_here
 from eigenveil_client.connection.trusted_authorities import held_list
 from eigenveil_client.site import config as site_config
 from eigenveil_client.site.commands import consent_commands, evidence_commands, rollback_commands
-from eigenveil_client.site.commands.checks import site_checks
+from eigenveil_client.site.commands.checks import offline_checks, site_checks
 from eigenveil_client.site.commands.consent_commands import plan_of
 from eigenveil_client.site.commands.options import CONFIG, JSON
 from eigenveil_client.site.daemon import service
 from eigenveil_client.site.policy import ALGORITHMS, Policy
 from eigenveil_common.command import SHORT_HELP, run, say, typed
+from eigenveil_common.doctor import exit_code
 from eigenveil_common.doctor import show as doctor_show
 from eigenveil_common.examples import example
 
@@ -115,13 +116,9 @@ def check(config_file: Path, study_file: Path | None, as_json: bool) -> int:
     """Check the configuration, the identity and the records, here; nothing is sent."""
     config = site_config.load(config_file)
     plan = None if study_file is None else plan_of(config, study_file)
-    findings = service.check(config, plan)
-    say(
-        {"ok": all(f.ok for f in findings), "findings": [f.as_dict() for f in findings]},
-        as_json,
-        "\n".join(f.line() for f in findings),
-    )
-    return next((f.exit_code for f in findings if not f.ok), 0)
+    checks = offline_checks(config, plan)
+    doctor_show(checks, as_json)
+    return exit_code(checks)
 
 
 @group.command()

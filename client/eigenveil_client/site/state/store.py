@@ -22,7 +22,7 @@ from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import NAMES, batch_of
 from eigenveil_client.records.records import Records
-from eigenveil_client.records.tables import BadRecords
+from eigenveil_client.records.table import BadRecords
 from eigenveil_client.site.state import checkpoints, egress, received_plans, traffic, transcript
 from eigenveil_client.site.state.egress import Sent
 from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan, ReceivedPlans

@@ -292,8 +292,8 @@ def test_an_unforeseen_error_is_a_refusal_and_its_text_is_not_logged(
         assert refusal.reason == pb.DECLINE_REASON_FAILURE
         assert [row.kind for row in store.egress.rows()] == ["decline"]
         assert store.ledger.ledger.spent.micro_rho == 0
-    assert "bug type=ValueError at='site_worker.py:" in caplog.text
-    assert "test_site_worker.py:" in caplog.text
+    assert "bug type=ValueError at='worker.py:" in caplog.text
+    assert "test_worker.py:" in caplog.text
     assert SECRET not in caplog.text
     with process(stage) as (_, worker):
         assert isinstance(ask(stage, worker), Contribution)
