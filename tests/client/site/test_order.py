@@ -32,8 +32,8 @@ def watched(worker: SiteWorker) -> list[str]:
 
         setattr(holder, name, noted)
 
-    wrap(worker, "_load", "load")
-    wrap(worker, "_compute", "compute")
+    wrap(worker._answers, "_load", "load")
+    wrap(worker._answers, "_compute", "compute")
     wrap(worker._store, "answer", "write")
     wrap(worker._store, "refuse", "write")
     return steps
@@ -72,7 +72,7 @@ def test_load_compute_write(stage: Stage, spoil: Callable[[Stage], None], query:
     worker = stage.worker(store)
     steps = watched(worker)
     worker.work(work(None, stage.signed(PLAN)))
-    store._due[PLAN.digest] = query.round
+    store.rounds._due[PLAN.digest] = query.round
     reply = worker.work(work(query))
     assert isinstance(reply, Contribution if spoil is nothing else Refusal)
     assert steps == ["load", "compute", "write"]

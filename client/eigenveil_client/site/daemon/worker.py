@@ -9,28 +9,23 @@ the caller holds anything it could send.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, cast
 
-import numpy as np
-
 from eigenveil.aggregation import Contribution
-from eigenveil.errors import Code, EigenveilError, InternalError, PeerError, RequestError, error
+from eigenveil.errors import Code, EigenveilError, InternalError, PeerError, error
 from eigenveil.identity import Identity
-from eigenveil.numerics.blas import one_thread
-from eigenveil.numerics.encoding import IntArray, to_bytes
+from eigenveil.numerics.encoding import to_bytes
 from eigenveil.planning.dry_run import MAX_ROUNDS, rehearse
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.signatures import check_plan
 from eigenveil.protocol.wire import digest_from_bytes, query_from_proto
-from eigenveil.queries import NAMES, Query
+from eigenveil.queries import NAMES
 from eigenveil.reporting.explain import MEANINGS
-from eigenveil.site.site import Site
 from eigenveil.study.study import Study
 from eigenveil_client.records.records import Records
+from eigenveil_client.site.daemon.answers import MOST_LOADED, Answers
 from eigenveil_client.site.daemon.own_session import OwnSession
 from eigenveil_client.site.daemon.refusals import Refusal, reason_of, told
 from eigenveil_client.site.policy import Approval, Policy
@@ -50,9 +45,6 @@ ENDS = {
     pb.STUDY_STATE_CANCELLED: "cancelled",
     pb.STUDY_STATE_UNSPECIFIED: UNKNOWN,
 }
-MOST_LOADED = 4  # studies whose rows stay in memory; a fifth one makes the oldest load again
-
-
 Reply = Contribution | Refusal
 
 
@@ -81,12 +73,9 @@ class SiteWorker:
         self._member = member
         self._policy = policy
         self._store = store
-        self._load = load
+        self._answers = Answers(policy, store, load)
         self._plans: dict[str, Plan] = {}
         self._own: dict[str, OwnSession] = {}
-        self._sites: dict[str, Site] = {}
-        self._cores = os.cpu_count() or 1
-        self._threads = ThreadPoolExecutor(self._cores)
         self._known = [p.plan for p in store.studies.all() if p.standing is not Decision.ENDED]
 
     def known_plans(self) -> list[str]:
@@ -121,7 +110,7 @@ class SiteWorker:
         self._store.bear_witness()
 
     async def keep_counted(self) -> None:
-        """Keep what was counted, for ever. Raises as `Chatter.flush`."""
+        """Keep what was counted, for ever. Raises as `Traffic.flush`."""
         await self._store.chatter.keep_flushed()
 
     @property
@@ -129,8 +118,8 @@ class SiteWorker:
         """What the coordinator's ledger was when last seen."""
         return self._store.checkpoints
 
-    def take_head(self, signed: pb.SignedCheckpoint, parted: bool) -> None:
-        """Keep a checkpoint, durably on return. Raises as `SiteHeads.take`."""
+    def take_checkpoint(self, signed: pb.SignedCheckpoint, parted: bool) -> None:
+        """Keep a checkpoint, durably on return. Raises as `HeldCheckpoints.take`."""
         member = self._member
         self.checkpoints.take(signed, member.release_key, member.identity.federation, parted=parted)
 
@@ -177,7 +166,8 @@ class SiteWorker:
         if state not in ENDS:
             raise PeerError(Code.PROTOCOL, f"no study ends in state {state}; is the coordinator newer?")
         seen = self._store.studies.get(digest)
-        for held in (self._plans, self._own, self._sites):
+        self._answers.forget(digest)
+        for held in (self._plans, self._own):
             held.pop(digest, None)
         if seen is not None and seen.standing is not Decision.ENDED:
             self._store.end(digest)
@@ -230,7 +220,7 @@ class SiteWorker:
             round=asked.round,
             query=asked.digest,
             site=self._member.identity.name,
-            values=self._values(plan, asked.query),
+            values=self._answers.values(plan, asked.query),
         )
         failpoint("answer-computed")
         meaning = MEANINGS[NAMES[type(asked.query)]]
@@ -238,18 +228,6 @@ class SiteWorker:
         own.kept()
         event("round-answered", study=asked.plan_digest, round=asked.round)
         return contribution
-
-    def _values(self, plan: Plan, query: Query) -> IntArray:
-        """Load and compute in any case, and only then refuse what the records do not allow."""
-        site, problem = self._site(plan)
-        values = self._compute(site, query)
-        if problem is not None:
-            raise problem
-        return values
-
-    def _compute(self, site: Site, query: Query) -> IntArray:
-        with one_thread():  # the parts are the threads; more inside them only get in the way
-            return site.answer(query, self._threads.map)
 
     def _agreed(self, digest: str) -> Plan:
         """The plan, if a person or the rules agreed to it, as of this moment: it may have been withdrawn."""
@@ -295,40 +273,8 @@ class SiteWorker:
         may_miss = self._member.identity.name not in federation.required and federation.least < len(
             federation.sites
         )
-        self._store.check_order(asked, may_miss)
-        self._store.check_price(plan, asked)
-
-    def _site(self, plan: Plan) -> tuple[Site, EigenveilError | None]:
-        """The records of a study, and what is wrong with them: then they are loaded anew the next time."""
-        if plan.digest in self._sites:
-            return self._sites[plan.digest], None
-        while len(self._sites) >= MOST_LOADED:
-            self._sites.pop(next(iter(self._sites)))
-        site, problem = self._loaded(plan)
-        if problem is None:
-            self._sites[plan.digest] = site
-            failpoint("records-loaded")
-        return site, problem
-
-    def _loaded(self, plan: Plan) -> tuple[Site, EigenveilError | None]:
-        """Whether there are enough is asked of the persons in the whole file, never of those that the study's
-        columns and rules leave: else its analyst chose whom a refusal is about."""
-        try:
-            records = self._load(plan.study)
-        except RequestError as problem:
-            return self._stand_in(plan), problem
-        site = Site(records.rows, parts=self._cores)
-        try:
-            self._policy.require_enough(records.persons)
-            self._store.keep_records(plan, records)
-        except RequestError as problem:
-            return site, problem
-        return site, None
-
-    def _stand_in(self, plan: Plan) -> Site:
-        """Rows of zeros to compute with, where the records cannot be read."""
-        rows = np.zeros((self._policy.minimum_records, plan.study.dimension), dtype=np.int16)
-        return Site(rows, parts=self._cores)
+        self._store.rounds.check_order(asked, may_miss)
+        self._store.rounds.check_price(plan, asked)
 
     def _refuse(self, response: pb.NextWorkResponse, problem: EigenveilError) -> Refusal | None:
         """Log, write down and hand back a refusal of what `response` asked."""

@@ -19,13 +19,9 @@ CREATE TABLE studies (
   reason TEXT NOT NULL,
   records TEXT NOT NULL,
   at INTEGER NOT NULL,
-  person TEXT NOT NULL DEFAULT ''
+  person TEXT NOT NULL
 ) STRICT;
 """
-MIGRATION = """
-ALTER TABLE studies ADD COLUMN person TEXT NOT NULL DEFAULT '';
-UPDATE studies SET person = standing WHERE standing = 'withdrawn';
-"""  # only a person withdraws; of earlier approvals and refusals nothing says whose they were
 
 
 class Decision(Enum):

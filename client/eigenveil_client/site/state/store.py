@@ -7,53 +7,49 @@ charge, and no other query is answered for that round.
 
 from __future__ import annotations
 
-import hmac
-import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 
 from eigenveil.accounting.zcdp import NOTHING, Cost
-from eigenveil.errors import Code, PeerError, RequestError, spoken
-from eigenveil.protocol.budget import check_epsilon, check_part
+from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.queries import NAMES, batch_of
+from eigenveil.queries import NAMES
 from eigenveil_client.records.records import Records
 from eigenveil_client.records.table import BadRecords
-from eigenveil_client.site.state import checkpoints, egress, received_plans, traffic, transcript
+from eigenveil_client.site.state import (
+    answered_rounds,
+    checkpoints,
+    egress,
+    received_plans,
+    traffic,
+    transcript,
+)
+from eigenveil_client.site.state.answered_rounds import AnsweredRounds
 from eigenveil_client.site.state.egress import Sent
+from eigenveil_client.site.state.fingerprints import Fingerprints
 from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan, ReceivedPlans
 from eigenveil_client.site.state.rollback_guard import RollbackGuard, lost_study
 from eigenveil_client.site.state.transcript import Stated, Transcript
 from eigenveil_client.site.yearly_limit import YearlyLimit
 from eigenveil_common.failpoints import failpoint
-from eigenveil_common.files import read_secret, write_secret
 from eigenveil_common.storage import ledger_store
 from eigenveil_common.storage.database import Connection
 from eigenveil_common.storage.ledger_store import LedgerStore
+from eigenveil_common.storage.migrations import TooOld
 from eigenveil_common.storage.sqlite import Database
 
-VERSION = 5
-SCHEMA = (
-    ledger_store.SCHEMA
-    + egress.SCHEMA
-    + traffic.SCHEMA
-    + received_plans.SCHEMA
-    + checkpoints.SCHEMA
-    + transcript.SCHEMA
-    + """
-CREATE TABLE passes (
-  plan TEXT NOT NULL,
-  first INTEGER NOT NULL,
-  round INTEGER NOT NULL,
-  PRIMARY KEY (plan, first)
-) STRICT;
-"""
+VERSION = 6  # the first one whose plans and questions have today's digests; nothing older can be read
+SCHEMA = "".join(
+    room.SCHEMA
+    for room in (ledger_store, egress, traffic, received_plans, checkpoints, transcript, answered_rounds)
 )
-MIGRATIONS = ((4, received_plans.MIGRATION), (5, transcript.SCHEMA))
+CHANGE_OVER = (
+    "let its studies end with that release; then move it and egress.key away, keep both as evidence, and run "
+    "`eigenveil-site accept-loss --config site.toml` with this one, which charges what was spent"
+)
 TIMED = ("ledger", "egress", "studies", "chatter")  # tables with the time of each row
 
 
@@ -75,8 +71,8 @@ class SiteStore:
     ) -> None:
         self._clock = clock
         self._witness = witness
-        self._key = _key(path.with_name("egress.key"), path)
-        self.database = Database(path, SCHEMA, VERSION, migrations=MIGRATIONS)
+        self.fingerprints = Fingerprints(path.with_name("egress.key"), path)
+        self.database = _opened(path)
         self.database.check_whole()  # before a row of it is believed
         self._latest = max(self._last_written(table) for table in TIMED)
         self.ledger = LedgerStore(self.database, budget, self.now)
@@ -85,9 +81,7 @@ class SiteStore:
         self.studies = ReceivedPlans(self.database)
         self.checkpoints = checkpoints.HeldCheckpoints(self.database)
         self.transcript = Transcript(self.database)
-        self._due: dict[str, int] = {}  # the round after the last answered one, by study
-        for study, round in self.ledger.ledger.charged:
-            self._passed(study, round)
+        self.rounds = AnsweredRounds(self.database, self.ledger)
 
     def _last_written(self, table: str) -> int:
         latest: int = self.database.rows(f"SELECT COALESCE(MAX(at), 0) FROM {table}")[0][0]
@@ -214,7 +208,7 @@ class SiteStore:
         Raises:
             BadRecords: the records have changed since.
         """
-        digest = self._keyed("records", plan.digest, records.file + records.rows.tobytes())
+        digest = self.fingerprints.of_records(plan.digest, records)
         seen = self.studies.get(plan.digest)
         if seen is None or seen.records == digest:
             return
@@ -224,57 +218,6 @@ class SiteStore:
                 about="changed",
             )
         self.studies.keep_records(plan.digest, digest)
-
-    def check_order(self, asked: RoundQuery, may_miss: bool) -> None:
-        """Insist that a query is the last answered one again, or a later one.
-
-        Only the last: a coordinator put back to an earlier round would draw new noise for each round
-        that it asks again, and publish several noisy answers to one query for one charge.
-
-        `may_miss`: the study can go on without this site, so rounds it missed may be passed over.
-
-        Raises:
-            PeerError: another query for an answered round, a step back, or a skipped round.
-        """
-        due = self._due.get(asked.plan_digest, 0)
-        known = self.ledger.ledger.charged.get((asked.plan_digest, asked.round))
-        if known == asked.digest and asked.round == due - 1:
-            return
-        if known not in (None, asked.digest):
-            raise PeerError(
-                Code.PROTOCOL, f"{spoken(asked.round)} was answered for another query; this one is refused"
-            )
-        if asked.round < due or (asked.round > due and not may_miss):
-            raise PeerError(
-                Code.PROTOCOL,
-                f"{spoken(asked.round)} was asked when {spoken(due)} was due; "
-                "was the coordinator restored from an old copy?",
-            )
-
-    def _cost(self, plan: Plan, asked: RoundQuery) -> Cost:
-        """What a query costs here: a pass is paid with the first of its parts that this site answers.
-
-        Any other question of that round has paid for itself alone, and for no part.
-        """
-        part = batch_of(asked.query)
-        if part is None:
-            return asked.price
-        began = self.database.rows(
-            "SELECT round FROM passes WHERE (plan, first) = (?, ?)", (plan.digest, part.first)
-        )
-        paid = self.ledger.ledger.paid[plan.digest, began[0]["round"]] if began else asked.price
-        check_part(plan, asked.price, part, paid)
-        return NOTHING if began and began[0]["round"] != asked.round else asked.price
-
-    def check_price(self, plan: Plan, asked: RoundQuery) -> None:
-        """Insist that the study's reservation and guarantee cover a query, unless it is charged already.
-
-        Raises:
-            EigenveilError: as `Ledger.charge` and `pricing.check_epsilon`; nothing was changed.
-        """
-        ledger, cost = self.ledger.ledger, self._cost(plan, asked)
-        if ledger.charge(asked.plan_digest, asked.round, asked.digest, cost, at=0) is not None:
-            check_epsilon(plan, asked, cost, ledger.pico_by_study[asked.plan_digest])
 
     def answer(
         self, plan: Plan, asked: RoundQuery, values: bytes, meaning: str, stated: Sequence[Stated]
@@ -291,7 +234,7 @@ class SiteStore:
             round=asked.round,
             kind=NAMES[type(asked.query)],
             bytes=len(values),
-            contribution=self.fingerprint(asked, values),
+            contribution=self.fingerprints.of_answer(asked, values),
             query=asked.digest,
             meaning=meaning,
         )
@@ -299,11 +242,11 @@ class SiteStore:
             asked.plan_digest,
             asked.round,
             asked.digest,
-            self._cost(plan, asked),
+            self.rounds.cost(plan, asked),
             also=partial(self._write, asked, sent, stated),
         )
         failpoint("answer-charged")
-        self._passed(asked.plan_digest, asked.round)
+        self.rounds.passed(asked.plan_digest, asked.round)
 
     def _write(self, asked: RoundQuery, sent: Sent, stated: Sequence[Stated], change: Connection) -> None:
         self.studies.require(asked.plan_digest, Decision.ACCEPTED, change)
@@ -311,13 +254,7 @@ class SiteStore:
         self.egress.append(sent, change)
         self.egress.keep_question(asked, change)
         failpoint("answer-charging")
-        part = batch_of(asked.query)
-        if part is not None:
-            row = (asked.plan_digest, part.first, asked.round)
-            change.execute("INSERT INTO passes VALUES (?, ?, ?) ON CONFLICT DO NOTHING", row)
-
-    def _passed(self, study: str, round: int) -> None:
-        self._due[study] = max(self._due.get(study, 0), round + 1)
+        self.rounds.begin_pass(asked, change)
 
     def refuse(self, plan_digest: str, round: int, reason: str, stated: Sequence[Stated] = ()) -> None:
         """Write down that a refusal is about to leave, and what the coordinator `stated` before."""
@@ -330,15 +267,6 @@ class SiteStore:
             self.transcript.keep(stated, change)
             failpoint("refusal-writing")
         failpoint("refusal-written")
-
-    def fingerprint(self, asked: RoundQuery, values: bytes) -> str:
-        """The keyed digest of an answer: of the question, which names its plan and round, and of the numbers.
-        Of the numbers alone it would tell that two studies counted the same."""
-        return self._keyed("answer", asked.digest, values)
-
-    def _keyed(self, what: str, about: str, data: bytes) -> str:
-        """HMAC-SHA-256 (hex) with this site's key: nobody else can find `data` by trying."""
-        return hmac.new(self._key, f"{what}\n{about}\n".encode() + data, sha256).hexdigest()
 
     def _add(
         self,
@@ -372,13 +300,8 @@ class SiteStore:
         self.database.close()
 
 
-def _key(path: Path, database: Path) -> bytes:
-    if not path.exists():
-        if database.exists():
-            raise RequestError(
-                Code.BAD_CONFIG,
-                f"{path} is gone and {database} is there: put both back from one copy. If there is none, "
-                "move the database away, too, and run: eigenveil-site accept-loss",
-            )
-        write_secret(path, os.urandom(32))
-    return read_secret(path)
+def _opened(path: Path) -> Database:
+    try:
+        return Database(path, SCHEMA, VERSION)
+    except TooOld as problem:
+        raise InternalError(Code.STORAGE, f"{problem}; {CHANGE_OVER}") from problem

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 
@@ -116,14 +115,14 @@ def test_a_withdrawal_holds_from_the_next_answer_on(stage: Stage) -> None:
 def test_a_withdrawal_during_the_computation_stops_that_answer(stage: Stage) -> None:
     """The standing is read again in the transaction that charges and writes down."""
     with process(stage) as (store, worker):
-        load = worker._load
+        load = worker._answers._load
 
         def withdrawing(study: object) -> object:
             with process(stage) as (other, _):
                 consent.withdraw(other, other.studies.find(PLAN.digest))
             return load(study)  # type: ignore[arg-type]
 
-        worker._load = withdrawing  # type: ignore[assignment]
+        worker._answers._load = withdrawing  # type: ignore[assignment]
         refusal = asked(stage, worker)
         assert isinstance(refusal, Refusal)
         assert [row.kind for row in store.egress.rows()] == ["decline"]
@@ -223,18 +222,6 @@ def test_what_the_rules_refused_is_nobody_s_word(tmp_path: Path) -> None:
         asked(stage, worker)
     (row,) = site(written(stage), "studies", "--json").json["studies"]
     assert (row["standing"], row["person"]) == ("declined", "")
-
-
-def test_an_older_database_is_brought_up_and_what_was_withdrawn_is_a_person_s_word(asking: Stage) -> None:
-    with process(asking) as (store, worker):
-        asked(asking, worker)
-        consent.withdraw(store, store.studies.find(PLAN.digest))
-    with closing(sqlite3.connect(asking.config.state)) as connection, connection:
-        connection.execute("ALTER TABLE studies DROP COLUMN person")
-        connection.execute("DROP TABLE rounds")
-        connection.execute("PRAGMA user_version = 3")
-    with process(asking) as (store, _):
-        assert store.studies.find(PLAN.digest).person == "withdrawn"
 
 
 def test_nothing_comes_back_from_an_end() -> None:

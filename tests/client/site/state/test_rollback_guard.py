@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -222,6 +223,20 @@ def test_no_key_is_made_beside_a_ledger(stage: Stage) -> None:
     assert spent is not None
     remove(stage)
     assert opening.accept_loss(stage.config) == spent.committed, "as the message says"
+
+
+def test_a_state_of_an_earlier_release_is_refused_and_what_it_spent_is_charged(stage: Stage) -> None:
+    agree(stage)
+    end_all(stage)
+    spent = committed(stage)
+    with closing(sqlite3.connect(stage.config.state)) as connection, connection:
+        connection.execute("PRAGMA user_version = 5")
+    with refused(Code.STORAGE, "too old", "move it and egress.key away", "accept-loss"):
+        agree(stage)
+    for name in STATE:
+        (stage.folder / name).unlink(missing_ok=True)
+    assert opening.accept_loss(stage.config) == spent, "as the message says"
+    assert committed(stage) == spent
 
 
 def test_a_new_site_owes_nothing(stage: Stage) -> None:
