@@ -188,6 +188,7 @@ class SiteWorker:
                 self._store.ask(plan, signed.plan_json, signed.signature)
             else:
                 self._store.accept(plan, signed.plan_json, signed.signature, self._policy.yearly)
+                self._plans[plan.digest] = plan
         except EigenveilError as problem:
             if problem.code is not Code.STORAGE:
                 self._store.decline(plan.digest, signed.plan_json, signed.signature, problem.code)
@@ -243,19 +244,24 @@ class SiteWorker:
                 raise PeerError(Code.PROTOCOL, "a query came for a study that has ended")
             case Decision.ACCEPTED:
                 pass
-        if digest not in self._plans:
+        if digest not in self._own:
             self._store.ledger.refresh()  # another process may have agreed
             self._store.bear_witness()
-            self._plans[digest] = plan_from_json(seen.plan_json)
+        plan = self._plan(seen)
         # Again: time passes, and site.toml may have changed since.
-        self._policy.require(self._plans[digest], self._store.now())
-        return self._plans[digest]
+        self._policy.require(plan, self._store.now())
+        return plan
+
+    def _plan(self, seen: ReceivedPlan) -> Plan:
+        if seen.plan not in self._plans:
+            self._plans[seen.plan] = plan_from_json(seen.plan_json)
+        return self._plans[seen.plan]
 
     def _decide(self, seen: ReceivedPlan) -> None:
         """A plan that waits goes on waiting; unless a person is not asked any more."""
         if self._policy.approval is Approval.ASK:
             raise Waiting
-        plan = plan_from_json(seen.plan_json)
+        plan = self._plan(seen)
         self._policy.require(plan, self._store.now())
         self._store.accept(plan, seen.plan_json, seen.signature, self._policy.yearly)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -14,10 +15,15 @@ import pytest
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, EigenveilError, InternalError, RequestError
 from eigenveil.planning.dry_run import rehearse
+from eigenveil.protocol import plan as plan_module
+from eigenveil.protocol import query as query_module
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
+from eigenveil.session import Session
 from eigenveil.study.study import Column, Federation
+from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.records import records
+from eigenveil_client.records.reader import Reader
 from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_client.site.state.received_plans import Decision
@@ -46,6 +52,30 @@ def ask(stage: Stage, worker: SiteWorker, asked: RoundQuery = FIRST, plan: Plan 
 def ended(plan: Plan) -> pb.NextWorkResponse:
     end = pb.StudyEnd(plan_digest=bytes.fromhex(plan.digest), state=pb.STUDY_STATE_FAILED)
     return pb.NextWorkResponse(ended=[end])
+
+
+@contextmanager
+def counted(place: object, name: str) -> Iterator[mock.Mock]:
+    """How often a function is called."""
+    with mock.patch.object(place, name, autospec=True, side_effect=getattr(place, name)) as calls:
+        yield calls
+
+
+def test_a_whole_study_is_parsed_and_rehearsed_once_and_followed_in_one_session(stage: Stage) -> None:
+    queries = rehearse(PLAN)
+    messages = [work(queries[0], stage.signed(PLAN)), *map(work, queries[1:])]
+    with (
+        closing(stage.store()) as store,
+        counted(Session, "__init__") as sessions,
+        counted(plan_module, "study_from_dict") as studies,
+        counted(query_module, "digest") as digests,
+    ):
+        member = load_identity(stage.config.identity)
+        worker = SiteWorker(member, stage.config.policy, store, Reader(stage.config.records))
+        assert all(isinstance(worker.work(message), Contribution) for message in messages)
+    assert sessions.call_count <= 2
+    assert studies.call_count == 1
+    assert digests.call_count <= 3 * len(queries), "as rehearsed, as followed, as it came"
 
 
 def test_a_crash_between_the_charge_and_the_sending_costs_nothing(stage: Stage) -> None:
