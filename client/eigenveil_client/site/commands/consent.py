@@ -36,7 +36,7 @@ def approve(config: SiteConfig, store: SiteStore, seen: ReceivedPlan) -> Decided
     """
     plan = plan_from_json(seen.plan_json)
     config.policy.require(plan, store.now())
-    store.accept(plan, seen.plan_json, seen.signature, config.policy.yearly, person=True)
+    store.accept(plan, seen, config.policy.yearly, person=True)
     return DecidedStudy(study=seen.plan, was=seen.standing, standing=Decision.ACCEPTED)
 
 
@@ -46,7 +46,7 @@ def decline(store: SiteStore, seen: ReceivedPlan) -> DecidedStudy:
     Raises:
         RequestError: code `conflict`: it does not wait.
     """
-    store.decline(seen.plan, seen.plan_json, seen.signature, Code.POLICY, person=True)
+    store.decline(seen, Code.POLICY, person=True)
     return DecidedStudy(study=seen.plan, was=seen.standing, standing=Decision.DECLINED)
 
 

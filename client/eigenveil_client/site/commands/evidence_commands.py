@@ -110,7 +110,7 @@ def show_egress(
     with opening.opened(config) as store:
         rows = _chosen(store, round_number, wanted)
         if not decode:
-            told = evidence_views.egress(rows, store.chatter.counts(), store.egress.head())
+            told = evidence_views.egress(rows, store.traffic.counts(), store.egress.head())
         else:
             reader = Reader(config.records)
             told = evidence_views.decoded(recompute.again(store, _one_answer(rows), reader))

@@ -84,7 +84,7 @@ class WorkSession:
                 self._pending = self._ask()
                 if reply is not None:
                     await self._deliver(reply)
-                    await asyncio.to_thread(self._worker.bear_witness)
+                    await asyncio.to_thread(self._worker.note_ledger)
         finally:
             await self._give_up()
 

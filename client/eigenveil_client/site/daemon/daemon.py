@@ -109,7 +109,7 @@ class SiteDaemon:
     async def _greet(self, stub: rpc.CoordinatorAsyncStub) -> WorkSession:
         software, generation = f"eigenveil-site {__version__}", Generation(self._shown.folder)
         checkpoint = self._worker.checkpoints.latest()
-        self._worker.bear_witness()
+        self._worker.note_ledger()
         try:
             hello = await introduce(stub, software, self._shown, generation, checkpoint=checkpoint)
         except InternalError:

@@ -103,15 +103,15 @@ class SiteWorker:
 
     def counted(self, stub: rpc.CoordinatorAsyncStub) -> rpc.CoordinatorAsyncStub:
         """`stub`, with every message that leaves through it counted."""
-        return cast("rpc.CoordinatorAsyncStub", CountedStub(stub, self._store.chatter))
+        return cast("rpc.CoordinatorAsyncStub", CountedStub(stub, self._store.traffic))
 
-    def bear_witness(self) -> None:
+    def note_ledger(self) -> None:
         """Note outside of the database how far its ledger is."""
-        self._store.bear_witness()
+        self._store.note_ledger()
 
     async def keep_counted(self) -> None:
         """Keep what was counted, for ever. Raises as `Traffic.flush`."""
-        await self._store.chatter.keep_flushed()
+        await self._store.traffic.keep_flushed()
 
     @property
     def checkpoints(self) -> HeldCheckpoints:
@@ -180,18 +180,25 @@ class SiteWorker:
         plan = check_plan(signed.plan_json, signed.signature, self._member.release_key)
         if self._store.studies.get(plan.digest) is not None:
             return plan.digest
+        seen = ReceivedPlan(
+            plan=plan.digest,
+            plan_json=signed.plan_json,
+            signature=signed.signature,
+            standing=Decision.PENDING,
+            at=self._store.now(),
+        )
         try:
             self._invited(plan)
             self._policy.require(plan, self._store.now())
             rehearse(plan)  # what cannot be foreseen is not agreed to
             if self._policy.approval is Approval.ASK:
-                self._store.ask(plan, signed.plan_json, signed.signature)
+                self._store.hold(seen)
             else:
-                self._store.accept(plan, signed.plan_json, signed.signature, self._policy.yearly)
+                self._store.accept(plan, seen, self._policy.yearly)
                 self._plans[plan.digest] = plan
         except EigenveilError as problem:
             if problem.code is not Code.STORAGE:
-                self._store.decline(plan.digest, signed.plan_json, signed.signature, problem.code)
+                self._store.decline(seen, problem.code)
                 self._known.append(plan.digest)
             raise
         self._known.append(plan.digest)
@@ -246,7 +253,7 @@ class SiteWorker:
                 pass
         if digest not in self._own:
             self._store.ledger.refresh()  # another process may have agreed
-            self._store.bear_witness()
+            self._store.note_ledger()
         plan = self._plan(seen)
         # Again: time passes, and site.toml may have changed since.
         self._policy.require(plan, self._store.now())
@@ -263,7 +270,7 @@ class SiteWorker:
             raise Waiting
         plan = self._plan(seen)
         self._policy.require(plan, self._store.now())
-        self._store.accept(plan, seen.plan_json, seen.signature, self._policy.yearly)
+        self._store.accept(plan, seen, self._policy.yearly)
 
     def _session(self, plan: Plan) -> OwnSession:
         """This site's own session of a study; at most `MOST_LOADED` stay in memory."""

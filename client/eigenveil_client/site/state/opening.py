@@ -29,11 +29,11 @@ def opened(config: SiteConfig) -> Iterator[SiteStore]:
         InternalError: code `storage`, also for a ledger that is gone or was put back.
     """
     check_owner(config.state.parent)
-    witness = RollbackGuard(config.identity)
-    seen = witness.seen()
+    guard = RollbackGuard(config.identity)
+    seen = guard.seen()
     if seen is not None and not config.state.exists():
         raise seen.lost(config.state)
-    with closing(SiteStore(config.state, config.policy.budget, witness)) as store:
+    with closing(SiteStore(config.state, config.policy.budget, guard)) as store:
         if seen is not None and not seen.is_in(store.ledger):
             raise seen.lost(config.state)
         store.check_whole()
@@ -48,8 +48,8 @@ def accept_loss(config: SiteConfig) -> Cost:
         InternalError: code `storage`.
     """
     check_owner(config.state.parent)
-    witness = RollbackGuard(config.identity)
-    with alone(config.state), closing(SiteStore(config.state, config.policy.budget, witness)) as store:
+    guard = RollbackGuard(config.identity)
+    with alone(config.state), closing(SiteStore(config.state, config.policy.budget, guard)) as store:
         return store.accept_loss()
 
 

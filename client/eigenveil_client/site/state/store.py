@@ -55,7 +55,7 @@ TIMED = ("ledger", "egress", "studies", "chatter")  # tables with the time of ea
 
 class SiteStore:
     """Everything a site must not forget, in one SQLite file; its key for digests lies beside it. What its
-    ledger had come to is told to `witness`, too.
+    ledger had come to is told to `guard`, too.
 
     Raises:
         InternalError: code `storage`; the process must end.
@@ -66,18 +66,18 @@ class SiteStore:
         self,
         path: Path,
         budget: Cost,
-        witness: RollbackGuard,
+        guard: RollbackGuard,
         clock: Callable[[], int] = lambda: int(time.time()),
     ) -> None:
         self._clock = clock
-        self._witness = witness
+        self._guard = guard
         self.fingerprints = Fingerprints(path.with_name("egress.key"), path)
         self.database = _opened(path)
         self.database.check_whole()  # before a row of it is believed
         self._latest = max(self._last_written(table) for table in TIMED)
         self.ledger = LedgerStore(self.database, budget, self.now)
         self.egress = egress.EgressLedger(self.database, self.now)
-        self.chatter = traffic.Traffic(self.database, self.now)
+        self.traffic = traffic.Traffic(self.database, self.now)
         self.studies = ReceivedPlans(self.database)
         self.checkpoints = checkpoints.HeldCheckpoints(self.database)
         self.transcript = Transcript(self.database)
@@ -93,21 +93,15 @@ class SiteStore:
         self._latest = max(self._latest, self._clock())
         return self._latest
 
-    def ask(self, plan: Plan, plan_json: bytes, signature: bytes) -> None:
+    def hold(self, seen: ReceivedPlan) -> None:
         """Remember a plan that waits for a person's word."""
         with self.database.transaction() as change:
-            self._add(plan.digest, plan_json, signature, Decision.PENDING, "", change)
+            self.studies.decide(seen, Decision.PENDING, change)
 
     def accept(
-        self,
-        plan: Plan,
-        plan_json: bytes,
-        signature: bytes,
-        yearly: YearlyLimit | None,
-        *,
-        person: bool = False,
+        self, plan: Plan, seen: ReceivedPlan, yearly: YearlyLimit | None, *, person: bool = False
     ) -> None:
-        """Reserve the study's whole price and agree to the plan, new or pending, in one transaction.
+        """Reserve the study's whole price and agree to `plan`, new or pending, in one transaction.
 
         `person`: by a person's word, not by the rules alone.
 
@@ -118,18 +112,15 @@ class SiteStore:
 
         def also(change: Connection) -> None:
             self._check_year(plan.cost, yearly)
-            if self.studies.get(plan.digest) is None:
-                self._add(plan.digest, plan_json, signature, Decision.ACCEPTED, "", change)
-            else:
-                self.studies.move(plan.digest, Decision.ACCEPTED, change, person=person)
+            self.studies.decide(seen, Decision.ACCEPTED, change, person=person)
 
         self.ledger.reserve(plan.digest, plan.cost, also=also)
         failpoint("plan-accepted")
-        self.bear_witness()
+        self.note_ledger()
 
-    def bear_witness(self) -> None:
+    def note_ledger(self) -> None:
         """Note outside of the database how far its ledger is."""
-        self._witness.note(self.ledger.ledger)
+        self._guard.note(self.ledger.ledger)
 
     def this_year(self, yearly: YearlyLimit) -> int:
         """Micro-rho spent in the current year or set aside, which may all be spent before the year ends."""
@@ -146,15 +137,10 @@ class SiteStore:
                 f"({yearly.micro_rho}, of which {committed} are spent or set aside); nothing was charged",
             )
 
-    def decline(
-        self, digest: str, plan_json: bytes, signature: bytes, reason: Code, *, person: bool = False
-    ) -> None:
+    def decline(self, seen: ReceivedPlan, reason: Code, *, person: bool = False) -> None:
         """Remember a plan that was refused, new or pending; `person`: by a person's word."""
         with self.database.transaction() as change:
-            if self.studies.get(digest) is None:
-                self._add(digest, plan_json, signature, Decision.DECLINED, reason.value, change)
-            else:
-                self.studies.move(digest, Decision.DECLINED, change, reason.value, person=person)
+            self.studies.decide(seen, Decision.DECLINED, change, reason.value, person=person)
 
     def withdraw(self, digest: str) -> Cost:
         """Answer a study no more, by its operator's word; what was set aside for it is free and returned.
@@ -163,13 +149,13 @@ class SiteStore:
             RequestError: code `conflict`, it was declined, withdrawn or ended before.
         """
         freed = self._close(digest, Decision.WITHDRAWN, Code.POLICY.value)
-        self.bear_witness()
+        self.note_ledger()
         return freed
 
     def end(self, digest: str) -> Cost:
         """Settle a study; what was set aside for it and not charged is free again, and returned."""
         freed = self._close(digest, Decision.ENDED, "")
-        self.bear_witness()
+        self.note_ledger()
         return freed
 
     def accept_loss(self) -> Cost:
@@ -180,13 +166,13 @@ class SiteStore:
             RequestError: code `conflict`, nothing is lost; or the budget does not hold it.
             InternalError: code `storage`.
         """
-        loss = lost_study(self._witness.lost(self.ledger))
+        loss = lost_study(self._guard.lost(self.ledger))
         for study in self.ledger.ledger.reserved.keys() - {loss}:
             if self.studies.get(study) is None:  # another loss, whose charge was cut short in this copy
                 self.ledger.settle(study)
             else:
                 self._close(study, Decision.WITHDRAWN, Code.POLICY.value)
-        return self._witness.accept_loss(self.ledger)
+        return self._guard.accept_loss(self.ledger)
 
     def _close(self, digest: str, standing: Decision, reason: str) -> Cost:
         freed = NOTHING
@@ -268,26 +254,6 @@ class SiteStore:
             failpoint("refusal-writing")
         failpoint("refusal-written")
 
-    def _add(
-        self,
-        digest: str,
-        plan_json: bytes,
-        signature: bytes,
-        standing: Decision,
-        reason: str,
-        change: Connection,
-    ) -> None:
-        failpoint("plan-storing")
-        seen = ReceivedPlan(
-            plan=digest,
-            plan_json=plan_json,
-            signature=signature,
-            standing=standing,
-            reason=reason,
-            at=self.now(),
-        )
-        self.studies.add(seen, change)
-
     def check_whole(self) -> None:
         """Insist that what is kept here under a digest is what that names; the pages were looked at before.
         Raises InternalError, code `storage`."""
@@ -296,7 +262,7 @@ class SiteStore:
 
     def close(self) -> None:
         """Close the database."""
-        self.chatter.flush()
+        self.traffic.flush()
         self.database.close()
 
 

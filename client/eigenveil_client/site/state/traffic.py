@@ -105,15 +105,15 @@ class Traffic:
 class CountedStub:
     """A coordinator's stub whose unary calls are counted, each attempt on its own."""
 
-    def __init__(self, stub: rpc.CoordinatorAsyncStub, chatter: Traffic) -> None:
+    def __init__(self, stub: rpc.CoordinatorAsyncStub, traffic: Traffic) -> None:
         self._stub = stub
-        self._chatter = chatter
+        self._traffic = traffic
 
     def __getattr__(self, kind: str) -> Callable[..., Awaitable[Any]]:
         method = getattr(self._stub, kind)
 
         def counted(request: Any, **options: Any) -> Any:
-            self._chatter.add(kind, request.ByteSize())
+            self._traffic.add(kind, request.ByteSize())
             return method(request, **options)
 
         return counted

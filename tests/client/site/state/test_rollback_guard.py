@@ -188,20 +188,20 @@ def test_a_copy_from_the_middle_of_an_earlier_loss_is_no_dead_end(stage: Stage) 
 
 
 def test_what_is_noted_is_never_ahead_and_never_goes_back(stage: Stage) -> None:
-    witness = RollbackGuard(stage.config.identity)
-    assert witness.seen() is None
+    guard = RollbackGuard(stage.config.identity)
+    assert guard.seen() is None
     with closing(stage.store()) as early:
         empty = early.ledger.ledger
-        early.bear_witness()
-        assert witness.seen() is None
+        early.note_ledger()
+        assert guard.seen() is None
         agree(stage)
-        seen = witness.seen()
+        seen = guard.seen()
         assert seen is not None
         with opening.opened(stage.config) as store:
             assert seen.is_in(store.ledger)
             assert seen.committed == store.ledger.ledger.committed()
-        witness.note(empty)  # another process, which has read nothing since
-        assert witness.seen() == seen
+        guard.note(empty)  # another process, which has read nothing since
+        assert guard.seen() == seen
 
 
 def test_a_damaged_note_stops_the_site(stage: Stage) -> None:
