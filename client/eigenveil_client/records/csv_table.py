@@ -47,7 +47,6 @@ class CsvTable:
     headers: tuple[str, ...]
 
     def batches(self, headers: list[str], leave_out: LeaveOut | None) -> Iterator[pa.RecordBatch]:
-        """See `Table.batches`."""
         rows = 0
         try:
             found = self._scan()
@@ -131,7 +130,6 @@ class CsvTable:
             yield from reader
 
     def place(self, row: int, *, whole: bool = True) -> str:
-        """See `Table.place`."""
         lines = (number for number, _, fits in self._lines() if fits is whole)
         return f"line {next(islice(lines, row + whole, None))}"  # the header is a whole line, too
 
@@ -145,7 +143,6 @@ class _WholeLines(io.RawIOBase):
         self._rest = b""
 
     def readable(self) -> bool:
-        """It is."""
         return True
 
     def readinto(self, buffer: Any) -> int:

@@ -34,7 +34,6 @@ class ParquetTable:
         raise problem
 
     def place(self, row: int, *, whole: bool = True) -> str:
-        """See `Table.place`."""
         return f"row {row + 1}"
 
 

@@ -37,7 +37,7 @@ def parse_study(text: str) -> Study:
     return study_from_dict(data)
 
 
-def study_text(study: Study) -> str:
+def study_to_toml(study: Study) -> str:
     """A study as TOML: `parse_study` gives the same study."""
     return toml_text(study_to_dict(study))
 

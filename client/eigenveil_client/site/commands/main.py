@@ -25,7 +25,8 @@ from eigenveil_client.site import config as site_config
 from eigenveil_client.site.commands import consent_commands, evidence_commands, rollback_commands
 from eigenveil_client.site.commands.checks import offline_checks, site_checks
 from eigenveil_client.site.commands.consent_commands import plan_of
-from eigenveil_client.site.commands.options import CONFIG, JSON
+from eigenveil_client.site.commands.options import CONFIG, CONFIG_FILE, JSON
+from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon import service
 from eigenveil_client.site.policy import ALGORITHMS, Policy
 from eigenveil_common.command import SHORT_HELP, run, say, typed
@@ -112,9 +113,8 @@ def enrol(config_file: Path, join_file: Path, as_json: bool) -> None:
 @CONFIG
 @click.option("--study", "study_file", type=click.Path(path_type=Path), help="Check the records against it.")
 @JSON
-def check(config_file: Path, study_file: Path | None, as_json: bool) -> int:
+def check(config: SiteConfig, study_file: Path | None, as_json: bool) -> int:
     """Check the configuration, the identity and the records, here; nothing is sent."""
-    config = site_config.load(config_file)
     plan = None if study_file is None else plan_of(config, study_file)
     checks = offline_checks(config, plan)
     doctor_show(checks, as_json)
@@ -124,26 +124,26 @@ def check(config_file: Path, study_file: Path | None, as_json: bool) -> int:
 @group.command()
 @CONFIG
 @JSON
-def serve(config_file: Path, as_json: bool) -> None:
+def serve(config: SiteConfig, as_json: bool) -> None:
     """Serve until SIGTERM or SIGINT: ask the coordinator for work and answer it."""
     del as_json  # the one line on standard output is JSON in any case
-    service.serve(site_config.load(config_file))
+    service.serve(config)
 
 
 @group.command()
 @CONFIG
 @JSON
-def authorities(config_file: Path, as_json: bool) -> None:
+def authorities(config: SiteConfig, as_json: bool) -> None:
     """Whom this site trusts to be the coordinator's authority, and who must sign a change of that.
 
     The next greeting may bring a later list, and nothing but such signatures; every change is in the log.
     """
-    held = held_list(site_config.load(config_file).identity)
+    held = held_list(config.identity)
     say(held.as_dict(), as_json, f"list of authorities: {held.text()}")
 
 
 @group.command()
-@CONFIG
+@CONFIG_FILE
 @JSON
 def doctor(config_file: Path, as_json: bool) -> int:
     """Check configuration, files, ledgers, records and the way to the coordinator, one line each.

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from eigenveil_client.site import config as site_config
 from eigenveil_client.site.commands.options import CONFIG, JSON
+from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.state import opening
 from eigenveil_common.command import say
 
@@ -15,12 +13,11 @@ from eigenveil_common.command import say
 @click.command(name="accept-checkpoint")
 @CONFIG
 @JSON
-def accept_checkpoint(config_file: Path, as_json: bool) -> None:
+def accept_checkpoint(config: SiteConfig, as_json: bool) -> None:
     """Go on with a coordinator whose ledger went back behind what this site had seen of it.
 
     Only after its operator has said why. What this site has spent itself stays spent. Stop the daemon first.
     """
-    config = site_config.load(config_file)
     with opening.alone(config.state), opening.opened(config) as store:
         before, now = store.checkpoints.accept()
     text = f"Accepted a ledger of {now} rows in place of one of {before}. Start the daemon again."
@@ -30,12 +27,11 @@ def accept_checkpoint(config_file: Path, as_json: bool) -> None:
 @click.command(name="accept-loss")
 @CONFIG
 @JSON
-def accept_loss(config_file: Path, as_json: bool) -> None:
+def accept_loss(config: SiteConfig, as_json: bool) -> None:
     """Go on although this site's own ledger is gone or was put back, and charge what it had committed.
 
     Only when there is no newer copy of the state. What was spent or set aside counts as spent.
     """
-    config = site_config.load(config_file)
     charged = opening.accept_loss(config)
     text = f"Charged {charged.micro_rho} micro-rho for the rows that are lost. Start the daemon again."
     say({"micro_rho": charged.micro_rho, "atto_delta": str(charged.atto_delta)}, as_json, text)
