@@ -87,7 +87,7 @@ def show_example() -> None:
 
 
 @group.command()
-@CONFIG
+@CONFIG_FILE
 @click.option("--join", "join_file", type=click.Path(path_type=Path), required=True, help="Join file.")
 @JSON
 def enrol(config_file: Path, join_file: Path, as_json: bool) -> None:
