@@ -115,12 +115,8 @@ def _columns(data: dict[str, Any]) -> tuple[Column, ...]:
 
 
 def _column(row: dict[str, Any], where: str) -> Column:
-    check_keys(row, hints(Column), (), where, _refuse)
-    missing = [key for key in required(Column) if key not in row]
-    if missing:
-        unbounded = {"lower", "upper"} & set(missing)
-        hint = " (bounds are public and never read off the data)" if unbounded else ""
-        raise _refuse(f"{where} misses: {', '.join(missing)}{hint}")
+    hint = "" if {"lower", "upper"} <= row.keys() else " (bounds are public and never read off the data)"
+    check_keys(row, hints(Column), required(Column), where, lambda said: _refuse(f"{said}{hint}"))
     return Column(**checked(Column, row, _refuse, {}))
 
 

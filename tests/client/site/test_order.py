@@ -34,8 +34,8 @@ def watched(worker: SiteWorker) -> list[str]:
 
     wrap(worker._answers, "_load", "load")
     wrap(worker._answers, "_compute", "compute")
-    wrap(worker._store, "answer", "write")
-    wrap(worker._store, "refuse", "write")
+    wrap(worker.store, "answer", "write")
+    wrap(worker.store, "refuse", "write")
     return steps
 
 

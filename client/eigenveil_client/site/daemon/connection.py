@@ -84,7 +84,7 @@ class WorkSession:
                 self._pending = self._ask()
                 if reply is not None:
                     await self._deliver(reply)
-                    await asyncio.to_thread(self._worker.note_ledger)
+                    await asyncio.to_thread(self._worker.store.note_ledger)
         finally:
             await self._give_up()
 
@@ -114,7 +114,7 @@ class WorkSession:
                 pb.Answered(plan_digest=bytes.fromhex(plan), round=round)
                 for plan, round in self._answered.items()
             ],
-            checkpoint_digest=self._worker.checkpoints.digest(),
+            checkpoint_digest=self._worker.store.checkpoints.digest(),
         )
         return asyncio.create_task(self._next_work(request))
 

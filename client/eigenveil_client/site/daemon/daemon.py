@@ -37,6 +37,7 @@ class SiteDaemon:
 
     def __init__(self, worker: SiteWorker, identity: Callable[[], StoredIdentity]) -> None:
         self._worker = worker
+        self._store = worker.store
         self._identity = identity
         self.contact = Contact()
         self._said: str | None = None
@@ -50,7 +51,7 @@ class SiteDaemon:
             RequestError: the configuration does not hold any more (such as a key others can read), or the
                 coordinator's ledger went backwards; nothing was sent after it.
         """
-        tasks = [asyncio.create_task(work) for work in (self._serve(), self._worker.keep_counted())]
+        tasks = [asyncio.create_task(work) for work in (self._serve(), self._store.traffic.keep_flushed())]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -63,11 +64,11 @@ class SiteDaemon:
     async def _serve(self) -> None:
         attempt = 0
         while True:
-            self._worker.checkpoints.check()
+            self._store.checkpoints.check()
             began = time.monotonic()
             try:
                 async with await self._connect() as channel:
-                    stub = self._worker.counted(rpc.CoordinatorStub(channel))
+                    stub = self._store.traffic.counted(rpc.CoordinatorStub(channel))
                     session = await self._greet(stub)
                     self._say("connected")
                     self.contact.connected = True
@@ -108,8 +109,8 @@ class SiteDaemon:
 
     async def _greet(self, stub: rpc.CoordinatorAsyncStub) -> WorkSession:
         software, generation = f"eigenveil-site {__version__}", Generation(self._shown.folder)
-        checkpoint = self._worker.checkpoints.latest()
-        self._worker.note_ledger()
+        checkpoint = self._store.checkpoints.latest()
+        self._store.note_ledger()
         try:
             hello = await introduce(stub, software, self._shown, generation, checkpoint=checkpoint)
         except InternalError:

@@ -10,11 +10,9 @@ the caller holds anything it could send.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, cast
 
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, EigenveilError, InternalError, PeerError, error
-from eigenveil.identity import Identity
 from eigenveil.numerics.encoding import to_bytes
 from eigenveil.planning.dry_run import MAX_ROUNDS, rehearse
 from eigenveil.protocol.plan import Plan, plan_from_json
@@ -24,19 +22,17 @@ from eigenveil.protocol.wire import digest_from_bytes, query_from_proto
 from eigenveil.queries import NAMES
 from eigenveil.reporting.explain import MEANINGS
 from eigenveil.study.study import Study
+from eigenveil_client.connection.identity import StoredIdentity
 from eigenveil_client.records.records import Records
 from eigenveil_client.site.daemon.answers import MOST_LOADED, Answers
 from eigenveil_client.site.daemon.own_session import OwnSession
 from eigenveil_client.site.daemon.refusals import Refusal, reason_of, told
 from eigenveil_client.site.policy import Approval, Policy
-from eigenveil_client.site.state.checkpoints import HeldCheckpoints
 from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan
 from eigenveil_client.site.state.store import SiteStore
-from eigenveil_client.site.state.traffic import CountedStub
 from eigenveil_common.failpoints import failpoint
 from eigenveil_common.log import alarm, event, places
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 
 UNKNOWN = "unknown"  # to the coordinator: a study that it never had, or forgot in a restore
 ENDS = {
@@ -52,27 +48,15 @@ class Waiting(Exception):
     """A study that waits for a person's word: there is nothing to send, neither an answer nor a refusal."""
 
 
-class Member(Protocol):
-    """Who answers: an identity and the key that its coordinator signs plans with."""
-
-    @property
-    def identity(self) -> Identity:
-        """The site."""
-
-    @property
-    def release_key(self) -> bytes:
-        """Raw Ed25519 public key."""
-
-
 class SiteWorker:
     """Answers work for one site, one piece at a time. `load` reads the records for a study."""
 
     def __init__(
-        self, member: Member, policy: Policy, store: SiteStore, load: Callable[[Study], Records]
+        self, member: StoredIdentity, policy: Policy, store: SiteStore, load: Callable[[Study], Records]
     ) -> None:
         self._member = member
         self._policy = policy
-        self._store = store
+        self.store = store
         self._answers = Answers(policy, store, load)
         self._plans: dict[str, Plan] = {}
         self._own: dict[str, OwnSession] = {}
@@ -85,13 +69,13 @@ class SiteWorker:
     def held(self, plan: str) -> int:
         """Of how many rounds of a plan the releases are here."""
         own = self._own.get(plan)
-        return self._store.transcript.held(plan) if own is None else own.held
+        return self.store.transcript.held(plan) if own is None else own.held
 
     def lacks(self, response: pb.NextWorkResponse) -> range:
         """The rounds whose releases this site has to fetch before it can tell whether `response` asks what it
         should [R21]; none for a study that is not agreed to."""
         plan = response.query.plan_digest.hex()
-        seen = self._store.studies.get(plan) if response.HasField("query") else None
+        seen = self.store.studies.get(plan) if response.HasField("query") else None
         if seen is None or seen.standing is not Decision.ACCEPTED:
             return range(0)
         inline = response.HasField("release")
@@ -99,33 +83,16 @@ class SiteWorker:
 
     def awaiting(self) -> frozenset[str]:
         """Plans that wait for a person's word: their questions are of no use yet."""
-        return frozenset() if self._policy.approval is Approval.AUTO else self._store.studies.pending()
-
-    def counted(self, stub: rpc.CoordinatorAsyncStub) -> rpc.CoordinatorAsyncStub:
-        """`stub`, with every message that leaves through it counted."""
-        return cast("rpc.CoordinatorAsyncStub", CountedStub(stub, self._store.traffic))
-
-    def note_ledger(self) -> None:
-        """Note outside of the database how far its ledger is."""
-        self._store.note_ledger()
-
-    async def keep_counted(self) -> None:
-        """Keep what was counted, for ever. Raises as `Traffic.flush`."""
-        await self._store.traffic.keep_flushed()
-
-    @property
-    def checkpoints(self) -> HeldCheckpoints:
-        """What the coordinator's ledger was when last seen."""
-        return self._store.checkpoints
+        return frozenset() if self._policy.approval is Approval.AUTO else self.store.studies.pending()
 
     def take_checkpoint(self, signed: pb.SignedCheckpoint, parted: bool) -> None:
         """Keep a checkpoint, durably on return. Raises as `HeldCheckpoints.take`."""
         member = self._member
-        self.checkpoints.take(signed, member.release_key, member.identity.federation, parted=parted)
+        self.store.checkpoints.take(signed, member.release_key, member.identity.federation, parted=parted)
 
     def stands(self, reply: Reply) -> bool:
         """Whether `reply` may still be sent: an answer leaves only while its study is agreed to."""
-        seen = self._store.studies.get(reply.plan_digest)
+        seen = self.store.studies.get(reply.plan_digest)
         agreed = seen is not None and seen.standing is Decision.ACCEPTED
         return agreed or isinstance(reply, Refusal)
 
@@ -165,12 +132,12 @@ class SiteWorker:
     def _end(self, digest: str, state: pb.StudyState.ValueType) -> None:
         if state not in ENDS:
             raise PeerError(Code.PROTOCOL, f"no study ends in state {state}; is the coordinator newer?")
-        seen = self._store.studies.get(digest)
+        seen = self.store.studies.get(digest)
         self._answers.forget(digest)
         for held in (self._plans, self._own):
             held.pop(digest, None)
         if seen is not None and seen.standing is not Decision.ENDED:
-            self._store.end(digest)
+            self.store.end(digest)
             failpoint("study-ended")
             self._known.remove(digest)
             event("study-ended", study=digest, state=ENDS[state])
@@ -178,27 +145,27 @@ class SiteWorker:
     def _admit(self, signed: pb.SignedPlan) -> str:
         """Decide about a plan, once; the digest of the plan. Raises the reason of a refusal."""
         plan = check_plan(signed.plan_json, signed.signature, self._member.release_key)
-        if self._store.studies.get(plan.digest) is not None:
+        if self.store.studies.get(plan.digest) is not None:
             return plan.digest
         seen = ReceivedPlan(
             plan=plan.digest,
             plan_json=signed.plan_json,
             signature=signed.signature,
             standing=Decision.PENDING,
-            at=self._store.now(),
+            at=self.store.now(),
         )
         try:
             self._invited(plan)
-            self._policy.require(plan, self._store.now())
+            self._policy.require(plan, self.store.now())
             rehearse(plan)  # what cannot be foreseen is not agreed to
             if self._policy.approval is Approval.ASK:
-                self._store.hold(seen)
+                self.store.hold(seen)
             else:
-                self._store.accept(plan, seen, self._policy.yearly)
+                self.store.accept(plan, seen, self._policy.yearly)
                 self._plans[plan.digest] = plan
         except EigenveilError as problem:
             if problem.code is not Code.STORAGE:
-                self._store.decline(seen, problem.code)
+                self.store.decline(seen, problem.code)
                 self._known.append(plan.digest)
             raise
         self._known.append(plan.digest)
@@ -232,14 +199,14 @@ class SiteWorker:
         )
         failpoint("answer-computed")
         meaning = MEANINGS[NAMES[type(asked.query)]]
-        self._store.answer(plan, asked, to_bytes(contribution.values), meaning, own.unkept())
+        self.store.answer(plan, asked, to_bytes(contribution.values), meaning, own.unkept())
         own.kept()
         event("round-answered", study=asked.plan_digest, round=asked.round)
         return contribution
 
     def _agreed(self, digest: str) -> Plan:
         """The plan, if a person or the rules agreed to it, as of this moment: it may have been withdrawn."""
-        seen = self._store.studies.get(digest)
+        seen = self.store.studies.get(digest)
         if seen is None:
             raise PeerError(Code.PROTOCOL, "a query came for a plan that this site never got")
         match seen.standing:
@@ -252,11 +219,11 @@ class SiteWorker:
             case Decision.ACCEPTED:
                 pass
         if digest not in self._own:
-            self._store.ledger.refresh()  # another process may have agreed
-            self._store.note_ledger()
+            self.store.ledger.refresh()  # another process may have agreed
+            self.store.note_ledger()
         plan = self._plan(seen)
         # Again: time passes, and site.toml may have changed since.
-        self._policy.require(plan, self._store.now())
+        self._policy.require(plan, self.store.now())
         return plan
 
     def _plan(self, seen: ReceivedPlan) -> Plan:
@@ -269,15 +236,15 @@ class SiteWorker:
         if self._policy.approval is Approval.ASK:
             raise Waiting
         plan = self._plan(seen)
-        self._policy.require(plan, self._store.now())
-        self._store.accept(plan, seen, self._policy.yearly)
+        self._policy.require(plan, self.store.now())
+        self.store.accept(plan, seen, self._policy.yearly)
 
     def _session(self, plan: Plan) -> OwnSession:
         """This site's own session of a study; at most `MOST_LOADED` stay in memory."""
         if plan.digest not in self._own:
             while len(self._own) >= MOST_LOADED:
                 self._own.pop(next(iter(self._own)))
-            self._own[plan.digest] = OwnSession(plan, self._member.release_key, self._store.transcript)
+            self._own[plan.digest] = OwnSession(plan, self._member.release_key, self.store.transcript)
         return self._own[plan.digest]
 
     def _check(self, asked: RoundQuery, plan: Plan) -> None:
@@ -286,8 +253,8 @@ class SiteWorker:
         may_miss = self._member.identity.name not in federation.required and federation.least < len(
             federation.sites
         )
-        self._store.rounds.check_order(asked, may_miss)
-        self._store.rounds.check_price(plan, asked)
+        self.store.rounds.check_order(asked, may_miss)
+        self.store.rounds.check_price(plan, asked)
 
     def _refuse(self, response: pb.NextWorkResponse, problem: EigenveilError) -> Refusal | None:
         """Log, write down and hand back a refusal of what `response` asked."""
@@ -301,5 +268,5 @@ class SiteWorker:
         tell = alarm if reason == pb.DECLINE_REASON_PROTOCOL else event
         tell("declined", study=digest, round=round, code=problem.code.value, **told(problem))
         own = self._own.pop(digest, None)  # whatever it was in the middle of: it is replayed the next time
-        self._store.refuse(digest, round, problem.code.value, () if own is None else own.unkept())
+        self.store.refuse(digest, round, problem.code.value, () if own is None else own.unkept())
         return Refusal(plan_digest=digest, round=round, reason=reason)

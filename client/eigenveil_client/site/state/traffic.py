@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 from eigenveil_common.storage.database import Database
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
@@ -85,6 +85,10 @@ class Traffic:
             with self._lock:
                 self._messages -= messages
                 self._bytes -= sizes
+
+    def counted(self, stub: rpc.CoordinatorAsyncStub) -> rpc.CoordinatorAsyncStub:
+        """`stub`, with every message that leaves through it counted."""
+        return cast("rpc.CoordinatorAsyncStub", CountedStub(stub, self))
 
     def _write(self, rows: list[tuple[str, str, int, int]]) -> None:
         with self._database.transaction() as change:
