@@ -9,7 +9,6 @@ from pathlib import Path
 
 from eigenveil.accounting.zcdp import ATTO, Cost, micro_rho_for
 from eigenveil.study.study import NAME
-from eigenveil_common import log
 from eigenveil_common.config import (
     ABOVE_ZERO,
     AT_LEAST_ONE,
@@ -20,6 +19,7 @@ from eigenveil_common.config import (
     key,
     need,
 )
+from eigenveil_common.log import Format
 
 MAX_HOURS = 24.0 * 366
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]{0,252})")
@@ -91,7 +91,7 @@ class Config:
     max_columns: int = key(2048, AT_LEAST_ONE)
     metrics: str = key("", LISTENER)
     health: str = key("", LISTENER)
-    log_format: str = log.TEXT
+    log_format: Format = Format.TEXT
 
     def __post_init__(self) -> None:
         need(
@@ -99,7 +99,6 @@ class Config:
             f"federation = {self.federation!r}: use lower-case letters, digits and hyphens",
         )
         check_rules(self)
-        log.check_format(self.log_format)
         need(self.port != self.enrol_port or self.port == 0, "port and enrol_port must differ")
         self.budget  # noqa: B018 - refuses a budget that leaves nothing to spend
 

@@ -10,8 +10,9 @@ from eigenveil.study.plain_values import plain, toml_text
 from eigenveil.study.study import NAME
 from eigenveil_client.connection.proxy import ProxyRule
 from eigenveil_client.site.policy import Policy
-from eigenveil_common import config, log
+from eigenveil_common import config
 from eigenveil_common.files import is_there, make_folder, write_durably
+from eigenveil_common.log import Format
 
 HEADING = "# A site's configuration. Every key, with its meaning: eigenveil-site example\n\n"
 
@@ -28,7 +29,7 @@ class SiteConfig:
     policy: Policy = Policy()  # noqa: RUF009 - frozen
     proxy: str = ""
     proxy_credentials: Path | None = None
-    log_format: str = log.TEXT
+    log_format: Format = Format.TEXT
     metrics_file: Path | None = None
 
     def __post_init__(self) -> None:
@@ -36,7 +37,6 @@ class SiteConfig:
             NAME.fullmatch(self.name) is not None,
             f"name = {self.name!r}: use at most 63 lower-case letters, digits and hyphens",
         )
-        log.check_format(self.log_format)
         _ = self.proxy_rule
 
     @property

@@ -90,6 +90,7 @@ def test_init_refuses_to_overwrite_and_leaves_nothing_bad_behind(tmp_path: Path)
         ('approval = "maybe"', 'approval = \'maybe\' is unknown; choose one of: "ask", "auto"'),
         ('approval_ends = "soon"', "approval_ends = 'soon' must be a day"),
         ('year = "leap"', "year = 'leap' is unknown; choose one of"),
+        ('log_format = "xml"', "log_format = 'xml' is unknown"),
         ("analysts = []", "analysts: name who may ask"),
     ],
 )
