@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as arrow_csv
 import pyarrow.parquet as parquet
 import pytest
 
@@ -16,9 +15,6 @@ from eigenveil.site.quantize import to_grid
 from eigenveil.study.study import Column, Missing, Study
 from eigenveil_client.records import csv_table, records
 from eigenveil_client.records.cells import Unreadable
-from eigenveil_client.records.csv_table import CsvTable
-from eigenveil_client.records.headers import name_and_unit
-from eigenveil_client.records.sources import open_table
 from eigenveil_client.records.table import BadRecords
 from tests.client.site.support import a_study
 
@@ -342,24 +338,6 @@ def test_one_broken_line_costs_its_own_record_and_no_other(
             assert told or found.persons == 61
 
 
-def test_a_line_is_left_out_exactly_if_it_is_no_record_for_the_reader(tmp_path: Path) -> None:
-    """The reader is Arrow's: where the two differed, one line could have a whole file refused."""
-    rng, outcomes = np.random.default_rng(1), set[bool]()
-    for _ in range(500):
-        line = bytes(rng.choice(list(b'",,""a \xff\t\0'), size=rng.integers(1, 12)))
-        path = csv(tmp_path, b"a,b,c\n" + line + b"\nZ,Z,Z\n")
-        try:
-            read = arrow_csv.read_csv(path, convert_options=arrow_csv.ConvertOptions(check_utf8=False))
-            one_row = read.num_rows == 2
-        except pa.ArrowInvalid:
-            one_row = False
-        table = open_table(path)
-        assert isinstance(table, CsvTable)
-        assert [fits for _, _, fits in table._lines()] == [True, one_row, True], line
-        outcomes.add(one_row)
-    assert outcomes == {True, False}
-
-
 def test_persons_are_counted_whatever_a_study_looks_at(tmp_path: Path) -> None:
     lines = ["x,1,,1", "x,2,2,2", "y,,,", ",4,4,4", "z,5,5,"]
     path = csv(tmp_path, "\n".join(["person,a,b,c", *lines]) + "\n")
@@ -386,17 +364,3 @@ def test_constant_columns_are_noticed(tmp_path: Path) -> None:
     rows = records.load(csv(tmp_path, "a,b,c\n1,2,3\n2,2,3\n"), STUDY)
     assert records.constant_columns(rows, STUDY) == ["b", "c"]
     assert records.constant_columns(rows[:0], STUDY) == []
-
-
-@pytest.mark.parametrize(
-    ("header", "expected"),
-    [
-        ("glucose", ("glucose", None)),
-        (" glucose [mmol/L] ", ("glucose", "mmol/L")),
-        ("a[b] [c]", ("a[b]", "c")),
-        ("[only]", ("[only]", None)),
-        ("open [", ("open [", None)),
-    ],
-)
-def test_units_in_brackets(header: str, expected: tuple[str, str | None]) -> None:
-    assert name_and_unit(header) == expected

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
-import numpy as np
 import pytest
 
 from eigenveil.aggregation import Contribution
@@ -241,16 +240,6 @@ def test_what_an_analyst_looks_at_decides_about_no_refusal(stage: Stage) -> None
         assert {row.kind for row in store.egress.rows()} == {"count"}
 
 
-def test_if_dropping_leaves_nobody_the_answers_are_zeros(stage: Stage) -> None:
-    stage.config.records.write_text("a,b,c\n" + "1,,3\n" * 40)
-    with process(stage) as (store, worker):
-        for number, asked in enumerate(rehearse(PLAN)):
-            answer = ask(stage, worker, asked)
-            assert isinstance(answer, Contribution)
-            assert not answer.values.any()
-            assert store.ledger.ledger.size == number + 2
-
-
 def test_more_records_than_the_site_says_are_its_own_mistake(tmp_path: Path) -> None:
     stage = a_stage(tmp_path, maximum_records=39)
     with process(stage) as (_, worker):
@@ -346,19 +335,6 @@ def test_a_study_runs_over_one_file(stage: Stage, columns: str) -> None:
         refusal = worker.work(work(SECOND))
         assert isinstance(refusal, Refusal)
         assert refusal.reason == pb.DECLINE_REASON_FAILURE
-
-
-def test_many_studies_at_once_keep_their_answers(stage: Stage) -> None:
-    study = a_study(epsilon=0.2)
-    plans = [a_plan(study, submission=str(number)) for number in range(6)]
-    with process(stage) as (_, worker):
-        values = []
-        for round in range(2):
-            for plan in plans:
-                answer = ask(stage, worker, rehearse(plan)[round], plan)
-                assert isinstance(answer, Contribution)
-                values.append(answer.values)
-        assert all(np.array_equal(values[6], other) for other in values[7:])
 
 
 def test_a_tampered_egress_row_is_found(stage: Stage) -> None:
