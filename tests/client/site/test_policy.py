@@ -13,6 +13,7 @@ from eigenveil.study.study import Federation
 from eigenveil_client.site.daemon.refusals import reason_of
 from eigenveil_client.site.policy import Policy
 from eigenveil_client.site.yearly_limit import Year
+from eigenveil_common.config import keys
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.support import SITE, a_plan, a_study
 
@@ -31,6 +32,7 @@ def test_a_plan_within_the_rules_passes_all_of_them() -> None:
     policy = a_policy(columns=("a", "b", "c", "d"))
     policy.require(a_plan(), NOW)
     assert all(verdict.passed for verdict in policy.verdicts(a_plan(), NOW))
+    assert {verdict.rule for verdict in policy.verdicts(a_plan(), NOW)} <= keys(Policy).keys()
 
 
 @pytest.mark.parametrize(

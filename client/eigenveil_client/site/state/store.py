@@ -47,8 +47,8 @@ SCHEMA = "".join(
     for room in (ledger_store, egress, traffic, received_plans, checkpoints, transcript, answered_rounds)
 )
 CHANGE_OVER = (
-    "let its studies end with that release; then move it and egress.key away, keep both as evidence, and run "
-    "`eigenveil-site accept-loss --config site.toml` with this one, which charges what was spent"
+    "here you need not count: move it and egress.key away, keep both as evidence, and run eigenveil-site "
+    "accept-loss --config site.toml, which charges what was spent"
 )
 TIMED = ("ledger", "egress", "studies", "chatter")  # tables with the time of each row
 
