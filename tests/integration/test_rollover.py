@@ -85,7 +85,7 @@ def test_a_whole_rollover_with_a_site_that_never_restarts(tmp_path: Path) -> Non
             await rollover(rig, [("rotate",)], tmp_path)
 
     with (
-        mock.patch.object(connection, "SESSION_SECONDS", 0.5),
+        mock.patch.object(connection, "CONNECTION_SECONDS", 0.5),
         mock.patch.object(site_daemon, "STABLE_SECONDS", 0.1),
     ):
         asyncio.run(scenario())
@@ -104,7 +104,7 @@ def test_an_authority_signed_by_an_offline_root_takes_over(tmp_path: Path) -> No
             assert "Hospital Root" in str(only)
 
     with (
-        mock.patch.object(connection, "SESSION_SECONDS", 0.5),
+        mock.patch.object(connection, "CONNECTION_SECONDS", 0.5),
         mock.patch.object(site_daemon, "STABLE_SECONDS", 0.1),
     ):
         asyncio.run(scenario())

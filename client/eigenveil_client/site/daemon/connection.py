@@ -28,7 +28,7 @@ POLL_SLACK_SECONDS = 15.0
 LONGEST_POLL_SECONDS = 60.0
 DECISION_SECONDS = 1.0  # how often to look whether a person has decided
 QUICK_SECONDS = 1.0  # a long-poll that ends sooner with nothing is answered by a pause
-SESSION_SECONDS = 6 * 3600.0  # then a new connection, which finds a renewed certificate on either side
+CONNECTION_SECONDS = 6 * 3600.0  # then a new connection, which finds a renewed certificate on either side
 MOST_ANSWERED = 64  # plans
 STRANGE = (pb.DECLINE_REASON_PROTOCOL, pb.DECLINE_REASON_FAILURE)
 
@@ -51,7 +51,7 @@ async def _remote(awaitable: Awaitable[T]) -> T:
         raise Lost(problem) from problem
 
 
-class WorkSession:
+class SiteConnection:
     """The work of one connection. `answered` starts empty: what the last one left open is asked again."""
 
     def __init__(
@@ -74,7 +74,7 @@ class WorkSession:
         began = time.monotonic()
         self._pending = self._ask()
         try:
-            while time.monotonic() - began < SESSION_SECONDS and not over():
+            while time.monotonic() - began < CONNECTION_SECONDS and not over():
                 response = await self._word()
                 known = self._worker.known_plans()
                 fetched = await self._missed(response)

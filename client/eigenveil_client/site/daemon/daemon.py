@@ -19,7 +19,7 @@ from eigenveil_client.connection.channel import open_channel, pause
 from eigenveil_client.connection.clone_guard import Generation
 from eigenveil_client.connection.identity import StoredIdentity
 from eigenveil_client.connection.renewal import introduce, renew_in_time
-from eigenveil_client.site.daemon.connection import Lost, WorkSession
+from eigenveil_client.site.daemon.connection import Lost, SiteConnection
 from eigenveil_client.site.daemon.metrics import Contact
 from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_common.log import event
@@ -69,11 +69,11 @@ class SiteDaemon:
             try:
                 async with await self._connect() as channel:
                     stub = self._store.traffic.counted(rpc.CoordinatorStub(channel))
-                    session = await self._greet(stub)
+                    connection = await self._greet(stub)
                     self._say("connected")
                     self.contact.connected = True
                     self.contact.connections += 1
-                    await self._work(session, stub)
+                    await self._work(connection, stub)
             except Lost as lost:
                 self.contact.lost[lost.problem.code.value] += 1
                 self._say("disconnected", code=lost.problem.code.value, detail=lost.problem)
@@ -107,7 +107,7 @@ class SiteDaemon:
         except PeerError as problem:
             raise Lost(problem) from problem
 
-    async def _greet(self, stub: rpc.CoordinatorAsyncStub) -> WorkSession:
+    async def _greet(self, stub: rpc.CoordinatorAsyncStub) -> SiteConnection:
         software, generation = f"eigenveil-site {__version__}", Generation(self._shown.folder)
         checkpoint = self._store.checkpoints.latest()
         self._store.note_ledger()
@@ -119,13 +119,13 @@ class SiteDaemon:
             raise Lost(problem) from problem
         if abs(hello.unix_time_ms - time.time() * 1000) > CLOCK_WARNING_MS:
             self._warn("clocks-differ")
-        return WorkSession(self._worker, stub, hello.limits, self.contact)
+        return SiteConnection(self._worker, stub, hello.limits, self.contact)
 
-    async def _work(self, session: WorkSession, stub: rpc.CoordinatorAsyncStub) -> None:
+    async def _work(self, connection: SiteConnection, stub: rpc.CoordinatorAsyncStub) -> None:
         """Work until the connection is lost or old, or its certificate was renewed."""
         renewal = asyncio.create_task(renew_in_time(stub, self._shown))
         try:
-            await session.run(renewal.done)
+            await connection.run(renewal.done)
             if renewal.done():
                 renewal.result()
         finally:
