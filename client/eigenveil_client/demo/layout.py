@@ -25,30 +25,25 @@ NAMES = ("coordinator", "sites", "analyst", "join", "logs", "study.toml", "relea
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Paths in the demonstration's folder."""
+    """Paths in the demonstration's folder: one for each party, and what they share."""
 
     root: Path
 
     @property
     def coordinator(self) -> Path:
-        """The coordinator's folder."""
         return self.root / "coordinator"
 
     @property
     def coordinator_config(self) -> Path:
-        """coordinator.toml."""
         return self.coordinator / "coordinator.toml"
 
     def site(self, name: str) -> Path:
-        """A site's folder."""
         return self.root / "sites" / name
 
     def site_config(self, name: str) -> Path:
-        """A site's site.toml."""
         return self.site(name) / "site.toml"
 
     def records(self, name: str) -> Path:
-        """A site's records."""
         return self.root / "sites" / f"{name}.csv"
 
     def join(self, name: str) -> Path:
@@ -57,12 +52,10 @@ class Layout:
 
     @property
     def analyst(self) -> Path:
-        """The analyst's profile."""
         return self.root / "analyst"
 
     @property
     def study(self) -> Path:
-        """The study."""
         return self.root / "study.toml"
 
     @property
