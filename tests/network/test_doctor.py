@@ -92,7 +92,7 @@ def test_a_site_that_is_half_set_up(stage: Stage) -> None:
     (only,) = site_checks(stage.folder / "nothing.toml")
     assert (only.about, only.level) == ("configuration", Level.FAIL)
     checks = by_name(site_checks(configured(stage, "colour = 1")))
-    found(checks, "configuration", Level.FAIL, "unknown key", "colour")
+    found(checks, "configuration", Level.FAIL, "unknown key colour")
 
 
 def test_an_offline_site_is_told_where_it_ends(stage: Stage) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.plain_values import plain, toml_text
 from eigenveil.study.study import NAME
-from eigenveil_client.connection.proxy import ProxyRule
+from eigenveil_client.connection.proxy import DIRECT, ProxyRule
 from eigenveil_client.site.policy import Policy
 from eigenveil_common import config
 from eigenveil_common.files import is_there, make_folder, write_durably
@@ -19,16 +19,15 @@ HEADING = "# A site's configuration. Every key, with its meaning: eigenveil-site
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteConfig:
-    """site.toml, whose keys are these and the policy's; deploy/config/site.example.toml explains them. Paths
-    are absolute."""
+    """site.toml, whose keys are these, the policy's and the proxy's: deploy/config/site.example.toml explains
+    them. Paths are absolute."""
 
     name: str
     records: Path
     identity: Path
     state: Path
     policy: Policy = Policy()  # noqa: RUF009 - frozen
-    proxy: str = ""
-    proxy_credentials: Path | None = None
+    proxy_rule: ProxyRule = DIRECT
     log_format: Format = Format.TEXT
     metrics_file: Path | None = None
 
@@ -37,12 +36,6 @@ class SiteConfig:
             NAME.fullmatch(self.name) is not None,
             f"name = {self.name!r}: use at most 63 lower-case letters, digits and hyphens",
         )
-        _ = self.proxy_rule
-
-    @property
-    def proxy_rule(self) -> ProxyRule:
-        """The way to the coordinator."""
-        return ProxyRule(url=self.proxy, credentials=self.proxy_credentials)
 
 
 def load(path: Path) -> SiteConfig:

@@ -70,7 +70,7 @@ def check_keys(
     """Insist that `data` has no key but `known` ones, and each that is `needed`."""
     strange = sorted(set(data) - set(known))
     if strange:
-        raise refuse(f"unknown key in {where}: {', '.join(strange)} (known: {', '.join(known)})")
+        raise refuse(f"{where}: unknown key {', '.join(strange)} (known: {', '.join(known)})")
     missing = [key for key in needed if key not in data]
     if missing:
         raise refuse(f"{where} misses: {', '.join(missing)}")

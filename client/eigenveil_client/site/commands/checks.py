@@ -55,11 +55,12 @@ def site_checks(config_file: Path) -> list[Check]:
         config = site_config.load(config_file)
     except EigenveilError as problem:
         return [fail("configuration", str(problem))]
+    credentials = config.proxy_rule.proxy_credentials
     secrets = [
         config.state,
         config.state.with_name("egress.key"),
         config.state.with_name("serve.lock"),
-        *([config.proxy_credentials] if config.proxy_credentials else []),
+        *([credentials] if credentials else []),
     ]
     settings = [config_file, config_file.absolute().parent]
     return [
