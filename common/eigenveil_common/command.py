@@ -6,6 +6,7 @@ import json
 import shlex
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,14 @@ def say(value: dict[str, Any], as_json: bool, text: str) -> None:
         click.echo(json.dumps(value, sort_keys=True))
     else:
         console.print(text, markup=False, soft_wrap=True)  # a folded command does not survive pasting
+
+
+def tell(value: dict[str, Any], as_json: bool, show: Callable[[dict[str, Any]], None]) -> None:
+    """Print one result: a JSON object on one line, or as `show` does."""
+    if as_json:
+        say(value, True, "")
+    else:
+        show(value)
 
 
 def typed(*words: str | Path) -> str:

@@ -1,54 +1,105 @@
-"""Configuration files: TOML into a frozen dataclass; an unknown key or a wrong type is refused."""
+"""Configuration files: TOML into a frozen dataclass, whose fields say all about each key.
+
+A field that is a dataclass itself has its keys in the same table as the others.
+"""
 
 from __future__ import annotations
 
-import tomllib
-from dataclasses import MISSING, fields
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import Field, dataclass, field, fields, is_dataclass
+from datetime import date
 from pathlib import Path
-from typing import TypeVar, get_type_hints
+from typing import Any, TypeVar
 
 from eigenveil.errors import Code, RequestError
+from eigenveil.study.plain_values import Readers, check_keys, checked, hints, parse_toml, required
 from eigenveil_common.files import read
 
 T = TypeVar("T")
 
 
-def load(path: Path, kind: type[T]) -> T:
-    """The configuration in `path`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """What a key's value must be beyond its type. `words` is what a refusal says, of {key} and {value}."""
 
-    Fields are str, int, float, bool, Path (relative to the file's folder; or Path | None) or tuple[str, ...].
+    holds: Callable[[Any], object]
+    words: str
+
+
+ABOVE_ZERO = Rule(holds=lambda value: 0 < value < math.inf, words="{key} must be a number above 0")
+AT_LEAST_ONE = Rule(holds=lambda value: value >= 1, words="{key} must be at least 1")
+INSIDE_ONE = Rule(holds=lambda value: 0 < value < 1, words="{key} must lie strictly between 0 and 1")
+BELOW_ONE = Rule(holds=lambda value: 0 <= value < 1, words="{key} must lie between 0 and 1")
+
+
+def key(default: Any, rule: Rule | None = None, about: str = "") -> Any:
+    """A key of a configuration: its default, its rule, and how the command that writes one explains it."""
+    return field(default=default, metadata={"rule": rule, "about": about})
+
+
+def need(holds: object, message: str) -> None:
+    """Insist on what a configuration must be.
+
+    Raises:
+        RequestError: code `bad-config`.
+    """
+    if not holds:
+        raise _refuse(message)
+
+
+def check_rules(config: Any) -> None:
+    """Insist on the rule of each key.
 
     Raises:
         RequestError: code `bad-config`, naming the key.
     """
+    for one in fields(config):
+        rule, value = one.metadata.get("rule"), getattr(config, one.name)
+        if rule is not None:
+            need(rule.holds(value), rule.words.format(key=one.name, value=value))
+
+
+def keys(kind: Any) -> dict[str, Field[Any]]:
+    """Every key of a configuration, in order."""
+    found: dict[str, Field[Any]] = {}
+    for one in fields(kind):
+        inner = hints(kind)[one.name]
+        found |= keys(inner) if is_dataclass(inner) else {one.name: one}
+    return found
+
+
+def load(path: Path, kind: type[T]) -> T:
+    """The configuration in `path`. Paths in it are relative to its folder.
+
+    Raises:
+        RequestError: code `bad-config`, naming the file and the key.
+    """
     try:
-        data = tomllib.loads(read(path).decode("utf-8-sig"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
-        raise RequestError(Code.BAD_CONFIG, f"{path} is not valid TOML: {problem}") from problem
-    hints = get_type_hints(kind)
-    known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
-    strange = sorted(set(data) - set(known))
-    if strange:
-        raise RequestError(
-            Code.BAD_CONFIG, f"{path}: unknown key {', '.join(strange)} (known: {', '.join(known)})"
-        )
-    missing = [
-        name for name, f in known.items()
-        if name not in data and f.default is MISSING and f.default_factory is MISSING
-    ]  # fmt: skip
-    if missing:
-        raise RequestError(Code.BAD_CONFIG, f"{path} misses: {', '.join(missing)}")
-    return kind(**{key: _value(path, key, value, hints[key]) for key, value in data.items()})
+        data = parse_toml(read(path).decode())
+    except (ValueError, RecursionError) as problem:
+        raise _refuse(f"{path} is not valid TOML: {problem}") from problem
+    readers = {Path: lambda text: (path.parent / text).resolve(), date: _day}
+    check_keys(data, keys(kind), required(kind), str(path), _refuse)  # type: ignore[arg-type]
+    try:
+        made: T = _made(kind, data, readers)
+    except RequestError as problem:
+        raise RequestError(problem.code, f"{path}: {problem}") from problem
+    return made
 
 
-def _value(path: Path, key: str, value: object, hint: object) -> object:
-    if hint in (Path, Path | None) and isinstance(value, str):
-        return (path.parent / value).resolve()
-    if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    if hint == tuple[str, ...] and isinstance(value, list) and all(isinstance(v, str) for v in value):
-        return tuple(value)
-    if hint in (str, int, bool) and type(value) is hint:
-        return value
-    wanted = getattr(hint, "__name__", str(hint))
-    raise RequestError(Code.BAD_CONFIG, f"{path}: {key} = {value!r} must be of type {wanted}")
+def _made(kind: Any, data: Mapping[str, Any], readers: Readers) -> Any:
+    own = {name: data[name] for name in hints(kind) if name in data}
+    inner = {name: _made(hint, data, readers) for name, hint in hints(kind).items() if is_dataclass(hint)}
+    return kind(**checked(kind, own, _refuse, readers), **inner)
+
+
+def _day(text: str) -> date | None:
+    try:
+        return date.fromisoformat(text) if text else None
+    except ValueError:
+        raise ValueError('must be a day such as "2027-12-31", or "" for none') from None
+
+
+def _refuse(message: str) -> RequestError:
+    return RequestError(Code.BAD_CONFIG, message)

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from pathlib import Path
 
-from eigenveil.errors import EigenveilError
+from eigenveil.errors import TABLE, Code, EigenveilError
 from eigenveil_common.command import say, typed
 
 LITTLE_DISK = 2**30
@@ -30,12 +30,13 @@ class Level(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One line. `todo` says what to do if it is not all well."""
+    """One line. `todo` says what to do if it is not all well, `code` which error a failure is."""
 
     about: str
     level: Level
     text: str
     todo: str = ""
+    code: Code | None = None
 
     def line(self) -> str:
         """For a person."""
@@ -58,9 +59,9 @@ def warn(about: str, text: str, todo: str) -> Check:
     return Check(about=about, level=Level.WARN, text=text, todo=todo)
 
 
-def fail(about: str, text: str, todo: str = "") -> Check:
+def fail(about: str, text: str, todo: str = "", code: Code | None = None) -> Check:
     """It does not work. An error of ours says in its text already what to do."""
-    return Check(about=about, level=Level.FAIL, text=text, todo=todo)
+    return Check(about=about, level=Level.FAIL, text=text, todo=todo, code=code)
 
 
 def examine(about: str, test: Callable[[], Check]) -> Check:
@@ -68,7 +69,7 @@ def examine(about: str, test: Callable[[], Check]) -> Check:
     try:
         return test()
     except EigenveilError as problem:
-        return fail(about, str(problem))
+        return fail(about, str(problem), code=problem.code)
 
 
 def show(checks: Sequence[Check], as_json: bool) -> int:
@@ -77,6 +78,11 @@ def show(checks: Sequence[Check], as_json: bool) -> int:
     value = {"ok": not failed, "checks": [check.as_dict() for check in checks]}
     say(value, as_json, "\n".join(check.line() for check in checks))
     return int(failed)
+
+
+def exit_code(checks: Sequence[Check]) -> int:
+    """The exit code of the first error among the failures; 0 if there is none."""
+    return next((TABLE[check.code].exit_code for check in checks if check.code is not None), 0)
 
 
 def disk(folder: Path) -> Check:

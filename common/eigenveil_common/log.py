@@ -12,15 +12,21 @@ import sys
 import threading
 import time
 import traceback
+from enum import Enum
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from eigenveil.errors import Code, RequestError
-
 logger = logging.getLogger("eigenveil")
 
-TEXT, JSON = "text", "json"
+
+class Format(Enum):
+    """`log_format`: lines of text, or one JSON object a line."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
 # Ids, codes, names that studies or configurations state in public, times of certificates, lengths of a
 # ledger (`here`, `there`), and sentences of eigenveil.errors. A number of records, a value, a norm or a
 # statistic has no place here.
@@ -115,21 +121,11 @@ def _surprise(record: logging.LogRecord) -> dict[str, str]:
     return {"type": kind.__qualname__, "at": places(trace)}
 
 
-def check_format(form: str) -> None:
-    """Insist that `form` is a value of `log_format`.
-
-    Raises:
-        RequestError: code `bad-config`.
-    """
-    if form not in (TEXT, JSON):
-        raise RequestError(Code.BAD_CONFIG, f'log_format = {form!r} must be "{TEXT}" or "{JSON}"')
-
-
-def to_stderr(form: str = TEXT) -> None:
+def to_stderr(form: Format = Format.TEXT) -> None:
     """Send the lines to standard error, with the time in UTC; also what libraries log, and what ends a thread
     or is thrown where nobody can catch it."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Objects() if form == JSON else _Lines())
+    handler.setFormatter(_Objects() if form is Format.JSON else _Lines())
     logging.getLogger().addHandler(handler)
     logger.setLevel(logging.INFO)
     threading.excepthook = sys.unraisablehook = _uncaught

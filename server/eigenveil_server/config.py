@@ -8,25 +8,39 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from eigenveil.accounting.zcdp import ATTO, Cost, micro_rho_for
-from eigenveil.errors import Code, RequestError
 from eigenveil.study.study import NAME
-from eigenveil_common import log
+from eigenveil_common.config import (
+    ABOVE_ZERO,
+    AT_LEAST_ONE,
+    BELOW_ONE,
+    INSIDE_ONE,
+    Rule,
+    check_rules,
+    key,
+    need,
+)
+from eigenveil_common.log import Format
 
 MAX_HOURS = 24.0 * 366
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]{0,252})")
-COUNTS = (
-    "max_calls",
-    "max_streams",
-    "max_uploads",
-    "max_watches",
-    "max_columns",
-    "max_studies_per_analyst",
+NO_HOST = "{key} = {value!r} is neither a host name nor an address"
+DATABASE = Rule(
+    holds=lambda value: not value or value.startswith(("postgresql://", "postgres://")),
+    words="{key} must be a postgresql:// URL; leave it out for state.db in the state folder",
 )
+FROM_ZERO = Rule(holds=lambda value: value >= 0, words="{key} must be 0, a number above, or inf")
+HOURS = Rule(
+    holds=lambda value: 0 <= value <= MAX_HOURS, words=f"{{key}} must lie between 0 and {MAX_HOURS:g}"
+)
+LISTENER = Rule(holds=lambda value: not value or bool(split_listen(value)), words="")  # it raises itself
+PORT = Rule(holds=lambda value: 0 <= value < 65536, words="{key} must lie between 0 and 65535")
 
 
-def _need(condition: bool, message: str) -> None:
-    if not condition:
-        raise RequestError(Code.BAD_CONFIG, message)
+def at_most(most: int) -> Rule:
+    """Above 0, and no more than that."""
+    return Rule(
+        holds=lambda value: 0 < value <= most, words=f"{{key}} must lie above 0 and be at most {most}"
+    )
 
 
 def split_listen(address: str) -> tuple[str, int]:
@@ -37,7 +51,7 @@ def split_listen(address: str) -> tuple[str, int]:
     """
     host, _, port = address.rpartition(":")
     good = port.isascii() and port.isdigit() and int(port) < 65536 and HOST.fullmatch(host)
-    _need(bool(good), f"{address!r} is no address to listen on; write host:port, such as 127.0.0.1:9464")
+    need(bool(good), f"{address!r} is no address to listen on; write host:port, such as 127.0.0.1:9464")
     return host, int(port)
 
 
@@ -53,68 +67,40 @@ class Config:
     """
 
     federation: str
-    host: str = "127.0.0.1"
-    listen: str = ""
-    port: int = 7443
-    enrol_port: int = 7444
+    host: str = key("127.0.0.1", Rule(holds=lambda value: HOST.fullmatch(value) is not None, words=NO_HOST))
+    listen: str = key("", Rule(holds=lambda value: not value or HOST.fullmatch(value), words=NO_HOST))
+    port: int = key(7443, PORT)
+    enrol_port: int = key(7444, PORT)
     state: Path
-    database: str = ""
-    budget_epsilon: float = 10.0
-    budget_delta: float = 1e-6
-    budget_own_delta: float = 1e-5
-    max_epsilon_per_study: float = 5.0
-    max_delta_per_study: float = 1e-6
-    max_studies_per_analyst: int = 8
-    max_share_per_analyst: float = 0.5
-    approve_above_epsilon: float = math.inf
-    certificate_days: float = 7.0
-    long_poll_seconds: float = 30.0
-    approval_hours: float = 168.0
-    max_calls: int = 1000
-    max_streams: int = 100
-    max_uploads: int = 64
-    max_watches: int = 16
-    max_columns: int = 2048
-    metrics: str = ""
-    health: str = ""
-    log_format: str = log.TEXT
+    database: str = key("", DATABASE)
+    budget_epsilon: float = key(10.0, ABOVE_ZERO)
+    budget_delta: float = key(1e-6, INSIDE_ONE)
+    budget_own_delta: float = key(1e-5, BELOW_ONE)
+    max_epsilon_per_study: float = key(5.0, ABOVE_ZERO)
+    max_delta_per_study: float = key(1e-6, BELOW_ONE)
+    max_studies_per_analyst: int = key(8, AT_LEAST_ONE)
+    max_share_per_analyst: float = key(0.5, at_most(1))
+    approve_above_epsilon: float = key(math.inf, FROM_ZERO)
+    certificate_days: float = key(7.0, at_most(7))
+    long_poll_seconds: float = key(30.0, at_most(50))
+    approval_hours: float = key(168.0, HOURS)
+    max_calls: int = key(1000, AT_LEAST_ONE)
+    max_streams: int = key(100, AT_LEAST_ONE)
+    max_uploads: int = key(64, AT_LEAST_ONE)
+    max_watches: int = key(16, AT_LEAST_ONE)
+    max_columns: int = key(2048, AT_LEAST_ONE)
+    metrics: str = key("", LISTENER)
+    health: str = key("", LISTENER)
+    log_format: Format = Format.TEXT
 
     def __post_init__(self) -> None:
-        _need(
+        need(
             NAME.fullmatch(self.federation) is not None,
             f"federation = {self.federation!r}: use lower-case letters, digits and hyphens",
         )
-        for key in ("host", "listen"):
-            value = getattr(self, key)
-            _need(
-                HOST.fullmatch(value) is not None or (key == "listen" and not value),
-                f"{key} = {value!r} is neither a host name nor an address",
-            )
-        _need(
-            not self.database or self.database.startswith(("postgresql://", "postgres://")),
-            "database must be a postgresql:// URL; leave it out for state.db in the state folder",
-        )
-        for key in ("metrics", "health"):
-            if getattr(self, key):
-                split_listen(getattr(self, key))
-        log.check_format(self.log_format)
-        for key in ("port", "enrol_port"):
-            _need(0 <= getattr(self, key) < 65536, f"{key} must lie between 0 and 65535")
-        _need(self.port != self.enrol_port or self.port == 0, "port and enrol_port must differ")
-        for key in ("budget_epsilon", "max_epsilon_per_study", "certificate_days", "long_poll_seconds"):
-            value = getattr(self, key)
-            _need(math.isfinite(value) and value > 0, f"{key} must be a number above 0")
-        _need(0 < self.budget_delta < 1, "budget_delta must lie strictly between 0 and 1")
-        _need(0 <= self.max_delta_per_study < 1, "max_delta_per_study must lie between 0 and 1")
-        _need(0 <= self.budget_own_delta < 1, "budget_own_delta must lie between 0 and 1")
-        _need(0 < self.max_share_per_analyst <= 1, "max_share_per_analyst must lie above 0 and be at most 1")
-        _need(self.approve_above_epsilon >= 0, "approve_above_epsilon must be 0, a number above, or inf")
-        _need(self.certificate_days <= 7, "certificate_days must be at most 7")
-        _need(self.long_poll_seconds <= 50, "long_poll_seconds must be at most 50")
-        _need(0 <= self.approval_hours <= MAX_HOURS, f"approval_hours must lie between 0 and {MAX_HOURS:g}")
+        check_rules(self)
+        need(self.port != self.enrol_port or self.port == 0, "port and enrol_port must differ")
         self.budget  # noqa: B018 - refuses a budget that leaves nothing to spend
-        for key in COUNTS:
-            _need(getattr(self, key) >= 1, f"{key} must be at least 1")
 
     @property
     def address(self) -> str:

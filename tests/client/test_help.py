@@ -107,8 +107,8 @@ def helps(command: click.Command, context: click.Context) -> Iterator[str]:
 
 def test_no_help_and_no_file_that_is_written_names_a_file_that_is_not_installed(run: Run) -> None:
     said = [text for group in GROUPS for text in helps(group, click.Context(group))]
-    assert [text for text in [*said, config.TEMPLATE] if ELSEWHERE.search(text)] == []
-    assert "eigenveil-site example" in config.TEMPLATE
+    assert [text for text in [*said, config.HEADING] if ELSEWHERE.search(text)] == []
+    assert "eigenveil-site example" in config.HEADING
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.toml import study_to_toml
 from eigenveil_client.demo.federation import DemoFederation
 from eigenveil_client.demo.layout import demo_study, prepared, public_records, write_records
 from eigenveil_client.demo.processes import Processes
@@ -16,7 +17,8 @@ from tests.integration.stage import SITES, Stage
 @pytest.fixture(scope="session")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """The demonstration's federation with two sites; a small epsilon leaves budget for many studies."""
-    study, text = demo_study(len(SITES), Algorithm.DP_PCA, 2, 0.3)
+    study = demo_study(len(SITES), Algorithm.DP_PCA, 2, 0.3)
+    text = study_to_toml(study)
     with prepared(tmp_path_factory.mktemp("stage") / "demo") as layout:
         layout.study.write_text(text)
         processes = Processes(layout.logs)

@@ -11,10 +11,11 @@ from pathlib import Path
 
 from eigenveil.identity import Role
 from eigenveil_client.connection.identity import StoredIdentity, enrol, load_identity
+from eigenveil_client.records.reader import Reader
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon.daemon import SiteDaemon
-from eigenveil_client.site.daemon.service import Reader
 from eigenveil_client.site.daemon.worker import SiteWorker
+from eigenveil_client.site.policy import Policy
 from eigenveil_client.site.state.rollback_guard import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.files import write_secret
@@ -89,7 +90,7 @@ async def living(identity: Path) -> AsyncIterator[SiteDaemon]:
     write_records(folder / "records.csv", columns=COLUMNS)
     config = SiteConfig(
         name=SITE, records=folder / "records.csv", identity=identity, state=folder / "state.db",
-        minimum_records=5,
+        policy=Policy(minimum_records=5),
     )  # fmt: skip
     store = SiteStore(config.state, config.policy.budget, RollbackGuard(config.identity))
     worker = SiteWorker(load_identity(identity), config.policy, store, Reader(config.records))

@@ -14,6 +14,7 @@ from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil.identity import Role
 from eigenveil_client.connection.channel import open_channel
 from eigenveil_client.connection.identity import load_identity
+from eigenveil_client.site.daemon import connection
 from eigenveil_client.site.daemon import daemon as site_daemon
 from eigenveil_common import failpoints
 from eigenveil_common.config import load
@@ -84,7 +85,10 @@ def test_a_whole_rollover_with_a_site_that_never_restarts(tmp_path: Path) -> Non
         async with serving(config) as rig:
             await rollover(rig, [("rotate",)], tmp_path)
 
-    with mock.patch.multiple(site_daemon, SESSION_SECONDS=0.5, STABLE_SECONDS=0.1):
+    with (
+        mock.patch.object(connection, "CONNECTION_SECONDS", 0.5),
+        mock.patch.object(site_daemon, "STABLE_SECONDS", 0.1),
+    ):
         asyncio.run(scenario())
 
 
@@ -100,7 +104,10 @@ def test_an_authority_signed_by_an_offline_root_takes_over(tmp_path: Path) -> No
             (only,) = shown(rig)["authorities"]
             assert "Hospital Root" in str(only)
 
-    with mock.patch.multiple(site_daemon, SESSION_SECONDS=0.5, STABLE_SECONDS=0.1):
+    with (
+        mock.patch.object(connection, "CONNECTION_SECONDS", 0.5),
+        mock.patch.object(site_daemon, "STABLE_SECONDS", 0.1),
+    ):
         asyncio.run(scenario())
 
 

@@ -220,7 +220,7 @@ def test_who_watches_hears_once_that_the_coordinator_is_gone_and_back(stage: Sta
         ("epsilon = 0.3", "epsilon = -1.0", 2, "epsilon must be a finite number above 0"),
         ("epsilon = 0.3", "epsilon = 300.0", 5, "max_epsilon_per_study"),
         ('"hospital-2"', '"hospital-9"', 2, "not enrolled in demo: hospital-9"),
-        ("max_records = 100_000", "max_records = 2_000_000_000", 2, "lower max_records"),
+        ("max_records = 100000", "max_records = 2_000_000_000", 2, "lower max_records"),
         ("components = 2", "components = 31", 2, "between 1 and the 30 columns"),
         ("[records]", "[records]\nextra = 1", 2, "unknown key in [records]: extra"),
     ],

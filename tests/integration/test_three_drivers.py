@@ -7,7 +7,6 @@ import csv
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -32,9 +31,9 @@ from eigenveil.study.toml import study_from_dict
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.connection.identity import StoredIdentity, enrol
 from eigenveil_client.records import records
-from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_client.site.daemon.worker import SiteWorker
+from eigenveil_client.site.policy import Policy
 from eigenveil_client.site.state.rollback_guard import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.files import write_secret
@@ -147,15 +146,13 @@ async def site(identity: StoredIdentity, folder: Path, study: Study) -> AsyncIte
         writer = csv.writer(text)
         writer.writerow([column.name for column in study.columns])
         writer.writerows(some_records(study.algorithm.value).tolist())
-    config = SiteConfig(name=SITE, records=file, identity=folder, state=folder / "site.db")
     parts = make_plan(study, federation=NAME, submission=NAME).batches
-    policy = replace(
-        config.policy,
+    policy = Policy(
         minimum_records=FEWEST_IN_BATCH * parts,
         algorithms=(study.algorithm.value,),
-        maximum_records=min(study.max_records, config.maximum_records),
+        maximum_records=min(study.max_records, 100_000),
     )
-    store = SiteStore(config.state, policy.budget, RollbackGuard(config.identity))
+    store = SiteStore(folder / "site.db", policy.budget, RollbackGuard(folder))
     worker = SiteWorker(identity, policy, store, partial(records.read, file))
     task = asyncio.create_task(SiteDaemon(worker, lambda: identity).run())
     try:

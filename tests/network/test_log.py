@@ -21,7 +21,7 @@ import pytest
 
 from eigenveil.errors import TABLE, Code
 from eigenveil_common import command, log
-from tests.support import refused
+from eigenveil_common.log import Format
 
 ROOT = Path(__file__).parents[2]
 SECRET = "MRN-0451"
@@ -58,9 +58,9 @@ def test_text_lines(capsys: pytest.CaptureFixture[str], handlers: None) -> None:
     assert SECRET not in third
 
 
-@pytest.mark.parametrize("form", [log.TEXT, log.JSON])
+@pytest.mark.parametrize("form", Format)
 def test_libraries_and_threads_are_told_by_their_places_only(
-    capsys: pytest.CaptureFixture[str], handlers: None, form: str
+    capsys: pytest.CaptureFixture[str], handlers: None, form: Format
 ) -> None:
     """As asyncio tells of a task that nobody awaited, and Python of a thread that ended."""
     log.to_stderr(form)
@@ -100,7 +100,7 @@ def test_a_command_that_fails_unforeseen_says_where_only(capsys: pytest.CaptureF
 
 
 def test_json_lines(capsys: pytest.CaptureFixture[str], handlers: None) -> None:
-    log.to_stderr(log.JSON)
+    log.to_stderr(Format.JSON)
     say()
     first, second, third = map(json.loads, capsys.readouterr().err.splitlines())
     assert first | {"time": ""} == {
@@ -118,11 +118,6 @@ def test_json_lines(capsys: pytest.CaptureFixture[str], handlers: None) -> None:
 def test_a_field_that_is_not_listed_is_a_defect() -> None:
     with pytest.raises(TypeError, match=r"\['records'\] are not in"):
         log.event("loaded", records=569)
-
-
-def test_an_unknown_format_is_refused() -> None:
-    with refused(Code.BAD_CONFIG, "log_format"):
-        log.check_format("xml")
 
 
 def test_every_line_in_the_code_uses_listed_fields_only() -> None:

@@ -194,7 +194,7 @@ def test_a_site_s_metrics_are_a_file_that_is_replaced_whole(
     contact = Contact(connected=True, connections=2, last=1000.0, ends=86400.0 * 3, lost=Counter(identity=1))
     ledger = Ledger(Cost(micro_rho=500))
     ledger.apply(ledger.reserve("ab" * 32, Cost(micro_rho=200), at=1))
-    told = scraped(metrics.text(contact, ledger, 86400.0))
+    told = scraped(metrics.text(contact, ledger, 86400.0).decode())
     assert told['eigenveil_site_budget_micro_rho{part="total"}'] == 500
     assert told['eigenveil_site_budget_micro_rho{part="reserved"}'] == 200
     assert told["eigenveil_site_certificate_days_left"] == 2
@@ -225,7 +225,7 @@ def test_a_site_s_metrics_are_a_file_that_is_replaced_whole(
 
 def test_no_metric_speaks_of_records() -> None:
     names = re.compile(r"(record|row|cohort|norm|value|mean|variance)")
-    text = metrics.text(Contact(), Ledger(Cost(micro_rho=500)), 0.0)
+    text = metrics.text(Contact(), Ledger(Cost(micro_rho=500)), 0.0).decode()
     assert not names.search(text)
     source = (Path(__file__).parents[2] / "server/eigenveil_server/metrics.py").read_text()
     assert not [name for name in re.findall(r'"(eigenveil_[a-z_]+)"', source) if names.search(name)]

@@ -15,8 +15,8 @@ from unittest import mock
 import pytest
 
 from eigenveil_client.connection import tls
-from eigenveil_client.site.daemon import daemon
-from eigenveil_client.site.daemon.daemon import LONGEST_POLL_SECONDS, POLL_SLACK_SECONDS
+from eigenveil_client.site.daemon import connection
+from eigenveil_client.site.daemon.connection import LONGEST_POLL_SECONDS, POLL_SLACK_SECONDS
 from eigenveil_common import rpc
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.support import Coordinator, Stage, a_stage, store_identity, until
@@ -78,8 +78,8 @@ def test_without_pings_the_same_nat_forgets(stage: Stage) -> None:
     never = options(**{KEEPALIVE: 2**31 - 1})
     with (
         mock.patch.object(tls, "CLIENT_OPTIONS", never),
-        mock.patch.object(daemon, "LONGEST_POLL_SECONDS", LONGEST_POLL_SECONDS / FASTER),
-        mock.patch.object(daemon, "POLL_SLACK_SECONDS", POLL_SLACK_SECONDS / FASTER),
+        mock.patch.object(connection, "LONGEST_POLL_SECONDS", LONGEST_POLL_SECONDS / FASTER),
+        mock.patch.object(connection, "POLL_SLACK_SECONDS", POLL_SLACK_SECONDS / FASTER),
     ):
         dialled = asyncio.run(idle_then_work(stage, middle, 6.0))
     assert middle.forgotten > 0

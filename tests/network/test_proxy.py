@@ -6,13 +6,13 @@ import asyncio
 import tomllib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from eigenveil.errors import Code
-from eigenveil_client.analyst.profile import Settings, load_profile
+from eigenveil_client.analyst.profile import load_profile
 from eigenveil_client.connection.channel import call, open_channel
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.connection.proxy import DIRECT, ProxyRule, connect
@@ -70,7 +70,7 @@ def test_every_byte_of_a_daemon_goes_through_the_proxy(stage: Stage, user: str) 
         async with stage.serving(coordinator) as port, proxy.listening(host="127.0.0.2") as proxy_port:
             by_name(stage, port)
             url = f"http://127.0.0.2:{proxy_port}"
-            rule = ProxyRule(url=url, credentials=credentials if user else None)
+            rule = ProxyRule(proxy=url, proxy_credentials=credentials if user else None)
             async with at_work(stage, rule):
                 await until(lambda: coordinator.asked)
         return coordinator, proxy, port
@@ -103,14 +103,14 @@ def test_a_refusal_names_the_proxy_and_its_status_line(stage: Stage, answer: byt
         proxy = ConnectProxy(answer=answer)
         async with proxy.listening() as port:
             with refused(Code.UNREACHABLE, f"the proxy 127.0.0.1:{port}", "127.0.0.1:1", *words):
-                await hello(stage, ProxyRule(url=f"http://127.0.0.1:{port}"))
+                await hello(stage, ProxyRule(proxy=f"http://127.0.0.1:{port}"))
 
     asyncio.run(scenario())
 
 
 def test_a_proxy_that_is_not_there_is_named(stage: Stage) -> None:
     with refused(Code.UNREACHABLE, "the proxy 127.0.0.1:1 cannot be reached"):
-        asyncio.run(hello(stage, ProxyRule(url="http://127.0.0.1:1")))
+        asyncio.run(hello(stage, ProxyRule(proxy="http://127.0.0.1:1")))
 
 
 def test_the_environment_is_obeyed_only_when_it_is_asked_for(
@@ -123,10 +123,10 @@ def test_the_environment_is_obeyed_only_when_it_is_asked_for(
                 monkeypatch.setenv(name, f"http://127.0.0.1:{port}")
             for name in ("no_proxy", "no_grpc_proxy"):
                 monkeypatch.setenv(name, no_proxy)
-            await hello(stage, rule or ProxyRule(url=f"http://127.0.0.1:{port}"))
+            await hello(stage, rule or ProxyRule(proxy=f"http://127.0.0.1:{port}"))
         return proxy.seen
 
-    environment, configured = ProxyRule(url="environment"), None
+    environment, configured = ProxyRule(proxy="environment"), None
     assert asyncio.run(seen(DIRECT, "")) == 0
     assert asyncio.run(seen(environment, "")) == 2
     assert asyncio.run(seen(environment, "127.0.0.1")) == 0
@@ -147,15 +147,15 @@ def test_the_environment_is_obeyed_only_when_it_is_asked_for(
 )
 def test_a_url_that_is_no_plain_proxy_is_refused(url: str) -> None:
     with refused(Code.BAD_CONFIG, "http://host:port"):
-        ProxyRule(url=url)
+        ProxyRule(proxy=url)
 
 
 def test_credentials_live_in_a_private_file_and_in_no_message(tmp_path: Path) -> None:
     with refused(Code.BAD_CONFIG, "proxy_credentials"):
-        ProxyRule(url="http://joe:hunter2@proxy:3128")
+        ProxyRule(proxy="http://joe:hunter2@proxy:3128")
     path = tmp_path / "credentials"
     write_secret(path, b"joe:hunter2\n")
-    rule = ProxyRule(url="http://proxy:3128", credentials=path)
+    rule = ProxyRule(proxy="http://proxy:3128", proxy_credentials=path)
     proxy = rule.towards("c:1")
     assert proxy is not None
     assert proxy.authorization == "Basic am9lOmh1bnRlcjI="
@@ -168,11 +168,11 @@ def test_credentials_live_in_a_private_file_and_in_no_message(tmp_path: Path) ->
         with refused(Code.BAD_CONFIG, "one line of ASCII"):
             rule.towards("c:1")
     with refused(Code.BAD_CONFIG, "set both or none"):
-        ProxyRule(credentials=path)
+        ProxyRule(proxy_credentials=path)
 
 
 def test_an_address_of_ipv6_is_written_in_brackets() -> None:
-    proxy = ProxyRule(url="http://[::1]:3128").towards("[::2]:7443")
+    proxy = ProxyRule(proxy="http://[::1]:3128").towards("[::2]:7443")
     assert proxy is not None
     assert (proxy.host, proxy.address) == ("::1", "[::1]:3128")
     assert dict(proxy.options("[::2]:7443"))["grpc.ssl_target_name_override"] == "::2"
@@ -185,9 +185,9 @@ def test_a_direct_connection_names_the_coordinator() -> None:
 
 def test_the_example_profile_shows_every_key() -> None:
     example = Path(__file__).parents[2] / "deploy" / "config" / "profile.example.toml"
-    loaded = config.load(example, Settings)
-    assert set(tomllib.loads(example.read_text())) == {field.name for field in fields(Settings)}
-    assert loaded == Settings(
+    loaded = config.load(example, ProxyRule)
+    assert set(tomllib.loads(example.read_text())) == config.keys(ProxyRule).keys()
+    assert loaded == ProxyRule(
         proxy="http://proxy.hospital.example:3128", proxy_credentials=example.with_name("proxy.credentials")
     )
 
@@ -196,7 +196,7 @@ def test_an_analyst_s_profile_names_its_proxy(stage: Stage) -> None:
     folder = stage.config.identity
     assert load_profile(folder).proxy == DIRECT
     (folder / "profile.toml").write_text('proxy = "http://proxy:3128"\n')
-    assert load_profile(folder).proxy == ProxyRule(url="http://proxy:3128")
+    assert load_profile(folder).proxy == ProxyRule(proxy="http://proxy:3128")
     (folder / "profile.toml").write_text('color = "red"\n')
     with refused(Code.BAD_CONFIG, "unknown key color"):
         load_profile(folder)

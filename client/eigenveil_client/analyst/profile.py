@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -11,20 +11,12 @@ import click
 from eigenveil.identity import Role
 from eigenveil_client.connection import identity
 from eigenveil_client.connection.identity import StoredIdentity
-from eigenveil_client.connection.proxy import ProxyRule
+from eigenveil_client.connection.proxy import DIRECT, ProxyRule
 from eigenveil_common import config
 from eigenveil_common.command import say, typed
 from eigenveil_common.files import is_there
 
 VARIABLE = "EIGENVEIL_PROFILE"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """Every key of an analyst's profile.toml; deploy/config/profile.example.toml explains them."""
-
-    proxy: str = ""
-    proxy_credentials: Path | None = None
 
 
 def default_profile() -> Path:
@@ -46,14 +38,14 @@ def load_profile(profile: Path | None) -> StoredIdentity:
 
 
 def proxy_rule(folder: Path) -> ProxyRule:
-    """The way to the coordinator that profile.toml names; the file need not be there.
+    """The way to the coordinator that profile.toml names, which has no other keys and need not be there:
+    deploy/config/profile.example.toml explains them.
 
     Raises:
         RequestError: code `bad-config`.
     """
     path = folder / "profile.toml"
-    settings = config.load(path, Settings) if is_there(path) else Settings()
-    return ProxyRule(url=settings.proxy, credentials=settings.proxy_credentials)
+    return config.load(path, ProxyRule) if is_there(path) else DIRECT
 
 
 def follow(profile: Path | None, *words: str) -> str:

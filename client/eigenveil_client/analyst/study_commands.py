@@ -19,9 +19,9 @@ from eigenveil.reporting.document import verify_bundle
 from eigenveil.reporting.round_log import RoundLog
 from eigenveil.study.toml import parse_study, study_digest
 from eigenveil_client.analyst.client import Analyst
-from eigenveil_client.analyst.display import Display, plain, state_word
+from eigenveil_client.analyst.display import Display, state_word
 from eigenveil_client.analyst.profile import follow, json_option, load_profile, profile_option
-from eigenveil_client.analyst.study_text import explanation_text, row_text, row_value, study_text
+from eigenveil_client.analyst.study_text import event_value, explanation_text, row_text, row_value, study_text
 from eigenveil_client.analyst.verify import check_folder, write_result
 from eigenveil_common.command import console, errors, say
 from eigenveil_common.examples import example
@@ -257,21 +257,6 @@ def _watch(
             again = f"Watch again: {follow(profile, 'study', 'watch', digest.hex()[:12])}"
             errors.print(f"Stopped watching; the study goes on. {again}", markup=False, soft_wrap=True)
             return None
-
-
-def event_value(event: pb.StudyEvent) -> dict[str, Any]:
-    """One event as plain values."""
-    return {
-        "sequence": event.sequence,
-        "state": state_word(event.state),
-        "round": event.round,
-        "rounds": event.expected_rounds,
-        "text": plain(event),
-        "sites": {site.site: site.status for site in event.sites},
-        "spent_micro_rho": event.spent_micro_rho,
-        "micro_rho": event.micro_rho,
-        "failure": event.failure,
-    }
 
 
 def _refuse_unreleased(ended: pb.StudyEvent) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from eigenveil.errors import Code, RequestError
-from eigenveil_client.analyst.display import state_word
+from eigenveil_client.analyst.display import plain, state_word
 from eigenveil_common.files import read
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
@@ -54,6 +54,21 @@ def row_text(row: pb.StudyRow) -> tuple[str, ...]:
 
 def _when(row: pb.StudyRow) -> datetime:
     return datetime.fromtimestamp(row.submitted_unix_ms / 1000, UTC)
+
+
+def event_value(event: pb.StudyEvent) -> dict[str, Any]:
+    """One event as plain values."""
+    return {
+        "sequence": event.sequence,
+        "state": state_word(event.state),
+        "round": event.round,
+        "rounds": event.expected_rounds,
+        "text": plain(event),
+        "sites": {site.site: site.status for site in event.sites},
+        "spent_micro_rho": event.spent_micro_rho,
+        "micro_rho": event.micro_rho,
+        "failure": event.failure,
+    }
 
 
 def explanation_text(value: Mapping[str, Any]) -> str:

@@ -56,20 +56,20 @@ class Proxy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyRule:
-    """What a configuration says: `url` is empty (dial directly), `environment`, or http://host:port.
-    `credentials` is a file with one line, user:password, that only its owner may read.
+    """Keys of a configuration: `proxy` is empty (dial directly), `environment`, or http://host:port.
+    `proxy_credentials` is a file with one line, user:password, that only its owner may read.
 
     Raises:
         RequestError: code `bad-config`, on construction.
     """
 
-    url: str = ""
-    credentials: Path | None = None
+    proxy: str = ""
+    proxy_credentials: Path | None = None
 
     def __post_init__(self) -> None:
-        if self.url and self.url != ENVIRONMENT:
-            _parsed(self.url)
-        if self.credentials is not None and not self.url:
+        if self.proxy and self.proxy != ENVIRONMENT:
+            _parsed(self.proxy)
+        if self.proxy_credentials is not None and not self.proxy:
             raise RequestError(
                 Code.BAD_CONFIG, "proxy_credentials is set, but proxy is not; set both or none"
             )
@@ -80,19 +80,19 @@ class ProxyRule:
         Raises:
             RequestError: the environment's proxy or the credentials cannot be used.
         """
-        url = _of_environment(coordinator) if self.url == ENVIRONMENT else self.url
+        url = _of_environment(coordinator) if self.proxy == ENVIRONMENT else self.proxy
         if not url:
             return None
         host, port = _parsed(url)
         return Proxy(host=host, port=port, authorization=self._authorization())
 
     def _authorization(self) -> str:
-        if self.credentials is None:
+        if self.proxy_credentials is None:
             return ""
-        pair = read_secret(self.credentials).strip()
+        pair = read_secret(self.proxy_credentials).strip()
         if b":" not in pair or not pair.isascii() or not pair.decode("ascii").isprintable():
             raise RequestError(
-                Code.BAD_CONFIG, f"{self.credentials} must hold one line of ASCII text, user:password"
+                Code.BAD_CONFIG, f"{self.proxy_credentials} must hold one line of ASCII text, user:password"
             )
         return f"Basic {base64.b64encode(pair).decode()}"
 

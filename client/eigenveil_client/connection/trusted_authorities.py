@@ -7,8 +7,7 @@ Whoever calls may send lists; only signatures decide. A change is logged with th
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from eigenveil_common.log import alarm, event
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 NAME = "authorities.json"
+LOCK = "authorities.lock"  # one process at a time reads, compares and writes: the version never falls
 
 
 def held_list(folder: Path) -> AuthorityList:
@@ -62,7 +62,7 @@ def take(folder: Path, shown: AuthorityList, sent: Sequence[pb.SignedAuthorities
     Raises:
         PeerError: as `walk`. InternalError: code `storage`.
     """
-    with _locked(folder):
+    with locked(folder / LOCK):
         held = held_list(folder)
         if not sent or held != shown:  # another process was told meanwhile
             return held
@@ -79,7 +79,7 @@ def begin(folder: Path, one: AuthorityList) -> None:
     Raises:
         InternalError: code `storage`; what was in force before still is.
     """
-    with _locked(folder):
+    with locked(folder / LOCK):
         try:
             before = held_list(folder)
         except RequestError:  # none yet, or damaged, which enrolling anew mends
@@ -97,10 +97,3 @@ def _tell_change(before: AuthorityList, after: AuthorityList) -> None:
     """Log a change, for the operator of this end."""
     detail = f"after version {before.version}: {difference(before, after)}"
     event("authorities-changed", logging.WARNING, version=after.version, detail=detail)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One process at a time reads, compares and writes, so that the version never falls."""
-    with locked(folder / "authorities.lock"):
-        yield

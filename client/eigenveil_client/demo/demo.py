@@ -19,6 +19,7 @@ from eigenveil.reporting.document import verify_bundle
 from eigenveil.site.quantize import to_grid
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Study
+from eigenveil.study.toml import study_to_toml
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.analyst.verify import verified
 from eigenveil_client.connection.identity import StoredIdentity, load_identity
@@ -116,9 +117,9 @@ def demonstrate(options: Options, *, say: Say, show: Show) -> Demonstration:
         EigenveilError: a part failed; the message names the log of its process.
     """
     started = time.monotonic()
-    study, text = demo_study(options.sites, options.algorithm, options.components, options.epsilon)
+    study = demo_study(options.sites, options.algorithm, options.components, options.epsilon)
     with prepared(options.out) as layout:
-        layout.study.write_text(text)
+        layout.study.write_text(study_to_toml(study))
         processes = Processes(layout.logs)
         try:
             federation = DemoFederation(layout, study, processes)

@@ -14,7 +14,7 @@ from eigenveil.queries.batch import FEWEST_IN_BATCH
 from eigenveil.study.study import Study
 from eigenveil_client.demo.layout import Layout
 from eigenveil_client.demo.processes import Job, Processes
-from eigenveil_client.site.config import ALGORITHMS
+from eigenveil_client.site.policy import ALGORITHMS
 
 NAME = "demo"
 ANALYST = "ada"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 
-from eigenveil.errors import Code, InternalError, RequestError
+from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.simulation import split_rows
 from eigenveil.study.algorithm import Algorithm
@@ -25,30 +25,25 @@ NAMES = ("coordinator", "sites", "analyst", "join", "logs", "study.toml", "relea
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Paths in the demonstration's folder."""
+    """Paths in the demonstration's folder: one for each party, and what they share."""
 
     root: Path
 
     @property
     def coordinator(self) -> Path:
-        """The coordinator's folder."""
         return self.root / "coordinator"
 
     @property
     def coordinator_config(self) -> Path:
-        """coordinator.toml."""
         return self.coordinator / "coordinator.toml"
 
     def site(self, name: str) -> Path:
-        """A site's folder."""
         return self.root / "sites" / name
 
     def site_config(self, name: str) -> Path:
-        """A site's site.toml."""
         return self.site(name) / "site.toml"
 
     def records(self, name: str) -> Path:
-        """A site's records."""
         return self.root / "sites" / f"{name}.csv"
 
     def join(self, name: str) -> Path:
@@ -57,12 +52,10 @@ class Layout:
 
     @property
     def analyst(self) -> Path:
-        """The analyst's profile."""
         return self.root / "analyst"
 
     @property
     def study(self) -> Path:
-        """The study."""
         return self.root / "study.toml"
 
     @property
@@ -124,33 +117,18 @@ def public_records() -> PublicRecords:
     return PublicRecords(values=data.data, groups=tuple(names[label] for label in data.target))
 
 
-def demo_study(sites: int, algorithm: Algorithm, components: int, epsilon: float) -> tuple[Study, str]:
-    """The packaged study with these choices, as value and as TOML."""
-    text = files("eigenveil_client").joinpath("studies", "breast-cancer.toml").read_text()
-    names = [f"hospital-{i + 1}" for i in range(sites)]
-    chosen = {
-        'algorithm = "auto"': f'algorithm = "{algorithm.value}"',
-        "components = 2": f"components = {components}",
-        "epsilon = 2.0": f"epsilon = {epsilon!r}",
-        'sites = ["hospital-1", "hospital-2", "hospital-3"]': f"sites = {_names(names)}",
-    }
-    wanted = parse_study(text)
-    wanted = replace(
-        wanted,
+def demo_study(sites: int, algorithm: Algorithm, components: int, epsilon: float) -> Study:
+    """The packaged study with these choices."""
+    packaged = files("eigenveil_client").joinpath("studies", "breast-cancer.toml").read_text()
+    study = parse_study(packaged)
+    names = tuple(f"hospital-{i + 1}" for i in range(sites))
+    return replace(
+        study,
         algorithm=algorithm,
         components=components,
         epsilon=epsilon,
-        federation=replace(wanted.federation, sites=tuple(names)),
+        federation=replace(study.federation, sites=names),
     )
-    for old, new in chosen.items():
-        text = text.replace(old, new, 1)
-    if parse_study(text) != wanted:
-        raise InternalError(Code.BUG, "the packaged study no longer has the lines that a demonstration sets")
-    return wanted, text
-
-
-def _names(names: Sequence[str]) -> str:
-    return "[" + ", ".join(f'"{name}"' for name in names) + "]"
 
 
 def write_records(layout: Layout, study: Study, values: FloatArray) -> dict[str, int]:

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Commands that need no federation: plan, simulate, compare. Imports `analyst` and `records`, and no site."""

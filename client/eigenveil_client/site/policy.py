@@ -17,11 +17,27 @@ from eigenveil.accounting.zcdp import ATTO, Cost, micro_rho_for
 from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.plan import Plan
 from eigenveil.queries.batch import FEWEST_IN_BATCH
-from eigenveil.study.algorithm import PROPERTIES, AlgorithmProperties
+from eigenveil.study.algorithm import PROPERTIES, Algorithm, AlgorithmProperties
 from eigenveil.study.study import MAX_MULTIPLICITY, MAX_RECORDS, Study
-from eigenveil_client.years import Year, YearlyLimit
+from eigenveil_client.site.yearly_limit import Year, YearlyLimit
+from eigenveil_common.config import AT_LEAST_ONE, BELOW_ONE, INSIDE_ONE, Rule, check_rules, key, need
 
 ANY = "*"
+# What `auto` chooses from; a site that wants to allow more says so by name.
+ALGORITHMS = (Algorithm.GAUSS_COV.value, Algorithm.DP_PCA.value)
+
+ABOVE_ZERO = Rule(holds=lambda value: 0 < value < 1e6, words="{key} must be a number above 0")
+ABOVE_ZERO_OR_INF = Rule(
+    holds=lambda value: value > 0, words="{key} must be a number above 0, or inf for no limit"
+)
+ENOUGH_IN_BATCH = Rule(
+    holds=lambda value: value >= FEWEST_IN_BATCH,
+    words=f"{{key}} must be at least {FEWEST_IN_BATCH}, so that no record is a sum",
+)
+MULTIPLICITY = Rule(
+    holds=lambda value: 1 <= value <= MAX_MULTIPLICITY,
+    words=f"{{key}} must lie between 1 and {MAX_MULTIPLICITY}",
+)
 
 
 class Approval(Enum):
@@ -42,12 +58,13 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The rules of one site. `columns` and `analysts` are the names that may be used, or ("*",) for all.
+    """The rules of one site: each field is a key of site.toml, explained in deploy/config/site.example.toml.
 
-    `max_columns_per_record` bounds a study's columns by `minimum_records`. `approval_ends` is the last day,
-    in UTC, on which anything is answered (None: no end); `max_epsilon_per_year` is infinite for no limit.
-    `minimum_records` and `maximum_records` bound the persons in the file with which the site answers; a study
-    must be content with both. A study that deals them into parts is answered only if `minimum_records` leave
+    `columns` and `analysts` are the names that may be used, or ("*",) for all. `max_columns_per_record`
+    bounds a study's columns by `minimum_records`. `approval_ends` is the last day, in UTC, on which anything
+    is answered (None: no end); `max_epsilon_per_year` is infinite for no limit. `minimum_records` and
+    `maximum_records` bound the persons in the file with which the site answers; a study must be content with
+    both. A study that deals them into parts is answered only if `minimum_records` leave
     `minimum_records_per_part` in each: a study chooses its parts, so the records themselves are not compared.
     `person_column` names the person a row is about ("": every row is another person) and `sites_per_person`
     how many sites may hold records of one; a study must say the same.
@@ -56,51 +73,37 @@ class Policy:
         RequestError: code `bad-config`, a value that cannot be meant.
     """
 
-    approval: Approval
-    approval_ends: date | None
-    analysts: tuple[str, ...]
-    columns: tuple[str, ...]
-    max_columns_per_record: float
-    algorithms: tuple[str, ...]
-    max_epsilon_per_study: float
-    max_delta: float
-    minimum_records: int
-    maximum_records: int
-    minimum_records_per_part: int
-    person_column: str
-    sites_per_person: int
-    budget_epsilon: float
-    budget_delta: float
-    budget_own_delta: float
-    max_epsilon_per_year: float
-    year: Year
+    approval: Approval = Approval.AUTO
+    approval_ends: date | None = None
+    analysts: tuple[str, ...] = key(
+        (ANY,), Rule(holds=bool, words='{key}: name who may ask, or write ["*"] for every analyst')
+    )
+    columns: tuple[str, ...] = key(
+        (ANY,), Rule(holds=bool, words='{key}: name what may be used, or write ["*"] for every column')
+    )
+    max_columns_per_record: float = key(2.0, ABOVE_ZERO_OR_INF)
+    algorithms: tuple[str, ...] = key(ALGORITHMS, Rule(holds=bool, words="{key}: name at least one"))
+    max_epsilon_per_study: float = key(5.0, ABOVE_ZERO, "The most that one study may spend.")
+    max_delta: float = key(1e-5, INSIDE_ONE)
+    minimum_records: int = key(20, AT_LEAST_ONE, "Fewer usable ones: no answer.")
+    maximum_records: int = key(100_000, about="There will never be more.")
+    minimum_records_per_part: int = key(FEWEST_IN_BATCH, ENOUGH_IN_BATCH)
+    person_column: str = key("", about="The column that names the person; left out, every row is another.")
+    sites_per_person: int = key(1, MULTIPLICITY, "Sites that may know one person.")
+    budget_epsilon: float = key(10.0, ABOVE_ZERO, "All that studies may ever spend, with the delta below.")
+    budget_delta: float = key(1e-6, INSIDE_ONE, "The delta at which the budget's epsilon is stated.")
+    budget_own_delta: float = key(1e-5, BELOW_ONE)
+    max_epsilon_per_year: float = key(math.inf, ABOVE_ZERO_OR_INF)
+    year: Year = Year.ROLLING
 
     def __post_init__(self) -> None:
         known = [algorithm.value for algorithm, traits in PROPERTIES.items() if runs(traits)]
         strange = sorted(set(self.algorithms) - set(known))
-        _need(not strange, f"algorithms: {', '.join(strange)} unknown (known: {', '.join(known)})")
-        _need(len(self.columns) > 0, 'columns: name what may be used, or write ["*"] for every column')
-        _need(len(self.analysts) > 0, 'analysts: name who may ask, or write ["*"] for every analyst')
-        _need(len(self.algorithms) > 0, "algorithms: name at least one")
-        for name in ("max_epsilon_per_study", "budget_epsilon"):
-            _need(0 < getattr(self, name) < 1e6, f"{name} must be a number above 0")
-        for name in ("max_epsilon_per_year", "max_columns_per_record"):
-            _need(getattr(self, name) > 0, f"{name} must be a number above 0, or inf for no limit")
-        for name in ("max_delta", "budget_delta"):
-            _need(0 < getattr(self, name) < 1, f"{name} must lie strictly between 0 and 1")
-        _need(0 <= self.budget_own_delta < 1, "budget_own_delta must lie between 0 and 1")
-        _need(self.minimum_records >= 1, "minimum_records must be at least 1")
-        _need(
+        need(not strange, f"algorithms: {', '.join(strange)} unknown (known: {', '.join(known)})")
+        check_rules(self)
+        need(
             self.minimum_records <= self.maximum_records <= MAX_RECORDS,
             f"maximum_records must lie between minimum_records and {MAX_RECORDS}",
-        )
-        _need(
-            self.minimum_records_per_part >= FEWEST_IN_BATCH,
-            f"minimum_records_per_part must be at least {FEWEST_IN_BATCH}, so that no record is a sum",
-        )
-        _need(
-            1 <= self.sites_per_person <= MAX_MULTIPLICITY,
-            f"sites_per_person must lie between 1 and {MAX_MULTIPLICITY}",
         )
 
     @property
@@ -286,8 +289,3 @@ def _person(column: str) -> str:
 def runs(traits: AlgorithmProperties) -> bool:
     """Whether a site ever answers for such an algorithm: a sum over one record would be that record."""
     return traits.private and not traits.single_records
-
-
-def _need(condition: bool, message: str) -> None:
-    if not condition:
-        raise RequestError(Code.BAD_CONFIG, message)

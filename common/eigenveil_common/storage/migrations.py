@@ -21,6 +21,10 @@ class Expect(Enum):
     EXISTING = "existing"
 
 
+class TooOld(InternalError):
+    """The tables were written by a release from which no step leads here; code `storage`."""
+
+
 class Versioned(Protocol):
     """A database that keeps the version of its tables."""
 
@@ -85,8 +89,9 @@ def _check(name: str, found: int, version: int, migrations: Migrations, expect: 
             "program; install that one again, or restore the backup that was made before the upgrade",
         )
     if found and not set(range(found + 1, version + 1)) <= {reached for reached, _ in migrations}:
-        raise InternalError(
+        raise TooOld(
             Code.STORAGE,
-            f"{name} has schema version {found}, too old for this program, which needs {version}: "
-            "install each release in between and start it once",
+            f"{name} was made by eigenveil 0.1 (schema version {found}, and this program needs {version}), "
+            "whose plans and questions this program cannot read: let 0.1 finish its studies and keep what it "
+            "made, then begin anew with an empty database, and with a budget that leaves out what was spent",
         )

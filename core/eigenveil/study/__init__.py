@@ -1,1 +1,1 @@
-"""TODO."""
+"""What is asked: a study, its columns, its grid, its price and its TOML. Imports numerics and accounting."""

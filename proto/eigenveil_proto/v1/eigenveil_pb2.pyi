@@ -62,14 +62,10 @@ class _DeclineReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Decline
     """the site's policy forbids it"""
     DECLINE_REASON_BUDGET: _DeclineReason.ValueType  # 2
     """the site's own ledger cannot pay for it"""
-    DECLINE_REASON_TOO_FEW_RECORDS: _DeclineReason.ValueType  # 3
-    """fewer records than the site's own minimum"""
-    DECLINE_REASON_DATA: _DeclineReason.ValueType  # 4
-    """the records do not fit the study"""
     DECLINE_REASON_PROTOCOL: _DeclineReason.ValueType  # 5
     """the query contradicts the plan or an earlier one"""
     DECLINE_REASON_FAILURE: _DeclineReason.ValueType  # 6
-    """the site failed; its operator has the detail"""
+    """anything else, which may depend on records: its operator has the detail"""
 
 class DeclineReason(_DeclineReason, metaclass=_DeclineReasonEnumTypeWrapper): ...
 
@@ -78,14 +74,10 @@ DECLINE_REASON_POLICY: DeclineReason.ValueType  # 1
 """the site's policy forbids it"""
 DECLINE_REASON_BUDGET: DeclineReason.ValueType  # 2
 """the site's own ledger cannot pay for it"""
-DECLINE_REASON_TOO_FEW_RECORDS: DeclineReason.ValueType  # 3
-"""fewer records than the site's own minimum"""
-DECLINE_REASON_DATA: DeclineReason.ValueType  # 4
-"""the records do not fit the study"""
 DECLINE_REASON_PROTOCOL: DeclineReason.ValueType  # 5
 """the query contradicts the plan or an earlier one"""
 DECLINE_REASON_FAILURE: DeclineReason.ValueType  # 6
-"""the site failed; its operator has the detail"""
+"""anything else, which may depend on records: its operator has the detail"""
 Global___DeclineReason: _TypeAlias = DeclineReason  # noqa: Y015
 
 class _StudyState:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Role
 from eigenveil.protocol.authorities import ListedAuthority
+from eigenveil.study.plain_values import toml_text
+from eigenveil_common.config import keys
 from eigenveil_common.files import (
     cannot,
     check_output,
@@ -53,37 +55,20 @@ class Layout:
     csr: Path | None = None
 
     @property
+    def _stated(self) -> dict[str, Any]:
+        """What it states of coordinator.toml; the rest keeps its defaults."""
+        stated = {one.name: getattr(self, one.name) for one in fields(self) if one.name in keys(Config)}
+        return {name: value for name, value in stated.items() if value != ""}
+
+    @property
     def toml(self) -> bytes:
         """coordinator.toml."""
-        lines = [
-            f"federation = {json.dumps(self.federation)}",
-            f"host = {json.dumps(self.host)}",
-            *([f"listen = {json.dumps(self.listen)}"] if self.listen else []),
-            f"port = {self.port}",
-            f"enrol_port = {self.enrol_port}",
-            'state = "."',
-            *([f"database = {json.dumps(self.database)}"] if self.database else []),
-            f"budget_epsilon = {self.budget_epsilon!r}",
-            f"budget_delta = {self.budget_delta!r}",
-            f"max_epsilon_per_study = {self.max_epsilon_per_study!r}",
-        ]
-        return ("\n".join(lines) + "\n").encode()
+        return toml_text(self._stated | {"state": "."}).encode()
 
     @property
     def config(self) -> Config:
         """The same, validated."""
-        return Config(
-            federation=self.federation,
-            host=self.host,
-            listen=self.listen,
-            port=self.port,
-            enrol_port=self.enrol_port,
-            state=self.folder.resolve(),
-            database=self.database,
-            budget_epsilon=self.budget_epsilon,
-            budget_delta=self.budget_delta,
-            max_epsilon_per_study=self.max_epsilon_per_study,
-        )
+        return Config(**self._stated, state=self.folder.resolve())
 
 
 def create(layout: Layout) -> Path:

@@ -39,8 +39,6 @@ STATES: dict[StudyState, pb.StudyState.ValueType] = {
 DECLINES: dict[int, str] = {
     pb.DECLINE_REASON_POLICY: "policy",
     pb.DECLINE_REASON_BUDGET: "budget",
-    pb.DECLINE_REASON_TOO_FEW_RECORDS: "too-few-records",
-    pb.DECLINE_REASON_DATA: "data",
     pb.DECLINE_REASON_PROTOCOL: "protocol",
     pb.DECLINE_REASON_FAILURE: "failure",
 }

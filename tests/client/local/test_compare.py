@@ -15,10 +15,10 @@ import pytest
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.algorithms import ALGORITHMS
 from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.toml import parse_study
+from eigenveil.study.toml import parse_study, study_to_toml
 from eigenveil_client.local.compare import simulated
 from eigenveil_client.local.compare.rows import Row, ordered
-from eigenveil_client.local.compare.selection import one_study, toml_text, total_cost, wanted
+from eigenveil_client.local.compare.selection import one_study, total_cost, wanted
 from eigenveil_client.local.format import seconds_text, sine_text, size_text
 from tests.client.commands import eigenveil
 from tests.support import a_column, a_study
@@ -156,8 +156,8 @@ def test_a_study_file_says_the_same_again() -> None:
         radius=0.7,
         person_column="who",
     )
-    assert parse_study(toml_text(study)) == study
-    assert parse_study(toml_text(a_study())) == a_study()
+    assert parse_study(study_to_toml(study)) == study
+    assert parse_study(study_to_toml(a_study())) == a_study()
 
 
 def test_each_study_has_a_name_of_its_own() -> None:

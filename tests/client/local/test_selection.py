@@ -13,7 +13,7 @@ import pytest
 from eigenveil.errors import Code
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column, Federation
-from eigenveil.study.toml import SECTIONS, parse_study
+from eigenveil.study.toml import SECTIONS, parse_study, study_to_toml
 from eigenveil_client.demo.layout import demo_study, prepared, public_records
 from tests.support import refused
 
@@ -47,7 +47,8 @@ def test_the_packaged_study_fits_the_public_records() -> None:
 @pytest.mark.parametrize("sites", [1, 3, 8])
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 1e-3])
 def test_the_demonstration_sets_what_it_is_asked_for(sites: int, epsilon: float) -> None:
-    study, text = demo_study(sites, Algorithm.DP_PCA, 5, epsilon)
+    study = demo_study(sites, Algorithm.DP_PCA, 5, epsilon)
+    text = study_to_toml(study)
     assert parse_study(text) == study
     assert len(study.federation.sites) == sites
     assert (study.algorithm, study.components, study.epsilon) == (Algorithm.DP_PCA, 5, epsilon)

@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -35,10 +35,11 @@ from eigenveil.protocol.signatures import PLAN_SIGNED
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column, Federation, Study
 from eigenveil_client.connection.identity import load_identity
+from eigenveil_client.records.reader import Reader
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon.daemon import SiteDaemon
-from eigenveil_client.site.daemon.service import Reader
 from eigenveil_client.site.daemon.worker import Reply, SiteWorker
+from eigenveil_client.site.policy import Policy
 from eigenveil_client.site.state.rollback_guard import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.files import write_secret
@@ -310,6 +311,10 @@ class Stage:
     authority: Authority
     config: SiteConfig
 
+    def rule(self, **changes: Any) -> None:
+        """Change the policy in site.toml."""
+        self.config = replace(self.config, policy=replace(self.config.policy, **changes))
+
     def store(self) -> SiteStore:
         return SiteStore(
             self.config.state,
@@ -371,7 +376,7 @@ def a_stage(folder: Path, **policy: object) -> Stage:
         records=folder / "records.csv",
         identity=folder / "identity",
         state=folder / "state.db",
-        **policy,  # type: ignore[arg-type]
+        policy=Policy(**policy),  # type: ignore[arg-type]
     )
     stage = Stage(folder=folder, authority=Authority(), config=config)
     store_identity(stage.authority, config.identity, "127.0.0.1:1")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import MISSING, fields
+from dataclasses import MISSING
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,8 @@ from eigenveil.planning.resolve import make_plan
 from eigenveil.study.toml import parse_study
 from eigenveil_client.site import config
 from eigenveil_client.site.config import SiteConfig
+from eigenveil_client.site.policy import Policy
+from eigenveil_common.config import keys
 
 EXAMPLE = Path(__file__).parents[3] / "deploy" / "config" / "site.example.toml"
 # as in study.example.toml; the comments say the defaults
@@ -23,10 +25,13 @@ NOT_THE_DEFAULT = {
     "metrics_file": Path("/var/lib/node_exporter/textfile/eigenveil-site.prom"),
 }
 ADDED_BY_HAND = {"proxy", "proxy_credentials", "log_format", "metrics_file"}  # init leaves them out
-LIMITS = {
-    "minimum_records": 20, "budget_epsilon": 10.0, "budget_delta": 1e-6, "max_epsilon_per_study": 5.0,
-    "maximum_records": 100_000, "person_column": "patient", "sites_per_person": 1,
-}  # fmt: skip
+PATIENTS = Policy(person_column="patient")
+
+
+def value(loaded: SiteConfig, name: str) -> object:
+    """What a configuration says under a key."""
+    rooms = (loaded, loaded.policy, loaded.proxy_rule)
+    return next(getattr(room, name) for room in rooms if hasattr(room, name))
 
 
 def test_what_some_editors_write_before_the_first_character_means_nothing(tmp_path: Path) -> None:
@@ -37,12 +42,11 @@ def test_what_some_editors_write_before_the_first_character_means_nothing(tmp_pa
 
 
 def test_the_example_shows_every_key_and_its_default() -> None:
-    data = tomllib.loads(EXAMPLE.read_text())
-    assert set(data) == {f.name for f in fields(SiteConfig)}
+    assert set(tomllib.loads(EXAMPLE.read_text())) == keys(SiteConfig).keys()
     loaded = config.load(EXAMPLE)
-    for f in fields(SiteConfig):
-        if f.default is not MISSING:
-            assert getattr(loaded, f.name) == NOT_THE_DEFAULT.get(f.name, f.default)
+    for name, declared in keys(SiteConfig).items():
+        if declared.default is not MISSING:
+            assert value(loaded, name) == NOT_THE_DEFAULT.get(name, declared.default)
     assert loaded.records == EXAMPLE.parent / "records.csv"
 
 
@@ -52,43 +56,42 @@ def test_the_example_site_agrees_to_the_example_study() -> None:
 
 
 def test_what_init_writes_says_the_same_as_the_example(tmp_path: Path) -> None:
-    path = config.create(tmp_path, name="hospital-a", records=tmp_path / "records.csv", **LIMITS)  # type: ignore[arg-type]
+    path = config.create(tmp_path, name="hospital-a", records=tmp_path / "records.csv", policy=PATIENTS)
     written, example = config.load(path), config.load(EXAMPLE)
-    assert set(tomllib.loads(path.read_text())) == {f.name for f in fields(SiteConfig)} - ADDED_BY_HAND
-    for f in fields(SiteConfig):
-        if f.name not in {"records", "identity", "state"} | ADDED_BY_HAND:
-            assert getattr(written, f.name) == getattr(example, f.name)
+    assert set(tomllib.loads(path.read_text())) == keys(SiteConfig).keys() - ADDED_BY_HAND
+    assert (written.name, written.policy) == (example.name, example.policy)
     assert written.records == tmp_path / "records.csv"
 
 
 def test_init_refuses_to_overwrite_and_leaves_nothing_bad_behind(tmp_path: Path) -> None:
     records = tmp_path / 'odd " name\\.csv'
-    path = config.create(tmp_path, name="a", records=records, **LIMITS)  # type: ignore[arg-type]
+    path = config.create(tmp_path, name="a", records=records, policy=PATIENTS)
     assert config.load(path).records == records
     with pytest.raises(RequestError) as caught:
-        config.create(tmp_path, name="a", records=records, **LIMITS)  # type: ignore[arg-type]
+        config.create(tmp_path, name="a", records=records, policy=PATIENTS)
     assert caught.value.code is Code.CONFLICT
     other = tmp_path / "other"
     with pytest.raises(RequestError, match="name = 'Upper'"):
-        config.create(other, name="Upper", records=records, **LIMITS)  # type: ignore[arg-type]
+        config.create(other, name="Upper", records=records, policy=PATIENTS)
     assert not (other / "site.toml").exists()
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("colums = []", "unknown key colums"),
+        ("colums = []", "site.toml: unknown key colums"),
         ("minimum_records = 0", "minimum_records must be at least 1"),
         ("maximum_records = 19", "maximum_records must lie between minimum_records and"),
         ("minimum_records_per_part = 19", "minimum_records_per_part must be at least 20"),
         ("sites_per_person = 0", "sites_per_person must lie between"),
-        ("person_column = 7", "must be of type"),
+        ("person_column = 7", "person_column = 7 must be a text"),
         ("max_delta = 2.0", "max_delta"),
         ('algorithms = ["auto"]', "auto unknown"),
-        ("columns = 3", "must be of type"),
-        ('approval = "maybe"', 'approval = \'maybe\' must be one of "ask", "auto"'),
+        ("columns = 3", "columns = 3 must be a list of names"),
+        ('approval = "maybe"', 'approval = \'maybe\' is unknown; choose one of: "ask", "auto"'),
         ('approval_ends = "soon"', "approval_ends = 'soon' must be a day"),
-        ('year = "leap"', "year = 'leap' must be one of"),
+        ('year = "leap"', "year = 'leap' is unknown; choose one of"),
+        ('log_format = "xml"', "log_format = 'xml' is unknown"),
         ("analysts = []", "analysts: name who may ask"),
     ],
 )
@@ -98,3 +101,4 @@ def test_a_bad_value_is_refused_when_it_is_read(tmp_path: Path, line: str, messa
     with pytest.raises(RequestError, match=message) as caught:
         config.load(path)
     assert caught.value.code is Code.BAD_CONFIG
+    assert str(path) in str(caught.value)

@@ -6,7 +6,6 @@ What is fixed is the order of operations. Wall time is not: a file that cannot b
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -33,10 +32,10 @@ def watched(worker: SiteWorker) -> list[str]:
 
         setattr(holder, name, noted)
 
-    wrap(worker, "_load", "load")
-    wrap(worker, "_compute", "compute")
-    wrap(worker._store, "answer", "write")
-    wrap(worker._store, "refuse", "write")
+    wrap(worker._answers, "_load", "load")
+    wrap(worker._answers, "_compute", "compute")
+    wrap(worker.store, "answer", "write")
+    wrap(worker.store, "refuse", "write")
     return steps
 
 
@@ -45,7 +44,7 @@ def too_few(stage: Stage) -> None:
 
 
 def too_many(stage: Stage) -> None:
-    stage.config = replace(stage.config, maximum_records=39)
+    stage.rule(maximum_records=39)
 
 
 def no_column(stage: Stage) -> None:
@@ -73,7 +72,7 @@ def test_load_compute_write(stage: Stage, spoil: Callable[[Stage], None], query:
     worker = stage.worker(store)
     steps = watched(worker)
     worker.work(work(None, stage.signed(PLAN)))
-    store._due[PLAN.digest] = query.round
+    store.rounds._due[PLAN.digest] = query.round
     reply = worker.work(work(query))
     assert isinstance(reply, Contribution if spoil is nothing else Refusal)
     assert steps == ["load", "compute", "write"]
@@ -81,7 +80,7 @@ def test_load_compute_write(stage: Stage, spoil: Callable[[Stage], None], query:
 
 
 def test_a_refusal_that_settings_decide_touches_no_record(stage: Stage) -> None:
-    stage.config = replace(stage.config, columns=("a",))
+    stage.rule(columns=("a",))
     store = stage.store()
     worker = stage.worker(store)
     steps = watched(worker)

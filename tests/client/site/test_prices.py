@@ -83,7 +83,7 @@ def test_a_later_part_may_not_cost_more_than_the_pass_has_paid(stage: Stage) -> 
     for asked in (*before, parts[0]):
         ask(stage, worker, asked, plan)
     with pytest.raises(RequestError, match="costs more than its pass has paid"):
-        store.check_price(plan, replace(parts[1], micro_rho=parts[1].micro_rho + 1))
+        store.rounds.check_price(plan, replace(parts[1], micro_rho=parts[1].micro_rho + 1))
     store.close()
 
 
@@ -98,10 +98,10 @@ def test_epsilons_add_up_at_the_site_too(stage: Stage) -> None:
     half = micro_rho_of(0.5 * plan.study.epsilon)
     first, second, third = (replace(rehearse(plan)[0], round=round, micro_rho=half) for round in range(3))
     for query in (first, second):
-        store.check_price(plan, query)
+        store.rounds.check_price(plan, query)
         store.answer(plan, query, b"", "", ())
     with pytest.raises(RequestError, match="exceed the study's epsilon"):
-        store.check_price(plan, third)
+        store.rounds.check_price(plan, third)
     assert spent(store) == 2 * half < 3 * half < plan.micro_rho
     store.close()
 

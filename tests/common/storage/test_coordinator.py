@@ -111,7 +111,7 @@ def test_tokens_denials_and_cancelled_studies(tmp_path: Path, url: str) -> None:
             query = await sites["anna"].query()
             await sites["anna"].stub.Decline(
                 pb.DeclineRequest(
-                    plan_digest=bytes.fromhex(digest), round=query.round, reason=pb.DECLINE_REASON_DATA
+                    plan_digest=bytes.fromhex(digest), round=query.round, reason=pb.DECLINE_REASON_FAILURE
                 )
             )
             rig.daemon.registry.deny(Role.SITE, "bert")

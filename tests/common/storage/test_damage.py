@@ -17,7 +17,7 @@ import pytest
 from eigenveil.errors import Code, EigenveilError, InternalError
 from eigenveil.identity import Role
 from eigenveil.planning.dry_run import rehearse
-from eigenveil_client.site.daemon import service
+from eigenveil_client.site.state import opening
 from eigenveil_common.locks import try_lock
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_server.config import Config
@@ -83,7 +83,7 @@ def answered(folder: Path) -> Stage:
 
 
 def start_site(stage: Stage) -> None:
-    with service.opened(stage.config):
+    with opening.opened(stage.config):
         pass
 
 
@@ -161,7 +161,7 @@ def test_a_lock_is_its_owners_alone_whatever_the_umask(tmp_path: Path, before: i
             file.chmod(before)
     umask = os.umask(0)
     try:
-        with only_one(config), service.alone(stage.config.state):
+        with only_one(config), opening.alone(stage.config.state):
             assert [file.stat().st_mode & 0o777 for file in files] == [0o600, 0o600]
             assert all(try_lock(file) is None for file in files)
     finally:
@@ -176,7 +176,7 @@ def test_a_lock_follows_no_link(tmp_path: Path) -> None:
     precious.chmod(0o644)
     for file in (config.files.lock, stage.config.state.with_name("serve.lock")):
         file.symlink_to(precious)
-    for hold in (lambda: only_one(config), lambda: service.alone(stage.config.state)):
+    for hold in (lambda: only_one(config), lambda: opening.alone(stage.config.state)):
         with pytest.raises(EigenveilError, match="a link is in its place; remove it"), hold():
             pass
     assert (precious.read_text(), precious.stat().st_mode & 0o777) == ("kept", 0o644)

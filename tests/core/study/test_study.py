@@ -152,7 +152,7 @@ WRONG_TYPES: list[tuple[str, Any]] = [
 
 @pytest.mark.parametrize(("path", "value"), WRONG_TYPES)
 def test_a_wrong_type_is_refused_by_the_name_of_its_key(path: str, value: Any) -> None:
-    with refused(Code.BAD_STUDY, path.rsplit(".", 1)[-1], "wrong type"):
+    with refused(Code.BAD_STUDY, path.rsplit(".", 1)[-1], "must be"):
         study_from_dict(with_value(path, value))
 
 

@@ -282,7 +282,7 @@ def test_declines_survive_a_restart(tmp_path: Path) -> None:
             request = pb.DeclineRequest(
                 plan_digest=bytes.fromhex(query.plan_digest),
                 round=0,
-                reason=pb.DECLINE_REASON_DATA,
+                reason=pb.DECLINE_REASON_FAILURE,
             )
             await anna.stub.Decline(request)
         async with serving(config) as rig:

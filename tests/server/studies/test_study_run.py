@@ -197,7 +197,7 @@ def test_after_a_restart_a_site_sends_the_same_or_declines() -> None:
     with pytest.raises(DifferentAnswer):
         box.put("a", b"x", frozen([1]))
     assert box.put("a", b"m", frozen([1]))
-    box.decline("b", "data")
+    box.decline("b", "failure")
     assert not box.wants("b")
 
 

@@ -28,7 +28,7 @@ from eigenveil.protocol.query import RoundQuery
 from eigenveil_client import cli as analyst_cli
 from eigenveil_client.connection import channel, renewal
 from eigenveil_client.site.commands import main as site_cli
-from eigenveil_client.site.daemon import daemon
+from eigenveil_client.site.daemon import connection
 from eigenveil_common.failpoints import arm
 from eigenveil_server import cli as coordinator_cli
 from eigenveil_server.pki.registry import Registry
@@ -136,7 +136,7 @@ def hasten() -> None:
     every site renews its certificate every few seconds."""
     smaller: tuple[tuple[object, str, object], ...] = (
         (service, "INLINE_BYTES", SMALL), (service, "CHUNK_BYTES", SMALL), (uploads, "CHUNK_BYTES", SMALL),
-        (channel, "LONGEST_PAUSE", SHORT_PAUSE), (daemon, "QUICK_SECONDS", SHORT_PAUSE),
+        (channel, "LONGEST_PAUSE", SHORT_PAUSE), (connection, "QUICK_SECONDS", SHORT_PAUSE),
         (renewal, "datetime", Early), (renewal, "LONGEST_SLEEP", 1.0), (renewal, "RETRY_SECONDS", 1.0),
         (Registry, "_check_due", lambda self, shown: None),
     )  # fmt: skip

@@ -142,10 +142,8 @@ class Federation:
         await self._well(
             name, "init", "--dir", str(self.folder / name), "--name", name, "--records", str(table),
             "--max-epsilon-per-study", str(most), "--minimum-records", "80", *BUDGET,
+            "--algorithm", "private-oja", "--algorithm", "gauss-cov", "--algorithm", "dp-pca",
         )  # fmt: skip
-        path = Path(self.config(name))
-        text = path.read_text()
-        path.write_text(text.replace('algorithms = ["gauss-cov"', 'algorithms = ["private-oja", "gauss-cov"'))
 
     async def join(self, name: str, role: str = "site") -> str:
         """A new join file."""

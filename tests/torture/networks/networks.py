@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.toml import study_to_toml
 from eigenveil_client.demo.federation import DemoFederation
 from eigenveil_client.demo.layout import demo_study, prepared, public_records, write_records
 from eigenveil_client.demo.processes import Processes
@@ -225,7 +226,8 @@ def template(root: Path) -> Template:
         ("doomed", Algorithm.DP_PCA, SHORT_DEADLINE),
         ("long", Algorithm.DP_PCA, DEADLINE),
     ):
-        study, text = demo_study(len(SITES), algorithm, 2, 2.0)
+        study = demo_study(len(SITES), algorithm, 2, 2.0)
+        text = study_to_toml(study)
         texts[name] = text.replace("deadline_seconds = 60.0", f"deadline_seconds = {deadline}")
     with prepared(root / "template") as layout:
         layout.study.write_text(text)

@@ -23,6 +23,7 @@ from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import Gram
 from eigenveil.study.study import Federation
+from eigenveil_client.site.policy import Approval
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.command_line import site, written
 from tests.client.site.support import SITE, Coordinator, Stage, a_plan, a_stage, a_study, until, work
@@ -48,7 +49,7 @@ class Attack:
     evil: Callable[[Stage], Responses]
     honest: tuple[RoundQuery, ...] = (COUNT, NORMS)
     before: tuple[str, ...] = ()
-    approval: str = "auto"
+    approval: Approval = Approval.AUTO
     waits: bool = False
 
 
@@ -128,7 +129,7 @@ ATTACKS = (
     Attack(name="plan changed after signing", seen=IDENTITY, evil=plan_changed_after_signing),
     Attack(name="plan swapped in mid-study", seen=PROTOCOL, evil=plan_swapped),
     Attack(name="lowered quorum", seen="study-waits", evil=lower_quorum,
-           honest=(), approval="ask", waits=True),
+           honest=(), approval=Approval.ASK, waits=True),
     Attack(name="cohort that probes the site", seen=POLICY, evil=signed(HIGH_COHORT)),
     Attack(name="replayed round", seen=PROTOCOL, evil=asked(COUNT)),
     Attack(name="second, different question", seen=PROTOCOL, evil=asked(replace(GRAM, round=1))),
@@ -141,7 +142,7 @@ ATTACKS = (
     Attack(name="overflowing questions", seen="code=", evil=overflowing),
     Attack(name="unapproved study", seen="study-waits",
            evil=lambda stage: [*signed(PLAN)(stage), work(COUNT)],
-           honest=(), approval="ask", waits=True),
+           honest=(), approval=Approval.ASK, waits=True),
     Attack(name="withdrawn study", seen=POLICY, evil=asked(replace(GRAM, round=2)),
            before=("withdraw", PLAN.digest)),
     Attack(name="one round more than the plan has", seen=PROTOCOL, honest=QUERIES,
@@ -166,7 +167,7 @@ async def assault(stage: Stage, attack: Attack, daemon: Daemon, log: Path) -> Ou
     """Honest questions, the attack, and an honest question."""
     outcome = Outcome(attack.name)
     coordinator = Coordinator()
-    config = written(stage, f'approval = "{attack.approval}"\n')
+    config = written(stage, f'approval = "{attack.approval.value}"\n')
     async with stage.serving(coordinator), daemon(stage, log):
         for query in attack.honest:
             coordinator.work.append(work(query, stage.signed(PLAN)))
@@ -184,7 +185,7 @@ async def assault(stage: Stage, attack: Attack, daemon: Daemon, log: Path) -> Ou
 async def _control(stage: Stage, coordinator: Coordinator, config: Path, attack: Attack) -> None:
     """An honest question at last; a person agrees to it where one is asked."""
     coordinator.work.append(work(rehearse(CONTROL)[0], stage.signed(CONTROL)))
-    if attack.approval == "auto":
+    if attack.approval is Approval.AUTO:
         return
     waiting = bytes.fromhex(CONTROL.digest)
     await until(lambda: any(waiting in one.awaiting for one in coordinator.asked))

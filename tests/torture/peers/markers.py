@@ -20,6 +20,7 @@ from pathlib import Path
 
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Study
+from eigenveil.study.toml import study_to_toml
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.demo.federation import COORDINATOR, DemoFederation, free_ports
@@ -135,7 +136,8 @@ def _environment(spy: Path, temporary: Path) -> Iterator[None]:
 
 
 def _federation(layout: Layout, spy: Path) -> tuple[Planted, bool, list[str]]:
-    study, text = demo_study(len(SITES), Algorithm.GAUSS_COV, 2, 0.5)
+    study = demo_study(len(SITES), Algorithm.GAUSS_COV, 2, 0.5)
+    text = study_to_toml(study)
     text = text.replace("deadline_seconds = 60.0", "deadline_seconds = 30.0")
     text = text.replace("[records]", '[records]\nperson_column = "patient_id"', 1)
     layout.study.write_text(text)

@@ -16,7 +16,7 @@ from eigenveil.protocol.statements import SignedRound
 from eigenveil_client.site.daemon import worker
 from eigenveil_client.site.daemon.own_session import OwnSession
 from eigenveil_client.site.policy import Policy
-from eigenveil_client.site.state.store import SiteStore
+from eigenveil_client.site.state.answered_rounds import AnsweredRounds
 from tests.client.site.support import Stage, a_stage
 from tests.torture.peers.malicious import ATTACKS, Attack, Outcome, assault, run, verdict
 
@@ -73,7 +73,9 @@ def test_a_site_without_that_check_is_found(
     else:
         monkeypatch.setattr(owner, check, lambda *_: None)
     if check == "expect":
-        monkeypatch.setattr(SiteStore, "check_order", lambda *_: None)  # the second lock on the same door
+        monkeypatch.setattr(
+            AnsweredRounds, "check_order", lambda *_: None
+        )  # the second lock on the same door
     found = outcome(tmp_path, BY_NAME[name])
     assert found.faults
     assert not verdict([found]).passed

@@ -12,7 +12,7 @@ from eigenveil_client.demo.layout import demo_study, public_records
 from tests.torture.peers.markers import Result, run, verdict
 from tests.torture.peers.planted import found, plant, write_csv, write_parquet
 
-STUDY, _ = demo_study(2, Algorithm.GAUSS_COV, 2, 0.5)
+STUDY = demo_study(2, Algorithm.GAUSS_COV, 2, 0.5)
 PLANTED = plant(STUDY, public_records().values)
 
 

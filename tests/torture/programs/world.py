@@ -25,11 +25,11 @@ from eigenveil_client.connection import channel as transport
 from eigenveil_client.connection.identity import StoredIdentity, load_identity
 from eigenveil_client.records.records import Records
 from eigenveil_client.site.config import SiteConfig
+from eigenveil_client.site.daemon import answers, connection, sender
 from eigenveil_client.site.daemon import daemon as site_daemon
-from eigenveil_client.site.daemon import sender
-from eigenveil_client.site.daemon import worker as site_worker
 from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_client.site.daemon.worker import SiteWorker
+from eigenveil_client.site.policy import Policy
 from eigenveil_client.site.state.rollback_guard import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.failpoints import arm, disarm
@@ -128,7 +128,7 @@ class World:
         folder = self.folder / who
         config = SiteConfig(
             name=who, records=folder, identity=folder / "identity", state=folder / "state.db",
-            algorithms=("gauss-cov", "private-oja"), budget_epsilon=1000.0, minimum_records=40,
+            policy=Policy(algorithms=("gauss-cov", "private-oja"), budget_epsilon=1000.0, minimum_records=40),
         )  # fmt: skip
         store = SiteStore(
             config.state,
@@ -290,12 +290,13 @@ def world(loop: VirtualLoop, folder: Path, template: Path, seed: int) -> Iterato
             mock.patch.object(uploads, "CHUNK_BYTES", SMALL),
             mock.patch.object(resources, "ThreadPoolExecutor", inline),
             mock.patch.object(group_commit, "ThreadPoolExecutor", inline),
-            mock.patch.object(site_worker, "ThreadPoolExecutor", inline),
+            mock.patch.object(answers, "ThreadPoolExecutor", inline),
             mock.patch("eigenveil_server.daemon.listening", Listening),
             mock.patch("eigenveil_server.daemon.Door", Entrance),
             mock.patch.object(Registry, "_check_due"),  # certificates are renewed when a program says so
             mock.patch.object(site_daemon, "open_channel", dial),
             mock.patch.object(site_daemon, "pause", pause),
+            mock.patch.object(connection, "pause", pause),
             mock.patch.object(sender, "pause", pause),
             mock.patch.object(transport, "pause", pause),
         ):

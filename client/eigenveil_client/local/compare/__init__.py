@@ -1,1 +1,1 @@
-"""TODO."""
+"""`eigenveil compare`: one study by each algorithm, simulated here or asked of a federation."""

@@ -20,12 +20,13 @@ from eigenveil.planning.choose import choose
 from eigenveil.planning.predict import Prediction
 from eigenveil.reporting.document import verify_bundle
 from eigenveil.study.study import Study
+from eigenveil.study.toml import study_to_toml
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.analyst.display import state_word
 from eigenveil_client.analyst.profile import follow
 from eigenveil_client.connection.identity import StoredIdentity
 from eigenveil_client.local.compare.rows import Row
-from eigenveil_client.local.compare.selection import Wanted, cost_words, one_study, toml_text
+from eigenveil_client.local.compare.selection import Wanted, cost_words, one_study
 from eigenveil_client.local.exact_pca import Truth
 from eigenveil_common.command import errors
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -84,7 +85,7 @@ def ask(asking: Asking, prediction: Prediction) -> Row:
 async def _ask(asking: Asking, study: Study, blank: Row) -> Row:
     begin, last = time.perf_counter(), pb.StudyEvent()
     async with Analyst(asking.identity) as analyst:
-        plan, _ = await analyst.submit(toml_text(study), uuid.uuid4().hex)
+        plan, _ = await analyst.submit(study_to_toml(study), uuid.uuid4().hex)
         digest = bytes.fromhex(plan.digest)
         async for event in analyst.watch(digest):
             last = event

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from eigenveil.accounting.zcdp import ATTO, MICRO, NOTHING, Cost, epsilon_at
 from eigenveil.algorithms import ALGORITHMS
@@ -15,7 +13,6 @@ from eigenveil.planning.predict import Prediction, predict
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil.study.price import affordable
 from eigenveil.study.study import Study
-from eigenveil.study.toml import study_to_dict
 
 LONGEST = 63  # of a study's name
 
@@ -87,26 +84,3 @@ def one_study(study: Study, algorithm: Algorithm) -> Study:
     """The study with that algorithm, under a name of its own."""
     ending = f"-{algorithm.value}"
     return replace(study, algorithm=algorithm, name=study.name[: LONGEST - len(ending)] + ending)
-
-
-def toml_text(study: Study) -> str:
-    """A study file that says the same."""
-    tables: list[str] = []
-    data = study_to_dict(study)
-    columns = data.pop("columns")
-    sections = {name: data.pop(name) for name in ("privacy", "records", "federation")}
-    tables += _lines(data)
-    for name, section in sections.items():
-        tables += [f"[{name}]", *_lines(section)]
-    for column in columns:
-        tables += ["[[columns]]", *_lines(column)]
-    return "\n".join(tables) + "\n"
-
-
-def _lines(values: Mapping[str, Any]) -> list[str]:
-    return [f"{key} = {_toml(value)}" for key, value in values.items() if value is not None]
-
-
-def _toml(value: Any) -> str:
-    """JSON's numbers, texts and lists are TOML's, but for one control character."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False).replace("\x7f", "\\u007f")

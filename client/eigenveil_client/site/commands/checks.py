@@ -1,19 +1,52 @@
-"""`eigenveil-site doctor`: the configuration, the files, the ledgers, the records, then the network."""
+"""`eigenveil-site check` and `doctor`: configuration, files, ledgers, records; then the network."""
 
 from __future__ import annotations
 
 import shlex
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from eigenveil.errors import EigenveilError
+from eigenveil.errors import Code, EigenveilError
+from eigenveil.protocol.plan import Plan
 from eigenveil_client.connection import doctor
+from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.records import records
-from eigenveil_client.records.tables import open_table
+from eigenveil_client.records.cells import Unreadable
+from eigenveil_client.records.headers import find_column
+from eigenveil_client.records.sources import open_table
 from eigenveil_client.site import config as site_config
+from eigenveil_client.site.approval import approval
 from eigenveil_client.site.config import SiteConfig
-from eigenveil_client.site.daemon.service import approval, begun, check_role, clock, opened
-from eigenveil_common.doctor import Check, Level, disk, examine, fail, ok, warn
+from eigenveil_client.site.daemon.service import check_role
+from eigenveil_client.site.state.opening import begun, opened
+from eigenveil_common.doctor import Check, disk, examine, fail, ok, warn
+
+LEFT_OUT = "lines that are left out"
+MISSING = "cells that cannot be read and count as missing"
+
+
+def offline_checks(config: SiteConfig, plan: Plan | None) -> list[Check]:
+    """Everything that can be checked without the coordinator; with a plan, whether it would be answered."""
+    now = _clock(config)
+    checks = [
+        examine("identity", partial(_identity, config)),
+        examine("ledger", partial(_ledger, config)),
+        approval(config.policy, now),
+        examine("records", partial(_file, config)),
+    ]
+    if plan is not None:
+        for verdict in config.policy.verdicts(plan, now):
+            about = f"policy {verdict.rule}"
+            failed = fail(about, verdict.text, code=Code.POLICY)
+            checks.append(ok(about, verdict.text) if verdict.passed else failed)
+        unreadable: list[Unreadable] = []
+        study = examine("study", partial(_study, config, plan, unreadable))
+        checks += [*_cells(config.records, unreadable), study]
+    return checks
 
 
 def site_checks(config_file: Path) -> list[Check]:
@@ -22,16 +55,17 @@ def site_checks(config_file: Path) -> list[Check]:
         config = site_config.load(config_file)
     except EigenveilError as problem:
         return [fail("configuration", str(problem))]
+    credentials = config.proxy_rule.proxy_credentials
     secrets = [
         config.state,
         config.state.with_name("egress.key"),
         config.state.with_name("serve.lock"),
-        *([config.proxy_credentials] if config.proxy_credentials else []),
+        *([credentials] if credentials else []),
     ]
     settings = [config_file, config_file.absolute().parent]
     return [
         ok("configuration", f"{config_file} names the site {config.name}"),
-        _approval(config),
+        approval(config.policy, _clock(config)),
         disk(config.state.parent),
         doctor.files(config.identity, *secrets, folders=[config.state.parent], settings=settings),
         examine("ledger", partial(_ledger, config)),
@@ -42,10 +76,18 @@ def site_checks(config_file: Path) -> list[Check]:
     ]
 
 
-def _approval(config: SiteConfig) -> Check:
-    found = approval(config, clock(config))
-    level = Level.FAIL if not found.ok else Level.WARN if found.warning else Level.OK
-    return Check(about=found.about, level=level, text=found.text)
+def _clock(config: SiteConfig) -> int:
+    """The Unix time that the daemon would go by, as far as its state can be read."""
+    with suppress(EigenveilError):  # what is wrong with the state is a check of its own
+        if begun(config):
+            with opened(config) as store:
+                return store.now()
+    return int(time.time())
+
+
+def _identity(config: SiteConfig) -> Check:
+    stored = check_role(load_identity(config.identity), config.name)
+    return ok("identity", f"{stored.identity.uri}, certificate until {stored.expires:%Y-%m-%d %H:%M} UTC")
 
 
 def _ledger(config: SiteConfig) -> Check:
@@ -57,12 +99,49 @@ def _ledger(config: SiteConfig) -> Check:
         return ok("ledger", text)
 
 
+def _columns(config: SiteConfig) -> tuple[str, ...]:
+    """The columns of the records, the person's among them."""
+    headers = open_table(config.records).headers
+    if config.policy.person_column:
+        find_column(headers, config.policy.person_column)
+    return headers
+
+
+def _file(config: SiteConfig) -> Check:
+    headers = _columns(config)
+    return ok("records", f"{config.records} has {len(headers)} columns: {', '.join(headers)}")
+
+
 def _records(config: SiteConfig) -> Check:
-    table = open_table(config.records)
-    if config.person_column:
-        records.find_column(table.headers, config.person_column)
+    headers = _columns(config)
     for path in (config.records, config.records.parent):
         if path.stat().st_mode & 0o022:
             todo = f"run: chmod go-w {shlex.quote(str(path))}"
             return warn("records", f"others can change {path}, and with it what is answered", todo)
-    return ok("records", f"{config.records} can be read and has {len(table.headers)} columns")
+    return ok("records", f"{config.records} can be read and has {len(headers)} columns")
+
+
+def _cells(path: Path, unreadable: Sequence[Unreadable]) -> list[Check]:
+    """What the daemon takes as missing or leaves out, a warning for each column and one for lines."""
+    cells = Counter[str | None]()
+    for one in unreadable:
+        cells[one.column] += one.cells
+    first = {one.column: one for one in sorted(unreadable, key=lambda one: -one.first)}
+    table = open_table(path)
+    return [
+        warn(
+            "lines" if name is None else f"column {name!r}",
+            f"{LEFT_OUT if name is None else MISSING}: {cells[name]}, "
+            f"the first in {table.place(one.first, whole=name is not None)}: {one.what}",
+            "",
+        )
+        for name, one in sorted(first.items(), key=lambda found: found[0] or "")
+    ]
+
+
+def _study(config: SiteConfig, plan: Plan, unreadable: list[Unreadable]) -> Check:
+    found = records.read(config.records, plan.study, unreadable=unreadable.append)
+    config.policy.require_enough(found.persons)
+    constant = records.constant_columns(found.rows, plan.study)
+    note = f"; warning: all records agree in {', '.join(constant)}" if constant else ""
+    return ok("study", f"{len(found.rows)} usable records of {found.persons}{note} (this stays here)")

@@ -36,7 +36,7 @@ def approve(config: SiteConfig, store: SiteStore, seen: ReceivedPlan) -> Decided
     """
     plan = plan_from_json(seen.plan_json)
     config.policy.require(plan, store.now())
-    store.accept(plan, seen.plan_json, seen.signature, config.policy.yearly, person=True)
+    store.accept(plan, seen, config.policy.yearly, person=True)
     return DecidedStudy(study=seen.plan, was=seen.standing, standing=Decision.ACCEPTED)
 
 
@@ -46,7 +46,7 @@ def decline(store: SiteStore, seen: ReceivedPlan) -> DecidedStudy:
     Raises:
         RequestError: code `conflict`: it does not wait.
     """
-    store.decline(seen.plan, seen.plan_json, seen.signature, Code.POLICY, person=True)
+    store.decline(seen, Code.POLICY, person=True)
     return DecidedStudy(study=seen.plan, was=seen.standing, standing=Decision.DECLINED)
 
 
@@ -62,10 +62,10 @@ def withdraw(store: SiteStore, seen: ReceivedPlan) -> DecidedStudy:
 
 def explained(config: SiteConfig, store: SiteStore, plan: Plan) -> dict[str, Any]:
     """All that a person should know before agreeing: plain values."""
-    verdicts = config.policy.verdicts(plan, store.now())
+    verdicts, ends = config.policy.verdicts(plan, store.now()), config.policy.approval_ends
     return explain(plan) | {
         "policy": [{"rule": v.rule, "passed": v.passed, "text": v.text} for v in verdicts],
-        "approval_ends": config.approval_ends or None,
+        "approval_ends": ends and str(ends),
         "budget": budget(config, store),
     }
 
@@ -76,7 +76,7 @@ def budget(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
     left = state.budget.micro_rho - state.committed().micro_rho
     this_year = None if yearly is None else max(0, yearly.micro_rho - store.this_year(yearly))
     return {
-        "delta": config.budget_delta,
+        "delta": config.policy.budget_delta,
         "left": amount(left, config),
         "left_this_year": None if this_year is None else amount(this_year, config),
     }
@@ -84,4 +84,7 @@ def budget(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
 
 def amount(micro_rho: int, config: SiteConfig) -> dict[str, Any]:
     """A price in both currencies."""
-    return {"micro_rho": micro_rho, "epsilon": round(epsilon_at(micro_rho / MICRO, config.budget_delta), 4)}
+    return {
+        "micro_rho": micro_rho,
+        "epsilon": round(epsilon_at(micro_rho / MICRO, config.policy.budget_delta), 4),
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,43 +16,36 @@ from eigenveil_client.connection.identity import named
 from eigenveil_client.site import config as site_config
 from eigenveil_client.site.commands import consent, consent_views
 from eigenveil_client.site.commands.consent import DecidedStudy
-from eigenveil_client.site.commands.options import CONFIG, JSON
+from eigenveil_client.site.commands.options import CONFIG, CONFIG_FILE, JSON
 from eigenveil_client.site.config import SiteConfig
-from eigenveil_client.site.daemon import service
+from eigenveil_client.site.state import opening
 from eigenveil_client.site.state.received_plans import Decision, check_move
-from eigenveil_common.command import console, say
+from eigenveil_common.command import console, say, tell
 from eigenveil_common.files import read
 
 
 @click.command()
-@CONFIG
+@CONFIG_FILE
 @JSON
 def studies(config_file: Path, as_json: bool) -> None:
     """List every study that came here, and what was decided about it."""
     config = site_config.load(config_file)
-    with service.opened(config) as store:
+    with opening.opened(config) as store:
         told = consent_views.studies(store)
-    if as_json:
-        say(told, True, "")
-    else:
-        consent_views.show_studies(told, config_file)
+    tell(told, as_json, partial(consent_views.show_studies, config_file=config_file))
 
 
 @click.command()
 @CONFIG
 @click.argument("study")
 @JSON
-def explain(config_file: Path, study: str, as_json: bool) -> None:
+def explain(config: SiteConfig, study: str, as_json: bool) -> None:
     """Say what STUDY (a study file, or a study that came here) asks, reveals and costs."""
-    config = site_config.load(config_file)
-    with service.opened(config) as store:
+    with opening.opened(config) as store:
         file = Path(study)
         plan = plan_of(config, file) if file.exists() else plan_from_json(store.studies.find(study).plan_json)
         told = consent.explained(config, store, plan)
-    if as_json:
-        say(told, True, "")
-    else:
-        consent_views.show_explanation(told)
+    tell(told, as_json, consent_views.show_explanation)
 
 
 @click.command()
@@ -59,15 +53,14 @@ def explain(config_file: Path, study: str, as_json: bool) -> None:
 @click.argument("study")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @JSON
-def approve(config_file: Path, study: str, yes: bool, as_json: bool) -> None:
+def approve(config: SiteConfig, study: str, yes: bool, as_json: bool) -> None:
     """Agree to STUDY, which waits: to exactly the plan that is shown, and no other.
 
     Whoever answers no leaves it waiting; that is no error (exit code 0). --json asks nobody: add --yes.
     """
     if as_json and not yes:
         raise click.UsageError("--json asks nobody; read `explain`, then add --yes")
-    config = site_config.load(config_file)
-    with service.opened(config) as store:
+    with opening.opened(config) as store:
         seen = store.studies.find(study)
         check_move(seen.plan, seen.standing, Decision.ACCEPTED)
         if not yes:
@@ -82,10 +75,9 @@ def approve(config_file: Path, study: str, yes: bool, as_json: bool) -> None:
 @CONFIG
 @click.argument("study")
 @JSON
-def decline(config_file: Path, study: str, as_json: bool) -> None:
+def decline(config: SiteConfig, study: str, as_json: bool) -> None:
     """Refuse STUDY, which waits, for good. Nobody is told why."""
-    config = site_config.load(config_file)
-    with service.opened(config) as store:
+    with opening.opened(config) as store:
         _say(consent.decline(store, store.studies.find(study)), config, as_json)
 
 
@@ -93,14 +85,13 @@ def decline(config_file: Path, study: str, as_json: bool) -> None:
 @CONFIG
 @click.argument("study")
 @JSON
-def withdraw(config_file: Path, study: str, as_json: bool) -> None:
+def withdraw(config: SiteConfig, study: str, as_json: bool) -> None:
     """Answer STUDY no more, for good, and free what it had set aside.
 
     Holds from the next answer on, beside a running daemon too; what was spent stays spent. It also
     ends a study that its coordinator will never end.
     """
-    config = site_config.load(config_file)
-    with service.opened(config) as store:
+    with opening.opened(config) as store:
         _say(consent.withdraw(store, store.studies.find(study)), config, as_json)
 
 
@@ -111,13 +102,13 @@ def _say(decision: DecidedStudy, config: SiteConfig, as_json: bool) -> None:
         "was": decision.was.value,
         "standing": decision.standing.value,
         "freed": freed,
-        "delta": config.budget_delta,
+        "delta": config.policy.budget_delta,
     }
     words = f"study {decision.study[:12]} is {decision.standing.value} (it was {decision.was.value})"
     if decision.freed.micro_rho:
         words += (
             f"; {freed['micro_rho']} micro-rho are free again "
-            f"(epsilon {freed['epsilon']:g} at delta {config.budget_delta:g})"
+            f"(epsilon {freed['epsilon']:g} at delta {config.policy.budget_delta:g})"
         )
     say(told, as_json, words)
 

@@ -19,7 +19,7 @@ def studies(store: SiteStore) -> dict[str, Any]:
         plan = plan_from_json(seen.plan_json)
         rows.append({
             "study": seen.plan,
-            "name": seen.name,
+            "name": plan.study.name,
             "analyst": plan.analyst,
             "standing": seen.standing.value,
             "person": seen.person,

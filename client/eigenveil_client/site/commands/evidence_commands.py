@@ -12,14 +12,15 @@ from eigenveil.accounting.ledger import GENESIS
 from eigenveil.errors import Code, InternalError, RequestError, spoken
 from eigenveil_client.analyst.verify import verified
 from eigenveil_client.connection.identity import load_identity
-from eigenveil_client.site import config as site_config
+from eigenveil_client.records.reader import Reader
 from eigenveil_client.site.commands import evidence_views, recompute
 from eigenveil_client.site.commands.options import CONFIG, JSON
 from eigenveil_client.site.commands.sbom import sbom as installed
-from eigenveil_client.site.daemon import service
+from eigenveil_client.site.config import SiteConfig
+from eigenveil_client.site.state import opening
 from eigenveil_client.site.state.egress import Row
 from eigenveil_client.site.state.store import SiteStore
-from eigenveil_common.command import say
+from eigenveil_common.command import say, tell
 from eigenveil_common.files import check_output, write_durably
 
 HEAD = click.option("--head", default="", help="A head noted earlier: insist that the chain still holds it.")
@@ -33,15 +34,11 @@ def ledger() -> None:
 @ledger.command("show")
 @CONFIG
 @JSON
-def show_ledger(config_file: Path, as_json: bool) -> None:
+def show_ledger(config: SiteConfig, as_json: bool) -> None:
     """Verify the ledger and show it."""
-    config = site_config.load(config_file)
-    with service.opened(config) as store:
+    with opening.opened(config) as store:
         told = evidence_views.ledger(store, config)
-    if as_json:
-        say(told, True, "")
-    else:
-        evidence_views.show_ledger(told)
+    tell(told, as_json, evidence_views.show_ledger)
 
 
 @ledger.command("verify")
@@ -53,14 +50,13 @@ def show_ledger(config_file: Path, as_json: bool) -> None:
     help="A published release.json, to hold against what was signed to this site.",
 )
 @JSON
-def verify_ledger(config_file: Path, head: str, release: Path | None, as_json: bool) -> None:
+def verify_ledger(config: SiteConfig, head: str, release: Path | None, as_json: bool) -> None:
     """Verify the chain of the ledger, row by row, and print its head.
 
     With --release exit code 13 if the published document contradicts what the coordinator signed to this
     site, or the questions that this site was charged for: both are then proof against the coordinator.
     """
-    config = site_config.load(config_file)
-    with service.opened(config) as store:
+    with opening.opened(config) as store:
         if release is not None:
             key = load_identity(config.identity).release_key
             check_published(store, verified(release, key)["document"], key, config.name)
@@ -75,10 +71,10 @@ def verify_ledger(config_file: Path, head: str, release: Path | None, as_json: b
     "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("rounds.json"), show_default=True
 )
 @JSON
-def write_rounds(config_file: Path, wanted: str, out: Path, as_json: bool) -> None:
+def write_rounds(config: SiteConfig, wanted: str, out: Path, as_json: bool) -> None:
     """Write what the coordinator signed to this site of a study's rounds, for `eigenveil verify --log`."""
     check_output(out)
-    with service.opened(site_config.load(config_file)) as store:
+    with opening.opened(config) as store:
         log = store.transcript.log(store.studies.find(wanted).plan)
     write_durably(out, log.to_json())
     say({"log": str(out), "statements": len(log.messages)}, as_json, str(out))
@@ -96,7 +92,7 @@ def egress() -> None:
 @click.option("--numbers", "decode", is_flag=True, help="Compute one answer's numbers again, and name each.")
 @JSON
 def show_egress(
-    config_file: Path, round_number: int | None, wanted: str | None, decode: bool, as_json: bool
+    config: SiteConfig, round_number: int | None, wanted: str | None, decode: bool, as_json: bool
 ) -> None:
     """Verify the egress ledger and show it: what left, what it meant, how many bytes, and its digest.
 
@@ -105,29 +101,23 @@ def show_egress(
     shortened to that. So they are whole grid steps, not the study's units; sums and products are shown in
     those units besides, and the rest has none. --json shows every row and number in full.
     """
-    config = site_config.load(config_file)
-    with service.opened(config) as store:
+    with opening.opened(config) as store:
         rows = _chosen(store, round_number, wanted)
         if not decode:
-            told = evidence_views.egress(rows, store.chatter.counts(), store.egress.head())
+            told = evidence_views.egress(rows, store.traffic.counts(), store.egress.head())
         else:
-            reader = service.Reader(config.records)
+            reader = Reader(config.records)
             told = evidence_views.decoded(recompute.again(store, _one_answer(rows), reader))
-    if as_json:
-        say(told, True, "")
-    elif decode:
-        evidence_views.show_decoded(told)
-    else:
-        evidence_views.show_egress(told)
+    tell(told, as_json, evidence_views.show_decoded if decode else evidence_views.show_egress)
 
 
 @egress.command("verify")
 @CONFIG
 @HEAD
 @JSON
-def verify_egress(config_file: Path, head: str, as_json: bool) -> None:
+def verify_egress(config: SiteConfig, head: str, as_json: bool) -> None:
     """Verify the chain, every question beside it, and that each charge of the budget has its row."""
-    with service.opened(site_config.load(config_file)) as store:
+    with opening.opened(config) as store:
         rows = store.egress.verify(store.ledger.ledger)
         _say_whole("egress ledger", [row.digest for row in rows], head, as_json)
 

@@ -28,7 +28,7 @@ def ledger(store: SiteStore, config: SiteConfig) -> dict[str, Any]:
     return {
         "verified": True,
         "head": state.head,
-        "delta": config.budget_delta,
+        "delta": config.policy.budget_delta,
         "budget": consent.amount(state.budget.micro_rho, config),
         "spent": consent.amount(state.spent.micro_rho, config),
         "reserved": reserved,

@@ -9,6 +9,8 @@ Exit codes: 0 done; 2 bad usage, study or argument; 3 bad records; 4 bad configu
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +23,18 @@ from eigenveil_client.connection.identity import enrol as enrol_here
 from eigenveil_client.connection.trusted_authorities import held_list
 from eigenveil_client.site import config as site_config
 from eigenveil_client.site.commands import consent_commands, evidence_commands, rollback_commands
-from eigenveil_client.site.commands.checks import site_checks
+from eigenveil_client.site.commands.checks import offline_checks, site_checks
 from eigenveil_client.site.commands.consent_commands import plan_of
-from eigenveil_client.site.commands.options import CONFIG, JSON
+from eigenveil_client.site.commands.options import CONFIG, CONFIG_FILE, JSON
+from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon import service
+from eigenveil_client.site.policy import ALGORITHMS, Policy
 from eigenveil_common.command import SHORT_HELP, run, say, typed
+from eigenveil_common.doctor import exit_code
 from eigenveil_common.doctor import show as doctor_show
 from eigenveil_common.examples import example
+
+Command = Callable[..., None]
 
 
 @click.group(
@@ -39,37 +46,33 @@ def group() -> None:
     """The commands of a site."""
 
 
+def _policy_options(command: Command) -> Command:
+    """An option for each key of the policy that says what it is about."""
+    for one in reversed(fields(Policy)):
+        if about := one.metadata.get("about"):
+            name = f"--{one.name.replace('_', '-')}"
+            shown = one.default != ""
+            command = click.option(name, default=one.default, show_default=shown, help=about)(command)
+    return command
+
+
 @group.command()
 @click.option("--dir", "folder", type=click.Path(path_type=Path), required=True, help="Folder to set up.")
 @click.option("--name", required=True, help="The site's name in the federation.")
 @click.option("--records", type=click.Path(path_type=Path), required=True, help="CSV or Parquet file.")
-@click.option(
-    "--minimum-records", type=int, default=20, show_default=True, help="Fewer usable ones: no answer."
-)
-@click.option(
-    "--maximum-records", type=int, default=100_000, show_default=True, help="There will never be more."
-)
-@click.option(
-    "--person-column", default="", help="The column that names the person; left out, every row is another."
-)
-@click.option(
-    "--sites-per-person", type=int, default=1, show_default=True, help="Sites that may know one person."
-)
-@click.option("--budget-epsilon", type=float, default=10.0, show_default=True)
-@click.option("--budget-delta", type=float, default=1e-6, show_default=True)
-@click.option("--max-epsilon-per-study", type=float, default=5.0, show_default=True)
+@_policy_options
 @click.option(
     "--algorithm",
     "algorithms",
     multiple=True,
-    default=site_config.ALGORITHMS,
+    default=ALGORITHMS,
     show_default=True,
     help="What this site answers for; give it once for each.",
 )
 @JSON
 def init(folder: Path, name: str, records: Path, as_json: bool, **limits: Any) -> None:
     """Write DIR/site.toml."""
-    path = site_config.create(folder, name=name, records=records, **limits)
+    path = site_config.create(folder, name=name, records=records, policy=Policy(**limits))
     say(
         {"config": str(path), "name": name},
         as_json,
@@ -84,7 +87,7 @@ def show_example() -> None:
 
 
 @group.command()
-@CONFIG
+@CONFIG_FILE
 @click.option("--join", "join_file", type=click.Path(path_type=Path), required=True, help="Join file.")
 @JSON
 def enrol(config_file: Path, join_file: Path, as_json: bool) -> None:
@@ -110,42 +113,37 @@ def enrol(config_file: Path, join_file: Path, as_json: bool) -> None:
 @CONFIG
 @click.option("--study", "study_file", type=click.Path(path_type=Path), help="Check the records against it.")
 @JSON
-def check(config_file: Path, study_file: Path | None, as_json: bool) -> int:
+def check(config: SiteConfig, study_file: Path | None, as_json: bool) -> int:
     """Check the configuration, the identity and the records, here; nothing is sent."""
-    config = site_config.load(config_file)
     plan = None if study_file is None else plan_of(config, study_file)
-    findings = service.check(config, plan)
-    say(
-        {"ok": all(f.ok for f in findings), "findings": [f.as_dict() for f in findings]},
-        as_json,
-        "\n".join(f.line() for f in findings),
-    )
-    return next((f.exit_code for f in findings if not f.ok), 0)
+    checks = offline_checks(config, plan)
+    doctor_show(checks, as_json)
+    return exit_code(checks)
 
 
 @group.command()
 @CONFIG
 @JSON
-def serve(config_file: Path, as_json: bool) -> None:
+def serve(config: SiteConfig, as_json: bool) -> None:
     """Serve until SIGTERM or SIGINT: ask the coordinator for work and answer it."""
     del as_json  # the one line on standard output is JSON in any case
-    service.serve(site_config.load(config_file))
+    service.serve(config)
 
 
 @group.command()
 @CONFIG
 @JSON
-def authorities(config_file: Path, as_json: bool) -> None:
+def authorities(config: SiteConfig, as_json: bool) -> None:
     """Whom this site trusts to be the coordinator's authority, and who must sign a change of that.
 
     The next greeting may bring a later list, and nothing but such signatures; every change is in the log.
     """
-    held = held_list(site_config.load(config_file).identity)
+    held = held_list(config.identity)
     say(held.as_dict(), as_json, f"list of authorities: {held.text()}")
 
 
 @group.command()
-@CONFIG
+@CONFIG_FILE
 @JSON
 def doctor(config_file: Path, as_json: bool) -> int:
     """Check configuration, files, ledgers, records and the way to the coordinator, one line each.

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import click
 
-CONFIG = click.option(
-    "--config", "config_file", type=click.Path(path_type=Path), required=True, help="The site's site.toml."
-)
+from eigenveil_client.site import config as site_config
+from eigenveil_client.site.config import SiteConfig
+
+
+def _loaded(context: click.Context, parameter: click.Parameter, path: Path) -> SiteConfig:
+    return site_config.load(path)
+
+
+STATED, HELP = click.Path(path_type=Path), "The site's site.toml."
+CONFIG = click.option("--config", type=STATED, required=True, help=HELP, callback=_loaded)
+CONFIG_FILE = click.option("--config", "config_file", type=STATED, required=True, help=HELP)
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")

@@ -43,7 +43,7 @@ def again(store: SiteStore, row: Row, load: Callable[[Study], Records]) -> Numbe
         raise InternalError(Code.STORAGE, f"the plan of row {row.index} is not here; restore the state")
     plan = plan_from_json(seen.plan_json)
     values = Site(load(plan.study).rows).answer(asked.query)
-    if store.fingerprint(asked, to_bytes(values)) != row.contribution:
+    if store.fingerprints.of_answer(asked, to_bytes(values)) != row.contribution:
         raise RequestError(
             Code.CONFLICT,
             f"the records have changed since row {row.index} was sent, so its numbers cannot be shown again; "

@@ -1,1 +1,1 @@
-"""TODO."""
+"""`eigenveil-site serve`: work that comes, decided about, answered, sent. Imports `state`, and no command."""

@@ -1,7 +1,6 @@
 """The site's process: dials out, asks for work, answers it; for ever, whatever breaks in between.
 
-It opens no listening socket. The question for the next round is on its way before this round's
-answer is delivered, so a round costs one trip there and one back.
+It opens no listening socket.
 """
 
 from __future__ import annotations
@@ -9,57 +8,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
 
 import grpc
 
 from eigenveil import __version__
-from eigenveil.errors import Code, EigenveilError, InternalError, PeerError
-from eigenveil_client.connection.channel import MOST_VALUES, call, fetch_round, open_channel, pause
+from eigenveil.errors import EigenveilError, InternalError, PeerError
+from eigenveil_client.connection.channel import open_channel, pause
 from eigenveil_client.connection.clone_guard import Generation
 from eigenveil_client.connection.identity import StoredIdentity
 from eigenveil_client.connection.renewal import introduce, renew_in_time
+from eigenveil_client.site.daemon.connection import Lost, SiteConnection
 from eigenveil_client.site.daemon.metrics import Contact
-from eigenveil_client.site.daemon.refusals import Refusal
-from eigenveil_client.site.daemon.sender import Limits, send
-from eigenveil_client.site.daemon.worker import Reply, SiteWorker
-from eigenveil_common.log import alarm, event
-from eigenveil_common.rpc import CHUNK_BYTES, INLINE_BYTES
-from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_client.site.daemon.worker import SiteWorker
+from eigenveil_common.log import event
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 
-POLL_SLACK_SECONDS = 15.0
-LONGEST_POLL_SECONDS = 60.0
 STABLE_SECONDS = 5.0  # a connection that held so long is tried again at once when it breaks
-DECISION_SECONDS = 1.0  # how often to look whether a person has decided
-QUICK_SECONDS = 1.0  # a long-poll that ends sooner with nothing is answered by a pause
-SESSION_SECONDS = 6 * 3600.0  # then a new connection, which finds a renewed certificate on either side
-MOST_ANSWERED = 64  # plans
-STRANGE = (pb.DECLINE_REASON_PROTOCOL, pb.DECLINE_REASON_FAILURE)
 EXPIRY_WARNING = timedelta(days=2)
 LIST_WARNING = timedelta(days=30)
 CLOCK_WARNING_MS = 60_000
-
-T = TypeVar("T")
-
-
-class _Lost(Exception):
-    """A call to the coordinator failed: this connection is over, the process is not."""
-
-    def __init__(self, problem: EigenveilError) -> None:
-        super().__init__(str(problem))
-        self.problem = problem
-
-
-async def _remote(awaitable: Awaitable[T]) -> T:
-    """Tell the coordinator's errors (even its `storage`) from our own, which end the process."""
-    try:
-        return await awaitable
-    except EigenveilError as problem:
-        raise _Lost(problem) from problem
 
 
 class SiteDaemon:
@@ -68,6 +37,7 @@ class SiteDaemon:
 
     def __init__(self, worker: SiteWorker, identity: Callable[[], StoredIdentity]) -> None:
         self._worker = worker
+        self._store = worker.store
         self._identity = identity
         self.contact = Contact()
         self._said: str | None = None
@@ -81,7 +51,7 @@ class SiteDaemon:
             RequestError: the configuration does not hold any more (such as a key others can read), or the
                 coordinator's ledger went backwards; nothing was sent after it.
         """
-        tasks = [asyncio.create_task(work) for work in (self._serve(), self._worker.keep_counted())]
+        tasks = [asyncio.create_task(work) for work in (self._serve(), self._store.traffic.keep_flushed())]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -94,17 +64,17 @@ class SiteDaemon:
     async def _serve(self) -> None:
         attempt = 0
         while True:
-            self._worker.checkpoints.check()
+            self._store.checkpoints.check()
             began = time.monotonic()
             try:
                 async with await self._connect() as channel:
-                    stub = self._worker.counted(rpc.CoordinatorStub(channel))
-                    session = await self._greet(stub)
+                    stub = self._store.traffic.counted(rpc.CoordinatorStub(channel))
+                    connection = await self._greet(stub)
                     self._say("connected")
                     self.contact.connected = True
                     self.contact.connections += 1
-                    await self._work(session, stub)
-            except _Lost as lost:
+                    await self._work(connection, stub)
+            except Lost as lost:
                 self.contact.lost[lost.problem.code.value] += 1
                 self._say("disconnected", code=lost.problem.code.value, detail=lost.problem)
             finally:
@@ -135,162 +105,29 @@ class SiteDaemon:
                 self._warn("authorities-end-soon", at=f"{identity.authorities.ends:%Y-%m-%dT%H:%MZ}")
             return await open_channel(identity)
         except PeerError as problem:
-            raise _Lost(problem) from problem
+            raise Lost(problem) from problem
 
-    async def _greet(self, stub: rpc.CoordinatorAsyncStub) -> _Session:
+    async def _greet(self, stub: rpc.CoordinatorAsyncStub) -> SiteConnection:
         software, generation = f"eigenveil-site {__version__}", Generation(self._shown.folder)
-        checkpoint = self._worker.checkpoints.latest()
-        self._worker.bear_witness()
+        checkpoint = self._store.checkpoints.latest()
+        self._store.note_ledger()
         try:
             hello = await introduce(stub, software, self._shown, generation, checkpoint=checkpoint)
         except InternalError:
             raise
         except EigenveilError as problem:
-            raise _Lost(problem) from problem
+            raise Lost(problem) from problem
         if abs(hello.unix_time_ms - time.time() * 1000) > CLOCK_WARNING_MS:
             self._warn("clocks-differ")
-        return _Session(self._worker, stub, hello.limits, self.contact)
+        return SiteConnection(self._worker, stub, hello.limits, self.contact)
 
-    async def _work(self, session: _Session, stub: rpc.CoordinatorAsyncStub) -> None:
+    async def _work(self, connection: SiteConnection, stub: rpc.CoordinatorAsyncStub) -> None:
         """Work until the connection is lost or old, or its certificate was renewed."""
         renewal = asyncio.create_task(renew_in_time(stub, self._shown))
         try:
-            await session.run(renewal.done)
+            await connection.run(renewal.done)
             if renewal.done():
                 renewal.result()
         finally:
             renewal.cancel()
             await asyncio.gather(renewal, return_exceptions=True)
-
-
-class _Session:
-    """The work of one connection. `answered` starts empty: what the last one left open is asked again."""
-
-    def __init__(
-        self, worker: SiteWorker, stub: rpc.CoordinatorAsyncStub, limits: pb.Limits, contact: Contact
-    ) -> None:
-        self._worker = worker
-        self._contact = contact
-        self._stub = stub
-        self._limits = Limits(
-            inline=min(INLINE_BYTES, limits.inline_bytes or INLINE_BYTES),
-            chunk=min(CHUNK_BYTES, limits.chunk_bytes or CHUNK_BYTES),
-        )
-        self._poll = min(limits.long_poll_ms / 1000, LONGEST_POLL_SECONDS) + POLL_SLACK_SECONDS
-        self._answered: dict[str, int] = {}  # the latest round of each plan
-        self._awaiting: frozenset[str] = frozenset()
-        self._odd = 0
-
-    async def run(self, over: Callable[[], bool]) -> None:
-        """Work until the connection is lost, old or `over`. Raises `_Lost`, or what the worker raised."""
-        began = time.monotonic()
-        self._pending = self._ask()
-        try:
-            while time.monotonic() - began < SESSION_SECONDS and not over():
-                response = await self._word()
-                known = self._worker.known_plans()
-                fetched = await self._missed(response)
-                reply = await asyncio.to_thread(self._worker.work, response, fetched)
-                idle = response.ByteSize() == 0 or self._worker.known_plans() != known
-                await self._slow_down(reply, idle)
-                self._pending = self._ask()
-                if reply is not None:
-                    await self._deliver(reply)
-                    await asyncio.to_thread(self._worker.bear_witness)
-        finally:
-            await self._give_up()
-
-    async def _word(self) -> pb.NextWorkResponse:
-        """The coordinator's word; asked anew when a person has decided about a study that waits."""
-        while True:
-            seconds = DECISION_SECONDS if self._awaiting else None
-            done, _ = await asyncio.wait({self._pending}, timeout=seconds)
-            if done:
-                return self._pending.result()
-            if self._worker.awaiting() != self._awaiting:
-                await self._give_up()
-                self._pending = self._ask()
-
-    async def _give_up(self) -> None:
-        self._pending.cancel()
-        with suppress(asyncio.CancelledError, _Lost):
-            await self._pending
-
-    def _ask(self) -> asyncio.Task[pb.NextWorkResponse]:
-        self._awaiting = self._worker.awaiting()
-        request = pb.NextWorkRequest(
-            awaiting=[bytes.fromhex(plan) for plan in sorted(self._awaiting)],
-            known_plans=[bytes.fromhex(plan) for plan in self._worker.known_plans()],
-            held=[self._worker.held(plan) for plan in self._worker.known_plans()],
-            answered=[
-                pb.Answered(plan_digest=bytes.fromhex(plan), round=round)
-                for plan, round in self._answered.items()
-            ],
-            checkpoint_digest=self._worker.checkpoints.digest(),
-        )
-        return asyncio.create_task(self._next_work(request))
-
-    async def _next_work(self, request: pb.NextWorkRequest) -> pb.NextWorkResponse:
-        began = time.monotonic()
-        response = await _remote(call(self._stub.NextWork, request, seconds=self._poll, attempts=1))
-        self._contact.last = time.time()
-        if response.HasField("checkpoint"):
-            await self._keep(response)
-            response.ClearField("checkpoint")
-        if response.ByteSize() == 0 and time.monotonic() - began < QUICK_SECONDS:
-            await asyncio.sleep(QUICK_SECONDS)
-        return response
-
-    async def _keep(self, response: pb.NextWorkResponse) -> None:
-        """Keep a checkpoint of the coordinator's ledger before anything of its answer is believed [R20]."""
-        try:
-            await asyncio.to_thread(self._worker.take_head, response.checkpoint, response.parted)
-        except PeerError as problem:
-            alarm("checkpoint-refused", code=problem.code.value, detail=str(problem))
-            raise _Lost(problem) from problem
-
-    async def _missed(self, response: pb.NextWorkResponse) -> list[pb.SealedRound]:
-        """The releases of rounds that were missed, or that are too large to come with the question [R21]; no
-        more than fit into memory. The worker keeps those, so that the next time goes on from there."""
-        fetched: list[pb.SealedRound] = []
-        plan, size = response.query.plan_digest, 0
-        for round in self._worker.lacks(response):
-            if size > MOST_VALUES:
-                break
-            fetched.append(
-                await _remote(fetch_round(lambda asked: call(self._stub.GetRound, asked), plan, round))
-            )
-            size += fetched[-1].ByteSize()
-        return fetched
-
-    async def _slow_down(self, reply: Reply | None, idle: bool) -> None:
-        """Remember the reply. Work that no honest coordinator hands out is taken ever more slowly: what is
-        named as answered already, what had to be refused as a breach or a bug, what led to nothing.
-
-        `idle`: there was no work, or the plans in hand have changed.
-        """
-        if reply is None:
-            odd = not idle
-        else:
-            latest = self._answered.pop(reply.plan_digest, -1)
-            odd = (isinstance(reply, Refusal) and reply.reason in STRANGE) or reply.round <= latest
-            self._answered[reply.plan_digest] = max(reply.round, latest)
-            if len(self._answered) > MOST_ANSWERED:
-                del self._answered[next(iter(self._answered))]
-        self._odd = self._odd + 1 if odd else 0
-        if self._odd > 1:
-            await asyncio.sleep(pause(self._odd))
-
-    async def _deliver(self, reply: Reply) -> None:
-        if not self._worker.stands(reply):
-            event("reply-held-back", logging.WARNING, study=reply.plan_digest, round=reply.round)
-            return
-        try:
-            await send(self._stub, reply, self._limits)
-        except EigenveilError as problem:
-            if problem.code in (Code.UNREACHABLE, Code.IDENTITY):
-                raise _Lost(problem) from problem
-            event(
-                "reply-refused", logging.WARNING,
-                study=reply.plan_digest, round=reply.round, code=problem.code.value,
-            )  # fmt: skip

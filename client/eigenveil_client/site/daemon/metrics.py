@@ -9,9 +9,13 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from prometheus_client import CollectorRegistry, Metric, generate_latest
+from prometheus_client.core import CounterMetricFamily as Counted
+from prometheus_client.core import GaugeMetricFamily as Gauge
 
 from eigenveil.accounting.ledger import Ledger
 from eigenveil.errors import EigenveilError
@@ -34,40 +38,52 @@ class Contact:
     lost: Counter[str] = field(default_factory=Counter)
 
 
-def text(contact: Contact, ledger: Ledger, now: float) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SiteMetrics:
+    """The metrics at the Unix time `now`, for a registry."""
+
+    contact: Contact
+    ledger: Ledger
+    now: float
+
+    def collect(self) -> Iterator[Metric]:
+        """Every family with its values."""
+        contact, ledger = self.contact, self.ledger
+        committed, spent = ledger.committed().micro_rho, ledger.spent.micro_rho
+        days = max(0.0, (contact.ends - self.now) / DAY)
+        yield _gauge("connected", "1 while connected.", float(contact.connected))
+        yield Counted("eigenveil_site_connections", "Connections made.", contact.connections)
+        lost = Counted("eigenveil_site_lost", "Connections lost or not made.", labels=["code"])
+        for code, count in sorted(contact.lost.items()):
+            lost.add_metric([code], count)
+        yield lost
+        yield _gauge("last_contact_seconds", "Unix time of the coordinator's last answer.", contact.last)
+        yield _gauge("certificate_days_left", "Days until the certificate in use ends.", days)
+        budget = Gauge("eigenveil_site_budget_micro_rho", "This site's budget.", labels=["part"])
+        for part, value in (
+            ("total", ledger.budget.micro_rho), ("spent", spent), ("reserved", committed - spent)
+        ):  # fmt: skip
+            budget.add_metric([part], value)
+        yield budget
+        yield _gauge("written_seconds", "Unix time of this file.", self.now)
+
+
+def _gauge(name: str, about: str, value: float) -> Metric:
+    return Gauge(f"eigenveil_site_{name}", about, value)
+
+
+def text(contact: Contact, ledger: Ledger, now: float) -> bytes:
     """The metrics in Prometheus' text format."""
-    committed = ledger.committed().micro_rho
-    spent = ledger.spent.micro_rho
-    families: dict[str, tuple[str, str, dict[str, float]]] = {
-        "eigenveil_site_connected": ("gauge", "1 while connected.", {"": float(contact.connected)}),
-        "eigenveil_site_connections_total": (
-            "counter", "Connections made.", {"": contact.connections}),
-        "eigenveil_site_lost_total": (
-            "counter", "Connections lost or not made.",
-            {f'{{code="{code}"}}': count for code, count in sorted(contact.lost.items())}),
-        "eigenveil_site_last_contact_seconds": (
-            "gauge", "Unix time of the coordinator's last answer.", {"": contact.last}),
-        "eigenveil_site_certificate_days_left": (
-            "gauge", "Days until the certificate in use ends.", {"": max(0.0, (contact.ends - now) / DAY)}),
-        "eigenveil_site_budget_micro_rho": ("gauge", "This site's budget.", {
-            '{part="total"}': ledger.budget.micro_rho,
-            '{part="spent"}': spent,
-            '{part="reserved"}': committed - spent,
-        }),
-        "eigenveil_site_written_seconds": ("gauge", "Unix time of this file.", {"": now}),
-    }  # fmt: skip
-    lines = []
-    for name, (kind, about, values) in families.items():
-        lines += [f"# HELP {name} {about}", f"# TYPE {name} {kind}"]
-        lines += [f"{name}{labels} {value:.15g}" for labels, value in values.items()]
-    return "\n".join(lines) + "\n"
+    registry = CollectorRegistry()
+    registry.register(SiteMetrics(contact=contact, ledger=ledger, now=now))
+    return generate_latest(registry)
 
 
 async def keep_written(path: Path, contact: Contact, ledger: Callable[[], Ledger]) -> None:
     """Write the file anew for ever. One that cannot be written is told once, and ends nothing."""
     told = False
     while True:
-        data = text(contact, ledger(), time.time()).encode()
+        data = text(contact, ledger(), time.time())
         try:
             await asyncio.to_thread(write_durably, path, data)
         except (EigenveilError, OSError) as problem:

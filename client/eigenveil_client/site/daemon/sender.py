@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import Any
 
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, EigenveilError
@@ -45,33 +46,27 @@ async def send(stub: rpc.CoordinatorAsyncStub, reply: Reply, limits: Limits) -> 
         return
     data = to_bytes(reply.values)
     if len(data) <= limits.inline:
-        await call(stub.Contribute, _inline(reply, data))
+        await call(stub.Contribute, pb.ContributeRequest(values=data, **_named(reply)))
     else:
         await _upload(stub, reply, data, limits.chunk)
     failpoint("reply-sent")
 
 
-def _inline(contribution: Contribution, data: bytes) -> pb.ContributeRequest:
-    return pb.ContributeRequest(
-        plan_digest=bytes.fromhex(contribution.plan_digest),
-        round=contribution.round,
-        query_digest=bytes.fromhex(contribution.query),
-        values=data,
-        contribution_digest=bytes.fromhex(contribution.digest),
-    )
+def _named(contribution: Contribution) -> dict[str, Any]:
+    """Which answer it is."""
+    return {
+        "plan_digest": bytes.fromhex(contribution.plan_digest),
+        "round": contribution.round,
+        "query_digest": bytes.fromhex(contribution.query),
+        "contribution_digest": bytes.fromhex(contribution.digest),
+    }
 
 
 async def _upload(
     stub: rpc.CoordinatorAsyncStub, contribution: Contribution, data: bytes, chunk: int
 ) -> None:
     """Send in chunks. A coordinator that forgot the upload (it restarted) or is full is asked anew."""
-    opening = pb.OpenUploadRequest(
-        plan_digest=bytes.fromhex(contribution.plan_digest),
-        round=contribution.round,
-        query_digest=bytes.fromhex(contribution.query),
-        total_bytes=len(data),
-        contribution_digest=bytes.fromhex(contribution.digest),
-    )
+    opening = pb.OpenUploadRequest(total_bytes=len(data), **_named(contribution))
     for attempt in range(1, REOPENINGS + 1):
         try:
             opened = await call(stub.OpenUpload, opening)

@@ -9,38 +9,28 @@ the caller holds anything it could send.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, cast
-
-import numpy as np
 
 from eigenveil.aggregation import Contribution
-from eigenveil.errors import Code, EigenveilError, InternalError, PeerError, RequestError, error
-from eigenveil.identity import Identity
-from eigenveil.numerics.blas import one_thread
-from eigenveil.numerics.encoding import IntArray, to_bytes
+from eigenveil.errors import Code, EigenveilError, InternalError, PeerError, error
+from eigenveil.numerics.encoding import to_bytes
 from eigenveil.planning.dry_run import MAX_ROUNDS, rehearse
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.signatures import check_plan
 from eigenveil.protocol.wire import digest_from_bytes, query_from_proto
-from eigenveil.queries import Query
-from eigenveil.site.site import Site
 from eigenveil.study.study import Study
+from eigenveil_client.connection.identity import StoredIdentity
 from eigenveil_client.records.records import Records
+from eigenveil_client.site.daemon.answers import MOST_LOADED, Answers
 from eigenveil_client.site.daemon.own_session import OwnSession
 from eigenveil_client.site.daemon.refusals import Refusal, reason_of, told
 from eigenveil_client.site.policy import Approval, Policy
-from eigenveil_client.site.state.checkpoints import HeldCheckpoints
 from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan
 from eigenveil_client.site.state.store import SiteStore
-from eigenveil_client.site.state.traffic import CountedStub
 from eigenveil_common.failpoints import failpoint
 from eigenveil_common.log import alarm, event, places
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 
 UNKNOWN = "unknown"  # to the coordinator: a study that it never had, or forgot in a restore
 ENDS = {
@@ -49,9 +39,6 @@ ENDS = {
     pb.STUDY_STATE_CANCELLED: "cancelled",
     pb.STUDY_STATE_UNSPECIFIED: UNKNOWN,
 }
-MOST_LOADED = 4  # studies whose rows stay in memory; a fifth one makes the oldest load again
-
-
 Reply = Contribution | Refusal
 
 
@@ -59,33 +46,18 @@ class Waiting(Exception):
     """A study that waits for a person's word: there is nothing to send, neither an answer nor a refusal."""
 
 
-class Member(Protocol):
-    """Who answers: an identity and the key that its coordinator signs plans with."""
-
-    @property
-    def identity(self) -> Identity:
-        """The site."""
-
-    @property
-    def release_key(self) -> bytes:
-        """Raw Ed25519 public key."""
-
-
 class SiteWorker:
     """Answers work for one site, one piece at a time. `load` reads the records for a study."""
 
     def __init__(
-        self, member: Member, policy: Policy, store: SiteStore, load: Callable[[Study], Records]
+        self, member: StoredIdentity, policy: Policy, store: SiteStore, load: Callable[[Study], Records]
     ) -> None:
         self._member = member
         self._policy = policy
-        self._store = store
-        self._load = load
+        self.store = store
+        self._answers = Answers(policy, store, load)
         self._plans: dict[str, Plan] = {}
         self._own: dict[str, OwnSession] = {}
-        self._sites: dict[str, Site] = {}
-        self._cores = os.cpu_count() or 1
-        self._threads = ThreadPoolExecutor(self._cores)
         self._known = [p.plan for p in store.studies.all() if p.standing is not Decision.ENDED]
 
     def known_plans(self) -> list[str]:
@@ -95,13 +67,13 @@ class SiteWorker:
     def held(self, plan: str) -> int:
         """Of how many rounds of a plan the releases are here."""
         own = self._own.get(plan)
-        return self._store.transcript.held(plan) if own is None else own.held
+        return self.store.transcript.held(plan) if own is None else own.held
 
     def lacks(self, response: pb.NextWorkResponse) -> range:
         """The rounds whose releases this site has to fetch before it can tell whether `response` asks what it
         should [R21]; none for a study that is not agreed to."""
         plan = response.query.plan_digest.hex()
-        seen = self._store.studies.get(plan) if response.HasField("query") else None
+        seen = self.store.studies.get(plan) if response.HasField("query") else None
         if seen is None or seen.standing is not Decision.ACCEPTED:
             return range(0)
         inline = response.HasField("release")
@@ -109,33 +81,16 @@ class SiteWorker:
 
     def awaiting(self) -> frozenset[str]:
         """Plans that wait for a person's word: their questions are of no use yet."""
-        return frozenset() if self._policy.approval is Approval.AUTO else self._store.studies.pending()
+        return frozenset() if self._policy.approval is Approval.AUTO else self.store.studies.pending()
 
-    def counted(self, stub: rpc.CoordinatorAsyncStub) -> rpc.CoordinatorAsyncStub:
-        """`stub`, with every message that leaves through it counted."""
-        return cast("rpc.CoordinatorAsyncStub", CountedStub(stub, self._store.chatter))
-
-    def bear_witness(self) -> None:
-        """Note outside of the database how far its ledger is."""
-        self._store.bear_witness()
-
-    async def keep_counted(self) -> None:
-        """Keep what was counted, for ever. Raises as `Chatter.flush`."""
-        await self._store.chatter.keep_flushed()
-
-    @property
-    def checkpoints(self) -> HeldCheckpoints:
-        """What the coordinator's ledger was when last seen."""
-        return self._store.checkpoints
-
-    def take_head(self, signed: pb.SignedCheckpoint, parted: bool) -> None:
-        """Keep a checkpoint, durably on return. Raises as `SiteHeads.take`."""
+    def take_checkpoint(self, signed: pb.SignedCheckpoint, parted: bool) -> None:
+        """Keep a checkpoint, durably on return. Raises as `HeldCheckpoints.take`."""
         member = self._member
-        self.checkpoints.take(signed, member.release_key, member.identity.federation, parted=parted)
+        self.store.checkpoints.take(signed, member.release_key, member.identity.federation, parted=parted)
 
     def stands(self, reply: Reply) -> bool:
         """Whether `reply` may still be sent: an answer leaves only while its study is agreed to."""
-        seen = self._store.studies.get(reply.plan_digest)
+        seen = self.store.studies.get(reply.plan_digest)
         agreed = seen is not None and seen.standing is Decision.ACCEPTED
         return agreed or isinstance(reply, Refusal)
 
@@ -175,11 +130,12 @@ class SiteWorker:
     def _end(self, digest: str, state: pb.StudyState.ValueType) -> None:
         if state not in ENDS:
             raise PeerError(Code.PROTOCOL, f"no study ends in state {state}; is the coordinator newer?")
-        seen = self._store.studies.get(digest)
-        for held in (self._plans, self._own, self._sites):
+        seen = self.store.studies.get(digest)
+        self._answers.forget(digest)
+        for held in (self._plans, self._own):
             held.pop(digest, None)
         if seen is not None and seen.standing is not Decision.ENDED:
-            self._store.end(digest)
+            self.store.end(digest)
             failpoint("study-ended")
             self._known.remove(digest)
             event("study-ended", study=digest, state=ENDS[state])
@@ -187,19 +143,27 @@ class SiteWorker:
     def _admit(self, signed: pb.SignedPlan) -> str:
         """Decide about a plan, once; the digest of the plan. Raises the reason of a refusal."""
         plan = check_plan(signed.plan_json, signed.signature, self._member.release_key)
-        if self._store.studies.get(plan.digest) is not None:
+        if self.store.studies.get(plan.digest) is not None:
             return plan.digest
+        seen = ReceivedPlan(
+            plan=plan.digest,
+            plan_json=signed.plan_json,
+            signature=signed.signature,
+            standing=Decision.PENDING,
+            at=self.store.now(),
+        )
         try:
             self._invited(plan)
-            self._policy.require(plan, self._store.now())
+            self._policy.require(plan, self.store.now())
             rehearse(plan)  # what cannot be foreseen is not agreed to
             if self._policy.approval is Approval.ASK:
-                self._store.ask(plan, signed.plan_json, signed.signature)
+                self.store.hold(seen)
             else:
-                self._store.accept(plan, signed.plan_json, signed.signature, self._policy.yearly)
+                self.store.accept(plan, seen, self._policy.yearly)
+                self._plans[plan.digest] = plan
         except EigenveilError as problem:
             if problem.code is not Code.STORAGE:
-                self._store.decline(plan.digest, signed.plan_json, signed.signature, problem.code)
+                self.store.decline(seen, problem.code)
                 self._known.append(plan.digest)
             raise
         self._known.append(plan.digest)
@@ -229,29 +193,17 @@ class SiteWorker:
             round=asked.round,
             query=asked.digest,
             site=self._member.identity.name,
-            values=self._values(plan, asked.query),
+            values=self._answers.values(plan, asked.query),
         )
         failpoint("answer-computed")
-        self._store.answer(plan, asked, to_bytes(contribution.values), asked.query.meaning, own.unkept())
+        self.store.answer(plan, asked, to_bytes(contribution.values), asked.query.meaning, own.unkept())
         own.kept()
         event("round-answered", study=asked.plan_digest, round=asked.round)
         return contribution
 
-    def _values(self, plan: Plan, query: Query) -> IntArray:
-        """Load and compute in any case, and only then refuse what the records do not allow."""
-        site, problem = self._site(plan)
-        values = self._compute(site, query)
-        if problem is not None:
-            raise problem
-        return values
-
-    def _compute(self, site: Site, query: Query) -> IntArray:
-        with one_thread():  # the parts are the threads; more inside them only get in the way
-            return site.answer(query, self._threads.map)
-
     def _agreed(self, digest: str) -> Plan:
         """The plan, if a person or the rules agreed to it, as of this moment: it may have been withdrawn."""
-        seen = self._store.studies.get(digest)
+        seen = self.store.studies.get(digest)
         if seen is None:
             raise PeerError(Code.PROTOCOL, "a query came for a plan that this site never got")
         match seen.standing:
@@ -263,28 +215,33 @@ class SiteWorker:
                 raise PeerError(Code.PROTOCOL, "a query came for a study that has ended")
             case Decision.ACCEPTED:
                 pass
-        if digest not in self._plans:
-            self._store.ledger.refresh()  # another process may have agreed
-            self._store.bear_witness()
-            self._plans[digest] = plan_from_json(seen.plan_json)
+        if digest not in self._own:
+            self.store.ledger.refresh()  # another process may have agreed
+            self.store.note_ledger()
+        plan = self._plan(seen)
         # Again: time passes, and site.toml may have changed since.
-        self._policy.require(self._plans[digest], self._store.now())
-        return self._plans[digest]
+        self._policy.require(plan, self.store.now())
+        return plan
+
+    def _plan(self, seen: ReceivedPlan) -> Plan:
+        if seen.plan not in self._plans:
+            self._plans[seen.plan] = plan_from_json(seen.plan_json)
+        return self._plans[seen.plan]
 
     def _decide(self, seen: ReceivedPlan) -> None:
         """A plan that waits goes on waiting; unless a person is not asked any more."""
         if self._policy.approval is Approval.ASK:
             raise Waiting
-        plan = plan_from_json(seen.plan_json)
-        self._policy.require(plan, self._store.now())
-        self._store.accept(plan, seen.plan_json, seen.signature, self._policy.yearly)
+        plan = self._plan(seen)
+        self._policy.require(plan, self.store.now())
+        self.store.accept(plan, seen, self._policy.yearly)
 
     def _session(self, plan: Plan) -> OwnSession:
         """This site's own session of a study; at most `MOST_LOADED` stay in memory."""
         if plan.digest not in self._own:
             while len(self._own) >= MOST_LOADED:
                 self._own.pop(next(iter(self._own)))
-            self._own[plan.digest] = OwnSession(plan, self._member.release_key, self._store.transcript)
+            self._own[plan.digest] = OwnSession(plan, self._member.release_key, self.store.transcript)
         return self._own[plan.digest]
 
     def _check(self, asked: RoundQuery, plan: Plan) -> None:
@@ -293,40 +250,8 @@ class SiteWorker:
         may_miss = self._member.identity.name not in federation.required and federation.least < len(
             federation.sites
         )
-        self._store.check_order(asked, may_miss)
-        self._store.check_price(plan, asked)
-
-    def _site(self, plan: Plan) -> tuple[Site, EigenveilError | None]:
-        """The records of a study, and what is wrong with them: then they are loaded anew the next time."""
-        if plan.digest in self._sites:
-            return self._sites[plan.digest], None
-        while len(self._sites) >= MOST_LOADED:
-            self._sites.pop(next(iter(self._sites)))
-        site, problem = self._loaded(plan)
-        if problem is None:
-            self._sites[plan.digest] = site
-            failpoint("records-loaded")
-        return site, problem
-
-    def _loaded(self, plan: Plan) -> tuple[Site, EigenveilError | None]:
-        """Whether there are enough is asked of the persons in the whole file, never of those that the study's
-        columns and rules leave: else its analyst chose whom a refusal is about."""
-        try:
-            records = self._load(plan.study)
-        except RequestError as problem:
-            return self._stand_in(plan), problem
-        site = Site(records.rows, workers=self._cores)
-        try:
-            self._policy.require_enough(records.persons)
-            self._store.keep_records(plan, records)
-        except RequestError as problem:
-            return site, problem
-        return site, None
-
-    def _stand_in(self, plan: Plan) -> Site:
-        """Rows of zeros to compute with, where the records cannot be read."""
-        rows = np.zeros((self._policy.minimum_records, plan.study.dimension), dtype=np.int16)
-        return Site(rows, workers=self._cores)
+        self.store.rounds.check_order(asked, may_miss)
+        self.store.rounds.check_price(plan, asked)
 
     def _refuse(self, response: pb.NextWorkResponse, problem: EigenveilError) -> Refusal | None:
         """Log, write down and hand back a refusal of what `response` asked."""
@@ -340,5 +265,5 @@ class SiteWorker:
         tell = alarm if reason == pb.DECLINE_REASON_PROTOCOL else event
         tell("declined", study=digest, round=round, code=problem.code.value, **told(problem))
         own = self._own.pop(digest, None)  # whatever it was in the middle of: it is replayed the next time
-        self._store.refuse(digest, round, problem.code.value, () if own is None else own.unkept())
+        self.store.refuse(digest, round, problem.code.value, () if own is None else own.unkept())
         return Refusal(plan_digest=digest, round=round, reason=reason)

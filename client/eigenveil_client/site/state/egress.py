@@ -7,7 +7,7 @@ ledger find it by trying, and one of the numbers alone would be the same in ever
 same. The ledger is meant to be shown.
 
 The question that a row answers is kept beside it, under its digest, so that what left can be explained and,
-while the records are the same, computed again. Greetings and questions for work are counted in `chatter`.
+while the records are the same, computed again. Greetings and questions for work are counted in `traffic`.
 """
 
 from __future__ import annotations

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
 
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.numerics.encoding import digest as sha256
+from eigenveil_common.failpoints import failpoint
 from eigenveil_common.storage.database import Connection, Database, Row
 
 SCHEMA = """
@@ -19,13 +20,9 @@ CREATE TABLE studies (
   reason TEXT NOT NULL,
   records TEXT NOT NULL,
   at INTEGER NOT NULL,
-  person TEXT NOT NULL DEFAULT ''
+  person TEXT NOT NULL
 ) STRICT;
 """
-MIGRATION = """
-ALTER TABLE studies ADD COLUMN person TEXT NOT NULL DEFAULT '';
-UPDATE studies SET person = standing WHERE standing = 'withdrawn';
-"""  # only a person withdraws; of earlier approvals and refusals nothing says whose they were
 
 
 class Decision(Enum):
@@ -123,8 +120,24 @@ class ReceivedPlans:
             )
         return found[0]
 
-    def add(self, seen: ReceivedPlan, change: Connection) -> None:
-        """Remember a plan, within the transaction `change`."""
+    def decide(
+        self,
+        seen: ReceivedPlan,
+        standing: Decision,
+        change: Connection,
+        reason: str = "",
+        *,
+        person: bool = False,
+    ) -> None:
+        """Remember a plan that is new here, or move one that waits. Otherwise as `move`."""
+        if self.get(seen.plan) is None:
+            failpoint("plan-storing")
+            self._add(replace(seen, standing=standing, reason=reason), change)
+        else:
+            self.move(seen.plan, standing, change, reason, person=person)
+
+    @staticmethod
+    def _add(seen: ReceivedPlan, change: Connection) -> None:
         values = tuple((asdict(seen) | {"standing": seen.standing.value}).values())
         change.execute("INSERT INTO studies VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
 

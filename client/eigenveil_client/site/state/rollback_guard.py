@@ -130,7 +130,7 @@ class RollbackGuard:
 
 def lost_study(seen: Seen) -> str:
     """The name under which the loss of what was seen is charged."""
-    return digest("lost-rows", {"checkpoint": seen.digest, "size": str(seen.size)})
+    return digest("lost-rows", {"head": seen.digest, "size": str(seen.size)})
 
 
 def _beyond(seen: Cost, spent: Cost) -> Cost:

@@ -7,59 +7,55 @@ charge, and no other query is answered for that round.
 
 from __future__ import annotations
 
-import hmac
-import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 
 from eigenveil.accounting.zcdp import NOTHING, Cost
-from eigenveil.errors import Code, PeerError, RequestError, spoken
-from eigenveil.protocol.budget import check_batch, check_epsilon
+from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.queries import NAMES, batch_of
+from eigenveil.queries import NAMES
 from eigenveil_client.records.records import Records
-from eigenveil_client.records.tables import BadRecords
-from eigenveil_client.site.state import checkpoints, egress, received_plans, traffic, transcript
+from eigenveil_client.records.table import BadRecords
+from eigenveil_client.site.state import (
+    answered_rounds,
+    checkpoints,
+    egress,
+    received_plans,
+    traffic,
+    transcript,
+)
+from eigenveil_client.site.state.answered_rounds import AnsweredRounds
 from eigenveil_client.site.state.egress import Sent
+from eigenveil_client.site.state.fingerprints import Fingerprints
 from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan, ReceivedPlans
 from eigenveil_client.site.state.rollback_guard import RollbackGuard, lost_study
 from eigenveil_client.site.state.transcript import Stated, Transcript
-from eigenveil_client.years import YearlyLimit
+from eigenveil_client.site.yearly_limit import YearlyLimit
 from eigenveil_common.failpoints import failpoint
-from eigenveil_common.files import read_secret, write_secret
 from eigenveil_common.storage import ledger_store
 from eigenveil_common.storage.database import Connection
 from eigenveil_common.storage.ledger_store import LedgerStore
+from eigenveil_common.storage.migrations import TooOld
 from eigenveil_common.storage.sqlite import Database
 
-VERSION = 5
-SCHEMA = (
-    ledger_store.SCHEMA
-    + egress.SCHEMA
-    + traffic.SCHEMA
-    + received_plans.SCHEMA
-    + checkpoints.SCHEMA
-    + transcript.SCHEMA
-    + """
-CREATE TABLE passes (
-  plan TEXT NOT NULL,
-  first INTEGER NOT NULL,
-  round INTEGER NOT NULL,
-  PRIMARY KEY (plan, first)
-) STRICT;
-"""
+VERSION = 6  # the first one whose plans and questions have today's digests; nothing older can be read
+SCHEMA = "".join(
+    room.SCHEMA
+    for room in (ledger_store, egress, traffic, received_plans, checkpoints, transcript, answered_rounds)
 )
-MIGRATIONS = ((4, received_plans.MIGRATION), (5, transcript.SCHEMA))
+CHANGE_OVER = (
+    "here you need not count: move it and egress.key away, keep both as evidence, and run eigenveil-site "
+    "accept-loss --config site.toml, which charges what was spent"
+)
 TIMED = ("ledger", "egress", "studies", "chatter")  # tables with the time of each row
 
 
 class SiteStore:
     """Everything a site must not forget, in one SQLite file; its key for digests lies beside it. What its
-    ledger had come to is told to `witness`, too.
+    ledger had come to is told to `guard`, too.
 
     Raises:
         InternalError: code `storage`; the process must end.
@@ -70,24 +66,22 @@ class SiteStore:
         self,
         path: Path,
         budget: Cost,
-        witness: RollbackGuard,
+        guard: RollbackGuard,
         clock: Callable[[], int] = lambda: int(time.time()),
     ) -> None:
         self._clock = clock
-        self._witness = witness
-        self._key = _key(path.with_name("egress.key"), path)
-        self.database = Database(path, SCHEMA, VERSION, migrations=MIGRATIONS)
+        self._guard = guard
+        self.fingerprints = Fingerprints(path.with_name("egress.key"), path)
+        self.database = _opened(path)
         self.database.check_whole()  # before a row of it is believed
         self._latest = max(self._last_written(table) for table in TIMED)
         self.ledger = LedgerStore(self.database, budget, self.now)
         self.egress = egress.EgressLedger(self.database, self.now)
-        self.chatter = traffic.Traffic(self.database, self.now)
+        self.traffic = traffic.Traffic(self.database, self.now)
         self.studies = ReceivedPlans(self.database)
         self.checkpoints = checkpoints.HeldCheckpoints(self.database)
         self.transcript = Transcript(self.database)
-        self._due: dict[str, int] = {}  # the round after the last answered one, by study
-        for study, round in self.ledger.ledger.charged:
-            self._passed(study, round)
+        self.rounds = AnsweredRounds(self.database, self.ledger)
 
     def _last_written(self, table: str) -> int:
         latest: int = self.database.rows(f"SELECT COALESCE(MAX(at), 0) FROM {table}")[0][0]
@@ -99,21 +93,15 @@ class SiteStore:
         self._latest = max(self._latest, self._clock())
         return self._latest
 
-    def ask(self, plan: Plan, plan_json: bytes, signature: bytes) -> None:
+    def hold(self, seen: ReceivedPlan) -> None:
         """Remember a plan that waits for a person's word."""
         with self.database.transaction() as change:
-            self._add(plan.digest, plan_json, signature, Decision.PENDING, "", change)
+            self.studies.decide(seen, Decision.PENDING, change)
 
     def accept(
-        self,
-        plan: Plan,
-        plan_json: bytes,
-        signature: bytes,
-        yearly: YearlyLimit | None,
-        *,
-        person: bool = False,
+        self, plan: Plan, seen: ReceivedPlan, yearly: YearlyLimit | None, *, person: bool = False
     ) -> None:
-        """Reserve the study's whole price and agree to the plan, new or pending, in one transaction.
+        """Reserve the study's whole price and agree to `plan`, new or pending, in one transaction.
 
         `person`: by a person's word, not by the rules alone.
 
@@ -124,18 +112,15 @@ class SiteStore:
 
         def also(change: Connection) -> None:
             self._check_year(plan.cost, yearly)
-            if self.studies.get(plan.digest) is None:
-                self._add(plan.digest, plan_json, signature, Decision.ACCEPTED, "", change)
-            else:
-                self.studies.move(plan.digest, Decision.ACCEPTED, change, person=person)
+            self.studies.decide(seen, Decision.ACCEPTED, change, person=person)
 
         self.ledger.reserve(plan.digest, plan.cost, also=also)
         failpoint("plan-accepted")
-        self.bear_witness()
+        self.note_ledger()
 
-    def bear_witness(self) -> None:
+    def note_ledger(self) -> None:
         """Note outside of the database how far its ledger is."""
-        self._witness.note(self.ledger.ledger)
+        self._guard.note(self.ledger.ledger)
 
     def this_year(self, yearly: YearlyLimit) -> int:
         """Micro-rho spent in the current year or set aside, which may all be spent before the year ends."""
@@ -152,15 +137,10 @@ class SiteStore:
                 f"({yearly.micro_rho}, of which {committed} are spent or set aside); nothing was charged",
             )
 
-    def decline(
-        self, digest: str, plan_json: bytes, signature: bytes, reason: Code, *, person: bool = False
-    ) -> None:
+    def decline(self, seen: ReceivedPlan, reason: Code, *, person: bool = False) -> None:
         """Remember a plan that was refused, new or pending; `person`: by a person's word."""
         with self.database.transaction() as change:
-            if self.studies.get(digest) is None:
-                self._add(digest, plan_json, signature, Decision.DECLINED, reason.value, change)
-            else:
-                self.studies.move(digest, Decision.DECLINED, change, reason.value, person=person)
+            self.studies.decide(seen, Decision.DECLINED, change, reason.value, person=person)
 
     def withdraw(self, digest: str) -> Cost:
         """Answer a study no more, by its operator's word; what was set aside for it is free and returned.
@@ -169,13 +149,13 @@ class SiteStore:
             RequestError: code `conflict`, it was declined, withdrawn or ended before.
         """
         freed = self._close(digest, Decision.WITHDRAWN, Code.POLICY.value)
-        self.bear_witness()
+        self.note_ledger()
         return freed
 
     def end(self, digest: str) -> Cost:
         """Settle a study; what was set aside for it and not charged is free again, and returned."""
         freed = self._close(digest, Decision.ENDED, "")
-        self.bear_witness()
+        self.note_ledger()
         return freed
 
     def accept_loss(self) -> Cost:
@@ -186,13 +166,13 @@ class SiteStore:
             RequestError: code `conflict`, nothing is lost; or the budget does not hold it.
             InternalError: code `storage`.
         """
-        loss = lost_study(self._witness.lost(self.ledger))
+        loss = lost_study(self._guard.lost(self.ledger))
         for study in self.ledger.ledger.reserved.keys() - {loss}:
             if self.studies.get(study) is None:  # another loss, whose charge was cut short in this copy
                 self.ledger.settle(study)
             else:
                 self._close(study, Decision.WITHDRAWN, Code.POLICY.value)
-        return self._witness.accept_loss(self.ledger)
+        return self._guard.accept_loss(self.ledger)
 
     def _close(self, digest: str, standing: Decision, reason: str) -> Cost:
         freed = NOTHING
@@ -214,7 +194,7 @@ class SiteStore:
         Raises:
             BadRecords: the records have changed since.
         """
-        digest = self._keyed("records", plan.digest, records.file + records.rows.tobytes())
+        digest = self.fingerprints.of_records(plan.digest, records)
         seen = self.studies.get(plan.digest)
         if seen is None or seen.records == digest:
             return
@@ -224,57 +204,6 @@ class SiteStore:
                 about="changed",
             )
         self.studies.keep_records(plan.digest, digest)
-
-    def check_order(self, asked: RoundQuery, may_miss: bool) -> None:
-        """Insist that a query is the last answered one again, or a later one.
-
-        Only the last: a coordinator put back to an earlier round would draw new noise for each round
-        that it asks again, and publish several noisy answers to one query for one charge.
-
-        `may_miss`: the study can go on without this site, so rounds it missed may be passed over.
-
-        Raises:
-            PeerError: another query for an answered round, a step back, or a skipped round.
-        """
-        due = self._due.get(asked.plan_digest, 0)
-        known = self.ledger.ledger.charged.get((asked.plan_digest, asked.round))
-        if known == asked.digest and asked.round == due - 1:
-            return
-        if known not in (None, asked.digest):
-            raise PeerError(
-                Code.PROTOCOL, f"{spoken(asked.round)} was answered for another query; this one is refused"
-            )
-        if asked.round < due or (asked.round > due and not may_miss):
-            raise PeerError(
-                Code.PROTOCOL,
-                f"{spoken(asked.round)} was asked when {spoken(due)} was due; "
-                "was the coordinator restored from an old copy?",
-            )
-
-    def _cost(self, plan: Plan, asked: RoundQuery) -> Cost:
-        """What a query costs here: a pass is paid with the first of its parts that this site answers.
-
-        Any other question of that round has paid for itself alone, and for no part.
-        """
-        part = batch_of(asked.query)
-        if part is None:
-            return asked.price
-        began = self.database.rows(
-            "SELECT round FROM passes WHERE (plan, first) = (?, ?)", (plan.digest, part.first)
-        )
-        paid = self.ledger.ledger.paid[plan.digest, began[0]["round"]] if began else asked.price
-        check_batch(plan, asked.price, part, paid)
-        return NOTHING if began and began[0]["round"] != asked.round else asked.price
-
-    def check_price(self, plan: Plan, asked: RoundQuery) -> None:
-        """Insist that the study's reservation and guarantee cover a query, unless it is charged already.
-
-        Raises:
-            EigenveilError: as `Ledger.charge` and `pricing.check_epsilon`; nothing was changed.
-        """
-        ledger, cost = self.ledger.ledger, self._cost(plan, asked)
-        if ledger.charge(asked.plan_digest, asked.round, asked.digest, cost, at=0) is not None:
-            check_epsilon(plan, asked, cost, ledger.pico_by_study[asked.plan_digest])
 
     def answer(
         self, plan: Plan, asked: RoundQuery, values: bytes, meaning: str, stated: Sequence[Stated]
@@ -291,7 +220,7 @@ class SiteStore:
             round=asked.round,
             kind=NAMES[type(asked.query)],
             bytes=len(values),
-            contribution=self.fingerprint(asked, values),
+            contribution=self.fingerprints.of_answer(asked, values),
             query=asked.digest,
             meaning=meaning,
         )
@@ -299,11 +228,11 @@ class SiteStore:
             asked.plan_digest,
             asked.round,
             asked.digest,
-            self._cost(plan, asked),
+            self.rounds.cost(plan, asked),
             also=partial(self._write, asked, sent, stated),
         )
         failpoint("answer-charged")
-        self._passed(asked.plan_digest, asked.round)
+        self.rounds.passed(asked.plan_digest, asked.round)
 
     def _write(self, asked: RoundQuery, sent: Sent, stated: Sequence[Stated], change: Connection) -> None:
         self.studies.require(asked.plan_digest, Decision.ACCEPTED, change)
@@ -311,13 +240,7 @@ class SiteStore:
         self.egress.append(sent, change)
         self.egress.keep_question(asked, change)
         failpoint("answer-charging")
-        part = batch_of(asked.query)
-        if part is not None:
-            row = (asked.plan_digest, part.first, asked.round)
-            change.execute("INSERT INTO passes VALUES (?, ?, ?) ON CONFLICT DO NOTHING", row)
-
-    def _passed(self, study: str, round: int) -> None:
-        self._due[study] = max(self._due.get(study, 0), round + 1)
+        self.rounds.begin_pass(asked, change)
 
     def refuse(self, plan_digest: str, round: int, reason: str, stated: Sequence[Stated] = ()) -> None:
         """Write down that a refusal is about to leave, and what the coordinator `stated` before."""
@@ -331,35 +254,6 @@ class SiteStore:
             failpoint("refusal-writing")
         failpoint("refusal-written")
 
-    def fingerprint(self, asked: RoundQuery, values: bytes) -> str:
-        """The keyed digest of an answer: of the question, which names its plan and round, and of the numbers.
-        Of the numbers alone it would tell that two studies counted the same."""
-        return self._keyed("answer", asked.digest, values)
-
-    def _keyed(self, what: str, about: str, data: bytes) -> str:
-        """HMAC-SHA-256 (hex) with this site's key: nobody else can find `data` by trying."""
-        return hmac.new(self._key, f"{what}\n{about}\n".encode() + data, sha256).hexdigest()
-
-    def _add(
-        self,
-        digest: str,
-        plan_json: bytes,
-        signature: bytes,
-        standing: Decision,
-        reason: str,
-        change: Connection,
-    ) -> None:
-        failpoint("plan-storing")
-        seen = ReceivedPlan(
-            plan=digest,
-            plan_json=plan_json,
-            signature=signature,
-            standing=standing,
-            reason=reason,
-            at=self.now(),
-        )
-        self.studies.add(seen, change)
-
     def check_whole(self) -> None:
         """Insist that what is kept here under a digest is what that names; the pages were looked at before.
         Raises InternalError, code `storage`."""
@@ -368,17 +262,12 @@ class SiteStore:
 
     def close(self) -> None:
         """Close the database."""
-        self.chatter.flush()
+        self.traffic.flush()
         self.database.close()
 
 
-def _key(path: Path, database: Path) -> bytes:
-    if not path.exists():
-        if database.exists():
-            raise RequestError(
-                Code.BAD_CONFIG,
-                f"{path} is gone and {database} is there: put both back from one copy. If there is none, "
-                "move the database away, too, and run: eigenveil-site accept-loss",
-            )
-        write_secret(path, os.urandom(32))
-    return read_secret(path)
+def _opened(path: Path) -> Database:
+    try:
+        return Database(path, SCHEMA, VERSION)
+    except TooOld as problem:
+        raise InternalError(Code.STORAGE, f"{problem}; {CHANGE_OVER}") from problem

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 from eigenveil_common.storage.database import Database
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
@@ -86,6 +86,10 @@ class Traffic:
                 self._messages -= messages
                 self._bytes -= sizes
 
+    def counted(self, stub: rpc.CoordinatorAsyncStub) -> rpc.CoordinatorAsyncStub:
+        """`stub`, with every message that leaves through it counted."""
+        return cast("rpc.CoordinatorAsyncStub", CountedStub(stub, self))
+
     def _write(self, rows: list[tuple[str, str, int, int]]) -> None:
         with self._database.transaction() as change:
             for row in rows:
@@ -105,15 +109,15 @@ class Traffic:
 class CountedStub:
     """A coordinator's stub whose unary calls are counted, each attempt on its own."""
 
-    def __init__(self, stub: rpc.CoordinatorAsyncStub, chatter: Traffic) -> None:
+    def __init__(self, stub: rpc.CoordinatorAsyncStub, traffic: Traffic) -> None:
         self._stub = stub
-        self._chatter = chatter
+        self._traffic = traffic
 
     def __getattr__(self, kind: str) -> Callable[..., Awaitable[Any]]:
         method = getattr(self._stub, kind)
 
         def counted(request: Any, **options: Any) -> Any:
-            self._chatter.add(kind, request.ByteSize())
+            self._traffic.add(kind, request.ByteSize())
             return method(request, **options)
 
         return counted

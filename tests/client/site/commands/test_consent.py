@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from dataclasses import replace
+from contextlib import contextmanager
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -19,9 +18,11 @@ from eigenveil.protocol.plan import Plan
 from eigenveil_client.site.commands import consent
 from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_client.site.daemon.worker import SiteWorker
+from eigenveil_client.site.policy import Approval
 from eigenveil_client.site.state.received_plans import MOVES, Decision
 from eigenveil_client.site.state.rollback_guard import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
+from eigenveil_client.site.yearly_limit import Year
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.command_line import site, written
 from tests.client.site.support import Coordinator, Stage, a_plan, a_stage, a_study, until, work
@@ -53,7 +54,7 @@ def asked(stage: Stage, worker: SiteWorker, plan: Plan = PLAN, round: int = 0) -
 @pytest.fixture
 def asking(tmp_path: Path) -> Stage:
     """A site where a person decides."""
-    return a_stage(tmp_path, approval="ask")
+    return a_stage(tmp_path, approval=Approval.ASK)
 
 
 def test_a_study_waits_for_a_person_and_nothing_is_set_aside(asking: Stage) -> None:
@@ -114,14 +115,14 @@ def test_a_withdrawal_holds_from_the_next_answer_on(stage: Stage) -> None:
 def test_a_withdrawal_during_the_computation_stops_that_answer(stage: Stage) -> None:
     """The standing is read again in the transaction that charges and writes down."""
     with process(stage) as (store, worker):
-        load = worker._load
+        load = worker._answers._load
 
         def withdrawing(study: object) -> object:
             with process(stage) as (other, _):
                 consent.withdraw(other, other.studies.find(PLAN.digest))
             return load(study)  # type: ignore[arg-type]
 
-        worker._load = withdrawing  # type: ignore[assignment]
+        worker._answers._load = withdrawing  # type: ignore[assignment]
         refusal = asked(stage, worker)
         assert isinstance(refusal, Refusal)
         assert [row.kind for row in store.egress.rows()] == ["decline"]
@@ -141,7 +142,7 @@ def test_an_answer_that_was_not_sent_yet_is_held_back_after_a_withdrawal(stage: 
 
 
 def test_after_the_last_day_nothing_is_answered_in_mid_study_either(tmp_path: Path) -> None:
-    stage = a_stage(tmp_path, approval_ends="2027-01-01")
+    stage = a_stage(tmp_path, approval_ends=date(2027, 1, 1))
     now = [NEW_YEAR_2027 + DAY - 1]
     with process(stage, lambda: now[0]) as (store, worker):
         assert isinstance(asked(stage, worker), Contribution)
@@ -155,7 +156,7 @@ def test_after_the_last_day_nothing_is_answered_in_mid_study_either(tmp_path: Pa
         assert isinstance(worker.work(work(SECOND)), Refusal)
 
 
-def yearly(tmp_path: Path, year: str) -> Stage:
+def yearly(tmp_path: Path, year: Year) -> Stage:
     """A site that allows one and a half of PLAN in a year, and many over all years."""
     return a_stage(tmp_path, max_epsilon_per_year=1.3, year=year)
 
@@ -163,11 +164,11 @@ def yearly(tmp_path: Path, year: str) -> Stage:
 @pytest.mark.parametrize(
     ("year", "gap", "answers"),
     [
-        ("rolling", 364 * DAY, False), ("rolling", 366 * DAY, True),
-        ("calendar", 364 * DAY, False), ("calendar", 365 * DAY, True),
+        (Year.ROLLING, 364 * DAY, False), (Year.ROLLING, 366 * DAY, True),
+        (Year.CALENDAR, 364 * DAY, False), (Year.CALENDAR, 365 * DAY, True),
     ],
 )  # fmt: skip
-def test_a_year_has_a_budget_of_its_own(tmp_path: Path, year: str, gap: int, answers: bool) -> None:
+def test_a_year_has_a_budget_of_its_own(tmp_path: Path, year: Year, gap: int, answers: bool) -> None:
     stage, now = yearly(tmp_path, year), [NEW_YEAR_2027]
     later = a_plan(submission="two")
     end = pb.StudyEnd(plan_digest=bytes.fromhex(PLAN.digest), state=pb.STUDY_STATE_RELEASED)
@@ -188,7 +189,7 @@ def test_a_year_has_a_budget_of_its_own(tmp_path: Path, year: str, gap: int, ans
 
 
 def test_what_is_set_aside_counts_for_the_year(tmp_path: Path) -> None:
-    stage = yearly(tmp_path, "rolling")
+    stage = yearly(tmp_path, Year.ROLLING)
     with process(stage) as (store, worker):
         assert isinstance(asked(stage, worker), Contribution)
         assert isinstance(asked(stage, worker, a_plan(submission="two")), Refusal)
@@ -221,18 +222,6 @@ def test_what_the_rules_refused_is_nobody_s_word(tmp_path: Path) -> None:
         asked(stage, worker)
     (row,) = site(written(stage), "studies", "--json").json["studies"]
     assert (row["standing"], row["person"]) == ("declined", "")
-
-
-def test_an_older_database_is_brought_up_and_what_was_withdrawn_is_a_person_s_word(asking: Stage) -> None:
-    with process(asking) as (store, worker):
-        asked(asking, worker)
-        consent.withdraw(store, store.studies.find(PLAN.digest))
-    with closing(sqlite3.connect(asking.config.state)) as connection, connection:
-        connection.execute("ALTER TABLE studies DROP COLUMN person")
-        connection.execute("DROP TABLE rounds")
-        connection.execute("PRAGMA user_version = 3")
-    with process(asking) as (store, _):
-        assert store.studies.find(PLAN.digest).person == "withdrawn"
 
 
 def test_nothing_comes_back_from_an_end() -> None:
@@ -347,7 +336,7 @@ def test_the_daemon_declines_what_a_person_withdrew_while_it_ran(stage: Stage) -
 def test_when_nobody_asks_any_more_what_waited_is_answered(asking: Stage) -> None:
     with process(asking) as (_, worker):
         asked(asking, worker)
-    asking.config = replace(asking.config, approval="auto")
+    asking.rule(approval=Approval.AUTO)
     with process(asking) as (_, worker):
         assert worker.awaiting() == frozenset()
         assert isinstance(worker.work(work(FIRST)), Contribution)

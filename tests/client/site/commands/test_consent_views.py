@@ -5,15 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from eigenveil.planning.dry_run import rehearse
-from eigenveil_client.site.daemon import service
+from eigenveil_client.site.policy import Approval
+from eigenveil_client.site.state import opening
 from tests.client.site.command_line import site, written
 from tests.client.site.support import a_plan, a_stage, a_study, work
 
 
 def test_a_purpose_cannot_pass_for_our_own_lines(tmp_path: Path) -> None:
-    stage = a_stage(tmp_path, approval="ask")
+    stage = a_stage(tmp_path, approval=Approval.ASK)
     plan = a_plan(a_study(purpose=f"harmless{' ' * 180}analyst: dr-known\nin all: 0 bytes"))
-    with service.opened(stage.config) as store:
+    with opening.opened(stage.config) as store:
         stage.worker(store).work(work(rehearse(plan)[0], stage.signed(plan)))
     said = site(written(stage, 'approval = "ask"\n'), "explain", plan.digest[:12]).out.splitlines()
     assert [line for line in said if line.startswith("| ")] == [

@@ -51,7 +51,9 @@ def test_a_round_is_shown_and_its_numbers_are_computed_again(answered: Path, sta
     store = stage.store()
     values = np.array([number["value"] for number in decoded["numbers"]], dtype="<i8").tobytes()
     assert (
-        store.fingerprint(QUERIES[last], values) == store.egress.rows()[-1].contribution == decoded["digest"]
+        store.fingerprints.of_answer(QUERIES[last], values)
+        == store.egress.rows()[-1].contribution
+        == decoded["digest"]
     )
     store.close()
     assert "usable records" in site(answered, "egress", "show", "--round", 1, "--numbers").out

@@ -91,7 +91,7 @@ def test_init_check_and_explain(
         "--person-column", "patient", "--sites-per-person", 2, "--json",
     )  # fmt: skip
     assert (made.code, made.json["name"]) == (0, "x")
-    written = site_config.load(folder / "new" / "site.toml")
+    written = site_config.load(folder / "new" / "site.toml").policy
     assert (written.minimum_records, written.maximum_records) == (5, 700)
     assert (written.person_column, written.sites_per_person) == ("patient", 2)
     again = site(
@@ -102,7 +102,7 @@ def test_init_check_and_explain(
     checked = site(monkeypatch, capsys, "check", "--config", config, "--study", study, "--json")
     assert checked.code == 0
     assert checked.json["ok"]
-    assert "40 usable records" in checked.json["findings"][-1]["text"]
+    assert "40 usable records" in checked.json["checks"][-1]["text"]
     told = site(monkeypatch, capsys, "explain", "--config", config, folder / "study.toml", "--json")
     assert told.code == 0
     assert all(rule["passed"] for rule in told.json["policy"])
@@ -119,14 +119,14 @@ def test_check_fails_with_the_code_of_what_it_finds(
     config.write_text(config.read_text() + 'columns = ["a", "b"]\n')
     ran = site(monkeypatch, capsys, "check", "--config", config, "--study", study, "--json")
     assert ran.code == 6
-    assert [f["about"] for f in ran.json["findings"] if not f["ok"]] == ["policy columns"]
+    assert [c["check"] for c in ran.json["checks"] if c["level"] == "fail"] == ["policy columns"]
     stage.config.records.write_text("a,b,c\n" + "1,2,3\n" * 30)
     ran = site(monkeypatch, capsys, "check", "--config", config, "--study", study)
     assert "warning: all records agree in a, b, c" in ran.out
     (stage.config.identity / "key.pem").chmod(0o644)
     ran = site(monkeypatch, capsys, "check", "--config", config, "--json")
     assert ran.code == 4
-    assert "chmod 600" in ran.json["findings"][0]["text"]
+    assert "chmod 600" in ran.json["checks"][0]["text"]
 
 
 def test_check_counts_the_cells_that_the_daemon_takes_as_missing(
@@ -140,14 +140,15 @@ def test_check_counts_the_cells_that_the_daemon_takes_as_missing(
     assert ran.code == 0
     told = " ".join(ran.out.split())
     missing = "cells that cannot be read and count as missing"
-    assert f"warn column 'b': {missing}: 1, the first in line 42: text where a number is due" in told
-    assert f"warn column 'c': {missing}: 2, the first in line 44: an infinite number" in told
-    assert "warn lines: lines that are left out: 1, the first in line 43: another number of cells" in told
+    assert f"warn column 'b' {missing}: 1, the first in line 42: text where a number is due" in told
+    assert f"warn column 'c' {missing}: 2, the first in line 44: an infinite number" in told
+    assert "warn lines lines that are left out: 1, the first in line 43: another number of cells" in told
     assert "40 usable records of 43" in told
     config.write_text(config.read_text() + "minimum_records = 44\n")
     ran = site(monkeypatch, capsys, "check", "--config", config, "--study", study, "--json")
     assert ran.code == 7
-    assert sum(finding["warning"] for finding in ran.json["findings"]) == 3
+    warned = [check["check"] for check in ran.json["checks"] if check["level"] == "warn"]
+    assert warned == ["ledger", "lines", "column 'b'", "column 'c'"]
 
 
 def test_check_makes_nothing(
@@ -158,13 +159,13 @@ def test_check_makes_nothing(
     before = sorted(stage.folder.rglob("*"))
     ran = site(monkeypatch, capsys, "check", "--config", config, "--json")
     assert ran.code == 4
-    assert [finding["about"] for finding in ran.json["findings"] if not finding["ok"]] == ["identity"]
+    assert [c["check"] for c in ran.json["checks"] if c["level"] == "fail"] == ["identity"]
     assert sorted(stage.folder.rglob("*")) == before
 
 
 @pytest.mark.parametrize(
     ("days", "code", "level", "event"),
-    [(-1, 6, "FAIL", "approval-ended"), (0, 0, "warn", "approval-ends-soon"), (40, 0, "ok  ", "")],
+    [(-1, 6, "fail", "approval-ended"), (0, 0, "warn", "approval-ends-soon"), (40, 0, "ok", "")],
 )
 def test_an_approval_that_has_ended_or_soon_will_is_told(
     config: Path,
@@ -179,7 +180,7 @@ def test_an_approval_that_has_ended_or_soon_will_is_told(
     config.write_text(config.read_text() + f'approval_ends = "{ends}"\n')
     ran = site(monkeypatch, capsys, "check", "--config", config)
     assert ran.code == code
-    assert f"{level} approval: the approval end" in ran.out
+    assert f"{level} approval the approval end" in " ".join(ran.out.split())
 
     async def scenario() -> str:
         process = await start(config)
@@ -206,7 +207,7 @@ def test_check_and_explain_show_the_rules_about_people_and_numbers(
     rules = {"person_column", "sites_per_person", "minimum_records", "maximum_records"}
     config.write_text(base + 'person_column = "patient"\nsites_per_person = 2\nminimum_records = 19\n')
     ran = site(monkeypatch, capsys, "check", "--config", config, "--study", study, "--json")
-    bad = {f["about"]: f["text"] for f in ran.json["findings"] if not f["ok"]}
+    bad = {c["check"]: c["text"] for c in ran.json["checks"] if c["level"] == "fail"}
     assert ran.code == 3
     assert "no column 'patient'" in bad["records"]
     assert {f"policy {rule}" for rule in rules - {"maximum_records"}} <= set(bad)
@@ -215,7 +216,7 @@ def test_check_and_explain_show_the_rules_about_people_and_numbers(
     config.write_text(base + "maximum_records = 39\n")
     ran = site(monkeypatch, capsys, "check", "--config", config, "--study", study, "--json")
     assert ran.code == 7
-    assert "more persons in the file than the site's maximum_records = 39" in ran.json["findings"][-1]["text"]
+    assert "more persons in the file than the site's maximum_records = 39" in ran.json["checks"][-1]["text"]
 
 
 def test_brackets_in_a_study_are_shown_as_they_are(

@@ -185,7 +185,7 @@ def test_a_lost_connection_is_made_again_and_nothing_is_charged_twice(
 
 def test_an_answer_over_one_mebibyte_goes_in_chunks_that_may_get_lost(stage: Stage) -> None:
     names = tuple(f"c{number}" for number in range(520))
-    stage.config = replace(stage.config, max_columns_per_record=math.inf)
+    stage.rule(max_columns_per_record=math.inf)
     write_records(stage.config.records, columns=names)
     study = a_study(columns=tuple(Column(name=name, unit="u", lower=0, upper=10) for name in names))
     plan = a_plan(study)

@@ -67,7 +67,8 @@ def test_a_column_that_no_reader_foresaw_does_not_end_the_process(stage: Stage) 
     path = stage.folder / "records.parquet"
     table = {name: pa.array(np.arange(40.0) % 7) for name in "abc"}
     parquet.write_table(pa.table({"visits": pa.array([[1, 2]] * 40), **table}), path)
-    stage.config = replace(stage.config, records=path, person_column="visits")
+    stage.config = replace(stage.config, records=path)
+    stage.rule(person_column="visits")
     strange, plan = a_plan(a_study(person_column="visits")), a_plan()
     coordinator = Coordinator(work=[first(stage, strange), first(stage, plan)])
 

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
-import numpy as np
 import pytest
 
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, EigenveilError, InternalError, RequestError
 from eigenveil.planning.dry_run import rehearse
+from eigenveil.protocol import plan as plan_module
+from eigenveil.protocol import query as query_module
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
+from eigenveil.session import Session
 from eigenveil.study.study import Column, Federation
+from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.records import records
+from eigenveil_client.records.reader import Reader
 from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_client.site.state.received_plans import Decision
@@ -46,6 +51,30 @@ def ask(stage: Stage, worker: SiteWorker, asked: RoundQuery = FIRST, plan: Plan 
 def ended(plan: Plan) -> pb.NextWorkResponse:
     end = pb.StudyEnd(plan_digest=bytes.fromhex(plan.digest), state=pb.STUDY_STATE_FAILED)
     return pb.NextWorkResponse(ended=[end])
+
+
+@contextmanager
+def counted(place: object, name: str) -> Iterator[mock.Mock]:
+    """How often a function is called."""
+    with mock.patch.object(place, name, autospec=True, side_effect=getattr(place, name)) as calls:
+        yield calls
+
+
+def test_a_whole_study_is_parsed_and_rehearsed_once_and_followed_in_one_session(stage: Stage) -> None:
+    queries = rehearse(PLAN)
+    messages = [work(queries[0], stage.signed(PLAN)), *map(work, queries[1:])]
+    with (
+        closing(stage.store()) as store,
+        counted(Session, "__init__") as sessions,
+        counted(plan_module, "study_from_dict") as studies,
+        counted(query_module, "digest") as digests,
+    ):
+        member = load_identity(stage.config.identity)
+        worker = SiteWorker(member, stage.config.policy, store, Reader(stage.config.records))
+        assert all(isinstance(worker.work(message), Contribution) for message in messages)
+    assert sessions.call_count <= 2
+    assert studies.call_count == 1
+    assert digests.call_count <= 3 * len(queries), "as rehearsed, as followed, as it came"
 
 
 def test_a_crash_between_the_charge_and_the_sending_costs_nothing(stage: Stage) -> None:
@@ -211,16 +240,6 @@ def test_what_an_analyst_looks_at_decides_about_no_refusal(stage: Stage) -> None
         assert {row.kind for row in store.egress.rows()} == {"count"}
 
 
-def test_if_dropping_leaves_nobody_the_answers_are_zeros(stage: Stage) -> None:
-    stage.config.records.write_text("a,b,c\n" + "1,,3\n" * 40)
-    with process(stage) as (store, worker):
-        for number, asked in enumerate(rehearse(PLAN)):
-            answer = ask(stage, worker, asked)
-            assert isinstance(answer, Contribution)
-            assert not answer.values.any()
-            assert store.ledger.ledger.size == number + 2
-
-
 def test_more_records_than_the_site_says_are_its_own_mistake(tmp_path: Path) -> None:
     stage = a_stage(tmp_path, maximum_records=39)
     with process(stage) as (_, worker):
@@ -232,7 +251,7 @@ def test_more_records_than_the_site_says_are_its_own_mistake(tmp_path: Path) -> 
 def test_a_changed_policy_holds_for_a_study_that_was_accepted_before(stage: Stage) -> None:
     with process(stage) as (_, worker):
         assert isinstance(ask(stage, worker), Contribution)
-    stage.config = replace(stage.config, person_column="person")
+    stage.rule(person_column="person")
     with process(stage) as (store, worker):
         refusal = worker.work(work(SECOND))
         assert isinstance(refusal, Refusal)
@@ -316,19 +335,6 @@ def test_a_study_runs_over_one_file(stage: Stage, columns: str) -> None:
         refusal = worker.work(work(SECOND))
         assert isinstance(refusal, Refusal)
         assert refusal.reason == pb.DECLINE_REASON_FAILURE
-
-
-def test_many_studies_at_once_keep_their_answers(stage: Stage) -> None:
-    study = a_study(epsilon=0.2)
-    plans = [a_plan(study, submission=str(number)) for number in range(6)]
-    with process(stage) as (_, worker):
-        values = []
-        for round in range(2):
-            for plan in plans:
-                answer = ask(stage, worker, rehearse(plan)[round], plan)
-                assert isinstance(answer, Contribution)
-                values.append(answer.values)
-        assert all(np.array_equal(values[6], other) for other in values[7:])
 
 
 def test_a_tampered_egress_row_is_found(stage: Stage) -> None:

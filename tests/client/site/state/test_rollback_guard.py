@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -19,7 +20,8 @@ from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil_client.site.commands import consent
 from eigenveil_client.site.commands.checks import site_checks
-from eigenveil_client.site.daemon import service
+from eigenveil_client.site.policy import Approval
+from eigenveil_client.site.state import opening
 from eigenveil_client.site.state.rollback_guard import NAME, RollbackGuard
 from eigenveil_common.doctor import Level
 from eigenveil_common.files import check_owner
@@ -34,14 +36,14 @@ STATE = ("state.db", "state.db-wal", "state.db-shm", "egress.key")
 
 def agree(stage: Stage, *plans: Plan) -> None:
     """One life of the site: the first round of each plan is answered."""
-    with service.opened(stage.config) as store:
+    with opening.opened(stage.config) as store:
         worker = stage.worker(store)
         for plan in plans or (PLAN,):
             assert isinstance(worker.work(work(rehearse(plan)[0], stage.signed(plan))), Contribution)
 
 
 def committed(stage: Stage) -> Cost:
-    with service.opened(stage.config) as store:
+    with opening.opened(stage.config) as store:
         return store.ledger.ledger.committed()
 
 
@@ -72,7 +74,7 @@ def keep_copy(stage: Stage) -> None:
 
 def end_all(stage: Stage) -> None:
     """The coordinator says that every study has ended, so whatever was only set aside is free."""
-    with service.opened(stage.config) as store:
+    with opening.opened(stage.config) as store:
         for study in tuple(store.ledger.ledger.reserved):
             store.end(study)
 
@@ -102,11 +104,11 @@ def test_a_ledger_gone_or_older_is_charged_for_and_never_begun_anew(
     accepted = site(config, "accept-loss", "--json")
     assert (accepted.code, accepted.json["micro_rho"] > 0) == (0, True)
     end_all(stage)
-    with service.opened(stage.config) as store:
+    with opening.opened(stage.config) as store:
         assert store.ledger.ledger.reserved == {}
         assert store.ledger.ledger.spent == before
     with refused(Code.CONFLICT, "no loss"):
-        service.accept_loss(stage.config)
+        opening.accept_loss(stage.config)
     agree(stage, a_plan(submission="afterwards"))
 
 
@@ -122,13 +124,13 @@ def test_a_study_that_ended_is_noted(stage: Stage) -> None:
 
 def test_what_another_process_agreed_to_is_noted_before_it_is_answered(tmp_path: Path) -> None:
     """`approve` was killed after its row was durable."""
-    stage = a_stage(tmp_path, approval="ask")
-    with service.opened(stage.config) as store:
+    stage = a_stage(tmp_path, approval=Approval.ASK)
+    with opening.opened(stage.config) as store:
         worker = stage.worker(store)
         assert worker.work(work(rehearse(PLAN)[0], stage.signed(PLAN))) is None
         with (
             mock.patch.object(RollbackGuard, "note", side_effect=KeyboardInterrupt),
-            service.opened(stage.config) as other,
+            opening.opened(stage.config) as other,
             pytest.raises(KeyboardInterrupt),
         ):
             consent.approve(stage.config, other, other.studies.find("a-study"))
@@ -141,7 +143,7 @@ def test_what_another_process_agreed_to_is_noted_before_it_is_answered(tmp_path:
 
 def test_a_note_that_cannot_be_kept_stops_the_process(stage: Stage) -> None:
     agree(stage)
-    with service.opened(stage.config) as store:
+    with opening.opened(stage.config) as store:
         worker = stage.worker(store)
         (stage.config.identity / NAME).chmod(0o644)
         with pytest.raises(InternalError, match="can be read by others"):
@@ -165,8 +167,8 @@ def test_a_crash_while_accepting_charges_once(stage: Stage, step: str) -> None:
     remove(stage)
     crash = mock.patch.object(LedgerStore, step, side_effect=KeyboardInterrupt)
     with crash, pytest.raises(KeyboardInterrupt):
-        service.accept_loss(stage.config)
-    assert service.accept_loss(stage.config) == before
+        opening.accept_loss(stage.config)
+    assert opening.accept_loss(stage.config) == before
     assert committed(stage) == before
 
 
@@ -176,36 +178,36 @@ def test_a_copy_from_the_middle_of_an_earlier_loss_is_no_dead_end(stage: Stage) 
     remove(stage)
     crash = mock.patch.object(LedgerStore, "charge", side_effect=KeyboardInterrupt)
     with crash, pytest.raises(KeyboardInterrupt):
-        service.accept_loss(stage.config)
+        opening.accept_loss(stage.config)
     keep_copy(stage)
-    service.accept_loss(stage.config)
+    opening.accept_loss(stage.config)
     put_back(stage)
-    assert service.accept_loss(stage.config) == before
-    with service.opened(stage.config) as store:
+    assert opening.accept_loss(stage.config) == before
+    with opening.opened(stage.config) as store:
         assert store.ledger.ledger.spent == before
 
 
 def test_what_is_noted_is_never_ahead_and_never_goes_back(stage: Stage) -> None:
-    witness = RollbackGuard(stage.config.identity)
-    assert witness.seen() is None
+    guard = RollbackGuard(stage.config.identity)
+    assert guard.seen() is None
     with closing(stage.store()) as early:
         empty = early.ledger.ledger
-        early.bear_witness()
-        assert witness.seen() is None
+        early.note_ledger()
+        assert guard.seen() is None
         agree(stage)
-        seen = witness.seen()
+        seen = guard.seen()
         assert seen is not None
-        with service.opened(stage.config) as store:
+        with opening.opened(stage.config) as store:
             assert seen.is_in(store.ledger)
             assert seen.committed == store.ledger.ledger.committed()
-        witness.note(empty)  # another process, which has read nothing since
-        assert witness.seen() == seen
+        guard.note(empty)  # another process, which has read nothing since
+        assert guard.seen() == seen
 
 
 def test_a_damaged_note_stops_the_site(stage: Stage) -> None:
     agree(stage)
     (stage.config.identity / NAME).write_text("{}")
-    for go_on in (partial(agree, stage), partial(service.accept_loss, stage.config)):
+    for go_on in (partial(agree, stage), partial(opening.accept_loss, stage.config)):
         with refused(Code.BAD_CONFIG, NAME, "remove this one file"):
             go_on()
 
@@ -220,10 +222,24 @@ def test_no_key_is_made_beside_a_ledger(stage: Stage) -> None:
     spent = RollbackGuard(stage.config.identity).seen()
     assert spent is not None
     remove(stage)
-    assert service.accept_loss(stage.config) == spent.committed, "as the message says"
+    assert opening.accept_loss(stage.config) == spent.committed, "as the message says"
+
+
+def test_a_state_of_an_earlier_release_is_refused_and_what_it_spent_is_charged(stage: Stage) -> None:
+    agree(stage)
+    end_all(stage)
+    spent = committed(stage)
+    with closing(sqlite3.connect(stage.config.state)) as connection, connection:
+        connection.execute("PRAGMA user_version = 5")
+    with refused(Code.STORAGE, "made by eigenveil 0.1", "move it and egress.key away", "accept-loss"):
+        agree(stage)
+    for name in STATE:
+        (stage.folder / name).unlink(missing_ok=True)
+    assert opening.accept_loss(stage.config) == spent, "as the message says"
+    assert committed(stage) == spent
 
 
 def test_a_new_site_owes_nothing(stage: Stage) -> None:
     assert committed(stage) == NOTHING
     with refused(Code.CONFLICT, "no loss"):
-        service.accept_loss(stage.config)
+        opening.accept_loss(stage.config)

@@ -30,36 +30,36 @@ def statement(store: SiteStore, text: str) -> None:
 
 def test_counts_that_could_not_be_written_are_kept(stage: Stage) -> None:
     store = stage.store()
-    store.chatter.add("Hello", 7)
+    store.traffic.add("Hello", 7)
     statement(store, FULL)
     with pytest.raises(InternalError):
-        store.chatter.flush()
-    store.chatter.add("Hello", 0)
+        store.traffic.flush()
+    store.traffic.add("Hello", 0)
     statement(store, "DROP TRIGGER full")
-    store.chatter.flush()
-    store.chatter.flush()
-    assert store.chatter.counts() == [Count(day=DAY, kind="Hello", messages=2, bytes=7)]
+    store.traffic.flush()
+    store.traffic.flush()
+    assert store.traffic.counts() == [Count(day=DAY, kind="Hello", messages=2, bytes=7)]
     store.close()
 
 
 def test_what_is_counted_during_a_write_and_two_writes_at_once_add_up(stage: Stage) -> None:
     store = stage.store()
-    store.chatter.add("Hello", 7)
+    store.traffic.add("Hello", 7)
     with store.database.transaction():  # both flushes must wait for it
-        flushes = [threading.Thread(target=store.chatter.flush) for _ in range(2)]
+        flushes = [threading.Thread(target=store.traffic.flush) for _ in range(2)]
         for one in flushes:
             one.start()
         time.sleep(0.1)
-        store.chatter.add("Hello", 5)
+        store.traffic.add("Hello", 5)
     for one in flushes:
         one.join()
-    store.chatter.flush()
-    assert store.chatter.counts() == [Count(day=DAY, kind="Hello", messages=2, bytes=12)]
+    store.traffic.flush()
+    assert store.traffic.counts() == [Count(day=DAY, kind="Hello", messages=2, bytes=12)]
     store.close()
 
 
 def counted(store: SiteStore) -> Callable[[], bool]:
-    return lambda: {one.kind for one in store.chatter.counts()} >= {"Hello", "NextWork"}
+    return lambda: {one.kind for one in store.traffic.counts()} >= {"Hello", "NextWork"}
 
 
 def test_counts_reach_the_disk_while_a_question_waits_and_off_the_event_loop(stage: Stage) -> None:

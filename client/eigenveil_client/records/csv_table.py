@@ -1,80 +1,26 @@
-"""A CSV or Parquet file as batches of named columns: text from CSV, typed from Parquet.
-
-Text is not checked to be UTF-8 here: one record's bytes must not decide about a file.
-"""
+"""Comma-separated text as batches of named columns of text."""
 
 from __future__ import annotations
 
 import csv
 import io
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
-import pyarrow.parquet as parquet
 
-from eigenveil.errors import Code, RequestError
+from eigenveil_client.records.table import UNREADABLE, BadRecords, LeaveOut, unreadable
 
-UNREADABLE = (pa.ArrowException, OSError, UnicodeError, LookupError)
 BLOCK_BYTES = 4 * 2**20
-BATCH_ROWS = 65_536
 # A cell as Arrow reads it: a quote opens one only at its beginning, two quotes within are one, and what
 # stands behind the closing one belongs to the cell.
 CELL = r'(?:"(?:[^"]++|"")*+"[^,]*+|[^",][^,]*+|)'
 CLOSED = re.compile(f"{CELL}(?:,{CELL})*+")
-
-LeaveOut = Callable[[int], None]  # told how many lines of a file are left out
-
-
-class BadRecords(RequestError):
-    """Records that do not do, code `bad-data`.
-
-    `about` is a column or one fixed word: the message may name lines, a daemon's log may not.
-    """
-
-    def __init__(self, message: str, *, about: str = "file") -> None:
-        super().__init__(Code.BAD_DATA, message)
-        self.about = about
-
-
-class Table(Protocol):
-    """A file of records that can be read again and again."""
-
-    @property
-    def headers(self) -> tuple[str, ...]:
-        """The names of its columns, as the file writes them."""
-
-    def batches(self, headers: list[str], leave_out: LeaveOut | None) -> Iterator[pa.RecordBatch]:
-        """These columns, in this order, in pieces that keep the file's order of rows.
-
-        A line with another number of cells than the header is refused; or left out, if `leave_out` is given.
-
-        Raises:
-            BadRecords: the file cannot be read.
-        """
-
-    def place(self, row: int, *, whole: bool = True) -> str:
-        """Where a person finds row `row` (from 0): "line 7"; not `whole`: of the lines that are left out."""
-
-
-def open_table(path: Path) -> Table:
-    """The table in `path`; its ending says which kind it is.
-
-    Raises:
-        BadRecords: an unknown ending or an unreadable file.
-    """
-    match path.suffix.lower():
-        case ".csv":
-            return CsvTable(path=path, headers=_csv_headers(path))
-        case ".parquet" | ".pq":
-            return ParquetTable(path=path, headers=_parquet_headers(path))
-        case other:
-            raise BadRecords(f"{path}: records are read from .csv or .parquet files, not {other!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +47,6 @@ class CsvTable:
     headers: tuple[str, ...]
 
     def batches(self, headers: list[str], leave_out: LeaveOut | None) -> Iterator[pa.RecordBatch]:
-        """See `Table.batches`."""
         rows = 0
         try:
             found = self._scan()
@@ -185,7 +130,6 @@ class CsvTable:
             yield from reader
 
     def place(self, row: int, *, whole: bool = True) -> str:
-        """See `Table.place`."""
         lines = (number for number, _, fits in self._lines() if fits is whole)
         return f"line {next(islice(lines, row + whole, None))}"  # the header is a whole line, too
 
@@ -199,7 +143,6 @@ class _WholeLines(io.RawIOBase):
         self._rest = b""
 
     def readable(self) -> bool:
-        """It is."""
         return True
 
     def readinto(self, buffer: Any) -> int:
@@ -215,31 +158,12 @@ class _WholeLines(io.RawIOBase):
         return count
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParquetTable:
-    """A Parquet file."""
+def csv_headers(path: Path) -> tuple[str, ...]:
+    """The names in the first line.
 
-    path: Path
-    headers: tuple[str, ...]
-
-    def batches(self, headers: list[str], leave_out: LeaveOut | None) -> Iterator[pa.RecordBatch]:
-        """See `Table.batches`; every row of such a file has every cell."""
-        try:
-            with parquet.ParquetFile(self.path) as file:
-                for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=headers):
-                    yield batch.select(headers)
-        except UNREADABLE:
-            problem = _unreadable(self.path)
-        else:
-            return
-        raise problem
-
-    def place(self, row: int, *, whole: bool = True) -> str:
-        """See `Table.place`."""
-        return f"row {row + 1}"
-
-
-def _csv_headers(path: Path) -> tuple[str, ...]:
+    Raises:
+        BadRecords: there are none, or the file cannot be read.
+    """
     try:
         # Text is decoded in blocks: bytes of a record below must not matter.
         with path.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
@@ -248,18 +172,7 @@ def _csv_headers(path: Path) -> tuple[str, ...]:
     except UnicodeEncodeError:
         raise BadRecords(f"the first line of {path} is not UTF-8 text; save it as UTF-8") from None
     except (csv.Error, OSError):
-        raise _unreadable(path) from None
+        raise unreadable(path) from None
     if not headers:
         raise BadRecords(f"{path} is empty; its first line must name the columns")
     return tuple(headers)
-
-
-def _parquet_headers(path: Path) -> tuple[str, ...]:
-    try:
-        return tuple(parquet.read_schema(path).names)
-    except UNREADABLE:
-        raise _unreadable(path) from None
-
-
-def _unreadable(path: Path) -> BadRecords:
-    return BadRecords(f"{path} cannot be read; check that it exists, is whole and readable")

@@ -1,0 +1,184 @@
+"""The work of one connection: ask for work, answer it, deliver the answer, until it is lost or old.
+
+The question for the next round is on its way before this round's answer is delivered, so a round costs one
+trip there and one back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TypeVar
+
+from eigenveil.errors import Code, EigenveilError, PeerError
+from eigenveil_client.connection.channel import MOST_VALUES, call, fetch_round, pause
+from eigenveil_client.site.daemon.metrics import Contact
+from eigenveil_client.site.daemon.refusals import Refusal
+from eigenveil_client.site.daemon.sender import Limits, send
+from eigenveil_client.site.daemon.worker import Reply, SiteWorker
+from eigenveil_common.log import alarm, event
+from eigenveil_common.rpc import CHUNK_BYTES, INLINE_BYTES
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
+
+POLL_SLACK_SECONDS = 15.0
+LONGEST_POLL_SECONDS = 60.0
+DECISION_SECONDS = 1.0  # how often to look whether a person has decided
+QUICK_SECONDS = 1.0  # a long-poll that ends sooner with nothing is answered by a pause
+CONNECTION_SECONDS = 6 * 3600.0  # then a new connection, which finds a renewed certificate on either side
+MOST_ANSWERED = 64  # plans
+STRANGE = (pb.DECLINE_REASON_PROTOCOL, pb.DECLINE_REASON_FAILURE)
+
+T = TypeVar("T")
+
+
+class Lost(Exception):
+    """A call to the coordinator failed: this connection is over, the process is not."""
+
+    def __init__(self, problem: EigenveilError) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+
+
+async def _remote(awaitable: Awaitable[T]) -> T:
+    """Tell the coordinator's errors (even its `storage`) from our own, which end the process."""
+    try:
+        return await awaitable
+    except EigenveilError as problem:
+        raise Lost(problem) from problem
+
+
+class SiteConnection:
+    """The work of one connection. `answered` starts empty: what the last one left open is asked again."""
+
+    def __init__(
+        self, worker: SiteWorker, stub: rpc.CoordinatorAsyncStub, limits: pb.Limits, contact: Contact
+    ) -> None:
+        self._worker = worker
+        self._contact = contact
+        self._stub = stub
+        self._limits = Limits(
+            inline=min(INLINE_BYTES, limits.inline_bytes or INLINE_BYTES),
+            chunk=min(CHUNK_BYTES, limits.chunk_bytes or CHUNK_BYTES),
+        )
+        self._poll = min(limits.long_poll_ms / 1000, LONGEST_POLL_SECONDS) + POLL_SLACK_SECONDS
+        self._answered: dict[str, int] = {}  # the latest round of each plan
+        self._awaiting: frozenset[str] = frozenset()
+        self._odd = 0
+
+    async def run(self, over: Callable[[], bool]) -> None:
+        """Work until the connection is lost, old or `over`. Raises `Lost`, or what the worker raised."""
+        began = time.monotonic()
+        self._pending = self._ask()
+        try:
+            while time.monotonic() - began < CONNECTION_SECONDS and not over():
+                response = await self._word()
+                known = self._worker.known_plans()
+                fetched = await self._missed(response)
+                reply = await asyncio.to_thread(self._worker.work, response, fetched)
+                idle = response.ByteSize() == 0 or self._worker.known_plans() != known
+                await self._slow_down(reply, idle)
+                self._pending = self._ask()
+                if reply is not None:
+                    await self._deliver(reply)
+                    await asyncio.to_thread(self._worker.store.note_ledger)
+        finally:
+            await self._give_up()
+
+    async def _word(self) -> pb.NextWorkResponse:
+        """The coordinator's word; asked anew when a person has decided about a study that waits."""
+        while True:
+            seconds = DECISION_SECONDS if self._awaiting else None
+            done, _ = await asyncio.wait({self._pending}, timeout=seconds)
+            if done:
+                return self._pending.result()
+            if self._worker.awaiting() != self._awaiting:
+                await self._give_up()
+                self._pending = self._ask()
+
+    async def _give_up(self) -> None:
+        self._pending.cancel()
+        with suppress(asyncio.CancelledError, Lost):
+            await self._pending
+
+    def _ask(self) -> asyncio.Task[pb.NextWorkResponse]:
+        self._awaiting = self._worker.awaiting()
+        request = pb.NextWorkRequest(
+            awaiting=[bytes.fromhex(plan) for plan in sorted(self._awaiting)],
+            known_plans=[bytes.fromhex(plan) for plan in self._worker.known_plans()],
+            held=[self._worker.held(plan) for plan in self._worker.known_plans()],
+            answered=[
+                pb.Answered(plan_digest=bytes.fromhex(plan), round=round)
+                for plan, round in self._answered.items()
+            ],
+            checkpoint_digest=self._worker.store.checkpoints.digest(),
+        )
+        return asyncio.create_task(self._next_work(request))
+
+    async def _next_work(self, request: pb.NextWorkRequest) -> pb.NextWorkResponse:
+        began = time.monotonic()
+        response = await _remote(call(self._stub.NextWork, request, seconds=self._poll, attempts=1))
+        self._contact.last = time.time()
+        if response.HasField("checkpoint"):
+            await self._keep(response)
+            response.ClearField("checkpoint")
+        if response.ByteSize() == 0 and time.monotonic() - began < QUICK_SECONDS:
+            await asyncio.sleep(QUICK_SECONDS)
+        return response
+
+    async def _keep(self, response: pb.NextWorkResponse) -> None:
+        """Keep a checkpoint of the coordinator's ledger before anything of its answer is believed [R20]."""
+        try:
+            await asyncio.to_thread(self._worker.take_checkpoint, response.checkpoint, response.parted)
+        except PeerError as problem:
+            alarm("checkpoint-refused", code=problem.code.value, detail=str(problem))
+            raise Lost(problem) from problem
+
+    async def _missed(self, response: pb.NextWorkResponse) -> list[pb.SealedRound]:
+        """The releases of rounds that were missed, or that are too large to come with the question [R21]; no
+        more than fit into memory. The worker keeps those, so that the next time goes on from there."""
+        fetched: list[pb.SealedRound] = []
+        plan, size = response.query.plan_digest, 0
+        for round in self._worker.lacks(response):
+            if size > MOST_VALUES:
+                break
+            fetched.append(
+                await _remote(fetch_round(lambda asked: call(self._stub.GetRound, asked), plan, round))
+            )
+            size += fetched[-1].ByteSize()
+        return fetched
+
+    async def _slow_down(self, reply: Reply | None, idle: bool) -> None:
+        """Remember the reply. Work that no honest coordinator hands out is taken ever more slowly: what is
+        named as answered already, what had to be refused as a breach or a bug, what led to nothing.
+
+        `idle`: there was no work, or the plans in hand have changed.
+        """
+        if reply is None:
+            odd = not idle
+        else:
+            latest = self._answered.pop(reply.plan_digest, -1)
+            odd = (isinstance(reply, Refusal) and reply.reason in STRANGE) or reply.round <= latest
+            self._answered[reply.plan_digest] = max(reply.round, latest)
+            if len(self._answered) > MOST_ANSWERED:
+                del self._answered[next(iter(self._answered))]
+        self._odd = self._odd + 1 if odd else 0
+        if self._odd > 1:
+            await asyncio.sleep(pause(self._odd))
+
+    async def _deliver(self, reply: Reply) -> None:
+        if not self._worker.stands(reply):
+            event("reply-held-back", logging.WARNING, study=reply.plan_digest, round=reply.round)
+            return
+        try:
+            await send(self._stub, reply, self._limits)
+        except EigenveilError as problem:
+            if problem.code in (Code.UNREACHABLE, Code.IDENTITY):
+                raise Lost(problem) from problem
+            event(
+                "reply-refused", logging.WARNING,
+                study=reply.plan_digest, round=reply.round, code=problem.code.value,
+            )  # fmt: skip
