@@ -12,6 +12,7 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.study.study import NAME
 from eigenveil_common import log
 
+CONFIG_NAME = "coordinator.toml"
 MAX_HOURS = 24.0 * 366
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]{0,252})")
 COUNTS = (

@@ -18,12 +18,21 @@ LOUDEST = 2.0**56  # the scale of one draw
 
 
 def check_loudness(asked: RoundQuery, study: Study) -> None:
-    """Refuse a question whose noise could leave 64-bit integers. Other kinds than these draw none so loud:
-    they count votes and records, or say nothing beyond a width of their own.
+    """Refuse a question whose noise could leave 64-bit integers.
 
     Raises:
         RequestError: code `plan-overflow`.
     """
+    need(
+        fits(asked, study, asked.micro_rho),
+        f"the noise of the {NAMES[type(asked.query)]} question would be louder than integers hold, beyond a "
+        f"scale of {LOUDEST:.3g}; raise epsilon, or lower max_sites_per_person or the number of columns",
+    )
+
+
+def fits(asked: RoundQuery, study: Study, micro_rho: int) -> bool:
+    """Whether integers hold the question's noise, if it paid this price. Other kinds than these draw none so
+    loud: they count votes and records, or say nothing beyond a width of their own."""
     query, sites = asked.query, study.max_sites_per_person
     if isinstance(query, Spectrum):
         moved = most_moved(query, sites) ** 2
@@ -32,12 +41,8 @@ def check_loudness(asked: RoundQuery, study: Study) -> None:
         one = query.l2_squared(study.neighbours) if gaussian else query.l1(study.neighbours) ** 2
         moved = one * sites**2
     else:
-        return
-    need(
-        Fraction(moved * MICRO, 2 * asked.micro_rho) <= Fraction(LOUDEST) ** 2,
-        f"the noise of the {NAMES[type(query)]} question would be louder than integers hold, beyond a scale of "
-        f"{LOUDEST:.3g}; raise epsilon, or lower max_sites_per_person or the number of columns",
-    )
+        return True
+    return Fraction(moved * MICRO, 2 * micro_rho) <= Fraction(LOUDEST) ** 2
 
 
 def most_moved(query: Spectrum, sites: int) -> int:

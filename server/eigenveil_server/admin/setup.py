@@ -15,7 +15,6 @@ from eigenveil.protocol.authorities import ListedAuthority
 from eigenveil_common.files import (
     cannot,
     check_output,
-    check_owner,
     is_there,
     make_folder,
     occupied,
@@ -24,16 +23,14 @@ from eigenveil_common.files import (
 )
 from eigenveil_common.storage.migrations import Expect
 from eigenveil_server.clock import as_datetime, unix_ms
-from eigenveil_server.config import Config
+from eigenveil_server.config import CONFIG_NAME, Config
 from eigenveil_server.pki.authority import Authority
 from eigenveil_server.pki.authority_files import Authorities
 from eigenveil_server.pki.keys import create_keys, load_keys, release_public
 from eigenveil_server.pki.lists import Lists
 from eigenveil_server.pki.registry import Registry
 from eigenveil_server.pki.server_certificate import ServerCertificate
-from eigenveil_server.storage.database import Store, open_store
-
-CONFIG_NAME = "coordinator.toml"
+from eigenveil_server.storage.database import existing_store, open_store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,23 +146,6 @@ def _made(path: Path) -> bool:
     except OSError as problem:
         raise cannot("make", path, problem) from problem
     return True
-
-
-def existing_store(config: Config) -> Store:
-    """The database of a federation that `create` made.
-
-    Raises:
-        RequestError: there is none, or root in another user's folder.
-        InternalError: code `storage`, also for one that has lost its tables.
-    """
-    if isinstance(config.store, Path) and not config.store.is_file():
-        raise RequestError(
-            Code.BAD_CONFIG,
-            f"there is no federation in {config.files.folder}; make one: "
-            "eigenveil-coordinator init --dir DIR --federation NAME",
-        )
-    check_owner(config.files.folder)
-    return open_store(config.store, Expect.EXISTING)
 
 
 def join_file(

@@ -24,7 +24,6 @@ from eigenveil.identity import UNREADABLE
 from eigenveil.protocol.authorities import AuthorityList, ListedAuthority
 from eigenveil_common.files import check_output, is_there, read, read_secret, write_durably
 from eigenveil_common.locks import locked
-from eigenveil_server.admin.setup import existing_store
 from eigenveil_server.clock import as_datetime, unix_ms
 from eigenveil_server.config import Config
 from eigenveil_server.pki.authority import Authority, fingerprint, sign_list, signing_key
@@ -32,7 +31,7 @@ from eigenveil_server.pki.authority_files import Authorities, authority_of, cert
 from eigenveil_server.pki.keys import release_public
 from eigenveil_server.pki.lists import Lists
 from eigenveil_server.pki.rollover_status import standing
-from eigenveil_server.storage.database import audit
+from eigenveil_server.storage.database import audit, existing_store
 
 SHORTEST_LIFE = timedelta(days=30)
 MOST_AUTHORITIES = 2

@@ -24,10 +24,10 @@ from eigenveil_common import log
 from eigenveil_common.rpc import CODE_KEY, status_of
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.clock import Clock, as_datetime
+from eigenveil_server.fatal import Fatal
 from eigenveil_server.front.admission import TLS13, Arrival
 from eigenveil_server.pki.authority import fingerprint
 from eigenveil_server.pki.registry import Registry
-from eigenveil_server.resources import Fatal
 from eigenveil_server.rpc.calls import Calls
 from eigenveil_server.rpc.site_sessions import SiteSessions
 

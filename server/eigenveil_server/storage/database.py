@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from eigenveil.errors import Code, RequestError
+from eigenveil_common.files import check_owner
 from eigenveil_common.storage import ledger_store, sqlite
 from eigenveil_common.storage.database import Connection, Database
 from eigenveil_common.storage.migrations import Expect, Migrations
+from eigenveil_server.config import Config
 
 # A new table or column goes into SCHEMA, and once a version was released, into a step of MIGRATIONS that
 # leads there: (VERSION, the statements).
@@ -191,6 +193,23 @@ def _on_server(url: str, expect: Expect) -> Store:
         raise
     # Its pages have checksums, which it sees to itself.
     return Store(writer=writer, reader=reader, claim=writer.claim, check_whole=lambda: None)
+
+
+def existing_store(config: Config) -> Store:
+    """The database of a federation that `init` made.
+
+    Raises:
+        RequestError: there is none, or root in another user's folder.
+        InternalError: code `storage`, also for one that has lost its tables.
+    """
+    if isinstance(config.store, Path) and not config.store.is_file():
+        raise RequestError(
+            Code.BAD_CONFIG,
+            f"there is no federation in {config.files.folder}; make one: "
+            "eigenveil-coordinator init --dir DIR --federation NAME",
+        )
+    check_owner(config.files.folder)
+    return open_store(config.store, Expect.EXISTING)
 
 
 def audit(change: Connection, at: int, kind: str, subject: str, detail: str = "") -> None:

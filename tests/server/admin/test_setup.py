@@ -9,7 +9,7 @@ from cryptography import x509
 
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil_common import failpoints
-from eigenveil_server.admin.setup import CONFIG_NAME
+from eigenveil_server.config import CONFIG_NAME
 from eigenveil_server.storage.database import open_store
 from tests.server.process import command
 from tests.server.rig import made
