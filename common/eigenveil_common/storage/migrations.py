@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from enum import Enum
+from importlib.resources import files
 from typing import Protocol
 
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil_common.storage.database import Connection
 
 Migrations = tuple[tuple[int, str], ...]  # (version, the SQL that leads to it from the one before)
+
+
+def tables(package: str) -> tuple[str, str]:
+    """The statements that make a package's tables, for SQLite and for PostgreSQL, as its two files say."""
+    sqlite, postgresql = (
+        files(package).joinpath(f"tables.{kind}.sql").read_text(encoding="utf-8")
+        for kind in ("sqlite", "postgresql")
+    )
+    return sqlite, postgresql
 
 
 class Expect(Enum):
@@ -87,6 +97,7 @@ def _check(name: str, found: int, version: int, migrations: Migrations, expect: 
     if found and not set(range(found + 1, version + 1)) <= {reached for reached, _ in migrations}:
         raise InternalError(
             Code.STORAGE,
-            f"{name} has schema version {found}, too old for this program, which needs {version}: "
-            "install each release in between and start it once",
+            f"{name} was made by eigenveil 0.1 (schema version {found}, and this program needs {version}), whose "
+            "plans and questions this program cannot read: let 0.1 finish its studies and keep what it made, then "
+            "begin anew with an empty database, and with a budget that leaves out what was spent",
         )

@@ -11,14 +11,14 @@ from eigenveil_common.storage.sqlite import Database
 from tests.common.storage.places import Place
 from tests.support import refused
 
-FIRST = "CREATE TABLE t (name TEXT PRIMARY KEY) STRICT;"
+FIRST = "CREATE TABLE t (name TEXT PRIMARY KEY);"
 NEWEST = """
-CREATE TABLE t (name TEXT PRIMARY KEY, size INTEGER NOT NULL DEFAULT 7) STRICT;
-CREATE TABLE u (data BLOB) STRICT;
+CREATE TABLE t (name TEXT PRIMARY KEY, size INTEGER NOT NULL DEFAULT 7);
+CREATE TABLE u (data TEXT);
 """
 STEPS = (
     (2, "ALTER TABLE t ADD COLUMN size INTEGER NOT NULL DEFAULT 7;"),
-    (3, "CREATE TABLE u (data BLOB) STRICT; INSERT INTO u SELECT NULL FROM t;"),
+    (3, "CREATE TABLE u (data TEXT); INSERT INTO u SELECT NULL FROM t;"),
 )
 
 
@@ -61,7 +61,7 @@ def test_a_newer_schema_is_refused(place: Place) -> None:
 
 def test_a_schema_too_old_to_be_brought_up_is_refused(place: Place) -> None:
     old(place)
-    with refused(Code.STORAGE, "schema version 1", "each release in between"):
+    with refused(Code.STORAGE, "made by eigenveil 0.1", "schema version 1", "leaves out what was spent"):
         place.open(NEWEST, 3, migrations=STEPS[1:])
 
 
