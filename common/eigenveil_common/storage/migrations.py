@@ -97,7 +97,7 @@ def _check(name: str, found: int, version: int, migrations: Migrations, expect: 
     if found and not set(range(found + 1, version + 1)) <= {reached for reached, _ in migrations}:
         raise InternalError(
             Code.STORAGE,
-            f"{name} was made by eigenveil 0.1 (schema version {found}, and this program needs {version}), whose "
-            "plans and questions this program cannot read: let 0.1 finish its studies and keep what it made, then "
-            "begin anew with an empty database, and with a budget that leaves out what was spent",
+            f"{name} was made by eigenveil 0.1 (schema version {found}, and this program needs {version}), "
+            "whose plans and questions this program cannot read: let 0.1 finish its studies and keep what it "
+            "made, then begin anew with an empty database, and with a budget that leaves out what was spent",
         )
