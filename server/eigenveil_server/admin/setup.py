@@ -14,8 +14,7 @@ from eigenveil.identity import Role
 from eigenveil.protocol.authorities import ListedAuthority
 from eigenveil_common.files import (
     cannot,
-    check_output,
-    is_there,
+    check_new,
     make_folder,
     occupied,
     write_durably,
@@ -93,7 +92,7 @@ def create(layout: Layout) -> Path:
     """
     config, path = layout.config, layout.folder / CONFIG_NAME
     if layout.csr is not None:
-        _check_free(layout.csr)
+        check_new(layout.csr)
     _claim(layout.folder, path)
     try:
         _make_authority(config, create_keys(config.files), layout.csr)
@@ -119,13 +118,6 @@ def _make_authority(config: Config, key: ec.EllipticCurvePrivateKey, csr: Path |
         [first], 1, federation=config.federation, release_key=release_public(config.files)
     )
     ServerCertificate(config, load_keys(config.files), unix_ms)
-
-
-def _check_free(out: Path) -> None:
-    """Before anything is made."""
-    if is_there(out):
-        raise RequestError(Code.CONFLICT, f"{out} exists already; name another file")
-    check_output(out)
 
 
 def _claim(folder: Path, path: Path) -> None:
@@ -159,7 +151,7 @@ def join_file(
         InternalError: code `storage`, also if `out` cannot be written; then no token was made.
     """
     if out is not None:
-        _check_free(out)  # before the new token voids the one that was handed out
+        check_new(out)  # before the new token voids the one that was handed out
     authorities = Authorities(config.files).held.to_json().decode()
     store = existing_store(config)
     try:

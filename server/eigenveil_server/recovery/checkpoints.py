@@ -150,8 +150,9 @@ class Checkpoints:
         return InternalError(
             Code.STORAGE,
             f"site {site} holds a checkpoint of {checkpoint.size} rows that this coordinator signed, and the "
-            f"ledger here, of {len(self._chain.digests)} rows, does not have it: it was put back to an older state. "
-            "Restore a newer backup; if there is none, run: eigenveil-coordinator accept-loss --config FILE",
+            f"ledger here, of {len(self._chain.digests)} rows, does not have it: it was put back to an older "
+            "state. Restore a newer backup; if there is none, run: "
+            "eigenveil-coordinator accept-loss --config FILE",
         )
 
 

@@ -215,7 +215,7 @@ class Service(CoordinatorServicer):
         self, request: pb.ExplainStudyRequest, context: Context
     ) -> pb.ExplainStudyResponse:
         """What a study would ask, reveal and cost; charges nothing, and refuses what SubmitStudy would."""
-        told = await self._engine.explained(self._submission(DRAFT, request.study_toml))
+        told = await self._engine.submissions.explained(self._submission(DRAFT, request.study_toml))
         return pb.ExplainStudyResponse(explanation_json=told)
 
     def _submission(self, id: str, study_toml: str) -> Submission:

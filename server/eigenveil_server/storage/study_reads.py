@@ -19,6 +19,7 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage.states import StudyState
 
 EVENTS_AT_ONCE = 256
+WAITING = "waiting for the operator's approval"
 PLANS = 16  # kept read, so that no call has to read one again
 
 
@@ -42,6 +43,16 @@ class StoredStudy:
     def signed_plan(self) -> pb.SignedPlan:
         """The plan as sites and analysts get it."""
         return pb.SignedPlan(plan_json=self.plan_json, signature=self.signature)
+
+    @property
+    def begun(self) -> pb.StudyEvent:
+        """What watchers see of it before its first round."""
+        return pb.StudyEvent(
+            state=pb.STUDY_STATE_RUNNING,
+            round_state=RoundState.PLANNED.value if self.state is StudyState.RUNNING else WAITING,
+            micro_rho=self.micro_rho,
+            expected_rounds=self.expected_rounds,
+        )
 
     def insert(self, change: Connection) -> None:
         """Store it.

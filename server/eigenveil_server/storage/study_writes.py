@@ -17,6 +17,7 @@ from eigenveil.queries import NAMES
 from eigenveil_common.storage.database import Connection
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage.states import StudyState
+from eigenveil_server.storage.study_reads import StoredStudy
 
 
 def add_event(change: Connection, study: str, event: pb.StudyEvent) -> None:
@@ -125,6 +126,13 @@ def seal_round(
 def begin_study(change: Connection, study: str) -> None:
     """The operator has approved it, and its budget is set aside."""
     change.execute("UPDATE studies SET state = ? WHERE digest = ?", (StudyState.RUNNING.value, study))
+
+
+def end_unrun(change: Connection, stored: StoredStudy, state: StudyState, at: int, why: str) -> None:
+    """The last change of a study that nobody drives, and what watchers see of it."""
+    end_study(change, stored.digest, state, at, failure=why)
+    event = pb.StudyEvent(state=state.proto, micro_rho=stored.micro_rho, failure=why)
+    add_event(change, stored.digest, event)
 
 
 def end_study(

@@ -16,7 +16,7 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.config import Config
 from eigenveil_server.planning.submissions import Prepared, Submission, Submissions, used
 from eigenveil_server.recovery.checkpoints import awaited
-from eigenveil_server.storage import study_events, study_writes
+from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.database import audit
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import StoredStudy
@@ -36,7 +36,7 @@ class Engine:
     def __init__(self, runtime: Runtime, config: Config, uploads: Uploads) -> None:
         self._runtime = runtime
         self._repository = runtime.repository
-        self._submissions = Submissions(
+        self.submissions = Submissions(
             runtime.repository, runtime.keys, runtime.planning, runtime.compute, config
         )
         self._approval_hours = config.approval_hours
@@ -111,14 +111,10 @@ class Engine:
 
     def _abandon(self, stored: StoredStudy, why: str) -> None:
         """End a study whose plan this version cannot run; what it spent stays spent."""
-        event = study_events.never_run(stored, StudyState.FAILED, why)
         at = self._repository.clock()
-
-        def end(change: Connection) -> None:
-            study_writes.end_study(change, stored.digest, StudyState.FAILED, at, failure=why)
-            study_writes.add_event(change, stored.digest, event)
-
-        self._repository.ledger.settle(stored.digest, end)
+        self._repository.ledger.settle(
+            stored.digest, lambda change: study_writes.end_unrun(change, stored, StudyState.FAILED, at, why)
+        )
         self._states[stored.digest] = StudyState.FAILED
         log.event("study-failed", study=stored.digest)
 
@@ -162,13 +158,9 @@ class Engine:
             RequestError: the study is refused, does not fit the budget, or the submission was used
                 for another study.
         """
-        wanted = await self._submissions.prepare(submission)
+        wanted = await self.submissions.prepare(submission)
         stored = await self._repository.finish(self._take(wanted.stored, wanted.plan))
         return replace(wanted, stored=stored)
-
-    async def explained(self, submission: Submission) -> str:
-        """What a study would ask, reveal and cost, as JSON; refused wherever submitting it now would be."""
-        return await self._submissions.explained(submission)
 
     async def _take(self, wanted: StoredStudy, plan: Plan) -> StoredStudy:
         async with self._taking:
@@ -177,7 +169,7 @@ class Engine:
             if known is not None and known.digest != wanted.digest:
                 raise used(known)
             if known is None:
-                self._submissions.check_quota(wanted.analyst, wanted.micro_rho)
+                self.submissions.check_quota(wanted.analyst, wanted.micro_rho)
                 failpoint("study-planned")
                 awaiting = wanted.state is StudyState.AWAITING
                 if awaiting:
@@ -193,7 +185,7 @@ class Engine:
     def _reserve(self, stored: StoredStudy, plan: Plan) -> None:
         def insert(change: Connection) -> None:
             stored.insert(change)
-            study_writes.add_event(change, stored.digest, study_events.begun(stored))
+            study_writes.add_event(change, stored.digest, stored.begun)
             audit(change, stored.submitted_at, "submitted", f"analyst/{stored.analyst}", stored.digest)
             failpoint("study-reserving")
 

@@ -17,7 +17,7 @@ from eigenveil_common.storage.database import Connection, Database
 from eigenveil_server.clock import unix_ms
 from eigenveil_server.compute import Compute
 from eigenveil_server.config import Config
-from eigenveil_server.storage import study_events, study_writes
+from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.database import audit, existing_store
 from eigenveil_server.storage.repository import Repository
 from eigenveil_server.storage.states import StudyState
@@ -51,7 +51,7 @@ class OperatorApprovals:
 
         def insert(change: Connection) -> None:
             stored.insert(change)
-            study_writes.add_event(change, stored.digest, study_events.begun(stored))
+            study_writes.add_event(change, stored.digest, stored.begun)
             audit(change, stored.submitted_at, "awaiting", f"analyst/{stored.analyst}", stored.digest)
 
         await self._repository.writer.write(insert)
@@ -78,7 +78,7 @@ class OperatorApprovals:
 
         def update(change: Connection) -> None:
             study_writes.begin_study(change, stored.digest)
-            study_writes.add_event(change, stored.digest, study_events.begun(begun))
+            study_writes.add_event(change, stored.digest, begun.begun)
 
         async with self._taking:
             if self._repository.studies.state(stored.digest) is not StudyState.AWAITING:
@@ -100,13 +100,9 @@ class OperatorApprovals:
             if self._repository.studies.state(stored.digest) is not StudyState.AWAITING:
                 return
             at = self._repository.clock()
-            event = study_events.never_run(stored, state, why)
-
-            def end(change: Connection) -> None:
-                study_writes.end_study(change, stored.digest, state, at, failure=why)
-                study_writes.add_event(change, stored.digest, event)
-
-            await self._repository.writer.write(end)
+            await self._repository.writer.write(
+                lambda change: study_writes.end_unrun(change, stored, state, at, why)
+            )
         log.event(f"study-{state.value}", study=stored.digest)
         self._signals.news.ring()
 

@@ -25,7 +25,7 @@ from eigenveil_common import log
 from eigenveil_common.failpoints import failpoint
 from eigenveil_common.storage.database import Connection
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.storage import study_events, study_writes
+from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import StoredStudy
 from eigenveil_server.studies.journal import RoundJournal
@@ -129,7 +129,9 @@ class StudyRun:
 
     async def _one_round(self, opened: OpenRound, session: Session) -> Release:
         """From the question to its release."""
-        self._prepare_noise(opened.asked)  # only now: the question leaves first, then the sites compute
+        spec = noise_ahead(opened.asked, self.plan.study)
+        if spec is not None:
+            self._noise.prepare(spec)  # only now: the question leaves first, then the sites compute
         await self.approvals.answered(opened, self.plan.study.federation.deadline_seconds)
         answers, journal = await self._close(opened, session)
         await self._noise.drawn()
@@ -162,11 +164,6 @@ class StudyRun:
             opened.settle(durable=durable)
         self._runtime.signals.news.ring()
         return answers, journal
-
-    def _prepare_noise(self, asked: RoundQuery) -> None:
-        spec = noise_ahead(asked, self.plan.study)
-        if spec is not None:
-            self._noise.prepare(spec)
 
     def _check_present(self, opened: OpenRound, answers: Mapping[str, IntArray]) -> None:
         try:
@@ -253,15 +250,19 @@ class StudyRun:
         spent: int | None = None,
         failure: str = "",
     ) -> pb.StudyEvent:
-        return study_events.at_round(
-            self.stored,
-            None if opened is None else opened.asked,
-            round_state,
-            {} if opened is None else opened.statuses(self.approvals.asking),
-            self._repository.ledger.spent(self.digest) if spent is None else spent,
-            state=state,
+        event = pb.StudyEvent(
+            state=state.proto,
+            round_state=round_state.value,
+            spent_micro_rho=self._repository.ledger.spent(self.digest) if spent is None else spent,
+            micro_rho=self.plan.micro_rho,
             failure=failure,
+            expected_rounds=self.stored.expected_rounds,
         )
+        if opened is not None:
+            event.round, event.query_kind = opened.asked.round, NAMES[type(opened.asked.query)]
+            statuses = opened.statuses(self.approvals.asking)
+            event.sites.extend(pb.SiteStatus(site=site, status=said) for site, said in statuses.items())
+        return event
 
     def cancel(self) -> None:
         """Stop before the next draw; a round whose price is charged is sealed first."""
