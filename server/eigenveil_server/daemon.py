@@ -152,7 +152,7 @@ class Daemon:
 
     def _main_server(self) -> grpc.aio.Server:
         server = listening(
-            interceptors=[self._gate(self._peers.admit, self._front, self._calls)],
+            interceptors=[self._interceptor(self._peers.admit, self._front, self._calls)],
             options=(*SERVER_OPTIONS, ("grpc.max_concurrent_streams", self.config.max_streams)),
             maximum_concurrent_rpcs=self.config.max_calls,
         )
@@ -160,7 +160,7 @@ class Daemon:
             self.config, self.runtime, self.engine, self.registry, self.sessions, self.checkpoints
         )
         add_CoordinatorServicer_to_server(service, server)
-        # Elsewhere's methods are known here, so that the gate refuses them; unknown ones are never answered.
+        # Elsewhere's methods are known here, so that they are refused; unknown ones are never answered.
         add_EnrolmentServicer_to_server(EnrolmentServicer(), server)  # type: ignore[abstract]
         return server
 
@@ -173,7 +173,7 @@ class Daemon:
         )
         return Door(self.config.state / f"{name}.door", house)
 
-    def _gate(self, admit: Admit, door: Door, calls: Calls) -> Interceptor:
+    def _interceptor(self, admit: Admit, door: Door, calls: Calls) -> Interceptor:
         return Interceptor(admit, door.of, calls, self.runtime.repository.fatal, self.runtime.metrics.refused)
 
     def _enrol_server(self) -> grpc.aio.Server:
@@ -182,7 +182,7 @@ class Daemon:
             "grpc.max_concurrent_streams": 1,
         }
         server = listening(
-            interceptors=[self._gate(anybody, self._side, Calls())],
+            interceptors=[self._interceptor(anybody, self._side, Calls())],
             options=tuple(options.items()),
             maximum_concurrent_rpcs=ENROL_CALLS,
         )

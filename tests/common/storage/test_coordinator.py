@@ -166,7 +166,8 @@ def test_both_databases_have_the_same_tables(tmp_path: Path, url: str) -> None:
     with closing(open_store(url)) as store:
         rows = store.reader.rows(
             "SELECT table_name, column_name, data_type, is_nullable, collation_name "
-            "FROM information_schema.columns WHERE table_schema = 'public' AND table_name != 'eigenveil_schema'"
+            "FROM information_schema.columns "
+            "WHERE table_schema = 'public' AND table_name != 'eigenveil_schema'"
         )
         refusing = store.reader.rows("SELECT tgname FROM pg_trigger WHERE NOT tgisinternal")
     assert on_file == {(row[0], row[1], types[row[2]], row[3] == "NO") for row in rows}
