@@ -87,6 +87,13 @@ def check_output(path: Path, *inputs: Path) -> None:
         raise cannot("write", path, problem) from problem
 
 
+def check_new(path: Path) -> None:
+    """`check_output` of a file that is not there yet. Raises RequestError, code `conflict`, if it is."""
+    if is_there(path):
+        raise RequestError(Code.CONFLICT, f"{path} exists already; name another file")
+    check_output(path)
+
+
 def write_durably(path: Path, data: bytes, mode: int = 0o644) -> None:
     """Replace `path` by `data` in one step that survives a power cut (write, sync, rename, sync).
 

@@ -30,7 +30,7 @@ from eigenveil_server.admin.doctor import coordinator_checks
 from eigenveil_server.admin.setup import Layout, create, deny_identity, join_file
 from eigenveil_server.admin.status import report, studies_text, text
 from eigenveil_server.config import Config
-from eigenveil_server.studies.desk import APPROVED, REFUSED, decide
+from eigenveil_server.studies.operator_approvals import APPROVED, REFUSED, decide
 
 STOP_SECONDS = 10.0
 

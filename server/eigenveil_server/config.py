@@ -21,6 +21,7 @@ from eigenveil_common.config import (
 )
 from eigenveil_common.log import Format
 
+CONFIG_NAME = "coordinator.toml"
 MAX_HOURS = 24.0 * 366
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]{0,252})")
 NO_HOST = "{key} = {value!r} is neither a host name nor an address"

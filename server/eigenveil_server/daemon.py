@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import NoReturn
 
 import grpc
 
-from eigenveil.errors import Code, InternalError, RequestError
+from eigenveil.errors import Code, RequestError
 from eigenveil.noise.source import NoiseSource, OsNoise
 from eigenveil_common import log
 from eigenveil_common.rpc import SERVER_OPTIONS
@@ -22,18 +20,20 @@ from eigenveil_proto.v1.eigenveil_pb2_grpc import (
     add_CoordinatorServicer_to_server,
     add_EnrolmentServicer_to_server,
 )
-from eigenveil_server.admin.setup import existing_store
 from eigenveil_server.clock import Clock, unix_ms
+from eigenveil_server.compute import Compute
 from eigenveil_server.config import Config, split_listen
+from eigenveil_server.fatal import Fatal, end_process
 from eigenveil_server.front.admission import Arrival
 from eigenveil_server.front.door import Door, House
+from eigenveil_server.metrics import Metrics
 from eigenveil_server.metrics_listener import MetricsListener
 from eigenveil_server.pki.keys import load_keys
 from eigenveil_server.pki.registry import Registry
 from eigenveil_server.pki.server_certificate import ServerCertificate
+from eigenveil_server.planning.pool import PlanningPool
 from eigenveil_server.recovery.checkpoints import Checkpoints
 from eigenveil_server.recovery.lock import only_one
-from eigenveil_server.resources import Fatal, Resources
 from eigenveil_server.rpc.calls import Calls
 from eigenveil_server.rpc.enrolment import Enrolment
 from eigenveil_server.rpc.health import Health
@@ -42,21 +42,18 @@ from eigenveil_server.rpc.listener import listening
 from eigenveil_server.rpc.service import Service
 from eigenveil_server.rpc.site_sessions import SiteSessions
 from eigenveil_server.rpc.watchdog import Watchdog
+from eigenveil_server.storage.database import existing_store
 from eigenveil_server.storage.integrity import check_whole
+from eigenveil_server.storage.repository import Repository
 from eigenveil_server.studies.engine import Engine
+from eigenveil_server.studies.runtime import Runtime
+from eigenveil_server.studies.signal import Signals
 from eigenveil_server.studies.uploads import Uploads
 
 STOP_SECONDS = 2.0
 WARM_SECONDS = 5.0  # after which a planning process is started that nobody has asked for
 ENROL_BYTES = 64 * 1024
 ENROL_CALLS = 32
-
-
-def end_process(problem: InternalError) -> NoReturn:
-    """After a failed write, or with studies that nobody drives, nothing may be released: leave at once,
-    running nothing more."""
-    log.logger.critical("%s-failed %s; the process ends", problem.code.value, problem)
-    os._exit(problem.exit_code)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,12 +90,19 @@ class Daemon:
             check_whole(store)
             keys = load_keys(config.files)
             self.checkpoints = Checkpoints(config, store, keys, clock, fatal)
-            self.resources = Resources.of(
-                config, keys, store, clock=clock, noise=noise or OsNoise(), fatal=fatal
-            )
+            repository = Repository.of(config, store, clock, fatal)
             undo.pop_all()
+        self.runtime = Runtime(
+            repository=repository,
+            keys=keys,
+            noise=noise or OsNoise(),
+            compute=Compute(),
+            planning=PlanningPool(),
+            signals=Signals(),
+            metrics=Metrics(),
+        )
         self.registry = Registry(store, config.federation, clock)
-        self.engine = Engine(self.resources, config, Uploads(config.max_uploads))
+        self.engine = Engine(self.runtime, config, Uploads(config.max_uploads))
         self._health: Health | None = None
         self._scrapes: MetricsListener | None = None
         self._warming: asyncio.TimerHandle | None = None
@@ -123,7 +127,7 @@ class Daemon:
             server.add_insecure_port(door.inside)
         await self._watch()
         # Not at once: resuming goes first, and whoever starts and ends in between needs no planning.
-        self._warming = asyncio.get_running_loop().call_later(WARM_SECONDS, self.resources.lanes.warm)
+        self._warming = asyncio.get_running_loop().call_later(WARM_SECONDS, self.runtime.planning.warm)
         await self.engine.start()
         await self._main.start()
         await self._enrol.start()
@@ -139,24 +143,24 @@ class Daemon:
 
     async def _watch(self) -> None:
         """Metrics and health, where the operator wants them; probes are answered once all is served."""
-        config, resources = self.config, self.resources
+        config, repository = self.config, self.runtime.repository
         if config.metrics:
-            self._scrapes = resources.metrics.scrapes(config, resources.store, resources.books)
+            self._scrapes = self.runtime.metrics.scrapes(config, repository.store, repository.ledger)
             await self._scrapes.open(*split_listen(config.metrics))
         if config.health:
             self._health = Health(config.health)
 
     def _main_server(self) -> grpc.aio.Server:
         server = listening(
-            interceptors=[self._gate(self._peers.admit, self._front, self._calls)],
+            interceptors=[self._interceptor(self._peers.admit, self._front, self._calls)],
             options=(*SERVER_OPTIONS, ("grpc.max_concurrent_streams", self.config.max_streams)),
             maximum_concurrent_rpcs=self.config.max_calls,
         )
         service = Service(
-            self.config, self.resources, self.engine, self.registry, self.sessions, self.checkpoints
+            self.config, self.runtime, self.engine, self.registry, self.sessions, self.checkpoints
         )
         add_CoordinatorServicer_to_server(service, server)
-        # Elsewhere's methods are known here, so that the gate refuses them; unknown ones are never answered.
+        # Elsewhere's methods are known here, so that they are refused; unknown ones are never answered.
         add_EnrolmentServicer_to_server(EnrolmentServicer(), server)  # type: ignore[abstract]
         return server
 
@@ -165,12 +169,12 @@ class Daemon:
             tls=partial(self._leaf.tls, client_certificates=client_certificates),
             name=named,
             stays=stays,
-            closed=self.resources.metrics.closed,
+            closed=self.runtime.metrics.closed,
         )
         return Door(self.config.state / f"{name}.door", house)
 
-    def _gate(self, admit: Admit, door: Door, calls: Calls) -> Interceptor:
-        return Interceptor(admit, door.of, calls, self.resources.fatal, self.resources.metrics.refused)
+    def _interceptor(self, admit: Admit, door: Door, calls: Calls) -> Interceptor:
+        return Interceptor(admit, door.of, calls, self.runtime.repository.fatal, self.runtime.metrics.refused)
 
     def _enrol_server(self) -> grpc.aio.Server:
         options = dict(SERVER_OPTIONS) | {
@@ -178,11 +182,11 @@ class Daemon:
             "grpc.max_concurrent_streams": 1,
         }
         server = listening(
-            interceptors=[self._gate(anybody, self._side, Calls())],
+            interceptors=[self._interceptor(anybody, self._side, Calls())],
             options=tuple(options.items()),
             maximum_concurrent_rpcs=ENROL_CALLS,
         )
-        service = Enrolment(self.config, self.resources.keys, self.registry)
+        service = Enrolment(self.config, self.runtime.keys, self.registry)
         add_EnrolmentServicer_to_server(service, server)
         add_CoordinatorServicer_to_server(CoordinatorServicer(), server)  # type: ignore[abstract]
         return server
@@ -206,14 +210,14 @@ class Daemon:
         await self._guard.stop()
         if self._scrapes is not None:
             await self._scrapes.close()
-        self.resources.work.ring()
-        self.resources.news.ring()
+        self.runtime.signals.work.ring()
+        self.runtime.signals.news.ring()
         await self._main.stop(STOP_SECONDS)
         await self._enrol.stop(STOP_SECONDS)
         for door in (self._front, self._side):
             await door.close()
-        await self.resources.finished()
+        await self.runtime.repository.finished()
         await self.engine.stop()
-        await asyncio.to_thread(self.resources.close)
+        await asyncio.to_thread(self.runtime.close)
         self._lock.close()
         log.event("stopped", federation=self.config.federation)

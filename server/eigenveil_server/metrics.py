@@ -86,20 +86,20 @@ class Metrics:
             self._polls = +self._polls
             self._connected.set(len(self._polls))
 
-    def scrapes(self, config: Config, store: Store, books: FederationLedger) -> MetricsListener:
+    def scrapes(self, config: Config, store: Store, ledger: FederationLedger) -> MetricsListener:
         """The listener that answers with all of it."""
-        self.registry.register(_Standing(config, store, books))
+        self.registry.register(_Standing(config, store, ledger))
         encode, content_type = choose_encoder("")
         return MetricsListener(lambda: encode(self.registry), content_type)
 
 
 class _Standing(Collector):
-    """What is read when it is asked for: the books, the database, the certificates."""
+    """What is read when it is asked for: the ledger, the database, the certificates."""
 
-    def __init__(self, config: Config, store: Store, books: FederationLedger) -> None:
+    def __init__(self, config: Config, store: Store, ledger: FederationLedger) -> None:
         self._config = config
         self._store = store
-        self._books = books
+        self._ledger = ledger
 
     def describe(self) -> list[GaugeMetricFamily]:
         """Nothing ahead of the first scrape."""
@@ -111,8 +111,8 @@ class _Standing(Collector):
 
     def _budget(self) -> GaugeMetricFamily:
         family = GaugeMetricFamily("eigenveil_budget_micro_rho", "The federation's budget.", labels=["part"])
-        spent = self._books.total_spent
-        parts = {"total": self._books.budget, "spent": spent, "reserved": self._books.committed - spent}
+        spent = self._ledger.total_spent
+        parts = {"total": self._ledger.budget, "spent": spent, "reserved": self._ledger.committed - spent}
         for part, amount in parts.items():
             family.add_metric([part], amount)
         return family

@@ -157,7 +157,7 @@ def test_who_was_away_walks_the_chain_and_who_enrols_late_too(tmp_path: Path) ->
             extend(rig.config, Signers())
             extend(rig.config, Signers())
             await until(lambda: lines.count("authorities-changed"))
-            rig.daemon.resources.keys.authorities.refresh()
+            rig.daemon.runtime.keys.authorities.refresh()
             now = await hear(away)
             late = await enrolled(rig, tmp_path / "bert", "bert", authorities=first)
             assert now.authorities == late.authorities == Authorities(rig.config.files).held
@@ -177,14 +177,14 @@ def test_an_expired_list_is_told_and_not_taken_as_new(
             stored = await enrolled(rig, tmp_path / "anna")
             monkeypatch.setattr(lists, "LIFE", timedelta(days=-1))
             extend(rig.config, Signers())
-            rig.daemon.resources.keys.authorities.refresh()
+            rig.daemon.runtime.keys.authorities.refresh()
             with refused(Code.IDENTITY, "ended on"):
                 await hear(stored)
             with refused(Code.IDENTITY, "ended on"):
                 await enrolled(rig, tmp_path / "bert", "bert")
             monkeypatch.setattr(lists, "LIFE", timedelta(days=20))
             extend(rig.config, Signers())
-            rig.daemon.resources.keys.authorities.refresh()
+            rig.daemon.runtime.keys.authorities.refresh()
             assert (await hear(stored)).authorities.version == 3
             async with living(stored.folder):
                 await until(lambda: lines.count("authorities-end-soon"))
@@ -230,7 +230,7 @@ def test_a_federation_below_an_offline_root_from_its_first_day_to_another_author
     async def scenario() -> None:
         async with serving(config) as rig:
             stored = await enrolled(rig, tmp_path / "anna")
-            authorities = rig.daemon.resources.keys.authorities
+            authorities = rig.daemon.runtime.keys.authorities
             old = authorities.issuing.certificate
             rollover.request(config, root.folder / "next.csr")
             assert not take(config, root.certify(root.folder / "next.csr"), Signers())
@@ -289,7 +289,7 @@ def test_the_signing_of_lists_moves_from_the_coordinator_to_two_roots_elsewhere(
             many = [one.sign(config.files.draft) for one in roots * 9]
             accept(config, [tmp_path / "c" / "server.key", *many])
             assert len(Authorities(config.files).since(1)[0].signatures) == 3, "each who signed, once"
-            rig.daemon.resources.keys.authorities.refresh()
+            rig.daemon.runtime.keys.authorities.refresh()
             held = (await hear(stored)).authorities
             assert (held.threshold, len(held.signers), held.issuers) == (2, 2, stored.authorities.issuers)
             assert not extend(config, Signers()), "the key that is here decides no more"

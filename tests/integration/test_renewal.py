@@ -141,7 +141,9 @@ def test_the_same_request_gets_the_same_certificate_and_one_without_answer_leave
                     for key in (keys[0], keys[0], keys[1])
                 ]
             assert first == again != second
-            rows = rig.daemon.resources.store.reader.rows("SELECT unused FROM certificates ORDER BY unused")
+            rows = rig.daemon.runtime.repository.store.reader.rows(
+                "SELECT unused FROM certificates ORDER BY unused"
+            )
             assert [row["unused"] for row in rows] == [0, 1]
 
     asyncio.run(scenario())

@@ -131,7 +131,7 @@ async def enrolled(daemon: Daemon, ports: Ports, role: Role, name: str, folder: 
         "federation": NAME,
         "coordinator": f"127.0.0.1:{ports.port}",
         "enrol": f"127.0.0.1:{ports.enrol_port}",
-        "authorities": daemon.resources.keys.authorities.held.to_json().decode(),
+        "authorities": daemon.runtime.keys.authorities.held.to_json().decode(),
     }
     path = folder.with_suffix(".json")
     write_secret(path, json.dumps(join).encode())

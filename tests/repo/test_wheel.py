@@ -48,3 +48,8 @@ def test_two_builds_are_the_same_and_hold_the_explained_configuration(tmp_path: 
         for example in (ROOT / CONFIG).glob("*.example.toml"):
             name = example.name.replace(".example", "")
             assert held.read(f"eigenveil_common/examples/{name}") == example.read_bytes()
+        tables = [path for root in PACKAGES.values() for path in root.rglob("*.sql")]
+        assert len(tables) >= 2
+        for path in tables:
+            top = next(root for root in PACKAGES.values() if path.is_relative_to(root))
+            assert held.read(path.relative_to(top).as_posix()) == path.read_bytes()

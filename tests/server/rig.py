@@ -266,7 +266,7 @@ class Rig:
     def forged(self, authority: Authority | None = None, **changes: Any) -> Credentials:
         """A certificate that was not issued by enrolment."""
         key = new_key()
-        authority = authority or self.daemon.resources.keys.authority
+        authority = authority or self.daemon.runtime.keys.authority
         identity = Identity(
             federation=changes.get("federation", FEDERATION),
             role=changes.get("role", Role.SITE),

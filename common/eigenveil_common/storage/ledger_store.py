@@ -8,27 +8,11 @@ from dataclasses import fields
 
 from eigenveil.accounting.ledger import Entry, EntryKind, replay
 from eigenveil.accounting.zcdp import Cost
-from eigenveil.errors import Code, InternalError
+from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil_common.storage.database import Connection, Database, Row
+from eigenveil_common.storage.migrations import tables
 
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS ledger (
-  "index" INTEGER PRIMARY KEY,
-  kind TEXT NOT NULL,
-  study TEXT NOT NULL,
-  round INTEGER NOT NULL,
-  query TEXT NOT NULL,
-  micro_rho INTEGER NOT NULL,
-  atto_delta TEXT NOT NULL,
-  at INTEGER NOT NULL,
-  previous TEXT NOT NULL UNIQUE,
-  digest TEXT NOT NULL UNIQUE
-) STRICT;
-CREATE TRIGGER ledger_is_append_only_update BEFORE UPDATE ON ledger
-  BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
-CREATE TRIGGER ledger_is_append_only_delete BEFORE DELETE ON ledger
-  BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
-"""
+SCHEMA, POSTGRESQL_SCHEMA = tables(__package__)
 COLUMNS = tuple(f.name for f in fields(Entry))
 
 
@@ -36,7 +20,7 @@ Also = Callable[[Connection], None]
 
 
 class LedgerStore:
-    """The ledger of one data set, durable in `database` (whose schema includes `SCHEMA`).
+    """The ledger of one data set, durable in `database` (whose schema includes this one).
 
     Every decision is taken inside the transaction that stores it, on all that any process has stored
     until then; so several processes may share one ledger.
@@ -131,8 +115,10 @@ def _entry(row: Row) -> Entry:
     values = {name: row[name] for name in COLUMNS}
     try:
         values |= {"kind": EntryKind(values["kind"]), "atto_delta": int(values["atto_delta"])}
-    except ValueError as problem:
+        entry = Entry(**values)
+        entry.cost  # noqa: B018 - refuses a price that no row can have
+    except (ValueError, RequestError) as problem:
         raise InternalError(
             Code.STORAGE, f"ledger row {values['index']} cannot be read: {problem}; restore the ledger"
         ) from problem
-    return Entry(**values)
+    return entry

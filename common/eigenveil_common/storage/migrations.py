@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from enum import Enum
+from importlib.resources import files
 from typing import Protocol
 
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil_common.storage.database import Connection
 
 Migrations = tuple[tuple[int, str], ...]  # (version, the SQL that leads to it from the one before)
+
+
+def tables(package: str) -> tuple[str, str]:
+    """The statements that make a package's tables, for SQLite and for PostgreSQL, as its two files say."""
+    sqlite, postgresql = (
+        files(package).joinpath(f"tables.{kind}.sql").read_text(encoding="utf-8")
+        for kind in ("sqlite", "postgresql")
+    )
+    return sqlite, postgresql
 
 
 class Expect(Enum):

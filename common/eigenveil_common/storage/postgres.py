@@ -2,19 +2,24 @@
 
 A lock taken at the head of every transaction makes it see all that was committed before: at the
 default isolation each statement reads anew, and no other transaction of ours is under way.
+
+Statements stay within what SQLite accepts as well (upserts by ON CONFLICT, row values, quoted "index" and
+"values"); only parameters are written otherwise, and tables are made by statements of their own.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from functools import lru_cache
+from itertools import count
 from typing import Any
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from eigenveil.errors import Code, InternalError, RequestError
-from eigenveil_common.storage import dialect
 from eigenveil_common.storage.database import Connection, Row
 from eigenveil_common.storage.migrations import Expect, Migrations, bring_up
 from eigenveil_common.storage.transactions import Transactions
@@ -32,6 +37,7 @@ LINK: dict[str, Any] = {
     "tcp_user_timeout": 30_000,
     "application_name": "eigenveil",
 }
+TOKEN = re.compile(r"'[^']*'|\?")
 DURABLE = {"synchronous_commit": "on", "fsync": "on", "full_page_writes": "on"}
 
 
@@ -65,7 +71,7 @@ class Database:
             raise self._failure(problem) from problem
         try:
             self._set_up()
-            bring_up(self, dialect.tables(schema), version, _translated(migrations), expect)
+            bring_up(self, schema, version, migrations, expect)
         except BaseException:
             self._connection.close()
             raise
@@ -118,7 +124,7 @@ class Database:
         # SQLite has no truth values but 0 and 1; nor do our tables.
         values = [int(value) if isinstance(value, bool) else value for value in parameters]
         try:
-            cursor = self._connection.execute(dialect.numbered(statement), values or None)
+            cursor = self._connection.execute(numbered(statement), values or None)
             found = cursor.fetchall() if cursor.description else []
         except psycopg.Error as problem:
             raise self._failure(problem) from problem
@@ -154,5 +160,8 @@ def place(url: str) -> str:
     return f"postgresql://{parts.get('host', 'local socket')}/{parts.get('dbname', '')}"
 
 
-def _translated(migrations: Migrations) -> Migrations:
-    return tuple((version, dialect.tables(statements)) for version, statements in migrations)
+@lru_cache(maxsize=512)
+def numbered(statement: str) -> str:
+    """`?, ?` as `$1, $2`."""
+    places = count(1)
+    return TOKEN.sub(lambda found: f"${next(places)}" if found.group() == "?" else found.group(), statement)

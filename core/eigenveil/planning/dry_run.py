@@ -6,18 +6,24 @@ rounds and every price are exact as long as the algorithm does not adapt them to
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from eigenveil.algorithms.shared.preparation import SMALL
 from eigenveil.errors import Code, RequestError
+from eigenveil.protocol.noise_ratio import fits
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
+from eigenveil.queries import Preimage
 from eigenveil.session import Session
+from eigenveil.study.study import Study
 
 # What one study may ask of everybody: far beyond what an algorithm asks by default, and little enough for a
 # coordinator and every site to rehearse before they agree to it.
 MAX_ROUNDS = 2**12
 MAX_NUMBERS = 2**25
 SIZES = (SMALL - 1, SMALL)  # on either side of where the mean's share changes
+AMPLE = 10  # micro-rho
 
 
 def rehearse(plan: Plan, records: int | None = None) -> tuple[RoundQuery, ...]:
@@ -55,15 +61,25 @@ def _check_size(rounds: int, numbers: int) -> None:
         )
 
 
-def check_every_size(plan: Plan) -> None:
+def check_every_size(plan: Plan, asked: Sequence[RoundQuery]) -> None:
     """Insist that no share of the budget is too small, however many records there turn out to be: shares
-    depend on the noised count.
+    depend on the noised count. `asked` is what `rehearse` found for this plan.
+
+    A share is at least a third of what it is at another count, so where what was asked pays far more than
+    the least there is, no size can be refused; only beside that are both rehearsed.
 
     Raises:
         RequestError: one is; nothing was charged yet.
     """
-    for records in SIZES:
-        rehearse(plan, records)
+    if not all(_ample(one, plan.study) for one in asked):
+        for records in SIZES:
+            rehearse(plan, records)
+
+
+def _ample(asked: RoundQuery, study: Study) -> bool:
+    """Whether a question could pay a tenth as well, and its noise be that of the least price there is. What
+    fetches a fingerprint's original pays that at every count."""
+    return isinstance(asked.query, Preimage) or (asked.micro_rho >= AMPLE and fits(asked, study, 1))
 
 
 def _imagined(asked: RoundQuery, plan: Plan, n: int) -> Release:

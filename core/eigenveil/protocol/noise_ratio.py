@@ -36,22 +36,27 @@ def check_noise_ratio(asked: RoundQuery, study: Study) -> None:
     Raises:
         RequestError: code `plan-overflow`.
     """
+    need(
+        fits(asked, study, asked.micro_rho),
+        f"the noise of the {NAMES[type(asked.query)]} question would be louder than integers hold, beyond a "
+        f"scale of {LOUDEST:.3g}; raise epsilon, or lower max_sites_per_person or the number of columns",
+    )
+
+
+def fits(asked: RoundQuery, study: Study, micro_rho: int) -> bool:
+    """Whether integers hold the query's noise, if it paid this price."""
     query, sites = asked.query, study.max_sites_per_person
+    if isinstance(query, Quiet):
+        return True
     if isinstance(query, Spectrum):
         moved = most_moved(query, sites) ** 2
     elif isinstance(query, Additive):
         gaussian = asked.law is NoiseLaw.GAUSSIAN
         one = query.l2_squared(study.neighbours) if gaussian else query.l1(study.neighbours) ** 2
         moved = one * sites**2
-    elif isinstance(query, Quiet):
-        return
     else:
         assert_never(query)
-    need(
-        scale_squared(moved, asked.micro_rho) <= Fraction(LOUDEST) ** 2,
-        f"the noise of the {NAMES[type(query)]} question would be louder than integers hold, beyond a scale "
-        f"of {LOUDEST:.3g}; raise epsilon, or lower max_sites_per_person or the number of columns",
-    )
+    return scale_squared(moved, micro_rho) <= Fraction(LOUDEST) ** 2
 
 
 def most_moved(query: Spectrum, sites: int) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, PeerError, RequestError
-from eigenveil.numerics.encoding import canonical, digest
+from eigenveil.numerics.encoding import canonical, digest_of
 from eigenveil.protocol.query import check_no_overflow
 from eigenveil.queries import Gram
 from eigenveil.queries.batch import FEWEST_IN_BATCH
@@ -138,10 +138,14 @@ class Plan:
     @cached_property
     def digest(self) -> str:
         """SHA-256 (hex) of the canonical plan: the study's identity everywhere."""
-        return digest("plan", plan_to_dict(self))
+        return digest_of("plan", self._json)
 
     def to_json(self) -> bytes:
         """Canonical JSON: the bytes that are hashed, signed and sent."""
+        return self._json
+
+    @cached_property
+    def _json(self) -> bytes:
         return canonical(plan_to_dict(self))
 
 

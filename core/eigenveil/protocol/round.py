@@ -1,4 +1,4 @@
-"""The life of one round, as one table of allowed moves."""
+"""The life of one round, as one table of allowed moves. `python -m eigenveil.protocol.round` draws it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from eigenveil.errors import Code, InternalError
 
 
 class RoundState(Enum):
-    """PLANNED -> RESERVED -> OPEN -> CLOSED -> SEALED -> RELEASED; FAILED from any state before SEALED."""
+    """PLANNED -> OPEN -> CLOSED -> SEALED -> RELEASED; FAILED from any state before SEALED."""
 
     PLANNED = "planned"
-    RESERVED = "reserved"
     OPEN = "open"
     CLOSED = "closed"
     SEALED = "sealed"
@@ -19,15 +18,14 @@ class RoundState(Enum):
     FAILED = "failed"
 
 
-MOVES: dict[RoundState, frozenset[RoundState]] = {
-    RoundState.PLANNED: frozenset({RoundState.RESERVED, RoundState.FAILED}),
-    RoundState.RESERVED: frozenset({RoundState.OPEN, RoundState.FAILED}),
-    RoundState.OPEN: frozenset({RoundState.CLOSED, RoundState.FAILED}),
-    RoundState.CLOSED: frozenset({RoundState.SEALED, RoundState.OPEN, RoundState.FAILED}),
-    RoundState.SEALED: frozenset({RoundState.RELEASED}),
-    RoundState.RELEASED: frozenset(),
-    RoundState.FAILED: frozenset(),
-}  # CLOSED -> OPEN: a coordinator that died before the seal asks its sites again.
+MOVES: dict[RoundState, tuple[RoundState, ...]] = {
+    RoundState.PLANNED: (RoundState.OPEN, RoundState.FAILED),
+    RoundState.OPEN: (RoundState.CLOSED, RoundState.OPEN, RoundState.FAILED),
+    RoundState.CLOSED: (RoundState.SEALED, RoundState.OPEN, RoundState.FAILED),
+    RoundState.SEALED: (RoundState.RELEASED,),
+    RoundState.RELEASED: (),
+    RoundState.FAILED: (),
+}  # -> OPEN: a coordinator that died before the seal asks its sites again.
 
 
 def move(state: RoundState, to: RoundState) -> RoundState:
@@ -39,3 +37,15 @@ def move(state: RoundState, to: RoundState) -> RoundState:
     if to not in MOVES[state]:
         raise InternalError(Code.BUG, f"a round cannot go from {state.value} to {to.value}")
     return to
+
+
+def diagram() -> str:
+    """The table as a Mermaid state diagram, which proto/PROTOCOL.md shows."""
+    ends = [state for state, moves in MOVES.items() if not moves]
+    lines = ["stateDiagram-v2", f"    [*] --> {RoundState.PLANNED.value}"]
+    lines += [f"    {state.value} --> {to.value}" for state, moves in MOVES.items() for to in moves]
+    return "\n".join([*lines, *(f"    {state.value} --> [*]" for state in ends)])
+
+
+if __name__ == "__main__":
+    print(diagram())

@@ -15,7 +15,7 @@ from eigenveil.algorithms import Estimate
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray, canonical
 from eigenveil.planning.choose import USABLE
-from eigenveil.protocol.plan import Plan, plan_to_dict
+from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.release import Release
 from eigenveil.reporting.explain import guarantee
 from eigenveil.study.grid import S, offsets, steps
@@ -92,7 +92,7 @@ def build(
         "software": {"eigenveil": __version__},
         "private": private,
         "plan_digest": plan.digest,
-        "plan": plan_to_dict(plan),
+        "plan": json.loads(plan.to_json()),
         "guarantee": guarantee(plan) if private else _no_guarantee(),
         "result": result_of(plan, estimate),
         "rounds": [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from eigenveil.accounting.neighbours import Neighbours
@@ -33,9 +34,10 @@ FLOATS = (
 )
 
 
-def explain(plan: Plan) -> dict[str, Any]:
-    """What the plan asks, reveals and costs: plain values, ready for JSON or a table."""
-    queries = rehearse(plan)
+def explain(plan: Plan, asked: Sequence[RoundQuery] | None = None) -> dict[str, Any]:
+    """What the plan asks, reveals and costs: plain values, ready for JSON or a table. `asked` is what
+    `rehearse` found for it, where somebody has rehearsed it already."""
+    queries = rehearse(plan) if asked is None else asked
     study = plan.study
     return {
         "plan_digest": plan.digest,

@@ -12,12 +12,12 @@ from click.decorators import FC
 from eigenveil.errors import Code, RequestError
 from eigenveil_common.command import console, say, typed
 from eigenveil_common.config import load
-from eigenveil_server.admin.setup import CONFIG_NAME, existing_store
 from eigenveil_server.clock import unix_ms
-from eigenveil_server.config import Config
+from eigenveil_server.config import CONFIG_NAME, Config
 from eigenveil_server.recovery.accept_loss import accept_loss
 from eigenveil_server.recovery.backup import back_up, restore, restored
 from eigenveil_server.recovery.checkpoints import awaited, stop_waiting
+from eigenveil_server.storage.database import existing_store
 
 
 def _config(function: FC) -> FC:
@@ -69,8 +69,8 @@ def backup(config_path: Path, out: Path, as_json: bool) -> None:
 def restore_command(source: Path, folder: Path, gone: tuple[str, ...], as_json: bool) -> None:
     """Make a coordinator from a backup, in a new folder.
 
-    It opens no round before every enrolled site has shown the last checkpoint of the ledger that it saw. Never
-    serve it beside the one that was backed up.
+    It opens no round before every enrolled site has shown the last checkpoint of the ledger that it saw.
+    Never serve it beside the one that was backed up.
     """
     manifest, waiting = restore(source, folder, gone, _teller(as_json))
     config = folder / CONFIG_NAME
@@ -90,8 +90,8 @@ def restore_command(source: Path, folder: Path, gone: tuple[str, ...], as_json: 
 def restored_command(config_path: Path, gone: tuple[str, ...], as_json: bool) -> None:
     """Say that the database was put back by its own tools (pg_restore, a snapshot of a disk).
 
-    As after `restore`, no round is then opened before every enrolled site has shown the last checkpoint of the
-    ledger that it saw. The coordinator must not be serving.
+    As after `restore`, no round is then opened before every enrolled site has shown the last checkpoint of
+    the ledger that it saw. The coordinator must not be serving.
     """
     ledger, waiting = restored(load(config_path, Config), gone)
     told = {"rows": ledger.size, "head": ledger.head, "awaited": waiting}

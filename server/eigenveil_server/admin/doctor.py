@@ -19,14 +19,13 @@ from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil_common.config import load
 from eigenveil_common.doctor import Check, Level, certificate, disk, examine, fail, ok, permissions, warn
 from eigenveil_common.files import read
-from eigenveil_server.admin.setup import existing_store
 from eigenveil_server.clock import as_datetime, unix_ms
 from eigenveil_server.config import Config, split_listen
 from eigenveil_server.pki.keys import load_keys
 from eigenveil_server.pki.lists import Lists
 from eigenveil_server.pki.registry import Registry
 from eigenveil_server.recovery.checkpoints import awaited, marker_of, read_marker
-from eigenveil_server.storage.database import Store
+from eigenveil_server.storage.database import Store, existing_store
 from eigenveil_server.storage.integrity import check_whole
 from eigenveil_server.storage.ledger import FederationLedger
 
@@ -108,7 +107,7 @@ def _checkpoints(config: Config, store: Store) -> Check:
     marker = marker_of(config)
     if marker.exists():
         site, _ = read_marker(marker)
-        text = f"site {site} showed a later checkpoint than the ledger had; serve refuses until the ledger has it"
+        text = f"site {site} showed a later checkpoint than the ledger had; serve refuses until it is there"
         return fail("checkpoints", text, "restore a newer backup; if there is none: accept-loss")
     if missing := awaited(store.reader):
         text = (

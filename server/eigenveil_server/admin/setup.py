@@ -16,9 +16,7 @@ from eigenveil.study.plain_values import toml_text
 from eigenveil_common.config import keys
 from eigenveil_common.files import (
     cannot,
-    check_output,
-    check_owner,
-    is_there,
+    check_new,
     make_folder,
     occupied,
     write_durably,
@@ -26,16 +24,14 @@ from eigenveil_common.files import (
 )
 from eigenveil_common.storage.migrations import Expect
 from eigenveil_server.clock import as_datetime, unix_ms
-from eigenveil_server.config import Config
+from eigenveil_server.config import CONFIG_NAME, Config
 from eigenveil_server.pki.authority import Authority
 from eigenveil_server.pki.authority_files import Authorities
 from eigenveil_server.pki.keys import create_keys, load_keys, release_public
 from eigenveil_server.pki.lists import Lists
 from eigenveil_server.pki.registry import Registry
 from eigenveil_server.pki.server_certificate import ServerCertificate
-from eigenveil_server.storage.database import Store, open_store
-
-CONFIG_NAME = "coordinator.toml"
+from eigenveil_server.storage.database import existing_store, open_store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +77,7 @@ def create(layout: Layout) -> Path:
     """
     config, path = layout.config, layout.folder / CONFIG_NAME
     if layout.csr is not None:
-        _check_free(layout.csr)
+        check_new(layout.csr)
     _claim(layout.folder, path)
     try:
         _make_authority(config, create_keys(config.files), layout.csr)
@@ -109,13 +105,6 @@ def _make_authority(config: Config, key: ec.EllipticCurvePrivateKey, csr: Path |
     ServerCertificate(config, load_keys(config.files), unix_ms)
 
 
-def _check_free(out: Path) -> None:
-    """Before anything is made."""
-    if is_there(out):
-        raise RequestError(Code.CONFLICT, f"{out} exists already; name another file")
-    check_output(out)
-
-
 def _claim(folder: Path, path: Path) -> None:
     """Make the folder and in it, if it is empty, the file at `path`: of two at once, one is refused."""
     make_folder(folder, mode=0o700)
@@ -136,23 +125,6 @@ def _made(path: Path) -> bool:
     return True
 
 
-def existing_store(config: Config) -> Store:
-    """The database of a federation that `create` made.
-
-    Raises:
-        RequestError: there is none, or root in another user's folder.
-        InternalError: code `storage`, also for one that has lost its tables.
-    """
-    if isinstance(config.store, Path) and not config.store.is_file():
-        raise RequestError(
-            Code.BAD_CONFIG,
-            f"there is no federation in {config.files.folder}; make one: "
-            "eigenveil-coordinator init --dir DIR --federation NAME",
-        )
-    check_owner(config.files.folder)
-    return open_store(config.store, Expect.EXISTING)
-
-
 def join_file(
     config: Config, role: Role, name: str, valid_ms: int, out: Path | None, *, lift_denial: bool = False
 ) -> dict[str, Any]:
@@ -164,7 +136,7 @@ def join_file(
         InternalError: code `storage`, also if `out` cannot be written; then no token was made.
     """
     if out is not None:
-        _check_free(out)  # before the new token voids the one that was handed out
+        check_new(out)  # before the new token voids the one that was handed out
     authorities = Authorities(config.files).held.to_json().decode()
     store = existing_store(config)
     try:

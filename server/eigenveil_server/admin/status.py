@@ -7,12 +7,11 @@ from typing import Any
 
 from eigenveil.accounting.zcdp import MICRO, epsilon_at
 from eigenveil.identity import spoken
-from eigenveil_server.admin.setup import existing_store
 from eigenveil_server.clock import as_datetime, unix_ms
 from eigenveil_server.config import Config
 from eigenveil_server.pki.keys import load_keys
 from eigenveil_server.pki.registry import Registry
-from eigenveil_server.storage.database import Store
+from eigenveil_server.storage.database import Store, existing_store
 from eigenveil_server.storage.ledger import FederationLedger
 from eigenveil_server.storage.study_reads import StoredStudy, Studies
 
@@ -26,38 +25,38 @@ def report(config: Config) -> dict[str, Any]:
     """
     store = existing_store(config)
     try:
-        books = FederationLedger(store.reader, config.budget, unix_ms)
+        ledger = FederationLedger(store.reader, config.budget, unix_ms)
         return {
             "federation": config.federation,
             "coordinator": f"{config.host}:{config.port}",
             "release_key": load_keys(config.files).release_public.hex(),
-            "budget": _budget(config, books),
-            "studies": _studies(store, books),
+            "budget": _budget(config, ledger),
+            "studies": _studies(store, ledger),
             "identities": _identities(store, config),
         }
     finally:
         store.close()
 
 
-def _budget(config: Config, books: FederationLedger) -> dict[str, Any]:
-    spent = books.total_spent
+def _budget(config: Config, ledger: FederationLedger) -> dict[str, Any]:
+    spent = ledger.total_spent
     return {
         "epsilon": config.budget_epsilon,
         "delta": config.budget_delta,
-        "micro_rho": books.budget,
+        "micro_rho": ledger.budget,
         "spent_micro_rho": spent,
-        "reserved_micro_rho": books.committed - spent,
-        "left_micro_rho": books.budget - books.committed,
+        "reserved_micro_rho": ledger.committed - spent,
+        "left_micro_rho": ledger.budget - ledger.committed,
         "spent_epsilon": epsilon_at(spent / MICRO, config.budget_delta),
     }
 
 
-def _studies(store: Store, books: FederationLedger) -> list[dict[str, Any]]:
+def _studies(store: Store, ledger: FederationLedger) -> list[dict[str, Any]]:
     studies = Studies(store.reader)
-    return [_study(one, studies, books) for one in studies.all()]
+    return [_study(one, studies, ledger) for one in studies.all()]
 
 
-def _study(one: StoredStudy, studies: Studies, books: FederationLedger) -> dict[str, Any]:
+def _study(one: StoredStudy, studies: Studies, ledger: FederationLedger) -> dict[str, Any]:
     times = studies.round_ms(one.digest)
     return {
         "study": one.digest,
@@ -66,7 +65,7 @@ def _study(one: StoredStudy, studies: Studies, books: FederationLedger) -> dict[
         "state": one.state.value,
         "failure": one.failure,
         "micro_rho": one.micro_rho,
-        "spent_micro_rho": books.spent(one.digest),
+        "spent_micro_rho": ledger.spent(one.digest),
         "rounds": studies.rounds(one.digest),
         "round_ms": times,
         "round_ms_median": float(median(times)) if times else None,

@@ -6,13 +6,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from eigenveil.identity import Role
 from eigenveil_server.front.allowance import Allowance
-
-if TYPE_CHECKING:
-    from eigenveil_server.front.connection import Visit
 
 # Units a second of one guest, and at once: a call costs CALL, any other small frame 1. With what flow control
 # says a call comes to some 13, so this is 300 calls a second. What a gRPC server in Python answers is some
@@ -27,6 +24,15 @@ TELL_AGAIN_SECONDS = 60.0
 TLS13 = "TLSv1.3"
 
 
+class Connected(Protocol):
+    """A connection, as far as it matters whose it is."""
+
+    arrival: Arrival | None
+
+    def end(self, why: str = "") -> None:
+        """Close both ends."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Guest:
     """One identity, or one address of nobody in particular. `name` is for logs."""
@@ -38,7 +44,7 @@ class Guest:
         default_factory=lambda: Allowance(burst=CONNECTIONS, rate=CONNECTIONS_A_SECOND)
     )
     resets: Allowance = field(default_factory=lambda: Allowance(burst=RESETS, rate=RESETS_A_SECOND))
-    visits: set[Visit] = field(default_factory=set)
+    open: set[Connected] = field(default_factory=set)
     shut_until: float = 0.0
     told: dict[str, float] = field(default_factory=dict)  # when the log last said what of this guest
 
@@ -57,12 +63,12 @@ class Guest:
         idle = (
             self.allowance.full and self.resets.full and self.connections.full and time.monotonic() > latest
         )
-        return idle and not self.visits
+        return idle and not self.open
 
 
 @dataclass(slots=True, kw_only=True)
 class Arrival:
-    """A connection as the gate sees it: what TLS has found out, and the calls it has made since. `peer` is
+    """A connection as the interceptor sees it: what TLS has found out, and the calls it has made since. `peer` is
     the other end's address, `certificate` its PEM or nothing."""
 
     peer: str

@@ -14,22 +14,22 @@ STUCK_SECONDS = 60.0  # for a caller to take what it was sent: gRPC's own end ca
 
 
 class Host(Protocol):
-    """Who is told of a visit: that it came, that it ended, that its guest takes back too many calls."""
+    """Who is told of a connection: that it came, that it ended, that its guest takes back too many calls."""
 
-    def arrived(self, visit: Visit) -> None:
+    def arrived(self, connection: Connection) -> None:
         """A socket was accepted."""
 
-    def left(self, visit: Visit) -> None:
+    def left(self, connection: Connection) -> None:
         """It has ended; said once."""
 
-    def vanished(self, visit: Visit) -> None:
+    def vanished(self, connection: Connection) -> None:
         """Its socket is closed; said once, afterwards."""
 
-    def misused(self, visit: Visit) -> None:
+    def misused(self, connection: Connection) -> None:
         """More calls were taken back before an answer than may be."""
 
 
-class Visit(asyncio.Protocol):
+class Connection(asyncio.Protocol):
     """The caller's end, first without and then with TLS. Nothing passes before `begin`."""
 
     def __init__(self, host: Host) -> None:
@@ -162,25 +162,25 @@ class Visit(asyncio.Protocol):
         self._host.left(self)
 
 
-class Inner(asyncio.Protocol):
-    """gRPC's end of a visit."""
+class Upstream(asyncio.Protocol):
+    """gRPC's end of a connection."""
 
-    def __init__(self, visit: Visit) -> None:
-        self._visit = visit
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
 
     def data_received(self, data: bytes) -> None:
         """From gRPC."""
-        if not self._visit.ended:
-            self._visit.say(data)
+        if not self._connection.ended:
+            self._connection.say(data)
 
     def pause_writing(self) -> None:
         """gRPC reads slowly: the caller has to wait."""
-        self._visit.stop_reading()
+        self._connection.stop_reading()
 
     def resume_writing(self) -> None:
         """gRPC reads again."""
-        self._visit.read_on()
+        self._connection.read_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """gRPC has ended the connection, for a reason that it has told the caller."""
-        self._visit.end()
+        self._connection.end()

@@ -19,25 +19,24 @@ import ssl
 import time
 from asyncio import sslproto
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 from eigenveil.errors import Code, EigenveilError, PeerError
-from eigenveil.identity import Identity, Role
+from eigenveil.identity import Identity
 from eigenveil_common import log
-from eigenveil_common.rpc import HANDSHAKE_MS, MOST_CONNECTIONS
-from eigenveil_server.front.admission import SHUT_SECONDS, Arrival, Guest
-from eigenveil_server.front.connection import Inner, Visit
+from eigenveil_common.rpc import HANDSHAKE_MS
+from eigenveil_server.front.admission import SHUT_SECONDS, Arrival, Connected
+from eigenveil_server.front.connection import Connection, Upstream
+from eigenveil_server.front.places import Places
 from eigenveil_server.front.turns import Turns
 
 # asyncio has a buffer of this size for each TLS connection, 256 KiB unless told otherwise. What else is held
 # of a handshake is 53 KiB: 21 MiB for all that the door has places for. A mebibyte costs 1.2 ms of processor
 # time with two records of TLS in a buffer, 1.1 with four, 1.6 with one, 2.2 with sixteen.
 sslproto.SSLProtocol.max_size = 32 * 1024
-MOST_OF_ONE = 16  # connections of one identity, or of one address without any
-FOR_SITES = 128  # of MOST_CONNECTIONS, kept free for sites
 MOST_STRANGERS = 256  # before or in their handshake
 CALL_SECONDS = 15.0  # until the first call that was admitted
 LEAVE_SECONDS = 2.0  # in which whoever may not stay is told why, if they ask
@@ -73,11 +72,11 @@ class Door:
         self._folder = folder
         self._short = f"/proc/self/fd/{self._opened}"  # a socket's name has at most 107 bytes
         self._house = house
-        self._guests: dict[str, Guest] = {}
-        self._strangers: dict[Visit, str] = {}  # the oldest first; from which address
-        self._visits: dict[str, Visit] = {}
+        self._places = Places(self._close)
+        self._strangers: dict[Connection, str] = {}  # the oldest first; from which address
+        self._connections: dict[str, Connection] = {}
         self._greeting: set[asyncio.Task[None]] = set()
-        self._sockets: set[Visit] = set()
+        self._sockets: set[Connection] = set()
         self._empty = asyncio.Event()
         self._turns = Turns()
         self._hands = asyncio.Semaphore(MOST_STRANGERS)
@@ -95,7 +94,7 @@ class Door:
             OSError: the port is taken, or there is no such address.
         """
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Visit(self), host, port, backlog=BACKLOG)
+        self._server = await loop.create_server(lambda: Connection(self), host, port, backlog=BACKLOG)
         return int(self._server.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
@@ -106,11 +105,11 @@ class Door:
         for task in self._greeting:
             task.cancel()
         await asyncio.gather(*self._greeting, return_exceptions=True)
-        for visit in tuple(self._strangers):
-            visit.end()
-            self.vanished(visit)
-        for visit in tuple(self._visits.values()):
-            visit.end()
+        for connection in tuple(self._strangers):
+            connection.end()
+            self.vanished(connection)
+        for connection in tuple(self._connections.values()):
+            connection.end()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._empty.wait(), BYE_SECONDS)
         os.close(self._opened)
@@ -122,53 +121,55 @@ class Door:
         Raises:
             PeerError: it came in by no door.
         """
-        visit = self._visits.get(peer.rpartition("/")[2])
-        if visit is None or visit.arrival is None:
+        connection = self._connections.get(peer.rpartition("/")[2])
+        if connection is None or connection.arrival is None:
             raise PeerError(Code.IDENTITY, "this connection has ended, or never came in by the door")
-        return visit.arrival
+        return connection.arrival
 
     # ------------------------------------------------------------ coming
 
-    def arrived(self, visit: Visit) -> None:
+    def arrived(self, connection: Connection) -> None:
         """A stranger: whoever has the most of them makes room."""
-        self._sockets.add(visit)
+        self._sockets.add(connection)
         self._empty.clear()
-        where, *_ = visit.outer.get_extra_info("peername") or ("nowhere",)  # gone already
+        where, *_ = connection.outer.get_extra_info("peername") or ("nowhere",)  # gone already
         address = _network(str(where))
-        self._strangers[visit] = address
+        self._strangers[connection] = address
         if len(self._strangers) > MOST_STRANGERS:
             ((busiest, _),) = Counter(self._strangers.values()).most_common(1)
             self._close(next(one for one, where in self._strangers.items() if where == busiest), "handshakes")
-        if visit in self._strangers:
-            visit.outer.pause_reading()  # TLS reads from the first byte on
-            task = asyncio.create_task(self._greet(visit, address))
+        if connection in self._strangers:
+            connection.outer.pause_reading()  # TLS reads from the first byte on
+            task = asyncio.create_task(self._greet(connection, address))
             self._greeting.add(task)
             task.add_done_callback(self._greeting.discard)
 
-    async def _greet(self, visit: Visit, address: str) -> None:
+    async def _greet(self, connection: Connection, address: str) -> None:
         """The handshake when its turn has come, then a place."""
-        where, port, *_ = visit.outer.get_extra_info("peername") or ("nowhere", 0)
+        where, port, *_ = connection.outer.get_extra_info("peername") or ("nowhere", 0)
         try:
-            await self._turns.wait(visit, address)
+            await self._turns.wait(connection, address)
             async with self._hands:  # asyncio accepts many at once, before it lets go those who made room
-                tls = None if visit.ended else await self._shake_hands(visit)
-            if tls is None or visit.ended:
-                visit.end()
-                self.vanished(visit)  # asyncio tells nobody of a socket whose handshake had no end
+                tls = None if connection.ended else await self._shake_hands(connection)
+            if tls is None or connection.ended:
+                connection.end()
+                self.vanished(connection)  # asyncio tells nobody of a socket whose handshake had no end
                 return
-            visit.outer = tls
+            connection.outer = tls
             arrival = self._arrival(tls, str(where), port)
-            if why := self._no_place(arrival.guest):
-                self._keep_waiting(visit, why, arrival)
+            if why := self._places.refusal(arrival.guest, self._connections.values()):
+                self._keep_waiting(connection, why, arrival)
             else:
-                await self._let_in(visit, arrival)
+                await self._let_in(connection, arrival)
         except (OSError, EigenveilError):  # TLS has told the other end; of our own certificate the guard does
-            visit.end()
-            self.vanished(visit)  # `start_tls` tells nobody of a socket that was closed before or meanwhile
+            connection.end()
+            self.vanished(
+                connection
+            )  # `start_tls` tells nobody of a socket that was closed before or meanwhile
 
-    async def _shake_hands(self, visit: Visit) -> asyncio.Transport | None:
+    async def _shake_hands(self, connection: Connection) -> asyncio.Transport | None:
         return await asyncio.get_running_loop().start_tls(
-            visit.outer, visit, self._house.tls(), server_side=True,
+            connection.outer, connection, self._house.tls(), server_side=True,
             ssl_handshake_timeout=HANDSHAKE_MS / 1000, ssl_shutdown_timeout=BYE_SECONDS,
         )  # fmt: skip
 
@@ -177,12 +178,11 @@ class Door:
         der = channel.getpeercert(binary_form=True)
         certificate = ssl.DER_cert_to_PEM_cert(der).encode() if der else b""
         who = self._house.name(certificate) if certificate else None
-        name = f"anonymous {_network(where)}" if who is None else who.uri
-        guest = self._guests.setdefault(name, Guest(name=name, role=None if who is None else who.role))
+        guest = self._places.guest(who, _network(where))
         peer = f"[{where}]:{port}" if ":" in where else f"{where}:{port}"
         return Arrival(peer=peer, certificate=certificate, tls=channel.version() or "", guest=guest)
 
-    async def _let_in(self, visit: Visit, arrival: Arrival) -> None:
+    async def _let_in(self, connection: Connection, arrival: Arrival) -> None:
         """Connect to gRPC, under a name of its own."""
         self._number += 1
         name = str(self._number)
@@ -195,89 +195,65 @@ class Door:
         except OSError:
             plain.close()
             raise
-        del self._strangers[visit]
-        self._visits[name] = visit
-        visit.name, visit.arrival = name, arrival
-        arrival.guest.visits.add(visit)
+        del self._strangers[connection]
+        self._connections[name] = connection
+        connection.name, connection.arrival = name, arrival
+        arrival.guest.open.add(connection)
         loop = asyncio.get_running_loop()
-        inner, _ = await loop.create_unix_connection(lambda: Inner(visit), sock=plain)
-        if visit.ended:
+        inner, _ = await loop.create_unix_connection(lambda: Upstream(connection), sock=plain)
+        if connection.ended:
             inner.close()
         else:
-            visit.begin(inner)
+            connection.begin(inner)
 
-    def _keep_waiting(self, visit: Visit, why: str, arrival: Arrival) -> None:
+    def _keep_waiting(self, connection: Connection, why: str, arrival: Arrival) -> None:
         """Among the strangers for a while: whoever is let go comes again, and a handshake costs more."""
         self._tell(why, arrival)
-        visit.stop_reading()
-        asyncio.get_running_loop().call_later(SHUT_SECONDS, visit.end)
-
-    # ------------------------------------------------------------ places
-
-    def _no_place(self, guest: Guest) -> str:
-        """Why there is no place for one more; empty if there is, maybe because another made room."""
-        if time.monotonic() < guest.shut_until:
-            return "cut-off"
-        if not guest.connections.spend(1):
-            return "too-often"
-        if len(guest.visits) >= MOST_OF_ONE and not self._make_room(guest.visits):
-            return "too-many-of-one"
-        others = [visit for visit in self._visits.values() if not _of_site(visit)]
-        free = MOST_CONNECTIONS - len(self._visits)
-        if guest.role is not Role.SITE:
-            free = min(free, MOST_CONNECTIONS - FOR_SITES - len(others))
-        return "" if free > 0 or self._make_room(others) else "full"
-
-    def _make_room(self, among: Collection[Visit]) -> bool:
-        """Close the one that has been without a call for longest, if any is."""
-        idle = [visit for visit in among if visit.arrival is not None and not visit.arrival.calls]
-        if not idle:
-            return False
-        self._close(min(idle, key=_last_call), "made-room")
-        return True
+        connection.stop_reading()
+        asyncio.get_running_loop().call_later(SHUT_SECONDS, connection.end)
 
     # ------------------------------------------------------------ going
 
-    def left(self, visit: Visit) -> None:
+    def left(self, connection: Connection) -> None:
         """It has ended."""
-        if (address := self._strangers.pop(visit, None)) is not None:
-            self._turns.leave(visit, address)
-        if visit.arrival is not None:
-            del self._visits[visit.name]
-            visit.arrival.guest.visits.discard(visit)
+        if (address := self._strangers.pop(connection, None)) is not None:
+            self._turns.leave(connection, address)
+        if connection.arrival is not None:
+            del self._connections[connection.name]
+            connection.arrival.guest.open.discard(connection)
 
-    def vanished(self, visit: Visit) -> None:
+    def vanished(self, connection: Connection) -> None:
         """Its socket is closed."""
-        self._sockets.discard(visit)
+        self._sockets.discard(connection)
         if not self._sockets:
             self._empty.set()
 
-    def misused(self, visit: Visit) -> None:
+    def misused(self, connection: Connection) -> None:
         """Cut off a guest whose calls cost others theirs."""
-        if visit.arrival is None:
+        if connection.arrival is None:
             return
-        guest = visit.arrival.guest
+        guest = connection.arrival.guest
         guest.shut_until = time.monotonic() + SHUT_SECONDS
-        for one in tuple(guest.visits):
+        for one in tuple(guest.open):
             self._close(one, "resets")
 
     def sweep(self) -> None:
         """Let go whoever has made no call that was admitted, or may not stay."""
         now = time.monotonic()
         verdicts: dict[bytes, bool] = {}  # whatever shuts out one connection of a certificate shuts out all
-        for visit in tuple(self._visits.values()):
-            arrival = visit.arrival
+        for connection in tuple(self._connections.values()):
+            arrival = connection.arrival
             if arrival is None or arrival.calls:
                 continue
             if not arrival.admitted and now - arrival.began > CALL_SECONDS:
-                self._close(visit, "no-call")
+                self._close(connection, "no-call")
             elif now - arrival.last > LEAVE_SECONDS:
                 shown = arrival.certificate
                 if shown not in verdicts:
                     verdicts[shown] = self._shut_out(arrival)
                 if verdicts[shown]:
-                    self._close(visit, "shut-out")
-        self._guests = {name: guest for name, guest in self._guests.items() if not guest.gone}
+                    self._close(connection, "shut-out")
+        self._places.forget()
         self._turns.forget()
 
     def _shut_out(self, arrival: Arrival) -> bool:
@@ -287,10 +263,10 @@ class Door:
             return True
         return False
 
-    def _close(self, visit: Visit, why: str) -> None:
+    def _close(self, connection: Connected, why: str) -> None:
         """End it, and say why."""
-        self._tell(why, visit.arrival)
-        visit.end(WORDS.get(why, why))
+        self._tell(why, connection.arrival)
+        connection.end(WORDS.get(why, why))
 
     def _tell(self, why: str, arrival: Arrival | None) -> None:
         """Count it, and log it once a minute for each guest and reason."""
@@ -300,14 +276,6 @@ class Door:
             log.event(
                 "connection-closed", logging.WARNING, why=why, peer=arrival.guest.name, address=arrival.peer
             )
-
-
-def _of_site(visit: Visit) -> bool:
-    return visit.arrival is not None and visit.arrival.guest.role is Role.SITE
-
-
-def _last_call(visit: Visit) -> float:
-    return 0.0 if visit.arrival is None else visit.arrival.last
 
 
 def _network(where: str) -> str:

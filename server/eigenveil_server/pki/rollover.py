@@ -22,9 +22,8 @@ from cryptography import x509
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import UNREADABLE
 from eigenveil.protocol.authorities import AuthorityList, ListedAuthority
-from eigenveil_common.files import check_output, is_there, read, read_secret, write_durably
+from eigenveil_common.files import check_new, read, read_secret, write_durably
 from eigenveil_common.locks import locked
-from eigenveil_server.admin.setup import existing_store
 from eigenveil_server.clock import as_datetime, unix_ms
 from eigenveil_server.config import Config
 from eigenveil_server.pki.authority import Authority, fingerprint, sign_list, signing_key
@@ -32,7 +31,7 @@ from eigenveil_server.pki.authority_files import Authorities, authority_of, cert
 from eigenveil_server.pki.keys import release_public
 from eigenveil_server.pki.lists import Lists
 from eigenveil_server.pki.rollover_status import standing
-from eigenveil_server.storage.database import audit
+from eigenveil_server.storage.database import audit, existing_store
 
 SHORTEST_LIFE = timedelta(days=30)
 MOST_AUTHORITIES = 2
@@ -97,9 +96,7 @@ def request(config: Config, out: Path) -> None:
     lists = Lists(config.files)
     if lists.held is not None:
         _settled(config)
-    if is_there(out):
-        raise RequestError(Code.CONFLICT, f"{out} exists already; name another file")
-    check_output(out)  # before the key is made
+    check_new(out)  # before the key is made
     write_durably(out, Authority.request(config.federation, lists.add_key()))
 
 
@@ -163,9 +160,7 @@ def sign_draft(draft: AuthorityList, key: Path, out: Path) -> None:
         RequestError: the key cannot sign, or `out` is there already.
     """
     secret = signing_key(read_secret(key))
-    if is_there(out):
-        raise RequestError(Code.CONFLICT, f"{out} exists already; name another file")
-    check_output(out, key)
+    check_new(out)
     write_durably(out, sign_list(secret, draft.to_json()))
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from eigenveil.identity import spoken
 from eigenveil.protocol.authorities import AuthorityList
-from eigenveil_server.admin.setup import existing_store
 from eigenveil_server.clock import unix_ms
 from eigenveil_server.config import Config
 from eigenveil_server.pki.authority import fingerprint
 from eigenveil_server.pki.authority_files import Authorities
 from eigenveil_server.pki.lists import Lists
+from eigenveil_server.storage.database import existing_store
 
 LIVE = (
     "SELECT c.role, c.name, c.issuer, g.authorities FROM certificates c "

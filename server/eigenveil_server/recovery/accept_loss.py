@@ -13,14 +13,13 @@ from eigenveil.numerics.encoding import digest
 from eigenveil_common.storage.database import Connection
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.admin.setup import existing_store
 from eigenveil_server.clock import unix_ms
 from eigenveil_server.config import Config
 from eigenveil_server.pki.keys import load_keys
 from eigenveil_server.recovery.checkpoints import accepted_losses, marker_of, read_checkpoint, read_marker
 from eigenveil_server.recovery.lock import only_one
 from eigenveil_server.storage import study_writes
-from eigenveil_server.storage.database import Store, audit
+from eigenveil_server.storage.database import Store, audit, existing_store
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import Studies
 
@@ -40,8 +39,8 @@ class Accepted:
 def lost(checkpoint: Checkpoint, entries: Sequence[Entry], earlier: Iterable[Checkpoint]) -> Cost:
     """An upper bound on what `checkpoint`'s ledger spent and these entries do not say.
 
-    All that `checkpoint` spent beyond the rows that both certainly share, or beyond a checkpoint whose loss was charged
-    before and which lies on the way to this one. Each is a bound, and so is the least of them.
+    All that `checkpoint` spent beyond the rows that both certainly share, or beyond a checkpoint whose loss
+    was charged before and which lies on the way to this one. Each is a bound, and so is the least of them.
     """
     shared = checkpoint.parted([entry.digest for entry in entries])
     charges = (entry.cost for entry in entries[:shared] if entry.kind is EntryKind.CHARGE)
@@ -58,7 +57,8 @@ def accept_loss(config: Config) -> Accepted:
     Repeated after a crash, it charges once.
 
     Raises:
-        RequestError: the coordinator is serving, no checkpoint is missing, or the budget does not hold the loss.
+        RequestError: the coordinator is serving, no checkpoint is missing, or the budget does not hold the
+            loss.
         PeerError: the marker's checkpoint is not signed by this coordinator.
         InternalError: code `storage`.
     """

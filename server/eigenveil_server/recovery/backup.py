@@ -27,13 +27,20 @@ from eigenveil_common.files import cannot, occupied, read, sync, write_secret
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_common.storage.migrations import Expect
 from eigenveil_common.storage.sqlite import Database
-from eigenveil_server.admin.setup import CONFIG_NAME, existing_store
 from eigenveil_server.clock import as_datetime, unix_ms
-from eigenveil_server.config import Config, Files
+from eigenveil_server.config import CONFIG_NAME, Config, Files
 from eigenveil_server.pki.registry import Registry
 from eigenveil_server.recovery.checkpoints import MARKER
 from eigenveil_server.recovery.lock import only_one
-from eigenveil_server.storage.database import MIGRATIONS, SCHEMA, VERSION, Store, audit, open_store
+from eigenveil_server.storage.database import (
+    MIGRATIONS,
+    SCHEMA,
+    VERSION,
+    Store,
+    audit,
+    existing_store,
+    open_store,
+)
 
 MANIFEST, FORMAT = "manifest.json", 1
 STATE_KEY = re.compile(r"^\s*state\s*=.*$", re.MULTILINE)

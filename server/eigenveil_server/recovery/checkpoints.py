@@ -23,8 +23,8 @@ from eigenveil_common.storage.database import Connection, Database
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.clock import Clock
 from eigenveil_server.config import Config
+from eigenveil_server.fatal import Fatal
 from eigenveil_server.pki.keys import Keys
-from eigenveil_server.resources import Fatal
 from eigenveil_server.storage.database import Store, audit
 from eigenveil_server.storage.group_commit import GroupCommit
 
@@ -103,8 +103,8 @@ class Checkpoints:
                 self._stop(caller.name, hello.checkpoint, checkpoint)
 
     async def presented(self, caller: Identity, hello: pb.HelloRequest, writer: GroupCommit) -> None:
-        """A site's daemon, whose greeting was accepted, has said which checkpoint it holds, or that it holds none;
-        after a restore this is waited for. Other programs of a site hold no ledger to show."""
+        """A site's daemon, whose greeting was accepted, has said which checkpoint it holds, or that it holds
+        none; after a restore this is waited for. Other programs of a site hold no ledger to show."""
         if not hello.next_generation:
             return
         if caller.role is Role.SITE and caller.name in awaited(self._store.reader):
@@ -149,9 +149,10 @@ class Checkpoints:
     def _behind(self, site: str, checkpoint: Checkpoint) -> InternalError:
         return InternalError(
             Code.STORAGE,
-            f"site {site} holds a checkpoint of {checkpoint.size} rows that this coordinator signed, and the ledger "
-            f"here, of {len(self._chain.digests)} rows, does not have it: it was put back to an older state. "
-            "Restore a newer backup; if there is none, run: eigenveil-coordinator accept-loss --config FILE",
+            f"site {site} holds a checkpoint of {checkpoint.size} rows that this coordinator signed, and the "
+            f"ledger here, of {len(self._chain.digests)} rows, does not have it: it was put back to an older "
+            "state. Restore a newer backup; if there is none, run: "
+            "eigenveil-coordinator accept-loss --config FILE",
         )
 
 

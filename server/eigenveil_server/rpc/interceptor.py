@@ -24,10 +24,10 @@ from eigenveil_common import log
 from eigenveil_common.rpc import CODE_KEY, status_of
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.clock import Clock, as_datetime
+from eigenveil_server.fatal import Fatal
 from eigenveil_server.front.admission import TLS13, Arrival
 from eigenveil_server.pki.authority import fingerprint
 from eigenveil_server.pki.registry import Registry
-from eigenveil_server.resources import Fatal
 from eigenveil_server.rpc.calls import Calls
 from eigenveil_server.rpc.site_sessions import SiteSessions
 
@@ -92,7 +92,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler:
-        """The method's handler, behind the gate."""
+        """The method's handler, guarded."""
         handler = await continuation(handler_call_details)
         method = str(handler_call_details.method).rsplit("/", 1)[-1]
         if handler is None:

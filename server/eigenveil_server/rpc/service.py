@@ -17,17 +17,18 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorServicer
 from eigenveil_server.config import Config
 from eigenveil_server.pki.registry import Registry
+from eigenveil_server.planning.planner import DRAFT
+from eigenveil_server.planning.submissions import Submission
 from eigenveil_server.recovery.checkpoints import Checkpoints
-from eigenveil_server.resources import Resources
+from eigenveil_server.rpc.answers import no_release, study_row
 from eigenveil_server.rpc.calls import Watches
 from eigenveil_server.rpc.interceptor import ARRIVAL, CALLER, CERTIFICATE, Context, still_admitted
 from eigenveil_server.rpc.site_sessions import SiteSessions
-from eigenveil_server.storage.states import StudyState, decline_word
+from eigenveil_server.storage.states import decline_word
 from eigenveil_server.storage.study_reads import StoredStudy
-from eigenveil_server.studies.contributions import Intake, invited
+from eigenveil_server.studies.contributions import Contributions, invited
 from eigenveil_server.studies.engine import Engine
-from eigenveil_server.studies.planning import DRAFT
-from eigenveil_server.studies.submissions import Submission, explained
+from eigenveil_server.studies.runtime import Runtime
 from eigenveil_server.studies.uploads import Upload
 
 RELEASE_PART_BYTES = 3 * 2**20
@@ -36,24 +37,27 @@ LARGEST_ROW = 2**63 - 1
 
 
 class Service(CoordinatorServicer):
-    """Every method runs behind `gate.Gate`, so CALLER is the certified caller."""
+    """Every method runs behind the interceptor, so CALLER is the certified caller."""
 
     def __init__(
         self,
         config: Config,
-        resources: Resources,
+        runtime: Runtime,
         engine: Engine,
         registry: Registry,
         sessions: SiteSessions,
         checkpoints: Checkpoints,
     ) -> None:
         self._config = config
-        self._resources = resources
+        self._runtime = runtime
+        self._repository = runtime.repository
         self._engine = engine
         self._registry = registry
         self._sessions = sessions
         self._checkpoints = checkpoints
-        self._intake = Intake(resources)
+        self._contributions = Contributions(
+            runtime.repository, runtime.keys, runtime.compute, runtime.signals
+        )
         self._uploads = engine.uploads
         self._watches = Watches(config.max_watches)
 
@@ -69,8 +73,8 @@ class Service(CoordinatorServicer):
         caller = CALLER.get()
         self._checkpoints.check_shown(caller, request)
         await self._sessions.greet(caller, ARRIVAL.get().peer, request, self._engine.hurry)
-        await self._checkpoints.presented(caller, request, self._resources.writer)
-        authorities = self._resources.keys.authorities
+        await self._checkpoints.presented(caller, request, self._repository.writer)
+        authorities = self._runtime.keys.authorities
         limits = pb.Limits(
             message_bytes=MESSAGE_BYTES,
             inline_bytes=INLINE_BYTES,
@@ -80,14 +84,14 @@ class Service(CoordinatorServicer):
         return pb.HelloResponse(
             version=version,
             federation=self._config.federation,
-            unix_time_ms=self._resources.clock(),
+            unix_time_ms=self._repository.clock(),
             limits=limits,
             authorities=lists_to_proto(authorities.since(request.authorities_version)),
         )
 
     async def Renew(self, request: pb.RenewRequest, context: Context) -> pb.RenewResponse:
         """The caller's next certificate [R17]."""
-        caller, keys = CALLER.get(), self._resources.keys
+        caller, keys = CALLER.get(), self._runtime.keys
         days = self._config.certificate_days
         work = partial(self._registry.renew, caller, CERTIFICATE.get(), request.csr_der, keys.authority, days)
         issued = await asyncio.to_thread(work)
@@ -110,7 +114,7 @@ class Service(CoordinatorServicer):
             return pb.NextWorkResponse(
                 checkpoint=self._checkpoints.other_than(request.checkpoint_digest), parted=True
             )
-        with self._resources.metrics.polling(site):
+        with self._runtime.metrics.polling(site):
             await self._engine.hear_of_waiting(site, map(digest_from_bytes, request.awaiting))
             found = await self._engine.next_work(site, known, answered, self._config.long_poll_seconds)
         still_admitted()
@@ -143,10 +147,10 @@ class Service(CoordinatorServicer):
         )
         run = self._engine.running(study)
         if run is None:
-            stored = self._resources.studies.get(study)
-            repeated = await self._intake.contribute_afterwards(stored, contribution)
+            stored = self._repository.studies.get(study)
+            repeated = await self._contributions.contribute_afterwards(stored, contribution)
         else:
-            repeated = await self._intake.contribute(run, contribution, digest_from_bytes(digest))
+            repeated = await self._contributions.contribute(run, contribution, digest_from_bytes(digest))
         return pb.ContributeResponse(repeated=repeated)
 
     async def OpenUpload(self, request: pb.OpenUploadRequest, context: Context) -> pb.OpenUploadResponse:
@@ -154,7 +158,7 @@ class Service(CoordinatorServicer):
         study, site = digest_from_bytes(request.plan_digest), CALLER.get().name
         digest_from_bytes(request.query_digest)
         digest_from_bytes(request.contribution_digest)
-        asked = self._intake.query(self._engine.run(study), site, request.round)
+        asked = self._contributions.query(self._engine.run(study), site, request.round)
         self._uploads.drop_closed(self._is_open)
         upload = self._uploads.open(
             (study, request.round, site),
@@ -178,7 +182,7 @@ class Service(CoordinatorServicer):
         upload = self._uploads.get(request.upload, CALLER.get().name)
         if upload.committed:
             return pb.ContributeResponse(repeated=True)
-        whole = await self._resources.compute(upload.whole)
+        whole = await self._runtime.compute.run(upload.whole)
         try:
             taken = await self._contribute(
                 upload.study, upload.round, upload.query_digest, whole, upload.contribution_digest
@@ -192,28 +196,26 @@ class Service(CoordinatorServicer):
     async def Decline(self, request: pb.DeclineRequest, context: Context) -> pb.DeclineResponse:
         """This site will not answer this round [R9]."""
         run = self._engine.run(digest_from_bytes(request.plan_digest))
-        await self._intake.decline(run, CALLER.get().name, request.round, decline_word(request.reason))
+        await self._contributions.decline(run, CALLER.get().name, request.round, decline_word(request.reason))
         return pb.DeclineResponse()
 
     # ------------------------------------------------------------ analysts
 
     async def SubmitStudy(self, request: pb.SubmitStudyRequest, context: Context) -> pb.SubmitStudyResponse:
         """Start a study, once for each submission [R10]."""
-        stored = await self._engine.submit(self._submission(request.submission, request.study_toml))
+        wish = self._submission(request.submission, request.study_toml)
+        made = await self._engine.submit(wish)
         return pb.SubmitStudyResponse(
-            plan_digest=bytes.fromhex(stored.digest),
-            plan=stored.signed_plan,
-            warnings=await self._resources.lanes.ask(
-                stored.analyst, "warned", plan=stored.plan_json.decode()
-            ),
+            plan_digest=bytes.fromhex(made.stored.digest),
+            plan=made.stored.signed_plan,
+            warnings=made.warnings,
         )
 
     async def ExplainStudy(
         self, request: pb.ExplainStudyRequest, context: Context
     ) -> pb.ExplainStudyResponse:
         """What a study would ask, reveal and cost; charges nothing, and refuses what SubmitStudy would."""
-        draft = self._submission(DRAFT, request.study_toml)
-        told = await explained(draft, self._resources, self._config)
+        told = await self._engine.submissions.explained(self._submission(DRAFT, request.study_toml))
         return pb.ExplainStudyResponse(explanation_json=told)
 
     def _submission(self, id: str, study_toml: str) -> Submission:
@@ -222,30 +224,15 @@ class Service(CoordinatorServicer):
 
     async def ListStudies(self, request: pb.ListStudiesRequest, context: Context) -> pb.ListStudiesResponse:
         """Every study of the federation, oldest first."""
-        return pb.ListStudiesResponse(studies=[self._row(stored) for stored in self._resources.studies.all()])
-
-    def _row(self, stored: StoredStudy) -> pb.StudyRow:
-        own = CALLER.get().role is Role.ANALYST and CALLER.get().name == stored.analyst
-        return pb.StudyRow(
-            plan_digest=bytes.fromhex(stored.digest),
-            name=stored.name,
-            state=stored.state.proto,
-            analyst=stored.analyst,
-            micro_rho=stored.micro_rho,
-            spent_micro_rho=self._resources.books.spent(stored.digest),
-            rounds=self._resources.studies.rounds(stored.digest),
-            submitted_unix_ms=stored.submitted_at,
-            failure=stored.failure,
-            submission=stored.submission if own else "",
-            study_digest=self._resources.studies.content(stored) if own else b"",
-        )
+        studies, caller = self._repository.studies.all(), CALLER.get()
+        return pb.ListStudiesResponse(studies=[study_row(one, self._repository, caller) for one in studies])
 
     async def WatchStudy(
         self, request: pb.WatchStudyRequest, context: Context
     ) -> AsyncIterator[pb.StudyEvent]:
         """Every event beyond a sequence number, until the study ends [R11]."""
         digest = digest_from_bytes(request.plan_digest)
-        self._resources.studies.get(digest)
+        self._repository.studies.get(digest)
         with self._watches.one(CALLER.get().uri):
             async for event in self._events(digest, min(request.after_sequence, LARGEST_ROW)):
                 yield event
@@ -253,8 +240,8 @@ class Service(CoordinatorServicer):
     async def _events(self, digest: str, after: int) -> AsyncIterator[pb.StudyEvent]:
         while True:
             # The state first: the event that ends a study is stored together with its last state.
-            state = self._resources.studies.state(digest)
-            events = self._resources.studies.events(digest, after)
+            state = self._repository.studies.state(digest)
+            events = self._repository.studies.events(digest, after)
             for event in events:
                 still_admitted()
                 yield event
@@ -263,7 +250,7 @@ class Service(CoordinatorServicer):
                 continue
             if state is None or state.ended or self._engine.closing:
                 return
-            await self._resources.news.wait(self._config.long_poll_seconds)
+            await self._runtime.signals.news.wait(self._config.long_poll_seconds)
             still_admitted()
 
     async def CancelStudy(self, request: pb.CancelStudyRequest, context: Context) -> pb.CancelStudyResponse:
@@ -275,9 +262,9 @@ class Service(CoordinatorServicer):
         """The signed release, or a part of it [R12]."""
         digest = digest_from_bytes(request.plan_digest)
         stored = await self._readable(digest)
-        data = self._resources.studies.release_json(digest)
+        data = self._repository.studies.release_json(digest)
         if data is None:
-            raise _no_release(stored)
+            raise no_release(stored)
         part = data[request.offset : request.offset + RELEASE_PART_BYTES]
         return pb.GetReleaseResponse(release_json=part, total_bytes=len(data))
 
@@ -285,7 +272,7 @@ class Service(CoordinatorServicer):
         """The signed release of one round, or a part of its numbers [R21]."""
         digest = digest_from_bytes(request.plan_digest)
         await self._readable(digest)
-        message = await self._resources.compute(self._resources.studies.released, digest, request.round)
+        message = await self._runtime.compute.run(self._repository.studies.released, digest, request.round)
         if message is None:
             raise RequestError(Code.NOT_FOUND, f"study {digest[:12]} has released no {spoken(request.round)}")
         total, start = len(message.values), request.offset
@@ -296,22 +283,10 @@ class Service(CoordinatorServicer):
 
     async def _readable(self, digest: str) -> StoredStudy:
         """The study, if its caller may read what it released: analysts, and the sites that it invited."""
-        stored = self._resources.studies.get(digest)
+        stored = self._repository.studies.get(digest)
         if CALLER.get().role is Role.SITE:
-            invited(await self._resources.compute(lambda: stored.plan), CALLER.get().name)
-        return stored
-
-
-def _no_release(stored: StoredStudy) -> RequestError:
-    match stored.state:
-        case StudyState.FAILED:
-            return RequestError(Code.STUDY_FAILED, stored.failure)
-        case StudyState.CANCELLED:
-            return RequestError(Code.CANCELLED, f"study {stored.digest[:12]} was {stored.failure}")
-        case StudyState.AWAITING:
-            return RequestError(
-                Code.NOT_READY,
-                f"study {stored.digest[:12]} waits for the approval of the coordinator's operator",
+            invited(
+                await self._runtime.compute.run(self._repository.studies.plan, stored.plan_json),
+                CALLER.get().name,
             )
-        case _:
-            return RequestError(Code.NOT_READY, f"study {stored.digest[:12]} is still running; watch it")
+        return stored

@@ -13,9 +13,9 @@ from contextlib import suppress
 
 from eigenveil.errors import Code, EigenveilError, InternalError
 from eigenveil_common import log
+from eigenveil_server.fatal import Fatal
 from eigenveil_server.pki.authority_files import Authorities
 from eigenveil_server.pki.server_certificate import ServerCertificate
-from eigenveil_server.resources import Fatal
 
 EVERY_SECONDS = 0.5
 

@@ -1,1 +1,2 @@
-"""TODO."""
+"""The coordinator's tables: one writer, one reader, every statement about studies and the ledger. Imports no
+other folder of the coordinator."""

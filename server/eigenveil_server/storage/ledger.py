@@ -24,7 +24,7 @@ class FederationLedger:
         """Raise `budget-exhausted` if `reserve` would, with nothing written."""
         self._store.check(study, cost)
 
-    def charge(self, asked: RoundQuery, also: Change | None = None) -> None:
+    def charge(self, asked: RoundQuery, also: Change) -> None:
         """Spend a query's price, once."""
         self._store.charge(asked.plan_digest, asked.round, asked.digest, asked.cost, also)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 
 from eigenveil.errors import Code, InternalError, RequestError, spoken
 from eigenveil.numerics.encoding import digest, from_bytes
@@ -18,6 +19,8 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage.states import StudyState
 
 EVENTS_AT_ONCE = 256
+WAITING = "waiting for the operator's approval"
+PLANS = 16  # kept read, so that no call has to read one again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,14 +40,19 @@ class StoredStudy:
     submitted_at: int
 
     @property
-    def plan(self) -> Plan:
-        """The plan, read and validated anew."""
-        return plan_from_json(self.plan_json)
-
-    @property
     def signed_plan(self) -> pb.SignedPlan:
         """The plan as sites and analysts get it."""
         return pb.SignedPlan(plan_json=self.plan_json, signature=self.signature)
+
+    @property
+    def begun(self) -> pb.StudyEvent:
+        """What watchers see of it before its first round."""
+        return pb.StudyEvent(
+            state=pb.STUDY_STATE_RUNNING,
+            round_state=RoundState.PLANNED.value if self.state is StudyState.RUNNING else WAITING,
+            micro_rho=self.micro_rho,
+            expected_rounds=self.expected_rounds,
+        )
 
     def insert(self, change: Connection) -> None:
         """Store it.
@@ -102,6 +110,11 @@ class Studies:
     def __init__(self, reader: Database) -> None:
         self._reader = reader
         self._contents: dict[str, bytes] = {}
+        self._read = lru_cache(maxsize=PLANS)(plan_from_json)
+
+    def plan(self, plan_json: bytes) -> Plan:
+        """A plan that is stored, or will be. Raises as `plan_from_json`."""
+        return self._read(plan_json)
 
     def all(self) -> list[StoredStudy]:
         """Every study, oldest first."""
@@ -188,6 +201,11 @@ class Studies:
             "SELECT query_digest FROM rounds WHERE (study, round) = (?, ?)", (digest, round)
         )
         return rows[0][0] if rows else None
+
+    def round_state(self, digest: str, round: int) -> RoundState | None:
+        """Where a round stands; None before it is opened."""
+        rows = self._reader.rows("SELECT state FROM rounds WHERE (study, round) = (?, ?)", (digest, round))
+        return RoundState(rows[0]["state"]) if rows else None
 
     def answers(self, digest: str, round: int) -> Answers:
         """Who answered or declined a round."""

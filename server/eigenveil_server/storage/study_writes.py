@@ -1,4 +1,7 @@
-"""Every change of a study's rows. Each is part of a transaction that the caller opens."""
+"""Every change of a study's rows. Each is part of a transaction that the caller opens.
+
+A round goes from state to state by `_enter` alone, which asks the table of moves.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,24 @@ from collections.abc import Mapping
 from eigenveil.numerics.encoding import to_bytes
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
-from eigenveil.protocol.round import RoundState
+from eigenveil.protocol.round import RoundState, move
 from eigenveil.protocol.statements import SignedRound
 from eigenveil.queries import NAMES
 from eigenveil_common.storage.database import Connection
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage.states import StudyState
+from eigenveil_server.storage.study_reads import StoredStudy
 
 
 def add_event(change: Connection, study: str, event: pb.StudyEvent) -> None:
     """Append an event; it gets the study's next sequence number, from 1."""
+    _add(change, study, event.SerializeToString())
+
+
+def _add(change: Connection, study: str, event: bytes) -> None:
     change.execute(
         "INSERT INTO events SELECT ?, COALESCE(MAX(sequence), 0) + 1, ? FROM events WHERE study = ?",
-        (study, event.SerializeToString(), study),
+        (study, event, study),
     )
 
 
@@ -33,16 +41,19 @@ def add_news(change: Connection, study: str, round: int, event: pb.StudyEvent) -
 
 def release_sealed(change: Connection, study: str, at: int) -> None:
     """What is sealed is out now: watchers may read its event."""
-    where = (study, RoundState.SEALED.value)
-    change.execute(
-        "INSERT INTO events SELECT r.study, (SELECT COALESCE(MAX(sequence), 0) + 1 FROM events e "
-        "WHERE e.study = r.study), r.sealed_event FROM rounds r WHERE (r.study, r.state) = (?, ?)",
-        where,
-    )
-    change.execute(
-        "UPDATE rounds SET state = ?, released_at = ? WHERE (study, state) = (?, ?)",
-        (RoundState.RELEASED.value, at, *where),
-    )
+    sealed = "SELECT round, sealed_event FROM rounds WHERE (study, state) = (?, ?)"
+    for row in change.execute(sealed, (study, RoundState.SEALED.value)).fetchall():
+        _enter(change, study, row["round"], RoundState.RELEASED, released_at=at)
+        _add(change, study, row["sealed_event"])
+
+
+def _enter(change: Connection, study: str, round: int, to: RoundState, **noted: object) -> None:
+    """Move a round, and note what is known of it by now."""
+    where = (study, round)
+    row = change.execute("SELECT state FROM rounds WHERE (study, round) = (?, ?)", where).fetchall()[0]
+    columns = {"state": move(RoundState(row["state"]), to).value, **noted}
+    settings = ", ".join(f"{column} = ?" for column in columns)
+    change.execute(f"UPDATE rounds SET {settings} WHERE (study, round) = (?, ?)", (*columns.values(), *where))
 
 
 def open_round(change: Connection, asked: RoundQuery, message: bytes, at: int) -> None:
@@ -50,17 +61,18 @@ def open_round(change: Connection, asked: RoundQuery, message: bytes, at: int) -
     release_sealed(change, asked.plan_digest, at)
     change.execute(
         "INSERT INTO rounds (study, round, kind, state, query, query_digest, opened_at) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (study, round) DO UPDATE SET state = excluded.state",
+        "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
         (
             asked.plan_digest,
             asked.round,
             NAMES[type(asked.query)],
-            RoundState.OPEN.value,
+            RoundState.PLANNED.value,
             message,
             asked.digest,
             at,
         ),
     )
+    _enter(change, asked.plan_digest, asked.round, RoundState.OPEN)
 
 
 def add_answer(change: Connection, study: str, round: int, site: str, mac: bytes) -> None:
@@ -82,16 +94,8 @@ def add_decline(change: Connection, study: str, round: int, site: str, reason: s
 
 def close_round(change: Connection, asked: RoundQuery, absent: Mapping[str, str], at: int) -> None:
     """Freeze the set of sites of a round."""
-    change.execute(
-        "UPDATE rounds SET state = ?, absent = ?, closed_at = ? WHERE (study, round) = (?, ?)",
-        (
-            RoundState.CLOSED.value,
-            json.dumps(dict(absent), sort_keys=True),
-            at,
-            asked.plan_digest,
-            asked.round,
-        ),
-    )
+    noted = {"absent": json.dumps(dict(absent), sort_keys=True), "closed_at": at}
+    _enter(change, asked.plan_digest, asked.round, RoundState.CLOSED, **noted)
 
 
 def seal_round(
@@ -115,15 +119,20 @@ def seal_round(
             stated.signature,
         ),
     )
-    change.execute(
-        "UPDATE rounds SET state = ?, sealed_at = ?, sealed_event = ? WHERE (study, round) = (?, ?)",
-        (RoundState.SEALED.value, at, event.SerializeToString(), study, release.round),
-    )
+    noted = {"sealed_at": at, "sealed_event": event.SerializeToString()}
+    _enter(change, study, release.round, RoundState.SEALED, **noted)
 
 
 def begin_study(change: Connection, study: str) -> None:
     """The operator has approved it, and its budget is set aside."""
     change.execute("UPDATE studies SET state = ? WHERE digest = ?", (StudyState.RUNNING.value, study))
+
+
+def end_unrun(change: Connection, stored: StoredStudy, state: StudyState, at: int, why: str) -> None:
+    """The last change of a study that nobody drives, and what watchers see of it."""
+    end_study(change, stored.digest, state, at, failure=why)
+    event = pb.StudyEvent(state=state.proto, micro_rho=stored.micro_rho, failure=why)
+    add_event(change, stored.digest, event)
 
 
 def end_study(
@@ -141,7 +150,6 @@ def end_study(
         (state.value, failure, release, at, study),
     )
     release_sealed(change, study, at)
-    change.execute(
-        "UPDATE rounds SET state = ? WHERE study = ? AND state != ?",
-        (RoundState.FAILED.value, study, RoundState.RELEASED.value),
-    )
+    left = "SELECT round FROM rounds WHERE study = ? AND state != ?"
+    for row in change.execute(left, (study, RoundState.RELEASED.value)).fetchall():
+        _enter(change, study, row["round"], RoundState.FAILED)

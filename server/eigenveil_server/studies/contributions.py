@@ -13,21 +13,27 @@ from eigenveil.queries import Count
 from eigenveil_common import log
 from eigenveil_common.failpoints import failpoint
 from eigenveil_common.storage.database import Connection
-from eigenveil_server.resources import Resources
+from eigenveil_server.compute import Compute
+from eigenveil_server.pki.keys import Keys
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.database import audit_once
+from eigenveil_server.storage.repository import Repository
 from eigenveil_server.storage.study_reads import StoredStudy
 from eigenveil_server.studies.open_round import DifferentAnswer, LateAnswer, OpenRound
+from eigenveil_server.studies.signal import Signals
 from eigenveil_server.studies.study_run import StudyRun
 
 AT_ONCE_BYTES = 64 * 1024  # checked in well under a millisecond; larger answers leave the event loop
 
 
-class Intake:
+class Contributions:
     """Contributions and declines of all studies."""
 
-    def __init__(self, resources: Resources) -> None:
-        self._resources = resources
+    def __init__(self, repository: Repository, keys: Keys, compute: Compute, signals: Signals) -> None:
+        self._repository = repository
+        self._keys = keys
+        self._compute = compute
+        self._signals = signals
         # What each site counted in a study under way, in this process's memory only [0014].
         self._counted: WeakKeyDictionary[StudyRun, dict[str, int]] = WeakKeyDictionary()
 
@@ -37,15 +43,15 @@ class Intake:
         Raises:
             RequestError: `site` is not invited, or the round is not open.
         """
-        return self._inbox(run, site, round).query
+        return self._opened(run, site, round).asked
 
-    def _inbox(self, run: StudyRun, site: str, round: int) -> OpenRound:
+    def _opened(self, run: StudyRun, site: str, round: int) -> OpenRound:
         invited(run.plan, site)
-        if run.inbox is None or round > run.inbox.query.round:
+        if run.opened is None or round > run.opened.asked.round:
             raise RequestError(Code.NOT_FOUND, f"{spoken(round)} of study {run.digest[:12]} is not open")
-        if round < run.inbox.query.round:
+        if round < run.opened.asked.round:
             raise LateAnswer(site, round)
-        return run.inbox
+        return run.opened
 
     async def contribute(self, run: StudyRun, contribution: Contribution, claimed: str) -> bool:
         """Take one site's answer; whether the same one was here before. `claimed` is its digest.
@@ -60,11 +66,11 @@ class Intake:
         try:
             if await self._answered_before(run, contribution):
                 return True
-            inbox = self._inbox(run, site, round)
-            await self._check(inbox.query, contribution, self._records(run, inbox.query, site), claimed)
-            mac = self._resources.keys.mac(claimed)
-            repeated = inbox.put(site, mac, contribution.values)
-            if isinstance(inbox.query.query, Count):
+            opened = self._opened(run, site, round)
+            await self._check(opened.asked, contribution, self._records(run, opened.asked, site), claimed)
+            mac = self._keys.mac(claimed)
+            repeated = opened.put(site, mac, contribution.values)
+            if isinstance(opened.asked.query, Count):
                 self._counted.setdefault(run, {})[site] = int(contribution.values[0])
             failpoint("answer-taken")
         except DifferentAnswer:
@@ -76,8 +82,8 @@ class Intake:
         except LateAnswer:
             await self._note_late(contribution)
             raise
-        if not inbox.holds(site):
-            await self._resources.finish(self._store(run, inbox, site, mac))
+        if not opened.holds(site):
+            await self._repository.finish(self._store(run, opened, site, mac))
         return repeated
 
     def _records(self, run: StudyRun, asked: RoundQuery, site: str) -> range:
@@ -92,24 +98,24 @@ class Intake:
         if contribution.values.nbytes <= AT_ONCE_BYTES:
             _check(asked, contribution, records, claimed)
         else:
-            await self._resources.compute(_check, asked, contribution, records, claimed)
+            await self._compute.run(_check, asked, contribution, records, claimed)
 
     async def _answered_before(self, run: StudyRun, contribution: Contribution) -> bool:
         """A site that lost our reply may send again although the round has ended [R7]."""
-        if run.inbox is not None and contribution.round >= run.inbox.query.round:
+        if run.opened is not None and contribution.round >= run.opened.asked.round:
             return False
         invited(run.plan, contribution.site)
         return await self._known(contribution)
 
     async def _known(self, contribution: Contribution) -> bool:
         site, round = contribution.site, contribution.round
-        known = self._resources.studies.answers(contribution.plan_digest, round).macs.get(site)
+        known = self._repository.studies.answers(contribution.plan_digest, round).macs.get(site)
         if known not in (None, await self._mac(contribution)):
             raise DifferentAnswer(site, round)
         return known is not None
 
     async def _mac(self, contribution: Contribution) -> bytes:
-        return self._resources.keys.mac(await self._resources.compute(lambda: contribution.digest))
+        return self._keys.mac(await self._compute.run(lambda: contribution.digest))
 
     async def contribute_afterwards(self, stored: StoredStudy, contribution: Contribution) -> bool:
         """An answer to a study that has ended; whether it was taken while its round was open.
@@ -119,8 +125,8 @@ class Intake:
             LateAnswer: as in `contribute`.
         """
         site, round = contribution.site, contribution.round
-        invited(await self._resources.compute(lambda: stored.plan), site)
-        if self._resources.studies.query_digest(stored.digest, round) is None:
+        invited(await self._compute.run(self._repository.studies.plan, stored.plan_json), site)
+        if self._repository.studies.query_digest(stored.digest, round) is None:
             raise RequestError(Code.NOT_FOUND, f"study {stored.digest[:12]} had no {spoken(round)}")
         try:
             if await self._known(contribution):
@@ -138,19 +144,19 @@ class Intake:
         """
         study, site, round = contribution.plan_digest, contribution.site, contribution.round
         about, mac = f"study {study} round {round} mac ", await self._mac(contribution)
-        at, subject = self._resources.clock(), f"site/{site}"
+        at, subject = self._repository.clock(), f"site/{site}"
 
         def change(connection: Connection) -> None:
             noted = "SELECT 1 FROM audit WHERE (kind, subject, substr(detail, 1, ?)) = (?, ?, ?)"
             if not connection.execute(noted, (len(about), "late-answer", subject, about)).fetchall():
                 audit_once(connection, at, "late-answer", subject, about + mac.hex())
 
-        await self._resources.finish(self._resources.writer.write(change))
+        await self._repository.finish(self._repository.writer.write(change))
         failpoint("answer-late")
         log.event("late-answer", study=study, round=round, site=site)
 
-    async def _store(self, run: StudyRun, inbox: OpenRound, site: str, mac: bytes) -> None:
-        study, round, event = run.digest, inbox.query.round, run.answered_event()
+    async def _store(self, run: StudyRun, opened: OpenRound, site: str, mac: bytes) -> None:
+        study, round, event = run.digest, opened.asked.round, run.news(opened)
 
         def change(connection: Connection) -> None:
             study_writes.add_answer(connection, study, round, site, mac)
@@ -158,18 +164,18 @@ class Intake:
             failpoint("answer-storing")
 
         log.event("answered", study=study, round=round, site=site)
-        if inbox.ready.is_set():  # nobody is awaited any more: one transaction stores this and closes
-            await inbox.stored_by_close(site)
+        if opened.ready.is_set():  # nobody is awaited any more: one transaction stores this and closes
+            await opened.stored_by_close(site)
             return
-        await self._resources.writer.write(change)
+        await self._repository.writer.write(change)
         failpoint("answer-stored")
-        inbox.stored(site)
-        self._resources.news.ring()
+        opened.stored(site)
+        self._signals.news.ring()
 
     async def _alarm(self, kind: str, study: str, site: str, round: int) -> None:
         log.event(kind, logging.ERROR, study=study, round=round, site=site)
-        at, detail = self._resources.clock(), f"study {study} round {round}"
-        await self._resources.writer.write(
+        at, detail = self._repository.clock(), f"study {study} round {round}"
+        await self._repository.writer.write(
             lambda change: audit_once(change, at, kind, f"site/{site}", detail)
         )
 
@@ -179,14 +185,14 @@ class Intake:
         Raises:
             RequestError: the round is not open, or the site answered it.
         """
-        inbox = self._inbox(run, site, round)
-        inbox.decline(site, reason)
-        if not inbox.holds(site):
-            await self._resources.finish(self._store_decline(run, inbox, site, reason))
+        opened = self._opened(run, site, round)
+        opened.decline(site, reason)
+        if not opened.holds(site):
+            await self._repository.finish(self._store_decline(run, opened, site, reason))
 
-    async def _store_decline(self, run: StudyRun, inbox: OpenRound, site: str, reason: str) -> None:
-        study, round = run.digest, inbox.query.round
-        event, at = run.answered_event(), self._resources.clock()
+    async def _store_decline(self, run: StudyRun, opened: OpenRound, site: str, reason: str) -> None:
+        study, round = run.digest, opened.asked.round
+        event, at = run.news(opened), self._repository.clock()
 
         def change(connection: Connection) -> None:
             study_writes.add_decline(connection, study, round, site, reason)
@@ -194,11 +200,11 @@ class Intake:
             audit_once(connection, at, "declined", f"site/{site}", f"study {study} round {round}: {reason}")
             failpoint("decline-storing")
 
-        await self._resources.writer.write(change)
+        await self._repository.writer.write(change)
         failpoint("decline-stored")
-        inbox.stored(site)
+        opened.stored(site)
         log.event("declined", study=study, round=round, site=site, reason=reason)
-        self._resources.news.ring()
+        self._signals.news.ring()
 
 
 def invited(plan: Plan, site: str) -> None:

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from eigenveil.errors import Code, EigenveilError, InternalError, PeerError, RequestError
-from eigenveil.protocol.plan import Plan, plan_from_json
+from eigenveil.protocol.plan import Plan
 from eigenveil_common import log
 from eigenveil_common.failpoints import failpoint
 from eigenveil_common.storage.database import Connection
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.config import Config
+from eigenveil_server.planning.submissions import Prepared, Submission, Submissions, used
 from eigenveil_server.recovery.checkpoints import awaited
-from eigenveil_server.resources import Resources
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.database import audit
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import StoredStudy
-from eigenveil_server.studies.desk import Desk
+from eigenveil_server.studies.operator_approvals import OperatorApprovals
+from eigenveil_server.studies.runtime import Runtime
 from eigenveil_server.studies.study_run import StudyRun
-from eigenveil_server.studies.submissions import Submission, check_quota, first_event, prepare, used
 from eigenveil_server.studies.uploads import Uploads
 
 Place = tuple[str, int]  # a study's digest and a round
@@ -32,15 +33,21 @@ OFFER_AGAIN = 1.0  # seconds after which a round is offered to a site that says 
 class Engine:
     """The running studies. `closing` makes every long poll answer at once."""
 
-    def __init__(self, resources: Resources, config: Config, uploads: Uploads) -> None:
-        self._resources = resources
-        self._config = config
+    def __init__(self, runtime: Runtime, config: Config, uploads: Uploads) -> None:
+        self._runtime = runtime
+        self._repository = runtime.repository
+        self.submissions = Submissions(
+            runtime.repository, runtime.keys, runtime.planning, runtime.compute, config
+        )
+        self._approval_hours = config.approval_hours
         self.uploads = uploads
         self._taking = asyncio.Lock()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._runs: dict[str, StudyRun] = {}
         self._states: dict[str, StudyState] = {}  # of every study there is
-        self._desk = Desk(resources, self._taking, self._launch)
+        self._approvals = OperatorApprovals(
+            runtime.repository, runtime.compute, runtime.signals, self._taking, self._launch
+        )
         self._waiting: list[asyncio.Task[None]] = []
         self._hurried: set[str] = set()
         self.closing = False
@@ -48,38 +55,38 @@ class Engine:
     async def start(self) -> None:
         """Take up every study where the last process left it; after a restore, once every site has shown
         its checkpoint of the ledger [R20]."""
-        self._states = {stored.digest: stored.state for stored in self._resources.studies.all()}
-        if awaited(self._resources.store.reader):
+        self._states = {stored.digest: stored.state for stored in self._repository.studies.all()}
+        if awaited(self._repository.store.reader):
             self._waiting.append(asyncio.create_task(self._unattended(self._resume_when_complete())))
         else:
             await self._resume()
-            self._waiting.append(asyncio.create_task(self._unattended(self._desk.heed())))
+            self._waiting.append(asyncio.create_task(self._unattended(self._approvals.heed())))
 
     async def _resume_when_complete(self) -> None:
         await self._complete()
         await self._resume()
-        await self._desk.heed()
+        await self._approvals.heed()
 
     async def _unattended(self, work: Coroutine[Any, Any, None]) -> None:
         """Nobody waits for this: what fails here ends the process, as it does at an ordinary start."""
         try:
             await work
         except InternalError as problem:
-            self._resources.fatal(problem)
+            self._repository.fatal(problem)
         except Exception as problem:  # noqa: BLE001 - logged; the process ends
             log.logger.error("studies-not-resumed", exc_info=problem)
             detail = str(problem) if isinstance(problem, EigenveilError) else type(problem).__name__
-            self._resources.fatal(InternalError(Code.BUG, f"the studies cannot be resumed: {detail}"))
+            self._repository.fatal(InternalError(Code.BUG, f"the studies cannot be resumed: {detail}"))
 
     async def _complete(self) -> None:
-        while missing := awaited(self._resources.store.reader):
+        while missing := awaited(self._repository.store.reader):
             log.event("checkpoints-awaited", sites=",".join(missing))
-            while awaited(self._resources.store.reader) == missing:
+            while awaited(self._repository.store.reader) == missing:
                 await asyncio.sleep(CHECKPOINTS_SECONDS)
         log.event("checkpoints-complete")
 
     def _check_complete(self) -> None:
-        missing = awaited(self._resources.store.reader)
+        missing = awaited(self._repository.store.reader)
         if missing:
             raise RequestError(
                 Code.NOT_READY,
@@ -88,32 +95,31 @@ class Engine:
             )
 
     async def _resume(self) -> None:
-        for stored in self._resources.studies.all():
+        for stored in self._repository.studies.all():
             if stored.state is StudyState.RUNNING and stored.digest not in self._runs:
                 log.event("study-resumed", study=stored.digest)
                 failpoint("study-resumed")
                 try:
-                    plan = await self._resources.compute(plan_from_json, stored.plan_json)
+                    plan = await self._read(stored)
                 except PeerError as problem:
                     if problem.code is not Code.VERSION:
                         raise
                     # Begun by another version: nothing goes on from here.
-                    await self._resources.compute(self._abandon, stored, str(problem))
+                    await self._runtime.compute.run(self._abandon, stored, str(problem))
                 else:
                     self._launch(stored, plan)
 
     def _abandon(self, stored: StoredStudy, why: str) -> None:
         """End a study whose plan this version cannot run; what it spent stays spent."""
-        event = pb.StudyEvent(state=StudyState.FAILED.proto, micro_rho=stored.micro_rho, failure=why)
-        at = self._resources.clock()
-
-        def end(change: Connection) -> None:
-            study_writes.end_study(change, stored.digest, StudyState.FAILED, at, failure=why)
-            study_writes.add_event(change, stored.digest, event)
-
-        self._resources.books.settle(stored.digest, end)
+        at = self._repository.clock()
+        self._repository.ledger.settle(
+            stored.digest, lambda change: study_writes.end_unrun(change, stored, StudyState.FAILED, at, why)
+        )
         self._states[stored.digest] = StudyState.FAILED
         log.event("study-failed", study=stored.digest)
+
+    async def _read(self, stored: StoredStudy) -> Plan:
+        return await self._runtime.compute.run(self._repository.studies.plan, stored.plan_json)
 
     async def stop(self) -> None:
         """Stop driving; every study resumes at the next start."""
@@ -125,9 +131,9 @@ class Engine:
     def _launch(self, stored: StoredStudy, plan: Plan) -> None:
         """Drive a running study, unless it is driven already."""
         digest = stored.digest
-        if digest in self._runs or self._resources.studies.state(digest) is not StudyState.RUNNING:
+        if digest in self._runs or self._repository.studies.state(digest) is not StudyState.RUNNING:
             return
-        run = StudyRun(stored, plan, self._resources, self._config.approval_hours)
+        run = StudyRun(stored, plan, self._runtime, self._approval_hours)
         self._states[digest] = StudyState.RUNNING
         self._runs[digest] = run
         self._tasks[digest] = asyncio.create_task(self._drive(run))
@@ -139,11 +145,11 @@ class Engine:
             self._states[run.digest] = run.state
             del self._runs[run.digest], self._tasks[run.digest]
         self.uploads.drop_closed(lambda upload: self.is_open(upload.study, upload.round))
-        self._resources.work.ring()
+        self._runtime.signals.work.ring()
 
     # ------------------------------------------------------------ analysts
 
-    async def submit(self, submission: Submission) -> StoredStudy:
+    async def submit(self, submission: Submission) -> Prepared:
         """The study of this submission: a new one, charged for and started, or the one made before.
 
         Planning changes nothing and may be abandoned; from the lock on, the work is done to its end.
@@ -152,23 +158,24 @@ class Engine:
             RequestError: the study is refused, does not fit the budget, or the submission was used
                 for another study.
         """
-        stored, plan = await prepare(submission, self._resources, self._config)
-        return await self._resources.finish(self._take(stored, plan))
+        wanted = await self.submissions.prepare(submission)
+        stored = await self._repository.finish(self._take(wanted.stored, wanted.plan))
+        return replace(wanted, stored=stored)
 
     async def _take(self, wanted: StoredStudy, plan: Plan) -> StoredStudy:
         async with self._taking:
             self._check_complete()
-            known = self._resources.studies.by_submission(wanted.analyst, wanted.submission)
+            known = self._repository.studies.by_submission(wanted.analyst, wanted.submission)
             if known is not None and known.digest != wanted.digest:
                 raise used(known)
             if known is None:
-                check_quota(wanted.analyst, wanted.micro_rho, self._resources, self._config)
+                self.submissions.check_quota(wanted.analyst, wanted.micro_rho)
                 failpoint("study-planned")
                 awaiting = wanted.state is StudyState.AWAITING
                 if awaiting:
-                    await self._desk.hold(wanted)
+                    await self._approvals.hold(wanted)
                 else:
-                    await self._resources.compute(self._reserve, wanted, plan)
+                    await self._runtime.compute.run(self._reserve, wanted, plan)
                 failpoint("study-reserved")
                 event = "study-awaits-approval" if awaiting else "study-submitted"
                 log.event(event, study=wanted.digest, analyst=wanted.analyst)
@@ -178,11 +185,11 @@ class Engine:
     def _reserve(self, stored: StoredStudy, plan: Plan) -> None:
         def insert(change: Connection) -> None:
             stored.insert(change)
-            study_writes.add_event(change, stored.digest, first_event(stored))
+            study_writes.add_event(change, stored.digest, stored.begun)
             audit(change, stored.submitted_at, "submitted", f"analyst/{stored.analyst}", stored.digest)
             failpoint("study-reserving")
 
-        self._resources.books.reserve(stored.digest, plan.cost, insert)
+        self._repository.ledger.reserve(stored.digest, plan.cost, insert)
 
     async def cancel(self, digest: str, analyst: str) -> None:
         """Stop a study of this analyst; what it spent stays spent.
@@ -191,19 +198,19 @@ class Engine:
             RequestError: not theirs, or ended otherwise already.
         """
         self._check_complete()
-        stored = self._resources.studies.get(digest)
+        stored = self._repository.studies.get(digest)
         if stored.analyst != analyst:
             raise RequestError(Code.NOT_FOUND, f"study {digest[:12]} is not yours to cancel")
         if stored.state is StudyState.AWAITING:
-            await self._resources.finish(self._desk.drop(stored, "cancelled by its analyst"))
+            await self._repository.finish(self._approvals.drop(stored, "cancelled by its analyst"))
         if stored.state is StudyState.RUNNING and digest not in self._runs:
-            self._launch(stored, await self._resources.compute(plan_from_json, stored.plan_json))
+            self._launch(stored, await self._read(stored))
         run, task = self._runs.get(digest), self._tasks.get(digest)
         if run is not None and task is not None:
             failpoint("study-cancelling")
             run.cancel()
             await asyncio.wait({task})
-        state = self._resources.studies.get(digest).state
+        state = self._repository.studies.get(digest).state
         if state is not StudyState.CANCELLED:
             raise RequestError(Code.CONFLICT, f"study {digest[:12]} has ended already: it is {state.value}")
 
@@ -222,20 +229,20 @@ class Engine:
         run = self.running(digest)
         if run is not None:
             return run
-        stored = self._resources.studies.get(digest)
+        stored = self._repository.studies.get(digest)
         raise RequestError(Code.CONFLICT, f"study {digest[:12]} is {stored.state.value}; ask for work")
 
     def is_open(self, digest: str, round: int) -> bool:
         """Whether this is the round that a study is at."""
         run = self._runs.get(digest)
-        return run is not None and run.inbox is not None and run.inbox.query.round == round
+        return run is not None and run.opened is not None and run.opened.asked.round == round
 
     async def hear_of_waiting(self, site: str, studies: Iterable[str]) -> None:
         """Which studies wait for a person's word at `site`, as of now; whoever watches is told."""
         waiting = frozenset(studies)
         for run in tuple(self._runs.values()):
             if run.approvals.hear(site, asks=run.digest in waiting):
-                await self._resources.finish(run.tell_of_waiting(site))
+                await self._repository.finish(run.tell_of_waiting(site))
 
     async def next_work(
         self, site: str, known: Mapping[str, int], answered: frozenset[Place], seconds: float
@@ -251,12 +258,12 @@ class Engine:
             if found is not None or waited >= seconds or self.closing or self._hurries(site):
                 return found or pb.NextWorkResponse()
             left = seconds - waited
-            await self._resources.work.wait(min(left, OFFER_AGAIN) if answered else left)
+            await self._runtime.signals.work.wait(min(left, OFFER_AGAIN) if answered else left)
 
     def hurry(self, site: str) -> None:
         """Answer the site's long-poll now, even with nothing, to see whether anybody asks again [R18]."""
         self._hurried.add(site)
-        self._resources.work.ring()
+        self._runtime.signals.work.ring()
 
     def _hurries(self, site: str) -> bool:
         hurried = site in self._hurried

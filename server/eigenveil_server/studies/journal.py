@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
+from eigenveil.protocol.round import RoundState
 from eigenveil.protocol.statements import RoundStatement, Sign
 from eigenveil_common.failpoints import failpoint
 from eigenveil_common.storage.database import Connection, Database
@@ -34,14 +35,25 @@ class RoundJournal:
     closed_at: int
     closed_event: pb.StudyEvent
     sealed_event: pb.StudyEvent
-    books: FederationLedger
+    ledger: FederationLedger
     studies: Studies
     database: Database
     clock: Clock
 
-    def close(self, asked: RoundQuery) -> None:
+    def sealed(self, round: int) -> Release | None:
+        """The stored release of a round, if any."""
+        found = self.studies.sealed(self.study, round)
+        return None if found is None else found.release
+
+    def charge(self, asked: RoundQuery) -> None:
         """Freeze the set of sites and spend the price, in one transaction. An answer that arrived last
-        is stored here, too."""
+        is stored here, too.
+
+        The study charges while its noise is being drawn; when the barrier does, before it takes that noise,
+        the round is closed and this has no effect.
+        """
+        if self.studies.round_state(self.study, asked.round) is RoundState.CLOSED:
+            return
 
         def close(change: Connection) -> None:
             for site, mac in self.macs.items():
@@ -50,20 +62,11 @@ class RoundJournal:
             study_writes.add_event(change, self.study, self.closed_event)
             failpoint("round-charging")
 
-        self.books.charge(asked, close)
-
-    def sealed(self, round: int) -> Release | None:
-        """The stored release of a round, if any."""
-        found = self.studies.sealed(self.study, round)
-        return None if found is None else found.release
-
-    def charge(self, asked: RoundQuery) -> None:
-        """No effect after `close`, which charged the same."""
-        self.books.charge(asked)
+        self.ledger.charge(asked, close)
 
     def seal(self, release: Release) -> None:
         """Store the release with its statement [R21]; neither can ever change afterwards."""
-        stated = state(self.books, self.study, release.round, release.query, self.after, release.digest)
+        stated = state(self.ledger, self.study, release.round, release.query, self.after, release.digest)
         signed = stated.signed(self.sign)
         with self.database.transaction() as change:
             study_writes.seal_round(change, self.study, release, signed, self.clock(), self.sealed_event)
@@ -71,10 +74,10 @@ class RoundJournal:
 
 
 def state(
-    books: FederationLedger, study: str, round: int, query: str, after: str, release: str = ""
+    ledger: FederationLedger, study: str, round: int, query: str, after: str, release: str = ""
 ) -> RoundStatement:
     """What is stated of a round now, with the ledger's last row [R21]."""
-    ledger, size = books.tip
+    head, size = ledger.tip
     return RoundStatement(
-        plan=study, round=round, query=query, after=after, release=release, ledger=ledger, size=size
+        plan=study, round=round, query=query, after=after, release=release, ledger=head, size=size
     )

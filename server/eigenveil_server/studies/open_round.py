@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from eigenveil.errors import Code, RequestError, spoken
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.protocol.query import RoundQuery
+from eigenveil.protocol.round import RoundState, move
 from eigenveil.study.study import Federation
 from eigenveil_server.storage.states import shown
 from eigenveil_server.storage.study_reads import Answers
@@ -40,7 +41,7 @@ class LateAnswer(RequestError):
 
 
 class OpenRound:
-    """What sites sent for `query`. `earlier` is what they sent before this process started.
+    """What sites sent for `asked`. `earlier` is what they sent before this process started.
 
     Whoever's values are here at the close is in: the close stores the HMACs that are not stored yet.
     `ready` is set when nobody is awaited any more, or when the round cannot succeed whoever still
@@ -48,7 +49,8 @@ class OpenRound:
     """
 
     def __init__(self, asked: RoundQuery, federation: Federation, earlier: Answers) -> None:
-        self.query = asked
+        self.asked = asked
+        self.state = RoundState.PLANNED
         self.ready = asyncio.Event()
         self._federation = federation
         self._macs = dict(earlier.macs)
@@ -59,6 +61,10 @@ class OpenRound:
         self._closed = False
         self._settled = asyncio.Event()
         self._look()
+
+    def enter(self, state: RoundState) -> None:
+        """Move on to `state`, if the table of moves allows it."""
+        self.state = move(self.state, state)
 
     def wants(self, site: str) -> bool:
         """Whether `site` is invited and has neither answered nor declined."""
@@ -78,14 +84,14 @@ class OpenRound:
             RequestError: code `conflict`: the site declined it.
         """
         if self._macs.get(site, mac) != mac:
-            raise DifferentAnswer(site, self.query.round)
+            raise DifferentAnswer(site, self.asked.round)
         if site in self._answered:
             return True
         if self._closed:
-            raise LateAnswer(site, self.query.round)
+            raise LateAnswer(site, self.asked.round)
         if site in self._declined:
             raise RequestError(
-                Code.CONFLICT, f"site {site} declined {spoken(self.query.round)}; that cannot be taken back"
+                Code.CONFLICT, f"site {site} declined {spoken(self.asked.round)}; that cannot be taken back"
             )
         repeated = site in self._macs
         self._macs[site] = mac
@@ -107,7 +113,7 @@ class OpenRound:
         """
         await self._settled.wait()
         if site not in self._stored:
-            raise LateAnswer(site, self.query.round)
+            raise LateAnswer(site, self.asked.round)
 
     def decline(self, site: str, reason: str) -> None:
         """Note that `site` will not answer.
@@ -118,9 +124,9 @@ class OpenRound:
         if site in self._declined:
             return
         if self._closed:
-            raise LateAnswer(site, self.query.round)
+            raise LateAnswer(site, self.asked.round)
         if site in self._answered:
-            raise RequestError(Code.CONFLICT, f"site {site} answered {spoken(self.query.round)} already")
+            raise RequestError(Code.CONFLICT, f"site {site} answered {spoken(self.asked.round)} already")
         self._declined[site] = reason
 
     def needs(self, asking: Collection[str]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 
 
 class Signal:
@@ -28,6 +29,14 @@ class Signal:
         finally:
             timer.cancel()
             self._waiting.discard(waiter)
+
+
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """`work` rings for sites, `news` for whoever watches."""
+
+    work: Signal = field(default_factory=Signal)
+    news: Signal = field(default_factory=Signal)
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eigenveil_common.storage import postgres, sqlite
+from eigenveil_common.storage import ledger_store, postgres, sqlite
 from eigenveil_common.storage.database import Database
+
+LEDGER = (ledger_store.SCHEMA, ledger_store.POSTGRESQL_SCHEMA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +24,13 @@ class Place:
         """Whether it is SQLite."""
         return isinstance(self.where, Path)
 
-    def open(self, schema: str, version: int = 1, **options: Any) -> Database:
-        """A new connection."""
+    def open(self, schema: str | tuple[str, str], version: int = 1, **options: Any) -> Database:
+        """A new connection. `schema`: for both kinds, or for SQLite and for PostgreSQL."""
+        on_file, on_server = (schema, schema) if isinstance(schema, str) else schema
         if isinstance(self.where, Path):
-            self.opened.append(sqlite.Database(self.where, schema, version, **options))
+            self.opened.append(sqlite.Database(self.where, on_file, version, **options))
         else:
-            self.opened.append(postgres.Database(self.where, schema, version, **options))
+            self.opened.append(postgres.Database(self.where, on_server, version, **options))
         return self.opened[-1]
 
     def close(self) -> None:

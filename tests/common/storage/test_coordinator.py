@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -151,6 +152,30 @@ def test_a_federation_is_made_in_an_empty_database_only(tmp_path: Path, url: str
     assert list((tmp_path / "d").iterdir()) == []
 
 
+def test_both_databases_have_the_same_tables(tmp_path: Path, url: str) -> None:
+    """Every column with its type, and whether it may be empty; every table that refuses changes."""
+    types = {"bigint": "INTEGER", "text": "TEXT", "bytea": "BLOB", "double precision": "REAL"}
+    with closing(open_store(tmp_path / "state.db")) as store:
+        on_file = {
+            (row["t"], row["name"], row["type"], bool(row["notnull"] or row["pk"]))
+            for row in store.reader.rows(
+                "SELECT m.name AS t, c.* FROM sqlite_master m JOIN pragma_table_info(m.name) c "
+                "WHERE m.type = 'table'"
+            )
+        }
+        triggers = store.reader.rows("SELECT name FROM sqlite_master WHERE type = 'trigger'")
+    with closing(open_store(url)) as store:
+        rows = store.reader.rows(
+            "SELECT table_name, column_name, data_type, is_nullable, collation_name "
+            "FROM information_schema.columns "
+            "WHERE table_schema = 'public' AND table_name != 'eigenveil_schema'"
+        )
+        refusing = store.reader.rows("SELECT tgname FROM pg_trigger WHERE NOT tgisinternal")
+    assert on_file == {(row[0], row[1], types[row[2]], row[3] == "NO") for row in rows}
+    assert all(row[4] == "C" for row in rows if row[2] == "text")
+    assert {row[0] for row in triggers} == {row[0].removesuffix("_all") for row in refusing}
+
+
 def test_a_database_that_lost_its_tables_is_not_begun_anew(tmp_path: Path, url: str) -> None:
     config = made(tmp_path / "c", url)
     administer(url, "DROP SCHEMA public CASCADE", "CREATE SCHEMA public")
@@ -266,6 +291,6 @@ def test_a_server_that_stops_ends_the_process(tmp_path: Path, url: str) -> None:
             await refusal(ada.submit(study_toml()))
             assert await coordinator.process.wait() == TABLE[Code.STORAGE].exit_code
         async with serving(config) as rig:
-            assert rig.daemon.resources.books.committed == 0
+            assert rig.daemon.runtime.repository.ledger.committed == 0
 
     asyncio.run(scenario())

@@ -8,10 +8,9 @@ import pytest
 
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code
-from eigenveil_common.storage import ledger_store
 from eigenveil_common.storage.database import Connection
 from eigenveil_common.storage.ledger_store import LedgerStore
-from tests.common.storage.places import Place
+from tests.common.storage.places import LEDGER, Place
 from tests.support import refused
 
 BUDGET = Cost(micro_rho=100, atto_delta=10**20)
@@ -19,7 +18,7 @@ A, B, QUERY = "a" * 64, "b" * 64, "d" * 64
 
 
 def ledger(place: Place) -> LedgerStore:
-    return LedgerStore(place.open(ledger_store.SCHEMA), BUDGET, lambda: 1_700_000_000)
+    return LedgerStore(place.open(LEDGER), BUDGET, lambda: 1_700_000_000)
 
 
 def test_a_ledger_reopens_as_it_was(place: Place) -> None:
@@ -55,7 +54,7 @@ def test_a_refusal_writes_nothing(place: Place) -> None:
 def test_the_ledger_is_append_only(place: Place) -> None:
     store = ledger(place)
     store.reserve(A, Cost(micro_rho=1))
-    database = place.open(ledger_store.SCHEMA)
+    database = place.open(LEDGER)
     for statement in ("UPDATE ledger SET micro_rho = 0", "DELETE FROM ledger"):
         with refused(Code.STORAGE, "append-only"), database.transaction() as change:
             change.execute(statement)
@@ -69,14 +68,14 @@ def test_not_even_truncated(url: str) -> None:
     place.close()
 
 
-@pytest.mark.parametrize("change", ["micro_rho = 19", "digest = 'x'", '"index" = 5'])
+@pytest.mark.parametrize("change", ["micro_rho = 19", "micro_rho = -20", "digest = 'x'", '"index" = 5'])
 def test_a_tampered_row_stops_the_start(place: Place, change: str) -> None:
     ledger(place).reserve(A, Cost(micro_rho=20))
     trigger = "ledger_is_append_only_update"
     with place.opened[0].transaction() as intruder:
         intruder.execute(f"DROP TRIGGER {trigger}" if place.is_file else f"DROP TRIGGER {trigger} ON ledger")
         intruder.execute(f"UPDATE ledger SET {change}")
-    with refused(Code.STORAGE, "chain"):
+    with refused(Code.STORAGE, "restore the ledger"):
         ledger(place)
 
 
@@ -85,7 +84,7 @@ def test_a_process_that_lost_its_database_writes_nothing_more(tmp_path: Path, ur
     place = Place(url)
     store = ledger(place)
     pid = place.opened[0].rows("SELECT pg_backend_pid()")[0][0]
-    other = place.open(ledger_store.SCHEMA)
+    other = place.open(LEDGER)
 
     def cut(_: Connection) -> None:
         other.rows("SELECT pg_terminate_backend(?)", (pid,))

@@ -11,14 +11,14 @@ from eigenveil_common.storage.sqlite import Database
 from tests.common.storage.places import Place
 from tests.support import refused
 
-FIRST = "CREATE TABLE t (name TEXT PRIMARY KEY) STRICT;"
+FIRST = "CREATE TABLE t (name TEXT PRIMARY KEY);"
 NEWEST = """
-CREATE TABLE t (name TEXT PRIMARY KEY, size INTEGER NOT NULL DEFAULT 7) STRICT;
-CREATE TABLE u (data BLOB) STRICT;
+CREATE TABLE t (name TEXT PRIMARY KEY, size INTEGER NOT NULL DEFAULT 7);
+CREATE TABLE u (data TEXT);
 """
 STEPS = (
     (2, "ALTER TABLE t ADD COLUMN size INTEGER NOT NULL DEFAULT 7;"),
-    (3, "CREATE TABLE u (data BLOB) STRICT; INSERT INTO u SELECT NULL FROM t;"),
+    (3, "CREATE TABLE u (data TEXT); INSERT INTO u SELECT NULL FROM t;"),
 )
 
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
 import pytest
 
-from eigenveil.errors import Code
+from eigenveil.errors import Code, RequestError
 from eigenveil.planning import dry_run
-from eigenveil.planning.dry_run import rehearse
-from eigenveil.study.algorithm import Algorithm
+from eigenveil.planning.dry_run import SIZES, check_every_size, rehearse
+from eigenveil.protocol.plan import Plan
+from eigenveil.queries import Preimage
+from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from tests.support import a_plan, refused
 
 PLAN = a_plan(algorithm=Algorithm.PRIVATE_OJA, batches=30, epsilon=5.0)
@@ -22,3 +28,58 @@ def test_more_than_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch, limit: 
     monkeypatch.setattr(dry_run, limit, asked - 1)
     with refused(Code.BAD_STUDY, "fewer batches"):
         rehearse(PLAN)
+
+
+PRIVATE = [one for one in PROPERTIES if PROPERTIES[one].private and not PROPERTIES[one].single_records]
+CHANGES: tuple[dict[str, Any], ...] = (
+    {}, {"centring": False}, {"radius": 1.0}, {"delta": 0.0}, {"expected_records": 300},
+)  # fmt: skip
+
+
+def plans(algorithm: Algorithm, epsilon: float) -> list[Plan]:
+    """The plans that this algorithm has at this epsilon."""
+    found = []
+    for change in CHANGES:
+        try:
+            found.append(a_plan(**{"algorithm": algorithm, "epsilon": epsilon, **change}))
+        except RequestError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("algorithm", PRIVATE)
+def test_what_one_rehearsal_lets_pass_no_other_size_refuses(algorithm: Algorithm) -> None:
+    """From budgets of which some share is below the least price to some far above it."""
+    rehearsals = 0
+    for epsilon in (0.01, 0.03, 0.06, 0.1, 0.2, 0.4, 1.0, 5.0):
+        for plan in plans(algorithm, epsilon):
+            try:
+                asked = rehearse(plan)
+            except RequestError:
+                continue
+            refusals = [said for records in SIZES if (said := refusal(rehearse, plan, records))]
+            with mock.patch.object(dry_run, "rehearse", wraps=rehearse) as again:
+                said = refusal(check_every_size, plan, asked)
+            assert said in refusals if refusals else not said
+            rehearsals += again.call_count
+            assert epsilon < 1 or not again.called
+    assert rehearsals or algorithm is not Algorithm.GAUSS_COV
+
+
+def refusal(work: Callable[..., object], *args: object) -> str:
+    """Why something is refused, if it is."""
+    try:
+        work(*args)
+    except RequestError as problem:
+        return str(problem)
+    return ""
+
+
+@pytest.mark.parametrize("algorithm", PRIVATE)
+def test_a_share_is_at_least_a_third_of_what_it_is_at_another_count(algorithm: Algorithm) -> None:
+    for plan in plans(algorithm, 2.0):
+        least = [
+            min((one.micro_rho for one in asked if not isinstance(one.query, Preimage)), default=1)
+            for asked in (rehearse(plan, records) for records in (20, *SIZES, 10**6))
+        ]
+        assert 3.1 * min(least) >= max(least)

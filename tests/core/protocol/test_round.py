@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 
 import pytest
 
 from eigenveil.errors import Code
-from eigenveil.protocol.round import MOVES, RoundState, move
+from eigenveil.protocol.round import MOVES, RoundState, diagram, move
 from tests.support import refused
+
+PROTOCOL = Path(__file__).parents[3] / "proto" / "PROTOCOL.md"
 
 
 def reachable(start: RoundState) -> set[RoundState]:
     """Every state that some sequence of moves leads to."""
     found, border = {start}, [start]
     while border:
-        fresh = MOVES[border.pop()] - found
+        fresh = set(MOVES[border.pop()]) - found
         found |= fresh
         border += fresh
     return found
@@ -47,3 +50,9 @@ def test_after_the_seal_there_is_only_the_release() -> None:
 
 def test_nothing_is_sealed_before_the_sites_are_frozen() -> None:
     assert [state for state in RoundState if RoundState.SEALED in MOVES[state]] == [RoundState.CLOSED]
+
+
+def test_the_protocol_shows_the_table_as_it_is() -> None:
+    _, _, rest = PROTOCOL.read_text().partition("<!-- round: python -m eigenveil.protocol.round -->\n")
+    shown, _, _ = rest.partition("<!-- end of round -->")
+    assert shown == f"```mermaid\n{diagram()}\n```\n"

@@ -158,10 +158,11 @@ def test_the_reading_under_replacement_is_that_of_two_changes(algorithm: Algorit
 def test_a_budget_too_small_for_one_share_is_refused_before_anything_is_spent() -> None:
     """The mean's share depends on the noised count: 15 % below 5,000 records, 5 % from there on."""
     small = a_plan_of(Algorithm.GAUSS_COV, delta=1e-6, epsilon=0.08, expected_records=400)
-    assert rehearse(small)
+    asked = rehearse(small)
     with refused(Code.BAD_STUDY, "below one micro-rho"):
-        check_every_size(small)
-    check_every_size(a_plan_of(Algorithm.GAUSS_COV, delta=1e-6))
+        check_every_size(small, asked)
+    large = a_plan_of(Algorithm.GAUSS_COV, delta=1e-6)
+    check_every_size(large, rehearse(large))
     tiny = a_plan_of(Algorithm.PRIVATE_OJA, delta=1e-6, epsilon=0.054, centring=False)
     with refused(Code.BAD_STUDY, "below one micro-rho"):
         rehearse(tiny)

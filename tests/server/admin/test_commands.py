@@ -19,9 +19,9 @@ from eigenveil.protocol.authorities import list_from_json
 from eigenveil_common.config import load
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import EnrolmentStub
-from eigenveil_server.admin.setup import existing_store
 from eigenveil_server.config import Config
 from eigenveil_server.pki.authority import key_to_pem, new_key
+from eigenveil_server.storage.database import existing_store
 from tests.repo.tree import ROOT
 from tests.server.process import Coordinator, command, exit_of_serve, process
 from tests.server.rig import Credentials, request_for

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -9,10 +11,12 @@ from cryptography import x509
 
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil_common import failpoints
-from eigenveil_server.admin.setup import CONFIG_NAME
+from eigenveil_server.config import CONFIG_NAME
+from eigenveil_server.daemon import Daemon
 from eigenveil_server.storage.database import open_store
 from tests.server.process import command
 from tests.server.rig import made
+from tests.support import refused
 
 LONGEST = "f" * 63
 FILES = 7  # that are replaced by whole ones: keys, certificates, coordinator.toml
@@ -92,3 +96,13 @@ def test_a_folder_that_another_init_is_filling_is_left_to_it(
             made(folder)
     assert refused.value.code is Code.CONFLICT
     assert (folder / CONFIG_NAME).read_text() == "of the other"
+
+
+def test_a_federation_of_0_1_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    config = made(tmp_path / "c")
+    with closing(sqlite3.connect(config.files.database)) as connection:
+        connection.execute("PRAGMA user_version = 4")
+    with refused(
+        Code.STORAGE, "made by eigenveil 0.1", "begin anew", "budget that leaves out what was spent"
+    ):
+        Daemon(config)

@@ -16,7 +16,7 @@ import grpc
 import pytest
 
 from eigenveil.identity import Role
-from eigenveil_server.front import connection, door, turns
+from eigenveil_server.front import connection, door, places, turns
 from eigenveil_server.front.allowance import Allowance
 from eigenveil_server.front.frames import Frames, goaway
 from tests.server.rig import Credentials, Rig, made, serving
@@ -97,9 +97,9 @@ def test_a_denial_closes_what_is_open(tmp_path: Path) -> None:
 def test_one_certificate_keeps_few_connections_and_nobody_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door, "MOST_CONNECTIONS", 8)
-    monkeypatch.setattr(door, "FOR_SITES", 4)
-    monkeypatch.setattr(door, "MOST_OF_ONE", 3)
+    monkeypatch.setattr(places, "MOST_CONNECTIONS", 8)
+    monkeypatch.setattr(places, "FOR_SITES", 4)
+    monkeypatch.setattr(places, "MOST_OF_ONE", 3)
 
     async def scenario() -> None:
         async with serving(made(tmp_path / "c")) as rig:
@@ -137,7 +137,7 @@ def test_whoever_holds_handshakes_open_gives_way_to_newcomers(
 
     def kept() -> int:
         gc.collect()
-        return sum(isinstance(thing, connection.Visit) for thing in gc.get_objects())
+        return sum(isinstance(thing, connection.Connection) for thing in gc.get_objects())
 
     asyncio.run(scenario())
 
@@ -185,7 +185,7 @@ def test_who_takes_back_calls_is_told_to_go_and_named(
             anna, bert = await rig.credentials(Role.SITE, "anna"), await rig.client(Role.SITE, "bert")
             said = await heard(await connected(rig, anna, tmp_path, OPENING + calls))
             assert GOAWAY in [kind for kind, *_ in parse(said)]
-            metric = rig.daemon.resources.metrics.registry.get_sample_value
+            metric = rig.daemon.runtime.metrics.registry.get_sample_value
             uri = "eigenveil://test-fed/site/anna"
             _, again = await connected(rig, anna, tmp_path)
             async with asyncio.timeout(60):  # not at once again
@@ -227,9 +227,9 @@ def test_whoever_does_not_take_its_answers_is_let_go(tmp_path: Path, monkeypatch
         async with serving(made(tmp_path / "c")) as rig:
             anna = await rig.credentials(Role.SITE, "anna")
             _, writer = await connected(rig, anna, tmp_path, OPENING + windows)
-            while not (visits := tuple(rig.daemon._front._visits.values())):
+            while not (found := tuple(rig.daemon._front._connections.values())):
                 await asyncio.sleep(0.01)
-            (stuck,) = visits
+            (stuck,) = found
             assert stuck.arrival is not None
             for transport in (writer.transport, stuck.outer):
                 transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)

@@ -38,7 +38,7 @@ async def study(rig: Rig, name: str) -> bytes:
     sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
     for site in sites.values():
         await site.stub.Hello(HELLO)
-    while rig.daemon.resources.store.reader.rows("SELECT * FROM awaited"):
+    while rig.daemon.runtime.repository.store.reader.rows("SELECT * FROM awaited"):
         await asyncio.sleep(0.01)
     async with answering(sites):
         digest = await ada.submit(study_toml(name=name), name)
@@ -67,7 +67,7 @@ def test_a_backup_while_serving_is_a_coordinator_again(tmp_path: Path) -> None:
             release = await study(rig, "one")
             unused = rig.token(Role.SITE, "dora")
             found = await asyncio.to_thread(told, "backup", "--config", toml, "--out", str(out))
-            assert found["rows"] == len(rig.daemon.resources.books._store.ledger.charged) + 2
+            assert found["rows"] == len(rig.daemon.runtime.repository.ledger._store.ledger.charged) + 2
         return release
 
     release = asyncio.run(scenario())
@@ -112,7 +112,7 @@ def test_a_study_under_way_goes_on_only_when_every_site_is_there(tmp_path: Path)
 
     async def waiting() -> None:
         async with serving(restored(new)) as rig:
-            sites, digest = await rig.sites(), rig.daemon.resources.studies.all()[0].digest
+            sites, digest = await rig.sites(), rig.daemon.runtime.repository.studies.all()[0].digest
             known = pb.NextWorkRequest(known_plans=[bytes.fromhex(digest)])
             await sites["carl"].stub.Hello(HELLO)
             polls = asyncio.ensure_future(sites["anna"].stub.NextWork(known))

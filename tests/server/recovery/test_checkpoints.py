@@ -83,7 +83,7 @@ async def greeted(rig: Rig, checkpoint: pb.SignedCheckpoint | None) -> Client:
 def test_sites_are_given_the_head_with_their_work(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with serving(made(tmp_path / "c")) as rig:
-            public = rig.daemon.resources.keys.release_public
+            public = rig.daemon.runtime.keys.release_public
             anna = await rig.client(Role.SITE, "anna")
             await anna.stub.Hello(hello(None))
             ada = await rig.client(Role.ANALYST, "ada")
@@ -207,7 +207,7 @@ def test_accepting_a_loss_that_does_not_fit_the_budget_changes_nothing(tmp_path:
 def test_a_head_that_nobody_here_signed_stops_nothing(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with serving(made(tmp_path / "c")) as rig:
-            keys = rig.daemon.resources.keys
+            keys = rig.daemon.runtime.keys
             strange = checkpoint_of("fed", ["ab" * 32], []).to_json()
             forged = pb.SignedCheckpoint(checkpoint_json=strange, signature=bytes(64))
             assert (await refusal(greeted(rig, forged))).code is Code.IDENTITY

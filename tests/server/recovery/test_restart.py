@@ -135,9 +135,12 @@ def test_a_study_begun_under_another_revision_ends_and_frees_what_it_had_not_spe
         newer = replace(PROPERTIES[Algorithm.GAUSS_COV], revision=99)
         monkeypatch.setitem(PROPERTIES, Algorithm.GAUSS_COV, newer)
         async with serving(config) as rig:
-            row = rig.daemon.resources.studies.get(digest)
+            row = rig.daemon.runtime.repository.studies.get(digest)
             assert (row.state.value, "this is revision 99" in row.failure) == ("failed", True)
-            assert rig.daemon.resources.books.committed == rig.daemon.resources.books.total_spent
+            assert (
+                rig.daemon.runtime.repository.ledger.committed
+                == rig.daemon.runtime.repository.ledger.total_spent
+            )
             monkeypatch.undo()
             assert await rig.connect(held["ada"]).submit(study_toml(), submission="another") != digest
 
@@ -346,7 +349,7 @@ def test_a_failing_disk_ends_the_process(tmp_path: Path) -> None:
             await refusal(ada.submit(study_toml()))
             assert await coordinator.process.wait() == TABLE[Code.STORAGE].exit_code
         async with serving(config) as rig:
-            assert rig.daemon.resources.books.committed == 0
+            assert rig.daemon.runtime.repository.ledger.committed == 0
 
     asyncio.run(scenario())
 

@@ -17,8 +17,8 @@ from eigenveil.numerics.encoding import frozen
 from eigenveil.protocol.plan import plan_from_json
 from eigenveil.study.toml import study_digest
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.planning import planner
 from eigenveil_server.rpc import service
-from eigenveil_server.studies import planning
 from tests.server.rig import FEDERATION, SITES, Client, answering, made, parsed, refusal, serving, study_toml
 
 
@@ -30,7 +30,7 @@ def test_submitting_twice_is_one_study(tmp_path: Path) -> None:
             eve = await rig.client(Role.ANALYST, "eve")
             first = await asyncio.gather(*(ada.submit(study_toml(), "s-1") for _ in range(3)))
             assert len(set(first)) == 1
-            committed = rig.daemon.resources.books.committed
+            committed = rig.daemon.runtime.repository.ledger.committed
             assert committed == micro_rho_for(1.0, 1e-6)
             other = await refusal(ada.submit(study_toml(epsilon=0.5), "s-1"))
             assert (other.code, "another study before" in str(other)) == (Code.CONFLICT, True)
@@ -50,7 +50,7 @@ def test_the_plan_is_signed_and_says_what_was_submitted(tmp_path: Path) -> None:
             ada = await rig.client(Role.ANALYST, "ada")
             asked = pb.SubmitStudyRequest(study_toml=study_toml(), submission="s")
             answer = await ada.stub.SubmitStudy(asked)
-            key = Ed25519PublicKey.from_public_bytes(rig.daemon.resources.keys.release_public)
+            key = Ed25519PublicKey.from_public_bytes(rig.daemon.runtime.keys.release_public)
             signed = b"eigenveil/plan-signature/v1\n" + answer.plan.plan_json
             key.verify(answer.plan.signature, signed)
             plan = plan_from_json(answer.plan.plan_json)
@@ -67,7 +67,7 @@ def test_a_study_beyond_the_budget_is_refused_and_leaves_nothing(tmp_path: Path)
             ada = await rig.client(Role.ANALYST, "ada")
             refused = await refusal(ada.submit(study_toml(epsilon=2.0)))
             assert refused.code is Code.BUDGET
-            books = rig.daemon.resources.books
+            books = rig.daemon.runtime.repository.ledger
             assert (books.total_spent, books.committed) == (0, 0)
             assert list((await ada.stub.ListStudies(pb.ListStudiesRequest())).studies) == []
             await ada.submit(study_toml(epsilon=1.4))
@@ -86,7 +86,7 @@ def test_one_study_cannot_reserve_what_all_share(tmp_path: Path, epsilon: float,
             refused = await refusal(ada.submit(toml))
             assert refused.code is Code.BUDGET
             assert "allows one study 2 (max_epsilon_per_study)" in str(refused)
-            assert rig.daemon.resources.books.committed == 0
+            assert rig.daemon.runtime.repository.ledger.committed == 0
             await ada.submit(study_toml(epsilon=2.0))
 
     asyncio.run(scenario())
@@ -105,10 +105,10 @@ def test_a_study_of_unknown_sites_of_nonsense_or_beyond_a_message_is_refused(
             assert "single records" in str(single)
             assert (unknown.code, "zoe" in str(unknown)) == (Code.BAD_STUDY, True)
             assert (await refusal(ada.submit("not = [toml"))).code is Code.BAD_STUDY
-            monkeypatch.setattr(planning, "MESSAGE_BYTES", planning.ENVELOPE_BYTES + 2000)
+            monkeypatch.setattr(planner, "MESSAGE_BYTES", planner.ENVELOPE_BYTES + 2000)
             toml = study_toml(columns=60, algorithm="dp-pca")
             told = {"federation": FEDERATION, "submission": "x", "analyst": "ada", "enrolled": SITES}
-            wide = planning.answer("planned", {"study_toml": toml, "most_columns": 60, **told})
+            wide = planner.answer("planned", {"study_toml": toml, "most_columns": 60, **told})
             assert (wide["code"], "a message holds" in wide["why"]) == (Code.OVERFLOW.value, True)
 
     asyncio.run(scenario())
@@ -122,7 +122,7 @@ def test_explaining_charges_nothing(tmp_path: Path) -> None:
             answer = await ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=study_toml()))
             explained = json.loads(answer.explanation_json)
             assert explained["micro_rho"] == micro_rho_for(1.0, 1e-6)
-            assert rig.daemon.resources.books.committed == 0
+            assert rig.daemon.runtime.repository.ledger.committed == 0
 
     asyncio.run(scenario())
 
@@ -245,7 +245,7 @@ def test_cancelling(tmp_path: Path) -> None:
             assert (await refusal(ada.release(digest))).code is Code.CANCELLED
             late = await refusal(sites["anna"].contribute(query, frozen([60])))
             assert (late.code, "was closed before" in str(late)) == (Code.CONFLICT, True)
-            assert rig.daemon.resources.books.committed == 0
+            assert rig.daemon.runtime.repository.ledger.committed == 0
             async with answering(sites):
                 done = await ada.submit(study_toml(), "two")
                 await ada.events(done)

@@ -84,7 +84,7 @@ def test_a_vanished_submission_can_be_cancelled_and_frees_its_reservation(
             await asyncio.sleep(2 * SLOW)
             (row,) = (await ada.stub.ListStudies(pb.ListStudiesRequest())).studies
             await ada.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=row.plan_digest))
-            assert rig.daemon.resources.books.committed == 0
+            assert rig.daemon.runtime.repository.ledger.committed == 0
 
     asyncio.run(scenario())
 
@@ -117,9 +117,9 @@ def test_a_study_that_nobody_drives_can_be_cancelled(tmp_path: Path) -> None:
             await rig.sites()
             ada = await rig.client(Role.ANALYST, "ada")
             digest = await undriven(rig, ada)
-            assert rig.daemon.resources.books.committed == micro_rho_for(1.0, 1e-6)
+            assert rig.daemon.runtime.repository.ledger.committed == micro_rho_for(1.0, 1e-6)
             await ada.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=bytes.fromhex(digest)))
-            assert rig.daemon.resources.books.committed == 0
+            assert rig.daemon.runtime.repository.ledger.committed == 0
 
     asyncio.run(scenario())
 
@@ -129,10 +129,13 @@ def test_a_submission_that_is_stored_already_is_a_conflict_not_a_failing_disk(tm
         async with serving(made(tmp_path / "c")) as rig:
             await rig.sites()
             ada = await rig.client(Role.ANALYST, "ada")
-            stored = rig.daemon.resources.studies.get(await ada.submit(study_toml()))
+            stored = rig.daemon.runtime.repository.studies.get(await ada.submit(study_toml()))
             fields = {name: getattr(stored, name) for name in StoredStudy.__dataclass_fields__}
             twin = StoredStudy(**{**fields, "digest": "0" * 64})
-            with pytest.raises(RequestError) as refused, rig.daemon.resources.store.writer.transaction() as c:
+            with (
+                pytest.raises(RequestError) as refused,
+                rig.daemon.runtime.repository.store.writer.transaction() as c,
+            ):
                 twin.insert(c)
             assert refused.value.code is Code.CONFLICT
 
@@ -163,7 +166,7 @@ def test_an_answer_whose_sender_vanished_is_in(tmp_path: Path, monkeypatch: pyte
                 await sites[name].contribute(query, frozen([60]))
             while (await sites["anna"].query()).round == 0:
                 pass
-            assert rig.daemon.resources.studies.sealed_rounds(digest)[0].release.present == SITES
+            assert rig.daemon.runtime.repository.studies.sealed_rounds(digest)[0].release.present == SITES
             assert (await sites["anna"].stub.Contribute(message)).repeated
 
     asyncio.run(scenario())
@@ -197,7 +200,7 @@ def test_a_decline_whose_sender_vanished_is_durable(tmp_path: Path, monkeypatch:
             )
             await gives_up(sites["anna"].stub.Decline(refuse, timeout=GONE))
             await sites["anna"].stub.Decline(refuse)
-            studies = rig.daemon.resources.studies
+            studies = rig.daemon.runtime.repository.studies
             assert studies.answers(digest, 0).declined == {"anna": "budget"}
             for name in SITES[1:]:
                 await sites[name].contribute(query, frozen([60]))

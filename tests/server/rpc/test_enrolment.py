@@ -50,7 +50,7 @@ def test_wrong_tokens_make_their_own_address_wait_and_a_right_one_is_never_refus
             csr = request_for(new_key())
             for _ in range(3):
                 assert (await refusal(rig.enrol("a guess", csr))).code is Code.IDENTITY
-            (guest,) = rig.daemon._side._guests.values()
+            (guest,) = rig.daemon._side._places._guests.values()
             assert guest.allowance.seconds > 0, "the next one is not read at once"
             assert (await rig.enrol(rig.token(Role.SITE, "anna"), csr)).federation == FEDERATION
 
@@ -148,7 +148,7 @@ def test_secrets_are_readable_by_the_owner_only(tmp_path: Path) -> None:
 def test_a_made_up_token_keeps_no_writer_waiting(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with serving(made(tmp_path / "c")) as rig:
-            with rig.daemon.resources.store.writer.transaction():
+            with rig.daemon.runtime.repository.store.writer.transaction():
                 refused = await refusal(asyncio.wait_for(rig.enrol("x" * 43, request_for(new_key())), 60))
             assert "unknown" in str(refused)
 

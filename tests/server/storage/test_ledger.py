@@ -31,7 +31,7 @@ class OnBooks(MemoryStore):
 
     def charge(self, asked: RoundQuery) -> None:
         """Durable."""
-        self.books.charge(asked)
+        self.books.charge(asked, lambda change: None)
 
 
 @pytest.mark.parametrize("name", ASKS)

@@ -25,7 +25,7 @@ MARK = 59_873  # a count that is found nowhere else
 
 def late_rows(rig: Rig) -> list[tuple[str, str]]:
     """Subject and detail of every late answer in the audit."""
-    rows = rig.daemon.resources.store.reader.rows(
+    rows = rig.daemon.runtime.repository.store.reader.rows(
         "SELECT subject, detail FROM audit WHERE kind = 'late-answer' ORDER BY id"
     )
     return [(row["subject"], row["detail"]) for row in rows]
@@ -34,7 +34,7 @@ def late_rows(rig: Rig) -> list[tuple[str, str]]:
 def mac_of(rig: Rig, client: Client, asked: RoundQuery, count: int) -> str:
     """What may be kept of this answer."""
     digest = client.contribution(asked, frozen([count])).contribution_digest
-    return rig.daemon.resources.keys.mac(digest.hex()).hex()
+    return rig.daemon.runtime.keys.mac(digest.hex()).hex()
 
 
 @asynccontextmanager
@@ -64,7 +64,7 @@ def test_a_late_answer_is_refused_audited_once_and_not_kept(tmp_path: Path) -> N
             await refusal(carl.contribute(missed, frozen([MARK + 1])))
             mac = mac_of(rig, carl, missed, MARK)
             assert late_rows(rig) == [("site/carl", f"study {digest} round 0 mac {mac}")]
-            sealed = rig.daemon.resources.studies.sealed(digest, 0)
+            sealed = rig.daemon.runtime.repository.studies.sealed(digest, 0)
             assert sealed is not None
             assert sealed.release.present == ("anna", "bert")
 
@@ -87,7 +87,7 @@ def test_an_answer_between_the_close_and_the_seal_is_late(
             queries = {name: await site.query() for name, site in sites.items()}
             for name in ("anna", "bert"):
                 await sites[name].contribute(queries[name], frozen([60]))
-            while rig.daemon.resources.studies.sealed(digest, 0) is None:
+            while rig.daemon.runtime.repository.studies.sealed(digest, 0) is None:
                 await asyncio.sleep(0.01)
             refused = await refusal(sites["carl"].contribute(queries["carl"], frozen([60])))
             assert "was closed before" in str(refused)

@@ -29,7 +29,7 @@ SHORT = 0.4  # seconds; a deadline that tests can wait for
 
 def spent(rig: Rig) -> tuple[int, int]:
     """Micro-rho spent, and spent or reserved."""
-    books = rig.daemon.resources.books
+    books = rig.daemon.runtime.repository.ledger
     return books.total_spent, books.committed
 
 
@@ -165,7 +165,7 @@ def test_a_refusal_that_records_may_decide_is_told_to_the_operator_alone(tmp_pat
             assert "failure" not in needed.failure
             rows = (await ada.stub.ListStudies(pb.ListStudiesRequest())).studies
             assert {row.failure for row in rows} == {"", needed.failure}
-            audited = rig.daemon.resources.store.reader.rows(
+            audited = rig.daemon.runtime.repository.store.reader.rows(
                 "SELECT subject, detail FROM audit WHERE kind = 'declined' ORDER BY id LIMIT 1"
             )
             assert tuple(audited[0]) == ("site/carl", f"study {digest} round 0: failure")
@@ -184,7 +184,7 @@ def test_a_sealed_round_is_not_seen_before_its_tick(tmp_path: Path, monkeypatch:
             digest = await ada.submit(study_toml())
             for site in sites.values():
                 await site.contribute(await site.query(), frozen([60]))
-            studies = rig.daemon.resources.studies
+            studies = rig.daemon.runtime.repository.studies
             while studies.sealed(digest, 0) is None:
                 await asyncio.sleep(0.01)
             seen = [event.round_state for event in studies.events(digest, 0)]

@@ -22,9 +22,7 @@ def test_a_study_runs_to_its_release(tmp_path: Path) -> None:
                 digest = await analyst.submit(study_toml())
                 events = await analyst.events(digest)
                 assert events[-1].state == pb.STUDY_STATE_RELEASED, events[-1]
-                bundle = verify_bundle(
-                    await analyst.release(digest), rig.daemon.resources.keys.release_public
-                )
+                bundle = verify_bundle(await analyst.release(digest), rig.daemon.runtime.keys.release_public)
             status = report(rig.config)
         (row,) = status["studies"]
         assert len(row["round_ms"]) == row["rounds"] == len(bundle["document"]["rounds"])

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from eigenveil.protocol.query import RoundQuery
+from eigenveil.protocol.round import RoundState
 from eigenveil_client import cli as analyst_cli
 from eigenveil_client.connection import channel, renewal
 from eigenveil_client.site.commands import main as site_cli
@@ -161,20 +162,21 @@ class Early(datetime):
 def publish_before_charging() -> None:
     """The planted fault: a round is closed, sealed and published, and charged only a little later."""
 
-    def close(self: RoundJournal, asked: RoundQuery) -> None:
+    def charge(self: RoundJournal, asked: RoundQuery) -> None:
+        if self.studies.round_state(self.study, asked.round) is RoundState.CLOSED:
+            return
         with self.database.transaction() as change:
             for site, mac in self.macs.items():
                 study_writes.add_answer(change, self.study, asked.round, site, mac)
             study_writes.close_round(change, asked, self.absent, self.closed_at)
             study_writes.add_event(change, self.study, self.closed_event)
-        threading.Timer(LATE, late, (self.books, asked)).start()
+        threading.Timer(LATE, late, (self.ledger, asked)).start()
 
-    def late(books: FederationLedger, asked: RoundQuery) -> None:
+    def late(ledger: FederationLedger, asked: RoundQuery) -> None:
         with suppress(Exception):  # the study may have been settled
-            books.charge(asked)
+            ledger.charge(asked, lambda change: None)
 
-    RoundJournal.close = close  # type: ignore[method-assign]
-    RoundJournal.charge = lambda self, asked: None  # type: ignore[method-assign]
+    RoundJournal.charge = charge  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -13,11 +13,10 @@ from pathlib import Path
 
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, RequestError
-from eigenveil_common.storage import ledger_store
 from eigenveil_common.storage.database import Database
 from eigenveil_common.storage.ledger_store import LedgerStore
 from tests.common.storage import cluster
-from tests.common.storage.places import Place
+from tests.common.storage.places import LEDGER, Place
 from tests.torture.line import Line
 
 PROCESSES, CLIENTS = 2, 32
@@ -65,7 +64,7 @@ STORES = {"exact": exact, "careless": careless}
 def _process(kind: str, where: Path | str, process: int, tries: int, budget: int) -> int:
     """How many charges of this process's clients succeeded."""
     place = Place(where)
-    charge = STORES[kind](place.open(ledger_store.SCHEMA), budget)
+    charge = STORES[kind](place.open(LEDGER), budget)
     start = threading.Barrier(CLIENTS // PROCESSES)
 
     def client(number: int) -> int:
@@ -91,7 +90,7 @@ def _succeeds(charge: Charge, client: int, number: int) -> bool:
 def spend(kind: str, where: Path | str, tries: int, budget: int) -> tuple[int, int]:
     """Let all clients try `tries` charges of 1; how many were told yes, and how many are in the ledger."""
     place = Place(where)
-    database = place.open(ledger_store.SCHEMA)
+    database = place.open(LEDGER)
     if kind == "exact":
         store = LedgerStore(database, Cost(micro_rho=budget), lambda: 0)
         store.reserve(SHARED, Cost(micro_rho=budget // 2))

@@ -168,12 +168,12 @@ class Work:
             study_writes.add_event(change, asked.plan_digest, pb.StudyEvent())
         journal = RoundJournal(
             study=asked.plan_digest, macs={"anna": bytes(32), "bert": bytes(32)}, absent={}, closed_at=0,
-            closed_event=pb.StudyEvent(), sealed_event=pb.StudyEvent(), books=self._books,
+            closed_event=pb.StudyEvent(), sealed_event=pb.StudyEvent(), ledger=self._books,
             studies=self._studies, database=self._database, clock=lambda: 0,
             after="0" * 64 if asked.round else "", sign=lambda _: bytes(64),
         )  # fmt: skip
-        journal.close(asked)
         journal.charge(asked)
+        journal.charge(asked)  # the barrier asks for it again
         drawn = np.array([self._random.getrandbits(40) for _ in range(self._random.choice((1, 600)))])
         release = Release(
             round=asked.round, query=asked.digest, values=drawn, sigma=1.0, present=("anna", "bert"),

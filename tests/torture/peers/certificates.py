@@ -121,11 +121,11 @@ def bad_signers(authority: Authority) -> dict[str, Forged]:
 
 def register(rig: Rig, leaf: x509.Certificate) -> None:
     """Enter a certificate as if enrolment had issued it to the site anna."""
-    issuer = fingerprint(rig.daemon.resources.keys.authority.certificate)
+    issuer = fingerprint(rig.daemon.runtime.keys.authority.certificate)
     key = leaf.public_key()
     held = key_print(key) if isinstance(key, ec.EllipticCurvePublicKey) else fingerprint(leaf)
     row = (unix_ms(), unix_ms() + 86_400_000, issuer, held, pem(leaf))
-    with rig.daemon.resources.store.writer.transaction() as change:
+    with rig.daemon.runtime.repository.store.writer.transaction() as change:
         change.execute(
             "INSERT INTO certificates (fingerprint, role, name, unused, issued_at, expires_at, issuer, "
             "key_print, certificate) VALUES (?, 'site', 'anna', 0, ?, ?, ?, ?, ?)",
@@ -148,7 +148,7 @@ async def greet(rig: Rig, forged: Forged) -> Code | None:
 
 async def try_clients(rig: Rig, entries: Counter[str], report: Report) -> None:
     """Every bad one, and before and after them a good one."""
-    authority = rig.daemon.resources.keys.authority
+    authority = rig.daemon.runtime.keys.authority
     bad = {what: forge(authority, shape) for what, shape in bad_shapes().items()} | bad_signers(authority)
     control = forge(authority, client("anna", ANNA))
     for forged in (*bad.values(), control):
@@ -342,7 +342,7 @@ async def examine(folder: Path) -> Report:
         async with serving(made(folder / "c", long_poll_seconds=30.0)) as rig:
             await try_clients(rig, entries, report)
             await try_histories(rig, entries, report, folder)
-            await try_servers(rig.daemon.resources.keys.authority, report)
+            await try_servers(rig.daemon.runtime.keys.authority, report)
             held = await rig.credentials(Role.SITE, "fred")
         await try_old_tls(held, report, folder)
     return report

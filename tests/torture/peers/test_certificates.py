@@ -65,7 +65,7 @@ def test_a_careless_client_is_found(tmp_path: Path) -> None:
     async def scenario() -> str:
         report = Report()
         async with serving(made(tmp_path / "c")) as rig:
-            await try_servers(rig.daemon.resources.keys.authority, report)
+            await try_servers(rig.daemon.runtime.keys.authority, report)
         return " ".join(report.faults)
 
     with mock.patch.object(tls, "check_coordinator"):

@@ -35,7 +35,7 @@ from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.failpoints import arm, disarm
 from eigenveil_common.rpc import error_from
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub
-from eigenveil_server import resources
+from eigenveil_server import compute
 from eigenveil_server.clock import unix_ms
 from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon
@@ -197,7 +197,7 @@ class World:
         self.kills += 1
         if who == COORDINATOR:
             assert self.daemon is not None
-            self.daemon.resources.store.close()
+            self.daemon.runtime.repository.store.close()
             self.daemon._lock.close()
             self.daemon = self.network.server = None
             self.network.drop()
@@ -288,7 +288,7 @@ def world(loop: VirtualLoop, folder: Path, template: Path, seed: int) -> Iterato
         with (
             mock.patch.multiple(service, INLINE_BYTES=SMALL, CHUNK_BYTES=SMALL),
             mock.patch.object(uploads, "CHUNK_BYTES", SMALL),
-            mock.patch.object(resources, "ThreadPoolExecutor", inline),
+            mock.patch.object(compute, "ThreadPoolExecutor", inline),
             mock.patch.object(group_commit, "ThreadPoolExecutor", inline),
             mock.patch.object(answers, "ThreadPoolExecutor", inline),
             mock.patch("eigenveil_server.daemon.listening", Listening),

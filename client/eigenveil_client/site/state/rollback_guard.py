@@ -16,7 +16,7 @@ from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.numerics.encoding import digest
 from eigenveil_common.files import read_secret, write_secret
-from eigenveil_common.locks import in_turn
+from eigenveil_common.locks import locked
 from eigenveil_common.storage.ledger_store import LedgerStore
 
 NAME = "ledger.json"
@@ -80,7 +80,7 @@ class RollbackGuard:
         if not ledger.size:
             return
         try:
-            with in_turn(self._path.parent):  # nobody writes between our reading and our writing
+            with locked(self._path.parent):  # nobody writes between our reading and our writing
                 seen = self.seen()
                 if seen is None or ledger.size > seen.size:
                     self._write(ledger)

@@ -15,7 +15,7 @@ SILENT_SECONDS = 3600.0  # a site that says nothing for so long is gone, or was 
 UNDECIDED = "nobody has approved the study there"
 
 
-class Approvals:
+class SiteApprovals:
     """Only the study's own `sites` count, and nobody is waited for beyond `ends` (Unix milliseconds)."""
 
     def __init__(self, sites: Collection[str], ends: int, clock: Clock) -> None:
@@ -40,23 +40,23 @@ class Approvals:
         self._told.add(site)
         return news
 
-    async def answered(self, inbox: OpenRound, seconds: float) -> None:
-        """Wait until `inbox` is ready, or for `seconds` in which no person is being asked whom it needs."""
+    async def answered(self, opened: OpenRound, seconds: float) -> None:
+        """Wait until `opened` is ready, or for `seconds` in which no person is being asked whom it needs."""
         loop = asyncio.get_running_loop()
         ends = loop.time() + seconds
-        while not inbox.ready.is_set() and loop.time() < ends:
+        while not opened.ready.is_set() and loop.time() < ends:
             look = min(ends - loop.time(), LOOK_SECONDS, seconds / 10)
             with suppress(TimeoutError):
-                await asyncio.wait_for(inbox.ready.wait(), look)
-            if self._clock() < self.ends and inbox.needs(self._present()):
+                await asyncio.wait_for(opened.ready.wait(), look)
+            if self._clock() < self.ends and opened.needs(self._present()):
                 ends = loop.time() + seconds
 
     def _present(self) -> list[str]:
         now = asyncio.get_running_loop().time()
         return [site for site, heard in self._heard.items() if now - heard < SILENT_SECONDS]
 
-    def reasons(self, inbox: OpenRound) -> str:
+    def reasons(self, opened: OpenRound) -> str:
         """Who is not in, and why."""
-        late = {site for site, reason in inbox.absent().items() if reason == LATE}
+        late = {site for site, reason in opened.absent().items() if reason == LATE}
         undecided = dict.fromkeys(late.intersection(self.asking), UNDECIDED)
-        return "; ".join(f"{site}: {reason}" for site, reason in (inbox.absent() | undecided).items())
+        return "; ".join(f"{site}: {reason}" for site, reason in (opened.absent() | undecided).items())

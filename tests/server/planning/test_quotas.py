@@ -14,7 +14,7 @@ from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.clock import unix_ms
 from eigenveil_server.config import Config
-from eigenveil_server.studies.approvals import HOUR_MS
+from eigenveil_server.studies.site_approvals import HOUR_MS
 from tests.server.process import command
 from tests.server.rig import Client, Rig, answering, made, refusal, serving, study_toml
 
@@ -25,7 +25,7 @@ async def state(client: Client, digest: str) -> int:
 
 
 def reserved(rig: Rig) -> int:
-    books = rig.daemon.resources.books
+    books = rig.daemon.runtime.repository.ledger
     return books.committed - books.total_spent
 
 

@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Any, ClassVar
 
 from eigenveil.errors import Code, RequestError, error
-from eigenveil_server.studies import planning
+from eigenveil_server.planning import planner
 
 SMALL_BYTES = 32 * 1024  # 500 columns, planned in half a second
 MOST_BYTES = 512 * 1024
@@ -37,7 +37,7 @@ class Worker:
     def __init__(self) -> None:
         self._process = subprocess.Popen(
             # -P: nothing is loaded from the folder in which somebody happened to start the coordinator.
-            [sys.executable, "-P", "-m", "eigenveil_server.studies.planning"],
+            [sys.executable, "-P", "-m", "eigenveil_server.planning.planner"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={name: value for name, value in os.environ.items() if not name.startswith(SECRET)}
@@ -61,8 +61,8 @@ class Worker:
         assert stdin is not None
         assert stdout is not None
         try:
-            planning.write(stdin, wish)
-            found: dict[str, Any] | None = planning.read(stdout)
+            planner.write(stdin, wish)
+            found: dict[str, Any] | None = planner.read(stdout)
         except BrokenPipeError:
             found = None
         if found is not None:
@@ -97,7 +97,7 @@ class Lane:
         self._lock = threading.Lock()  # nobody is ended who has just answered
         self._busy: tuple[object, Worker] | None = None
 
-    async def ask(self, work: str, words: planning.Words) -> dict[str, Any] | None:
+    async def ask(self, work: str, words: planner.Words) -> dict[str, Any] | None:
         """The answer; None if it takes more seconds than this lane has. If the caller goes away, so does the
         work: at once if it has not begun, and soon if it has."""
         loop, wish = asyncio.get_running_loop(), {"work": work, "words": words, "seconds": self._seconds}
@@ -131,7 +131,7 @@ class Lane:
         self._thread.shutdown(cancel_futures=True)
 
 
-class Lanes:
+class PlanningPool:
     """Where the wishes of all analysts go."""
 
     def __init__(self) -> None:
@@ -141,7 +141,7 @@ class Lanes:
         self._slow: set[str] = set()  # whose last wish was not small
 
     async def ask(self, analyst: str, work: str, /, **words: Any) -> Any:
-        """What came of a work of `planning.WORKS`.
+        """What came of a work of `planner.WORKS`.
 
         Raises:
             EigenveilError: its own, or that it is too large.
@@ -163,9 +163,7 @@ class Lanes:
             return found["done"]
         raise error(Code(found["code"]), found["why"])
 
-    async def _found(
-        self, analyst: str, size: int, work: str, words: planning.Words
-    ) -> dict[str, Any] | None:
+    async def _found(self, analyst: str, size: int, work: str, words: planner.Words) -> dict[str, Any] | None:
         if size <= SMALL_BYTES and analyst not in self._slow:
             found = await self._small.ask(work, words)
             if found is not None:

@@ -16,8 +16,8 @@ from eigenveil.queries import Count
 from eigenveil.study.study import Federation
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage.study_reads import Answers
-from eigenveil_server.studies.approvals import Approvals
 from eigenveil_server.studies.open_round import OpenRound
+from eigenveil_server.studies.site_approvals import SiteApprovals
 from tests.server.rig import HOUR, SITES, answering, made, serving, study_toml
 from tests.support import a_query
 from tests.torture.programs.virtual import VirtualLoop, play
@@ -62,14 +62,14 @@ def test_a_site_that_is_not_invited_cannot_have_itself_shown(tmp_path: Path) -> 
     asyncio.run(scenario())
 
 
-def waited(script: Callable[[Approvals, OpenRound], Coroutine[Any, Any, None]], **federation: Any) -> Any:
+def waited(script: Callable[[SiteApprovals, OpenRound], Coroutine[Any, Any, None]], **federation: Any) -> Any:
     """How long a round with a deadline of 60 s, and two hours for persons, waits while `script` goes on; and
     who is not in, in words."""
     invited = Federation(sites=SITES, deadline_seconds=60.0, **federation)
 
     async def scenario(loop: VirtualLoop) -> tuple[float, str]:
         inbox = OpenRound(a_query(Count()), invited, Answers(macs={}, declined={}))
-        approvals = Approvals(SITES, ends=2 * HOUR, clock=lambda: int(1000 * loop.time()))
+        approvals = SiteApprovals(SITES, ends=2 * HOUR, clock=lambda: int(1000 * loop.time()))
         others = asyncio.create_task(script(approvals, inbox))
         await approvals.answered(inbox, 60.0)
         others.cancel()
@@ -83,7 +83,7 @@ def answers(inbox: OpenRound, *sites: str) -> None:
         inbox.put(site, b"", frozen([60]))
 
 
-async def asks(approvals: Approvals, hours: float) -> None:
+async def asks(approvals: SiteApprovals, hours: float) -> None:
     """Carl's daemon says every 30 s that a person is being asked."""
     for _ in range(int(hours * 120)):
         approvals.hear("carl", asks=True)
@@ -91,7 +91,7 @@ async def asks(approvals: Approvals, hours: float) -> None:
 
 
 def test_the_deadline_runs_once_the_person_whom_a_round_needs_has_decided() -> None:
-    async def script(approvals: Approvals, inbox: OpenRound, answer: bool = True) -> None:
+    async def script(approvals: SiteApprovals, inbox: OpenRound, answer: bool = True) -> None:
         answers(inbox, "anna", "bert")
         await asks(approvals, hours=0.5)
         approvals.hear("carl", asks=False)
@@ -105,7 +105,7 @@ def test_the_deadline_runs_once_the_person_whom_a_round_needs_has_decided() -> N
 
 
 def test_a_person_is_not_waited_for_where_the_round_can_go_on_or_the_operators_limit_has_passed() -> None:
-    async def script(approvals: Approvals, inbox: OpenRound) -> None:
+    async def script(approvals: SiteApprovals, inbox: OpenRound) -> None:
         answers(inbox, "anna", "bert")
         await asks(approvals, hours=4)
 
@@ -116,10 +116,10 @@ def test_a_person_is_not_waited_for_where_the_round_can_go_on_or_the_operators_l
 
 
 def test_a_site_that_fell_silent_or_declined_is_not_waited_for() -> None:
-    async def silent(approvals: Approvals, inbox: OpenRound) -> None:
+    async def silent(approvals: SiteApprovals, inbox: OpenRound) -> None:
         await asks(approvals, hours=0.5)
 
-    async def declined(approvals: Approvals, inbox: OpenRound) -> None:
+    async def declined(approvals: SiteApprovals, inbox: OpenRound) -> None:
         answers(inbox, "anna", "bert")
         await asks(approvals, hours=0.2)
         inbox.decline("carl", "policy")

@@ -11,32 +11,38 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from eigenveil.errors import Code, PeerError, RequestError
-from eigenveil.protocol.plan import Plan, plan_from_json
+from eigenveil.protocol.plan import Plan
 from eigenveil_common import log
 from eigenveil_common.storage.database import Connection, Database
-from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.admin.setup import existing_store
 from eigenveil_server.clock import unix_ms
+from eigenveil_server.compute import Compute
 from eigenveil_server.config import Config
-from eigenveil_server.resources import Resources
 from eigenveil_server.storage import study_writes
-from eigenveil_server.storage.database import audit
+from eigenveil_server.storage.database import audit, existing_store
+from eigenveil_server.storage.repository import Repository
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import StoredStudy, Studies
-from eigenveil_server.studies.submissions import first_event
+from eigenveil_server.studies.signal import Signals
 
 APPROVED, REFUSED = "study-approved", "study-refused"
 LOOK_SECONDS = 0.5
 SHORTEST = 6  # digits of a study's digest
 
 
-class Desk:
+class OperatorApprovals:
     """The serving coordinator's side. `launch` drives a study; `taking` is held while one begins."""
 
     def __init__(
-        self, resources: Resources, taking: asyncio.Lock, launch: Callable[[StoredStudy, Plan], None]
+        self,
+        repository: Repository,
+        compute: Compute,
+        signals: Signals,
+        taking: asyncio.Lock,
+        launch: Callable[[StoredStudy, Plan], None],
     ) -> None:
-        self._resources = resources
+        self._repository = repository
+        self._compute = compute
+        self._signals = signals
         self._taking = taking
         self._launch = launch
 
@@ -45,24 +51,24 @@ class Desk:
 
         def insert(change: Connection) -> None:
             stored.insert(change)
-            study_writes.add_event(change, stored.digest, first_event(stored))
+            study_writes.add_event(change, stored.digest, stored.begun)
             audit(change, stored.submitted_at, "awaiting", f"analyst/{stored.analyst}", stored.digest)
 
-        await self._resources.writer.write(insert)
+        await self._repository.writer.write(insert)
 
     async def heed(self) -> None:
         """Begin or end what the operator has decided on, again and again."""
         while True:
-            for stored, approved in decided(self._resources.store.reader):
+            for stored, approved in decided(self._repository.store.reader):
                 act = self._begin(stored) if approved else self.drop(stored, "refused by the operator")
-                await self._resources.finish(act)
+                await self._repository.finish(act)
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _begin(self, stored: StoredStudy) -> None:
         """Set its budget aside, as at a submission; if that is gone by now, or this version of the program
         does not run such a plan, the study ends."""
         try:
-            plan = await self._resources.compute(plan_from_json, stored.plan_json)
+            plan = await self._compute.run(self._repository.studies.plan, stored.plan_json)
         except PeerError as problem:
             if problem.code is not Code.VERSION:
                 raise
@@ -72,37 +78,33 @@ class Desk:
 
         def update(change: Connection) -> None:
             study_writes.begin_study(change, stored.digest)
-            study_writes.add_event(change, stored.digest, first_event(begun))
+            study_writes.add_event(change, stored.digest, begun.begun)
 
         async with self._taking:
-            if self._resources.studies.state(stored.digest) is not StudyState.AWAITING:
+            if self._repository.studies.state(stored.digest) is not StudyState.AWAITING:
                 return  # cancelled meanwhile
             try:
-                await self._resources.compute(self._resources.books.reserve, stored.digest, plan.cost, update)
+                await self._compute.run(self._repository.ledger.reserve, stored.digest, plan.cost, update)
             except RequestError as problem:
                 gone = str(problem)
             else:
                 self._launch(begun, plan)
                 log.event("study-submitted", study=stored.digest, analyst=stored.analyst)
-                self._resources.news.ring()
+                self._signals.news.ring()
                 return
         await self.drop(stored, gone, StudyState.FAILED)
 
     async def drop(self, stored: StoredStudy, why: str, state: StudyState = StudyState.CANCELLED) -> None:
         """End a study that still waits."""
         async with self._taking:
-            if self._resources.studies.state(stored.digest) is not StudyState.AWAITING:
+            if self._repository.studies.state(stored.digest) is not StudyState.AWAITING:
                 return
-            at = self._resources.clock()
-            event = pb.StudyEvent(state=state.proto, micro_rho=stored.micro_rho, failure=why)
-
-            def end(change: Connection) -> None:
-                study_writes.end_study(change, stored.digest, state, at, failure=why)
-                study_writes.add_event(change, stored.digest, event)
-
-            await self._resources.writer.write(end)
+            at = self._repository.clock()
+            await self._repository.writer.write(
+                lambda change: study_writes.end_unrun(change, stored, state, at, why)
+            )
         log.event(f"study-{state.value}", study=stored.digest)
-        self._resources.news.ring()
+        self._signals.news.ring()
 
 
 def decided(reader: Database) -> list[tuple[StoredStudy, bool]]:

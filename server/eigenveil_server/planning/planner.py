@@ -1,8 +1,8 @@
 """What is done with an analyst's words in a process that may be killed: read, planned, rehearsed.
 
-`python -m eigenveil_server.studies.planning` answers wishes from its standard input, one after the other. A wish is
-eight bytes of length and a JSON object: the name of one of `WORKS`, its arguments, and seconds of processor
-time; so is an answer. Nothing here knows a key, a ledger or a database.
+`python -m eigenveil_server.planning.planner` answers wishes from its standard input, one after the other. A
+wish is eight bytes of length and a JSON object: the name of one of `WORKS`, its arguments, and seconds of
+processor time; so is an answer. Nothing here knows a key, a ledger or a database.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Any
 
@@ -22,6 +22,7 @@ from eigenveil.planning.choose import doubts
 from eigenveil.planning.dry_run import check_every_size, rehearse
 from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.plan import Plan, plan_from_json
+from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.wire import query_to_proto
 from eigenveil.reporting.explain import explain
 from eigenveil.study.algorithm import PROPERTIES
@@ -38,20 +39,36 @@ Words = Mapping[str, Any]
 
 
 def explained(**words: Any) -> dict[str, Any]:
-    """What a study would ask, reveal and cost, as JSON, beside what `planned` says; refused as there."""
-    made = planned(**words)
-    plan = plan_from_json(made["plan"].encode())
-    return made | {"explanation": json.dumps(explain(plan), sort_keys=True)}
+    """The plan of a study, and what it would ask, reveal and cost, as JSON; refused as by `planned`."""
+    plan, asked = _rehearsed(**words)
+    told = json.dumps(explain(plan, asked), sort_keys=True)
+    return {"plan": plan.to_json().decode(), "explanation": told}
 
 
-def planned(
-    *, study_toml: str, federation: str, submission: str, analyst: str, enrolled: list[str], most_columns: int
-) -> dict[str, Any]:
-    """The plan of a study, and how many rounds it expects to ask.
+def planned(**words: Any) -> dict[str, Any]:
+    """The plan of a study, how many rounds it expects to ask, and what its analyst should know.
 
     Raises:
         RequestError: the study is refused.
     """
+    plan, asked = _rehearsed(**words)
+    return {"plan": plan.to_json().decode(), "rounds": len(asked), "warnings": _warnings(plan.study)}
+
+
+def again(*, study_toml: str, plan: str) -> list[str] | None:
+    """What the analyst of a plan should know, if it was this study that made it."""
+    study = plan_from_json(plan.encode()).study
+    return _warnings(study) if study == parse_study(study_toml) else None
+
+
+def _warnings(study: Study) -> list[str]:
+    return [*study.warnings(), *doubts(study)]
+
+
+def _rehearsed(
+    *, study_toml: str, federation: str, submission: str, analyst: str, enrolled: list[str], most_columns: int
+) -> tuple[Plan, tuple[RoundQuery, ...]]:
+    """The plan of a study and all that it would ask, rehearsed once."""
     study = _parsed(study_toml, most_columns)
     strange = sorted(set(study.federation.sites) - set(enrolled))
     if strange:
@@ -62,19 +79,10 @@ def planned(
         )
     plan = make_plan(study, federation=federation, submission=submission, analyst=analyst)
     _check_sums(plan)
-    plan_json = plan.to_json()
-    return {"plan": plan_json.decode(), "rounds": _rehearsed(plan, plan_json)}
-
-
-def same(*, study_toml: str, plan: str) -> bool:
-    """Whether this study made this plan."""
-    return plan_from_json(plan.encode()).study == parse_study(study_toml)
-
-
-def warned(*, plan: str) -> list[str]:
-    """What an analyst should know about a plan."""
-    study = plan_from_json(plan.encode()).study
-    return [*study.warnings(), *doubts(study)]
+    asked = rehearse(plan)
+    check_every_size(plan, asked)
+    _check_message(plan, asked)
+    return plan, asked
 
 
 def _parsed(study_toml: str, most_columns: int) -> Study:
@@ -96,23 +104,18 @@ def _check_sums(plan: Plan) -> None:
         )
 
 
-def _rehearsed(plan: Plan, plan_json: bytes) -> int:
-    """How many rounds the plan expects to ask; refuses one whose questions do not fit a message."""
-    queries = rehearse(plan)
-    check_every_size(plan)
-    largest = max((query_to_proto(query).ByteSize() for query in queries), default=0)
-    if largest + len(plan_json) + ENVELOPE_BYTES > MESSAGE_BYTES:
+def _check_message(plan: Plan, asked: Sequence[RoundQuery]) -> None:
+    """Every question fits a message, with the plan."""
+    largest = max((query_to_proto(query).ByteSize() for query in asked), default=0)
+    if largest + len(plan.to_json()) + ENVELOPE_BYTES > MESSAGE_BYTES:
         raise RequestError(
             Code.OVERFLOW,
             f"a question of this study has {largest} bytes, and a message holds {MESSAGE_BYTES} with "
             "the plan; ask for fewer components or columns",
         )
-    return len(queries)
 
 
-WORKS: Mapping[str, Callable[..., Any]] = {
-    work.__name__: work for work in (explained, planned, same, warned)
-}  # fmt: skip
+WORKS: Mapping[str, Callable[..., Any]] = {work.__name__: work for work in (explained, planned, again)}
 
 
 def answer(work: str, words: Words) -> dict[str, Any]:

@@ -1,0 +1,61 @@
+"""Who may keep how many connections: places for everybody, some for sites alone, few for one guest."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+
+from eigenveil.identity import Identity, Role
+from eigenveil_common.rpc import MOST_CONNECTIONS
+from eigenveil_server.front.admission import Connected, Guest
+
+MOST_OF_ONE = 16  # connections of one identity, or of one address without any
+FOR_SITES = 128  # of MOST_CONNECTIONS, kept free for sites
+
+
+class Places:
+    """The guests of one door; `close` ends a connection and says why."""
+
+    def __init__(self, close: Callable[[Connected, str], None]) -> None:
+        self._close = close
+        self._guests: dict[str, Guest] = {}
+
+    def guest(self, who: Identity | None, network: str) -> Guest:
+        """An identity, or whoever calls from `network` without one."""
+        name = f"anonymous {network}" if who is None else who.uri
+        return self._guests.setdefault(name, Guest(name=name, role=None if who is None else who.role))
+
+    def refusal(self, guest: Guest, taken: Collection[Connected]) -> str:
+        """Why there is no place for one more beside those `taken`; empty if there is, maybe because another
+        made room."""
+        if time.monotonic() < guest.shut_until:
+            return "cut-off"
+        if not guest.connections.spend(1):
+            return "too-often"
+        if len(guest.open) >= MOST_OF_ONE and not self._make_room(guest.open):
+            return "too-many-of-one"
+        others = [one for one in taken if not _of_site(one)]
+        free = MOST_CONNECTIONS - len(taken)
+        if guest.role is not Role.SITE:
+            free = min(free, MOST_CONNECTIONS - FOR_SITES - len(others))
+        return "" if free > 0 or self._make_room(others) else "full"
+
+    def _make_room(self, among: Collection[Connected]) -> bool:
+        """Close the one that has been without a call for longest, if any is."""
+        idle = [one for one in among if one.arrival is not None and not one.arrival.calls]
+        if not idle:
+            return False
+        self._close(min(idle, key=_last_call), "made-room")
+        return True
+
+    def forget(self) -> None:
+        """Keep nothing of guests who have gone."""
+        self._guests = {name: guest for name, guest in self._guests.items() if not guest.gone}
+
+
+def _of_site(one: Connected) -> bool:
+    return one.arrival is not None and one.arrival.guest.role is Role.SITE
+
+
+def _last_call(one: Connected) -> float:
+    return 0.0 if one.arrival is None else one.arrival.last

@@ -1,0 +1,142 @@
+"""From what an analyst wrote to a study that can be stored: read, planned, priced; nothing is changed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eigenveil.errors import Code, RequestError
+from eigenveil.protocol.plan import Plan
+from eigenveil_server.compute import Compute
+from eigenveil_server.config import Config
+from eigenveil_server.pki.keys import Keys
+from eigenveil_server.planning.limits import check_price, check_quota, first_state
+from eigenveil_server.planning.planner import DRAFT
+from eigenveil_server.planning.pool import PlanningPool
+from eigenveil_server.storage.repository import Repository
+from eigenveil_server.storage.study_reads import StoredStudy
+
+SUBMISSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """What an analyst sent: the study as TOML and an id of theirs; `enrolled` are the sites there are.
+
+    Raises:
+        RequestError: code `bad-argument`, for the id.
+    """
+
+    analyst: str
+    id: str = DRAFT
+    study_toml: str
+    enrolled: Collection[str]
+
+    def __post_init__(self) -> None:
+        if SUBMISSION.fullmatch(self.id) is None:
+            raise RequestError(
+                Code.BAD_ARGUMENT,
+                "a submission id has 1 to 64 letters, digits, dots, hyphens or underscores",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A study as stored before, or as it would be stored now, and what its analyst should know."""
+
+    stored: StoredStudy
+    plan: Plan
+    warnings: Sequence[str]
+
+
+class Submissions:
+    """Reads, plans and prices what analysts send."""
+
+    def __init__(
+        self, repository: Repository, keys: Keys, planning: PlanningPool, compute: Compute, config: Config
+    ) -> None:
+        self._repository = repository
+        self._keys = keys
+        self._planning = planning
+        self._compute = compute
+        self._config = config
+
+    async def prepare(self, submission: Submission) -> Prepared:
+        """The study that `submission` asks for.
+
+        Raises:
+            RequestError: the study is refused, asks for more than one study may reserve, or the
+                submission was used for another study.
+        """
+        known = self._repository.studies.by_submission(submission.analyst, submission.id)
+        if known is not None:
+            return await self._again(submission, known)
+        made = await self._planning.ask(submission.analyst, "planned", **self._words(submission))
+        plan_json = made["plan"].encode()
+        plan = await self._compute.run(self._repository.studies.plan, plan_json)
+        check_price(plan, self._config)
+        stored = StoredStudy(
+            digest=plan.digest,
+            name=plan.study.name,
+            analyst=submission.analyst,
+            submission=submission.id,
+            plan_json=plan_json,
+            signature=self._keys.sign_plan(plan_json),
+            micro_rho=plan.micro_rho,
+            expected_rounds=made["rounds"],
+            state=first_state(plan, self._config),
+            failure="",
+            submitted_at=self._repository.clock(),
+        )
+        return Prepared(stored=stored, plan=plan, warnings=made["warnings"])
+
+    async def _again(self, submission: Submission, known: StoredStudy) -> Prepared:
+        plan_json = known.plan_json
+        words = {"study_toml": submission.study_toml, "plan": plan_json.decode()}
+        warnings = await self._planning.ask(submission.analyst, "again", **words)
+        if warnings is None:
+            raise used(known)
+        return Prepared(
+            stored=known,
+            plan=await self._compute.run(self._repository.studies.plan, plan_json),
+            warnings=warnings,
+        )
+
+    async def explained(self, submission: Submission) -> str:
+        """What a study would ask, reveal and cost, as JSON; refused wherever submitting it now would be.
+
+        Raises:
+            RequestError: as `prepare`; or code `budget-exhausted`.
+        """
+        told = await self._planning.ask(submission.analyst, "explained", **self._words(submission))
+        plan = await self._compute.run(self._repository.studies.plan, told["plan"].encode())
+        check_price(plan, self._config)
+        self.check_quota(submission.analyst, plan.micro_rho)
+        self._repository.ledger.check(plan.digest, plan.cost)
+        explanation: str = told["explanation"]
+        return explanation
+
+    def check_quota(self, analyst: str, micro_rho: int) -> None:
+        """Refuse one more study of this analyst if that would be too many, or too much."""
+        check_quota(analyst, micro_rho, self._repository, self._config)
+
+    def _words(self, submission: Submission) -> dict[str, Any]:
+        """What planning has to know."""
+        return {
+            "study_toml": submission.study_toml,
+            "federation": self._config.federation,
+            "submission": submission.id,
+            "analyst": submission.analyst,
+            "enrolled": sorted(submission.enrolled),
+            "most_columns": self._config.max_columns,
+        }
+
+
+def used(known: StoredStudy) -> RequestError:
+    """The analyst gave this id to another study."""
+    return RequestError(
+        Code.CONFLICT,
+        f"submission {known.submission} made another study before; choose a new submission id",
+    )

@@ -1,0 +1,44 @@
+"""What analysts are answered about a study."""
+
+from __future__ import annotations
+
+from eigenveil.errors import Code, RequestError
+from eigenveil.identity import Identity, Role
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.storage.repository import Repository
+from eigenveil_server.storage.states import StudyState
+from eigenveil_server.storage.study_reads import StoredStudy
+
+
+def study_row(stored: StoredStudy, repository: Repository, caller: Identity) -> pb.StudyRow:
+    """One line of a list of studies; what only its analyst needs, only to its analyst."""
+    own = caller.role is Role.ANALYST and caller.name == stored.analyst
+    return pb.StudyRow(
+        plan_digest=bytes.fromhex(stored.digest),
+        name=stored.name,
+        state=stored.state.proto,
+        analyst=stored.analyst,
+        micro_rho=stored.micro_rho,
+        spent_micro_rho=repository.ledger.spent(stored.digest),
+        rounds=repository.studies.rounds(stored.digest),
+        submitted_unix_ms=stored.submitted_at,
+        failure=stored.failure,
+        submission=stored.submission if own else "",
+        study_digest=repository.studies.content(stored) if own else b"",
+    )
+
+
+def no_release(stored: StoredStudy) -> RequestError:
+    """Why a study has no release."""
+    match stored.state:
+        case StudyState.FAILED:
+            return RequestError(Code.STUDY_FAILED, stored.failure)
+        case StudyState.CANCELLED:
+            return RequestError(Code.CANCELLED, f"study {stored.digest[:12]} was {stored.failure}")
+        case StudyState.AWAITING:
+            return RequestError(
+                Code.NOT_READY,
+                f"study {stored.digest[:12]} waits for the approval of the coordinator's operator",
+            )
+        case _:
+            return RequestError(Code.NOT_READY, f"study {stored.digest[:12]} is still running; watch it")

@@ -1,0 +1,117 @@
+-- The coordinator's tables beside the ledger. tables.postgresql.sql says the same.
+CREATE TABLE tokens (
+  hash BLOB PRIMARY KEY,
+  role TEXT NOT NULL,
+  name TEXT NOT NULL,
+  expires_at INTEGER NOT NULL,
+  key_print TEXT,
+  certificate BLOB
+) STRICT;
+CREATE TABLE certificates (
+  fingerprint TEXT PRIMARY KEY,
+  role TEXT NOT NULL,
+  name TEXT NOT NULL,
+  issued_at INTEGER NOT NULL,
+  expires_at INTEGER NOT NULL,
+  superseded INTEGER NOT NULL DEFAULT 0,
+  unused INTEGER NOT NULL,
+  issuer TEXT NOT NULL,
+  key_print TEXT NOT NULL,
+  certificate BLOB NOT NULL
+) STRICT;
+CREATE TABLE greetings (
+  role TEXT NOT NULL,
+  name TEXT NOT NULL,
+  authorities BLOB NOT NULL,
+  generation BLOB,
+  PRIMARY KEY (role, name)
+) STRICT;
+CREATE INDEX certificates_by_name ON certificates (role, name);
+CREATE TABLE denied (
+  role TEXT NOT NULL,
+  name TEXT NOT NULL,
+  at INTEGER NOT NULL,
+  PRIMARY KEY (role, name)
+) STRICT;
+CREATE TABLE studies (
+  digest TEXT PRIMARY KEY,
+  name TEXT NOT NULL,
+  analyst TEXT NOT NULL,
+  submission TEXT NOT NULL,
+  plan BLOB NOT NULL,
+  signature BLOB NOT NULL,
+  micro_rho INTEGER NOT NULL,
+  expected_rounds INTEGER NOT NULL,
+  state TEXT NOT NULL,
+  failure TEXT NOT NULL DEFAULT '',
+  submitted_at INTEGER NOT NULL,
+  ended_at INTEGER,
+  release BLOB,
+  UNIQUE (analyst, submission)
+) STRICT;
+CREATE TABLE rounds (
+  study TEXT NOT NULL REFERENCES studies (digest),
+  round INTEGER NOT NULL,
+  kind TEXT NOT NULL,
+  state TEXT NOT NULL,
+  query BLOB NOT NULL,
+  query_digest TEXT NOT NULL,
+  opened_at INTEGER NOT NULL,
+  closed_at INTEGER,
+  sealed_at INTEGER,
+  sealed_event BLOB,
+  released_at INTEGER,
+  absent TEXT NOT NULL DEFAULT '{}',
+  PRIMARY KEY (study, round)
+) STRICT;
+CREATE TABLE answers (
+  study TEXT NOT NULL,
+  round INTEGER NOT NULL,
+  site TEXT NOT NULL,
+  mac BLOB,
+  declined TEXT,
+  PRIMARY KEY (study, round, site),
+  FOREIGN KEY (study, round) REFERENCES rounds (study, round)
+) STRICT;
+CREATE TABLE releases (
+  study TEXT NOT NULL,
+  round INTEGER NOT NULL,
+  query TEXT NOT NULL,
+  "values" BLOB NOT NULL,
+  sigma REAL NOT NULL,
+  micro_rho INTEGER NOT NULL,
+  atto_delta TEXT NOT NULL,
+  present TEXT NOT NULL,
+  digest TEXT NOT NULL,
+  said BLOB NOT NULL,
+  signature BLOB NOT NULL,
+  PRIMARY KEY (study, round),
+  FOREIGN KEY (study, round) REFERENCES rounds (study, round)
+) STRICT;
+CREATE TRIGGER a_sealed_release_never_changes BEFORE UPDATE ON releases
+  BEGIN SELECT RAISE(ABORT, 'a sealed release never changes'); END;
+CREATE TRIGGER a_sealed_release_is_never_deleted BEFORE DELETE ON releases
+  BEGIN SELECT RAISE(ABORT, 'a sealed release is never deleted'); END;
+CREATE TABLE events (
+  study TEXT NOT NULL REFERENCES studies (digest),
+  sequence INTEGER NOT NULL,
+  event BLOB NOT NULL,
+  PRIMARY KEY (study, sequence)
+) STRICT;
+CREATE TABLE awaited (
+  site TEXT PRIMARY KEY
+) STRICT;
+CREATE TABLE lost (
+  digest TEXT PRIMARY KEY,
+  head BLOB NOT NULL,
+  signature BLOB NOT NULL,
+  at INTEGER NOT NULL
+) STRICT;
+CREATE TABLE audit (
+  id INTEGER PRIMARY KEY,
+  at INTEGER NOT NULL,
+  kind TEXT NOT NULL,
+  subject TEXT NOT NULL,
+  detail TEXT NOT NULL
+) STRICT;
+CREATE INDEX audit_by_subject ON audit (kind, subject);

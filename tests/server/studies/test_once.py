@@ -1,0 +1,84 @@
+"""What is done once in the life of a study, however many ask for it: the coordinator and its planning process
+are run in one process here, and counted together."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eigenveil.identity import Role
+from eigenveil.planning import dry_run
+from eigenveil.protocol import plan as plans
+from eigenveil.session import Session
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.planning import planner
+from eigenveil_server.planning.pool import Worker
+from tests.server.rig import SITES, Client, answering, made, serving, study_toml
+
+ROUNDS = 7
+
+
+class Here:
+    """A planning process that is this one."""
+
+    def ask(self, wish: dict[str, Any]) -> Any:
+        """The answer, through JSON as between processes."""
+        return json.loads(json.dumps(planner.answer(wish["work"], json.loads(json.dumps(wish["words"])))))
+
+    def end(self) -> None:
+        """Nothing to end."""
+
+    gone = end
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often what was done since."""
+    counts: Counter[str] = Counter()
+
+    def count(home: object, name: str) -> None:
+        work = getattr(home, name)
+
+        def counting(*args: Any, **kwargs: Any) -> Any:
+            counts[name] += 1
+            return work(*args, **kwargs)
+
+        monkeypatch.setattr(home, name, counting)
+
+    count(Session, "__init__")
+    count(dry_run, "rehearsed")
+    count(plans, "plan_to_dict")
+    monkeypatch.setattr(Worker, "ready", Here)
+    monkeypatch.setattr(Worker, "idle", [])
+    return counts
+
+
+def test_a_submission_is_rehearsed_once(tmp_path: Path, counted: Counter[str]) -> None:
+    async def submitted(ada: Client, sites: Mapping[str, Client]) -> None:
+        before = Counter(counted)
+        async with answering(sites):
+            digest = await ada.submit(study_toml())
+            assert await ada.submit(study_toml()) == digest
+            (*_, end) = await ada.events(digest)
+        assert (end.state, end.round) == (pb.STUDY_STATE_RELEASED, ROUNDS - 1)
+        done = counted - before
+        assert done["rehearsed"] == 1
+        assert done["__init__"] <= 2, "a session for the rehearsal and one for the run"
+        # Once where it was planned, once where it runs and once where the repetition is looked at; and at
+        # each site.
+        assert done["plan_to_dict"] <= 3 + len(SITES)
+
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            ada, sites = await rig.client(Role.ANALYST, "ada"), await rig.sites()
+            await ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=study_toml()))
+            assert (counted["rehearsed"], counted["__init__"]) == (1, 1)
+            await submitted(ada, sites)
+
+    asyncio.run(scenario())
