@@ -5,7 +5,7 @@ Statements use `?` for parameters and the SQL that SQLite and PostgreSQL share.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -69,6 +69,11 @@ class Connection:
     def execute(self, statement: str, parameters: Sequence[object] = ()) -> Result:
         """Run one statement with its parameters."""
         return Result(self._run(statement, parameters))
+
+    def insert(self, table: str, row: Mapping[str, object]) -> None:
+        """Add one row, its values by column."""
+        names, marks = ", ".join(f'"{name}"' for name in row), ", ".join("?" * len(row))
+        self._run(f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(row.values()))
 
 
 class Database(Protocol):

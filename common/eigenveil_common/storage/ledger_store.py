@@ -70,7 +70,7 @@ class LedgerStore:
                 self._catch_up(change)
                 entry = decide()
                 if entry is not None:
-                    _insert(change, entry)
+                    change.insert("ledger", _row(entry))
                 if also is not None:
                     also(change)
             if entry is not None:
@@ -99,16 +99,10 @@ class LedgerStore:
             self.ledger.budget = budget
 
 
-def _insert(change: Connection, entry: Entry) -> None:
-    names = ", ".join(f'"{name}"' for name in COLUMNS)
-    marks = ", ".join("?" * len(COLUMNS))
-    change.execute(f"INSERT INTO ledger ({names}) VALUES ({marks})", _row(entry))
-
-
-def _row(entry: Entry) -> tuple[object, ...]:
+def _row(entry: Entry) -> dict[str, object]:
     values = {name: getattr(entry, name) for name in COLUMNS}
     # atto-delta may exceed 63 bits, so it is stored as decimal text.
-    return tuple({**values, "kind": entry.kind.value, "atto_delta": str(entry.atto_delta)}.values())
+    return {**values, "kind": entry.kind.value, "atto_delta": str(entry.atto_delta)}
 
 
 def _entry(row: Row) -> Entry:

@@ -68,8 +68,8 @@ class Guest:
 
 @dataclass(slots=True, kw_only=True)
 class Arrival:
-    """A connection as the interceptor sees it: what TLS has found out, and the calls it has made since. `peer` is
-    the other end's address, `certificate` its PEM or nothing."""
+    """A connection as the interceptor sees it: what TLS has found out, and the calls it has made since.
+    `peer` is the other end's address, `certificate` its PEM or nothing."""
 
     peer: str
     certificate: bytes

@@ -96,9 +96,7 @@ def existing_store(config: Config) -> Store:
 
 def audit(change: Connection, at: int, kind: str, subject: str, detail: str = "") -> None:
     """Append one line to the operator's record of who did what."""
-    change.execute(
-        "INSERT INTO audit (at, kind, subject, detail) VALUES (?, ?, ?, ?)", (at, kind, subject, detail)
-    )
+    change.insert("audit", {"at": at, "kind": kind, "subject": subject, "detail": detail})
 
 
 def audit_once(change: Connection, at: int, kind: str, subject: str, detail: str = "") -> None:

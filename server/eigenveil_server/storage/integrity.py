@@ -30,8 +30,8 @@ def check_whole(store: Store) -> None:
     """
     store.check_whole()
     studies = Studies(store.reader)
-    for study in store.reader.rows("SELECT digest, plan, release FROM studies ORDER BY submitted_at"):
-        if not _is_plan(study["digest"], study["plan"]):
+    for study in store.reader.rows("SELECT digest, plan_json, release FROM studies ORDER BY submitted_at"):
+        if not _is_plan(study["digest"], study["plan_json"]):
             raise _changed("plan", study["digest"])
         studies.sealed_rounds(study["digest"])
         if study["release"] is not None and not _is_signed(study["release"]):

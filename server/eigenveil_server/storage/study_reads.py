@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 
 from eigenveil.errors import Code, InternalError, RequestError, spoken
@@ -65,22 +65,11 @@ class StoredStudy:
             raise RequestError(
                 Code.CONFLICT, f"submission {self.submission} was used before; choose a new submission id"
             )
-        change.execute(
-            "INSERT INTO studies (digest, name, analyst, submission, plan, signature, micro_rho, "
-            "expected_rounds, state, submitted_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                self.digest,
-                self.name,
-                self.analyst,
-                self.submission,
-                self.plan_json,
-                self.signature,
-                self.micro_rho,
-                self.expected_rounds,
-                self.state.value,
-                self.submitted_at,
-            ),
-        )
+        row = {name: getattr(self, name) for name in COLUMNS}
+        change.insert("studies", {**row, "state": self.state.value})
+
+
+COLUMNS = tuple(one.name for one in fields(StoredStudy))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,11 +144,7 @@ class Studies:
         return self._contents[stored.digest]
 
     def _select(self, where: str, parameters: tuple[object, ...]) -> list[StoredStudy]:
-        columns = (
-            "digest, name, analyst, submission, plan AS plan_json, signature, micro_rho, "
-            "expected_rounds, state, failure, submitted_at"
-        )
-        rows = self._reader.rows(f"SELECT {columns} FROM studies WHERE {where}", parameters)
+        rows = self._reader.rows(f"SELECT {', '.join(COLUMNS)} FROM studies WHERE {where}", parameters)
         return [StoredStudy(**{**dict(row), "state": StudyState(row["state"])}) for row in rows]
 
     def release_json(self, digest: str) -> bytes | None:

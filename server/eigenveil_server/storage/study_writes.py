@@ -102,23 +102,20 @@ def seal_round(
     change: Connection, study: str, release: Release, stated: SignedRound, at: int, event: pb.StudyEvent
 ) -> None:
     """Store a release for ever, what is stated of it, and what watchers shall see of it once it is out."""
-    change.execute(
-        'INSERT INTO releases (study, round, query, "values", sigma, micro_rho, atto_delta, present, digest, '
-        "said, signature) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            study,
-            release.round,
-            release.query,
-            to_bytes(release.values),
-            release.sigma,
-            release.micro_rho,
-            str(release.atto_delta),  # may exceed 63 bits
-            json.dumps(release.present),
-            release.digest,
-            stated.said,
-            stated.signature,
-        ),
-    )
+    row = {
+        "study": study,
+        "round": release.round,
+        "query": release.query,
+        "values": to_bytes(release.values),
+        "sigma": release.sigma,
+        "micro_rho": release.micro_rho,
+        "atto_delta": str(release.atto_delta),  # may exceed 63 bits
+        "present": json.dumps(release.present),
+        "digest": release.digest,
+        "said": stated.said,
+        "signature": stated.signature,
+    }
+    change.insert("releases", row)
     noted = {"sealed_at": at, "sealed_event": event.SerializeToString()}
     _enter(change, study, release.round, RoundState.SEALED, **noted)
 

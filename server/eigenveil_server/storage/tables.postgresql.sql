@@ -38,7 +38,7 @@ CREATE TABLE studies (
   name TEXT COLLATE "C" NOT NULL,
   analyst TEXT COLLATE "C" NOT NULL,
   submission TEXT COLLATE "C" NOT NULL,
-  plan BYTEA NOT NULL,
+  plan_json BYTEA NOT NULL,
   signature BYTEA NOT NULL,
   micro_rho BIGINT NOT NULL,
   expected_rounds BIGINT NOT NULL,

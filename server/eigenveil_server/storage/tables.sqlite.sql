@@ -38,7 +38,7 @@ CREATE TABLE studies (
   name TEXT NOT NULL,
   analyst TEXT NOT NULL,
   submission TEXT NOT NULL,
-  plan BLOB NOT NULL,
+  plan_json BLOB NOT NULL,
   signature BLOB NOT NULL,
   micro_rho INTEGER NOT NULL,
   expected_rounds INTEGER NOT NULL,

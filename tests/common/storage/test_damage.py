@@ -135,7 +135,7 @@ def test_a_coordinator_seldom_starts_on_flipped_bits(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        "UPDATE studies SET plan = CAST(replace(plan, '1', '2') AS BLOB)",
+        "UPDATE studies SET plan_json = CAST(replace(plan_json, '1', '2') AS BLOB)",
         "UPDATE studies SET release = CAST(replace(release, '1', '2') AS BLOB)",
         "UPDATE rounds SET query = CAST(query || x'00' AS BLOB)",
         "DROP TRIGGER a_sealed_release_never_changes; UPDATE releases SET sigma = sigma + 1",

@@ -300,7 +300,7 @@ def test_sealed_releases_cannot_be_changed_in_the_database(tmp_path: Path) -> No
     with store.writer.transaction() as change:
         change.execute("PRAGMA defer_foreign_keys=ON")
         change.execute(
-            "INSERT INTO studies (digest, name, analyst, submission, plan, signature, micro_rho, "
+            "INSERT INTO studies (digest, name, analyst, submission, plan_json, signature, micro_rho, "
             "expected_rounds, state, submitted_at) VALUES ('s', 'n', 'a', '1', x'', x'', 1, 1, 'running', ?)",
             (unix_ms(),),
         )
@@ -366,7 +366,7 @@ def statement(config: Config, text: str) -> None:
     ("damage", "code"),
     [
         ("DROP TABLE awaited", Code.STORAGE),
-        ("UPDATE studies SET plan = CAST('rubbish' AS BLOB); DELETE FROM awaited", Code.BUG),
+        ("UPDATE studies SET plan_json = CAST('rubbish' AS BLOB); DELETE FROM awaited", Code.BUG),
     ],
 )
 def test_studies_that_cannot_be_resumed_after_the_last_head_end_the_process(
