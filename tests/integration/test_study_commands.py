@@ -222,7 +222,7 @@ def test_who_watches_hears_once_that_the_coordinator_is_gone_and_back(stage: Sta
         ('"hospital-2"', '"hospital-9"', 2, "not enrolled in demo: hospital-9"),
         ("max_records = 100000", "max_records = 2_000_000_000", 2, "lower max_records"),
         ("components = 2", "components = 31", 2, "between 1 and the 30 columns"),
-        ("[records]", "[records]\nextra = 1", 2, "unknown key in [records]: extra"),
+        ("[records]", "[records]\nextra = 1", 2, "[records]: unknown key extra"),
     ],
 )
 def test_a_bad_study_is_refused_with_nothing_charged(

@@ -199,7 +199,7 @@ def test_who_is_missing_is_told_with_the_reason(
         ("delta = 1e-6", "delta = 1.0", 2, "delta must be 0 (pure differential privacy) or lie below 1"),
         ("components = 2", "components = 5", 2, "must lie between 1 and the 4 columns"),
         ("lower = -9", "lower = 9", 2, "must be below upper bound"),
-        ("quorum = 1", "quorom = 1", 2, "unknown key in [federation]: quorom"),
+        ("quorum = 1", "quorom = 1", 2, "[federation]: unknown key quorom"),
         ('name = "d"', 'name = "e"', 3, "no column 'e'"),
         ("components = 2", "components = ", 2, "not valid TOML"),
     ],
