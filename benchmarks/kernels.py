@@ -49,7 +49,7 @@ def records() -> Site:
     generator = np.random.default_rng(0)
     scales = S / 4 / np.sqrt(1 + np.arange(COLUMNS))
     rows = generator.normal(size=(RECORDS, COLUMNS)) * scales
-    return Site(np.clip(np.rint(rows), -S, S).astype(np.int16), parts=WORKERS)
+    return Site(np.clip(np.rint(rows), -S, S).astype(np.int16), workers=WORKERS)
 
 
 def gradient_ask(pull: bool) -> Gradient:

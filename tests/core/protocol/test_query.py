@@ -14,9 +14,12 @@ from hypothesis import strategies as st
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import RequestError
 from eigenveil.numerics.encoding import digest, frozen
+from eigenveil.protocol import query as query_module
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
-from tests.support import a_query, every_ask
+from eigenveil.protocol.wire import query_from_proto, query_to_proto
+from eigenveil.session import Session
+from tests.support import a_plan, a_query, every_ask
 
 RELEASE = Release(
     round=3,
@@ -96,6 +99,18 @@ def test_a_query(name: str) -> None:
     again = a_query(every_ask()[name])
     assert again.digest == queries[0].digest
     assert [again.says(asked) for asked in queries] == [asked.digest == again.digest for asked in queries]
+
+
+def test_a_site_computes_the_digest_of_what_it_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although its session came to the same query by itself."""
+    session = Session(a_plan())
+    assert session.pending is not None
+    decoded = query_from_proto(query_to_proto(session.pending))
+    expected = decoded.digest
+    monkeypatch.setattr(query_module, "digest", pytest.fail)
+    session.adopt(decoded)
+    assert not session.reworded
+    assert session.pending.digest == decoded.digest == expected
 
 
 def test_a_kept_digest_is_not_taken_over_by_a_copy_that_differs() -> None:
