@@ -16,6 +16,7 @@ from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.noise.source import NoiseSource, OsNoise
 from eigenveil_common import log
 from eigenveil_common.rpc import SERVER_OPTIONS
+from eigenveil_common.threads import side_by_side
 from eigenveil_proto.v1.eigenveil_pb2_grpc import (
     CoordinatorServicer,
     EnrolmentServicer,
@@ -94,7 +95,7 @@ class Daemon:
             keys = load_keys(config.files)
             self.checkpoints = Checkpoints(config, store, keys, clock, fatal)
             self.resources = Resources.of(
-                config, keys, store, clock=clock, noise=noise or OsNoise(), fatal=fatal
+                config, keys, store, clock=clock, noise=noise or OsNoise(side_by_side), fatal=fatal
             )
             undo.pop_all()
         self.registry = Registry(store, config.federation, clock)

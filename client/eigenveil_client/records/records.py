@@ -27,6 +27,7 @@ from eigenveil.site.quantize import to_grid
 from eigenveil.study.grid import GridRows
 from eigenveil.study.study import Study
 from eigenveil_client.records.tables import UNREADABLE, BadRecords, LeaveOut, Table, open_table
+from eigenveil_common.threads import side_by_side
 
 MISSING = ("", "na", "n/a", "nan", "null")
 TEXT = (pa.types.is_string, pa.types.is_large_string)
@@ -87,7 +88,7 @@ def read(path: Path, study: Study, *, unreadable: Callable[[Unreadable], None] |
         )
         stop = start + len(values)
         _check_people(first, stop, more=True)
-        parts.append(to_grid(values if first is None else values[first[start:stop]], study))
+        parts.append(to_grid(values if first is None else values[first[start:stop]], study, side_by_side))
         start = stop
     _check_people(first, start, more=False)
     rows = np.concatenate(parts) if parts else np.empty((0, study.dimension), dtype=np.int16)

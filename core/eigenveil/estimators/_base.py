@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import math
 import warnings
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
+from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import validate_data
 
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.errors import RequestError
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.simulation import Simulation, simulate
-from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column, Federation, Scaling, Study
+
+Piece = TypeVar("Piece")
+Done = TypeVar("Done")
 
 SITE = "here"
 SEEDS = 2**31 - 1
@@ -53,12 +56,12 @@ def study_of(estimator: Any, d: int, **changes: Any) -> Study:
                 Column(name=str(name), unit="", lower=low, upper=high)
                 for name, low, high in zip(names, lower, upper, strict=True)
             ),
-            epsilon=number("epsilon", estimator.epsilon),
-            delta=number("delta", estimator.delta),
+            epsilon=estimator.epsilon,
+            delta=estimator.delta,
             components=1,
             federation=Federation(sites=(SITE,), minimum_cohort=1),
-            algorithm=member(Algorithm, "algorithm", estimator.algorithm),
-            neighbours=member(Neighbours, "neighbours", estimator.neighbours),
+            algorithm=estimator.algorithm,
+            neighbours=estimator.neighbours,
             scaling=Scaling.NONE,
             max_records=MAX_RECORDS,
         )
@@ -78,18 +81,24 @@ def run(estimator: Any, study: Study, records: FloatArray) -> Simulation:
     if study.neighbours is Neighbours.REPLACE_ONE:
         study = replace(study, expected_records=len(records), max_records=len(records))
     try:
-        simulation = simulate(study, {SITE: records}, seed=_seed(estimator.random_state))
+        simulation = simulate(study, {SITE: records}, seed=_seed(estimator.random_state), apply=_threads)
     except RequestError as problem:
         raise ValueError(str(problem)) from problem
-    result = simulation.document["result"]
+    result = simulation.result
     if study.neighbours is Neighbours.ADD_REMOVE:  # what may be said about n is the noised count
-        counted = min(max(round(result["records"]), 1), MAX_RECORDS)
+        counted = min(max(round(result.records), 1), MAX_RECORDS)
         study = replace(study, expected_records=counted)
-    for sentence in (*study.warnings(), *result["warnings"]):
+    for sentence in (*study.warnings(), *result.warnings):
         warnings.warn(sentence, stacklevel=3)
-    if result["declined"]:
-        warnings.warn(f"no release: {result['declined']}", stacklevel=3)
+    if result.declined:
+        warnings.warn(f"no release: {result.declined}", stacklevel=3)
     return simulation
+
+
+def _threads(work: Callable[[Piece], Done], pieces: Iterable[Piece], /) -> Iterable[Done]:
+    """As `map`, on scikit-learn's threads: those that the surrounding program leaves to it."""
+    found: Iterable[Done] = Parallel(n_jobs=-1, prefer="threads")(delayed(work)(piece) for piece in pieces)
+    return found
 
 
 def _seed(random_state: Any) -> int | None:
@@ -111,26 +120,3 @@ def _bounds(bounds: Any, d: int) -> tuple[list[float], list[float]]:
             f"bounds must be (lower, upper), each a number or {d} numbers, one for each column"
         ) from problem
     return lower.tolist(), upper.tolist()
-
-
-def number(name: str, value: Any) -> float:
-    """A real number.
-
-    Raises:
-        ValueError: it is something else.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or math.isnan(value):
-        raise ValueError(f"{name} must be a finite number above 0, got {value!r}")
-    return float(value)
-
-
-def member(kind: Any, name: str, value: Any) -> Any:
-    """The member of an enumeration with that value.
-
-    Raises:
-        ValueError: there is none.
-    """
-    known = [one.value for one in kind]
-    if value not in known:
-        raise ValueError(f"{name}={value!r} is unknown; choose one of: {', '.join(known)}")
-    return kind(value)

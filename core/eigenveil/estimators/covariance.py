@@ -11,7 +11,7 @@ from sklearn.covariance import EmpiricalCovariance
 
 from eigenveil.algorithms.covariance.frobenius import foreseen, shrunk
 from eigenveil.errors import RequestError
-from eigenveil.estimators._base import number, records_of, run, study_of
+from eigenveil.estimators._base import records_of, run, study_of
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs
 from eigenveil.planning.resolve import make_plan
@@ -112,13 +112,13 @@ default="auto"
         """
         records = records_of(self, X)
         study = self._study(records.shape[1])
-        self.release_ = run(self, study, records).document
-        result = self.release_["result"]
-        covariance = np.array(result["covariance"])
-        if self.shrink and study.algorithm in NOISED:
-            covariance = shrunk_matrix(covariance, result["noise_scale"])
-        self.location_ = np.array(result["mean"])
-        self.n_samples_ = float(result["records"])
+        found = run(self, study, records)
+        result, covariance = found.result, found.result.covariance
+        if covariance is not None and self.shrink and study.algorithm in NOISED:
+            covariance = shrunk_matrix(covariance, result.noise_scale)
+        self.release_ = found.document
+        self.location_ = result.mean
+        self.n_samples_ = result.records
         self._set_covariance(covariance)
         return self
 
@@ -143,8 +143,7 @@ def _least(study: Study, shrink: bool) -> Algorithm:
     """The candidate with the least foreseen error."""
 
     def error(algorithm: Algorithm) -> float:
-        plan = make_plan(replace(study, algorithm=algorithm), federation="foresight", submission="none")
-        return foreseen(plan, shrink=shrink)
+        return foreseen(make_plan(replace(study, algorithm=algorithm)), shrink=shrink)
 
     try:
         return min(CANDIDATES, key=error)
@@ -152,9 +151,9 @@ def _least(study: Study, shrink: bool) -> Algorithm:
         raise ValueError(str(problem)) from problem
 
 
-def _radius(value: Any) -> float | None:
+def _radius(value: Any) -> Any:
     if isinstance(value, str):
         if value not in RADII:
             raise ValueError(f'radius={value!r} is unknown; choose "balance", "none" or a share such as 0.9')
         return RADII[value]
-    return number("radius", value)
+    return value

@@ -92,20 +92,18 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return self._take(run(self, study, records))
 
     def _take(self, simulation: Simulation) -> Self:
-        document = simulation.document
-        result = document["result"]
-        self.release_ = document
-        d = len(result["columns"])
-        self.components_ = np.array(result["components"]).reshape(-1, d)
+        result, d = simulation.result, len(simulation.result.columns)
+        self.release_ = simulation.document
+        self.components_ = np.ascontiguousarray(result.components)
         self.n_components_ = len(self.components_)
-        self.n_samples_ = float(result["records"])
+        self.n_samples_ = result.records
         # A release divides by n; scikit-learn by n - 1.
         unbiased = max(self.n_samples_, 2.0) / (max(self.n_samples_, 2.0) - 1)
-        self.explained_variance_ = np.maximum(np.array(result["explained_variance"]), 0.0) * unbiased
-        self.explained_variance_ratio_ = np.array(result["explained_variance_ratio"])
+        self.explained_variance_ = np.maximum(result.explained_variance, 0.0) * unbiased
+        self.explained_variance_ratio_ = result.explained_variance_ratio
         self.singular_values_ = np.sqrt(self.explained_variance_ * (max(self.n_samples_, 2.0) - 1))
-        self.mean_ = np.array(result["mean"])
-        left = max(0.0, result["total_variance"] * unbiased - float(self.explained_variance_.sum()))
+        self.mean_ = result.mean
+        left = max(0.0, result.total_variance * unbiased - float(self.explained_variance_.sum()))
         self.noise_variance_ = left / (d - self.n_components_) if d > self.n_components_ else 0.0
         return self
 

@@ -83,8 +83,13 @@ def canonical(value: Any) -> bytes:
 
 def digest(domain: str, header: Any, arrays: Sequence[IntArray] = ()) -> str:
     """SHA-256 (hex) of canonical JSON and integer arrays, separated by domain and by length."""
+    return digest_of(domain, canonical(header), *map(to_bytes, arrays))
+
+
+def digest_of(domain: str, *parts: bytes) -> str:
+    """The same of bytes that are canonical already."""
     state = hashlib.sha256(f"eigenveil/{domain}/v1\n".encode())
-    for part in (canonical(header), *map(to_bytes, arrays)):
+    for part in parts:
         state.update(len(part).to_bytes(8, "little"))
         state.update(part)
     return state.hexdigest()

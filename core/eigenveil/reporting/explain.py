@@ -12,7 +12,7 @@ from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import NAMES, batch_of
-from eigenveil.study.algorithm import PROPERTIES, Algorithm
+from eigenveil.study.algorithm import Algorithm, OwnAlgorithm
 from eigenveil.study.price import Composition
 from eigenveil.study.study import Missing, Study
 from eigenveil.study.toml import study_to_dict
@@ -32,6 +32,8 @@ FLOATS = (
     " Directions are drawn in floating point: this holds up to rounding, about 1e-15 of probability "
     "(P14 and P20 in PRIVACY.md)."
 )
+
+OWN = "this holds for what it computes from releases, and not if it sees the records in any other way"
 
 MEANINGS = {
     "count": "the number of usable records",
@@ -80,7 +82,7 @@ def explain(plan: Plan) -> dict[str, Any]:
         "rounds": [_round(asked) for asked in queries],
         "bytes_per_site": sum(8 * asked.query.length for asked in queries),
         "micro_rho": plan.micro_rho,
-        "trust": TRUSTED if PROPERTIES[plan.algorithm].trusted else CENTRAL,
+        "trust": TRUSTED if plan.algorithm.properties.trusted else CENTRAL,
         "warnings": [*study.warnings(), *doubts(study)],
     }
 
@@ -181,5 +183,13 @@ def _words(plan: Plan, rho: float, epsilon: float, delta: float) -> str:
     return (
         f"{zcdp}({epsilon:.4g}, {delta:.3g})-differential privacy: {change}{where} changes the "
         f"probability of any set of released results by a factor of at most e^{epsilon:.4g}{except_for}."
-        f"{FLOATS if plan.algorithm in IN_FLOATS else ''}"
+        f"{_kept(plan)}"
     )
+
+
+def _kept(plan: Plan) -> str:
+    """What else this rests on: samplers in floats, or that nobody but its user knows the algorithm."""
+    if isinstance(plan.algorithm, OwnAlgorithm):
+        floats = FLOATS if plan.algorithm.properties.trusted else ""
+        return f" {plan.algorithm.name} is the user's own algorithm: {OWN}.{floats}"
+    return FLOATS if plan.algorithm in IN_FLOATS else ""

@@ -7,12 +7,12 @@ stay below 2**53, so they are exact and independent of order, threads and chunks
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from typing import Protocol, TypeVar
+from collections.abc import Iterable
 
 import numpy as np
 
 from eigenveil.errors import Code, InternalError, RequestError
+from eigenveil.numerics.apply import Apply
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.queries import (
     Batch,
@@ -43,16 +43,7 @@ from eigenveil.site.partition import deal, shuffled
 from eigenveil.site.rows import CentredRows, GridPart, centred, clipped_sum, energy, gram, row_norms, spans
 from eigenveil.study.grid import GridRows
 
-Piece = TypeVar("Piece")
-
 CHUNK = 4096  # rows a product: they stay in the cache, and 4096 * 2**30 < 2**53 keeps it exact
-
-
-class Apply(Protocol):
-    """`map`, or what an executor has instead."""
-
-    def __call__(self, work: Callable[[Piece], IntArray], pieces: Iterable[Piece], /) -> Iterable[IntArray]:
-        """The answers to the pieces, in any order."""
 
 
 Once = RowNorms | RadiusSearch | ClippedSum | SquaredNormSum | Grams  # asked about rows, once about a centre

@@ -9,8 +9,10 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from enum import Enum
+from numbers import Integral, Real
+from typing import Any
 
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.accounting.zcdp import MAX_EPSILON
@@ -69,6 +71,45 @@ def _need(condition: bool, message: str) -> None:
         raise _refuse(message)
 
 
+def _settle(values: Any) -> None:
+    """The fields of a frozen dataclass as they are annotated: a member of an enumeration for its value, a
+    tuple for a list, Python's numbers for numpy's.
+
+    Raises:
+        RequestError: one cannot be that.
+    """
+    for one in fields(values):
+        value, kind = getattr(values, one.name), str(one.type)
+        if value is None and kind.endswith("| None"):
+            continue
+        if isinstance(one.default, Enum):
+            value = _member(type(one.default), one.name, value)
+        elif kind.startswith("tuple") and not isinstance(value, str):
+            value = tuple(value)
+        elif kind.startswith(("int", "float")):
+            value = _number(one.name, value, whole=kind.startswith("int"))
+        elif kind.startswith(("str", "bool", "tuple")) and type(value).__name__ != kind.split(" ")[0]:
+            raise _refuse(f"{one.name} = {value!r} has the wrong type")
+        object.__setattr__(values, one.name, value)
+
+
+def _member(kind: type[Enum], name: str, value: Any) -> Enum:
+    try:
+        return kind(value)
+    except ValueError as problem:
+        known = ", ".join(str(one.value) for one in kind)
+        raise _refuse(f"{name} = {value!r} is unknown; choose one of: {known}") from problem
+
+
+def _number(name: str, value: Any, *, whole: bool) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
+        raise _refuse(f"{name} = {value!r} must be {'a whole number' if whole else 'a number'}")
+    try:
+        return int(value) if isinstance(value, Integral) and whole else float(value)
+    except OverflowError as problem:
+        raise _refuse(f"{name} is beyond the range of 64-bit numbers") from problem
+
+
 def _check_readable(what: str, text: str, most: int) -> None:
     """Whoever consents reads it on a terminal, which other characters could make show something else."""
     _need(
@@ -91,6 +132,7 @@ class Column:
     fill: float | None = None
 
     def __post_init__(self) -> None:
+        _settle(self)
         _need(bool(self.name.strip()), "a column needs a name")
         _check_readable("a column's name", self.name, LONGEST_NAME)
         _check_readable("a unit", self.unit, LONGEST_NAME)
@@ -145,6 +187,7 @@ class Federation:
     minimum_cohort: int = 20
 
     def __post_init__(self) -> None:
+        _settle(self)
         _need(
             1 <= len(self.sites) <= MAX_SITES,
             f"a study invites at least one site and at most {MAX_SITES}",
@@ -222,7 +265,7 @@ class Study:
     person_column: str | None = None
     centring: bool = True
     scaling: Scaling = Scaling.BOUNDS
-    radius: float | None = field(default=None)
+    radius: float | None = None
     max_records: int = 2**24
     expected_records: int = 10_000
     rank: Extraction = Extraction.BLOCK
@@ -230,6 +273,7 @@ class Study:
     trust: Trust = Trust.CENTRAL
 
     def __post_init__(self) -> None:
+        _settle(self)
         self._check_names()
         self._check_privacy()
         _need(

@@ -21,6 +21,7 @@ from eigenveil.protocol.round import RoundState, move
 from eigenveil.protocol.wire import query_to_proto
 from eigenveil.queries import NAMES
 from eigenveil.reporting.document import build, seal_bundle
+from eigenveil.reporting.result import result_of
 from eigenveil.session import Session
 from eigenveil_common import log
 from eigenveil_common.failpoints import failpoint
@@ -235,7 +236,7 @@ class StudyRun:
     def _bundle(self, session: Session) -> bytes:
         document = build(
             self.plan,
-            session.result,
+            result_of(self.plan, session.result),
             session.releases,
             rounds=self._resources.studies.records(self.digest),
             private=self._noise.private,
