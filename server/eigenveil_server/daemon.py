@@ -95,7 +95,7 @@ class Daemon:
             keys = load_keys(config.files)
             self.checkpoints = Checkpoints(config, store, keys, clock, fatal)
             self.resources = Resources.of(
-                config, keys, store, clock=clock, noise=noise or OsNoise(side_by_side), fatal=fatal
+                config, keys, store, clock=clock, noise=noise or OsNoise(apply=side_by_side), fatal=fatal
             )
             undo.pop_all()
         self.registry = Registry(store, config.federation, clock)

@@ -1,1 +1,1 @@
-"""TODO."""
+"""What an analyst runs on one machine: plans, simulations and comparisons. Imports nothing of a site."""

@@ -23,6 +23,7 @@ from eigenveil_client.local.exact_pca import Truth, exact
 from eigenveil_client.records.records import load
 from eigenveil_common.command import say
 from eigenveil_common.files import check_output, make_folder, write_durably
+from eigenveil_common.threads import side_by_side
 
 LOOKED = (
     "NOT PRIVATE: the exact answer was computed from the records and stands beside this result. "
@@ -164,7 +165,8 @@ def repeat_study(
     """Run the study `repeat` times, with seeds seed, seed + 1, ... if there is one."""
     simulations, angles = [], []
     for i in range(repeat):
-        run = run_study(study, parts, seed=None if seed is None else seed + i, drop_outs=drop_outs)
+        one = None if seed is None else seed + i
+        run = run_study(study, parts, seed=one, drop_outs=drop_outs, apply=side_by_side)
         simulations.append(run)
         angles.append(None if truth is None else truth.sin_angle(run.estimate.components))
     return Runs(simulations=tuple(simulations), sin_angles=tuple(angles))

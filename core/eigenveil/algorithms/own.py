@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Generator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from eigenveil.protocol.query import NoiseLaw, PricedQuery
 from eigenveil.queries import Additive, Eigenvectors, RadiusSearch, Spectrum, Subspace
 from eigenveil.study.algorithm import OwnAlgorithm
 
+ARRAYS = ("components", "explained_variance", "mean", "covariance")
+NUMBERS = ("records", "total_variance", "noise_scale", "sin_error")
 ORTHONORMAL = 1e-6  # how far the product of two components may be from what it should be
 
 
@@ -32,10 +35,10 @@ def own(algorithm: OwnAlgorithm | Callable[[Plan], Generator[Any, Any, Any]]) ->
     """
     if isinstance(algorithm, OwnAlgorithm):
         return algorithm
-    name = getattr(algorithm, "__name__", repr(algorithm))
     if not inspect.isgeneratorfunction(algorithm):
+        name = getattr(algorithm, "__name__", repr(algorithm))
         raise _wrong(name, "is no generator function: write `def my_algorithm(plan)` with a `yield` in it")
-    return OwnAlgorithm(steps=algorithm, name=name)
+    return OwnAlgorithm(steps=algorithm)
 
 
 def checked(algorithm: OwnAlgorithm, plan: Plan) -> Steps:
@@ -59,6 +62,8 @@ def checked(algorithm: OwnAlgorithm, plan: Plan) -> Steps:
 
 def _check(algorithm: OwnAlgorithm, priced: PricedQuery, plan: Plan) -> None:
     query, name = priced.query, algorithm.name
+    if type(priced.micro_rho) is not int or type(priced.atto_delta) is not int:
+        raise _wrong(name, f"asked {_kind(query)} at {priced.micro_rho} micro-rho; a price is an int")
     if isinstance(query, Additive):
         if priced.law is NoiseLaw.STABILITY and query.bound() != 1:
             raise _wrong(name, f"asked {_kind(query)} as a stability histogram, and it counts nothing")
@@ -76,7 +81,7 @@ def _check(algorithm: OwnAlgorithm, priced: PricedQuery, plan: Plan) -> None:
         raise _wrong(name, f"asked {_kind(query)} with records = {query.records}; say plan.most_records")
 
 
-def _estimate(name: str, found: Any, plan: Plan) -> Estimate:
+def _estimate(name: str, found: object, plan: Plan) -> Estimate:
     """The estimate, if it can be one of this study.
 
     Raises:
@@ -84,19 +89,24 @@ def _estimate(name: str, found: Any, plan: Plan) -> Estimate:
     """
     if not isinstance(found, Estimate):
         raise _wrong(name, f"returned {_kind(found)}; return Estimate(components=..., ...)")
-    d, k = plan.study.dimension, len(found.components)
+    d, k = plan.study.dimension, (*np.shape(found.components), 0)[0]
     shapes = {"components": (k, d), "explained_variance": (k,), "mean": (d,), "covariance": (d, d)}
-    for field, shape in shapes.items():
+    for field, shape in (shapes | dict.fromkeys(NUMBERS, ())).items():
         values = getattr(found, field)
-        if values is None and field == "covariance":
+        if values is None and field in ("covariance", "sin_error"):
             continue
-        if np.shape(values) != shape or not np.isfinite(values).all():
-            raise _wrong(name, f"returned {field} of shape {np.shape(values)}, not {shape} finite numbers")
-    off = np.abs(found.components @ found.components.T - np.eye(k)).max(initial=0.0)
+        if np.shape(values) != shape or np.asarray(values).dtype.kind not in "fi":
+            raise _wrong(name, f"returned {field} of shape {np.shape(values)}, not {shape} numbers")
+        if not np.isfinite(values).all():
+            raise _wrong(name, f"returned {field} with a number that is none")
+    stated = {one: getattr(found, one) for one in (*ARRAYS, *NUMBERS) if getattr(found, one) is not None}
+    changes = {one: np.asarray(values, dtype=np.float64) for one, values in stated.items() if one in ARRAYS}
+    numbers = {one: float(value) for one, value in stated.items() if one in NUMBERS}
+    off = np.abs(changes["components"] @ changes["components"].T - np.eye(k)).max(initial=0.0)
     if k > plan.study.components or off > ORTHONORMAL:
         most = plan.study.components
         raise _wrong(name, f"returned {k} components, not at most {most} of length 1 and at right angles")
-    return found
+    return replace(found, **changes, **numbers)  # type: ignore[arg-type]
 
 
 def _kind(value: Any) -> str:

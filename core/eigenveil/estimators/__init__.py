@@ -1,1 +1,1 @@
-"""scikit-learn's face of eigenveil: a simulated study of one site. Imports scikit-learn, and no daemon does."""
+"""scikit-learn's face of eigenveil: a study of one simulated site. No daemon imports it."""

@@ -76,6 +76,15 @@ default="auto"
 
     All columns share one scale, as the Frobenius norm does: a column whose bounds are far narrower than the
     widest is lost in the noise. Rescale such columns by their public bounds before fitting.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from eigenveil import PrivateCovariance
+    >>> X = np.random.default_rng(0).normal(size=(2000, 2)) * [3.0, 1.0]
+    >>> found = PrivateCovariance(epsilon=2.0, bounds=(-10, 10), random_state=0).fit(X)
+    >>> found.covariance_.shape, bool(abs(found.covariance_[0, 0] - 9) < 1)
+    ((2, 2), True)
     """
 
     # Read by scikit-learn's methods; not parameters here.

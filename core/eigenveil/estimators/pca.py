@@ -58,6 +58,17 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     [P1]-[P7]; only what `release_` holds is covered by the guarantee, and warnings, which say no more. Under
     "replace-one" the number of records is public, and the plan in `release_` holds it. `fit_transform` and
     `transform` return functions of single records, which are as confidential as the records.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from eigenveil import PrivatePCA
+    >>> X = np.random.default_rng(0).normal(size=(2000, 3)) * [3.0, 1.0, 0.5]
+    >>> pca = PrivatePCA(n_components=1, epsilon=2.0, bounds=(-10, 10), random_state=0).fit(X)
+    >>> abs(pca.components_).round(1).tolist(), pca.transform(X).shape
+    ([[1.0, 0.0, 0.0]], (2000, 1))
+    >>> pca.release_["private"]  # random_state makes a simulation of it
+    False
     """
 
     def __init__(

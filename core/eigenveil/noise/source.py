@@ -93,7 +93,7 @@ class OsNoise:
 
     private = True
 
-    def __init__(self, apply: Apply = map) -> None:
+    def __init__(self, *, apply: Apply = map) -> None:
         self._apply = apply
 
     def draw(self, spec: NoiseSpec) -> IntArray:

@@ -1,1 +1,1 @@
-"""What people read: a plan in words, a release, its report and its proof. Imports nothing that holds a record."""
+"""What people read: a plan in words, a release, its report and its proof. Imports no site."""

@@ -64,7 +64,20 @@ MEANINGS = {
 
 
 def explain(plan: Plan) -> dict[str, Any]:
-    """What the plan asks, reveals and costs: plain values, ready for JSON or a table."""
+    """What the plan asks, reveals and costs: plain values, ready for JSON or a table. Prices are in micro-rho
+    and atto-delta; the queries are those of a dry run on public numbers.
+
+    Raises:
+        RequestError: the budget is too small for a query, or they are too many.
+
+    >>> from eigenveil import Column, Federation, Study, explain, make_plan
+    >>> columns = tuple(Column(name=name, unit="mm", lower=-10, upper=10) for name in "abc")
+    >>> study = Study(name="pilot", columns=columns, epsilon=2.0, delta=1e-6, components=1,
+    ...               federation=Federation(sites=("north", "south")))
+    >>> said = explain(make_plan(study))
+    >>> said["guarantee"]["words"][:26], len(said["rounds"]), said["rounds"][0]["kind"]
+    ('0.088152-zCDP, hence (2, 1', 7, 'count')
+    """
     queries = rehearse(plan)
     study = plan.study
     return {

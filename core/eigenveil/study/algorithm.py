@@ -104,7 +104,8 @@ PROPERTIES: dict[Algorithm, AlgorithmProperties] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnAlgorithm:
-    """An algorithm of the user's own, for simulations: a generator function of a plan and its name.
+    """An algorithm of the user's own, for simulations: a generator function of a plan, under its own name
+    unless another is stated.
 
     No federation runs it, because no code travels: a plan that holds it belongs to none and cannot be read
     from a message. `properties` are what it promises to keep to; the session holds it to them.
@@ -114,10 +115,11 @@ class OwnAlgorithm:
     """
 
     steps: Callable[[Any], Generator[Any, Any, Any]]
-    name: str
+    name: str = ""
     properties: AlgorithmProperties = AlgorithmProperties()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.name or self.steps.__name__)
         if self.properties.single_records or not self.properties.private:
             raise RequestError(
                 Code.BAD_ARGUMENT,

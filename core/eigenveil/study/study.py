@@ -120,9 +120,17 @@ def _check_readable(what: str, text: str, most: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One measurement: its name, unit and public bounds (never read off the data).
+    """One measurement: its `name`, `unit` and public bounds `lower` and `upper` (never read off the data).
 
-    `fill` replaces a missing value when the study's rule is `fill`; it must lie within the bounds.
+    `fill` replaces a missing value when the study's rule is `fill`; it must lie within the bounds. All three
+    are in the column's unit.
+
+    Raises:
+        RequestError: code `bad-study`: the bounds are not finite and rising, or a text is no name.
+
+    >>> age = Column(name="age", unit="year", lower=0, upper=120)
+    >>> age.middle, age.half_range
+    (60.0, 60.0)
     """
 
     name: str
@@ -177,7 +185,14 @@ class Federation:
     """Who takes part, and what it takes to go on.
 
     `sites` are all invited sites; `required` must answer every round; at least `quorum` of them
-    must; a round waits `deadline_seconds` for those who have not answered.
+    must (all, if None); a round waits `deadline_seconds` for those who have not answered. A site with fewer
+    records than `minimum_cohort` declines.
+
+    Raises:
+        RequestError: code `bad-study`: a name is none or comes twice, or a number is out of range.
+
+    >>> Federation(sites=("north", "south", "west"), required=("north",), quorum=2).least
+    2
     """
 
     sites: tuple[str, ...]
@@ -241,14 +256,37 @@ class Federation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """What is asked of the federation; see deploy/config/study.example.toml for every key.
+    """What is asked of the federation: every field is a key of deploy/config/study.example.toml, which says
+    what it means. Lists, numpy's numbers and the values of enumerations (`scaling="none"`) are taken, too.
 
+    `components` of the `columns` are wanted with (`epsilon`, `delta`)-differential privacy for each person at
+    up to `max_sites_per_person` sites, for `neighbours`. `name` and `purpose` are for people. `algorithm`
+    is run by the sites of `federation`; `rank` says how it finds several components, `trust` who may see
+    exact sums. `missing` is the rule for missing values, `person_column` names who a row is about, `centring`
+    subtracts the private mean, `scaling` says in which units columns are compared.
     `radius` is "balance" (None), a quantile such as 0.8 (the share of records left unclipped) or "none" (1.0:
     the public bounds alone limit a record). `batches` is the number of disjoint parts for the algorithms that
     work through the records once.
     `max_records` is a public upper bound on one site's records: exact sums are proven not to
     overflow below it. `expected_records` is a public guess of the whole federation's records; it steers the
     planner, limits the number of parts, and may be wrong without harm to the guarantee.
+
+    Raises:
+        RequestError: code `bad-study`: a field is refused; the message says what it may be.
+
+    >>> from eigenveil import Column, Federation, Study
+    >>> study = Study(
+    ...     name="pilot",
+    ...     columns=[Column(name="age", unit="year", lower=0, upper=120),
+    ...              Column(name="weight", unit="kg", lower=20, upper=250)],
+    ...     epsilon=1.0,
+    ...     delta=1e-6,
+    ...     components=1,
+    ...     federation=Federation(sites=["north", "south"], minimum_cohort=50),
+    ...     scaling="bounds",
+    ... )
+    >>> study.dimension, study.algorithm.value, study.warnings()
+    (2, 'auto', ())
     """
 
     name: str
