@@ -5,6 +5,8 @@ from __future__ import annotations
 import doctest
 import inspect
 import json
+import re
+import warnings
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from eigenveil import algorithms, simulate
 from eigenveil.reporting.document import seal_bundle
 from tests.support import a_study
 
+README = Path(__file__).parents[2] / "README.md"
 PROMISED = (
     "PrivatePCA PrivateCovariance Study Column Federation Neighbours Algorithm parse_study make_plan explain "
     "predict simulate Simulation load_release verify_release "
@@ -72,6 +75,18 @@ def test_every_public_name_has_an_example_that_runs(name: str) -> None:
     (shown,) = doctest.DocTestFinder(recurse=False).find(getattr(eigenveil, name), name)
     assert shown.examples
     assert doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(shown).failed == 0
+
+
+def test_what_the_readme_shows_runs() -> None:
+    shown = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    records = np.random.default_rng(2).uniform(2, 8, size=(2, 2000, 3))
+    known = {"X": records[0], "north": records[0], "south": records[1]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about records that are nothing but noise
+        for example in shown:
+            exec(example, known)
+    assert known["run"].result.components.shape == (2, 3)
+    assert len(shown) == 2
 
 
 def test_who_writes_an_algorithm_finds_every_name_described() -> None:
