@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import warnings
-from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
-from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import validate_data
 
 from eigenveil.accounting.neighbours import Neighbours
@@ -18,9 +18,6 @@ from eigenveil.errors import RequestError
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.simulation import Simulation, simulate
 from eigenveil.study.study import Column, Federation, Scaling, Study
-
-Piece = TypeVar("Piece")
-Done = TypeVar("Done")
 
 SITE = "here"
 SEEDS = 2**31 - 1
@@ -81,7 +78,9 @@ def run(estimator: Any, study: Study, records: FloatArray) -> Simulation:
     if study.neighbours is Neighbours.REPLACE_ONE:
         study = replace(study, expected_records=len(records), max_records=len(records))
     try:
-        simulation = simulate(study, {SITE: records}, seed=_seed(estimator.random_state), apply=_threads)
+        with ThreadPoolExecutor(os.cpu_count()) as threads:  # none is started for few records
+            seed = _seed(estimator.random_state)
+            simulation = simulate(study, {SITE: records}, seed=seed, apply=threads.map)
     except RequestError as problem:
         raise ValueError(str(problem)) from problem
     result = simulation.result
@@ -93,12 +92,6 @@ def run(estimator: Any, study: Study, records: FloatArray) -> Simulation:
     if result.declined:
         warnings.warn(f"no release: {result.declined}", stacklevel=3)
     return simulation
-
-
-def _threads(work: Callable[[Piece], Done], pieces: Iterable[Piece], /) -> Iterable[Done]:
-    """As `map`, on scikit-learn's threads: those that the surrounding program leaves to it."""
-    found: Iterable[Done] = Parallel(n_jobs=-1, prefer="threads")(delayed(work)(piece) for piece in pieces)
-    return found
 
 
 def _seed(random_state: Any) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -20,7 +21,7 @@ from eigenveil.study.study import Study
 from eigenveil_client.local.compare.rows import Row
 from eigenveil_client.local.compare.selection import Wanted
 from eigenveil_client.local.exact_pca import Truth, exact
-from eigenveil_common.threads import side_by_side
+from eigenveil_common.threads import CORES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -83,10 +84,11 @@ def measured(one: Bench, algorithm: Algorithm | OwnAlgorithm) -> Row:
         study, own = replace(one.study, algorithm=algorithm), None
         blank = Row(algorithm=algorithm.value, trusted=trusted)
     try:
-        for i in range(one.repeat):
-            begin, seed = time.perf_counter(), None if one.seed is None else one.seed + i
-            runs.append(simulate(study, one.parts, seed=seed, algorithm=own, apply=side_by_side))
-            times.append(time.perf_counter() - begin)
+        with ThreadPoolExecutor(CORES) as threads:
+            for i in range(one.repeat):
+                begin, seed = time.perf_counter(), None if one.seed is None else one.seed + i
+                runs.append(simulate(study, one.parts, seed=seed, algorithm=own, apply=threads.map))
+                times.append(time.perf_counter() - begin)
     except RequestError as problem:
         return replace(blank, outcome=str(problem))
     return _filled(one, blank, runs, times)
