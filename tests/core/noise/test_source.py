@@ -91,7 +91,7 @@ def spec_with(spec: NoiseSpec, *factors: float) -> NoiseSpec:
     [
         ("tight ClippedSum", (0.5,)),
         ("tight ClippedSum", (0.99,)),
-        ("tight Energy", (0.5,)),
+        ("tight SquaredNormSum", (0.5,)),
         ("tight Gram", (0.5, 0.5)),
         ("tight Gram", (0.5**0.5, 1.0)),  # i.i.d. sigma / sqrt 2, on the diagonal too
     ],
