@@ -23,6 +23,7 @@ from eigenveil import simulation
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.algorithms import ALGORITHMS
 from eigenveil.noise.source import NoiseSpec, OsNoise
+from eigenveil.numerics.apply import Apply
 from eigenveil.numerics.encoding import FloatArray, IntArray
 from eigenveil.queries import (
     Additive,
@@ -40,10 +41,11 @@ from eigenveil.queries import (
 )
 from eigenveil.queries.fingerprints import PRIME, Pool, Subsamples
 from eigenveil.simulation import simulate
-from eigenveil.site.site import Apply, Site
+from eigenveil.site.site import Site
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil.study.grid import whole_bounds
 from eigenveil.study.study import Column, Federation, Study
+from eigenveil_common.threads import side_by_side
 
 RECORDS, COLUMNS, COMPONENTS = 50_000, 60, 3
 SINGLE_RECORDS = 2000  # where every record is a round of its own
@@ -215,7 +217,7 @@ def measured(algorithm: Algorithm, x: FloatArray, components: int) -> tuple[floa
     for _ in range(RUNS + 1):
         TimedNoise.ledger = Ledger()
         begin = time.perf_counter()
-        done = simulate(wanted, {"here": x})
+        done = simulate(wanted, {"here": x}, apply=side_by_side)
         runs.append((time.perf_counter() - begin, TimedNoise.ledger))
     whole, ledger = sorted(runs[1:], key=lambda run: run[0])[RUNS // 2]
     return whole, passes(ledger.asked, x), ledger.noise, done.estimate.declined or ""

@@ -1,6 +1,15 @@
-"""Federated PCA with differential privacy: the pure core.
+"""Federated PCA with differential privacy: the pure core, and the face of eigenveil to Python.
 
-from eigenveil import PrivatePCA, Study, parse_study, simulate
+Public are the names below, in `__all__`, with the fields and methods that their docstrings describe; and,
+for whoever writes an algorithm of their own, the names in `eigenveil.algorithms.__all__`. Everything else is
+private by convention and may change with any version.
+
+    from eigenveil import Column, Federation, Study, explain, predict, make_plan, simulate
+
+A `Study` is built in Python or read from a file (`parse_study`), predicted (`predict`), made concrete
+(`make_plan`), put into words (`explain`) and run on records that you hold (`simulate`, or `PrivatePCA` and
+`PrivateCovariance` in scikit-learn's manner). What a federation released is read and held against its
+signature by `load_release` and `verify_release`.
 """
 
 from __future__ import annotations
@@ -11,27 +20,66 @@ from typing import TYPE_CHECKING
 from eigenveil._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from eigenveil.accounting.neighbours import Neighbours
+    from eigenveil.errors import EigenveilError, InternalError, PeerError, RequestError
     from eigenveil.estimators.covariance import PrivateCovariance
     from eigenveil.estimators.pca import PrivatePCA
-    from eigenveil.simulation import simulate
-    from eigenveil.study.study import Study
+    from eigenveil.planning.predict import predict
+    from eigenveil.planning.resolve import make_plan
+    from eigenveil.reporting.explain import explain
+    from eigenveil.reporting.verify import load_release, verify_release
+    from eigenveil.simulation import Simulation, simulate
+    from eigenveil.study.algorithm import Algorithm
+    from eigenveil.study.study import Column, Federation, Study
     from eigenveil.study.toml import parse_study
 
-__all__ = ["PrivateCovariance", "PrivatePCA", "Study", "parse_study", "simulate"]
+__all__ = [
+    "Algorithm",
+    "Column",
+    "EigenveilError",
+    "Federation",
+    "InternalError",
+    "Neighbours",
+    "PeerError",
+    "PrivateCovariance",
+    "PrivatePCA",
+    "RequestError",
+    "Simulation",
+    "Study",
+    "explain",
+    "load_release",
+    "make_plan",
+    "parse_study",
+    "predict",
+    "simulate",
+    "verify_release",
+]
 
 # Resolved on first use, so that a site daemon never pays for importing scikit-learn.
 _HOMES = {
-    "PrivateCovariance": "eigenveil.estimators.covariance",
-    "PrivatePCA": "eigenveil.estimators.pca",
-    "Study": "eigenveil.study.study",
-    "parse_study": "eigenveil.study.toml",
-    "simulate": "eigenveil.simulation",
+    "accounting.neighbours": ("Neighbours",),
+    "errors": ("EigenveilError", "InternalError", "PeerError", "RequestError"),
+    "estimators.covariance": ("PrivateCovariance",),
+    "estimators.pca": ("PrivatePCA",),
+    "planning.predict": ("predict",),
+    "planning.resolve": ("make_plan",),
+    "reporting.explain": ("explain",),
+    "reporting.verify": ("load_release", "verify_release"),
+    "simulation": ("Simulation", "simulate"),
+    "study.algorithm": ("Algorithm",),
+    "study.study": ("Column", "Federation", "Study"),
+    "study.toml": ("parse_study",),
 }
+_HOME_OF = {name: f"{__name__}.{home}" for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
+    value = getattr(import_module(_HOME_OF[name]), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -87,9 +87,13 @@ TABLE: dict[Code, Rule] = {
 
 
 class EigenveilError(Exception):
-    """Base of every error eigenveil raises on purpose.
+    """Base of every error eigenveil raises on purpose: catch one of its three families.
 
-    `code` is stable; `str(error)` is a sentence for a person.
+    `code` is stable, `family` says whose fault it is; `str(error)` is a sentence for a person.
+
+    >>> from eigenveil import RequestError
+    >>> issubclass(RequestError, EigenveilError)
+    True
     """
 
     family: ClassVar[Family]
@@ -112,19 +116,45 @@ class EigenveilError(Exception):
 
 
 class RequestError(EigenveilError):
-    """What the analyst or operator asked for cannot be done as asked."""
+    """What the analyst or operator asked for cannot be done as asked.
+
+    >>> from eigenveil import Column, RequestError
+    >>> try:
+    ...     Column(name="age", unit="year", lower=120, upper=0)
+    ... except RequestError as problem:
+    ...     print(problem.code.value, problem.exit_code)
+    bad-study 2
+    """
 
     family = Family.REQUEST
 
 
 class PeerError(EigenveilError):
-    """The other end broke the protocol."""
+    """The other end broke the protocol.
+
+    >>> from eigenveil import PeerError
+    >>> from eigenveil.protocol.plan import plan_from_json
+    >>> try:
+    ...     plan_from_json(b"{}")  # what a federation sent as a plan
+    ... except PeerError as problem:
+    ...     print(problem.code.value, problem.status)
+    protocol FAILED_PRECONDITION
+    """
 
     family = Family.PEER
 
 
 class InternalError(EigenveilError):
-    """Our own bug, or our own disk."""
+    """Our own bug, or our own disk.
+
+    >>> from eigenveil import InternalError
+    >>> from eigenveil.numerics.encoding import check_exact
+    >>> try:
+    ...     check_exact(2.0**53)  # a product that floats would round
+    ... except InternalError as problem:
+    ...     print(problem.code.value, problem.exit_code)
+    bug 71
+    """
 
     family = Family.INTERNAL
 

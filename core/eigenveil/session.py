@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from eigenveil.accounting.zcdp import NOTHING, pico_epsilon
-from eigenveil.algorithms import ALGORITHMS, Estimate
+from eigenveil.algorithms import Estimate, steps_of
 from eigenveil.algorithms.shared.bounds import box, check_bounds
 from eigenveil.errors import Code, InternalError, PeerError, RequestError, spoken
 from eigenveil.protocol.agreement import same_question
@@ -26,14 +26,14 @@ class Session:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.releases: list[Release] = []
-        self._asked: list[RoundQuery] = []
+        self.asked: list[RoundQuery] = []
         self._pico = 0
         self._box = box(plan.study)
         self.spent = NOTHING
         self.pending: RoundQuery | None = None
         self._own: RoundQuery | None = None  # `pending` in this session's own words
         self._result: Estimate | None = None
-        self._algorithm = ALGORITHMS[plan.algorithm](plan)
+        self._algorithm = steps_of(plan)
         self._advance(None)
 
     @classmethod
@@ -89,7 +89,7 @@ class Session:
         self.spent = self.spent + release.cost
         self.releases.append(release)
         self._pico += pico_epsilon(release.micro_rho)
-        self._asked.append(query)
+        self.asked.append(query)
         self._advance(release)
 
     def fits(self, release: Release) -> bool:
@@ -118,7 +118,7 @@ class Session:
             atto_delta=priced.atto_delta,
             law=priced.law,
         )
-        check_affordable(self.plan, query, self._asked, self.spent, self._pico)
+        check_affordable(self.plan, query, self.asked, self.spent, self._pico)
         self._check_reach(query)
         return query
 

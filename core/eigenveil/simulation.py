@@ -1,11 +1,13 @@
-"""The whole federation in one process: the same session, sites and barrier, no network."""
+"""The whole federation in one process: the same session, sites and barrier, no network.
+
+`run_study` is the protocol, and the place to begin reading; `simulate` is the study around it.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,27 +15,63 @@ import numpy as np
 from eigenveil import barrier
 from eigenveil.accounting.ledger import Ledger
 from eigenveil.aggregation import Contribution, aggregate, validate
-from eigenveil.algorithms import Estimate
+from eigenveil.algorithms import Estimate, OwnAlgorithm, own
+from eigenveil.attendance import Attendance
 from eigenveil.errors import Code, RequestError
 from eigenveil.noise.seeded import SeededNoise
 from eigenveil.noise.source import NoiseSource, OsNoise
+from eigenveil.numerics.apply import Apply
 from eigenveil.numerics.blas import one_thread
 from eigenveil.numerics.encoding import FloatArray, IntArray, digest, frozen
 from eigenveil.planning.resolve import make_plan
-from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.plan import Plan, plan_for
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
-from eigenveil.queries import NAMES
-from eigenveil.reporting.document import RoundRecord, build
+from eigenveil.reporting.document import build
+from eigenveil.reporting.result import Result, result_of
 from eigenveil.session import Session
 from eigenveil.site.partition import SPREAD, deal
 from eigenveil.site.quantize import to_grid
-from eigenveil.site.site import Apply, Site
+from eigenveil.site.site import Site
+from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.grid import GridRows
-from eigenveil.study.study import Federation, Study
+from eigenveil.study.study import Study
 
-CORES = os.cpu_count() or 1
-SHARED = 2**18  # entries from which on starting threads costs less than they save
+WORKERS = os.cpu_count() or 1  # of a site's records, which may be worked on side by side
+SHARED = 2**18  # entries from which on that is worth a thread
+
+
+def run_study(
+    session: Session,
+    sites: Mapping[str, Site],
+    *,
+    journal: barrier.Journal,
+    noise: NoiseSource,
+    present: Callable[[RoundQuery], Sequence[str]] | None = None,
+    apply: Apply = map,
+) -> None:
+    """The protocol, round by round, until the algorithm asks nothing more.
+
+    What a coordinator, its sites and an analyst do over a network, each with the part that is theirs. All
+    sites answer every round, unless `present` says which.
+    """
+    plan = session.plan
+    while (asked := session.pending) is not None:  # the algorithm yielded a priced query
+        answers: dict[str, IntArray] = {}
+        for name in sites if present is None else present(asked):  # every site answers for its own records
+            contribution = Contribution(
+                plan_digest=plan.digest,
+                round=asked.round,
+                query=asked.digest,
+                site=name,
+                values=sites[name].answer(asked.query, apply if sites[name].rows.size >= SHARED else map),
+            )
+            validate(asked, contribution, range(plan.study.max_records + 1))
+            answers[name] = contribution.values
+        total = aggregate(asked, answers)  # exact, and private to whoever is trusted with it
+        here = tuple(answers)
+        release = barrier.release(asked, total, here, plan=plan, journal=journal, noise=noise)
+        session.feed(release)  # noised, charged and public: all that the algorithm ever sees
 
 
 class MemoryJournal:
@@ -62,100 +100,104 @@ class MemoryJournal:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Simulation:
-    """What a simulated study gave. `document` is the content of release.json, unsigned."""
+    """What a simulated study gave.
+
+    `plan` is what ran, `asked` its queries and `releases` their answers, round by round. `estimate` is what
+    the algorithm returned, in grid units scaled to [-1, 1], and `result` the same in the study's units.
+    `document` is the content of release.json, unsigned.
+
+    >>> import numpy as np
+    >>> from eigenveil import Column, Federation, Study, simulate
+    >>> columns = tuple(Column(name=name, unit="mm", lower=-10, upper=10) for name in "ab")
+    >>> study = Study(name="pilot", columns=columns, epsilon=2.0, delta=1e-6, components=1,
+    ...               federation=Federation(sites=("north",)))
+    >>> run = simulate(study, {"north": np.random.default_rng(0).normal(size=(500, 2)) * [4, 1]}, seed=0)
+    >>> run.result.components.shape, len(run.asked) == len(run.releases), run.bytes_per_site
+    ((1, 2), True, 1024)
+    """
 
     plan: Plan
     estimate: Estimate
+    result: Result
+    asked: tuple[RoundQuery, ...]
     releases: tuple[Release, ...]
     document: dict[str, Any]
+
+    @property
+    def bytes_per_site(self) -> int:
+        """What a site that answered every round sent, without what goes around it on a network."""
+        return sum(8 * asked.query.length for asked in self.asked)
 
 
 def simulate(
     study: Study,
-    parts: Mapping[str, FloatArray],
+    records: Mapping[str, FloatArray],
     *,
     seed: int | None = None,
     drop_outs: Mapping[int, Sequence[str]] | None = None,
+    algorithm: OwnAlgorithm | Callable[[Plan], Generator[Any, Any, Any]] | None = None,
     submission: str = "simulation",
-    on_round: Callable[[Release], None] | None = None,
+    apply: Apply = map,
 ) -> Simulation:
-    """Run a study on records held by simulated sites.
+    """Run a study on records held by simulated sites, with the session and the barrier of a federation.
 
-    Shape: parts maps each invited site's name to its records (n_i, d), in the units of the study's
-    bounds, NaN for a missing value; a site that is left out never answers. Which site a record is at must not
-    depend on other records, or one record moves many (`split_rows` deals by what a record is). `drop_outs`
-    maps a round to the sites that do not answer it. With `seed` the noise is reproducible and the release
-    says that it is not private.
+    Shape: records maps each invited site's name to an array (n_i, d), in the units of the study's bounds, NaN
+    for a missing value; a site that is left out never answers. Which site a record is at must not depend on
+    other records, or one record moves many.
+
+    `seed` makes the noise reproducible, and the release then says that it is not private. `drop_outs` maps a
+    round (from 0) to the sites that do not answer it. `algorithm` runs instead of the one that the study
+    names: an algorithm of your own, which no federation runs (docs/own-algorithm.md). `apply` is `map` or
+    an executor's, which works on large records side by side.
 
     Raises:
-        RequestError: records do not fit the study; too few sites answered a round.
+        RequestError: records do not fit the study; too few sites answered a round; the algorithm asked for
+            what its plan does not allow.
+
+    >>> import numpy as np
+    >>> from eigenveil import Column, Federation, Study, simulate
+    >>> columns = tuple(Column(name=name, unit="mm", lower=-10, upper=10) for name in "ab")
+    >>> study = Study(name="pilot", columns=columns, epsilon=2.0, delta=1e-6, components=1,
+    ...               federation=Federation(sites=("north", "south"), quorum=1))
+    >>> rows = np.random.default_rng(0).normal(size=(2, 500, 2)) * [4, 1]
+    >>> run = simulate(study, {"north": rows[0], "south": rows[1]}, seed=0, drop_outs={1: ["south"]})
+    >>> abs(run.result.components).round(1).tolist()
+    [[1.0, 0.0]]
+    >>> run.document["private"], run.releases[1].present
+    (False, ('north',))
     """
-    plan = make_plan(study, federation="simulation", submission=submission, analyst="simulation")
-    noise: NoiseSource = OsNoise() if seed is None else SeededNoise(seed)
-    strange = sorted(set(parts) - set(study.federation.sites))
+    plan = _plan(study, algorithm, submission)
+    noise: NoiseSource = OsNoise(apply=apply) if seed is None else SeededNoise(seed)
+    strange = sorted(set(records) - set(study.federation.sites))
     if strange:
         raise RequestError(Code.BAD_ARGUMENT, f"records for uninvited sites: {', '.join(strange)}")
     secret = None if seed is None else bytes.fromhex(digest("simulated-order", seed))
     sites = {
-        name: Site(to_grid(values, study), workers=CORES, secret=secret)
-        for name, values in sorted(parts.items())
+        name: Site(to_grid(values, study, apply), workers=WORKERS, secret=secret)
+        for name, values in sorted(records.items())
     }
-    absent = {name: "no records" for name in study.federation.sites if name not in sites}
-    small = [name for name, site in sites.items() if len(site) < study.federation.minimum_cohort]
-    for name in small:
-        absent[name] = "declined"  # as in a federation: the reason is the site's own affair
-        del sites[name]
+    present = Attendance(study.federation, sites, drop_outs or {})
     session, journal = Session(plan), MemoryJournal(plan)
-    rounds: list[RoundRecord] = []
-    # The workers are the threads; more inside them only get in the way.
-    with ThreadPoolExecutor(CORES) as threads, one_thread():
-        while (asked := session.pending) is not None:
-            gone = dict.fromkeys((drop_outs or {}).get(asked.round, ()), "dropped out") | absent
-            _check_present(study.federation, gone, small)
-            release = _round(asked, sites, gone, plan, journal, noise, threads)
-            rounds.append(RoundRecord(round=asked.round, kind=NAMES[type(asked.query)], absent=gone))
-            session.feed(release)
-            if on_round is not None:
-                on_round(release)
-    document = build(plan, session.result, session.releases, rounds=rounds, private=noise.private)
-    return Simulation(plan=plan, estimate=session.result, releases=tuple(session.releases), document=document)
+    with one_thread():  # the workers are the threads; more inside them only get in the way
+        run_study(session, present.sites, journal=journal, noise=noise, present=present, apply=apply)
+    result = result_of(plan, session.result)
+    return Simulation(
+        plan=plan,
+        estimate=session.result,
+        result=result,
+        asked=tuple(session.asked),
+        releases=tuple(session.releases),
+        document=build(plan, result, session.releases, rounds=present.rounds, private=noise.private),
+    )
 
 
-def _check_present(federation: Federation, absent: Mapping[str, str], small: Collection[str]) -> None:
-    """Whether the round may go on; who imagines the sites is told why not, but not how small a site is."""
-    try:
-        federation.check_present([name for name in federation.sites if name not in absent])
-    except RequestError as problem:
-        few = f"fewer records than minimum_cohort = {federation.minimum_cohort}"
-        why = dict.fromkeys(small, few)
-        reasons = "; ".join(f"{name}: {why.get(name, reason)}" for name, reason in absent.items())
-        raise RequestError(problem.code, f"{problem} ({reasons})") from problem
-
-
-def _round(
-    asked: RoundQuery,
-    sites: Mapping[str, Site],
-    absent: Mapping[str, str],
-    plan: Plan,
-    journal: MemoryJournal,
-    noise: NoiseSource,
-    threads: ThreadPoolExecutor,
-) -> Release:
-    present = tuple(name for name in sites if name not in absent)
-    answers: dict[str, IntArray] = {}
-    for name in present:
-        site = sites[name]
-        apply: Apply = threads.map if site.rows.size >= SHARED else map
-        contribution = Contribution(
-            plan_digest=plan.digest,
-            round=asked.round,
-            query=asked.digest,
-            site=name,
-            values=site.answer(asked.query, apply),
-        )
-        validate(asked, contribution, range(plan.study.max_records + 1))
-        answers[name] = contribution.values
-    return barrier.release(asked, aggregate(asked, answers), present, plan=plan, journal=journal, noise=noise)
+def _plan(
+    study: Study, algorithm: OwnAlgorithm | Callable[[Plan], Generator[Any, Any, Any]] | None, submission: str
+) -> Plan:
+    if algorithm is None:
+        return make_plan(study, federation="simulation", submission=submission, analyst="simulation")
+    unnamed = replace(study, algorithm=Algorithm.AUTO)
+    return plan_for(unnamed, own(algorithm), federation="", submission=submission)
 
 
 def site_places(rows: GridRows, weights: Mapping[str, float]) -> dict[str, IntArray]:

@@ -127,7 +127,7 @@ def test_no_algorithm_spends_more_than_its_plan(data: st.DataObject) -> None:
     prices = data.draw(st.lists(st.integers(1, plan.micro_rho), min_size=1, max_size=12))
     prices.append(plan.micro_rho + 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(ALGORITHMS, plan.algorithm, spendthrift(prices))
+        patch.setitem(ALGORITHMS, Algorithm.GAUSS_COV, spendthrift(prices))
         with refused(Code.BUDGET, "exceed"):
             drain(plan)
 
@@ -157,7 +157,7 @@ def test_a_question_whose_sums_could_overflow_is_not_asked(monkeypatch: pytest.M
         yield PricedQuery(query=query, micro_rho=1)
         raise AssertionError
 
-    monkeypatch.setitem(ALGORITHMS, plan.algorithm, steps)
+    monkeypatch.setitem(ALGORITHMS, Algorithm.GAUSS_COV, steps)
     with refused(Code.OVERFLOW, "max_records"):
         Session(plan)
 

@@ -1,34 +1,121 @@
-"""The outcome "no release" is a result like any other: written, rendered, paid for."""
+"""A simulated study is the protocol and nothing else, whoever answers and however many threads there are."""
 
 from __future__ import annotations
 
-import json
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
 
 import numpy as np
+import pytest
 
-from eigenveil.numerics.encoding import canonical
-from eigenveil.numerics.linalg import sin_angle
-from eigenveil.protocol.estimate import no_release
-from eigenveil.reporting.document import build
-from eigenveil.reporting.report import render
-from tests.support import a_plan
+from eigenveil import Simulation, simulate, simulation
+from eigenveil.attendance import Attendance
+from eigenveil.errors import Code
+from eigenveil.noise.seeded import SeededNoise
+from eigenveil.noise.source import Block, NoiseSpec, OsNoise
+from eigenveil.planning.resolve import make_plan
+from eigenveil.protocol import plan as plans
+from eigenveil.session import Session
+from eigenveil.simulation import MemoryJournal, run_study
+from eigenveil.site.quantize import to_grid
+from eigenveil.site.site import Site
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import Federation
+from tests.support import a_study, refused
 
-WHY = "no direction stood out"
-
-
-def test_it_has_no_components_and_says_why() -> None:
-    document = build(a_plan(), no_release(3, 100.0, WHY), [], rounds=[], private=True)
-    result = json.loads(canonical(document))["result"]
-    assert result["declined"] == WHY
-    assert result["components"] == result["explained_variance"] == []
-
-
-def test_its_report_has_no_pictures_and_says_why() -> None:
-    page = render(build(a_plan(), no_release(3, 100.0, WHY), [], rounds=[], private=True))
-    assert WHY in page
-    assert "<img" not in page
-    assert "No release" in page
+STUDY = a_study(components=2, federation=Federation(sites=("north", "south", "west"), quorum=1))
+RECORDS = {
+    name: np.random.default_rng(i).normal(size=(300, 3)) * [20, 10, 5] + 50
+    for i, name in enumerate(STUDY.federation.sites)
+}
 
 
-def test_it_is_as_wrong_as_can_be() -> None:
-    assert sin_angle(np.eye(2, 3), np.zeros((0, 3))) == 1.0
+def bits(run: Simulation) -> list[str]:
+    """What was released, and what that led to."""
+    return [release.digest for release in run.releases] + [run.estimate.components.tobytes().hex()]
+
+
+def test_run_study_is_all_there_is_to_a_study_that_everybody_answers() -> None:
+    plan = make_plan(STUDY, analyst="simulation")
+    session = Session(plan)
+    sites = {name: Site(to_grid(rows, STUDY)) for name, rows in sorted(RECORDS.items())}
+    run_study(session, sites, journal=MemoryJournal(plan), noise=SeededNoise(5))
+    run = simulate(STUDY, RECORDS, seed=5)
+    assert [release.digest for release in session.releases] == bits(run)[:-1]
+    assert [asked.digest for asked in run.asked] == [release.query for release in run.releases]
+
+
+def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulation, "SHARED", 1)
+    monkeypatch.setattr(simulation, "PARTS", 5)
+    with ThreadPoolExecutor(3) as threads:
+        many = simulate(STUDY, RECORDS, seed=2, apply=threads.map)
+    assert bits(many) == bits(simulate(STUDY, RECORDS, seed=2))
+
+
+def test_long_noise_is_drawn_by_the_threads_it_is_given_and_is_as_long_as_asked() -> None:
+    worked: list[int] = []
+
+    def counting(work: Any, pieces: Any) -> Any:
+        pieces = list(pieces)
+        worked.append(len(pieces))
+        return map(work, pieces)
+
+    noise = OsNoise(apply=counting)
+    for count in (10, 2**13, 2**13 + 1):
+        drawn = noise.draw(NoiseSpec(blocks=(Block(count=count, scale=3.0),)))
+        assert drawn.shape == (count,)
+        assert drawn.any()
+    assert worked == [2]
+
+
+def test_a_study_is_planned_and_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What costs as much as a round: a second session, or the plan as text."""
+    done: Counter[str] = Counter()
+
+    def counted(name: str, work: Any, *given: Any) -> Any:
+        done[name] += 1
+        return work(*given)
+
+    monkeypatch.setattr(plans, "plan_to_dict", partial(counted, "texts", plans.plan_to_dict))
+    monkeypatch.setattr(simulation, "Session", partial(counted, "sessions", Session))
+    simulate(STUDY, RECORDS, seed=1)
+    assert done == {"texts": 1, "sessions": 1}
+
+
+def test_who_was_absent_is_said_with_the_reason_that_a_federation_knows() -> None:
+    few = RECORDS | {"west": RECORDS["west"][:3]}
+    run = simulate(STUDY, few, seed=1, drop_outs={1: ["south"]})
+    first, second = run.document["rounds"][:2]
+    assert first["absent"] == {"west": "declined"}
+    assert second["absent"] == {"south": "dropped out", "west": "declined"}
+    assert (first["present"], second["present"]) == (["north", "south"], ["north"])
+    del few["north"]
+    assert simulate(STUDY, few, seed=1).document["rounds"][0]["absent"]["north"] == "no records"
+
+
+def test_too_few_sites_end_a_study_and_whoever_imagines_them_is_told_why() -> None:
+    need = Federation(sites=("north", "south"), minimum_cohort=20)
+    sites = {name: Site(to_grid(RECORDS[name][:n], STUDY)) for name, n in (("north", 30), ("south", 7))}
+    plan = make_plan(a_study(federation=need))
+    with refused(Code.STUDY_FAILED, "south: fewer records than minimum_cohort = 20"):
+        asked = Session(plan).pending
+        assert asked is not None
+        Attendance(need, sites, {})(asked)
+
+
+def test_uninvited_sites_are_refused() -> None:
+    with refused(Code.BAD_ARGUMENT, "uninvited sites: east"):
+        simulate(STUDY, RECORDS | {"east": RECORDS["west"]})
+
+
+def test_a_seed_is_said_and_without_one_the_noise_is_private() -> None:
+    assert simulate(STUDY, RECORDS, seed=1).document["private"] is False
+    one, two = (simulate(a_study(algorithm=Algorithm.GAUSS_COV), RECORDS_OF_TWO) for _ in range(2))
+    assert one.document["private"] is True
+    assert bits(one) != bits(two)
+
+
+RECORDS_OF_TWO = {name: RECORDS[name] for name in ("north", "south")}

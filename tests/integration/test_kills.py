@@ -19,7 +19,7 @@ import pytest
 
 from eigenveil.errors import Code, EigenveilError
 from eigenveil.protocol.plan import Plan
-from eigenveil.reporting.document import verify_bundle
+from eigenveil.reporting.verify import load_release
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.demo.federation import COORDINATOR
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -94,7 +94,9 @@ def test_killed_at_a_random_moment(victims: tuple[str, ...], seed: int, stage: S
     digest = asyncio.run(study_with_kills(stage, submission, kills))
     data = asyncio.run(fetch(stage, digest))
 
-    document = verify_bundle(data, stage.analyst.release_key)["document"]
+    release = load_release(data)
+    assert release.public_key == stage.analyst.release_key
+    document = release.document
     released = {entry["round"]: entry["micro_rho"] for entry in document["rounds"]}
     assert sorted(released) == list(range(len(released)))
 

@@ -122,7 +122,7 @@ def test_entries_and_draws_are_independent() -> None:
 def test_nobody_can_seed_it() -> None:
     """Neither an argument nor the global generators reach the sampler."""
     with pytest.raises(TypeError):
-        OsNoise(1)  # type: ignore[call-arg]
+        OsNoise(1)  # type: ignore[arg-type, call-arg]
     spec = noise_spec(Count(), 1, Neighbours.ADD_REMOVE)
     with pytest.raises(TypeError):
         OsNoise().draw(spec, seed=1)  # type: ignore[call-arg]

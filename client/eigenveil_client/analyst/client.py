@@ -15,8 +15,8 @@ from eigenveil import __version__
 from eigenveil.errors import Code, EigenveilError, PeerError, RequestError
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.signatures import check_plan
-from eigenveil.reporting.document import verify_bundle
 from eigenveil.reporting.round_log import RoundLog
+from eigenveil.reporting.verify import load_release, verify_release
 from eigenveil.study.study import Study
 from eigenveil.study.toml import parse_study
 from eigenveil_client.connection.channel import CALL_SECONDS, call, fetch_round, open_channel, pause
@@ -164,8 +164,9 @@ class Analyst:
             RequestError: not there yet, or not what the federation signed.
         """
         data = await self._pieces(plan_digest)
-        bundle = verify_bundle(data, self._identity.release_key)
-        if bundle["document"]["plan_digest"] != plan_digest.hex():
+        release = load_release(data)
+        verify_release(release, self._identity.release_key)
+        if release.document["plan_digest"] != plan_digest.hex():
             raise PeerError(Code.PROTOCOL, "the coordinator sent the release of another study")
         return data
 

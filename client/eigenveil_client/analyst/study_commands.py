@@ -15,8 +15,8 @@ from rich.table import Table
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.plan import Plan
-from eigenveil.reporting.document import verify_bundle
 from eigenveil.reporting.round_log import RoundLog
+from eigenveil.reporting.verify import load_release
 from eigenveil.study.toml import parse_study, study_digest
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.analyst.display import Display, state_word
@@ -211,7 +211,7 @@ def log(wanted: str, out: Path, profile: Path | None, as_json: bool) -> None:
 
     async def work(analyst: Analyst) -> RoundLog:
         row = await analyst.find(wanted)
-        document = verify_bundle(await analyst.release(row.plan_digest))["document"]
+        document = load_release(await analyst.release(row.plan_digest)).document
         return await analyst.rounds(row.plan_digest, len(document["rounds"]))
 
     fetched = _with(profile, work)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.reporting.document import FORMAT, verify_bundle
+from eigenveil.reporting.verify import load_release
 from eigenveil_common.files import check_output, is_there, make_folder, read, write_durably
 
 KEY = re.compile(r"[0-9a-f]{64}")
@@ -64,33 +64,6 @@ def _stated_key(data: bytes) -> str:
         return text
 
 
-def verified(path: Path, key: bytes | None = None) -> dict[str, Any]:
-    """The intact bundle in `path`.
-
-    Raises:
-        RequestError: code `bad-release` (see `bundle.verify_bundle`), or the file cannot be read.
-    """
-    data = read(path)
-    try:
-        return verify_bundle(data, key)
-    except RequestError:
-        if _unsigned(data):
-            raise RequestError(
-                Code.BAD_RELEASE,
-                f"{path} bears no signature, as no simulation's result does: it cannot be verified, only a "
-                "federation's release.json can",
-            ) from None
-        raise
-
-
-def _unsigned(data: bytes) -> bool:
-    """Whether this is what a release says, alone."""
-    try:
-        return bool(json.loads(data)["format"] == FORMAT)
-    except (ValueError, KeyError, TypeError):
-        return False
-
-
 def check_folder(folder: Path, ours: Callable[[Mapping[str, Any]], bool]) -> None:
     """Make `folder`, and see that it holds no release but one whose document is `ours`.
 
@@ -105,7 +78,7 @@ def check_folder(folder: Path, ours: Callable[[Mapping[str, Any]], bool]) -> Non
     if not is_there(release):
         return
     try:
-        document = verified(release)["document"]
+        document = load_release(read(release)).document
     except RequestError as problem:
         raise _occupied(release, "is no intact release") from problem
     if not ours(document):
@@ -126,11 +99,11 @@ def write_result(data: bytes, folder: Path) -> Written:
     # Drawing takes a second to import; commands that only verify do not pay for it.
     from eigenveil.reporting.report import render
 
-    bundle = verify_bundle(data)
-    digest = bundle["document"]["plan_digest"]
+    published = load_release(data)
+    digest = published.document["plan_digest"]
     check_folder(folder, lambda held: bool(held["plan_digest"] == digest))
     release, report = folder / RELEASE, folder / REPORT
     write_durably(release, data)
-    page = render(bundle["document"], public_key=bundle["public_key"])
+    page = render(published.document, public_key=published.public_key.hex())
     write_durably(report, page.encode())
-    return Written(release=release, report=report, document=bundle["document"])
+    return Written(release=release, report=report, document=published.document)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.reporting.round_log import read_log
+from eigenveil.reporting.verify import SignedRelease, load_release, verify_release
 from eigenveil_client.analyst.profile import default_profile, json_option, profile_option
-from eigenveil_client.analyst.verify import read_key, verified
+from eigenveil_client.analyst.verify import read_key
 from eigenveil_client.connection.identity import pinned
 from eigenveil_common.command import errors, say
 from eigenveil_common.files import check_output, read, write_durably
@@ -45,25 +44,27 @@ def verify(release: Path, key: str | None, log_file: Path | None, profile: Path 
     Who signed it is checked with --key, or else by your profile, if that is of the release's federation.
     Where neither says whose key it should be, anybody may have signed it: exit code 14.
     """
-    federation = verified(release)["document"]["plan"]["federation"]
+    signed = load_release(read(release))
+    federation = signed.document["plan"]["federation"]
     trusted = profile_key(profile, federation) if key is None else read_key(key)
-    bundle = verified(release, trusted)
-    document = bundle["document"]
+    if trusted is not None:
+        verify_release(signed, trusted)
+    document, public_key = signed.document, signed.public_key.hex()
     value = {
         "intact": True,
         "key_checked": trusted is not None,
-        "public_key": bundle["public_key"],
+        "public_key": public_key,
         "private": document["private"],
         "plan_digest": document["plan_digest"],
         "name": document["plan"]["study"]["name"],
         "federation": federation,
         "guarantee": document["guarantee"],
-        "log": None if log_file is None else check_log(document, log_file, bundle["public_key"]),
+        "log": None if log_file is None else _check_log(signed, log_file),
     }
     told = "the key you gave" if key is not None else "your profile's key of this federation"
     text = (
         f"{value['name']} of federation {federation}, plan {document['plan_digest'][:12]}, "
-        f"signed by {told if trusted else bundle['public_key']}.\n{document['guarantee']['words']}"
+        f"signed by {told if trusted else public_key}.\n{document['guarantee']['words']}"
     )
     if value["log"] is not None:
         text += f"\n{value['log']['words']}"
@@ -78,23 +79,17 @@ def verify(release: Path, key: str | None, log_file: Path | None, profile: Path 
     return 0
 
 
-def check_log(document: Mapping[str, Any], path: Path, public_key: str) -> dict[str, Any]:
-    """Hold a release against a log of signed rounds.
-
-    Raises:
-        RequestError: code `bad-release`, they contradict, or the release does not follow.
-    """
-    log, key = read_log(read(path)), bytes.fromhex(public_key)
-    wrong = log.contradictions(document, key)
-    if wrong:
-        raise RequestError(Code.BAD_RELEASE, f"one key signed both, and they contradict: {'; '.join(wrong)}")
-    found = log.replayed(document, key)
+def _check_log(release: SignedRelease, path: Path) -> dict[str, Any] | None:
+    """How much of a release a log of signed rounds shows."""
+    found = verify_release(release, release.public_key, read(path))
+    if found is None:
+        return None
     some = (
         f"every question in the log follows, {found.rounds} of {found.of} rounds; the result was NOT compared"
     )
     words = "every question and the result follow" if found.result else some
     return {
-        "statements": len(log.messages),
+        "statements": found.statements,
         "rounds": found.rounds,
         "result_compared": found.result,
         "words": f"From the plan and the signed releases {words}.",
@@ -128,11 +123,13 @@ def report(release: Path, out: Path, profile: Path | None, as_json: bool) -> Non
     Who signed the release is checked if your profile is of its federation; `eigenveil verify` tells.
     """
     check_output(out, release)
-    trusted = profile_key(profile, verified(release)["document"]["plan"]["federation"])
-    bundle = verified(release, trusted)
+    signed = load_release(read(release))
+    trusted = profile_key(profile, signed.document["plan"]["federation"])
+    if trusted is not None:
+        verify_release(signed, trusted)
     from eigenveil.reporting.report import render  # drawing takes a second to import
 
-    page = render(bundle["document"], public_key=bundle["public_key"])
+    page = render(signed.document, public_key=signed.public_key.hex())
     write_durably(out, page.encode())
     if trusted is None:
         sentence = "whose signature this release bears was not checked: eigenveil verify --key"

@@ -12,16 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from eigenveil.errors import Code, RequestError
-from eigenveil.reporting.document import verify_bundle
+from eigenveil.reporting.verify import load_release, verify_release
 from eigenveil.site.quantize import to_grid
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Study
 from eigenveil.study.toml import study_to_toml
 from eigenveil_client.analyst.client import Analyst
-from eigenveil_client.analyst.verify import verified
 from eigenveil_client.connection.identity import StoredIdentity, load_identity
 from eigenveil_client.demo.federation import DemoFederation, DemoLedger
 from eigenveil_client.demo.layout import (
@@ -134,7 +131,7 @@ def demonstrate(options: Options, *, say: Say, show: Show) -> Demonstration:
             books = federation.finish_books(reading)
         finally:
             processes.stop()
-        document = verified(layout.root / "release.json", identity.release_key)["document"]
+        document = load_release((layout.root / "release.json").read_bytes()).document
         return Demonstration(
             release=layout.root / "release.json",
             report=layout.root / "report.html",
@@ -206,21 +203,22 @@ def _write(
     from eigenveil.reporting.report import Projection, render  # drawing takes a second to import
 
     write_durably(layout.root / "release.json", release)
-    bundle = verify_bundle(release, identity.release_key)
-    result = bundle["document"]["result"]
+    signed = load_release(release)
+    verify_release(signed, identity.release_key)
+    result = signed.result
     sin_angle, projection = None, None
-    if result["declined"] is None:
-        components = np.array(result["components"])
+    if result.declined is None:
+        components = result.components
         sin_angle = exact(to_grid(records.values, study), study).sin_angle(components)
-        scaled = (records.values - np.array(result["mean"])) / np.array(result["scale"])
+        scaled = (records.values - result.mean) / result.scale
         projection = Projection(
             points=scaled @ components.T,
             groups=records.groups,
             note="The dots are the demonstration's public records; in a study none would leave its site.",
         )
     page = render(
-        bundle["document"],
-        public_key=bundle["public_key"],
+        signed.document,
+        public_key=signed.public_key.hex(),
         projection=projection,
         measured_sin_angle=sin_angle,
     )

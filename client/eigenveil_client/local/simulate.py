@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from eigenveil_client.local.exact_pca import Truth, exact
 from eigenveil_client.records.records import load
 from eigenveil_common.command import say
 from eigenveil_common.files import check_output, make_folder, write_durably
+from eigenveil_common.threads import CORES
 
 LOOKED = (
     "NOT PRIVATE: the exact answer was computed from the records and stands beside this result. "
@@ -163,10 +165,12 @@ def repeat_study(
 ) -> Runs:
     """Run the study `repeat` times, with seeds seed, seed + 1, ... if there is one."""
     simulations, angles = [], []
-    for i in range(repeat):
-        run = run_study(study, parts, seed=None if seed is None else seed + i, drop_outs=drop_outs)
-        simulations.append(run)
-        angles.append(None if truth is None else truth.sin_angle(run.estimate.components))
+    with ThreadPoolExecutor(CORES) as threads:
+        for i in range(repeat):
+            one = None if seed is None else seed + i
+            run = run_study(study, parts, seed=one, drop_outs=drop_outs, apply=threads.map)
+            simulations.append(run)
+            angles.append(None if truth is None else truth.sin_angle(run.estimate.components))
     return Runs(simulations=tuple(simulations), sin_angles=tuple(angles))
 
 

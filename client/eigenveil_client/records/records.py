@@ -27,6 +27,7 @@ from eigenveil_client.records.cells import MISSING, Source, Unreadable, numbers,
 from eigenveil_client.records.headers import find_column, match_columns
 from eigenveil_client.records.sources import open_table
 from eigenveil_client.records.table import BadRecords
+from eigenveil_common.threads import side_by_side
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -71,7 +72,7 @@ def read(path: Path, study: Study, *, unreadable: Callable[[Unreadable], None] |
         )
         stop = start + len(values)
         _check_people(first, stop, more=True)
-        parts.append(to_grid(values if first is None else values[first[start:stop]], study))
+        parts.append(to_grid(values if first is None else values[first[start:stop]], study, side_by_side))
         start = stop
     _check_people(first, start, more=False)
     rows = np.concatenate(parts) if parts else np.empty((0, study.dimension), dtype=np.int16)

@@ -6,7 +6,12 @@ from enum import Enum
 
 
 class Neighbours(Enum):
-    """Which two data sets must look alike: one holds a record more, or another one in its place."""
+    """Which two data sets must look alike: one with a person's record added or removed, so that the number
+    of records is private, or one with it replaced by any other, so that this number is public.
+
+    >>> Neighbours("replace-one") is Neighbours.REPLACE_ONE
+    True
+    """
 
     ADD_REMOVE = "add-remove"
     REPLACE_ONE = "replace-one"

@@ -1,9 +1,13 @@
-"""The public side: algorithms as generators of priced questions (see `estimate.Steps`)."""
+"""The public side: algorithms as generators of priced queries, and what one of your own needs.
+
+A study names an algorithm of the closed set `ALGORITHMS`. For simulations a generator function of your own
+does (docs/own-algorithm.md): it imports from here what it yields, receives and returns. Imports neither
+records, nor noise, nor what lies behind the barrier.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from eigenveil.algorithms.covariance.adaptive_cov import adaptive_cov
 from eigenveil.algorithms.covariance.analyze_gauss import analyze_gauss
@@ -16,15 +20,49 @@ from eigenveil.algorithms.gradient.dp_pca_single_pass import single_pass
 from eigenveil.algorithms.gradient.noisy_power import noisy_power
 from eigenveil.algorithms.gradient.private_oja import private_oja
 from eigenveil.algorithms.gradient.private_oja_shuffled import private_oja_shuffled
+from eigenveil.algorithms.shared.gradient_query import Slope
+from eigenveil.algorithms.shared.own import checked, own
+from eigenveil.algorithms.shared.passes import Pass, Rounds
+from eigenveil.algorithms.shared.preparation import (
+    Centred,
+    law,
+    locate,
+    price,
+    priced,
+    public_radius,
+    row_norms,
+    row_radius,
+)
 from eigenveil.algorithms.subspace.approx import subspace_approx, subspace_approx_rank
 from eigenveil.algorithms.subspace.exact import subspace_exact, subspace_exact_rank
 from eigenveil.algorithms.subspace.reference import subspace_reference
 from eigenveil.algorithms.subspace.smooth_sensitivity import smooth
-from eigenveil.protocol.estimate import Estimate, Steps
-from eigenveil.study.algorithm import Algorithm
-
-if TYPE_CHECKING:
-    from eigenveil.protocol.plan import Plan
+from eigenveil.numerics.linalg import eigenpairs, fix_signs, orthonormal, start_directions, symmetric
+from eigenveil.protocol.estimate import Estimate, Steps, no_release
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import NoiseLaw, PricedQuery
+from eigenveil.protocol.release import Release
+from eigenveil.queries import (
+    VECTOR,
+    ClippedSum,
+    CoordinateClippedSum,
+    Coordinates,
+    Count,
+    Eigenvectors,
+    Gradient,
+    GradientNorms,
+    GradientSpec,
+    Gram,
+    RadiusSearch,
+    RowNorms,
+    Spectrum,
+    SquaredNormSum,
+    Subspace,
+    Votes,
+)
+from eigenveil.queries.limits import WEIGHT
+from eigenveil.study.algorithm import Algorithm, AlgorithmProperties, OwnAlgorithm
+from eigenveil.study.grid import S, midpoint
 
 ALGORITHMS: dict[Algorithm, Callable[[Plan], Steps]] = {
     Algorithm.GAUSS_COV: gauss_cov,
@@ -48,4 +86,60 @@ ALGORITHMS: dict[Algorithm, Callable[[Plan], Steps]] = {
     Algorithm.SUBSPACE_APPROX_RANK: subspace_approx_rank,
 }
 
-__all__ = ["ALGORITHMS", "Estimate", "Steps"]
+
+def steps_of(plan: Plan) -> Steps:
+    """The algorithm of a plan, about to ask its first query."""
+    if isinstance(plan.algorithm, OwnAlgorithm):
+        return checked(plan.algorithm, plan)
+    return ALGORITHMS[plan.algorithm](plan)
+
+
+__all__ = [
+    "ALGORITHMS",
+    "VECTOR",
+    "WEIGHT",
+    "AlgorithmProperties",
+    "Centred",
+    "ClippedSum",
+    "CoordinateClippedSum",
+    "Coordinates",
+    "Count",
+    "Eigenvectors",
+    "Estimate",
+    "Gradient",
+    "GradientNorms",
+    "GradientSpec",
+    "Gram",
+    "NoiseLaw",
+    "OwnAlgorithm",
+    "Pass",
+    "Plan",
+    "PricedQuery",
+    "RadiusSearch",
+    "Release",
+    "Rounds",
+    "RowNorms",
+    "S",
+    "Slope",
+    "Spectrum",
+    "SquaredNormSum",
+    "Steps",
+    "Subspace",
+    "Votes",
+    "eigenpairs",
+    "fix_signs",
+    "law",
+    "locate",
+    "midpoint",
+    "no_release",
+    "orthonormal",
+    "own",
+    "price",
+    "priced",
+    "public_radius",
+    "row_norms",
+    "row_radius",
+    "start_directions",
+    "steps_of",
+    "symmetric",
+]

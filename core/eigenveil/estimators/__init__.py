@@ -1,1 +1,1 @@
-"""TODO."""
+"""scikit-learn's face of eigenveil: a study of one simulated site. No daemon imports it."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import math
+import os
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,6 @@ from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.errors import RequestError
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.simulation import Simulation, simulate
-from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column, Federation, Scaling, Study
 
 SITE = "here"
@@ -53,12 +53,12 @@ def study_of(estimator: Any, d: int, **changes: Any) -> Study:
                 Column(name=str(name), unit="", lower=low, upper=high)
                 for name, low, high in zip(names, lower, upper, strict=True)
             ),
-            epsilon=number("epsilon", estimator.epsilon),
-            delta=number("delta", estimator.delta),
+            epsilon=estimator.epsilon,
+            delta=estimator.delta,
             components=1,
             federation=Federation(sites=(SITE,), minimum_cohort=1),
-            algorithm=member(Algorithm, "algorithm", estimator.algorithm),
-            neighbours=member(Neighbours, "neighbours", estimator.neighbours),
+            algorithm=estimator.algorithm,
+            neighbours=estimator.neighbours,
             scaling=Scaling.NONE,
             max_records=MAX_RECORDS,
         )
@@ -78,17 +78,19 @@ def run(estimator: Any, study: Study, records: FloatArray) -> Simulation:
     if study.neighbours is Neighbours.REPLACE_ONE:
         study = replace(study, expected_records=len(records), max_records=len(records))
     try:
-        simulation = simulate(study, {SITE: records}, seed=_seed(estimator.random_state))
+        with ThreadPoolExecutor(os.cpu_count()) as threads:  # none is started for few records
+            seed = _seed(estimator.random_state)
+            simulation = simulate(study, {SITE: records}, seed=seed, apply=threads.map)
     except RequestError as problem:
         raise ValueError(str(problem)) from problem
-    result = simulation.document["result"]
+    result = simulation.result
     if study.neighbours is Neighbours.ADD_REMOVE:  # what may be said about n is the noised count
-        counted = min(max(round(result["records"]), 1), MAX_RECORDS)
+        counted = min(max(round(result.records), 1), MAX_RECORDS)
         study = replace(study, expected_records=counted)
-    for sentence in (*study.warnings(), *result["warnings"]):
+    for sentence in (*study.warnings(), *result.warnings):
         warnings.warn(sentence, stacklevel=3)
-    if result["declined"]:
-        warnings.warn(f"no release: {result['declined']}", stacklevel=3)
+    if result.declined:
+        warnings.warn(f"no release: {result.declined}", stacklevel=3)
     return simulation
 
 
@@ -111,26 +113,3 @@ def _bounds(bounds: Any, d: int) -> tuple[list[float], list[float]]:
             f"bounds must be (lower, upper), each a number or {d} numbers, one for each column"
         ) from problem
     return lower.tolist(), upper.tolist()
-
-
-def number(name: str, value: Any) -> float:
-    """A real number.
-
-    Raises:
-        ValueError: it is something else.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or math.isnan(value):
-        raise ValueError(f"{name} must be a finite number above 0, got {value!r}")
-    return float(value)
-
-
-def member(kind: Any, name: str, value: Any) -> Any:
-    """The member of an enumeration with that value.
-
-    Raises:
-        ValueError: there is none.
-    """
-    known = [one.value for one in kind]
-    if value not in known:
-        raise ValueError(f"{name}={value!r} is unknown; choose one of: {', '.join(known)}")
-    return kind(value)

@@ -11,7 +11,7 @@ from sklearn.covariance import EmpiricalCovariance
 
 from eigenveil.algorithms.covariance.frobenius import foreseen, shrunk
 from eigenveil.errors import RequestError
-from eigenveil.estimators._base import number, records_of, run, study_of
+from eigenveil.estimators._base import records_of, run, study_of
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs
 from eigenveil.planning.resolve import make_plan
@@ -76,6 +76,15 @@ default="auto"
 
     All columns share one scale, as the Frobenius norm does: a column whose bounds are far narrower than the
     widest is lost in the noise. Rescale such columns by their public bounds before fitting.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from eigenveil import PrivateCovariance
+    >>> X = np.random.default_rng(0).normal(size=(2000, 2)) * [3.0, 1.0]
+    >>> found = PrivateCovariance(epsilon=2.0, bounds=(-10, 10), random_state=0).fit(X)
+    >>> found.covariance_.shape, bool(abs(found.covariance_[0, 0] - 9) < 1)
+    ((2, 2), True)
     """
 
     # Read by scikit-learn's methods; not parameters here.
@@ -112,13 +121,13 @@ default="auto"
         """
         records = records_of(self, X)
         study = self._study(records.shape[1])
-        self.release_ = run(self, study, records).document
-        result = self.release_["result"]
-        covariance = np.array(result["covariance"])
-        if self.shrink and study.algorithm in NOISED:
-            covariance = shrunk_matrix(covariance, result["noise_scale"])
-        self.location_ = np.array(result["mean"])
-        self.n_samples_ = float(result["records"])
+        found = run(self, study, records)
+        result, covariance = found.result, found.result.covariance
+        if covariance is not None and self.shrink and study.algorithm in NOISED:
+            covariance = shrunk_matrix(covariance, result.noise_scale)
+        self.release_ = found.document
+        self.location_ = result.mean
+        self.n_samples_ = result.records
         self._set_covariance(covariance)
         return self
 
@@ -143,8 +152,7 @@ def _least(study: Study, shrink: bool) -> Algorithm:
     """The candidate with the least foreseen error."""
 
     def error(algorithm: Algorithm) -> float:
-        plan = make_plan(replace(study, algorithm=algorithm), federation="foresight", submission="none")
-        return foreseen(plan, shrink=shrink)
+        return foreseen(make_plan(replace(study, algorithm=algorithm)), shrink=shrink)
 
     try:
         return min(CANDIDATES, key=error)
@@ -152,9 +160,9 @@ def _least(study: Study, shrink: bool) -> Algorithm:
         raise ValueError(str(problem)) from problem
 
 
-def _radius(value: Any) -> float | None:
+def _radius(value: Any) -> Any:
     if isinstance(value, str):
         if value not in RADII:
             raise ValueError(f'radius={value!r} is unknown; choose "balance", "none" or a share such as 0.9')
         return RADII[value]
-    return number("radius", value)
+    return value

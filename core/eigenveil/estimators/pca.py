@@ -58,6 +58,17 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     [P1]-[P7]; only what `release_` holds is covered by the guarantee, and warnings, which say no more. Under
     "replace-one" the number of records is public, and the plan in `release_` holds it. `fit_transform` and
     `transform` return functions of single records, which are as confidential as the records.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from eigenveil import PrivatePCA
+    >>> X = np.random.default_rng(0).normal(size=(2000, 3)) * [3.0, 1.0, 0.5]
+    >>> pca = PrivatePCA(n_components=1, epsilon=2.0, bounds=(-10, 10), random_state=0).fit(X)
+    >>> abs(pca.components_).round(1).tolist(), pca.transform(X).shape
+    ([[1.0, 0.0, 0.0]], (2000, 1))
+    >>> pca.release_["private"]  # random_state makes a simulation of it
+    False
     """
 
     def __init__(
@@ -92,20 +103,18 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         return self._take(run(self, study, records))
 
     def _take(self, simulation: Simulation) -> Self:
-        document = simulation.document
-        result = document["result"]
-        self.release_ = document
-        d = len(result["columns"])
-        self.components_ = np.array(result["components"]).reshape(-1, d)
+        result, d = simulation.result, len(simulation.result.columns)
+        self.release_ = simulation.document
+        self.components_ = np.ascontiguousarray(result.components)
         self.n_components_ = len(self.components_)
-        self.n_samples_ = float(result["records"])
+        self.n_samples_ = result.records
         # A release divides by n; scikit-learn by n - 1.
         unbiased = max(self.n_samples_, 2.0) / (max(self.n_samples_, 2.0) - 1)
-        self.explained_variance_ = np.maximum(np.array(result["explained_variance"]), 0.0) * unbiased
-        self.explained_variance_ratio_ = np.array(result["explained_variance_ratio"])
+        self.explained_variance_ = np.maximum(result.explained_variance, 0.0) * unbiased
+        self.explained_variance_ratio_ = result.explained_variance_ratio
         self.singular_values_ = np.sqrt(self.explained_variance_ * (max(self.n_samples_, 2.0) - 1))
-        self.mean_ = np.array(result["mean"])
-        left = max(0.0, result["total_variance"] * unbiased - float(self.explained_variance_.sum()))
+        self.mean_ = result.mean
+        left = max(0.0, result.total_variance * unbiased - float(self.explained_variance_.sum()))
         self.noise_variance_ = left / (d - self.n_components_) if d > self.n_components_ else 0.0
         return self
 

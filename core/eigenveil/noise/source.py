@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -21,6 +20,7 @@ from opendp.mod import enable_features
 
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.accounting.zcdp import root_of, scale_squared
+from eigenveil.numerics.apply import Apply
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.protocol.noise_ratio import LOUDEST
 from eigenveil.protocol.query import NoiseLaw
@@ -30,7 +30,6 @@ from eigenveil.queries.limits import need
 # Not `opendp.prelude`: where scikit-learn is installed, that imports all of it, a second a process.
 enable_features("contrib")
 
-CORES = os.cpu_count() or 1
 AT_ONCE = 2**13  # draws: 80 ms of one core, beside which a thread costs nothing
 
 
@@ -88,17 +87,19 @@ class NoiseSource(Protocol):
 
 
 class OsNoise:
-    """Production noise: OpenDP's exact sampler; it accepts no seed."""
+    """Production noise: OpenDP's exact sampler; it accepts no seed. `apply` may draw long blocks side by
+    side."""
 
     private = True
+
+    def __init__(self, *, apply: Apply = map) -> None:
+        self._apply = apply
 
     def draw(self, spec: NoiseSpec) -> IntArray:
         """Shape: (spec.length,), int64."""
         small = [part for block in spec.blocks for part in _parts(block)]
-        if len(small) == len(spec.blocks):
-            return frozen(np.concatenate([_exact(block) for block in small]))
-        with ThreadPoolExecutor(CORES) as threads:
-            return frozen(np.concatenate(list(threads.map(_exact, small))))
+        apply = self._apply if len(small) > len(spec.blocks) else map
+        return frozen(np.concatenate(list(apply(_exact, small))))
 
     def uniform(self, count: int) -> FloatArray:
         """Shape: (count,)."""

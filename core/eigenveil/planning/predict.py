@@ -12,15 +12,16 @@ from dataclasses import dataclass, replace
 
 from eigenveil.algorithms import ALGORITHMS
 from eigenveil.errors import RequestError
+from eigenveil.planning.choose import choose
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.planning.error_models import law
 from eigenveil.planning.error_models.rotation import PredictedError
-from eigenveil.planning.error_models.spectrum import AssumedSpectrum
+from eigenveil.planning.error_models.spectrum import AssumedSpectrum, default_guess, stated_guess
 from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import Gram, Preimage, Query, SpanGap, batch_of, released
-from eigenveil.study.algorithm import PROPERTIES, Algorithm
+from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Study
 
 # Measured by `python -m benchmarks.planner --times`, on one core of a small server.
@@ -50,7 +51,7 @@ class Prediction:
     @property
     def trusted(self) -> bool:
         """Whether it needs exact sums at the coordinator."""
-        return PROPERTIES[self.algorithm].trusted
+        return self.algorithm.properties.trusted
 
     @property
     def raw(self) -> float:
@@ -58,13 +59,34 @@ class Prediction:
         return math.inf if self.error is None else self.error.raw
 
 
-def predict(study: Study, algorithm: Algorithm, guess: AssumedSpectrum) -> Prediction:
-    """What `algorithm` would give this study, whatever algorithm the study names."""
+def predict(
+    study: Study,
+    algorithm: Algorithm | None = None,
+    spectrum: AssumedSpectrum | Sequence[float] | None = None,
+) -> Prediction:
+    """What an algorithm would give this study, from public numbers alone: nothing is asked, nothing spent.
+
+    Without `algorithm` it is the study's, or what `auto` means. `spectrum` is what is assumed of the records:
+    variances, largest first, in any unit; without it, a default. An algorithm that cannot run this study is
+    no error: `refused` says why. Source: laws fitted to simulations.
+
+    Raises:
+        RequestError: code `bad-argument`: the spectrum cannot be one of so many columns.
+
+    >>> from eigenveil import Algorithm, Column, Federation, Study, predict
+    >>> columns = tuple(Column(name=name, unit="mm", lower=-10, upper=10) for name in "abc")
+    >>> study = Study(name="pilot", columns=columns, epsilon=2.0, delta=1e-6, components=1,
+    ...               federation=Federation(sites=("north", "south")))
+    >>> found = predict(study, Algorithm.GAUSS_COV, spectrum=[5, 1, 1])
+    >>> found.rounds, found.bytes_per_site, found.error.median < 0.05
+    (7, 1064, True)
+    """
+    algorithm, guess = algorithm or choose(study), assumed(study, spectrum)
     try:
-        plan = make_plan(replace(study, algorithm=algorithm), federation="planner", submission="planner")
+        plan = make_plan(replace(study, algorithm=algorithm))
         error = law(plan, guess)
-        if PROPERTIES[algorithm].single_records:
-            return _one_by_one(plan, error)
+        if algorithm.properties.single_records:
+            return _one_by_one(algorithm, study, error)
         queries = rehearse(plan)
     except RequestError as problem:
         return Prediction(algorithm=algorithm, refused=str(problem))
@@ -77,11 +99,20 @@ def predict(study: Study, algorithm: Algorithm, guess: AssumedSpectrum) -> Predi
     )
 
 
-def _one_by_one(plan: Plan, error: PredictedError | None) -> Prediction:
+def assumed(study: Study, spectrum: AssumedSpectrum | Sequence[float] | None) -> AssumedSpectrum:
+    """What is assumed of the records: as stated, or else the default."""
+    if spectrum is None:
+        return default_guess(study.dimension, study.components)
+    if isinstance(spectrum, AssumedSpectrum):
+        return spectrum
+    return stated_guess(list(spectrum), study.dimension, study.components)
+
+
+def _one_by_one(algorithm: Algorithm, study: Study, error: PredictedError | None) -> Prediction:
     """Every record is a round: to rehearse them all would take minutes."""
-    rounds, study = plan.study.expected_records, plan.study
+    rounds = study.expected_records
     return Prediction(
-        algorithm=plan.algorithm,
+        algorithm=algorithm,
         error=error,
         rounds=rounds,
         bytes_per_site=8 * study.dimension * study.components * rounds,

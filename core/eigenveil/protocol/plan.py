@@ -18,7 +18,7 @@ from eigenveil.protocol.query import check_no_overflow
 from eigenveil.queries import Gram
 from eigenveil.queries.batch import FEWEST_IN_BATCH
 from eigenveil.queries.limits import row_norm_limit
-from eigenveil.study.algorithm import PROPERTIES, Algorithm
+from eigenveil.study.algorithm import PROPERTIES, Algorithm, OwnAlgorithm
 from eigenveil.study.grid import ROW_BITS
 from eigenveil.study.price import Composition, affordable, composition
 from eigenveil.study.study import NAME, Extraction, Study, Trust
@@ -30,16 +30,18 @@ PLAN_VERSION = 3
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """What runs. `submission` tells two runs of one study apart (each has its own price); `analyst` is the
-    certified name of who asked, empty where nobody did (a simulation, or a study that is only explained).
+    certified name of who asked, empty where nobody did (a simulation, or a study that is only explained). An
+    algorithm of the user's own has no federation, and no plan that was sent can name one.
 
     Raises:
-        RequestError: `auto` was not resolved, the budget is empty, or sums could overflow.
+        RequestError: `auto` was not resolved, a federation would run an algorithm of the user's own, the
+            budget is empty, or sums could overflow.
     """
 
     study: Study
     federation: str
     submission: str
-    algorithm: Algorithm
+    algorithm: Algorithm | OwnAlgorithm
     micro_rho: int
     atto_delta: int = 0
     analyst: str = ""
@@ -55,6 +57,9 @@ class Plan:
             raise RequestError(Code.BAD_STUDY, f"analyst {self.analyst!r} is no certified name")
         if self.algorithm is Algorithm.AUTO:
             raise RequestError(Code.BAD_STUDY, "a plan names its algorithm; `auto` is for studies")
+        if isinstance(self.algorithm, OwnAlgorithm) and (self.federation or self.analyst):
+            what = f"{self.algorithm.name} is your own and runs in simulations only: no code travels"
+            raise RequestError(Code.BAD_STUDY, what)
         wanted = affordable(self.study, self.algorithm)
         if not (self.micro_rho >= 1 and self.cost.fits(wanted)):
             raise RequestError(
@@ -67,7 +72,7 @@ class Plan:
         self._check_sums()
 
     def _check_algorithm(self) -> None:
-        traits, name = PROPERTIES[self.algorithm], self.algorithm.value
+        traits, name = self.algorithm.properties, self.algorithm.value
         if not traits.private:
             raise RequestError(
                 Code.BAD_STUDY, f"{name} is not private: it is a reference for `eigenveil compare` only"
@@ -86,7 +91,7 @@ class Plan:
 
     def _check_batches(self) -> None:
         """One record is never a sum (core/decisions/0008); what a site can be sure of is its own policy."""
-        traits, study, most = PROPERTIES[self.algorithm], self.study, self._most_batches
+        traits, study, most = self.algorithm.properties, self.study, self._most_batches
         # Single records run where all of them are on one machine, and in no federation.
         if traits.batches and not traits.single_records and self.batches > most:
             where = f"{self.batches} batches at {len(study.federation.sites)} sites"
@@ -119,7 +124,7 @@ class Plan:
     @property
     def batches(self) -> int:
         """Into how many disjoint batches a pass deals the records; 1 unless the algorithm does so."""
-        if not PROPERTIES[self.algorithm].batches:
+        if not self.algorithm.properties.batches:
             return 1
         if self.algorithm is Algorithm.PRIVATE_OJA_SHUFFLED:
             return self.study.expected_records  # a place for each
@@ -150,7 +155,7 @@ class Plan:
 
 
 def plan_for(
-    study: Study, algorithm: Algorithm, *, federation: str, submission: str, analyst: str = ""
+    study: Study, algorithm: Algorithm | OwnAlgorithm, *, federation: str, submission: str, analyst: str = ""
 ) -> Plan:
     """The plan of a study that runs this algorithm, whatever it names, and spends all that it may.
 
@@ -177,7 +182,7 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
         "submission": plan.submission,
         "analyst": plan.analyst,
         "algorithm": plan.algorithm.value,
-        "revision": PROPERTIES[plan.algorithm].revision,
+        "revision": plan.algorithm.properties.revision,
         "row_bits": ROW_BITS,
         "micro_rho": plan.micro_rho,
         "atto_delta": str(plan.atto_delta),  # canonical JSON has no integers beyond 2**53

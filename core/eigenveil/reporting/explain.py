@@ -13,7 +13,7 @@ from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import NAMES, batch_of
-from eigenveil.study.algorithm import PROPERTIES, Algorithm
+from eigenveil.study.algorithm import Algorithm, OwnAlgorithm
 from eigenveil.study.price import Composition
 from eigenveil.study.study import Missing, Study
 from eigenveil.study.toml import study_to_dict
@@ -33,10 +33,24 @@ FLOATS = (
     "(P14 and P20 in PRIVACY.md)."
 )
 
+OWN = "this holds for what it computes from releases, and not if it sees the records in any other way"
+
 
 def explain(plan: Plan, asked: Sequence[RoundQuery] | None = None) -> dict[str, Any]:
-    """What the plan asks, reveals and costs: plain values, ready for JSON or a table. `asked` is what
-    `rehearse` found for it, where somebody has rehearsed it already."""
+    """What the plan asks, reveals and costs: plain values, ready for JSON or a table. Prices are in micro-rho
+    and atto-delta; the queries are those of a dry run on public numbers: `asked`, if they are known.
+
+    Raises:
+        RequestError: the budget is too small for a query, or they are too many.
+
+    >>> from eigenveil import Column, Federation, Study, explain, make_plan
+    >>> columns = tuple(Column(name=name, unit="mm", lower=-10, upper=10) for name in "abc")
+    >>> study = Study(name="pilot", columns=columns, epsilon=2.0, delta=1e-6, components=1,
+    ...               federation=Federation(sites=("north", "south")))
+    >>> said = explain(make_plan(study))
+    >>> said["guarantee"]["words"][:26], len(said["rounds"]), said["rounds"][0]["kind"]
+    ('0.088152-zCDP, hence (2, 1', 7, 'count')
+    """
     queries = rehearse(plan) if asked is None else asked
     study = plan.study
     return {
@@ -54,7 +68,7 @@ def explain(plan: Plan, asked: Sequence[RoundQuery] | None = None) -> dict[str, 
         "rounds": [_round(asked) for asked in queries],
         "bytes_per_site": sum(8 * asked.query.length for asked in queries),
         "micro_rho": plan.micro_rho,
-        "trust": TRUSTED if PROPERTIES[plan.algorithm].trusted else CENTRAL,
+        "trust": TRUSTED if plan.algorithm.properties.trusted else CENTRAL,
         "warnings": [*study.warnings(), *doubts(study)],
     }
 
@@ -155,5 +169,13 @@ def _words(plan: Plan, rho: float, epsilon: float, delta: float) -> str:
     return (
         f"{zcdp}({epsilon:.4g}, {delta:.3g})-differential privacy: {change}{where} changes the "
         f"probability of any set of released results by a factor of at most e^{epsilon:.4g}{except_for}."
-        f"{FLOATS if plan.algorithm in IN_FLOATS else ''}"
+        f"{_kept(plan)}"
     )
+
+
+def _kept(plan: Plan) -> str:
+    """What else this rests on: samplers in floats, or that nobody but its user knows the algorithm."""
+    if isinstance(plan.algorithm, OwnAlgorithm):
+        floats = FLOATS if plan.algorithm.properties.trusted else ""
+        return f" {plan.algorithm.name} is the user's own algorithm: {OWN}.{floats}"
+    return FLOATS if plan.algorithm in IN_FLOATS else ""

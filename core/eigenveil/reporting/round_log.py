@@ -20,7 +20,8 @@ from eigenveil.numerics.encoding import canonical
 from eigenveil.protocol.plan import plan_from_json
 from eigenveil.protocol.statements import RoundStatement, SignedRound
 from eigenveil.protocol.wire import query_from_proto, round_from_proto
-from eigenveil.reporting.document import result_of, stated_of
+from eigenveil.reporting.document import stated_of
+from eigenveil.reporting.result import result_of
 from eigenveil.session import Session
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
@@ -30,8 +31,10 @@ CLOSE = 1e-6  # relative: how far results may differ between two machines' linea
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """How much of a document a log could show: `rounds` of its releases, and whether its `result`, too."""
+    """How much of a document a log could show by its `statements`: `rounds` of its releases, and whether its
+    `result`, too."""
 
+    statements: int
     rounds: int
     of: int
     result: bool
@@ -90,9 +93,9 @@ class RoundLog:
         if not (seen or whole):
             raise RequestError(Code.BAD_ARGUMENT, "this log holds no release, so that it proves nothing")
         _check_rounds(session, document["rounds"], whole)
-        if whole and not _close(result_of(session.plan, session.result), document["result"]):
+        if whole and not _close(result_of(session.plan, session.result).to_dict(), document["result"]):
             raise _unlike("its result is not what these releases give")
-        return Replayed(rounds=seen, of=len(document["rounds"]), result=whole)
+        return Replayed(statements=len(self.messages), rounds=seen, of=len(document["rounds"]), result=whole)
 
     def _statements(self, key: bytes) -> list[RoundStatement]:
         signed = (message.stated for message in self.messages)

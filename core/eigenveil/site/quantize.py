@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import os
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 
 from eigenveil.errors import Code, RequestError
+from eigenveil.numerics.apply import Apply
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.study.grid import GridRows, offsets, steps
 from eigenveil.study.study import Missing, Study
 
-CACHED = 2**16  # entries worked on at a time, by each core
+CACHED = 2**16  # entries worked on at a time
 
 
-CORES = os.cpu_count() or 1
-
-
-def to_grid(values: FloatArray, study: Study) -> GridRows:
-    """Integer rows in [-S, S], one a usable record.
+def to_grid(values: FloatArray, study: Study, apply: Apply = map) -> GridRows:
+    """Integer rows in [-S, S], one a usable record; `apply` may work on many of them side by side.
 
     Values beyond the public bounds are moved to the bound. A record with a missing value (NaN) is
     dropped or filled as the study says.
@@ -50,9 +45,9 @@ def to_grid(values: FloatArray, study: Study) -> GridRows:
         part /= step
         rows[start : start + size] = np.rint(part, out=part)
 
-    with ThreadPoolExecutor(CORES) as threads:
-        for _ in threads.map(place, range(0, len(values), size)):
-            pass  # a thread's error is raised here
+    pieces = range(0, len(values), size)
+    for _ in apply(place, pieces) if len(pieces) > 1 else map(place, pieces):
+        pass  # an error in a piece is raised here
     rows.setflags(write=False)
     return rows
 

@@ -7,12 +7,13 @@ stay below 2**53, so they are exact and independent of order, threads and chunks
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from typing import Protocol, TypeVar, assert_never
+from collections.abc import Iterable
+from typing import assert_never
 
 import numpy as np
 
 from eigenveil.errors import Code, InternalError, RequestError
+from eigenveil.numerics.apply import Apply
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.queries import (
     Batch,
@@ -51,17 +52,8 @@ from eigenveil.site.rows import (
 )
 from eigenveil.study.grid import GridRows
 
-Piece = TypeVar("Piece")
-
 CHUNK = 4096  # rows a product: they stay in the cache, and 4096 * 2**30 < 2**53 keeps it exact
 Whole = Count | Votes | ShuffledRecord | OnSubspaces  # what a record says depends on others, or on no column
-
-
-class Apply(Protocol):
-    """`map`, or what an executor has instead."""
-
-    def __call__(self, work: Callable[[Piece], IntArray], pieces: Iterable[Piece], /) -> Iterable[IntArray]:
-        """The answers to the pieces, in any order."""
 
 
 class Site:

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
+
+from eigenveil.errors import Code, RequestError
 
 
 class Algorithm(Enum):
-    """The closed set of algorithms; `auto` is resolved by the planner before any round."""
+    """The closed set of algorithms that a study may name; `auto` is resolved before any round.
+
+    A study file spells them by `value`, and docs/algorithms has a page on each. Source: the page's paper.
+
+    >>> Algorithm("gauss-cov") is Algorithm.GAUSS_COV
+    True
+    >>> Algorithm.GAUSS_COV.properties.pure  # it can run at delta = 0
+    True
+    """
 
     AUTO = "auto"
     GAUSS_COV = "gauss-cov"
@@ -30,6 +42,11 @@ class Algorithm(Enum):
     SMOOTH_GAUSSIAN = "smooth-gaussian"
     SMOOTH_CAUCHY = "smooth-cauchy"
     PROPOSE_TEST_RELEASE = "propose-test-release"
+
+    @property
+    def properties(self) -> AlgorithmProperties:
+        """What plans, prices and sites rest on; `auto` has none."""
+        return PROPERTIES[self]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,3 +100,33 @@ PROPERTIES: dict[Algorithm, AlgorithmProperties] = {
     Algorithm.SMOOTH_CAUCHY: AlgorithmProperties(basic=True, pure=True, trusted=True),
     Algorithm.PROPOSE_TEST_RELEASE: AlgorithmProperties(basic=True, delta=True, trusted=True),
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnAlgorithm:
+    """An algorithm of the user's own, for simulations: a generator function of a plan, under its own name
+    unless another is stated.
+
+    No federation runs it, because no code travels: a plan that holds it belongs to none and cannot be read
+    from a message. `properties` are what it promises to keep to; the session holds it to them.
+
+    Raises:
+        RequestError: its properties are those of a reference, or it would work on single records.
+    """
+
+    steps: Callable[[Any], Generator[Any, Any, Any]]
+    name: str = ""
+    properties: AlgorithmProperties = AlgorithmProperties()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.name or self.steps.__name__)
+        if self.properties.single_records or not self.properties.private:
+            raise RequestError(
+                Code.BAD_ARGUMENT,
+                f"{self.name}: an algorithm of your own is private and works on sums over many records",
+            )
+
+    @property
+    def value(self) -> str:
+        """How plans and documents call it: no `Algorithm` is spelled like that."""
+        return f"own:{self.name}"

@@ -9,7 +9,7 @@ from fractions import Fraction
 from eigenveil.accounting.zcdp import ATTO, MICRO, Cost, micro_rho_for
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import EXACT
-from eigenveil.study.algorithm import PROPERTIES, Algorithm
+from eigenveil.study.algorithm import Algorithm, OwnAlgorithm
 from eigenveil.study.study import Study
 
 
@@ -20,13 +20,13 @@ class Composition(Enum):
     BASIC = "basic"
 
 
-def composition(study: Study, algorithm: Algorithm) -> Composition:
+def composition(study: Study, algorithm: Algorithm | OwnAlgorithm) -> Composition:
     """How the prices of a study add up to its guarantee; at delta = 0 only epsilons can."""
-    basic = PROPERTIES[algorithm].basic or study.delta == 0
+    basic = algorithm.properties.basic or study.delta == 0
     return Composition.BASIC if basic else Composition.ZCDP
 
 
-def affordable(study: Study, algorithm: Algorithm) -> Cost:
+def affordable(study: Study, algorithm: Algorithm | OwnAlgorithm) -> Cost:
     """All that a study may spend: with it, (epsilon, delta) of the study holds [P4] [P5].
 
     An epsilon-DP mechanism is epsilon^2 / 2-zCDP, so ledgers hold both kinds in one currency. Under zCDP a
@@ -35,7 +35,7 @@ def affordable(study: Study, algorithm: Algorithm) -> Cost:
     Raises:
         RequestError: the algorithm cannot run at this delta, or nothing is left to spend.
     """
-    traits = PROPERTIES[algorithm]
+    traits = algorithm.properties
     if study.delta == 0 and not traits.pure:
         raise RequestError(
             Code.BAD_STUDY, f"{algorithm.value} cannot promise delta = 0; state a delta such as 1e-6"

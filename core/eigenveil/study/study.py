@@ -9,8 +9,10 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from enum import Enum
+from numbers import Integral, Real
+from typing import Any
 
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.accounting.zcdp import MAX_EPSILON
@@ -69,6 +71,45 @@ def _need(condition: bool, message: str) -> None:
         raise _refuse(message)
 
 
+def _settle(values: Any) -> None:
+    """The fields of a frozen dataclass as they are annotated: a member of an enumeration for its value, a
+    tuple for a list, Python's numbers for numpy's.
+
+    Raises:
+        RequestError: one cannot be that.
+    """
+    for one in fields(values):
+        value, kind = getattr(values, one.name), str(one.type)
+        if value is None and kind.endswith("| None"):
+            continue
+        if isinstance(one.default, Enum):
+            value = _member(type(one.default), one.name, value)
+        elif kind.startswith("tuple") and not isinstance(value, str):
+            value = tuple(value)
+        elif kind.startswith(("int", "float")):
+            value = _number(one.name, value, whole=kind.startswith("int"))
+        elif kind.startswith(("str", "bool", "tuple")) and type(value).__name__ != kind.split(" ")[0]:
+            raise _refuse(f"{one.name} = {value!r} has the wrong type")
+        object.__setattr__(values, one.name, value)
+
+
+def _member(kind: type[Enum], name: str, value: Any) -> Enum:
+    try:
+        return kind(value)
+    except ValueError as problem:
+        known = ", ".join(str(one.value) for one in kind)
+        raise _refuse(f"{name} = {value!r} is unknown; choose one of: {known}") from problem
+
+
+def _number(name: str, value: Any, *, whole: bool) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
+        raise _refuse(f"{name} = {value!r} must be {'a whole number' if whole else 'a number'}")
+    try:
+        return int(value) if isinstance(value, Integral) and whole else float(value)
+    except OverflowError as problem:
+        raise _refuse(f"{name} is beyond the range of 64-bit numbers") from problem
+
+
 def _check_readable(what: str, text: str, most: int) -> None:
     """Whoever consents reads it on a terminal, which other characters could make show something else."""
     _need(
@@ -79,9 +120,17 @@ def _check_readable(what: str, text: str, most: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One measurement: its name, unit and public bounds (never read off the data).
+    """One measurement: its `name`, `unit` and public bounds `lower` and `upper` (never read off the data).
 
-    `fill` replaces a missing value when the study's rule is `fill`; it must lie within the bounds.
+    `fill` replaces a missing value when the study's rule is `fill`; it must lie within the bounds. All three
+    are in the column's unit.
+
+    Raises:
+        RequestError: code `bad-study`: the bounds are not finite and rising, or a text is no name.
+
+    >>> age = Column(name="age", unit="year", lower=0, upper=120)
+    >>> age.middle, age.half_range
+    (60.0, 60.0)
     """
 
     name: str
@@ -91,6 +140,7 @@ class Column:
     fill: float | None = None
 
     def __post_init__(self) -> None:
+        _settle(self)
         _need(bool(self.name.strip()), "a column needs a name")
         _check_readable("a column's name", self.name, LONGEST_NAME)
         _check_readable("a unit", self.unit, LONGEST_NAME)
@@ -135,7 +185,14 @@ class Federation:
     """Who takes part, and what it takes to go on.
 
     `sites` are all invited sites; `required` must answer every round; at least `quorum` of them
-    must; a round waits `deadline_seconds` for those who have not answered.
+    must (all, if None); a round waits `deadline_seconds` for those who have not answered. A site with fewer
+    records than `minimum_cohort` declines.
+
+    Raises:
+        RequestError: code `bad-study`: a name is none or comes twice, or a number is out of range.
+
+    >>> Federation(sites=("north", "south", "west"), required=("north",), quorum=2).least
+    2
     """
 
     sites: tuple[str, ...]
@@ -145,6 +202,7 @@ class Federation:
     minimum_cohort: int = 20
 
     def __post_init__(self) -> None:
+        _settle(self)
         _need(
             1 <= len(self.sites) <= MAX_SITES,
             f"a study invites at least one site and at most {MAX_SITES}",
@@ -198,14 +256,37 @@ class Federation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """What is asked of the federation; see deploy/config/study.example.toml for every key.
+    """What is asked of the federation: every field is a key of deploy/config/study.example.toml, which says
+    what it means. Lists, numpy's numbers and the values of enumerations (`scaling="none"`) are taken, too.
 
+    `components` of the `columns` are wanted with (`epsilon`, `delta`)-differential privacy for each person at
+    up to `max_sites_per_person` sites, for `neighbours`. `name` and `purpose` are for people. `algorithm`
+    is run by the sites of `federation`; `rank` says how it finds several components, `trust` who may see
+    exact sums. `missing` is the rule for missing values, `person_column` names who a row is about, `centring`
+    subtracts the private mean, `scaling` says in which units columns are compared.
     `radius` is "balance" (None), a quantile such as 0.8 (the share of records left unclipped) or "none" (1.0:
     the public bounds alone limit a record). `batches` is the number of disjoint batches for the algorithms
     that work through the records once.
     `max_records` is a public upper bound on one site's records: exact sums are proven not to
     overflow below it. `expected_records` is a public guess of the whole federation's records; it steers the
     planner, limits the number of batches, and may be wrong without harm to the guarantee.
+
+    Raises:
+        RequestError: code `bad-study`: a field is refused; the message says what it may be.
+
+    >>> from eigenveil import Column, Federation, Study
+    >>> study = Study(
+    ...     name="pilot",
+    ...     columns=[Column(name="age", unit="year", lower=0, upper=120),
+    ...              Column(name="weight", unit="kg", lower=20, upper=250)],
+    ...     epsilon=1.0,
+    ...     delta=1e-6,
+    ...     components=1,
+    ...     federation=Federation(sites=["north", "south"], minimum_cohort=50),
+    ...     scaling="bounds",
+    ... )
+    >>> study.dimension, study.algorithm.value, study.warnings()
+    (2, 'auto', ())
     """
 
     name: str
@@ -222,7 +303,7 @@ class Study:
     person_column: str | None = None
     centring: bool = True
     scaling: Scaling = Scaling.BOUNDS
-    radius: float | None = field(default=None)
+    radius: float | None = None
     max_records: int = 2**24
     expected_records: int = 10_000
     rank: Extraction = Extraction.BLOCK
@@ -230,6 +311,7 @@ class Study:
     trust: Trust = Trust.CENTRAL
 
     def __post_init__(self) -> None:
+        _settle(self)
         self._check_names()
         self._check_privacy()
         _need(

@@ -25,10 +25,20 @@ def _refuse(message: str) -> RequestError:
 
 
 def parse_study(text: str) -> Study:
-    """Read a study from TOML.
+    """Read a study from the text of a TOML file; deploy/config/study.example.toml has every key.
 
     Raises:
         RequestError: the text is not TOML, a key is unknown or missing, or a value is refused.
+
+    >>> from eigenveil import parse_study
+    >>> parse_study('''
+    ... name = "pilot"
+    ... components = 1
+    ... privacy = {epsilon = 1.0, delta = 1e-6}
+    ... federation = {sites = ["north", "south"]}
+    ... columns = [{name = "age", unit = "year", lower = 0, upper = 120}]
+    ... ''').columns[0].upper
+    120.0
     """
     try:
         data = parse_toml(text)

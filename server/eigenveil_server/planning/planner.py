@@ -25,7 +25,6 @@ from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.wire import query_to_proto
 from eigenveil.reporting.explain import explain
-from eigenveil.study.algorithm import PROPERTIES
 from eigenveil.study.study import Study
 from eigenveil.study.toml import parse_study
 from eigenveil_common.rpc import MESSAGE_BYTES
@@ -97,7 +96,7 @@ def _parsed(study_toml: str, most_columns: int) -> Study:
 
 
 def _check_sums(plan: Plan) -> None:
-    if PROPERTIES[plan.algorithm].single_records:
+    if plan.algorithm.properties.single_records:
         raise RequestError(
             Code.BAD_STUDY,
             f"{plan.algorithm.value} would show the coordinator single records; it runs in simulations only",

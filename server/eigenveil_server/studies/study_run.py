@@ -20,6 +20,7 @@ from eigenveil.protocol.release import Release
 from eigenveil.protocol.round import RoundState
 from eigenveil.queries import NAMES
 from eigenveil.reporting.document import build, seal_bundle
+from eigenveil.reporting.result import result_of
 from eigenveil.session import Session
 from eigenveil_common import log
 from eigenveil_common.failpoints import failpoint
@@ -207,7 +208,7 @@ class StudyRun:
     def _bundle(self, session: Session) -> bytes:
         document = build(
             self.plan,
-            session.result,
+            result_of(self.plan, session.result),
             session.releases,
             rounds=self._repository.studies.records(self.digest),
             private=self._noise.private,

@@ -16,7 +16,8 @@ from eigenveil import simulate
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import canonical
 from eigenveil.reporting.document import seal_bundle
-from eigenveil_client.analyst.verify import verified, write_result
+from eigenveil.reporting.verify import load_release
+from eigenveil_client.analyst.verify import write_result
 from tests.client.commands import eigenveil
 from tests.client.site.support import Authority
 from tests.support import a_study, refused
@@ -148,7 +149,7 @@ def test_no_flipped_byte_passes(release: Path) -> None:
             changed[place] ^= flip
             release.write_bytes(changed)
             with refused(Code.BAD_RELEASE):
-                verified(release)
+                load_release(release.read_bytes())
 
 
 @pytest.mark.parametrize(

@@ -118,10 +118,10 @@ def test_ctrl_c_shows_what_had_ended(
 ) -> None:
     ran = simulated.measured
 
-    def interrupted(one: simulated.Bench, prediction: Any) -> Row:
-        if prediction.algorithm is Algorithm.DP_PCA:
+    def interrupted(one: simulated.Bench, algorithm: Algorithm) -> Row:
+        if algorithm is Algorithm.DP_PCA:
             raise KeyboardInterrupt
-        return ran(one, prediction)
+        return ran(one, algorithm)
 
     monkeypatch.setattr(simulated, "measured", interrupted)
     code, value = told(capfd, study, "--data", data, "--algorithms", "gauss-cov,dp-pca,oja")

@@ -19,7 +19,7 @@ from psycopg.conninfo import conninfo_to_dict
 from eigenveil.accounting.ledger import replay
 from eigenveil.errors import TABLE, Code, InternalError, RequestError
 from eigenveil.identity import Role
-from eigenveil.reporting.document import verify_bundle
+from eigenveil.reporting.verify import load_release
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.config import Config
@@ -94,7 +94,7 @@ def test_a_study_survives_a_kill(tmp_path: Path, url: str) -> None:
         assert document is not None
         return document
 
-    document = verify_bundle(asyncio.run(scenario()))["document"]
+    document = load_release(asyncio.run(scenario())).document
     assert sorted(round for _, round in charges(config)) == list(range(len(document["rounds"])))
     code, out, _ = command("status", "--config", str(path), "--json")
     assert (code, json.loads(out)["studies"][0]["state"]) == (0, "released")

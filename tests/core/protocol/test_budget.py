@@ -58,7 +58,7 @@ def play(script: Script, monkeypatch: pytest.MonkeyPatch) -> int:
         raise AssertionError
 
     plan = a_plan_by_parts()
-    monkeypatch.setitem(ALGORITHMS, plan.algorithm, steps)
+    monkeypatch.setitem(ALGORITHMS, Algorithm.PRIVATE_OJA, steps)
     session = Session(plan)
     for _ in script:
         asked = session.pending
@@ -112,7 +112,7 @@ def test_loud_laws_are_refused_where_epsilons_are_added_up(monkeypatch: pytest.M
             yield priced
             raise AssertionError
 
-        monkeypatch.setitem(ALGORITHMS, plan.algorithm, steps)
+        monkeypatch.setitem(ALGORITHMS, Algorithm.SUBSPACE_EXACT, steps)
         with refused(Code.BUDGET, "epsilon"):
             Session(plan)
 

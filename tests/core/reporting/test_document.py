@@ -1,57 +1,42 @@
-"""What the numbers of a result say against it."""
+"""The outcome "no release" is a result like any other: written, rendered, paid for."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
 from typing import Any
 
 import numpy as np
-import pytest
 
-from eigenveil.algorithms import Estimate
-from eigenveil.planning.choose import USABLE
+from eigenveil.numerics.encoding import canonical
+from eigenveil.numerics.linalg import sin_angle
 from eigenveil.protocol.estimate import no_release
-from eigenveil.reporting.document import caveats, most_variance
-from eigenveil.study.study import Scaling
-from tests.support import a_column, a_study
+from eigenveil.reporting.document import build
+from eigenveil.reporting.report import render
+from eigenveil.reporting.result import result_of
+from tests.support import a_plan
+
+WHY = "no direction stood out"
 
 
-def an_estimate(**changes: Any) -> Estimate:
-    """Two components of three columns, known well."""
-    values: dict[str, Any] = {
-        "components": np.eye(2, 3),
-        "explained_variance": np.array([0.3, 0.1]),
-        "mean": np.zeros(3),
-        "records": 500.0,
-        "total_variance": 0.5,
-        "noise_scale": 0.01,
-        "sin_error": 0.1,
-    }
-    return Estimate(**(values | changes))
+def declined() -> dict[str, Any]:
+    """The document of a study that released nothing."""
+    result = result_of(a_plan(), no_release(3, 100.0, WHY))
+    return build(a_plan(), result, [], rounds=[], private=True)
 
 
-def test_a_good_result_has_none() -> None:
-    assert caveats(a_study(), an_estimate()) == ()
-    assert caveats(a_study(), an_estimate(sin_error=None)) == ()
-    assert caveats(a_study(), no_release(3, 100.0, "no direction stood out")) == ()
+def test_it_has_no_components_and_says_why() -> None:
+    document = declined()
+    result = json.loads(canonical(document))["result"]
+    assert result["declined"] == WHY
+    assert result["components"] == result["explained_variance"] == []
 
 
-def test_noise_is_named_from_where_the_report_calls_it_poor() -> None:
-    assert caveats(a_study(), an_estimate(sin_error=USABLE)) == ()
-    (sentence,) = caveats(a_study(), an_estimate(sin_error=1.01 * USABLE))
-    assert "mostly noise" in sentence
+def test_its_report_has_no_pictures_and_says_why() -> None:
+    page = render(declined())
+    assert WHY in page
+    assert "<img" not in page
+    assert "No release" in page
 
 
-def test_directions_that_nobody_asked_for_are_not_noise() -> None:
-    assert caveats(a_study(), an_estimate(sin_error=1.0, records=0.0)) == ()
-
-
-@pytest.mark.parametrize(("scaling", "most"), [(Scaling.BOUNDS, 2.0), (Scaling.NONE, 1.0625)])
-def test_variances_have_a_most(scaling: Scaling, most: float) -> None:
-    study = replace(a_study(2), columns=(a_column("a", 0, 8), a_column("b", 1, 3)), scaling=scaling)
-    assert most_variance(study) == most
-    at_most = an_estimate(explained_variance=np.array([most, 0.1]))
-    assert caveats(study, at_most, 16.0) == ()
-    (sentence,) = caveats(study, an_estimate(explained_variance=np.array([1.01 * most, 0.1])), 16.0)
-    assert f"a variance of {16.16 * most:.4g}" in sentence
-    assert f"bounds allow, {16 * most:g} in all" in sentence
+def test_it_is_as_wrong_as_can_be() -> None:
+    assert sin_angle(np.eye(2, 3), np.zeros((0, 3))) == 1.0

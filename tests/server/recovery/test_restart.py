@@ -18,7 +18,7 @@ from eigenveil.identity import Role
 from eigenveil.noise.source import NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.protocol.wire import query_from_proto
-from eigenveil.reporting.document import verify_bundle
+from eigenveil.reporting.verify import load_release
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -113,7 +113,7 @@ def test_a_study_survives_kill_after_kill(tmp_path: Path) -> None:
         assert [event.sequence for event in events] == list(range(1, len(events) + 1))
         now = sealed(config.state)
         assert {round: now[round] for round in before} == before
-        document = verify_bundle(documents[0])["document"]
+        document = load_release(documents[0]).document
         assert [one["release"] for one in document["rounds"]] == [d for _, d in now.values()]
         assert sorted(round for _, round in charges(config)) == sorted(now)
         async with process(path) as coordinator:

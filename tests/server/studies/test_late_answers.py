@@ -13,7 +13,7 @@ from eigenveil.errors import Code
 from eigenveil.identity import Role
 from eigenveil.numerics.encoding import frozen
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.reporting.document import verify_bundle
+from eigenveil.reporting.verify import load_release
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.studies import study_run
 from tests.server.rig import Client, Rig, answering, made, refusal, serving, study_toml
@@ -126,7 +126,7 @@ def test_a_site_that_returns_goes_on_with_the_next_round(tmp_path: Path) -> None
         async with second_round(tmp_path / "c", PATIENT) as (_, sites, ada, digest, _missed):
             async with answering(sites):
                 assert (await ada.events(digest))[-1].state == pb.STUDY_STATE_RELEASED
-            rounds = verify_bundle(await ada.release(digest))["document"]["rounds"]
+            rounds = load_release(await ada.release(digest)).document["rounds"]
             assert (rounds[0]["present"], rounds[0]["absent"]) == (
                 ["anna", "bert"],
                 {"carl": "did not answer"},

@@ -10,7 +10,7 @@ import pytest
 from eigenveil.errors import Code
 from eigenveil.identity import Role
 from eigenveil.numerics.encoding import frozen
-from eigenveil.reporting.document import verify_bundle
+from eigenveil.reporting.verify import load_release
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.studies import study_run
 from tests.server.rig import (
@@ -60,7 +60,7 @@ def test_a_round_waits_for_the_deadline_and_the_release_names_the_absent(tmp_pat
                 toml = study_toml(quorum=2, deadline_seconds=SHORT)
                 digest = await analyst.submit(toml)
                 assert (await analyst.events(digest))[-1].state == pb.STUDY_STATE_RELEASED
-            rounds = verify_bundle(await analyst.release(digest))["document"]["rounds"]
+            rounds = load_release(await analyst.release(digest)).document["rounds"]
             assert loop.time() - start >= SHORT * len(rounds)
             for one in rounds:
                 assert one["present"] == ["anna", "bert"]
@@ -83,7 +83,7 @@ def test_a_decline_is_not_waited_for_and_is_named_with_its_reason(tmp_path: Path
             assert events[-1].state == pb.STUDY_STATE_RELEASED
             statuses = {one.site: one.status for one in events[-1].sites}
             assert statuses["carl"] == "declined:budget"
-            document = verify_bundle(await analyst.release(digest))["document"]
+            document = load_release(await analyst.release(digest)).document
             assert document["rounds"][0]["absent"] == {"carl": "declined: budget"}
 
     asyncio.run(scenario())
@@ -157,7 +157,7 @@ def test_a_refusal_that_records_may_decide_is_told_to_the_operator_alone(tmp_pat
                 events = await ada.events(digest)
                 needed = await ends(ada, study_toml(name="all", deadline_seconds=60.0), "two")
             task.cancel()
-            absent = verify_bundle(await ada.release(digest))["document"]["rounds"][0]["absent"]
+            absent = load_release(await ada.release(digest)).document["rounds"][0]["absent"]
             assert absent == {"carl": "declined"}
             said = {one.status for event in events for one in event.sites if one.site == "carl"}
             assert said == {"waiting", "declined"}

@@ -20,7 +20,7 @@ from typing import TypeVar
 from unittest import mock
 
 from eigenveil.errors import TABLE, Code, EigenveilError
-from eigenveil.reporting.document import verify_bundle
+from eigenveil.reporting.verify import load_release, verify_release
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.connection import channel
 from eigenveil_client.connection.identity import load_identity
@@ -148,7 +148,9 @@ async def one_study(here: Federation, toll: Toll, kind: str) -> None:
             return
         data = await stubborn(lambda: analyst.release(bytes.fromhex(plan.digest)))
     toll.witness.look(read(here.books, here.sites))
-    rounds = verify_bundle(data, here.analyst.release_key)["document"]["rounds"]
+    release = load_release(data)
+    verify_release(release, here.analyst.release_key)
+    rounds = release.document["rounds"]
     seen = [toll.witness.digests.get((plan.digest, one["round"])) for one in rounds]
     if toll.witness.bundles[plan.digest] != data or seen != [one["release"] for one in rounds]:
         toll.failed.append(f"study {submission} released something else than was sealed")

@@ -25,7 +25,7 @@ from eigenveil.mechanisms import publishable
 from eigenveil.numerics.encoding import frozen
 from eigenveil.protocol.plan import plan_from_json
 from eigenveil.protocol.wire import query_from_proto
-from eigenveil.reporting.document import verify_bundle
+from eigenveil.reporting.verify import load_release
 from eigenveil.site.quantize import to_grid
 from eigenveil.site.site import Site
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -144,7 +144,7 @@ def wrong_sums(here: World) -> Iterator[str]:
 
 def _wrong_words(bundle: bytes | None) -> Iterator[str]:
     """A signed release names every invited site once a round: as present, or as absent with a reason."""
-    for one in verify_bundle(bundle)["document"]["rounds"] if bundle else ():
+    for one in load_release(bundle).document["rounds"] if bundle else ():
         if sorted([*one["present"], *one["absent"]]) != sorted(SITES):
             yield f"round {one['round']} names {one['present']} and {sorted(one['absent'])}"
 

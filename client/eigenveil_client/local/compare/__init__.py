@@ -1,1 +1,1 @@
-"""`eigenveil compare`: one study by each algorithm, simulated here or asked of a federation."""
+"""`eigenveil compare`: which algorithms are run, where, and how they did side by side."""

@@ -15,6 +15,7 @@ from eigenveil.study.toml import parse_study
 from eigenveil_client.analyst.profile import json_option, load_profile, profile_option
 from eigenveil_client.analyst.study_text import study_text
 from eigenveil_client.local.compare import federated
+from eigenveil_client.local.compare.own import load as load_own
 from eigenveil_client.local.compare.progress import run_all
 from eigenveil_client.local.compare.rows import Row, as_csv, ordered, remarks, table
 from eigenveil_client.local.compare.selection import Wanted, cost_words, wanted
@@ -41,6 +42,7 @@ MEANING = (
 @click.option("--seed", type=click.IntRange(0), help="Reproducible noise.")
 @click.option("--sites", type=click.IntRange(1, 1000), help="How many sites [default: as the study says].")
 @click.option("--algorithms", metavar="A,B,...", help="Only these [default: all that apply].")
+@click.option("--with", "own", metavar="FILE.py[:NAME]", help="And an algorithm of your own, from this file.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write it as CSV as well.")
 @click.option("--federation", is_flag=True, help="Run them at your coordinator: it spends.")
 @click.option("--yes", is_flag=True, help="With --federation: do not ask before spending.")
@@ -53,6 +55,7 @@ def compare(
     seed: int | None,
     sites: int | None,
     algorithms: str | None,
+    own: str | None,
     out: Path | None,
     federation: bool,
     yes: bool,
@@ -63,11 +66,16 @@ def compare(
 
     With --data the runs are simulations on the records in that file, measured against the exact answer: not
     private, for you only. With --federation each algorithm is a study of its own at your coordinator.
+    An algorithm of your own (--with) runs in simulations only, because no code travels.
     """
     study = parse_study(study_text(file))
     if out is not None:
         check_output(out, file, *([] if data is None else [data]))
     if federation:
+        if own is not None:
+            raise RequestError(
+                Code.BAD_ARGUMENT, "--with is for simulations: no code travels; leave out --federation"
+            )
         if sites is not None or seed is not None or repeat > 1:
             raise RequestError(
                 Code.BAD_ARGUMENT, "--sites, --seed and --repeat are for simulations: leave out --federation"
@@ -76,7 +84,7 @@ def compare(
     else:
         if data is None:
             raise RequestError(Code.BAD_ARGUMENT, "give --data FILE, or --federation to ask the sites")
-        rows, whole = _simulated(with_sites(study, sites), data, algorithms, repeat, seed)
+        rows, whole = _simulated(with_sites(study, sites), data, algorithms, own, repeat, seed)
     if out is not None:
         write_durably(out, as_csv(rows).encode())
     _say(study, rows, whole, as_json)
@@ -95,9 +103,9 @@ def _asked(
 
 
 def _simulated(
-    study: Study, data: Path, algorithms: str | None, repeat: int, seed: int | None
+    study: Study, data: Path, algorithms: str | None, own: str | None, repeat: int, seed: int | None
 ) -> tuple[list[Row], bool]:
-    chosen = wanted(study, algorithms)
+    chosen = wanted(study, algorithms, own=None if own is None else load_own(own))
     rows = load(data, study)
     one = bench(study, rows, divide(rows, study, "even"), repeat, seed)
     _warn(study, chosen)
@@ -107,9 +115,10 @@ def _simulated(
 
 def _warn(study: Study, chosen: Wanted) -> None:
     algorithms = [one.algorithm for one in chosen.able]
+    own = "" if chosen.own is None else f" {chosen.own.name} is your own, and no federation runs it."
     errors.print(
         "This looks at the records and compares with the exact answer: NOT PRIVATE, for you only. In a "
-        f"federation these would be {cost_words(study, algorithms)}.",
+        f"federation these would be {cost_words(study, algorithms)}.{own}",
         style="yellow",
         markup=False,
     )

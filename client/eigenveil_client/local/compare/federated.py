@@ -8,17 +8,15 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import click
-import numpy as np
 
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import sin_angle
 from eigenveil.planning.choose import choose
 from eigenveil.planning.predict import Prediction
-from eigenveil.reporting.document import verify_bundle
+from eigenveil.reporting.verify import SignedRelease, load_release
 from eigenveil.study.study import Study
 from eigenveil.study.toml import study_to_toml
 from eigenveil_client.analyst.client import Analyst
@@ -93,29 +91,27 @@ async def _ask(asking: Asking, study: Study, blank: Row) -> Row:
         if last.state != pb.STUDY_STATE_RELEASED:
             return replace(ended, outcome=last.failure or f"the study was {state_word(last.state)}")
         seconds = time.perf_counter() - begin
-        document = verify_bundle(await analyst.release(digest))["document"]
-    return _released(asking, replace(ended, seconds=seconds), document)
+        release = load_release(await analyst.release(digest))
+    return _released(asking, replace(ended, seconds=seconds), release)
 
 
-def _released(asking: Asking, row: Row, document: dict[str, Any]) -> Row:
-    result, guarantee = document["result"], document["guarantee"]
-    components = np.asarray(result["components"], dtype=np.float64).reshape(-1, asking.study.dimension)
-    if result["declined"] is None:
-        asking.found[row.algorithm] = components
+def _released(asking: Asking, row: Row, release: SignedRelease) -> Row:
+    result, guarantee = release.result, release.document["guarantee"]
     sine = None
-    if asking.truth is not None and result["declined"] is None:
-        sine = asking.truth.sin_angle(components)
+    if result.declined is None:
+        asking.found[row.algorithm] = result.components
+        sine = None if asking.truth is None else asking.truth.sin_angle(result.components)
     return replace(
         row,
         repeats=1,
         sin_angle=sine,
         sin_least=sine,
         sin_most=sine,
-        predicted=result["predicted_sin_angle"],
+        predicted=result.predicted_sin_angle,
         epsilon=guarantee["epsilon"],
         delta=guarantee["delta"],
-        rounds=len(document["rounds"]),
-        outcome="" if result["declined"] is None else f"no release: {result['declined']}",
+        rounds=len(release.document["rounds"]),
+        outcome="" if result.declined is None else f"no release: {result.declined}",
     )
 
 

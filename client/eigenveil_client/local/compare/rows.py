@@ -21,10 +21,11 @@ class Row:
     `sin_angle` is the median sine to the records' exact components over the repeats that released something,
     from `sin_least` to `sin_most`; `frobenius` the median of ||C' - C|| / ||C|| for those that give a
     covariance C'. `predicted` is the error that the release itself states, and `apart` the sine to the
-    release of `beside`. `outcome` says what kept it from running or releasing.
+    release of `beside`. `own`: it is the user's own. `outcome` says what kept it from running or releasing.
     """
 
     algorithm: str
+    own: bool = False
     private: bool = True
     trusted: bool = False
     repeats: int = 0
@@ -48,6 +49,11 @@ class Row:
     def ran(self) -> bool:
         """Whether it was run at all."""
         return self.seconds is not None
+
+    @property
+    def label(self) -> str:
+        """Its name, and what else one must know of it."""
+        return self.algorithm + (" (your own)" if self.own else "" if self.private else " (NOT PRIVATE)")
 
     @property
     def trust(self) -> str:
@@ -90,7 +96,7 @@ def table(rows: Sequence[Row]) -> Table:
 
 def remarks(rows: Sequence[Row]) -> list[str]:
     """What kept algorithms from running or releasing."""
-    return [f"{row.algorithm}: {row.outcome}" for row in ordered(rows) if row.outcome]
+    return [f"{row.label}: {row.outcome}" for row in ordered(rows) if row.outcome]
 
 
 def _sine(value: float | None) -> str:
@@ -99,7 +105,7 @@ def _sine(value: float | None) -> str:
 
 Cell = Callable[[Row], str]
 CELLS: tuple[tuple[str, Cell], ...] = (
-    ("algorithm", lambda row: row.algorithm if row.private else f"{row.algorithm} (NOT PRIVATE)"),
+    ("algorithm", lambda row: row.label),
     ("error", lambda row: _sine(row.sin_angle)),
     ("matrix", lambda row: "" if row.frobenius is None else f"{row.frobenius:.2g}"),
     ("stated", lambda row: _sine(row.predicted)),

@@ -10,7 +10,7 @@ from eigenveil.algorithms import ALGORITHMS
 from eigenveil.errors import Code, RequestError
 from eigenveil.planning.error_models.spectrum import AssumedSpectrum, default_guess
 from eigenveil.planning.predict import Prediction, predict
-from eigenveil.study.algorithm import PROPERTIES, Algorithm
+from eigenveil.study.algorithm import Algorithm, OwnAlgorithm
 from eigenveil.study.price import affordable
 from eigenveil.study.study import Study
 
@@ -19,14 +19,18 @@ LONGEST = 63  # of a study's name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What applies, what does not and why, and whether the reference without privacy is compared as well."""
+    """What applies, what does not and why, whether the reference without privacy is compared as well, and an
+    algorithm of the user's own if there is one."""
 
     able: tuple[Prediction, ...]
     refused: tuple[Prediction, ...]
     oja: bool
+    own: OwnAlgorithm | None = None
 
 
-def wanted(study: Study, names: str | None, *, private: bool = False) -> Wanted:
+def wanted(
+    study: Study, names: str | None, *, private: bool = False, own: OwnAlgorithm | None = None
+) -> Wanted:
     """The algorithms named, separated by commas, or all; those that do not apply to the study apart.
 
     `private`: only what may run on records that one must not look at.
@@ -46,18 +50,19 @@ def wanted(study: Study, names: str | None, *, private: bool = False) -> Wanted:
     several = [known[name] for name in dict.fromkeys(asked) if known[name] is not Algorithm.OJA]
     predictions = [_predicted(study, algorithm, guess, private) for algorithm in several]
     able = tuple(one for one in predictions if one.refused is None)
-    if not able and Algorithm.OJA.value not in asked:
+    if not able and own is None and Algorithm.OJA.value not in asked:
         why = "; ".join(f"{one.algorithm.value}: {one.refused}" for one in predictions)
         raise RequestError(Code.BAD_STUDY, f"none of these algorithms can run this study: {why}")
     return Wanted(
         able=able,
         refused=tuple(one for one in predictions if one.refused is not None),
         oja=Algorithm.OJA.value in asked,
+        own=own,
     )
 
 
 def _predicted(study: Study, algorithm: Algorithm, guess: AssumedSpectrum, private: bool) -> Prediction:
-    if private and PROPERTIES[algorithm].single_records:
+    if private and algorithm.properties.single_records:
         return Prediction(algorithm=algorithm, refused=f"{algorithm.value} runs in simulations only")
     return predict(study, algorithm, guess)
 

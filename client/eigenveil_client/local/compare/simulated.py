@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -13,15 +14,14 @@ import numpy as np
 from eigenveil.algorithms.gradient import oja
 from eigenveil.errors import RequestError
 from eigenveil.numerics.encoding import FloatArray
-from eigenveil.planning.predict import Prediction
-from eigenveil.simulation import Simulation
-from eigenveil.simulation import simulate as run_study
-from eigenveil.study.algorithm import Algorithm
+from eigenveil.simulation import Simulation, simulate
+from eigenveil.study.algorithm import Algorithm, OwnAlgorithm
 from eigenveil.study.grid import GridRows, S
 from eigenveil.study.study import Study
 from eigenveil_client.local.compare.rows import Row
 from eigenveil_client.local.compare.selection import Wanted
 from eigenveil_client.local.exact_pca import Truth, exact
+from eigenveil_common.threads import CORES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -59,7 +59,9 @@ def steps(one: Bench, chosen: Wanted) -> list[tuple[str, Callable[[], Row]]]:
     """What is to be run, in order: a name and a run each."""
     out: list[tuple[str, Callable[[], Row]]] = []
     for prediction in chosen.able:
-        out.append((prediction.algorithm.value, partial(measured, one, prediction)))
+        out.append((prediction.algorithm.value, partial(measured, one, prediction.algorithm)))
+    if chosen.own is not None:
+        out.append((f"{chosen.own.name} (your own)", partial(measured, one, chosen.own)))
     if chosen.oja:
         out.append((Algorithm.OJA.value, partial(without_privacy, one)))
     return out
@@ -73,21 +75,26 @@ def refusals(chosen: Wanted) -> list[Row]:
     ]
 
 
-def measured(one: Bench, prediction: Prediction) -> Row:
+def measured(one: Bench, algorithm: Algorithm | OwnAlgorithm) -> Row:
     """Run one algorithm `repeat` times, with seeds seed, seed + 1, ... if there is one."""
-    study = replace(one.study, algorithm=prediction.algorithm)
-    runs, times = [], []
+    trusted, runs, times = algorithm.properties.trusted, [], []
+    if isinstance(algorithm, OwnAlgorithm):
+        study, own, blank = one.study, algorithm, Row(algorithm=algorithm.name, own=True, trusted=trusted)
+    else:
+        study, own = replace(one.study, algorithm=algorithm), None
+        blank = Row(algorithm=algorithm.value, trusted=trusted)
     try:
-        for i in range(one.repeat):
-            begin = time.perf_counter()
-            runs.append(run_study(study, one.parts, seed=None if one.seed is None else one.seed + i))
-            times.append(time.perf_counter() - begin)
+        with ThreadPoolExecutor(CORES) as threads:
+            for i in range(one.repeat):
+                begin, seed = time.perf_counter(), None if one.seed is None else one.seed + i
+                runs.append(simulate(study, one.parts, seed=seed, algorithm=own, apply=threads.map))
+                times.append(time.perf_counter() - begin)
     except RequestError as problem:
-        return Row(algorithm=prediction.algorithm.value, trusted=prediction.trusted, outcome=str(problem))
-    return _row(one, prediction, runs, times)
+        return replace(blank, outcome=str(problem))
+    return _filled(one, blank, runs, times)
 
 
-def _row(one: Bench, prediction: Prediction, runs: list[Simulation], times: list[float]) -> Row:
+def _filled(one: Bench, blank: Row, runs: list[Simulation], times: list[float]) -> Row:
     spent = runs[-1].document["guarantee"]
     released = [run.estimate for run in runs if run.estimate.declined is None]
     sines = [one.truth.sin_angle(estimate.components) for estimate in released]
@@ -95,9 +102,8 @@ def _row(one: Bench, prediction: Prediction, runs: list[Simulation], times: list
     size = float(np.linalg.norm(one.covariance))
     off = [float(np.linalg.norm(matrix - one.covariance)) / max(size, 1e-300) for matrix in matrices]
     stated = [estimate.sin_error for estimate in released if estimate.sin_error is not None]
-    return Row(
-        algorithm=prediction.algorithm.value,
-        trusted=prediction.trusted,
+    return replace(
+        blank,
         repeats=len(runs),
         sin_angle=statistics.median(sines) if sines else None,
         sin_least=min(sines, default=None),
@@ -108,7 +114,7 @@ def _row(one: Bench, prediction: Prediction, runs: list[Simulation], times: list
         delta=spent.get("delta", one.study.delta),
         micro_rho=sum(release.micro_rho for release in runs[-1].releases),
         rounds=len(runs[-1].releases),
-        bytes_per_site=prediction.bytes_per_site,
+        bytes_per_site=runs[-1].bytes_per_site,
         seconds=statistics.median(times),
         outcome=_declined(runs, len(released)),
     )

@@ -10,7 +10,7 @@ import click
 
 from eigenveil.accounting.ledger import GENESIS
 from eigenveil.errors import Code, InternalError, RequestError, spoken
-from eigenveil_client.analyst.verify import verified
+from eigenveil.reporting.verify import load_release, verify_release
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.records.reader import Reader
 from eigenveil_client.site.commands import evidence_views, recompute
@@ -21,7 +21,7 @@ from eigenveil_client.site.state import opening
 from eigenveil_client.site.state.egress import Row
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.command import say, tell
-from eigenveil_common.files import check_output, write_durably
+from eigenveil_common.files import check_output, read, write_durably
 
 HEAD = click.option("--head", default="", help="A head noted earlier: insist that the chain still holds it.")
 
@@ -59,7 +59,9 @@ def verify_ledger(config: SiteConfig, head: str, release: Path | None, as_json: 
     with opening.opened(config) as store:
         if release is not None:
             key = load_identity(config.identity).release_key
-            check_published(store, verified(release, key)["document"], key, config.name)
+            published = load_release(read(release))
+            verify_release(published, key)
+            check_published(store, published.document, key, config.name)
         entries = store.ledger.entries()
         _say_whole("ledger", [entry.digest for entry in entries], head, as_json)
 

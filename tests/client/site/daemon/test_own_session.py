@@ -26,12 +26,12 @@ from eigenveil.protocol.wire import query_from_proto, query_to_proto
 from eigenveil.queries import ClippedSum, RadiusSearch, RowNorms
 from eigenveil.queries.limits import least_row_radius
 from eigenveil.reporting.document import RoundRecord, build, seal_bundle
-from eigenveil.reporting.round_log import RoundLog
+from eigenveil.reporting.result import result_of
+from eigenveil.reporting.round_log import Replayed, RoundLog
+from eigenveil.reporting.verify import SignedRelease, load_release, verify_release
 from eigenveil.session import Session
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column, Federation
-from eigenveil_client.analyst.verify import verified
-from eigenveil_client.analyst.verify_commands import check_log
 from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.command_line import site, written
@@ -72,19 +72,26 @@ def published(releases: tuple[Release, ...], folder: Path) -> Path:
     """The document that a coordinator publishes of these releases."""
     session = Session.replay(PLAN, releases)
     rounds = [RoundRecord(round=r.round, kind="?", absent={}) for r in releases]
-    document = build(PLAN, session.result, releases, rounds=rounds, private=True)
+    document = build(PLAN, result_of(PLAN, session.result), releases, rounds=rounds, private=True)
     key = RELEASE_KEY.public_key().public_bytes_raw()
     path = folder / "release.json"
     path.write_bytes(seal_bundle(document, sign=RELEASE_KEY.sign, public_key=key))
     return path
 
 
-def log_of(config: Path, document: Path) -> tuple[Any, Path, str]:
-    """What `verify --log` compares: the document, and what the site writes for it."""
+def log_of(config: Path, document: Path) -> tuple[SignedRelease, bytes]:
+    """What `verify --log` compares: the release, and what the site writes for it."""
     out = document.with_name("rounds.json")
     assert site(config, "ledger", "rounds", "--study", PLAN.digest[:12], "--out", out).code == 0
-    bundle = verified(document)
-    return bundle["document"], out, bundle["public_key"]
+    return load_release(document.read_bytes()), out.read_bytes()
+
+
+def check(release: SignedRelease, log: bytes, **changes: Any) -> Replayed:
+    """Hold a release, maybe with other contents, against a log."""
+    claimed = replace(release, document=release.document | changes)
+    found = verify_release(claimed, release.public_key, log)
+    assert found is not None
+    return found
 
 
 HONEST = tuple(release for _, release in rehearsed(PLAN))
@@ -105,44 +112,41 @@ def test_a_lie_about_a_release_is_signed_and_found_in_the_published_document(
     ran = site(config, "ledger", "verify", "--release", document, "--json")
     assert (ran.code, f"round {step.round + 1}: the coordinator signed release" in ran.out) == (13, True)
     with pytest.raises(RequestError, match="one key signed both, and they contradict"):
-        check_log(*log_of(config, document))
+        check(*log_of(config, document))
 
 
 def test_an_honest_document_agrees_with_what_the_site_holds(stage: Stage, tmp_path: Path) -> None:
     assert all(isinstance(reply, Contribution) for reply in followed(stage, PLAN, HONEST))
     config, document = written(stage), published(HONEST, tmp_path)
     assert site(config, "ledger", "verify", "--release", document).code == 0
-    assert "every question in the log follows" in check_log(*log_of(config, document))["words"]
+    found = check(*log_of(config, document))
+    assert (found.rounds, found.result) == (found.of - 1, False)
 
 
 @pytest.mark.parametrize("name", ["sigma", "present", "micro_rho"])
 def test_a_document_that_misstates_a_round_does_not_follow(stage: Stage, tmp_path: Path, name: str) -> None:
     followed(stage, PLAN, HONEST)
-    document, log, key = log_of(written(stage), published(HONEST, tmp_path))
-    document["rounds"][0][name] = [SITE] if name == "present" else 7
+    release, log = log_of(written(stage), published(HONEST, tmp_path))
+    release.document["rounds"][0][name] = [SITE] if name == "present" else 7
     with pytest.raises(RequestError, match="what it says of round 1 is not what was signed"):
-        check_log(document, log, key)
+        check(release, log)
 
 
 def test_rounds_that_were_never_asked_and_an_empty_log_prove_nothing(stage: Stage, tmp_path: Path) -> None:
     followed(stage, PLAN, HONEST)
-    document, log, key = log_of(written(stage), published(HONEST, tmp_path))
+    release, _ = log_of(written(stage), published(HONEST, tmp_path))
     asked = rehearse(PLAN)
     whole = RoundLog(plan=PLAN.digest, messages=tuple(sealed(query, HONEST) for query in asked))
-    log.write_bytes(whole.to_json())
-    assert check_log(document, log, key)["result_compared"]
-    more = {**document, "rounds": [*document["rounds"], {**document["rounds"][-1], "round": len(asked)}]}
+    log = whole.to_json()
+    assert check(release, log).result
+    rounds, result = release.document["rounds"], release.document["result"]
     with pytest.raises(RequestError, match="and the study"):
-        check_log(more, log, key)
-    tiny = {
-        **document["result"],
-        "explained_variance": [2 * v for v in document["result"]["explained_variance"]],
-    }
+        check(release, log, rounds=[*rounds, {**rounds[-1], "round": len(asked)}])
+    tiny = result | {"explained_variance": [2 * v for v in result["explained_variance"]]}
     with pytest.raises(RequestError, match="not what these releases give"):
-        check_log({**document, "result": tiny}, log, key)
-    log.write_bytes(RoundLog(plan=PLAN.digest, messages=()).to_json())
+        check(release, log, result=tiny)
     with pytest.raises(RequestError, match="proves nothing"):
-        check_log(document, log, key)
+        check(release, RoundLog(plan=PLAN.digest, messages=()).to_json())
 
 
 def test_a_site_that_never_answered_is_not_present(stage: Stage, tmp_path: Path) -> None:

@@ -1,0 +1,142 @@
+"""What an estimate says in the units of its study, and what its own numbers say against it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.planning.choose import USABLE
+from eigenveil.protocol.estimate import Estimate
+from eigenveil.protocol.plan import Plan
+from eigenveil.study.grid import S, offsets, steps
+from eigenveil.study.study import Scaling, Study
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Result:
+    """The `result` of a release, k components of d columns.
+
+    Shape: columns (d,), components (k, d) with orthonormal rows, explained_variance (k,) and its ratio (k,),
+    mean (d,), scale (d,), covariance (d, d) or None.
+
+    `mean` is in each column's own unit. With scaling = "none" so are directions, and variances are in the
+    square of it; with "bounds" both are about columns divided by `scale`, in which a column's bounds are -1
+    and 1. `records` is the noised record count, `noise_scale` the standard deviation of noise on an entry
+    of the covariance (or of the gradient that the variances are read from), `predicted_sin_angle` the sine to
+    the records' own components (1: this is noise; None: not known). `declined` says why nothing is released.
+    Source: releases and public numbers only [P7].
+    """
+
+    columns: tuple[str, ...]
+    components: FloatArray
+    explained_variance: FloatArray
+    explained_variance_ratio: FloatArray
+    total_variance: float
+    mean: FloatArray
+    scale: FloatArray
+    records: float
+    noise_scale: float
+    predicted_sin_angle: float | None
+    covariance: FloatArray | None
+    warnings: tuple[str, ...]
+    declined: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As release.json has it: lists and numbers."""
+        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+
+    @classmethod
+    def from_dict(cls, said: Mapping[str, Any]) -> Result:
+        """Read what `to_dict` wrote."""
+        d = len(said["columns"])
+        arrays = {name: np.array(said[name], dtype=np.float64) for name in ARRAYS}
+        arrays["components"] = arrays["components"].reshape(-1, d)
+        covariance = said["covariance"]
+        return cls(
+            **dict(said)
+            | arrays
+            | {"columns": tuple(said["columns"]), "warnings": tuple(said["warnings"])}
+            | {"covariance": None if covariance is None else np.array(covariance, dtype=np.float64)}
+        )
+
+
+ARRAYS = ("components", "explained_variance", "explained_variance_ratio", "mean", "scale")
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case np.ndarray():
+            return value.tolist()
+        case tuple():
+            return list(value)
+        case _:
+            return value
+
+
+def result_of(plan: Plan, estimate: Estimate) -> Result:
+    """What the estimate says in the study's units."""
+    factors: FloatArray = steps(plan.study) * S  # one unit of the analysis in each column's own
+    keeps_units = plan.study.scaling is Scaling.NONE
+    square = float(factors[0]) ** 2 if keeps_units else 1.0
+    total = max(estimate.total_variance, float(estimate.explained_variance.sum()))
+    ratio = estimate.explained_variance / total if total > 0 else estimate.explained_variance * 0
+    covariance = estimate.covariance
+    return Result(
+        columns=tuple(column.name for column in plan.study.columns),
+        components=estimate.components,
+        explained_variance=estimate.explained_variance * square,
+        explained_variance_ratio=ratio,
+        total_variance=total * square,
+        mean=offsets(plan.study) + estimate.mean * factors,
+        scale=factors if not keeps_units else factors * 0 + 1,
+        records=estimate.records,
+        noise_scale=estimate.noise_scale * square,
+        predicted_sin_angle=estimate.sin_error,
+        covariance=None if covariance is None else covariance * square,
+        warnings=(*estimate.warnings, *caveats(plan.study, estimate, square)),
+        declined=estimate.declined,
+    )
+
+
+def most_variance(study: Study) -> float:
+    """The most that the public bounds let all columns vary together: the sum of their squared half ranges, in
+    grid units scaled to [-1, 1]."""
+    half = [column.half_range for column in study.columns]
+    if study.scaling is Scaling.BOUNDS:
+        return float(len(half))
+    return sum((one / max(half)) ** 2 for one in half)
+
+
+def caveats(study: Study, estimate: Estimate, square: float = 1.0) -> tuple[str, ...]:
+    """Sentences if the directions are mostly noise, or if a variance is more than there can be.
+
+    `square` is a variance of 1 in the units that the result is written in. It rests on releases and public
+    numbers only [P7].
+    """
+    return (*_directions(estimate), *_variances(study, estimate, square))
+
+
+def _directions(estimate: Estimate) -> tuple[str, ...]:
+    asked = estimate.records > 0  # what asked nothing says so itself
+    if not asked or not len(estimate.components) or (estimate.sin_error or 0.0) <= USABLE:
+        return ()
+    sentence = (
+        f"the directions are mostly noise (predicted sine {estimate.sin_error:.2g}): ask for more records, a "
+        "larger epsilon, or another number of components"
+    )
+    return (sentence,)
+
+
+def _variances(study: Study, estimate: Estimate, square: float) -> tuple[str, ...]:
+    most, largest = most_variance(study), max(estimate.explained_variance, default=0.0)
+    if largest <= most:
+        return ()
+    sentence = (
+        f"a variance of {largest * square:.4g} is more than the columns' bounds allow, "
+        f"{most * square:.4g} in all: noise makes up the rest"
+    )
+    return (sentence,)

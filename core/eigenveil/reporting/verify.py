@@ -1,0 +1,103 @@
+"""A release.json as it was published: read only if intact, and held against a key and a log."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from eigenveil.errors import Code, RequestError
+from eigenveil.numerics.encoding import canonical
+from eigenveil.reporting.document import FORMAT, SIGNED
+from eigenveil.reporting.result import Result
+from eigenveil.reporting.round_log import Replayed, read_log
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SignedRelease:
+    """What a federation published, as it was signed: `document` with its guarantee, result, rounds and plan,
+    and the raw Ed25519 `public_key` whose signature it bears, which anybody may have made."""
+
+    document: dict[str, Any]
+    public_key: bytes
+
+    @property
+    def result(self) -> Result:
+        """What was found, as arrays."""
+        return Result.from_dict(self.document["result"])
+
+
+def load_release(data: bytes) -> SignedRelease:
+    """The release in the bytes of a release.json, if it is as somebody signed it: `verify_release` says who.
+
+    Raises:
+        RequestError: code `bad-release`: not a release, without a signature, or changed after signing.
+
+    >>> from pathlib import Path
+    >>> release = load_release(Path("release.json").read_bytes())
+    >>> release.document["guarantee"]["words"][:14], release.result.components.shape
+    ('NOT PRIVATE: t', (1, 3))
+    >>> load_release(b"{}")
+    Traceback (most recent call last):
+    eigenveil.errors.RequestError: this is not an intact eigenveil release; ...
+    """
+    try:
+        bundle = json.loads(data)
+        if bundle.get("format") == FORMAT:
+            raise _bad(
+                "this bears no signature, as no simulation's result does: it cannot be verified, only a "
+                "federation's release.json can"
+            )
+        public, signature = bytes.fromhex(bundle["public_key"]), bytes.fromhex(bundle["signature"])
+        document = bundle["document"]
+        # Spelling counts: the file must be the canonical form of what it says, to the byte.
+        spelled = {"document": document, "signature": signature.hex(), "public_key": public.hex()}
+        intact = canonical(spelled) == data
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, SIGNED + canonical(document))
+        known = document["format"] == FORMAT
+    except (ValueError, KeyError, TypeError, AttributeError, InvalidSignature) as problem:
+        raise _bad(
+            "this is not an intact eigenveil release; fetch it again from the coordinator"
+        ) from problem
+    if not intact or not known:
+        raise _bad("this release is not in canonical form; fetch it again from the coordinator")
+    return SignedRelease(document=document, public_key=public)
+
+
+def verify_release(release: SignedRelease, key: bytes, log: bytes | None = None) -> Replayed | None:
+    """Insist that `key` (a federation's raw Ed25519 release key) signed this release.
+
+    With `log`, the bytes that `eigenveil study log` writes, every question is computed again from the plan
+    and the releases before it, and the result from all of them; returned is how much of it was there [R21].
+
+    Raises:
+        RequestError: code `bad-release`: signed by another key, or it does not follow from the log's rounds;
+            code `bad-argument`: the log is none, or of another study.
+        PeerError: a statement in the log is not signed by `key`.
+
+    >>> from pathlib import Path
+    >>> import json
+    >>> release = load_release(Path("release.json").read_bytes())
+    >>> key = bytes.fromhex(json.loads(Path("authorities.json").read_text())["release_key"])
+    >>> verify_release(release, key)
+    >>> verify_release(release, bytes(32))
+    Traceback (most recent call last):
+    eigenveil.errors.RequestError: this release is intact but signed by another key ...
+    """
+    if key != release.public_key:
+        by = f"{release.public_key.hex()[:16]}..."
+        raise _bad(f"this release is intact but signed by another key ({by}); do not trust it")
+    if log is None:
+        return None
+    rounds = read_log(log)
+    wrong = rounds.contradictions(release.document, key)
+    if wrong:
+        raise _bad(f"one key signed both, and they contradict: {'; '.join(wrong)}")
+    return rounds.replayed(release.document, key)
+
+
+def _bad(why: str) -> RequestError:
+    return RequestError(Code.BAD_RELEASE, why)

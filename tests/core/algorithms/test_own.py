@@ -1,0 +1,183 @@
+"""[P4] [P7] An algorithm of the user's own: held to its plan like any other, and run by no federation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eigenveil import RequestError, explain, simulate
+from eigenveil.algorithms import (
+    AlgorithmProperties,
+    Count,
+    Eigenvectors,
+    Gram,
+    NoiseLaw,
+    OwnAlgorithm,
+    PricedQuery,
+    S,
+    locate,
+    midpoint,
+    no_release,
+    own,
+    priced,
+)
+from eigenveil.algorithms.covariance.gauss_cov import gauss_cov
+from eigenveil.errors import Code
+from eigenveil.numerics.encoding import frozen
+from eigenveil.protocol.plan import Plan, plan_for, plan_from_json
+from eigenveil.queries import Preimage, SpanVotes
+from eigenveil.queries.fingerprints import Subsamples
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.toml import parse_study
+from tests.support import a_study, refused
+
+STUDY = a_study(sites=("north",), components=2)
+RECORDS = {"north": np.random.default_rng(1).normal(size=(400, 3)) * [20, 10, 5] + 50}
+Steps = Generator[Any, Any, Any]
+
+
+def asking(*queries: Any, share: float = 0.1) -> Callable[[Plan], Steps]:
+    """An algorithm that asks these and releases nothing."""
+
+    def asks(plan: Plan) -> Steps:
+        for query in queries:
+            yield query if isinstance(query, PricedQuery) else priced(plan, query, share)
+        return no_release(plan.study.dimension, 0.0, "it was only asking")
+
+    return asks
+
+
+def trusted(*queries: Any) -> OwnAlgorithm:
+    """The same, declared to work on exact sums."""
+    return OwnAlgorithm(steps=asking(*queries), properties=AlgorithmProperties(trusted=True))
+
+
+def plan_of(algorithm: Any, **names: str) -> Plan:
+    """The plan of a simulation that runs it."""
+    return plan_for(STUDY, own(algorithm), **({"federation": "", "submission": "one"} | names))
+
+
+def test_a_named_algorithm_run_as_ones_own_gives_the_same_bits() -> None:
+    named, mine = (simulate(STUDY, RECORDS, seed=3, algorithm=one) for one in (None, gauss_cov))
+    assert mine.estimate.components.tobytes() == named.estimate.components.tobytes()
+    assert [r.values.tolist() for r in mine.releases] == [r.values.tolist() for r in named.releases]
+    assert sum(r.micro_rho for r in mine.releases) == sum(r.micro_rho for r in named.releases)
+    assert mine.document["plan"]["algorithm"] == "own:gauss_cov"
+
+
+def test_its_result_says_whose_it_is_and_what_that_rests_on() -> None:
+    words = simulate(STUDY, RECORDS, algorithm=gauss_cov).document["guarantee"]["words"]
+    assert words.startswith(simulate(STUDY, RECORDS).document["guarantee"]["words"])
+    assert "gauss_cov is the user's own algorithm" in words
+    assert explain(plan_of(gauss_cov))["algorithm"] == "own:gauss_cov"
+
+
+def test_no_federation_can_be_given_it() -> None:
+    for names in ({"federation": "clinic"}, {"analyst": "ada"}):
+        with refused(Code.BAD_STUDY, "runs in simulations only: no code travels"):
+            plan_of(gauss_cov, **names)
+    with refused(Code.PROTOCOL, "own:gauss_cov"):  # what sites and a coordinator that resumes read
+        plan_from_json(plan_of(gauss_cov).to_json())
+    with refused(Code.BAD_STUDY, "algorithm = 'own:gauss_cov' is unknown"):
+        parse_study('name = "x"\nalgorithm = "own:gauss_cov"\ncomponents = 1')
+    with refused(Code.BAD_STUDY, "is unknown"):
+        replace(STUDY, algorithm=own(gauss_cov))  # type: ignore[arg-type]
+
+
+def test_a_budget_is_spent_once() -> None:
+    run = simulate(STUDY, RECORDS, algorithm=asking(Count(), Count(), share=0.5))
+    assert [r.micro_rho for r in run.releases] == [run.plan.micro_rho // 2] * 2
+    assert run.estimate.declined == "it was only asking"
+    with refused(Code.BUDGET, "round 3 would exceed"):
+        simulate(STUDY, RECORDS, algorithm=asking(Count(), Count(), Count(), share=0.5))
+
+
+CENTRE = midpoint(STUDY)
+VECTORS = Eigenvectors(centre=CENTRE, radius=S, records=STUDY.max_records, count=1)
+BLOCKS = Subsamples(centre=CENTRE, rank=1, count=2, key=frozen([1, 2, 3, 4]))
+WRONG: dict[str, tuple[Any, Code, str]] = {
+    "no query": (asking(PricedQuery(query=5, micro_rho=5)), Code.BAD_ARGUMENT, "asked int"),  # type: ignore[arg-type]
+    "nothing priced": (lambda plan: (yield 7), Code.BAD_ARGUMENT, "yielded int; yield PricedQuery"),
+    "half a price": (
+        asking(PricedQuery(query=Count(), micro_rho=2.5)),  # type: ignore[arg-type]
+        Code.BAD_ARGUMENT,
+        "at 2.5 micro-rho; a price is an int",
+    ),
+    "a delta of its own": (
+        asking(PricedQuery(query=Count(), micro_rho=5, atto_delta=1)), Code.BUDGET, "would exceed"
+    ),
+    "stability of sums": (
+        asking(PricedQuery(query=Gram(centre=CENTRE, radius=S), micro_rho=5, law=NoiseLaw.STABILITY)),
+        Code.BAD_ARGUMENT,
+        "it counts nothing",
+    ),
+    "too small a radius": (asking(Gram(centre=CENTRE, radius=1)), Code.OVERFLOW, "below the public floor"),
+    "another study's columns": (
+        asking(Gram(centre=frozen([0]), radius=S)), Code.OVERFLOW, "another number of columns"
+    ),
+    "exact sums, undeclared": (asking(VECTORS), Code.BAD_ARGUMENT, "AlgorithmProperties\\(trusted=True\\)"),
+    "too few records": (trusted(replace(VECTORS, records=1)), Code.BAD_ARGUMENT, "say plan.most_records"),
+    "votes": (trusted(SpanVotes(subsamples=BLOCKS)), Code.BAD_ARGUMENT, "may ask"),
+    "a preimage": (
+        trusted(Preimage(fingerprint=BLOCKS.key, holders=frozen([0]), subsamples=BLOCKS)),
+        Code.BAD_ARGUMENT,
+        "may ask",
+    ),
+    "no estimate": (lambda plan: (yield from locate(plan)), Code.BAD_ARGUMENT, "returned Centred; return"),
+    "no generator": (lambda plan: 5, Code.BAD_ARGUMENT, "is no generator function"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_it_may_not_do_is_said_and_not_done(name: str) -> None:
+    algorithm, code, message = WRONG[name]
+    with pytest.raises(RequestError, match=message) as caught:
+        simulate(STUDY, RECORDS, algorithm=algorithm)
+    assert caught.value.code is code
+
+
+def test_what_it_declares_it_may_do() -> None:
+    run = simulate(STUDY, RECORDS, algorithm=trusted(VECTORS))
+    assert "floating point" in run.document["guarantee"]["words"]
+    pure = OwnAlgorithm(steps=asking(Count()), properties=AlgorithmProperties(pure=True))
+    none = replace(STUDY, delta=0.0)
+    assert simulate(none, RECORDS, algorithm=pure).document["guarantee"]["delta"] == 0
+    with refused(Code.BAD_STUDY, "own:asks cannot promise delta = 0"):
+        simulate(none, RECORDS, algorithm=asking(Count()))
+    loud = asking(PricedQuery(query=Count(), micro_rho=5))
+    with refused(Code.BUDGET, "no epsilon to add up"):
+        simulate(none, RECORDS, algorithm=replace(pure, steps=loud))
+    for reference in (AlgorithmProperties(private=False), AlgorithmProperties(single_records=True)):
+        with refused(Code.BAD_ARGUMENT, "works on sums over many records"):
+            OwnAlgorithm(steps=gauss_cov, properties=reference)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"components": np.eye(3), "explained_variance": np.ones(3)}, "3 components, not at most 2"),
+        ({"components": np.eye(3)[:, :2]}, "components of shape"),
+        ({"components": 2 * np.eye(2, 3)}, "length 1 and at right angles"),
+        ({"mean": np.full(3, np.nan)}, "mean with a number that is none"),
+        ({"components": 3.0}, "components of shape ()"),
+        ({"records": "many"}, "records of shape"),
+        ({"explained_variance": np.zeros(1)}, "explained_variance of shape"),
+        ({"covariance": np.zeros((2, 2))}, "covariance of shape"),
+    ],
+)
+def test_an_estimate_that_cannot_be_one_is_refused(changes: dict[str, Any], message: str) -> None:
+    def wrong(plan: Plan) -> Steps:
+        return replace((yield from gauss_cov(plan)), **changes)
+
+    with refused(Code.BAD_ARGUMENT, message):
+        simulate(STUDY, RECORDS, seed=1, algorithm=wrong)
+
+
+def test_the_studys_own_algorithm_is_not_named_beside_it() -> None:
+    named = replace(STUDY, algorithm=Algorithm.DP_PCA)
+    plan = simulate(named, RECORDS, algorithm=gauss_cov).document["plan"]
+    assert (plan["algorithm"], plan["study"]["algorithm"]) == ("own:gauss_cov", "auto")

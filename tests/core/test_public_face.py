@@ -1,0 +1,95 @@
+"""What `from eigenveil import ...` offers: a closed list, every name of it described and shown at work."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+import json
+import re
+import warnings
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+import eigenveil
+from eigenveil import algorithms, simulate
+from eigenveil.reporting.document import seal_bundle
+from tests.support import a_study
+
+README = Path(__file__).parents[2] / "README.md"
+PROMISED = (
+    "PrivatePCA PrivateCovariance Study Column Federation Neighbours Algorithm parse_study make_plan explain "
+    "predict simulate Simulation load_release verify_release "
+    "EigenveilError RequestError PeerError InternalError"
+)
+
+
+@pytest.fixture
+def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder in which an analyst has fetched a release."""
+    study, key = a_study(sites=("north",)), Ed25519PrivateKey.from_private_bytes(bytes(31) + b"\1")
+    public = key.public_key().public_bytes_raw()
+    document = simulate(study, {"north": np.full((50, 3), 50.0)}, seed=1).document
+    monkeypatch.chdir(tmp_path)
+    Path("release.json").write_bytes(seal_bundle(document, sign=key.sign, public_key=public))
+    Path("authorities.json").write_text(json.dumps({"release_key": public.hex()}))
+
+
+def test_it_offers_what_was_promised_and_nothing_else() -> None:
+    assert sorted(PROMISED.split()) == sorted(eigenveil.__all__)
+    assert set(dir(eigenveil)) == {*eigenveil.__all__, "__version__"}
+    for name in eigenveil.__all__:
+        assert getattr(eigenveil, name).__module__.startswith("eigenveil.")
+    with pytest.raises(AttributeError, match="has no attribute 'Plan'"):
+        eigenveil.Plan  # noqa: B018
+
+
+def members(value: Any) -> dict[str, Any]:
+    """What a class itself adds to the public face: methods and properties."""
+    own = {} if inspect.isfunction(value) else vars(value)
+    return {
+        name: one
+        for name, one in own.items()
+        if not name.startswith("_") and (inspect.isfunction(one) or isinstance(one, property | classmethod))
+    }
+
+
+@pytest.mark.parametrize("name", eigenveil.__all__)
+def test_every_public_name_says_what_it_is_and_what_belongs_to_it(name: str) -> None:
+    value = getattr(eigenveil, name)
+    said = inspect.getdoc(value) or ""
+    if is_dataclass(value):
+        assert [field.name for field in fields(value) if f"`{field.name}`" not in said] == []
+    for member, one in members(value).items():
+        assert inspect.getdoc(one), f"{name}.{member} has no docstring"
+    assert not inspect.isfunction(value) or "Raises:" in said
+
+
+@pytest.mark.usefixtures("published")
+@pytest.mark.parametrize("name", eigenveil.__all__)
+def test_every_public_name_has_an_example_that_runs(name: str) -> None:
+    (shown,) = doctest.DocTestFinder(recurse=False).find(getattr(eigenveil, name), name)
+    assert shown.examples
+    assert doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(shown).failed == 0
+
+
+def test_what_the_readme_shows_runs() -> None:
+    shown = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    records = np.random.default_rng(2).uniform(2, 8, size=(2, 2000, 3))
+    known = {"X": records[0], "north": records[0], "south": records[1]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about records that are nothing but noise
+        for example in shown:
+            exec(example, known)
+    assert known["run"].result.components.shape == (2, 3)
+    assert len(shown) == 2
+
+
+def test_who_writes_an_algorithm_finds_every_name_described() -> None:
+    for name in algorithms.__all__:
+        value = getattr(algorithms, name)
+        assert inspect.getdoc(value) or not inspect.isroutine(value), name
