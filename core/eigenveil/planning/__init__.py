@@ -1,1 +1,4 @@
-"""TODO."""
+"""What a study would cost and how far off its answer would be, from public numbers alone: no record is read here.
+
+Imports what asks (`session`, `algorithms`); `error_models` holds one error law a family of algorithms.
+"""

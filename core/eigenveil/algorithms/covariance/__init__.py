@@ -1,1 +1,1 @@
-"""TODO."""
+"""Algorithms that release one noised matrix of products."""

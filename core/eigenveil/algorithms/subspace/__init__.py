@@ -1,1 +1,1 @@
-"""TODO."""
+"""Algorithms for exact subspaces, by votes or smooth sensitivity."""
