@@ -1,1 +1,1 @@
-"""Integers, linear algebra and public randomness: what everything else may import, and imports nothing of it."""
+"""Integers, linear algebra and public randomness: everything may import it, and it imports nothing else."""

@@ -1,1 +1,1 @@
-"""Steps that several algorithms take: the count, the mean and the radius, passes over batches, public bounds."""
+"""Steps that several algorithms take: count, mean and radius, passes over batches, public bounds."""
