@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import assert_never
 
 from eigenveil.accounting.zcdp import NOTHING, PICO, Cost, pico_epsilon
 from eigenveil.errors import Code, RequestError, spoken
 from eigenveil.protocol.noise_ratio import check_noise_ratio
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import NoiseLaw, RoundQuery
-from eigenveil.queries import Additive, Batch, Coordinates, Spectrum, batch_of
+from eigenveil.queries import Additive, Batch, Coordinates, OwnNoise, Spectrum, batch_of
 from eigenveil.study.price import Composition
 
 
@@ -45,10 +46,15 @@ def check_epsilon(plan: Plan, asked: RoundQuery, cost: Cost, pico: int) -> None:
     """
     if plan.composition is not Composition.BASIC:
         return
-    # Gaussian noise has no epsilon of its own to add up; several histograms at once are priced as zCDP.
-    loud = isinstance(asked.query, Additive | Spectrum) and asked.law is NoiseLaw.GAUSSIAN
-    pure = asked.law is NoiseLaw.LAPLACE or (plan.study.delta > 0 and not loud)
-    if not pure or isinstance(asked.query, Coordinates):
+    query = asked.query
+    if isinstance(query, Additive | Spectrum):
+        # Gaussian noise has no epsilon of its own to add up; several histograms at once are priced as zCDP.
+        none = asked.law is NoiseLaw.GAUSSIAN or isinstance(query, Coordinates)
+    elif isinstance(query, OwnNoise):
+        none = False
+    else:
+        assert_never(query)
+    if none or (plan.study.delta == 0 and asked.law is not NoiseLaw.LAPLACE):
         raise RequestError(Code.BUDGET, f"{spoken(asked.round)} asks for noise that has no epsilon to add up")
     if pico + pico_epsilon(cost.micro_rho) > math.floor(Fraction(plan.study.epsilon) * PICO):
         raise RequestError(Code.BUDGET, f"{spoken(asked.round)} would exceed the study's epsilon")

@@ -11,23 +11,11 @@ from typing import assert_never
 
 from eigenveil.accounting.zcdp import scale_squared
 from eigenveil.protocol.query import NoiseLaw, RoundQuery
-from eigenveil.queries import (
-    NAMES,
-    Additive,
-    Eigenvectors,
-    PerSite,
-    RadiusSearch,
-    ShuffledRecord,
-    Spectrum,
-    Subspace,
-)
+from eigenveil.queries import NAMES, Additive, OwnNoise, Spectrum
 from eigenveil.queries.limits import need
 from eigenveil.study.study import Study
 
 LOUDEST = 2.0**56  # the scale of one draw
-
-# They count votes and records, or say nothing beyond a width of their own.
-Quiet = Eigenvectors | Subspace | RadiusSearch | ShuffledRecord | PerSite
 
 
 def check_noise_ratio(asked: RoundQuery, study: Study) -> None:
@@ -46,8 +34,8 @@ def check_noise_ratio(asked: RoundQuery, study: Study) -> None:
 def fits(asked: RoundQuery, study: Study, micro_rho: int) -> bool:
     """Whether integers hold the query's noise, if it paid this price."""
     query, sites = asked.query, study.max_sites_per_person
-    if isinstance(query, Quiet):
-        return True
+    if isinstance(query, OwnNoise):
+        return True  # it counts votes and records, or says nothing beyond a width of its own
     if isinstance(query, Spectrum):
         moved = most_moved(query, sites) ** 2
     elif isinstance(query, Additive):

@@ -29,6 +29,8 @@ Query = Additive | Trusted
 
 OnGradients = Summed | ShuffledRecord  # maybe of a batch
 OnSubspaces = BlockRanks | PerSite
+# Their mechanism decides on its noise, whatever the law: it has an epsilon, and no scale that counts reach.
+OwnNoise = Eigenvectors | Subspace | RadiusSearch | ShuffledRecord | PerSite
 Grams = Gram | Spectrum | Eigenvectors | Subspace  # from one and the same sum of products
 
 KINDS: dict[str, type[Any]] = {query.kind.replace("_", "-"): query for query in get_args(Query)}
@@ -58,7 +60,7 @@ def batch_of(query: Query) -> Batch | None:
 __all__ = [
     "KINDS", "NAMES", "VECTOR", "Additive", "Batch", "BlockRanks", "CellVotes", "ClippedSum",
     "CoordinateClippedSum", "Coordinates", "Count", "Eigenvectors", "Gradient", "GradientNorms",
-    "GradientSpec", "Gram", "Grams", "OnGradients", "OnSubspaces", "PerSite", "Preimage", "Query",
+    "GradientSpec", "Gram", "Grams", "OnGradients", "OnSubspaces", "OwnNoise", "PerSite", "Preimage", "Query",
     "RadiusSearch", "RankVotes", "RowNorms", "ShuffledRecord", "SpanGap", "SpanVotes", "Spectrum",
     "SquaredNormSum", "Subspace", "Trusted", "Votes", "batch_of", "centre_of", "released", "total_length",
 ]  # fmt: skip
