@@ -49,7 +49,7 @@ def test_run_study_is_all_there_is_to_a_study_that_everybody_answers() -> None:
 
 def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulation, "SHARED", 1)
-    monkeypatch.setattr(simulation, "PARTS", 5)
+    monkeypatch.setattr(simulation, "WORKERS", 5)
     with ThreadPoolExecutor(3) as threads:
         many = simulate(STUDY, RECORDS, seed=2, apply=threads.map)
     assert bits(many) == bits(simulate(STUDY, RECORDS, seed=2))

@@ -27,6 +27,7 @@ class Bulk(OsNoise):
     private = False
 
     def __init__(self, factor: float = 1.0) -> None:
+        super().__init__()
         self._factor = factor
         self._stock: dict[tuple[float, NoiseLaw], IntArray] = {}
         self._wanted: dict[tuple[float, NoiseLaw], int] = {}
