@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -138,12 +139,9 @@ def join_file(
     if out is not None:
         check_new(out)  # before the new token voids the one that was handed out
     authorities = Authorities(config.files).held.to_json().decode()
-    store = existing_store(config)
-    try:
+    with closing(existing_store(config)) as store:
         registry = Registry(store, config.federation, unix_ms)
         token = registry.new_token(role, name, valid_ms, lift_denial=lift_denial)
-    finally:
-        store.close()
     host = f"[{config.host}]" if ":" in config.host else config.host
     join = {
         "token": token,
@@ -165,8 +163,5 @@ def deny_identity(config: Config, role: Role, name: str) -> None:
     Raises:
         RequestError: nobody of that name has enrolled or was invited.
     """
-    store = existing_store(config)
-    try:
+    with closing(existing_store(config)) as store:
         Registry(store, config.federation, unix_ms).deny(role, name)
-    finally:
-        store.close()

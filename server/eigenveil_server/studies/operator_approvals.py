@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 
 from eigenveil.errors import Code, PeerError, RequestError
@@ -124,17 +125,14 @@ def decide(config: Config, study: str, kind: str) -> StoredStudy:
     Raises:
         RequestError: no study that waits begins so, or several do, or it was decided on before.
     """
-    store = existing_store(config)
-    try:
+    with closing(existing_store(config)) as store:
         found = _waiting(Studies(store.reader).all(), study)
         with store.writer.transaction() as change:
             said = "SELECT 1 FROM audit WHERE subject = ? AND kind IN (?, ?)"
             if change.execute(said, (found.digest, APPROVED, REFUSED)).fetchall():
                 raise RequestError(Code.CONFLICT, f"study {found.digest[:12]} was decided on before")
             audit(change, unix_ms(), kind, found.digest)
-        return found
-    finally:
-        store.close()
+    return found
 
 
 def _waiting(studies: Sequence[StoredStudy], beginning: str) -> StoredStudy:
