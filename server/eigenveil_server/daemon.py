@@ -145,7 +145,7 @@ class Daemon:
         """Metrics and health, where the operator wants them; probes are answered once all is served."""
         config, repository = self.config, self.runtime.repository
         if config.metrics:
-            self._scrapes = self.runtime.metrics.scrapes(config, repository.store, repository.ledger)
+            self._scrapes = self.runtime.metrics.scrapes(config, repository.store, repository.ledger.ledger)
             await self._scrapes.open(*split_listen(config.metrics))
         if config.health:
             self._health = Health(config.health)

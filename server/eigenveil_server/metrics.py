@@ -17,12 +17,12 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from eigenveil.accounting.ledger import Ledger
 from eigenveil.errors import Code, EigenveilError
 from eigenveil_common.files import read
 from eigenveil_server.config import Config
 from eigenveil_server.metrics_listener import MetricsListener
 from eigenveil_server.storage.database import Store
-from eigenveil_server.storage.ledger import FederationLedger
 from eigenveil_server.storage.states import StudyState
 
 BUCKETS = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 3600.0, 86400.0)
@@ -86,7 +86,7 @@ class Metrics:
             self._polls = +self._polls
             self._connected.set(len(self._polls))
 
-    def scrapes(self, config: Config, store: Store, ledger: FederationLedger) -> MetricsListener:
+    def scrapes(self, config: Config, store: Store, ledger: Ledger) -> MetricsListener:
         """The listener that answers with all of it."""
         self.registry.register(_Standing(config, store, ledger))
         encode, content_type = choose_encoder("")
@@ -96,14 +96,10 @@ class Metrics:
 class _Standing(Collector):
     """What is read when it is asked for: the ledger, the database, the certificates."""
 
-    def __init__(self, config: Config, store: Store, ledger: FederationLedger) -> None:
+    def __init__(self, config: Config, store: Store, ledger: Ledger) -> None:
         self._config = config
         self._store = store
         self._ledger = ledger
-
-    def describe(self) -> list[GaugeMetricFamily]:
-        """Nothing ahead of the first scrape."""
-        return []
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Every gauge."""
@@ -111,9 +107,9 @@ class _Standing(Collector):
 
     def _budget(self) -> GaugeMetricFamily:
         family = GaugeMetricFamily("eigenveil_budget_micro_rho", "The federation's budget.", labels=["part"])
-        spent = self._ledger.total_spent
-        parts = {"total": self._ledger.budget, "spent": spent, "reserved": self._ledger.committed - spent}
-        for part, amount in parts.items():
+        total, spent = self._ledger.budget.micro_rho, self._ledger.spent.micro_rho
+        reserved = self._ledger.committed().micro_rho - spent
+        for part, amount in {"total": total, "spent": spent, "reserved": reserved}.items():
             family.add_metric([part], amount)
         return family
 

@@ -7,11 +7,11 @@ from contextlib import closing
 from pathlib import Path
 
 import click
-from click.decorators import FC
 
 from eigenveil.errors import Code, RequestError
 from eigenveil_common.command import console, say, typed
 from eigenveil_common.config import load
+from eigenveil_server.admin.options import PATH, json_option
 from eigenveil_server.clock import unix_ms
 from eigenveil_server.config import CONFIG_NAME, Config
 from eigenveil_server.recovery.accept_loss import accept_loss
@@ -19,23 +19,13 @@ from eigenveil_server.recovery.backup import back_up, restore, restored
 from eigenveil_server.recovery.checkpoints import awaited, stop_waiting
 from eigenveil_server.storage.database import existing_store
 
-
-def _config(function: FC) -> FC:
-    kind = click.Path(path_type=Path)
-    return click.option("--config", "config_path", required=True, type=kind, help="The coordinator.toml.")(
-        function
-    )
-
-
-def _json(function: FC) -> FC:
-    return click.option("--json", "as_json", is_flag=True, help="Answer with one JSON object.")(function)
-
-
-def _without(function: FC) -> FC:
-    words = "A site that is gone and whose checkpoint is not waited for. May be repeated."
-    return click.option("--without", "gone", multiple=True, metavar="SITE", help=words)(function)
-
-
+config_option = click.option(
+    "--config", "config_path", required=True, type=PATH, help="The coordinator.toml."
+)
+without_option = click.option(
+    "--without", "gone", multiple=True, metavar="SITE",
+    help="A site that is gone and whose checkpoint is not waited for. May be repeated.",
+)  # fmt: skip
 FORGOTTEN = (
     "Forgotten is what happened since: deny again whoever must stay out; whoever enrolled or renewed a "
     "certificate since then needs a new join file, and join files that were not used yet work no more."
@@ -47,9 +37,9 @@ def _teller(as_json: bool) -> Callable[[str], None]:
 
 
 @click.command()
-@_config
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="A new folder.")
-@_json
+@config_option
+@click.option("--out", required=True, type=PATH, help="A new folder.")
+@json_option
 def backup(config_path: Path, out: Path, as_json: bool) -> None:
     """Copy database, keys and configuration into a new folder; serving goes on meanwhile.
 
@@ -62,10 +52,10 @@ def backup(config_path: Path, out: Path, as_json: bool) -> None:
 
 
 @click.command(name="restore")
-@click.option("--from", "source", required=True, type=click.Path(path_type=Path), help="A backup.")
-@click.option("--dir", "folder", required=True, type=click.Path(path_type=Path), help="A new folder.")
-@_without
-@_json
+@click.option("--from", "source", required=True, type=PATH, help="A backup.")
+@click.option("--dir", "folder", required=True, type=PATH, help="A new folder.")
+@without_option
+@json_option
 def restore_command(source: Path, folder: Path, gone: tuple[str, ...], as_json: bool) -> None:
     """Make a coordinator from a backup, in a new folder.
 
@@ -84,9 +74,9 @@ def restore_command(source: Path, folder: Path, gone: tuple[str, ...], as_json: 
 
 
 @click.command(name="restored")
-@_config
-@_without
-@_json
+@config_option
+@without_option
+@json_option
 def restored_command(config_path: Path, gone: tuple[str, ...], as_json: bool) -> None:
     """Say that the database was put back by its own tools (pg_restore, a snapshot of a disk).
 
@@ -104,9 +94,9 @@ def restored_command(config_path: Path, gone: tuple[str, ...], as_json: bool) ->
 
 
 @click.command()
-@_config
-@_without
-@_json
+@config_option
+@without_option
+@json_option
 def checkpoints(config_path: Path, gone: tuple[str, ...], as_json: bool) -> None:
     """Show which sites' checkpoints are awaited since a restore; with --without, wait for a site no more.
 
@@ -125,8 +115,8 @@ def checkpoints(config_path: Path, gone: tuple[str, ...], as_json: bool) -> None
 
 
 @click.command(name="accept-loss")
-@_config
-@_json
+@config_option
+@json_option
 def accept_loss_command(config_path: Path, as_json: bool) -> None:
     """Go on although a site has seen a later ledger: charge what that one spent, end what runs.
 

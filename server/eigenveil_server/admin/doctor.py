@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 import ssl
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -19,6 +20,7 @@ from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil_common.config import load
 from eigenveil_common.doctor import Check, Level, certificate, disk, examine, fail, ok, permissions, warn
 from eigenveil_common.files import read
+from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_server.clock import as_datetime, unix_ms
 from eigenveil_server.config import Config, split_listen
 from eigenveil_server.pki.keys import load_keys
@@ -27,7 +29,6 @@ from eigenveil_server.pki.registry import Registry
 from eigenveil_server.recovery.checkpoints import awaited, marker_of, read_marker
 from eigenveil_server.storage.database import Store, existing_store
 from eigenveil_server.storage.integrity import check_whole
-from eigenveil_server.storage.ledger import FederationLedger
 
 STEP_SECONDS = 10.0
 BACKWARDS_MS = 60_000
@@ -75,7 +76,7 @@ def _stored(config: Config) -> list[Check]:
         store = existing_store(config)
     except EigenveilError as problem:
         return [fail("database", str(problem))]
-    try:
+    with closing(store):
         return [
             examine("database", partial(_database, config, store)),
             examine("ledger", partial(_ledger, config, store)),
@@ -83,8 +84,6 @@ def _stored(config: Config) -> list[Check]:
             examine("clock", partial(_clock, store)),
             *_identities(config, store),
         ]
-    finally:
-        store.close()
 
 
 def _database(config: Config, store: Store) -> Check:
@@ -97,8 +96,9 @@ def _database(config: Config, store: Store) -> Check:
 
 
 def _ledger(config: Config, store: Store) -> Check:
-    books = FederationLedger(store.reader, config.budget, unix_ms)
-    text = f"the chain replays; {books.budget - books.committed} of {books.budget} micro-rho are left"
+    books = LedgerStore(store.reader, config.budget, unix_ms).ledger
+    budget, committed = books.budget.micro_rho, books.committed().micro_rho
+    text = f"the chain replays; {budget - committed} of {budget} micro-rho are left"
     return ok("ledger", text)
 
 

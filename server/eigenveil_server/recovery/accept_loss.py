@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from eigenveil.accounting.checkpoint import Checkpoint
@@ -68,12 +69,9 @@ def accept_loss(config: Config) -> Accepted:
             Code.CONFLICT, "no site has shown a later checkpoint of the ledger; there is no loss to accept"
         )
     with only_one(config):
-        store = existing_store(config)
-        try:
+        with closing(existing_store(config)) as store:
             store.claim()
             accepted = _accept(config, store)
-        finally:
-            store.close()
         path.unlink()
     return accepted
 
@@ -125,7 +123,7 @@ def _end_all(store: Store, ledger: LedgerStore) -> tuple[str, ...]:
     for one in running:
         event = pb.StudyEvent(
             state=pb.STUDY_STATE_FAILED, failure=WHY, micro_rho=one.micro_rho,
-            spent_micro_rho=ledger.ledger.spent_by_study.get(one.digest, NOTHING).micro_rho,
+            spent_micro_rho=ledger.spent(one.digest),
             expected_rounds=one.expected_rounds, round_state="failed",
         )  # fmt: skip
 

@@ -11,10 +11,10 @@ from eigenveil.protocol.round import RoundState
 from eigenveil.protocol.statements import RoundStatement, Sign
 from eigenveil_common.failpoints import failpoint
 from eigenveil_common.storage.database import Connection, Database
+from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.clock import Clock
 from eigenveil_server.storage import study_writes
-from eigenveil_server.storage.ledger import FederationLedger
 from eigenveil_server.storage.study_reads import Studies
 
 
@@ -35,7 +35,7 @@ class RoundJournal:
     closed_at: int
     closed_event: pb.StudyEvent
     sealed_event: pb.StudyEvent
-    ledger: FederationLedger
+    ledger: LedgerStore
     studies: Studies
     database: Database
     clock: Clock
@@ -62,7 +62,7 @@ class RoundJournal:
             study_writes.add_event(change, self.study, self.closed_event)
             failpoint("round-charging")
 
-        self.ledger.charge(asked, close)
+        self.ledger.charge_round(asked, close)
 
     def seal(self, release: Release) -> None:
         """Store the release with its statement [R21]; neither can ever change afterwards."""
@@ -74,7 +74,7 @@ class RoundJournal:
 
 
 def state(
-    ledger: FederationLedger, study: str, round: int, query: str, after: str, release: str = ""
+    ledger: LedgerStore, study: str, round: int, query: str, after: str, release: str = ""
 ) -> RoundStatement:
     """What is stated of a round now, with the ledger's last row [R21]."""
     head, size = ledger.tip

@@ -31,11 +31,11 @@ from eigenveil_client.connection import channel, renewal
 from eigenveil_client.site.commands import main as site_cli
 from eigenveil_client.site.daemon import connection
 from eigenveil_common.failpoints import arm
+from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_server import cli as coordinator_cli
 from eigenveil_server.pki.registry import Registry
 from eigenveil_server.rpc import service
 from eigenveil_server.storage import study_writes
-from eigenveil_server.storage.ledger import FederationLedger
 from eigenveil_server.studies import uploads
 from eigenveil_server.studies.journal import RoundJournal
 
@@ -172,9 +172,9 @@ def publish_before_charging() -> None:
             study_writes.add_event(change, self.study, self.closed_event)
         threading.Timer(LATE, late, (self.ledger, asked)).start()
 
-    def late(ledger: FederationLedger, asked: RoundQuery) -> None:
+    def late(ledger: LedgerStore, asked: RoundQuery) -> None:
         with suppress(Exception):  # the study may have been settled
-            ledger.charge(asked, lambda change: None)
+            ledger.charge_round(asked, lambda change: None)
 
     RoundJournal.charge = charge  # type: ignore[method-assign]
 

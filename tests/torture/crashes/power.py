@@ -26,11 +26,11 @@ from eigenveil.protocol.release import Release
 from eigenveil.queries import Count
 from eigenveil_common.storage import sqlite
 from eigenveil_common.storage.database import Connection
+from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_common.storage.sqlite import FULL, Database
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.database import MIGRATIONS, SCHEMA, VERSION, audit
-from eigenveil_server.storage.ledger import FederationLedger
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import StoredStudy, Studies
 from eigenveil_server.studies.journal import RoundJournal
@@ -97,7 +97,7 @@ class Outside:
 
     def lost(self, database: Database) -> list[str]:
         """What of it `database` does not know."""
-        ledger = FederationLedger(database, BUDGET, lambda: 0)._store.ledger
+        ledger = LedgerStore(database, BUDGET, lambda: 0).ledger
         studies, found = Studies(database), []
         if not self.taken <= set(ledger.spent_by_study):
             found.append("a study that was taken")
@@ -120,7 +120,7 @@ class Work:
         self._database = database
         self._outside = outside
         self._random = random
-        self._books = FederationLedger(database, BUDGET, lambda: 0)
+        self._books = LedgerStore(database, BUDGET, lambda: 0)
         self._studies = Studies(database)
 
     def go_on(self) -> None:
