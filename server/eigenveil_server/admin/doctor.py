@@ -26,7 +26,7 @@ from eigenveil_server.config import Config, split_listen
 from eigenveil_server.pki.keys import load_keys
 from eigenveil_server.pki.lists import Lists
 from eigenveil_server.pki.registry import Registry
-from eigenveil_server.recovery.checkpoints import awaited, marker_of, read_marker
+from eigenveil_server.recovery.checkpoints import awaited, read_marker
 from eigenveil_server.storage.database import Store, existing_store
 from eigenveil_server.storage.integrity import check_whole
 
@@ -104,9 +104,8 @@ def _ledger(config: Config, store: Store) -> Check:
 
 def _checkpoints(config: Config, store: Store) -> Check:
     """Whether this is the newest state of the coordinator, as far as its sites have said."""
-    marker = marker_of(config)
-    if marker.exists():
-        site, _ = read_marker(marker)
+    if config.files.marker.exists():
+        site, _ = read_marker(config.files.marker)
         text = f"site {site} showed a later checkpoint than the ledger had; serve refuses until it is there"
         return fail("checkpoints", text, "restore a newer backup; if there is none: accept-loss")
     if missing := awaited(store.reader):

@@ -16,8 +16,8 @@ from eigenveil.protocol.authorities import ListedAuthority
 from eigenveil.study.plain_values import toml_text
 from eigenveil_common.config import keys
 from eigenveil_common.files import (
-    cannot,
     check_new,
+    doing,
     make_folder,
     occupied,
     write_durably,
@@ -117,12 +117,11 @@ def _claim(folder: Path, path: Path) -> None:
 
 
 def _made(path: Path) -> bool:
-    try:
-        path.touch(mode=0o600, exist_ok=False)
-    except FileExistsError:
-        return False
-    except OSError as problem:
-        raise cannot("make", path, problem) from problem
+    with doing("make", path):
+        try:
+            path.touch(mode=0o600, exist_ok=False)
+        except FileExistsError:
+            return False
     return True
 
 

@@ -235,21 +235,12 @@ class Registry:
         """Everybody who has enrolled, with the expiry and the key of the latest certificate; a replaced one
         counts only if there is no other."""
         rows = self._store.reader.rows(
-            "SELECT role, name, expires_at, key_print, EXISTS (SELECT 1 FROM denied d "
+            "SELECT role, name, expires_at, key_print AS key, EXISTS (SELECT 1 FROM denied d "
             "WHERE (d.role, d.name) = (c.role, c.name)) AS denied "
             "FROM certificates c ORDER BY role, name, superseded DESC, issued_at, expires_at"
         )
         latest = {(row["role"], row["name"]): row for row in rows}
-        return [
-            Enrolled(
-                role=row["role"],
-                name=row["name"],
-                expires_at=row["expires_at"],
-                denied=bool(row["denied"]),
-                key=row["key_print"],
-            )
-            for row in latest.values()
-        ]
+        return [Enrolled(**{**dict(row), "denied": bool(row["denied"])}) for row in latest.values()]
 
 
 def _denied(change: Connection, who: Who) -> bool:

@@ -17,7 +17,7 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.clock import unix_ms
 from eigenveil_server.config import Config
 from eigenveil_server.pki.keys import load_keys
-from eigenveil_server.recovery.checkpoints import accepted_losses, marker_of, read_checkpoint, read_marker
+from eigenveil_server.recovery.checkpoints import accepted_losses, read_checkpoint, read_marker
 from eigenveil_server.recovery.lock import only_one
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.database import Store, audit, existing_store
@@ -63,7 +63,7 @@ def accept_loss(config: Config) -> Accepted:
         PeerError: the marker's checkpoint is not signed by this coordinator.
         InternalError: code `storage`.
     """
-    path = marker_of(config)
+    path = config.files.marker
     if not path.exists():
         raise RequestError(
             Code.CONFLICT, "no site has shown a later checkpoint of the ledger; there is no loss to accept"
@@ -78,7 +78,7 @@ def accept_loss(config: Config) -> Accepted:
 
 def _accept(config: Config, store: Store) -> Accepted:
     keys = load_keys(config.files)
-    site, signed = read_marker(marker_of(config))
+    site, signed = read_marker(config.files.marker)
     checkpoint = read_checkpoint(signed, keys, config.federation)
     ledger = LedgerStore(store.writer, config.budget, lambda: unix_ms() // 1000)
     ended = _end_all(store, ledger)

@@ -23,14 +23,13 @@ from eigenveil.accounting.ledger import Ledger
 from eigenveil.errors import Code, RequestError
 from eigenveil_common.config import load
 from eigenveil_common.failpoints import failpoint
-from eigenveil_common.files import cannot, occupied, read, sync, write_secret
+from eigenveil_common.files import doing, occupied, read, sync, write_secret
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_common.storage.migrations import Expect
 from eigenveil_common.storage.sqlite import Database
 from eigenveil_server.clock import as_datetime, unix_ms
 from eigenveil_server.config import CONFIG_NAME, Config, Files
 from eigenveil_server.pki.registry import Registry
-from eigenveil_server.recovery.checkpoints import MARKER
 from eigenveil_server.recovery.lock import only_one
 from eigenveil_server.storage.database import (
     MIGRATIONS,
@@ -155,7 +154,7 @@ def _others(files: Files) -> Iterator[Path]:
     """The other files of the state folder: no part of the database, lock, or file being written."""
     for path in sorted(files.folder.iterdir()):
         skipped = path.name.startswith((".", files.database.name)) or path.name in (
-            files.lock.name, CONFIG_NAME, MARKER, MANIFEST,
+            files.lock.name, files.marker.name, CONFIG_NAME, MANIFEST,
         )  # fmt: skip
         if path.is_file() and not skipped:
             yield path
@@ -227,19 +226,16 @@ def _new_folder(folder: Path) -> Iterator[Path]:
         raise RequestError(
             Code.CONFLICT, f"{folder} is there already; nothing is overwritten, name a new one"
         )
-    try:
+    with doing("make", folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         here = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-    except OSError as problem:
-        raise cannot("make", folder, problem) from problem
     try:
-        yield here
-        sync(here)
-        failpoint("folder-replacing")
-        os.replace(here, folder)
-        sync(folder)
-    except OSError as problem:
-        raise cannot("write", folder, problem) from problem
+        with doing("write", folder):
+            yield here
+            sync(here)
+            failpoint("folder-replacing")
+            os.replace(here, folder)
+            sync(folder)
     finally:
         shutil.rmtree(here, ignore_errors=True)
 

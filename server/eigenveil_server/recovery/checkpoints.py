@@ -28,8 +28,6 @@ from eigenveil_server.pki.keys import Keys
 from eigenveil_server.storage.database import Store, audit
 from eigenveil_server.storage.group_commit import GroupCommit
 
-MARKER = "behind.json"
-
 
 @dataclass(slots=True)
 class Chain:
@@ -131,12 +129,12 @@ class Checkpoints:
         }
         log.alarm("ledger-behind", site=site, here=len(self._chain.digests), there=checkpoint.size)
         try:
-            write_secret(marker_of(self._config), json.dumps(marker, indent=2, sort_keys=True).encode())
+            write_secret(self._config.files.marker, json.dumps(marker, indent=2, sort_keys=True).encode())
         finally:  # a process that cannot even write this down must end all the more
             self._fatal(self._behind(site, checkpoint))
 
     def _refuse_if_behind(self) -> None:
-        path = marker_of(self._config)
+        path = self._config.files.marker
         if not path.exists():
             return
         site, signed = read_marker(path)
@@ -154,11 +152,6 @@ class Checkpoints:
             "state. Restore a newer backup; if there is none, run: "
             "eigenveil-coordinator accept-loss --config FILE",
         )
-
-
-def marker_of(config: Config) -> Path:
-    """Where a coordinator writes down that it is behind."""
-    return config.files.folder / MARKER
 
 
 def read_marker(path: Path) -> tuple[str, pb.SignedCheckpoint]:

@@ -55,9 +55,7 @@ class Service(CoordinatorServicer):
         self._registry = registry
         self._sessions = sessions
         self._checkpoints = checkpoints
-        self._contributions = Contributions(
-            runtime.repository, runtime.keys, runtime.compute, runtime.signals
-        )
+        self._contributions = Contributions(runtime)
         self._uploads = engine.uploads
         self._watches = Watches(config.max_watches)
 

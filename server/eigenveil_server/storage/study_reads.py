@@ -14,7 +14,7 @@ from eigenveil.protocol.round import RoundState
 from eigenveil.protocol.statements import SignedRound
 from eigenveil.protocol.wire import round_to_proto
 from eigenveil.reporting.document import RoundRecord
-from eigenveil_common.storage.database import Connection, Database, Row
+from eigenveil_common.storage.database import Database, Row
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage.states import StudyState
 
@@ -53,20 +53,6 @@ class StoredStudy:
             micro_rho=self.micro_rho,
             expected_rounds=self.expected_rounds,
         )
-
-    def insert(self, change: Connection) -> None:
-        """Store it.
-
-        Raises:
-            RequestError: code `conflict`: this analyst used the submission before.
-        """
-        taken = "SELECT 1 FROM studies WHERE (analyst, submission) = (?, ?)"
-        if change.execute(taken, (self.analyst, self.submission)).fetchall():
-            raise RequestError(
-                Code.CONFLICT, f"submission {self.submission} was used before; choose a new submission id"
-            )
-        row = {name: getattr(self, name) for name in COLUMNS}
-        change.insert("studies", {**row, "state": self.state.value})
 
 
 COLUMNS = tuple(one.name for one in fields(StoredStudy))
@@ -208,14 +194,7 @@ class Studies:
             "SELECT round, kind, absent FROM rounds WHERE study = ? ORDER BY round",
             (digest,),
         )
-        return [
-            RoundRecord(
-                round=row["round"],
-                kind=row["kind"],
-                absent=json.loads(row["absent"]),
-            )
-            for row in rows
-        ]
+        return [RoundRecord(**{**dict(row), "absent": json.loads(row["absent"])}) for row in rows]
 
     def round_ms(self, digest: str) -> list[int]:
         """Milliseconds from the opening of each round to its release: for the operator, never published."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import to_bytes
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
@@ -16,8 +17,26 @@ from eigenveil.protocol.statements import SignedRound
 from eigenveil.queries import NAMES
 from eigenveil_common.storage.database import Connection
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.storage.database import audit
 from eigenveil_server.storage.states import StudyState
-from eigenveil_server.storage.study_reads import StoredStudy
+from eigenveil_server.storage.study_reads import COLUMNS, StoredStudy
+
+
+def add_study(change: Connection, stored: StoredStudy, how: str) -> None:
+    """Store a study, with what watchers see of it before its first round; `how` is for the audit.
+
+    Raises:
+        RequestError: code `conflict`: this analyst used the submission before.
+    """
+    taken = "SELECT 1 FROM studies WHERE (analyst, submission) = (?, ?)"
+    if change.execute(taken, (stored.analyst, stored.submission)).fetchall():
+        raise RequestError(
+            Code.CONFLICT, f"submission {stored.submission} was used before; choose a new submission id"
+        )
+    row = {name: getattr(stored, name) for name in COLUMNS}
+    change.insert("studies", {**row, "state": stored.state.value})
+    add_event(change, stored.digest, stored.begun)
+    audit(change, stored.submitted_at, how, f"analyst/{stored.analyst}", stored.digest)
 
 
 def add_event(change: Connection, study: str, event: pb.StudyEvent) -> None:

@@ -17,7 +17,6 @@ from eigenveil_server.config import Config
 from eigenveil_server.planning.submissions import Prepared, Submission, Submissions, used
 from eigenveil_server.recovery.checkpoints import awaited
 from eigenveil_server.storage import study_writes
-from eigenveil_server.storage.database import audit
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import StoredStudy
 from eigenveil_server.studies.operator_approvals import OperatorApprovals
@@ -184,9 +183,7 @@ class Engine:
 
     def _reserve(self, stored: StoredStudy, plan: Plan) -> None:
         def insert(change: Connection) -> None:
-            stored.insert(change)
-            study_writes.add_event(change, stored.digest, stored.begun)
-            audit(change, stored.submitted_at, "submitted", f"analyst/{stored.analyst}", stored.digest)
+            study_writes.add_study(change, stored, "submitted")
             failpoint("study-reserving")
 
         self._repository.ledger.reserve(stored.digest, plan.cost, insert)

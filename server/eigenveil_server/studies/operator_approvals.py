@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.protocol.plan import Plan
@@ -30,32 +30,19 @@ LOOK_SECONDS = 0.5
 SHORTEST = 6  # digits of a study's digest
 
 
+@dataclass(frozen=True, slots=True)
 class OperatorApprovals:
     """The serving coordinator's side. `launch` drives a study; `taking` is held while one begins."""
 
-    def __init__(
-        self,
-        repository: Repository,
-        compute: Compute,
-        signals: Signals,
-        taking: asyncio.Lock,
-        launch: Callable[[StoredStudy, Plan], None],
-    ) -> None:
-        self._repository = repository
-        self._compute = compute
-        self._signals = signals
-        self._taking = taking
-        self._launch = launch
+    _repository: Repository
+    _compute: Compute
+    _signals: Signals
+    _taking: asyncio.Lock
+    _launch: Callable[[StoredStudy, Plan], None]
 
     async def hold(self, stored: StoredStudy) -> None:
         """Store a study that may never begin; nothing is set aside for it."""
-
-        def insert(change: Connection) -> None:
-            stored.insert(change)
-            study_writes.add_event(change, stored.digest, stored.begun)
-            audit(change, stored.submitted_at, "awaiting", f"analyst/{stored.analyst}", stored.digest)
-
-        await self._repository.writer.write(insert)
+        await self._repository.writer.write(lambda change: study_writes.add_study(change, stored, "awaiting"))
 
     async def heed(self) -> None:
         """Begin or end what the operator has decided on, again and again."""

@@ -18,6 +18,7 @@ from eigenveil.numerics.encoding import frozen
 from eigenveil.protocol.query import RoundQuery
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.group_commit import GroupCommit
 from eigenveil_server.storage.study_reads import StoredStudy
 from tests.server.rig import SITES, Client, Rig, answering, made, refusal, serving, study_toml
@@ -137,7 +138,7 @@ def test_a_submission_that_is_stored_already_is_a_conflict_not_a_failing_disk(tm
                 pytest.raises(RequestError) as refused,
                 rig.daemon.runtime.repository.store.writer.transaction() as c,
             ):
-                twin.insert(c)
+                study_writes.add_study(c, twin, "submitted")
             assert refused.value.code is Code.CONFLICT
 
     asyncio.run(scenario())

@@ -30,7 +30,7 @@ from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_common.storage.sqlite import FULL, Database
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage import study_writes
-from eigenveil_server.storage.database import MIGRATIONS, SCHEMA, VERSION, audit
+from eigenveil_server.storage.database import MIGRATIONS, SCHEMA, VERSION
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import StoredStudy, Studies
 from eigenveil_server.studies.journal import RoundJournal
@@ -138,13 +138,11 @@ class Work:
             signature=bytes(64), micro_rho=ROUNDS * PRICE.micro_rho, expected_rounds=ROUNDS,
             state=StudyState.RUNNING, failure="", submitted_at=0,
         )  # fmt: skip
-
-        def insert(change: Connection) -> None:
-            stored.insert(change)
-            study_writes.add_event(change, study, pb.StudyEvent())
-            audit(change, 0, "submitted", "analyst/ada", study)
-
-        self._books.reserve(study, Cost(micro_rho=stored.micro_rho), insert)
+        self._books.reserve(
+            study,
+            Cost(micro_rho=stored.micro_rho),
+            lambda change: study_writes.add_study(change, stored, "submitted"),
+        )
         self._outside.taken.add(study)
         return study
 
