@@ -89,7 +89,7 @@ class LedgerStore:
     def _catch_up(self, change: Connection) -> None:
         """Take in what others appended. It is durable, so it stays even if this transaction fails."""
         last = self.ledger.size - 1
-        rows = change.execute('SELECT * FROM ledger WHERE "index" >= ? ORDER BY "index"', (last,)).fetchall()
+        rows = change.execute('SELECT * FROM ledger WHERE "index" >= ? ORDER BY "index"', (last,))
         if last >= 0 and (not rows or rows.pop(0)["digest"] != self.ledger.head):
             raise InternalError(
                 Code.STORAGE,

@@ -26,10 +26,15 @@ without_option = click.option(
     "--without", "gone", multiple=True, metavar="SITE",
     help="A site that is gone and whose checkpoint is not waited for. May be repeated.",
 )  # fmt: skip
-FORGOTTEN = (
-    "Forgotten is what happened since: deny again whoever must stay out; whoever enrolled or renewed a "
-    "certificate since then needs a new join file, and join files that were not used yet work no more."
-)
+
+
+def _then(waiting: list[str], config: Path) -> str:
+    return (
+        f"It will wait for the checkpoints of: {', '.join(waiting) or 'nobody'}\n"
+        "Forgotten is what happened since: deny again whoever must stay out; whoever enrolled or renewed a "
+        "certificate since then needs a new join file, and join files that were not used yet work no more.\n"
+        f"Next: {typed('eigenveil-coordinator', 'serve', '--config', config)}"
+    )
 
 
 def _teller(as_json: bool) -> Callable[[str], None]:
@@ -65,11 +70,7 @@ def restore_command(source: Path, folder: Path, gone: tuple[str, ...], as_json: 
     manifest, waiting = restore(source, folder, gone, _teller(as_json))
     config = folder / CONFIG_NAME
     told = {"config": str(config), "made": manifest.made, "rows": manifest.rows, "awaited": waiting}
-    text = (
-        f"Restored {manifest.federation} as of {manifest.made} into {folder}.\n"
-        f"It will wait for the checkpoints of: {', '.join(waiting) or 'nobody'}\n{FORGOTTEN}\n"
-        f"Next: {typed('eigenveil-coordinator', 'serve', '--config', config)}"
-    )
+    text = f"Restored {manifest.federation} as of {manifest.made} into {folder}.\n{_then(waiting, config)}"
     say(told, as_json, text)
 
 
@@ -85,11 +86,7 @@ def restored_command(config_path: Path, gone: tuple[str, ...], as_json: bool) ->
     """
     ledger, waiting = restored(load(config_path, Config), gone)
     told = {"rows": ledger.size, "head": ledger.head, "awaited": waiting}
-    text = (
-        f"The ledger is whole: {ledger.size} rows, head {ledger.head[:16]}\n"
-        f"It will wait for the checkpoints of: {', '.join(waiting) or 'nobody'}\n{FORGOTTEN}\n"
-        f"Next: {typed('eigenveil-coordinator', 'serve', '--config', config_path)}"
-    )
+    text = f"The ledger is whole: {ledger.size} rows, head {ledger.head[:16]}\n{_then(waiting, config_path)}"
     say(told, as_json, text)
 
 

@@ -92,9 +92,10 @@ class Registry:
         if not self._store.reader.rows("SELECT 1 FROM tokens WHERE hash = ?", held):
             raise _refused(UNKNOWN_TOKEN)
         with self._store.writer.transaction() as change:
-            row = change.execute("SELECT * FROM tokens WHERE hash = ?", held).fetchone()
-            if row is None:
+            rows = change.execute("SELECT * FROM tokens WHERE hash = ?", held)
+            if not rows:
                 raise _refused(UNKNOWN_TOKEN)
+            row = rows[0]
             if _denied(change, (row["role"], row["name"])):
                 raise _refused(f"{row['role']}/{row['name']} is on the deny-list; speak to the operator")
             identity = Identity(federation=self._federation, role=Role(row["role"]), name=row["name"])
@@ -128,7 +129,7 @@ class Registry:
         with self._store.writer.transaction() as change:
             live = change.execute(
                 f"SELECT * FROM certificates WHERE (role, name) = (?, ?) AND {LIVE}", (*who, now)
-            ).fetchall()
+            )
             shown = next((row for row in live if row["fingerprint"] == print), None)
             if shown is None or _denied(change, who):
                 raise _refused(f"the certificate of {caller.uri} was replaced or shut out")
@@ -244,13 +245,13 @@ class Registry:
 
 
 def _denied(change: Connection, who: Who) -> bool:
-    return bool(change.execute("SELECT 1 FROM denied WHERE (role, name) = (?, ?)", who).fetchall())
+    return bool(change.execute("SELECT 1 FROM denied WHERE (role, name) = (?, ?)", who))
 
 
 def _known(change: Connection, who: Who) -> bool:
     tables = ("certificates", "tokens")
     found = (change.execute(f"SELECT 1 FROM {table} WHERE (role, name) = (?, ?)", who) for table in tables)
-    return any(rows.fetchall() for rows in found)
+    return any(found)
 
 
 def _void_tokens(change: Connection, who: Who) -> None:
@@ -266,7 +267,7 @@ def _admit_anew(change: Connection, who: Who) -> None:
 
 
 def _check_new_key(change: Connection, held: str) -> None:
-    if change.execute("SELECT 1 FROM certificates WHERE key_print = ?", (held,)).fetchall():
+    if change.execute("SELECT 1 FROM certificates WHERE key_print = ?", (held,)):
         raise _refused("this key was certified before; renew with a new one")
 
 

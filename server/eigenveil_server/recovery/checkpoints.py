@@ -96,7 +96,7 @@ class Checkpoints:
             PeerError: the checkpoint is not one that this federation signed.
         """
         if caller.role is Role.SITE and hello.HasField("checkpoint"):
-            checkpoint = self._read(hello.checkpoint)
+            checkpoint = read_checkpoint(hello.checkpoint, self._keys, self._config.federation)
             if not self._knows(checkpoint):
                 self._stop(caller.name, hello.checkpoint, checkpoint)
 
@@ -109,9 +109,6 @@ class Checkpoints:
             at, site = self._clock(), caller.name
             await writer.write(lambda change: stop_waiting(change, at, site, "presented"))
             log.event("checkpoint-presented", site=caller.name)
-
-    def _read(self, signed: pb.SignedCheckpoint) -> Checkpoint:
-        return read_checkpoint(signed, self._keys, self._config.federation)
 
     def _knows(self, checkpoint: Checkpoint) -> bool:
         self._chain.read_on()
@@ -138,7 +135,7 @@ class Checkpoints:
         if not path.exists():
             return
         site, signed = read_marker(path)
-        checkpoint = self._read(signed)
+        checkpoint = read_checkpoint(signed, self._keys, self._config.federation)
         if not self._knows(checkpoint):
             raise self._behind(site, checkpoint)
         path.unlink()

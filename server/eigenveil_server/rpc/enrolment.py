@@ -18,10 +18,7 @@ from eigenveil_server.pki.registry import Registry
 from eigenveil_server.rpc.interceptor import ARRIVAL, Context
 
 GUESSES = {"burst": 20.0, "rate": 5.0}  # wrong tokens of everybody, at once and a second
-FINE, LARGE_FINE = (
-    RATE,
-    5 * RATE,
-)  # what one costs its address: a second, or five while all of those are used up
+FINE, LARGE_FINE = RATE, 5 * RATE  # of its address: a second, or five while all of those are used up
 
 
 class Enrolment(EnrolmentServicer):

@@ -158,13 +158,15 @@ class Service(CoordinatorServicer):
         digest_from_bytes(request.contribution_digest)
         asked = self._contributions.query(self._engine.run(study), site, request.round)
         self._uploads.drop_closed(self._is_open)
-        upload = self._uploads.open(
-            (study, request.round, site),
+        wanted = Upload(
+            study=study,
+            round=request.round,
+            site=site,
             query_digest=request.query_digest,
             contribution_digest=request.contribution_digest,
             total_bytes=request.total_bytes,
-            due_bytes=8 * asked.query.length,
         )
+        upload = self._uploads.open(wanted, due_bytes=8 * asked.query.length)
         return pb.OpenUploadResponse(upload=upload.id, have=upload.have())
 
     def _is_open(self, upload: Upload) -> bool:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from eigenveil.errors import Code, EigenveilError, InternalError
 from eigenveil_common import log
@@ -20,21 +21,15 @@ from eigenveil_server.pki.server_certificate import ServerCertificate
 EVERY_SECONDS = 0.5
 
 
+@dataclass(eq=False)
 class Watchdog:
     """Looks from `start` to `stop`. A storage error ends the process through `fatal`."""
 
-    def __init__(
-        self,
-        authorities: Authorities,
-        leaf: ServerCertificate,
-        sweeps: Sequence[Callable[[], None]],
-        fatal: Fatal,
-    ) -> None:
-        self._authorities = authorities
-        self._leaf = leaf
-        self._sweeps = sweeps
-        self._fatal = fatal
-        self._said = ""
+    _authorities: Authorities
+    _leaf: ServerCertificate
+    _sweeps: Sequence[Callable[[], None]]
+    _fatal: Fatal
+    _said: str = ""
 
     def start(self) -> None:
         """Begin to look."""

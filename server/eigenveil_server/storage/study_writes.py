@@ -29,7 +29,7 @@ def add_study(change: Connection, stored: StoredStudy, how: str) -> None:
         RequestError: code `conflict`: this analyst used the submission before.
     """
     taken = "SELECT 1 FROM studies WHERE (analyst, submission) = (?, ?)"
-    if change.execute(taken, (stored.analyst, stored.submission)).fetchall():
+    if change.execute(taken, (stored.analyst, stored.submission)):
         raise RequestError(
             Code.CONFLICT, f"submission {stored.submission} was used before; choose a new submission id"
         )
@@ -54,14 +54,14 @@ def _add(change: Connection, study: str, event: bytes) -> None:
 def add_news(change: Connection, study: str, round: int, event: pb.StudyEvent) -> None:
     """Append an event of an open round, unless it was closed meanwhile: watchers see things in order."""
     where = (study, round, RoundState.OPEN.value)
-    if change.execute("SELECT 1 FROM rounds WHERE (study, round, state) = (?, ?, ?)", where).fetchall():
+    if change.execute("SELECT 1 FROM rounds WHERE (study, round, state) = (?, ?, ?)", where):
         add_event(change, study, event)
 
 
 def release_sealed(change: Connection, study: str, at: int) -> None:
     """What is sealed is out now: watchers may read its event."""
     sealed = "SELECT round, sealed_event FROM rounds WHERE (study, state) = (?, ?)"
-    for row in change.execute(sealed, (study, RoundState.SEALED.value)).fetchall():
+    for row in change.execute(sealed, (study, RoundState.SEALED.value)):
         _enter(change, study, row["round"], RoundState.RELEASED, released_at=at)
         _add(change, study, row["sealed_event"])
 
@@ -69,7 +69,7 @@ def release_sealed(change: Connection, study: str, at: int) -> None:
 def _enter(change: Connection, study: str, round: int, to: RoundState, **noted: object) -> None:
     """Move a round, and note what is known of it by now."""
     where = (study, round)
-    row = change.execute("SELECT state FROM rounds WHERE (study, round) = (?, ?)", where).fetchall()[0]
+    row = change.execute("SELECT state FROM rounds WHERE (study, round) = (?, ?)", where)[0]
     columns = {"state": move(RoundState(row["state"]), to).value, **noted}
     settings = ", ".join(f"{column} = ?" for column in columns)
     change.execute(f"UPDATE rounds SET {settings} WHERE (study, round) = (?, ?)", (*columns.values(), *where))
@@ -167,5 +167,5 @@ def end_study(
     )
     release_sealed(change, study, at)
     left = "SELECT round FROM rounds WHERE study = ? AND state != ?"
-    for row in change.execute(left, (study, RoundState.RELEASED.value)).fetchall():
+    for row in change.execute(left, (study, RoundState.RELEASED.value)):
         _enter(change, study, row["round"], RoundState.FAILED)

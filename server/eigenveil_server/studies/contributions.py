@@ -143,7 +143,7 @@ class Contributions:
 
         def change(connection: Connection) -> None:
             noted = "SELECT 1 FROM audit WHERE (kind, subject, substr(detail, 1, ?)) = (?, ?, ?)"
-            if not connection.execute(noted, (len(about), "late-answer", subject, about)).fetchall():
+            if not connection.execute(noted, (len(about), "late-answer", subject, about)):
                 audit_once(connection, at, "late-answer", subject, about + mac.hex())
 
         await self._repository.finish(self._repository.writer.write(change))

@@ -62,7 +62,11 @@ class Engine:
             self._waiting.append(asyncio.create_task(self._unattended(self._approvals.heed())))
 
     async def _resume_when_complete(self) -> None:
-        await self._complete()
+        while missing := awaited(self._repository.store.reader):
+            log.event("checkpoints-awaited", sites=",".join(missing))
+            while awaited(self._repository.store.reader) == missing:
+                await asyncio.sleep(CHECKPOINTS_SECONDS)
+        log.event("checkpoints-complete")
         await self._resume()
         await self._approvals.heed()
 
@@ -76,13 +80,6 @@ class Engine:
             log.logger.error("studies-not-resumed", exc_info=problem)
             detail = str(problem) if isinstance(problem, EigenveilError) else type(problem).__name__
             self._repository.fatal(InternalError(Code.BUG, f"the studies cannot be resumed: {detail}"))
-
-    async def _complete(self) -> None:
-        while missing := awaited(self._repository.store.reader):
-            log.event("checkpoints-awaited", sites=",".join(missing))
-            while awaited(self._repository.store.reader) == missing:
-                await asyncio.sleep(CHECKPOINTS_SECONDS)
-        log.event("checkpoints-complete")
 
     def _check_complete(self) -> None:
         missing = awaited(self._repository.store.reader)

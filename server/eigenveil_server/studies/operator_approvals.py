@@ -116,7 +116,7 @@ def decide(config: Config, study: str, kind: str) -> StoredStudy:
         found = _waiting(Studies(store.reader).all(), study)
         with store.writer.transaction() as change:
             said = "SELECT 1 FROM audit WHERE subject = ? AND kind IN (?, ?)"
-            if change.execute(said, (found.digest, APPROVED, REFUSED)).fetchall():
+            if change.execute(said, (found.digest, APPROVED, REFUSED)):
                 raise RequestError(Code.CONFLICT, f"study {found.digest[:12]} was decided on before")
             audit(change, unix_ms(), kind, found.digest)
     return found
