@@ -41,7 +41,6 @@ SERVER_OPTIONS = (
 
 
 def status_of(problem: EigenveilError) -> grpc.StatusCode:
-    """The gRPC status of one of our errors."""
     return grpc.StatusCode[problem.status]
 
 

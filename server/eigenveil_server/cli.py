@@ -231,7 +231,6 @@ for command in backup_commands.COMMANDS:
 
 
 def main() -> int:
-    """Run the command line."""
     return run(group)
 
 

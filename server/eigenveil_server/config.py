@@ -105,7 +105,6 @@ class Config:
 
     @property
     def address(self) -> str:
-        """The address that is bound."""
         return self.listen or self.host
 
     @property
@@ -128,7 +127,6 @@ class Config:
 
     @property
     def files(self) -> Files:
-        """Where the coordinator's files are."""
         return Files(folder=self.state)
 
 

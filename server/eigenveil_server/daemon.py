@@ -48,7 +48,6 @@ from eigenveil_server.storage.repository import Repository
 from eigenveil_server.studies.engine import Engine
 from eigenveil_server.studies.runtime import Runtime
 from eigenveil_server.studies.signal import Signals
-from eigenveil_server.studies.uploads import Uploads
 
 STOP_SECONDS = 2.0
 WARM_SECONDS = 5.0  # after which a planning process is started that nobody has asked for
@@ -58,8 +57,6 @@ ENROL_CALLS = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
-    """Where the two listeners are."""
-
     port: int
     enrol_port: int
 
@@ -102,7 +99,7 @@ class Daemon:
             metrics=Metrics(),
         )
         self.registry = Registry(store, config.federation, clock)
-        self.engine = Engine(self.runtime, config, Uploads(config.max_uploads))
+        self.engine = Engine(self.runtime, config)
         self._health: Health | None = None
         self._scrapes: MetricsListener | None = None
         self._warming: asyncio.TimerHandle | None = None
@@ -151,11 +148,9 @@ class Daemon:
             self._health = Health(config.health)
 
     def _main_server(self) -> grpc.aio.Server:
-        server = listening(
-            interceptors=[self._interceptor(self._peers.admit, self._front, self._calls)],
-            options=(*SERVER_OPTIONS, ("grpc.max_concurrent_streams", self.config.max_streams)),
-            maximum_concurrent_rpcs=self.config.max_calls,
-        )
+        options = (*SERVER_OPTIONS, ("grpc.max_concurrent_streams", self.config.max_streams))
+        guard = self._interceptor(self._peers.admit, self._front, self._calls)
+        server = listening(guard, options=options, maximum_concurrent_rpcs=self.config.max_calls)
         service = Service(
             self.config, self.runtime, self.engine, self.registry, self.sessions, self.checkpoints
         )
@@ -177,15 +172,10 @@ class Daemon:
         return Interceptor(admit, door.of, calls, self.runtime.repository.fatal, self.runtime.metrics.refused)
 
     def _enrol_server(self) -> grpc.aio.Server:
-        options = dict(SERVER_OPTIONS) | {
-            "grpc.max_receive_message_length": ENROL_BYTES,
-            "grpc.max_concurrent_streams": 1,
-        }
-        server = listening(
-            interceptors=[self._interceptor(anybody, self._side, Calls())],
-            options=tuple(options.items()),
-            maximum_concurrent_rpcs=ENROL_CALLS,
-        )
+        fewer = {"grpc.max_receive_message_length": ENROL_BYTES, "grpc.max_concurrent_streams": 1}
+        guard = self._interceptor(anybody, self._side, Calls())
+        options = tuple((dict(SERVER_OPTIONS) | fewer).items())
+        server = listening(guard, options=options, maximum_concurrent_rpcs=ENROL_CALLS)
         service = Enrolment(self.config, self.runtime.keys, self.registry)
         add_EnrolmentServicer_to_server(service, server)
         add_CoordinatorServicer_to_server(CoordinatorServicer(), server)  # type: ignore[abstract]

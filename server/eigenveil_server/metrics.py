@@ -55,7 +55,6 @@ class Metrics:
             self._rounds.labels(outcome)
 
     def refused(self, code: Code) -> None:
-        """A call ended with this code."""
         self._refused.labels(code.value).inc()
 
     def closed(self, why: str, peer: str) -> None:
@@ -76,7 +75,6 @@ class Metrics:
 
     @contextmanager
     def polling(self, site: str) -> Iterator[None]:
-        """A site waits for work."""
         self._polls[site] += 1
         try:
             yield
@@ -100,7 +98,6 @@ class _Standing(Collector):
         self._ledger = ledger
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Every gauge."""
         total, spent = self._ledger.budget.micro_rho, self._ledger.spent.micro_rho
         parts = {"total": total, "spent": spent, "reserved": self._ledger.committed().micro_rho - spent}
         yield _gauge("eigenveil_budget_micro_rho", "The federation's budget.", "part", parts)

@@ -38,7 +38,6 @@ class LedgerStore:
         self.tip = (self.ledger.head, self.ledger.size)  # one value: read without the lock
 
     def entries(self) -> list[Entry]:
-        """Every row, in order."""
         return [_entry(row) for row in self._database.rows('SELECT * FROM ledger ORDER BY "index"')]
 
     def reserve(self, study: str, cost: Cost, also: Also | None = None) -> None:

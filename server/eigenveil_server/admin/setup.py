@@ -59,7 +59,6 @@ class Layout:
 
     @property
     def toml(self) -> bytes:
-        """coordinator.toml."""
         return toml_text(self._stated | {"state": "."}).encode()
 
     @property

@@ -90,7 +90,6 @@ def _time(milliseconds: int) -> str:
 
 
 def text(found: dict[str, Any]) -> str:
-    """The same for a person."""
     budget = found["budget"]
     lines = [
         f"Federation {found['federation']} at {found['coordinator']}",

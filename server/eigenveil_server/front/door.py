@@ -215,7 +215,6 @@ class Door:
     # ------------------------------------------------------------ going
 
     def left(self, connection: Connection) -> None:
-        """It has ended."""
         if (address := self._strangers.pop(connection, None)) is not None:
             self._turns.leave(connection, address)
         if connection.arrival is not None:
@@ -223,7 +222,6 @@ class Door:
             connection.arrival.guest.open.discard(connection)
 
     def vanished(self, connection: Connection) -> None:
-        """Its socket is closed."""
         self._sockets.discard(connection)
         if not self._sockets:
             self._empty.set()
@@ -264,7 +262,6 @@ class Door:
         return False
 
     def _close(self, connection: Connected, why: str) -> None:
-        """End it, and say why."""
         self._tell(why, connection.arrival)
         connection.end(WORDS.get(why, why))
 

@@ -31,7 +31,6 @@ class Keys:
 
     @property
     def authority(self) -> Authority:
-        """The one that issues now."""
         return self.authorities.issuing
 
     @property

@@ -65,7 +65,6 @@ class ServerCertificate:
             return self._contexts[shown]
 
     def renew(self) -> None:
-        """Replace the certificate if it is time."""
         with self._lock:
             old = self._issuer.certificate != self._keys.authority.certificate
             if old or self._now() >= renewal(self._certificate):

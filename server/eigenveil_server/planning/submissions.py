@@ -123,7 +123,6 @@ class Submissions:
         check_quota(analyst, micro_rho, self._repository, self._config)
 
     def _words(self, submission: Submission) -> dict[str, Any]:
-        """What planning has to know."""
         return {
             "study_toml": submission.study_toml,
             "federation": self._config.federation,

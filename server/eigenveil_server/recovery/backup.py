@@ -58,7 +58,6 @@ class Manifest:
     files: dict[str, str]
 
     def to_json(self) -> bytes:
-        """manifest.json."""
         said = {
             "format": FORMAT,
             "federation": self.federation,
@@ -172,7 +171,6 @@ def _copy_database(config: Config, here: Path) -> Ledger:
 
 
 def _ledger(store: Store, config: Config) -> Ledger:
-    """The ledger, replayed."""
     return LedgerStore(store.reader, config.budget, unix_ms).ledger
 
 

@@ -39,7 +39,6 @@ class Chain:
     spent: Cost = NOTHING
 
     def read_on(self) -> None:
-        """Take in what is new."""
         rows = self.reader.rows(
             'SELECT kind, micro_rho, atto_delta, digest FROM ledger WHERE "index" >= ? ORDER BY "index"',
             (len(self.digests),),

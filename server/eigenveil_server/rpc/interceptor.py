@@ -92,7 +92,6 @@ class Interceptor(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler:
-        """The method's handler, guarded."""
         handler = await continuation(handler_call_details)
         method = str(handler_call_details.method).rsplit("/", 1)[-1]
         if handler is None:

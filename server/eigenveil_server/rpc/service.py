@@ -173,7 +173,6 @@ class Service(CoordinatorServicer):
         return self._engine.is_open(upload.study, upload.round)
 
     async def PutChunk(self, request: pb.PutChunkRequest, context: Context) -> pb.PutChunkResponse:
-        """One chunk."""
         self._uploads.get(request.upload, CALLER.get().name).put(request.index, request.data)
         return pb.PutChunkResponse()
 

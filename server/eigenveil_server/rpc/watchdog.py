@@ -32,11 +32,9 @@ class Watchdog:
     _said: str = ""
 
     def start(self) -> None:
-        """Begin to look."""
         self._task = asyncio.create_task(self._look_on())
 
     async def stop(self) -> None:
-        """Look no more."""
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task

@@ -40,7 +40,6 @@ class Store:
     check_whole: Callable[[], None]
 
     def close(self) -> None:
-        """Close both."""
         self.reader.close()
         self.writer.close()
 

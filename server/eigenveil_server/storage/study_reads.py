@@ -80,8 +80,6 @@ class Sealed:
 
 
 class Studies:
-    """Reads of the studies' tables."""
-
     def __init__(self, reader: Database) -> None:
         self._reader = reader
         self._contents: dict[str, bytes] = {}
@@ -118,7 +116,6 @@ class Studies:
         return StudyState(rows[0]["state"]) if rows else None
 
     def by_submission(self, analyst: str, submission: str) -> StoredStudy | None:
-        """The study that this submission made, if any."""
         found = self._select("(analyst, submission) = (?, ?)", (analyst, submission))
         return found[0] if found else None
 
@@ -149,7 +146,6 @@ class Studies:
         return [_sealed(row) for row in rows]
 
     def sealed(self, digest: str, round: int) -> Sealed | None:
-        """The sealed release of one round, if any."""
         rows = self._reader.rows("SELECT * FROM releases WHERE (study, round) = (?, ?)", (digest, round))
         return _sealed(rows[0]) if rows else None
 
@@ -212,12 +208,10 @@ class Studies:
         return began
 
     def rounds(self, digest: str) -> int:
-        """How many rounds were opened."""
         count: int = self._reader.rows("SELECT COUNT(*) FROM rounds WHERE study = ?", (digest,))[0][0]
         return count
 
     def events(self, digest: str, after: int) -> list[pb.StudyEvent]:
-        """The next events beyond sequence number `after`."""
         rows = self._reader.rows(
             "SELECT sequence, event FROM events WHERE study = ? AND sequence > ? ORDER BY sequence LIMIT ?",
             (digest, after, EVENTS_AT_ONCE),

@@ -24,8 +24,6 @@ AT_ONCE_BYTES = 64 * 1024  # checked in well under a millisecond; larger answers
 
 
 class Contributions:
-    """Contributions and declines of all studies."""
-
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._repository = runtime.repository

@@ -32,14 +32,14 @@ OFFER_AGAIN = 1.0  # seconds after which a round is offered to a site that says 
 class Engine:
     """The running studies. `closing` makes every long poll answer at once."""
 
-    def __init__(self, runtime: Runtime, config: Config, uploads: Uploads) -> None:
+    def __init__(self, runtime: Runtime, config: Config) -> None:
         self._runtime = runtime
         self._repository = runtime.repository
         self.submissions = Submissions(
             runtime.repository, runtime.keys, runtime.planning, runtime.compute, config
         )
         self._approval_hours = config.approval_hours
-        self.uploads = uploads
+        self.uploads = Uploads(config.max_uploads)
         self._taking = asyncio.Lock()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._runs: dict[str, StudyRun] = {}

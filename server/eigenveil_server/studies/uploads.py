@@ -39,7 +39,6 @@ class Upload:
 
     @property
     def count(self) -> int:
-        """How many chunks the answer has."""
         return -(-self.total_bytes // CHUNK_BYTES)
 
     def put(self, index: int, data: bytes) -> None:

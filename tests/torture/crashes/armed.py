@@ -163,14 +163,14 @@ def publish_before_charging() -> None:
     """The planted fault: a round is closed, sealed and published, and charged only a little later."""
 
     def charge(self: RoundJournal, asked: RoundQuery) -> None:
-        if self.studies.round_state(self.study, asked.round) is RoundState.CLOSED:
+        if self.repository.studies.round_state(self.study, asked.round) is RoundState.CLOSED:
             return
-        with self.database.transaction() as change:
+        with self.repository.store.writer.transaction() as change:
             for site, mac in self.macs.items():
                 study_writes.add_answer(change, self.study, asked.round, site, mac)
             study_writes.close_round(change, asked, self.absent, self.closed_at)
             study_writes.add_event(change, self.study, self.closed_event)
-        threading.Timer(LATE, late, (self.ledger, asked)).start()
+        threading.Timer(LATE, late, (self.repository.ledger, asked)).start()
 
     def late(ledger: LedgerStore, asked: RoundQuery) -> None:
         with suppress(Exception):  # the study may have been settled
