@@ -194,10 +194,9 @@ def _reached(config: Config) -> list[Check]:
         todo = "this is the name that sites dial: give it an address, or mend `host`"
         return [fail("dns", f"{config.host} has no address here ({problem.strerror})", todo)]
     addresses = ", ".join(sorted({str(one[4][0]) for one in found}))
-    checks = [ok("dns", f"{config.host} is {addresses}")]
-    for about, port in (("port", config.port), ("enrol port", config.enrol_port)):
-        checks.append(_listener(config, about, port))
-    return checks
+    ports = {"port": config.port, "enrol port": config.enrol_port}
+    listeners = [_listener(config, about, port) for about, port in ports.items()]
+    return [ok("dns", f"{config.host} is {addresses}"), *listeners]
 
 
 def _listener(config: Config, about: str, port: int) -> Check:
@@ -222,6 +221,4 @@ def _listener(config: Config, about: str, port: int) -> Check:
         return warn(about, f"nobody answers at {where} ({problem})", todo)
     todo = "it is renewed while serving: see the coordinator's log"
     days = certificate(about, leaf.not_valid_after_utc, SHORT_LEAF, todo)
-    return Check(
-        about=about, level=days.level, text=f"TLS 1.3 at {where}, certificate: {days.text}", todo=days.todo
-    )
+    return replace(days, text=f"TLS 1.3 at {where}, certificate: {days.text}")

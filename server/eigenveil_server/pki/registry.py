@@ -100,7 +100,9 @@ class Registry:
                 raise _refused(f"{row['role']}/{row['name']} is on the deny-list; speak to the operator")
             identity = Identity(federation=self._federation, role=Role(row["role"]), name=row["name"])
             if row["key_print"] is not None:
-                return _again(row, identity, key_print(key))
+                if row["key_print"] != key_print(key):
+                    raise _refused("the token was used already; ask the operator for a new join file")
+                return Issued(identity=identity, key=key_print(key), pem=row["certificate"])
             if self._clock() >= row["expires_at"]:
                 raise _refused("the token has expired; ask the operator for a new join file")
             issued = authority.issue(identity, key, now=as_datetime(self._clock()), days=days)
@@ -137,7 +139,8 @@ class Registry:
                 if row["key_print"] == held:
                     return Issued(identity=caller, key=held, pem=row["certificate"])
             self._check_due(shown)
-            _check_new_key(change, held)
+            if change.execute("SELECT 1 FROM certificates WHERE key_print = ?", (held,)):
+                raise _refused("this key was certified before; renew with a new one")
             # One that was answered and never used: its answer was lost together with its key.
             lost = "(role, name) = (?, ?) AND unused = 1 AND fingerprint != ?"
             change.execute(f"DELETE FROM certificates WHERE {lost}", (*who, print))
@@ -266,19 +269,8 @@ def _admit_anew(change: Connection, who: Who) -> None:
     change.execute("DELETE FROM greetings WHERE (role, name) = (?, ?)", who)
 
 
-def _check_new_key(change: Connection, held: str) -> None:
-    if change.execute("SELECT 1 FROM certificates WHERE key_print = ?", (held,)):
-        raise _refused("this key was certified before; renew with a new one")
-
-
 def _hash(data: bytes) -> bytes:
     return hashlib.sha256(data).digest()
-
-
-def _again(row: Row, identity: Identity, key: str) -> Issued:
-    if row["key_print"] != key:
-        raise _refused("the token was used already; ask the operator for a new join file")
-    return Issued(identity=identity, key=key, pem=row["certificate"])
 
 
 def _refused(message: str) -> PeerError:

@@ -78,7 +78,7 @@ def standing(config: Config) -> Standing:
             }
             for one in authorities.trusted
         ),
-        unheard=_names(row for row in live if row["authorities"] != authorities.digest),
+        unheard=_names(row for row in live if row["authorities"] != authorities.held.digest),
         behind=_names(row for row in live if row["issuer"] != issuing),
         held=authorities.held,
         draft=Lists(config.files).draft,

@@ -80,7 +80,7 @@ def back_up(config_path: Path, config: Config, out: Path, tell: Tell) -> Manifes
         copied = _copy_database(config, here)
         failpoint("backup-copied")
         for path in _others(config.files):
-            _copy(path, here / path.name)
+            write_secret(here / path.name, read(path))
         text = read(config_path).decode("utf-8-sig")
         write_secret(here / CONFIG_NAME, STATE_KEY.sub('state = "."', text).encode())
         manifest = Manifest(
@@ -107,7 +107,7 @@ def restore(source: Path, folder: Path, gone: Collection[str], tell: Tell) -> tu
     manifest = _manifest(source)
     with _new_folder(folder) as here:
         for name, expected in manifest.files.items():
-            _copy(source / name, here / name)
+            write_secret(here / name, read(source / name))
             if _digest(here / name) != expected:
                 raise RequestError(
                     Code.BAD_CONFIG, f"{source / name} is not what was backed up; use another backup"
@@ -236,10 +236,6 @@ def _new_folder(folder: Path) -> Iterator[Path]:
             sync(folder)
     finally:
         shutil.rmtree(here, ignore_errors=True)
-
-
-def _copy(source: Path, target: Path) -> None:
-    write_secret(target, read(source))
 
 
 def _digest(path: Path) -> str:

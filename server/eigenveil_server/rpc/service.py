@@ -284,8 +284,5 @@ class Service(CoordinatorServicer):
         """The study, if its caller may read what it released: analysts, and the sites that it invited."""
         stored = self._repository.studies.get(digest)
         if CALLER.get().role is Role.SITE:
-            invited(
-                await self._runtime.compute.run(self._repository.studies.plan, stored.plan_json),
-                CALLER.get().name,
-            )
+            invited(await self._runtime.plan(stored), CALLER.get().name)
         return stored

@@ -55,7 +55,7 @@ class Watchdog:
         """A file that an operator damaged changes nothing: what was read before stays in force."""
         try:
             if self._authorities.refresh():
-                log.event("authorities-changed", print=self._authorities.digest.hex())
+                log.event("authorities-changed", print=self._authorities.held.digest.hex())
             self._said = ""
             self._leaf.renew()
         except InternalError:

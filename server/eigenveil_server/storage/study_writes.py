@@ -78,20 +78,13 @@ def _enter(change: Connection, study: str, round: int, to: RoundState, **noted: 
 def open_round(change: Connection, asked: RoundQuery, message: bytes, at: int) -> None:
     """Store a round's query (`message` says it) and open it, or open it again; the last one is out."""
     release_sealed(change, asked.plan_digest, at)
+    study, round, kind = asked.plan_digest, asked.round, NAMES[type(asked.query)]
     change.execute(
         "INSERT INTO rounds (study, round, kind, state, query, query_digest, opened_at) "
         "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-        (
-            asked.plan_digest,
-            asked.round,
-            NAMES[type(asked.query)],
-            RoundState.PLANNED.value,
-            message,
-            asked.digest,
-            at,
-        ),
+        (study, round, kind, RoundState.PLANNED.value, message, asked.digest, at),
     )
-    _enter(change, asked.plan_digest, asked.round, RoundState.OPEN)
+    _enter(change, study, round, RoundState.OPEN)
 
 
 def add_answer(change: Connection, study: str, round: int, site: str, mac: bytes) -> None:

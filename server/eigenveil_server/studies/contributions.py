@@ -118,7 +118,7 @@ class Contributions:
             LateAnswer: as in `contribute`.
         """
         site, round = contribution.site, contribution.round
-        invited(await self._runtime.compute.run(self._repository.studies.plan, stored.plan_json), site)
+        invited(await self._runtime.plan(stored), site)
         if self._repository.studies.query_digest(stored.digest, round) is None:
             raise RequestError(Code.NOT_FOUND, f"study {stored.digest[:12]} had no {spoken(round)}")
         try:

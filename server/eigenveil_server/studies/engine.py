@@ -82,8 +82,7 @@ class Engine:
             self._repository.fatal(InternalError(Code.BUG, f"the studies cannot be resumed: {detail}"))
 
     def _check_complete(self) -> None:
-        missing = awaited(self._repository.store.reader)
-        if missing:
+        if missing := awaited(self._repository.store.reader):
             raise RequestError(
                 Code.NOT_READY,
                 "the coordinator was restored from a backup and waits for its sites to say what they have "
@@ -96,7 +95,7 @@ class Engine:
                 log.event("study-resumed", study=stored.digest)
                 failpoint("study-resumed")
                 try:
-                    plan = await self._read(stored)
+                    plan = await self._runtime.plan(stored)
                 except PeerError as problem:
                     if problem.code is not Code.VERSION:
                         raise
@@ -113,9 +112,6 @@ class Engine:
         )
         self._states[stored.digest] = StudyState.FAILED
         log.event("study-failed", study=stored.digest)
-
-    async def _read(self, stored: StoredStudy) -> Plan:
-        return await self._runtime.compute.run(self._repository.studies.plan, stored.plan_json)
 
     async def stop(self) -> None:
         """Stop driving; every study resumes at the next start."""
@@ -198,7 +194,7 @@ class Engine:
         if stored.state is StudyState.AWAITING:
             await self._repository.finish(self._approvals.drop(stored, "cancelled by its analyst"))
         if stored.state is StudyState.RUNNING and digest not in self._runs:
-            self._launch(stored, await self._read(stored))
+            self._launch(stored, await self._runtime.plan(stored))
         run, task = self._runs.get(digest), self._tasks.get(digest)
         if run is not None and task is not None:
             failpoint("study-cancelling")
