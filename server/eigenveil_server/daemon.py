@@ -33,7 +33,6 @@ from eigenveil_server.pki.registry import Registry
 from eigenveil_server.pki.server_certificate import ServerCertificate
 from eigenveil_server.planning.pool import PlanningPool
 from eigenveil_server.recovery.checkpoints import Checkpoints
-from eigenveil_server.recovery.lock import only_one
 from eigenveil_server.rpc.calls import Calls
 from eigenveil_server.rpc.enrolment import Enrolment
 from eigenveil_server.rpc.health import Health
@@ -42,7 +41,7 @@ from eigenveil_server.rpc.listener import listening
 from eigenveil_server.rpc.service import Service
 from eigenveil_server.rpc.site_sessions import SiteSessions
 from eigenveil_server.rpc.watchdog import Watchdog
-from eigenveil_server.storage.database import existing_store
+from eigenveil_server.storage.database import existing_store, only_one
 from eigenveil_server.storage.integrity import check_whole
 from eigenveil_server.storage.repository import Repository
 from eigenveil_server.studies.engine import Engine

@@ -47,7 +47,7 @@ class Database:
         migrations: Migrations = (),
         expect: Expect = Expect.ANY,
     ) -> None:
-        self.path = path
+        self.path, self.name = path, str(path)
         try:
             self._connection = apsw.Connection(str(path), vfs=vfs)
             self._transactions = Transactions(
@@ -90,10 +90,6 @@ class Database:
                 Code.STORAGE,
                 f"{self.path}: need journal_mode=wal and synchronous={FULL}, got {mode}, {level}",
             )
-
-    @property
-    def name(self) -> str:
-        return str(self.path)
 
     def version(self) -> int:
         found: int = self._pragma("user_version")

@@ -26,13 +26,13 @@ def report(config: Config) -> dict[str, Any]:
         InternalError: code `storage`, also for a ledger whose chain is broken.
     """
     with closing(existing_store(config)) as store:
-        ledger = LedgerStore(store.reader, config.budget, unix_ms)
+        ledger, studies = LedgerStore(store.reader, config.budget, unix_ms), Studies(store.reader)
         return {
             "federation": config.federation,
             "coordinator": f"{config.host}:{config.port}",
             "release_key": load_keys(config.files).release_public.hex(),
             "budget": _budget(config, ledger.ledger),
-            "studies": _studies(store, ledger),
+            "studies": [_study(one, studies, ledger) for one in studies.all()],
             "identities": _identities(store, config),
         }
 
@@ -48,11 +48,6 @@ def _budget(config: Config, ledger: Ledger) -> dict[str, Any]:
         "left_micro_rho": budget - committed,
         "spent_epsilon": epsilon_at(spent / MICRO, config.budget_delta),
     }
-
-
-def _studies(store: Store, ledger: LedgerStore) -> list[dict[str, Any]]:
-    studies = Studies(store.reader)
-    return [_study(one, studies, ledger) for one in studies.all()]
 
 
 def _study(one: StoredStudy, studies: Studies, ledger: LedgerStore) -> dict[str, Any]:

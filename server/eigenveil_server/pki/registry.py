@@ -71,7 +71,7 @@ class Registry:
             _void_tokens(change, who)
             change.execute(
                 "INSERT INTO tokens (hash, role, name, expires_at) VALUES (?, ?, ?, ?)",
-                (_hash(token.encode()), *who, now + valid_ms),
+                (hashlib.sha256(token.encode()).digest(), *who, now + valid_ms),
             )
             change.execute("DELETE FROM denied WHERE (role, name) = (?, ?)", who)
             if denied:
@@ -87,7 +87,7 @@ class Registry:
                 its name is on the deny-list.
             RequestError: the certificate request is refused.
         """
-        key, held = requested_key(csr_der), (_hash(token.encode()),)
+        key, held = requested_key(csr_der), (hashlib.sha256(token.encode()).digest(),)
         # Anybody may ask: only who holds a token makes those wait who write.
         if not self._store.reader.rows("SELECT 1 FROM tokens WHERE hash = ?", held):
             raise _refused(UNKNOWN_TOKEN)
@@ -267,10 +267,6 @@ def _admit_anew(change: Connection, who: Who) -> None:
     of its generation is forgotten."""
     change.execute("UPDATE certificates SET superseded = 1 WHERE (role, name) = (?, ?)", who)
     change.execute("DELETE FROM greetings WHERE (role, name) = (?, ?)", who)
-
-
-def _hash(data: bytes) -> bytes:
-    return hashlib.sha256(data).digest()
 
 
 def _refused(message: str) -> PeerError:

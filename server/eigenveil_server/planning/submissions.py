@@ -52,17 +52,15 @@ class Prepared:
     warnings: Sequence[str]
 
 
+@dataclass(frozen=True, slots=True)
 class Submissions:
     """Reads, plans and prices what analysts send."""
 
-    def __init__(
-        self, repository: Repository, keys: Keys, planning: PlanningPool, compute: Compute, config: Config
-    ) -> None:
-        self._repository = repository
-        self._keys = keys
-        self._planning = planning
-        self._compute = compute
-        self._config = config
+    _repository: Repository
+    _keys: Keys
+    _planning: PlanningPool
+    _compute: Compute
+    _config: Config
 
     async def prepare(self, submission: Submission) -> Prepared:
         """The study that `submission` asks for.

@@ -18,9 +18,8 @@ from eigenveil_server.clock import unix_ms
 from eigenveil_server.config import Config
 from eigenveil_server.pki.keys import load_keys
 from eigenveil_server.recovery.checkpoints import accepted_losses, read_checkpoint, read_marker
-from eigenveil_server.recovery.lock import only_one
 from eigenveil_server.storage import study_writes
-from eigenveil_server.storage.database import Store, audit, existing_store
+from eigenveil_server.storage.database import Store, audit, existing_store, only_one
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import Studies
 

@@ -30,7 +30,6 @@ from eigenveil_common.storage.sqlite import Database
 from eigenveil_server.clock import as_datetime, unix_ms
 from eigenveil_server.config import CONFIG_NAME, Config, Files
 from eigenveil_server.pki.registry import Registry
-from eigenveil_server.recovery.lock import only_one
 from eigenveil_server.storage.database import (
     MIGRATIONS,
     SCHEMA,
@@ -38,6 +37,7 @@ from eigenveil_server.storage.database import (
     Store,
     audit,
     existing_store,
+    only_one,
     open_store,
 )
 

@@ -157,7 +157,7 @@ class Service(CoordinatorServicer):
         digest_from_bytes(request.query_digest)
         digest_from_bytes(request.contribution_digest)
         asked = self._contributions.query(self._engine.run(study), site, request.round)
-        self._uploads.drop_closed(self._is_open)
+        self._uploads.drop_closed(self._engine.is_open)
         wanted = Upload(
             study=study,
             round=request.round,
@@ -168,9 +168,6 @@ class Service(CoordinatorServicer):
         )
         upload = self._uploads.open(wanted, due_bytes=8 * asked.query.length)
         return pb.OpenUploadResponse(upload=upload.id, have=upload.have())
-
-    def _is_open(self, upload: Upload) -> bool:
-        return self._engine.is_open(upload.study, upload.round)
 
     async def PutChunk(self, request: pb.PutChunkRequest, context: Context) -> pb.PutChunkResponse:
         self._uploads.get(request.upload, CALLER.get().name).put(request.index, request.data)

@@ -132,9 +132,10 @@ def seal_round(
     _enter(change, study, release.round, RoundState.SEALED, **noted)
 
 
-def begin_study(change: Connection, study: str) -> None:
+def begin_study(change: Connection, begun: StoredStudy) -> None:
     """The operator has approved it, and its budget is set aside."""
-    change.execute("UPDATE studies SET state = ? WHERE digest = ?", (StudyState.RUNNING.value, study))
+    change.execute("UPDATE studies SET state = ? WHERE digest = ?", (begun.state.value, begun.digest))
+    add_event(change, begun.digest, begun.begun)
 
 
 def end_unrun(change: Connection, stored: StoredStudy, state: StudyState, at: int, why: str) -> None:

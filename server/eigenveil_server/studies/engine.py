@@ -22,7 +22,7 @@ from eigenveil_server.storage.study_reads import StoredStudy
 from eigenveil_server.studies.operator_approvals import OperatorApprovals
 from eigenveil_server.studies.runtime import Runtime
 from eigenveil_server.studies.study_run import StudyRun
-from eigenveil_server.studies.uploads import Uploads
+from eigenveil_server.studies.uploads import Upload, Uploads
 
 Place = tuple[str, int]  # a study's digest and a round
 CHECKPOINTS_SECONDS = 0.5  # how often to look whether every checkpoint is there
@@ -136,7 +136,7 @@ class Engine:
         finally:
             self._states[run.digest] = run.state
             del self._runs[run.digest], self._tasks[run.digest]
-        self.uploads.drop_closed(lambda upload: self.is_open(upload.study, upload.round))
+        self.uploads.drop_closed(self.is_open)
         self._runtime.signals.work.ring()
 
     # ------------------------------------------------------------ analysts
@@ -222,10 +222,10 @@ class Engine:
         stored = self._repository.studies.get(digest)
         raise RequestError(Code.CONFLICT, f"study {digest[:12]} is {stored.state.value}; ask for work")
 
-    def is_open(self, digest: str, round: int) -> bool:
-        """Whether this is the round that a study is at."""
-        run = self._runs.get(digest)
-        return run is not None and run.opened is not None and run.opened.asked.round == round
+    def is_open(self, upload: Upload) -> bool:
+        """Whether its round is the one that its study is at."""
+        run = self._runs.get(upload.study)
+        return run is not None and run.opened is not None and run.opened.asked.round == upload.round
 
     async def hear_of_waiting(self, site: str, studies: Iterable[str]) -> None:
         """Which studies wait for a person's word at `site`, as of now; whoever watches is told."""

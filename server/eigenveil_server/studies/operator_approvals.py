@@ -10,11 +10,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.protocol.plan import Plan
 from eigenveil_common import log
-from eigenveil_common.storage.database import Connection, Database
+from eigenveil_common.storage.database import Database
 from eigenveil_server.clock import unix_ms
 from eigenveil_server.compute import Compute
 from eigenveil_server.config import Config
@@ -63,16 +64,12 @@ class OperatorApprovals:
             await self.drop(stored, str(problem), StudyState.FAILED)
             return
         begun = replace(stored, state=StudyState.RUNNING)
-
-        def update(change: Connection) -> None:
-            study_writes.begin_study(change, stored.digest)
-            study_writes.add_event(change, stored.digest, begun.begun)
-
+        begin = partial(study_writes.begin_study, begun=begun)
         async with self._taking:
             if self._repository.studies.state(stored.digest) is not StudyState.AWAITING:
                 return  # cancelled meanwhile
             try:
-                await self._compute.run(self._repository.ledger.reserve, stored.digest, plan.cost, update)
+                await self._compute.run(self._repository.ledger.reserve, stored.digest, plan.cost, begin)
             except RequestError as problem:
                 gone = str(problem)
             else:
