@@ -104,10 +104,6 @@ class Config:
         self.budget  # noqa: B018 - refuses a budget that leaves nothing to spend
 
     @property
-    def address(self) -> str:
-        return self.listen or self.host
-
-    @property
     def budget(self) -> Cost:
         """All that the federation's data may ever spend."""
         return Cost(

@@ -181,7 +181,7 @@ class Daemon:
         return server
 
     async def _open(self, door: Door, port: int) -> int:
-        address = self.config.address
+        address = self.config.listen or self.config.host
         try:
             return await door.open(address, port)
         except OSError as problem:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -108,20 +108,14 @@ def _make_authority(config: Config, key: ec.EllipticCurvePrivateKey, csr: Path |
 def _claim(folder: Path, path: Path) -> None:
     """Make the folder and in it, if it is empty, the file at `path`: of two at once, one is refused."""
     make_folder(folder, mode=0o700)
-    if occupied(folder) or not _made(path):
-        raise RequestError(
-            Code.CONFLICT,
-            f"{folder} is not empty, and a federation is never overwritten; name a new folder",
-        )
-
-
-def _made(path: Path) -> bool:
-    with doing("make", path):
-        try:
+    with doing("make", path), suppress(FileExistsError):
+        if not occupied(folder):
             path.touch(mode=0o600, exist_ok=False)
-        except FileExistsError:
-            return False
-    return True
+            return
+    raise RequestError(
+        Code.CONFLICT,
+        f"{folder} is not empty, and a federation is never overwritten; name a new folder",
+    )
 
 
 def join_file(

@@ -108,7 +108,6 @@ def text(found: dict[str, Any]) -> str:
 
 
 def studies_text(found: dict[str, Any]) -> str:
-    """The studies alone."""
     lines = [
         f"  {s['study'][:12]}  {s['state']:<9}  {s['name']}  by {s['analyst']}, {_rounds(s)}, "
         f"{s['spent_micro_rho']} of {s['micro_rho']} micro-rho  {s['failure']}".rstrip()

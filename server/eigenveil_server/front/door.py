@@ -163,9 +163,8 @@ class Door:
                 await self._let_in(connection, arrival)
         except (OSError, EigenveilError):  # TLS has told the other end; of our own certificate the guard does
             connection.end()
-            self.vanished(
-                connection
-            )  # `start_tls` tells nobody of a socket that was closed before or meanwhile
+            # `start_tls` tells nobody of a socket that was closed before or meanwhile.
+            self.vanished(connection)
 
     async def _shake_hands(self, connection: Connection) -> asyncio.Transport | None:
         return await asyncio.get_running_loop().start_tls(

@@ -197,7 +197,9 @@ class Registry:
         """
         who = (role.value, name)
         with self._store.writer.transaction() as change:
-            if not _known(change, who):
+            tables, same = ("certificates", "tokens"), "(role, name) = (?, ?)"
+            found = (change.execute(f"SELECT 1 FROM {table} WHERE {same}", who) for table in tables)
+            if not any(found):
                 raise RequestError(Code.NOT_FOUND, f"no {role.value} {name} has enrolled or was invited")
             _void_tokens(change, who)
             change.execute(
@@ -249,12 +251,6 @@ class Registry:
 
 def _denied(change: Connection, who: Who) -> bool:
     return bool(change.execute("SELECT 1 FROM denied WHERE (role, name) = (?, ?)", who))
-
-
-def _known(change: Connection, who: Who) -> bool:
-    tables = ("certificates", "tokens")
-    found = (change.execute(f"SELECT 1 FROM {table} WHERE (role, name) = (?, ?)", who) for table in tables)
-    return any(found)
 
 
 def _void_tokens(change: Connection, who: Who) -> None:

@@ -114,7 +114,7 @@ def restore(source: Path, folder: Path, gone: Collection[str], tell: Tell) -> tu
                 )
         tell(f"{len(manifest.files)} files are as the manifest says")
         with closing(open_store(Files(folder=here).database, Expect.EXISTING)) as store:
-            ledger = _ledger(store, load(here / CONFIG_NAME, Config))
+            ledger = LedgerStore(store.reader, load(here / CONFIG_NAME, Config).budget, unix_ms).ledger
             if (ledger.size, ledger.head) != (manifest.rows, manifest.head):
                 raise RequestError(Code.BAD_CONFIG, f"the ledger in {source} is not the manifest's")
             tell(f"the ledger is whole: {ledger.size} rows, head {ledger.head[:16]}")
@@ -132,7 +132,7 @@ def restored(config: Config, gone: Collection[str]) -> tuple[Ledger, list[str]]:
     """
     with only_one(config), closing(existing_store(config)) as store:
         store.claim()
-        ledger = _ledger(store, config)
+        ledger = LedgerStore(store.reader, config.budget, unix_ms).ledger
         return ledger, _mark(store, config.federation, ledger, gone)
 
 
@@ -167,11 +167,7 @@ def _copy_database(config: Config, here: Path) -> Ledger:
     ) as database:
         database.copy_to(copy)
     with closing(open_store(copy, Expect.EXISTING)) as store:
-        return _ledger(store, config)
-
-
-def _ledger(store: Store, config: Config) -> Ledger:
-    return LedgerStore(store.reader, config.budget, unix_ms).ledger
+        return LedgerStore(store.reader, config.budget, unix_ms).ledger
 
 
 def _mark(store: Store, federation: str, ledger: Ledger, gone: Collection[str]) -> list[str]:

@@ -41,13 +41,9 @@ def add_study(change: Connection, stored: StoredStudy, how: str) -> None:
 
 def add_event(change: Connection, study: str, event: pb.StudyEvent) -> None:
     """Append an event; it gets the study's next sequence number, from 1."""
-    _add(change, study, event.SerializeToString())
-
-
-def _add(change: Connection, study: str, event: bytes) -> None:
     change.execute(
         "INSERT INTO events SELECT ?, COALESCE(MAX(sequence), 0) + 1, ? FROM events WHERE study = ?",
-        (study, event, study),
+        (study, event.SerializeToString(), study),
     )
 
 
@@ -63,7 +59,7 @@ def release_sealed(change: Connection, study: str, at: int) -> None:
     sealed = "SELECT round, sealed_event FROM rounds WHERE (study, state) = (?, ?)"
     for row in change.execute(sealed, (study, RoundState.SEALED.value)):
         _enter(change, study, row["round"], RoundState.RELEASED, released_at=at)
-        _add(change, study, row["sealed_event"])
+        add_event(change, study, pb.StudyEvent.FromString(row["sealed_event"]))
 
 
 def _enter(change: Connection, study: str, round: int, to: RoundState, **noted: object) -> None:
