@@ -21,8 +21,6 @@ SKEW_FAILURE_MS = 60_000
 
 
 class Level(Enum):
-    """How a check went."""
-
     OK = "ok"
     WARN = "warn"
     FAIL = "fail"
@@ -39,18 +37,15 @@ class Check:
     code: Code | None = None
 
     def line(self) -> str:
-        """For a person."""
         return f"{self.level.value:<4}  {self.about:<14} {self.text}" + (
             f"; {self.todo}" if self.todo else ""
         )
 
     def as_dict(self) -> dict[str, str]:
-        """Plain values."""
         return {"check": self.about, "level": self.level.value, "text": self.text, "todo": self.todo}
 
 
 def ok(about: str, text: str) -> Check:
-    """All is well."""
     return Check(about=about, level=Level.OK, text=text)
 
 

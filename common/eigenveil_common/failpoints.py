@@ -24,5 +24,4 @@ def arm(name: str, action: Callable[[], None]) -> None:
 
 
 def disarm() -> None:
-    """Forget every action."""
     _actions.clear()

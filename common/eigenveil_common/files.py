@@ -8,6 +8,8 @@ import pwd
 import shlex
 import stat
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from eigenveil.errors import Code, InternalError, RequestError
@@ -33,16 +35,23 @@ def cannot(act: str, path: Path, problem: OSError) -> InternalError:
     return InternalError(Code.STORAGE, f"{said}; {advice}" if advice else said)
 
 
+@contextmanager
+def doing(act: str, path: Path) -> Iterator[None]:
+    """Turn what the system refuses meanwhile into `cannot`."""
+    try:
+        yield
+    except OSError as problem:
+        raise cannot(act, path, problem) from problem
+
+
 def make_folder(path: Path, mode: int = 0o777) -> None:
     """Make a folder, and those above it; one that is there stays as it is.
 
     Raises:
         InternalError: code `storage`.
     """
-    try:
+    with doing("make", path):
         path.mkdir(mode=mode, parents=True, exist_ok=True)
-    except OSError as problem:
-        raise cannot("make", path, problem) from problem
 
 
 def is_there(path: Path) -> bool:
@@ -51,10 +60,8 @@ def is_there(path: Path) -> bool:
     Raises:
         InternalError: code `storage`, the way there may not be looked into.
     """
-    try:
+    with doing("look at", path):
         return path.exists()
-    except OSError as problem:
-        raise cannot("look at", path, problem) from problem
 
 
 def occupied(folder: Path) -> bool:
@@ -63,10 +70,8 @@ def occupied(folder: Path) -> bool:
     Raises:
         InternalError: code `storage`, it may not be looked into.
     """
-    try:
+    with doing("look into", folder):
         return folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
-    except OSError as problem:
-        raise cannot("look into", folder, problem) from problem
 
 
 def check_output(path: Path, *inputs: Path) -> None:
@@ -78,13 +83,11 @@ def check_output(path: Path, *inputs: Path) -> None:
     """
     if os.path.realpath(path) in map(os.path.realpath, inputs):
         raise RequestError(Code.CONFLICT, f"{path} would replace what it is made of; name another file")
-    try:
+    with doing("write", path):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}."):
             return
-    except OSError as problem:
-        raise cannot("write", path, problem) from problem
 
 
 def check_new(path: Path) -> None:
@@ -100,7 +103,7 @@ def write_durably(path: Path, data: bytes, mode: int = 0o644) -> None:
     Raises:
         InternalError: code `storage`; then `path` may hold either.
     """
-    try:
+    with doing("write", path):
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(handle, "wb") as file:
@@ -114,8 +117,6 @@ def write_durably(path: Path, data: bytes, mode: int = 0o644) -> None:
             Path(temporary).unlink(missing_ok=True)
             raise
         _sync_folder(path.parent)
-    except OSError as problem:
-        raise cannot("write", path, problem) from problem
 
 
 def write_secret(path: Path, data: bytes) -> None:

@@ -40,11 +40,6 @@ SERVER_OPTIONS = (
 )
 
 
-def status_of(problem: EigenveilError) -> grpc.StatusCode:
-    """The gRPC status of one of our errors."""
-    return grpc.StatusCode[problem.status]
-
-
 def error_from(problem: grpc.aio.AioRpcError) -> EigenveilError:
     """Our error for a failed call: the peer's own if it sent a code, else by status."""
     details = problem.details() or "no detail"

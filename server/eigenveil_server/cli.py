@@ -27,6 +27,7 @@ from eigenveil_common.start import INTERRUPTED
 from eigenveil_server.admin import backup_commands
 from eigenveil_server.admin.ca_commands import ca
 from eigenveil_server.admin.doctor import coordinator_checks
+from eigenveil_server.admin.options import PATH, config_option, json_option
 from eigenveil_server.admin.setup import Layout, create, deny_identity, join_file
 from eigenveil_server.admin.status import report, studies_text, text
 from eigenveil_server.config import Config
@@ -43,16 +44,6 @@ def _exit_codes() -> str:
     return "\n".join(["\b", "Exit codes:", *lines])
 
 
-config_option = click.option(
-    "--config",
-    "config_path",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="The coordinator.toml that init wrote.",
-)
-json_option = click.option("--json", "as_json", is_flag=True, help="Answer with one JSON object.")
-
-
 @click.group(epilog=_exit_codes(), context_settings=SHORT_HELP)
 @click.version_option(__version__, prog_name="eigenveil-coordinator")
 def group() -> None:
@@ -60,7 +51,7 @@ def group() -> None:
 
 
 @group.command()
-@click.option("--dir", "folder", required=True, type=click.Path(path_type=Path), help="A new folder.")
+@click.option("--dir", "folder", required=True, type=PATH, help="A new folder.")
 @click.option("--federation", required=True, help="Lower-case letters, digits and hyphens.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Name or address that others dial.")
 @click.option("--listen", default="", help="Address to bind, if not that of --host.")
@@ -72,7 +63,7 @@ def group() -> None:
 @click.option("--database", default="", metavar="URL", help="An empty PostgreSQL database, if not a file.")
 @click.option(
     "--csr",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Make no authority of its own: write here what an offline root is asked to sign.",
 )
 @json_option
@@ -142,7 +133,7 @@ def _leave() -> NoReturn:
 @click.option("--role", required=True, type=click.Choice([role.value for role in CALLERS]))
 @click.option("--name", required=True, help="The name in the certificate.")
 @click.option("--valid-hours", default=24.0, show_default=True, type=click.FloatRange(0.01, 720.0))
-@click.option("--out", type=click.Path(path_type=Path), help="Write the join file here, mode 0600.")
+@click.option("--out", type=PATH, help="Write the join file here, mode 0600.")
 @click.option("--lift-denial", is_flag=True, help="Let a name in again that was denied.")
 @json_option
 def token(
@@ -240,7 +231,6 @@ for command in backup_commands.COMMANDS:
 
 
 def main() -> int:
-    """Run the command line."""
     return run(group)
 
 

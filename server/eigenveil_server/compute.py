@@ -22,7 +22,6 @@ class Compute:
         self.draws = ThreadPoolExecutor(NOISE_THREADS, thread_name_prefix="noise")
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What `work` returns, or raises."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._arithmetic, lambda: work(*args, **kwargs))
 

@@ -104,11 +104,6 @@ class Config:
         self.budget  # noqa: B018 - refuses a budget that leaves nothing to spend
 
     @property
-    def address(self) -> str:
-        """The address that is bound."""
-        return self.listen or self.host
-
-    @property
     def budget(self) -> Cost:
         """All that the federation's data may ever spend."""
         return Cost(
@@ -128,62 +123,26 @@ class Config:
 
     @property
     def files(self) -> Files:
-        """Where the coordinator's files are."""
         return Files(folder=self.state)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Files:
     """The files of one coordinator, all in one folder; the keys are readable by the owner only."""
 
-    folder: Path
-
-    @property
-    def database(self) -> Path:
-        """Everything durable but keys, unless `database` names a server."""
-        return self.folder / "state.db"
-
-    @property
-    def lock(self) -> Path:
-        """Held while serving: two coordinators never share a folder."""
-        return self.folder / "serve.lock"
-
-    @property
-    def ca_key(self) -> Path:
-        """Secret key of the federation's certificate authority (PEM)."""
-        return self.folder / "ca.key"
-
-    @property
-    def ca(self) -> Path:
-        """Certificates of the federation's certificate authorities (PEM); the first one issues."""
-        return self.folder / "ca.pem"
-
-    @property
-    def authorities(self) -> Path:
-        """Every list of authorities that was in force, with its signatures, oldest first."""
-        return self.folder / "authorities.json"
-
-    @property
-    def draft(self) -> Path:
-        """The next list, while it waits for signatures of keys that are elsewhere: the bytes to be signed."""
-        return self.folder / "authorities.draft"
-
-    @property
-    def server_key(self) -> Path:
-        """Secret key of both listeners (PEM)."""
-        return self.folder / "server.key"
-
-    @property
-    def server(self) -> Path:
-        """Certificate of both listeners (PEM); renewed while serving."""
-        return self.folder / "server.pem"
-
-    @property
-    def release_key(self) -> Path:
-        """Secret Ed25519 key that signs plans and releases (32 raw bytes)."""
-        return self.folder / "release.key"
-
-    @property
-    def audit_key(self) -> Path:
-        """Secret key of the contributions' HMACs (32 raw bytes)."""
-        return self.folder / "audit.key"
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.database = folder / "state.db"  # everything durable but keys, unless `database` names a server
+        self.lock = folder / "serve.lock"  # held while serving: two coordinators never share a folder
+        self.marker = folder / "behind.json"  # that the ledger is older than what a site has seen [R20]
+        self.ca_key = folder / "ca.key"  # secret key of the federation's certificate authority (PEM)
+        # Certificates of the federation's certificate authorities (PEM); the first one issues.
+        self.ca = folder / "ca.pem"
+        # Every list of authorities that was in force, with its signatures, oldest first.
+        self.authorities = folder / "authorities.json"
+        # The next list, while it waits for signatures of keys that are elsewhere: the bytes to be signed.
+        self.draft = folder / "authorities.draft"
+        self.server_key = folder / "server.key"  # secret key of both listeners (PEM)
+        self.server = folder / "server.pem"  # certificate of both listeners (PEM); renewed while serving
+        # Secret Ed25519 key that signs plans and releases (32 raw bytes).
+        self.release_key = folder / "release.key"
+        self.audit_key = folder / "audit.key"  # secret key of the contributions' HMACs (32 raw bytes)

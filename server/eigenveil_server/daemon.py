@@ -34,7 +34,6 @@ from eigenveil_server.pki.registry import Registry
 from eigenveil_server.pki.server_certificate import ServerCertificate
 from eigenveil_server.planning.pool import PlanningPool
 from eigenveil_server.recovery.checkpoints import Checkpoints
-from eigenveil_server.recovery.lock import only_one
 from eigenveil_server.rpc.calls import Calls
 from eigenveil_server.rpc.enrolment import Enrolment
 from eigenveil_server.rpc.health import Health
@@ -43,13 +42,12 @@ from eigenveil_server.rpc.listener import listening
 from eigenveil_server.rpc.service import Service
 from eigenveil_server.rpc.site_sessions import SiteSessions
 from eigenveil_server.rpc.watchdog import Watchdog
-from eigenveil_server.storage.database import existing_store
+from eigenveil_server.storage.database import existing_store, only_one
 from eigenveil_server.storage.integrity import check_whole
 from eigenveil_server.storage.repository import Repository
 from eigenveil_server.studies.engine import Engine
 from eigenveil_server.studies.runtime import Runtime
 from eigenveil_server.studies.signal import Signals
-from eigenveil_server.studies.uploads import Uploads
 
 STOP_SECONDS = 2.0
 WARM_SECONDS = 5.0  # after which a planning process is started that nobody has asked for
@@ -59,8 +57,6 @@ ENROL_CALLS = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
-    """Where the two listeners are."""
-
     port: int
     enrol_port: int
 
@@ -103,7 +99,7 @@ class Daemon:
             metrics=Metrics(),
         )
         self.registry = Registry(store, config.federation, clock)
-        self.engine = Engine(self.runtime, config, Uploads(config.max_uploads))
+        self.engine = Engine(self.runtime, config)
         self._health: Health | None = None
         self._scrapes: MetricsListener | None = None
         self._warming: asyncio.TimerHandle | None = None
@@ -146,17 +142,15 @@ class Daemon:
         """Metrics and health, where the operator wants them; probes are answered once all is served."""
         config, repository = self.config, self.runtime.repository
         if config.metrics:
-            self._scrapes = self.runtime.metrics.scrapes(config, repository.store, repository.ledger)
+            self._scrapes = self.runtime.metrics.scrapes(config, repository.store, repository.ledger.ledger)
             await self._scrapes.open(*split_listen(config.metrics))
         if config.health:
             self._health = Health(config.health)
 
     def _main_server(self) -> grpc.aio.Server:
-        server = listening(
-            interceptors=[self._interceptor(self._peers.admit, self._front, self._calls)],
-            options=(*SERVER_OPTIONS, ("grpc.max_concurrent_streams", self.config.max_streams)),
-            maximum_concurrent_rpcs=self.config.max_calls,
-        )
+        options = (*SERVER_OPTIONS, ("grpc.max_concurrent_streams", self.config.max_streams))
+        guard = self._interceptor(self._peers.admit, self._front, self._calls)
+        server = listening(guard, options=options, maximum_concurrent_rpcs=self.config.max_calls)
         service = Service(
             self.config, self.runtime, self.engine, self.registry, self.sessions, self.checkpoints
         )
@@ -178,22 +172,17 @@ class Daemon:
         return Interceptor(admit, door.of, calls, self.runtime.repository.fatal, self.runtime.metrics.refused)
 
     def _enrol_server(self) -> grpc.aio.Server:
-        options = dict(SERVER_OPTIONS) | {
-            "grpc.max_receive_message_length": ENROL_BYTES,
-            "grpc.max_concurrent_streams": 1,
-        }
-        server = listening(
-            interceptors=[self._interceptor(anybody, self._side, Calls())],
-            options=tuple(options.items()),
-            maximum_concurrent_rpcs=ENROL_CALLS,
-        )
+        fewer = {"grpc.max_receive_message_length": ENROL_BYTES, "grpc.max_concurrent_streams": 1}
+        guard = self._interceptor(anybody, self._side, Calls())
+        options = tuple((dict(SERVER_OPTIONS) | fewer).items())
+        server = listening(guard, options=options, maximum_concurrent_rpcs=ENROL_CALLS)
         service = Enrolment(self.config, self.runtime.keys, self.registry)
         add_EnrolmentServicer_to_server(service, server)
         add_CoordinatorServicer_to_server(CoordinatorServicer(), server)  # type: ignore[abstract]
         return server
 
     async def _open(self, door: Door, port: int) -> int:
-        address = self.config.address
+        address = self.config.listen or self.config.host
         try:
             return await door.open(address, port)
         except OSError as problem:

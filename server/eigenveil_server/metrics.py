@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter as Tally
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -17,12 +17,12 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from eigenveil.accounting.ledger import Ledger
 from eigenveil.errors import Code, EigenveilError
 from eigenveil_common.files import read
 from eigenveil_server.config import Config
 from eigenveil_server.metrics_listener import MetricsListener
 from eigenveil_server.storage.database import Store
-from eigenveil_server.storage.ledger import FederationLedger
 from eigenveil_server.storage.states import StudyState
 
 BUCKETS = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 3600.0, 86400.0)
@@ -47,15 +47,14 @@ class Metrics:
             "eigenveil_round_seconds", "From a round's question to its release.",
             buckets=BUCKETS, registry=self.registry,
         )  # fmt: skip
-        self._connected = Gauge(
-            "eigenveil_sites_connected", "Sites that wait for work at this moment.", registry=self.registry
-        )
         self._polls: Tally[str] = Tally()
+        Gauge(
+            "eigenveil_sites_connected", "Sites that wait for work at this moment.", registry=self.registry
+        ).set_function(lambda: len(self._polls))
         for outcome in ("released", "failed"):
             self._rounds.labels(outcome)
 
     def refused(self, code: Code) -> None:
-        """A call ended with this code."""
         self._refused.labels(code.value).inc()
 
     def closed(self, why: str, peer: str) -> None:
@@ -76,17 +75,14 @@ class Metrics:
 
     @contextmanager
     def polling(self, site: str) -> Iterator[None]:
-        """A site waits for work."""
         self._polls[site] += 1
-        self._connected.set(len(self._polls))
         try:
             yield
         finally:
             self._polls[site] -= 1
             self._polls = +self._polls
-            self._connected.set(len(self._polls))
 
-    def scrapes(self, config: Config, store: Store, ledger: FederationLedger) -> MetricsListener:
+    def scrapes(self, config: Config, store: Store, ledger: Ledger) -> MetricsListener:
         """The listener that answers with all of it."""
         self.registry.register(_Standing(config, store, ledger))
         encode, content_type = choose_encoder("")
@@ -96,44 +92,28 @@ class Metrics:
 class _Standing(Collector):
     """What is read when it is asked for: the ledger, the database, the certificates."""
 
-    def __init__(self, config: Config, store: Store, ledger: FederationLedger) -> None:
+    def __init__(self, config: Config, store: Store, ledger: Ledger) -> None:
         self._config = config
         self._store = store
         self._ledger = ledger
 
-    def describe(self) -> list[GaugeMetricFamily]:
-        """Nothing ahead of the first scrape."""
-        return []
-
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Every gauge."""
-        yield from (self._budget(), self._studies(), self._certificates())
-
-    def _budget(self) -> GaugeMetricFamily:
-        family = GaugeMetricFamily("eigenveil_budget_micro_rho", "The federation's budget.", labels=["part"])
-        spent = self._ledger.total_spent
-        parts = {"total": self._ledger.budget, "spent": spent, "reserved": self._ledger.committed - spent}
-        for part, amount in parts.items():
-            family.add_metric([part], amount)
-        return family
-
-    def _studies(self) -> GaugeMetricFamily:
-        family = GaugeMetricFamily("eigenveil_studies", "Studies by state.", labels=["state"])
+        total, spent = self._ledger.budget.micro_rho, self._ledger.spent.micro_rho
+        parts = {"total": total, "spent": spent, "reserved": self._ledger.committed().micro_rho - spent}
+        yield _gauge("eigenveil_budget_micro_rho", "The federation's budget.", "part", parts)
         rows = self._store.reader.rows("SELECT state, COUNT(*) AS many FROM studies GROUP BY state")
-        found = {row["state"]: row["many"] for row in rows}
-        for state in StudyState:
-            family.add_metric([state.value], found.get(state.value, 0))
-        return family
+        found = {state.value: 0 for state in StudyState} | {row["state"]: row["many"] for row in rows}
+        yield _gauge("eigenveil_studies", "Studies by state.", "state", found)
+        files = {"authority": self._config.files.ca, "coordinator": self._config.files.server}
+        left = {name: (_ends(path).timestamp() - time.time()) / DAY for name, path in files.items()}
+        yield _gauge("eigenveil_certificate_days_left", "Days until a certificate ends.", "certificate", left)
 
-    def _certificates(self) -> GaugeMetricFamily:
-        family = GaugeMetricFamily(
-            "eigenveil_certificate_days_left", "Days until a certificate ends.", labels=["certificate"]
-        )
-        files = self._config.files
-        for name, path in (("authority", files.ca), ("coordinator", files.server)):
-            left = _ends(path).timestamp() - time.time()
-            family.add_metric([name], left / DAY)
-        return family
+
+def _gauge(name: str, about: str, label: str, values: Mapping[str, float]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, about, labels=[label])
+    for part, value in values.items():
+        family.add_metric([part], value)
+    return family
 
 
 def _ends(path: Path) -> datetime:

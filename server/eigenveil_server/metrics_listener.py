@@ -38,7 +38,6 @@ class MetricsListener:
             ) from problem
 
     async def close(self) -> None:
-        """Listen no more."""
         self._server.close()
         for writer in tuple(self._open):
             writer.transport.abort()

@@ -85,7 +85,7 @@ MUTANTS: tuple[Mutant, ...] = (
        "return Cost(micro_rho=0)\n        "
        'return Cost(micro_rho=0) if NAMES[type(self.ask)] == "energy" else self.price',
        COSTS),
-    of("P4", "server/eigenveil_server/storage/ledger.py", "asked.digest, asked.cost, also",
+    of("P4", "common/eigenveil_common/storage/ledger_store.py", "asked.digest, asked.cost, also",
        'asked.digest, Cost(micro_rho=0) if "Energy" in str(type(asked.query)) else asked.cost, also',
        "tests/server/storage/test_ledger.py"),
     of("P4", "accounting/ledger.py", "self._check_fits(self.committed() + entry.cost,",

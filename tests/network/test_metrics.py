@@ -158,7 +158,7 @@ def test_a_taken_port_is_told(tmp_path: Path) -> None:
             config = replace(rig.config, metrics=address)
             with refused(Code.BAD_CONFIG, address, "for metrics"):
                 metrics_listener = Metrics().scrapes(
-                    config, rig.daemon.runtime.repository.store, rig.daemon.runtime.repository.ledger
+                    config, rig.daemon.runtime.repository.store, rig.daemon.runtime.repository.ledger.ledger
                 )
                 await metrics_listener.open(*split_listen(address))
             with refused(Code.BAD_CONFIG, address, "for health"):

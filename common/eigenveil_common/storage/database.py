@@ -41,23 +41,6 @@ class Row:
         return f"Row({', '.join(self._names)})"  # never the values
 
 
-class Result:
-    """All rows of one statement, read already: nothing stays open behind it."""
-
-    __slots__ = ("_rows",)
-
-    def __init__(self, rows: list[Row]) -> None:
-        self._rows = rows
-
-    def fetchone(self) -> Row | None:
-        """The first row, if any."""
-        return self._rows[0] if self._rows else None
-
-    def fetchall(self) -> list[Row]:
-        """Every row."""
-        return self._rows
-
-
 class Connection:
     """An open transaction; `run` gives all rows of a statement with its parameters."""
 
@@ -66,9 +49,9 @@ class Connection:
     def __init__(self, run: Callable[[str, Sequence[object]], list[Row]]) -> None:
         self._run = run
 
-    def execute(self, statement: str, parameters: Sequence[object] = ()) -> Result:
-        """Run one statement with its parameters."""
-        return Result(self._run(statement, parameters))
+    def execute(self, statement: str, parameters: Sequence[object] = ()) -> list[Row]:
+        """All rows of one statement, read already: nothing stays open behind it."""
+        return self._run(statement, parameters)
 
     def insert(self, table: str, row: Mapping[str, object]) -> None:
         """Add one row, its values by column."""
@@ -86,12 +69,9 @@ class Database(Protocol):
 
     def transaction(self) -> AbstractContextManager[Connection]:
         """All or nothing, durable on exit; other threads and processes wait."""
-        ...
 
     def rows(self, statement: str, parameters: Sequence[object] = ()) -> list[Row]:
         """The result of a read."""
-        ...
 
     def close(self) -> None:
         """Close the connection."""
-        ...

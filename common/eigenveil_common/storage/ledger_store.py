@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import fields
 
 from eigenveil.accounting.ledger import Entry, EntryKind, replay
-from eigenveil.accounting.zcdp import Cost
+from eigenveil.accounting.zcdp import NOTHING, Cost
 from eigenveil.errors import Code, InternalError, RequestError
+from eigenveil.protocol.query import RoundQuery
 from eigenveil_common.storage.database import Connection, Database, Row
 from eigenveil_common.storage.migrations import tables
 
@@ -37,7 +38,6 @@ class LedgerStore:
         self.tip = (self.ledger.head, self.ledger.size)  # one value: read without the lock
 
     def entries(self) -> list[Entry]:
-        """Every row, in order."""
         return [_entry(row) for row in self._database.rows('SELECT * FROM ledger ORDER BY "index"')]
 
     def reserve(self, study: str, cost: Cost, also: Also | None = None) -> None:
@@ -55,9 +55,17 @@ class LedgerStore:
             return
         self._append(lambda: self.ledger.charge(study, round, query, cost, at=self._clock()), also)
 
+    def charge_round(self, asked: RoundQuery, also: Also) -> None:
+        """`charge` of a query's price."""
+        self.charge(asked.plan_digest, asked.round, asked.digest, asked.cost, also)
+
     def settle(self, study: str, also: Also | None = None) -> None:
         """End `study`, durably on return; frees what was not charged."""
         self._append(lambda: self.ledger.settle(study, at=self._clock()), also)
+
+    def spent(self, study: str) -> int:
+        """Micro-rho that `study` has spent."""
+        return self.ledger.spent_by_study.get(study, NOTHING).micro_rho
 
     def refresh(self) -> None:
         """Take in what other processes have appended."""
@@ -80,7 +88,7 @@ class LedgerStore:
     def _catch_up(self, change: Connection) -> None:
         """Take in what others appended. It is durable, so it stays even if this transaction fails."""
         last = self.ledger.size - 1
-        rows = change.execute('SELECT * FROM ledger WHERE "index" >= ? ORDER BY "index"', (last,)).fetchall()
+        rows = change.execute('SELECT * FROM ledger WHERE "index" >= ? ORDER BY "index"', (last,))
         if last >= 0 and (not rows or rows.pop(0)["digest"] != self.ledger.head):
             raise InternalError(
                 Code.STORAGE,

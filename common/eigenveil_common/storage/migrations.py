@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from enum import Enum
 from importlib.resources import files
 from typing import Protocol
 
 from eigenveil.errors import Code, InternalError, RequestError
-from eigenveil_common.storage.database import Connection
+from eigenveil_common.storage.database import Connection, Database
 
 Migrations = tuple[tuple[int, str], ...]  # (version, the SQL that leads to it from the one before)
 
@@ -35,29 +34,21 @@ class TooOld(InternalError):
     """The tables were written by a release from which no step leads here; code `storage`."""
 
 
-class Versioned(Protocol):
+class Versioned(Database, Protocol):
     """A database that keeps the version of its tables."""
 
     @property
     def name(self) -> str:
         """What to call it in messages."""
-        ...
 
     def version(self) -> int:
         """The version of its tables; 0 if it has none."""
-        ...
 
     def set_version(self, change: Connection, version: int) -> None:
         """Note it, within a transaction."""
-        ...
 
     def keep_copy(self, version: int) -> None:
         """Keep what is there as it is, if that is cheap and certain."""
-        ...
-
-    def transaction(self) -> AbstractContextManager[Connection]:
-        """All or nothing."""
-        ...
 
 
 def bring_up(database: Versioned, schema: str, version: int, migrations: Migrations, expect: Expect) -> None:

@@ -86,7 +86,6 @@ class Database:
                 )
 
     def version(self) -> int:
-        """The version of the tables; 0 if there are none."""
         if self._run("SELECT to_regclass('eigenveil_schema')")[0][0] is None:
             return 0
         found: int = self._run("SELECT version FROM eigenveil_schema")[0][0]
@@ -112,11 +111,9 @@ class Database:
             raise RequestError(Code.CONFLICT, f"another coordinator serves {self.name}; stop it first")
 
     def transaction(self) -> AbstractContextManager[Connection]:
-        """All or nothing, durable on exit; other threads and processes wait."""
         return self._transactions()
 
     def rows(self, statement: str, parameters: Sequence[object] = ()) -> list[Row]:
-        """The result of a read."""
         with self._transactions.lock:
             return self._run(statement, parameters)
 
@@ -140,7 +137,6 @@ class Database:
         return InternalError(Code.STORAGE, f"{self.name}: {text}")
 
     def close(self) -> None:
-        """Close the connection."""
         with self._transactions.lock:
             self._connection.close()
 

@@ -47,7 +47,7 @@ class Database:
         migrations: Migrations = (),
         expect: Expect = Expect.ANY,
     ) -> None:
-        self.path = path
+        self.path, self.name = path, str(path)
         try:
             self._connection = apsw.Connection(str(path), vfs=vfs)
             self._transactions = Transactions(
@@ -91,13 +91,7 @@ class Database:
                 f"{self.path}: need journal_mode=wal and synchronous={FULL}, got {mode}, {level}",
             )
 
-    @property
-    def name(self) -> str:
-        """The path."""
-        return str(self.path)
-
     def version(self) -> int:
-        """The version of the tables; 0 if there are none."""
         found: int = self._pragma("user_version")
         return found
 
@@ -134,11 +128,9 @@ class Database:
         return found[0][0] if found else None
 
     def transaction(self) -> AbstractContextManager[Connection]:
-        """All or nothing, durable on exit; other threads and processes wait."""
         return self._transactions()
 
     def rows(self, statement: str, parameters: Sequence[object] = ()) -> list[Row]:
-        """The result of a read."""
         with self._transactions.lock:
             return self._run(statement, parameters)
 
@@ -150,7 +142,6 @@ class Database:
         return rows
 
     def close(self) -> None:
-        """Close the connection."""
         with self._transactions.lock:
             try:
                 self._connection.close()

@@ -7,11 +7,11 @@ from contextlib import closing
 from pathlib import Path
 
 import click
-from click.decorators import FC
 
 from eigenveil.errors import Code, RequestError
 from eigenveil_common.command import console, say, typed
 from eigenveil_common.config import load
+from eigenveil_server.admin.options import PATH, json_option
 from eigenveil_server.clock import unix_ms
 from eigenveil_server.config import CONFIG_NAME, Config
 from eigenveil_server.recovery.accept_loss import accept_loss
@@ -19,27 +19,22 @@ from eigenveil_server.recovery.backup import back_up, restore, restored
 from eigenveil_server.recovery.checkpoints import awaited, stop_waiting
 from eigenveil_server.storage.database import existing_store
 
-
-def _config(function: FC) -> FC:
-    kind = click.Path(path_type=Path)
-    return click.option("--config", "config_path", required=True, type=kind, help="The coordinator.toml.")(
-        function
-    )
-
-
-def _json(function: FC) -> FC:
-    return click.option("--json", "as_json", is_flag=True, help="Answer with one JSON object.")(function)
-
-
-def _without(function: FC) -> FC:
-    words = "A site that is gone and whose checkpoint is not waited for. May be repeated."
-    return click.option("--without", "gone", multiple=True, metavar="SITE", help=words)(function)
-
-
-FORGOTTEN = (
-    "Forgotten is what happened since: deny again whoever must stay out; whoever enrolled or renewed a "
-    "certificate since then needs a new join file, and join files that were not used yet work no more."
+config_option = click.option(
+    "--config", "config_path", required=True, type=PATH, help="The coordinator.toml."
 )
+without_option = click.option(
+    "--without", "gone", multiple=True, metavar="SITE",
+    help="A site that is gone and whose checkpoint is not waited for. May be repeated.",
+)  # fmt: skip
+
+
+def _then(waiting: list[str], config: Path) -> str:
+    return (
+        f"It will wait for the checkpoints of: {', '.join(waiting) or 'nobody'}\n"
+        "Forgotten is what happened since: deny again whoever must stay out; whoever enrolled or renewed a "
+        "certificate since then needs a new join file, and join files that were not used yet work no more.\n"
+        f"Next: {typed('eigenveil-coordinator', 'serve', '--config', config)}"
+    )
 
 
 def _teller(as_json: bool) -> Callable[[str], None]:
@@ -47,9 +42,9 @@ def _teller(as_json: bool) -> Callable[[str], None]:
 
 
 @click.command()
-@_config
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="A new folder.")
-@_json
+@config_option
+@click.option("--out", required=True, type=PATH, help="A new folder.")
+@json_option
 def backup(config_path: Path, out: Path, as_json: bool) -> None:
     """Copy database, keys and configuration into a new folder; serving goes on meanwhile.
 
@@ -62,10 +57,10 @@ def backup(config_path: Path, out: Path, as_json: bool) -> None:
 
 
 @click.command(name="restore")
-@click.option("--from", "source", required=True, type=click.Path(path_type=Path), help="A backup.")
-@click.option("--dir", "folder", required=True, type=click.Path(path_type=Path), help="A new folder.")
-@_without
-@_json
+@click.option("--from", "source", required=True, type=PATH, help="A backup.")
+@click.option("--dir", "folder", required=True, type=PATH, help="A new folder.")
+@without_option
+@json_option
 def restore_command(source: Path, folder: Path, gone: tuple[str, ...], as_json: bool) -> None:
     """Make a coordinator from a backup, in a new folder.
 
@@ -75,18 +70,14 @@ def restore_command(source: Path, folder: Path, gone: tuple[str, ...], as_json: 
     manifest, waiting = restore(source, folder, gone, _teller(as_json))
     config = folder / CONFIG_NAME
     told = {"config": str(config), "made": manifest.made, "rows": manifest.rows, "awaited": waiting}
-    text = (
-        f"Restored {manifest.federation} as of {manifest.made} into {folder}.\n"
-        f"It will wait for the checkpoints of: {', '.join(waiting) or 'nobody'}\n{FORGOTTEN}\n"
-        f"Next: {typed('eigenveil-coordinator', 'serve', '--config', config)}"
-    )
+    text = f"Restored {manifest.federation} as of {manifest.made} into {folder}.\n{_then(waiting, config)}"
     say(told, as_json, text)
 
 
 @click.command(name="restored")
-@_config
-@_without
-@_json
+@config_option
+@without_option
+@json_option
 def restored_command(config_path: Path, gone: tuple[str, ...], as_json: bool) -> None:
     """Say that the database was put back by its own tools (pg_restore, a snapshot of a disk).
 
@@ -95,18 +86,14 @@ def restored_command(config_path: Path, gone: tuple[str, ...], as_json: bool) ->
     """
     ledger, waiting = restored(load(config_path, Config), gone)
     told = {"rows": ledger.size, "head": ledger.head, "awaited": waiting}
-    text = (
-        f"The ledger is whole: {ledger.size} rows, head {ledger.head[:16]}\n"
-        f"It will wait for the checkpoints of: {', '.join(waiting) or 'nobody'}\n{FORGOTTEN}\n"
-        f"Next: {typed('eigenveil-coordinator', 'serve', '--config', config_path)}"
-    )
+    text = f"The ledger is whole: {ledger.size} rows, head {ledger.head[:16]}\n{_then(waiting, config_path)}"
     say(told, as_json, text)
 
 
 @click.command()
-@_config
-@_without
-@_json
+@config_option
+@without_option
+@json_option
 def checkpoints(config_path: Path, gone: tuple[str, ...], as_json: bool) -> None:
     """Show which sites' checkpoints are awaited since a restore; with --without, wait for a site no more.
 
@@ -125,8 +112,8 @@ def checkpoints(config_path: Path, gone: tuple[str, ...], as_json: bool) -> None
 
 
 @click.command(name="accept-loss")
-@_config
-@_json
+@config_option
+@json_option
 def accept_loss_command(config_path: Path, as_json: bool) -> None:
     """Go on although a site has seen a later ledger: charge what that one spent, end what runs.
 

@@ -9,24 +9,17 @@ import click
 from eigenveil_common.command import say, typed
 from eigenveil_common.config import load
 from eigenveil_common.files import read
+from eigenveil_server.admin.options import PATH, config_option, json_option
 from eigenveil_server.config import Config
 from eigenveil_server.pki import rollover
 from eigenveil_server.pki.authority_files import certificates
 from eigenveil_server.pki.lists import Lists, list_of_draft
 from eigenveil_server.pki.rollover_status import standing
 
-config_option = click.option(
-    "--config",
-    "config_path",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="The coordinator.toml that init wrote.",
-)
-json_option = click.option("--json", "as_json", is_flag=True, help="Answer with one JSON object.")
 signer_option = click.option(
     "--signer",
     "signer_paths",
-    type=click.Path(path_type=Path),
+    type=PATH,
     multiple=True,
     help="Certificate (PEM) of a root that signs the lists to come; once for each. All who sign, anew.",
 )
@@ -89,7 +82,7 @@ def rotate(config_path: Path, as_json: bool) -> None:
 
 @ca.command()
 @config_option
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="Where to write the request.")
+@click.option("--out", type=PATH, required=True, help="Where to write the request.")
 @json_option
 def csr(config_path: Path, out: Path, as_json: bool) -> None:
     """Ask an authority elsewhere, such as an offline root, to sign the next one; its key is made here."""
@@ -104,7 +97,7 @@ def csr(config_path: Path, out: Path, as_json: bool) -> None:
 
 @ca.command(name="import")
 @config_option
-@click.option("--cert", type=click.Path(path_type=Path), required=True, help="What came back, PEM.")
+@click.option("--cert", type=PATH, required=True, help="What came back, PEM.")
 @signer_option
 @threshold_option
 @json_option
@@ -137,9 +130,9 @@ def extend(config_path: Path, signer_paths: tuple[Path, ...], threshold: int, as
 
 
 @ca.command()
-@click.option("--draft", type=click.Path(path_type=Path), required=True, help="The authorities.draft.")
-@click.option("--key", type=click.Path(path_type=Path), required=True, help="The root's secret key, PEM.")
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="Where to write the signature.")
+@click.option("--draft", type=PATH, required=True, help="The authorities.draft.")
+@click.option("--key", type=PATH, required=True, help="The root's secret key, PEM.")
+@click.option("--out", type=PATH, required=True, help="Where to write the signature.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
 def sign(draft: Path, key: Path, out: Path, yes: bool, as_json: bool) -> None:
@@ -161,9 +154,7 @@ def sign(draft: Path, key: Path, out: Path, yes: bool, as_json: bool) -> None:
 
 @ca.command()
 @config_option
-@click.option(
-    "--signature", type=click.Path(path_type=Path), multiple=True, required=True, help="Once for each."
-)
+@click.option("--signature", type=PATH, multiple=True, required=True, help="Once for each.")
 @json_option
 def accept(config_path: Path, signature: tuple[Path, ...], as_json: bool) -> None:
     """Put the draft in force by the signatures that were brought back."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 import socket
 import ssl
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -19,15 +20,15 @@ from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil_common.config import load
 from eigenveil_common.doctor import Check, Level, certificate, disk, examine, fail, ok, permissions, warn
 from eigenveil_common.files import read
+from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_server.clock import as_datetime, unix_ms
 from eigenveil_server.config import Config, split_listen
 from eigenveil_server.pki.keys import load_keys
 from eigenveil_server.pki.lists import Lists
 from eigenveil_server.pki.registry import Registry
-from eigenveil_server.recovery.checkpoints import awaited, marker_of, read_marker
+from eigenveil_server.recovery.checkpoints import awaited, read_marker
 from eigenveil_server.storage.database import Store, existing_store
 from eigenveil_server.storage.integrity import check_whole
-from eigenveil_server.storage.ledger import FederationLedger
 
 STEP_SECONDS = 10.0
 BACKWARDS_MS = 60_000
@@ -75,7 +76,7 @@ def _stored(config: Config) -> list[Check]:
         store = existing_store(config)
     except EigenveilError as problem:
         return [fail("database", str(problem))]
-    try:
+    with closing(store):
         return [
             examine("database", partial(_database, config, store)),
             examine("ledger", partial(_ledger, config, store)),
@@ -83,8 +84,6 @@ def _stored(config: Config) -> list[Check]:
             examine("clock", partial(_clock, store)),
             *_identities(config, store),
         ]
-    finally:
-        store.close()
 
 
 def _database(config: Config, store: Store) -> Check:
@@ -97,16 +96,16 @@ def _database(config: Config, store: Store) -> Check:
 
 
 def _ledger(config: Config, store: Store) -> Check:
-    books = FederationLedger(store.reader, config.budget, unix_ms)
-    text = f"the chain replays; {books.budget - books.committed} of {books.budget} micro-rho are left"
+    books = LedgerStore(store.reader, config.budget, unix_ms).ledger
+    budget, committed = books.budget.micro_rho, books.committed().micro_rho
+    text = f"the chain replays; {budget - committed} of {budget} micro-rho are left"
     return ok("ledger", text)
 
 
 def _checkpoints(config: Config, store: Store) -> Check:
     """Whether this is the newest state of the coordinator, as far as its sites have said."""
-    marker = marker_of(config)
-    if marker.exists():
-        site, _ = read_marker(marker)
+    if config.files.marker.exists():
+        site, _ = read_marker(config.files.marker)
         text = f"site {site} showed a later checkpoint than the ledger had; serve refuses until it is there"
         return fail("checkpoints", text, "restore a newer backup; if there is none: accept-loss")
     if missing := awaited(store.reader):
@@ -195,10 +194,9 @@ def _reached(config: Config) -> list[Check]:
         todo = "this is the name that sites dial: give it an address, or mend `host`"
         return [fail("dns", f"{config.host} has no address here ({problem.strerror})", todo)]
     addresses = ", ".join(sorted({str(one[4][0]) for one in found}))
-    checks = [ok("dns", f"{config.host} is {addresses}")]
-    for about, port in (("port", config.port), ("enrol port", config.enrol_port)):
-        checks.append(_listener(config, about, port))
-    return checks
+    ports = {"port": config.port, "enrol port": config.enrol_port}
+    listeners = [_listener(config, about, port) for about, port in ports.items()]
+    return [ok("dns", f"{config.host} is {addresses}"), *listeners]
 
 
 def _listener(config: Config, about: str, port: int) -> Check:
@@ -223,6 +221,4 @@ def _listener(config: Config, about: str, port: int) -> Check:
         return warn(about, f"nobody answers at {where} ({problem})", todo)
     todo = "it is renewed while serving: see the coordinator's log"
     days = certificate(about, leaf.not_valid_after_utc, SHORT_LEAF, todo)
-    return Check(
-        about=about, level=days.level, text=f"TLS 1.3 at {where}, certificate: {days.text}", todo=days.todo
-    )
+    return replace(days, text=f"TLS 1.3 at {where}, certificate: {days.text}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ from eigenveil.protocol.authorities import ListedAuthority
 from eigenveil.study.plain_values import toml_text
 from eigenveil_common.config import keys
 from eigenveil_common.files import (
-    cannot,
     check_new,
+    doing,
     make_folder,
     occupied,
     write_durably,
@@ -58,7 +59,6 @@ class Layout:
 
     @property
     def toml(self) -> bytes:
-        """coordinator.toml."""
         return toml_text(self._stated | {"state": "."}).encode()
 
     @property
@@ -108,21 +108,14 @@ def _make_authority(config: Config, key: ec.EllipticCurvePrivateKey, csr: Path |
 def _claim(folder: Path, path: Path) -> None:
     """Make the folder and in it, if it is empty, the file at `path`: of two at once, one is refused."""
     make_folder(folder, mode=0o700)
-    if occupied(folder) or not _made(path):
-        raise RequestError(
-            Code.CONFLICT,
-            f"{folder} is not empty, and a federation is never overwritten; name a new folder",
-        )
-
-
-def _made(path: Path) -> bool:
-    try:
-        path.touch(mode=0o600, exist_ok=False)
-    except FileExistsError:
-        return False
-    except OSError as problem:
-        raise cannot("make", path, problem) from problem
-    return True
+    with doing("make", path), suppress(FileExistsError):
+        if not occupied(folder):
+            path.touch(mode=0o600, exist_ok=False)
+            return
+    raise RequestError(
+        Code.CONFLICT,
+        f"{folder} is not empty, and a federation is never overwritten; name a new folder",
+    )
 
 
 def join_file(
@@ -138,12 +131,9 @@ def join_file(
     if out is not None:
         check_new(out)  # before the new token voids the one that was handed out
     authorities = Authorities(config.files).held.to_json().decode()
-    store = existing_store(config)
-    try:
+    with closing(existing_store(config)) as store:
         registry = Registry(store, config.federation, unix_ms)
         token = registry.new_token(role, name, valid_ms, lift_denial=lift_denial)
-    finally:
-        store.close()
     host = f"[{config.host}]" if ":" in config.host else config.host
     join = {
         "token": token,
@@ -165,8 +155,5 @@ def deny_identity(config: Config, role: Role, name: str) -> None:
     Raises:
         RequestError: nobody of that name has enrolled or was invited.
     """
-    store = existing_store(config)
-    try:
+    with closing(existing_store(config)) as store:
         Registry(store, config.federation, unix_ms).deny(role, name)
-    finally:
-        store.close()

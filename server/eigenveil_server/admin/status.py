@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from statistics import median
 from typing import Any
 
+from eigenveil.accounting.ledger import Ledger
 from eigenveil.accounting.zcdp import MICRO, epsilon_at
 from eigenveil.identity import spoken
+from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_server.clock import as_datetime, unix_ms
 from eigenveil_server.config import Config
 from eigenveil_server.pki.keys import load_keys
 from eigenveil_server.pki.registry import Registry
 from eigenveil_server.storage.database import Store, existing_store
-from eigenveil_server.storage.ledger import FederationLedger
 from eigenveil_server.storage.study_reads import StoredStudy, Studies
 
 
@@ -23,40 +25,32 @@ def report(config: Config) -> dict[str, Any]:
         RequestError: there is no federation here, or its keys cannot be read.
         InternalError: code `storage`, also for a ledger whose chain is broken.
     """
-    store = existing_store(config)
-    try:
-        ledger = FederationLedger(store.reader, config.budget, unix_ms)
+    with closing(existing_store(config)) as store:
+        ledger, studies = LedgerStore(store.reader, config.budget, unix_ms), Studies(store.reader)
         return {
             "federation": config.federation,
             "coordinator": f"{config.host}:{config.port}",
             "release_key": load_keys(config.files).release_public.hex(),
-            "budget": _budget(config, ledger),
-            "studies": _studies(store, ledger),
+            "budget": _budget(config, ledger.ledger),
+            "studies": [_study(one, studies, ledger) for one in studies.all()],
             "identities": _identities(store, config),
         }
-    finally:
-        store.close()
 
 
-def _budget(config: Config, ledger: FederationLedger) -> dict[str, Any]:
-    spent = ledger.total_spent
+def _budget(config: Config, ledger: Ledger) -> dict[str, Any]:
+    budget, spent, committed = ledger.budget.micro_rho, ledger.spent.micro_rho, ledger.committed().micro_rho
     return {
         "epsilon": config.budget_epsilon,
         "delta": config.budget_delta,
-        "micro_rho": ledger.budget,
+        "micro_rho": budget,
         "spent_micro_rho": spent,
-        "reserved_micro_rho": ledger.committed - spent,
-        "left_micro_rho": ledger.budget - ledger.committed,
+        "reserved_micro_rho": committed - spent,
+        "left_micro_rho": budget - committed,
         "spent_epsilon": epsilon_at(spent / MICRO, config.budget_delta),
     }
 
 
-def _studies(store: Store, ledger: FederationLedger) -> list[dict[str, Any]]:
-    studies = Studies(store.reader)
-    return [_study(one, studies, ledger) for one in studies.all()]
-
-
-def _study(one: StoredStudy, studies: Studies, ledger: FederationLedger) -> dict[str, Any]:
+def _study(one: StoredStudy, studies: Studies, ledger: LedgerStore) -> dict[str, Any]:
     times = studies.round_ms(one.digest)
     return {
         "study": one.digest,
@@ -91,7 +85,6 @@ def _time(milliseconds: int) -> str:
 
 
 def text(found: dict[str, Any]) -> str:
-    """The same for a person."""
     budget = found["budget"]
     lines = [
         f"Federation {found['federation']} at {found['coordinator']}",
@@ -115,7 +108,6 @@ def text(found: dict[str, Any]) -> str:
 
 
 def studies_text(found: dict[str, Any]) -> str:
-    """The studies alone."""
     lines = [
         f"  {s['study'][:12]}  {s['state']:<9}  {s['name']}  by {s['analyst']}, {_rounds(s)}, "
         f"{s['spent_micro_rho']} of {s['micro_rho']} micro-rho  {s['failure']}".rstrip()

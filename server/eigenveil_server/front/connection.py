@@ -49,7 +49,6 @@ class Connection(asyncio.Protocol):
     # ------------------------------------------------------------ the caller
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A socket, before TLS."""
         self.outer = cast(asyncio.Transport, transport)
         self._host.arrived(self)
 
@@ -59,7 +58,6 @@ class Connection(asyncio.Protocol):
         self._pass()
 
     def data_received(self, data: bytes) -> None:
-        """From the caller."""
         self._inward.keep(data)
         self._pass()
 
@@ -107,7 +105,6 @@ class Connection(asyncio.Protocol):
             self.outer.pause_reading()
 
     def read_on(self) -> None:
-        """One reason less."""
         self._stops -= 1
         if not self._stops and not self.ended:
             self.outer.resume_reading()
@@ -119,21 +116,18 @@ class Connection(asyncio.Protocol):
             self._stuck = asyncio.get_running_loop().call_later(STUCK_SECONDS, self.end)
 
     def resume_writing(self) -> None:
-        """The caller reads again."""
         if self._stuck is not None:
             self._stuck.cancel()
         if self._inner is not None and not self.ended:
             self._inner.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The caller has gone."""
         self.end()
         self._host.vanished(self)
 
     # ------------------------------------------------------------ gRPC
 
     def say(self, data: bytes) -> None:
-        """From gRPC to the caller."""
         self._outward.keep(data)
         self.outer.write(self._outward.cut())
 
@@ -169,7 +163,6 @@ class Upstream(asyncio.Protocol):
         self._connection = connection
 
     def data_received(self, data: bytes) -> None:
-        """From gRPC."""
         if not self._connection.ended:
             self._connection.say(data)
 
@@ -178,7 +171,6 @@ class Upstream(asyncio.Protocol):
         self._connection.stop_reading()
 
     def resume_writing(self) -> None:
-        """gRPC reads again."""
         self._connection.read_on()
 
     def connection_lost(self, exc: Exception | None) -> None:

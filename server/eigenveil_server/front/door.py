@@ -163,9 +163,8 @@ class Door:
                 await self._let_in(connection, arrival)
         except (OSError, EigenveilError):  # TLS has told the other end; of our own certificate the guard does
             connection.end()
-            self.vanished(
-                connection
-            )  # `start_tls` tells nobody of a socket that was closed before or meanwhile
+            # `start_tls` tells nobody of a socket that was closed before or meanwhile.
+            self.vanished(connection)
 
     async def _shake_hands(self, connection: Connection) -> asyncio.Transport | None:
         return await asyncio.get_running_loop().start_tls(
@@ -215,7 +214,6 @@ class Door:
     # ------------------------------------------------------------ going
 
     def left(self, connection: Connection) -> None:
-        """It has ended."""
         if (address := self._strangers.pop(connection, None)) is not None:
             self._turns.leave(connection, address)
         if connection.arrival is not None:
@@ -223,7 +221,6 @@ class Door:
             connection.arrival.guest.open.discard(connection)
 
     def vanished(self, connection: Connection) -> None:
-        """Its socket is closed."""
         self._sockets.discard(connection)
         if not self._sockets:
             self._empty.set()
@@ -264,7 +261,6 @@ class Door:
         return False
 
     def _close(self, connection: Connected, why: str) -> None:
-        """End it, and say why."""
         self._tell(why, connection.arrival)
         connection.end(WORDS.get(why, why))
 

@@ -29,7 +29,6 @@ class Frames:
         return not self._rest
 
     def keep(self, data: bytes) -> None:
-        """Hold back `data`."""
         self._held = self._held[self._at :] + data if self._held else data
         self._at = 0
 

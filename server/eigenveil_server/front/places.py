@@ -34,7 +34,7 @@ class Places:
             return "too-often"
         if len(guest.open) >= MOST_OF_ONE and not self._make_room(guest.open):
             return "too-many-of-one"
-        others = [one for one in taken if not _of_site(one)]
+        others = [one for one in taken if one.arrival is None or one.arrival.guest.role is not Role.SITE]
         free = MOST_CONNECTIONS - len(taken)
         if guest.role is not Role.SITE:
             free = min(free, MOST_CONNECTIONS - FOR_SITES - len(others))
@@ -42,20 +42,12 @@ class Places:
 
     def _make_room(self, among: Collection[Connected]) -> bool:
         """Close the one that has been without a call for longest, if any is."""
-        idle = [one for one in among if one.arrival is not None and not one.arrival.calls]
+        idle = {one: one.arrival.last for one in among if one.arrival is not None and not one.arrival.calls}
         if not idle:
             return False
-        self._close(min(idle, key=_last_call), "made-room")
+        self._close(min(idle, key=idle.__getitem__), "made-room")
         return True
 
     def forget(self) -> None:
         """Keep nothing of guests who have gone."""
         self._guests = {name: guest for name, guest in self._guests.items() if not guest.gone}
-
-
-def _of_site(one: Connected) -> bool:
-    return one.arrival is not None and one.arrival.guest.role is Role.SITE
-
-
-def _last_call(one: Connected) -> float:
-    return 0.0 if one.arrival is None else one.arrival.last

@@ -26,12 +26,6 @@ BACKDATED = timedelta(minutes=5)  # so that a clock a little behind ours accepts
 BACKDATED_SHARE = 20  # but by no more than this part of a short life, so that two thirds of it are to come
 CSR_BYTES = 8192
 LONGEST_NAME = 64  # characters of a common name: ub-common-name of RFC 5280
-USAGE = {
-    Role.COORDINATOR: ExtendedKeyUsageOID.SERVER_AUTH,
-    Role.SITE: ExtendedKeyUsageOID.CLIENT_AUTH,
-    Role.ANALYST: ExtendedKeyUsageOID.CLIENT_AUTH,
-    Role.OPERATOR: ExtendedKeyUsageOID.CLIENT_AUTH,
-}
 SigningKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 KEY_BLOCK = re.compile(rb"-----BEGIN PRIVATE KEY-----.+?-----END PRIVATE KEY-----\n?", re.DOTALL)
 
@@ -175,12 +169,14 @@ class Authority:
         """A leaf for `identity`; `hosts` are the coordinator's names and addresses."""
         names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(identity.uri)]
         names += [_host(host) for host in hosts]
+        serves = identity.role is Role.COORDINATOR
+        usage = ExtendedKeyUsageOID.SERVER_AUTH if serves else ExtendedKeyUsageOID.CLIENT_AUTH
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, identity.name)])
         builder = _builder(subject, self.certificate.subject, key, now, timedelta(days=days))
         for extension, critical in (
             (x509.BasicConstraints(ca=False, path_length=None), True),
             (_key_usage(signs_certificates=False), True),
-            (x509.ExtendedKeyUsage([USAGE[identity.role]]), False),
+            (x509.ExtendedKeyUsage([usage]), False),
             (x509.SubjectAlternativeName(names), False),
             (_authority_id(self.certificate), False),
         ):

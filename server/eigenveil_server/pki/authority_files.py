@@ -71,11 +71,6 @@ class Authorities:
         """The same, as TLS takes them."""
         return pem(*self.trusted)
 
-    @property
-    def digest(self) -> bytes:
-        """What a client that holds the list in force says in `Hello`."""
-        return self.held.digest
-
     def since(self, version: int) -> tuple[SignedList, ...]:
         """The lists after this version, for whoever holds that one."""
         first = self.held.version - len(self._chain) + 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import secrets
 from dataclasses import dataclass
+from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -30,7 +31,6 @@ class Keys:
 
     @property
     def authority(self) -> Authority:
-        """The one that issues now."""
         return self.authorities.issuing
 
     @property
@@ -66,14 +66,14 @@ def release_public(files: Files) -> bytes:
     Raises:
         RequestError: the file is missing, damaged, or readable by others.
     """
-    return _release(files).public_key().public_bytes_raw()
+    return Ed25519PrivateKey.from_private_bytes(_raw(files.release_key)).public_key().public_bytes_raw()
 
 
-def _release(files: Files) -> Ed25519PrivateKey:
-    raw = read_secret(files.release_key)
+def _raw(path: Path) -> bytes:
+    raw = read_secret(path)
     if len(raw) != RAW_BYTES:
-        raise RequestError(Code.BAD_CONFIG, f"{files.release_key} does not have {RAW_BYTES} bytes")
-    return Ed25519PrivateKey.from_private_bytes(raw)
+        raise RequestError(Code.BAD_CONFIG, f"{path} does not have {RAW_BYTES} bytes")
+    return raw
 
 
 def load_keys(files: Files) -> Keys:
@@ -82,9 +82,7 @@ def load_keys(files: Files) -> Keys:
     Raises:
         RequestError: one is missing, damaged, or readable by others.
     """
-    release, audit = _release(files), read_secret(files.audit_key)
-    if len(audit) != RAW_BYTES:
-        raise RequestError(Code.BAD_CONFIG, f"{files.audit_key} does not have {RAW_BYTES} bytes")
+    release, audit = Ed25519PrivateKey.from_private_bytes(_raw(files.release_key)), _raw(files.audit_key)
     authorities = Authorities(files)
     if authorities.held.release_key != release.public_key().public_bytes_raw():
         raise RequestError(

@@ -58,7 +58,6 @@ class Lists:
 
     @property
     def draft(self) -> AuthorityList | None:
-        """The list that waits for signatures."""
         return list_of_draft(read(self._files.draft)) if is_there(self._files.draft) else None
 
     def change(
@@ -173,7 +172,6 @@ class Lists:
         return key
 
     def put_first(self, certificate: x509.Certificate) -> None:
-        """Issue with this one from now on."""
         authority_of(certificate, self.keys)
         self._write_issuers(certificate)
 

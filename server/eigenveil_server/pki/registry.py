@@ -71,7 +71,7 @@ class Registry:
             _void_tokens(change, who)
             change.execute(
                 "INSERT INTO tokens (hash, role, name, expires_at) VALUES (?, ?, ?, ?)",
-                (_hash(token.encode()), *who, now + valid_ms),
+                (hashlib.sha256(token.encode()).digest(), *who, now + valid_ms),
             )
             change.execute("DELETE FROM denied WHERE (role, name) = (?, ?)", who)
             if denied:
@@ -87,19 +87,22 @@ class Registry:
                 its name is on the deny-list.
             RequestError: the certificate request is refused.
         """
-        key, held = requested_key(csr_der), (_hash(token.encode()),)
+        key, held = requested_key(csr_der), (hashlib.sha256(token.encode()).digest(),)
         # Anybody may ask: only who holds a token makes those wait who write.
         if not self._store.reader.rows("SELECT 1 FROM tokens WHERE hash = ?", held):
             raise _refused(UNKNOWN_TOKEN)
         with self._store.writer.transaction() as change:
-            row = change.execute("SELECT * FROM tokens WHERE hash = ?", held).fetchone()
-            if row is None:
+            rows = change.execute("SELECT * FROM tokens WHERE hash = ?", held)
+            if not rows:
                 raise _refused(UNKNOWN_TOKEN)
+            row = rows[0]
             if _denied(change, (row["role"], row["name"])):
                 raise _refused(f"{row['role']}/{row['name']} is on the deny-list; speak to the operator")
             identity = Identity(federation=self._federation, role=Role(row["role"]), name=row["name"])
             if row["key_print"] is not None:
-                return _again(row, identity, key_print(key))
+                if row["key_print"] != key_print(key):
+                    raise _refused("the token was used already; ask the operator for a new join file")
+                return Issued(identity=identity, key=key_print(key), pem=row["certificate"])
             if self._clock() >= row["expires_at"]:
                 raise _refused("the token has expired; ask the operator for a new join file")
             issued = authority.issue(identity, key, now=as_datetime(self._clock()), days=days)
@@ -128,7 +131,7 @@ class Registry:
         with self._store.writer.transaction() as change:
             live = change.execute(
                 f"SELECT * FROM certificates WHERE (role, name) = (?, ?) AND {LIVE}", (*who, now)
-            ).fetchall()
+            )
             shown = next((row for row in live if row["fingerprint"] == print), None)
             if shown is None or _denied(change, who):
                 raise _refused(f"the certificate of {caller.uri} was replaced or shut out")
@@ -136,7 +139,8 @@ class Registry:
                 if row["key_print"] == held:
                     return Issued(identity=caller, key=held, pem=row["certificate"])
             self._check_due(shown)
-            _check_new_key(change, held)
+            if change.execute("SELECT 1 FROM certificates WHERE key_print = ?", (held,)):
+                raise _refused("this key was certified before; renew with a new one")
             # One that was answered and never used: its answer was lost together with its key.
             lost = "(role, name) = (?, ?) AND unused = 1 AND fingerprint != ?"
             change.execute(f"DELETE FROM certificates WHERE {lost}", (*who, print))
@@ -193,7 +197,9 @@ class Registry:
         """
         who = (role.value, name)
         with self._store.writer.transaction() as change:
-            if not _known(change, who):
+            tables, same = ("certificates", "tokens"), "(role, name) = (?, ?)"
+            found = (change.execute(f"SELECT 1 FROM {table} WHERE {same}", who) for table in tables)
+            if not any(found):
                 raise RequestError(Code.NOT_FOUND, f"no {role.value} {name} has enrolled or was invited")
             _void_tokens(change, who)
             change.execute(
@@ -235,31 +241,16 @@ class Registry:
         """Everybody who has enrolled, with the expiry and the key of the latest certificate; a replaced one
         counts only if there is no other."""
         rows = self._store.reader.rows(
-            "SELECT role, name, expires_at, key_print, EXISTS (SELECT 1 FROM denied d "
+            "SELECT role, name, expires_at, key_print AS key, EXISTS (SELECT 1 FROM denied d "
             "WHERE (d.role, d.name) = (c.role, c.name)) AS denied "
             "FROM certificates c ORDER BY role, name, superseded DESC, issued_at, expires_at"
         )
         latest = {(row["role"], row["name"]): row for row in rows}
-        return [
-            Enrolled(
-                role=row["role"],
-                name=row["name"],
-                expires_at=row["expires_at"],
-                denied=bool(row["denied"]),
-                key=row["key_print"],
-            )
-            for row in latest.values()
-        ]
+        return [Enrolled(**{**dict(row), "denied": bool(row["denied"])}) for row in latest.values()]
 
 
 def _denied(change: Connection, who: Who) -> bool:
-    return bool(change.execute("SELECT 1 FROM denied WHERE (role, name) = (?, ?)", who).fetchall())
-
-
-def _known(change: Connection, who: Who) -> bool:
-    tables = ("certificates", "tokens")
-    found = (change.execute(f"SELECT 1 FROM {table} WHERE (role, name) = (?, ?)", who) for table in tables)
-    return any(rows.fetchall() for rows in found)
+    return bool(change.execute("SELECT 1 FROM denied WHERE (role, name) = (?, ?)", who))
 
 
 def _void_tokens(change: Connection, who: Who) -> None:
@@ -272,21 +263,6 @@ def _admit_anew(change: Connection, who: Who) -> None:
     of its generation is forgotten."""
     change.execute("UPDATE certificates SET superseded = 1 WHERE (role, name) = (?, ?)", who)
     change.execute("DELETE FROM greetings WHERE (role, name) = (?, ?)", who)
-
-
-def _check_new_key(change: Connection, held: str) -> None:
-    if change.execute("SELECT 1 FROM certificates WHERE key_print = ?", (held,)).fetchall():
-        raise _refused("this key was certified before; renew with a new one")
-
-
-def _hash(data: bytes) -> bytes:
-    return hashlib.sha256(data).digest()
-
-
-def _again(row: Row, identity: Identity, key: str) -> Issued:
-    if row["key_print"] != key:
-        raise _refused("the token was used already; ask the operator for a new join file")
-    return Issued(identity=identity, key=key, pem=row["certificate"])
 
 
 def _refused(message: str) -> PeerError:

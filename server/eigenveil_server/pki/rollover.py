@@ -10,12 +10,11 @@ coordinator may serve meanwhile. It reads the files again and tells whoever gree
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import wraps
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar
 
 from cryptography import x509
 
@@ -56,22 +55,12 @@ class Signers:
 
 NOBODY = Signers()
 
-P = ParamSpec("P")
-T = TypeVar("T")
 
-
-def _in_turn(change: Callable[Concatenate[Config, P], T]) -> Callable[Concatenate[Config, P], T]:
+def _in_turn(config: Config) -> AbstractContextManager[None]:
     """One command at a time reads, decides and writes: two at once could drop a key or a list."""
-
-    @wraps(change)
-    def alone(config: Config, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        with locked(config.files.authorities.with_suffix(".lock")):
-            return change(config, *args, **kwargs)
-
-    return alone
+    return locked(config.files.authorities.with_suffix(".lock"))
 
 
-@_in_turn
 def rotate(config: Config) -> bool:
     """Make the next authority, its own root, and trust it from now on; False if the list that names it waits
     for signatures.
@@ -79,28 +68,28 @@ def rotate(config: Config) -> bool:
     Raises:
         RequestError: a change is under way already.
     """
-    authorities = _settled(config)
-    lists = Lists(config.files)
-    made = Authority.create(config.federation, as_datetime(unix_ms()), lists.add_key())
-    signs = _issuing_entry(authorities).signs
-    return _change(config, lists, (*authorities.held.authorities, _entry(made.certificate, signs)))
+    with _in_turn(config):
+        authorities = _settled(config)
+        lists = Lists(config.files)
+        made = Authority.create(config.federation, as_datetime(unix_ms()), lists.add_key())
+        signs = _issuing_entry(authorities).signs
+        return _change(config, lists, (*authorities.held.authorities, _entry(made.certificate, signs)))
 
 
-@_in_turn
 def request(config: Config, out: Path) -> None:
     """Make the next authority's key here, and write the request that an authority elsewhere signs.
 
     Raises:
         RequestError: a change is under way already, or `out` exists.
     """
-    lists = Lists(config.files)
-    if lists.held is not None:
-        _settled(config)
-    check_new(out)  # before the key is made
-    write_durably(out, Authority.request(config.federation, lists.add_key()))
+    with _in_turn(config):
+        lists = Lists(config.files)
+        if lists.held is not None:
+            _settled(config)
+        check_new(out)  # before the key is made
+        write_durably(out, Authority.request(config.federation, lists.add_key()))
 
 
-@_in_turn
 def take(config: Config, path: Path, signers: Signers) -> bool:
     """Trust the authority whose certificate, made from `request`, is in `path`; False if the list that names
     it waits for signatures. `signers` sign the lists after it, if any are named.
@@ -109,23 +98,24 @@ def take(config: Config, path: Path, signers: Signers) -> bool:
         RequestError: a change is under way, the certificate is not one of an authority with our key, or it
             is the first and nobody is named who signs.
     """
-    lists = Lists(config.files)
-    certificate = certificates(read(path))[0]
-    _check_authority(certificate)
-    authority_of(certificate, lists.keys)
-    if lists.held is None:
-        if not signers.certificates:
-            raise RequestError(
-                Code.BAD_ARGUMENT, "this is the first authority: name the root that signs with --signer FILE"
-            )
-        return _change(config, lists, (_entry(certificate, signs=False),), signers)
-    if certificate in lists.held.issuers:
-        raise RequestError(Code.CONFLICT, f"the authority in {path} is trusted already")
-    signs = _issuing_entry(_settled(config)).signs
-    return _change(config, lists, (*lists.held.authorities, _entry(certificate, signs)), signers)
+    with _in_turn(config):
+        lists = Lists(config.files)
+        certificate = certificates(read(path))[0]
+        _check_authority(certificate)
+        authority_of(certificate, lists.keys)
+        if lists.held is None:
+            if not signers.certificates:
+                raise RequestError(
+                    Code.BAD_ARGUMENT,
+                    "this is the first authority: name the root that signs with --signer FILE",
+                )
+            return _change(config, lists, (_entry(certificate, signs=False),), signers)
+        if certificate in lists.held.issuers:
+            raise RequestError(Code.CONFLICT, f"the authority in {path} is trusted already")
+        signs = _issuing_entry(_settled(config)).signs
+        return _change(config, lists, (*lists.held.authorities, _entry(certificate, signs)), signers)
 
 
-@_in_turn
 def extend(config: Config, signers: Signers) -> bool:
     """The same authorities in a new list, for another year; False if it waits for signatures. In a folder of
     an earlier version the first list, of the authorities in ca.pem.
@@ -133,24 +123,25 @@ def extend(config: Config, signers: Signers) -> bool:
     Raises:
         RequestError: there are none, or a file is damaged.
     """
-    lists = Lists(config.files)
-    if lists.held is not None:
-        return _change(config, lists, lists.held.authorities, signers)
-    there = tuple(_entry(one, signs=True) for one in certificates(read(config.files.ca)))
-    return _change(config, lists, there, signers)
+    with _in_turn(config):
+        lists = Lists(config.files)
+        if lists.held is not None:
+            return _change(config, lists, lists.held.authorities, signers)
+        there = tuple(_entry(one, signs=True) for one in certificates(read(config.files.ca)))
+        return _change(config, lists, there, signers)
 
 
-@_in_turn
 def accept(config: Config, paths: Sequence[Path]) -> None:
     """Put the list that waits in force, by the signatures in these files.
 
     Raises:
         RequestError: none waits, or too few have signed it.
     """
-    lists = Lists(config.files)
-    before = lists.held
-    lists.accept([read(path) for path in paths])
-    _note(config, before, lists.in_force)
+    with _in_turn(config):
+        lists = Lists(config.files)
+        before = lists.held
+        lists.accept([read(path) for path in paths])
+        _note(config, before, lists.in_force)
 
 
 def sign_draft(draft: AuthorityList, key: Path, out: Path) -> None:
@@ -164,27 +155,26 @@ def sign_draft(draft: AuthorityList, key: Path, out: Path) -> None:
     write_durably(out, sign_list(secret, draft.to_json()))
 
 
-@_in_turn
 def switch(config: Config, *, anyway: bool) -> None:
     """Issue with the new one from now on.
 
     Raises:
         RequestError: there is no new one; or somebody has not heard of it, unless `anyway`.
     """
-    authorities = _both(config)
-    unheard = standing(config).unheard
-    if unheard and not anyway:
-        raise RequestError(
-            Code.CONFLICT,
-            f"these have not heard of the new authority and would not find the coordinator: "
-            f"{', '.join(unheard)}; wait until they have greeted, deny them, or add --anyway",
-        )
-    following = authorities.trusted[1]
-    Lists(config.files).put_first(following)
-    _audit(config, "authority-issues", fingerprint(following))
+    with _in_turn(config):
+        authorities = _both(config)
+        unheard = standing(config).unheard
+        if unheard and not anyway:
+            raise RequestError(
+                Code.CONFLICT,
+                f"these have not heard of the new authority and would not find the coordinator: "
+                f"{', '.join(unheard)}; wait until they have greeted, deny them, or add --anyway",
+            )
+        following = authorities.trusted[1]
+        Lists(config.files).put_first(following)
+        _audit(config, "authority-issues", fingerprint(following))
 
 
-@_in_turn
 def retire(config: Config, *, anyway: bool) -> bool:
     """Trust the old one no more; False if the list without it waits for signatures. Repeated after a crash,
     it goes on where that one ended: the old one's certificates are shut out first, and while two authorities
@@ -193,32 +183,29 @@ def retire(config: Config, *, anyway: bool) -> bool:
     Raises:
         RequestError: there is no old one; or a certificate of it is in use, unless `anyway`.
     """
-    lists = Lists(config.files)
-    if not lists.settled:
-        lists.settle()
-        if len(lists.in_force.issuers) < MOST_AUTHORITIES:
-            return True
-    authorities = _both(config)
-    behind = standing(config).behind
-    if behind and not anyway:
-        raise RequestError(
-            Code.CONFLICT,
-            f"these still use a certificate of the old authority: {', '.join(behind)}; they renew within "
-            f"{config.certificate_days:g} days of their last; wait, deny them, or add --anyway. If you have "
-            "not switched yet: eigenveil-coordinator ca switch --config FILE",
-        )
-    store = existing_store(config)
-    try:
-        with store.writer.transaction() as change:
-            kept = fingerprint(authorities.issuing.certificate)
+    with _in_turn(config):
+        lists = Lists(config.files)
+        if not lists.settled:
+            lists.settle()
+            if len(lists.in_force.issuers) < MOST_AUTHORITIES:
+                return True
+        authorities = _both(config)
+        behind = standing(config).behind
+        if behind and not anyway:
+            raise RequestError(
+                Code.CONFLICT,
+                f"these still use a certificate of the old authority: {', '.join(behind)}; they renew within "
+                f"{config.certificate_days:g} days of their last; wait, deny them, or add --anyway. If you "
+                "have not switched yet: eigenveil-coordinator ca switch --config FILE",
+            )
+        issuing = authorities.issuing.certificate
+        with closing(existing_store(config)) as store, store.writer.transaction() as change:
+            kept = fingerprint(issuing)
             change.execute("UPDATE certificates SET superseded = 1 WHERE issuer != ?", (kept,))
             audit(change, unix_ms(), "authority-retired", "ca", kept)
-    finally:
-        store.close()
-    issuing = authorities.issuing.certificate
-    held = authorities.held.authorities
-    left = tuple(one for one in held if not one.issues or one.certificate == issuing)
-    return _change(config, lists, left)
+        held = authorities.held.authorities
+        left = tuple(one for one in held if not one.issues or one.certificate == issuing)
+        return _change(config, lists, left)
 
 
 def _settled(config: Config) -> Authorities:
@@ -289,9 +276,5 @@ def _note(config: Config, before: AuthorityList | None, after: AuthorityList) ->
 
 
 def _audit(config: Config, kind: str, print: str) -> None:
-    store = existing_store(config)
-    try:
-        with store.writer.transaction() as change:
-            audit(change, unix_ms(), kind, "ca", print)
-    finally:
-        store.close()
+    with closing(existing_store(config)) as store, store.writer.transaction() as change:
+        audit(change, unix_ms(), kind, "ca", print)

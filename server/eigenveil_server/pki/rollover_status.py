@@ -34,7 +34,6 @@ class Standing:
     draft: AuthorityList | None
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values."""
         return {
             "authorities": list(self.authorities),
             "unheard": list(self.unheard),
@@ -44,7 +43,6 @@ class Standing:
         }
 
     def text(self) -> str:
-        """The same for a person."""
         lines = [
             f"{'issues ' if one['issues'] else 'trusted'}  until {one['ends'][:10]}  {one['subject']}\n"
             f"         {_root(one)}\n         SHA-256  {spoken(one['sha256'], 18)}"
@@ -80,7 +78,7 @@ def standing(config: Config) -> Standing:
             }
             for one in authorities.trusted
         ),
-        unheard=_names(row for row in live if row["authorities"] != authorities.digest),
+        unheard=_names(row for row in live if row["authorities"] != authorities.held.digest),
         behind=_names(row for row in live if row["issuer"] != issuing),
         held=authorities.held,
         draft=Lists(config.files).draft,

@@ -42,7 +42,7 @@ class ServerCertificate:
         certificate = self._issuer.issue(
             Identity(federation=config.federation, role=Role.COORDINATOR, name=NAME),
             key.public_key(),
-            now=self._now(),
+            now=as_datetime(self._clock()),
             days=config.certificate_days,
             hosts=tuple(dict.fromkeys((config.host, "localhost"))),
         )
@@ -50,9 +50,6 @@ class ServerCertificate:
         write_secret(files.server_key, self._pair[0])
         write_durably(files.server, self._pair[1])
         return certificate
-
-    def _now(self) -> datetime:
-        return as_datetime(self._clock())
 
     def tls(self, *, client_certificates: bool) -> ssl.SSLContext:
         """What one listener presents now, and whether it demands a certificate of the federation."""
@@ -65,10 +62,9 @@ class ServerCertificate:
             return self._contexts[shown]
 
     def renew(self) -> None:
-        """Replace the certificate if it is time."""
         with self._lock:
             old = self._issuer.certificate != self._keys.authority.certificate
-            if old or self._now() >= renewal(self._certificate):
+            if old or as_datetime(self._clock()) >= renewal(self._certificate):
                 self._certificate = self._issue()
                 log.event("certificate-renewed", federation=self._config.federation)
 

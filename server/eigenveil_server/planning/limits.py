@@ -1,4 +1,4 @@
-"""What the operator allows one study, and one analyst, to reserve."""
+"""What the operator allows one study to reserve."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.plan import Plan
 from eigenveil.study.price import Composition
 from eigenveil_server.config import Config
-from eigenveil_server.storage.repository import Repository
 from eigenveil_server.storage.states import StudyState
 
 
@@ -46,28 +45,3 @@ def _cost(plan: Plan, config: Config) -> tuple[float, bool]:
     if plan.composition is Composition.BASIC:
         return plan.study.epsilon, True
     return epsilon_at(plan.micro_rho / MICRO, config.budget_delta), False
-
-
-def check_quota(analyst: str, micro_rho: int, repository: Repository, config: Config) -> None:
-    """One analyst has so many studies under way, and with several of them holds so much of the budget; what
-    a single study may reserve is `max_epsilon_per_study`.
-
-    Raises:
-        RequestError: one more would be too many, or too much.
-    """
-    own = [one for one in repository.studies.under_way() if one.analyst == analyst]
-    if len(own) >= config.max_studies_per_analyst:
-        raise RequestError(
-            Code.CONFLICT,
-            f"{len(own)} studies of yours are under way, and the operator allows "
-            f"{config.max_studies_per_analyst} (max_studies_per_analyst); wait for one to end, or cancel one",
-        )
-    running = [one for one in own if one.state is StudyState.RUNNING]
-    held = sum(one.micro_rho - repository.ledger.spent(one.digest) for one in running)
-    most = int(config.max_share_per_analyst * config.budget.micro_rho)
-    if held and held + micro_rho > most:
-        raise RequestError(
-            Code.BUDGET,
-            f"your studies under way hold {held} micro-rho, and the operator lets one analyst hold {most} "
-            "with several (max_share_per_analyst); nothing was reserved: wait for one to end, or cancel one",
-        )

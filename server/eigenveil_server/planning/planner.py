@@ -140,7 +140,6 @@ def read(stream: IO[bytes]) -> Any:
 
 
 def write(stream: IO[bytes], message: Any) -> None:
-    """Send one message."""
     data = json.dumps(message).encode()
     stream.write(len(data).to_bytes(LENGTH_BYTES, "big") + data)
     stream.flush()

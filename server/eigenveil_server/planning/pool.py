@@ -72,7 +72,6 @@ class Worker:
         return None
 
     def end(self) -> None:
-        """Kill it."""
         self._process.kill()
 
     def gone(self) -> None:
@@ -124,7 +123,6 @@ class Lane:
                 busy[1].end()
 
     def close(self) -> None:
-        """Nobody waits any more."""
         with self._lock:
             if self._busy is not None:
                 self._busy[1].end()
@@ -180,6 +178,5 @@ class PlanningPool:
             Worker.idle.append(Worker())
 
     def close(self) -> None:
-        """Nobody waits any more."""
         self._small.close()
         self._wide.close()

@@ -12,10 +12,11 @@ from eigenveil.protocol.plan import Plan
 from eigenveil_server.compute import Compute
 from eigenveil_server.config import Config
 from eigenveil_server.pki.keys import Keys
-from eigenveil_server.planning.limits import check_price, check_quota, first_state
+from eigenveil_server.planning.limits import check_price, first_state
 from eigenveil_server.planning.planner import DRAFT
 from eigenveil_server.planning.pool import PlanningPool
 from eigenveil_server.storage.repository import Repository
+from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import StoredStudy
 
 SUBMISSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -51,17 +52,15 @@ class Prepared:
     warnings: Sequence[str]
 
 
+@dataclass(frozen=True, slots=True)
 class Submissions:
     """Reads, plans and prices what analysts send."""
 
-    def __init__(
-        self, repository: Repository, keys: Keys, planning: PlanningPool, compute: Compute, config: Config
-    ) -> None:
-        self._repository = repository
-        self._keys = keys
-        self._planning = planning
-        self._compute = compute
-        self._config = config
+    _repository: Repository
+    _keys: Keys
+    _planning: PlanningPool
+    _compute: Compute
+    _config: Config
 
     async def prepare(self, submission: Submission) -> Prepared:
         """The study that `submission` asks for.
@@ -119,11 +118,32 @@ class Submissions:
         return explanation
 
     def check_quota(self, analyst: str, micro_rho: int) -> None:
-        """Refuse one more study of this analyst if that would be too many, or too much."""
-        check_quota(analyst, micro_rho, self._repository, self._config)
+        """One analyst has so many studies under way, and with several of them holds so much of the budget;
+        what a single study may reserve is `max_epsilon_per_study`.
+
+        Raises:
+            RequestError: one more would be too many, or too much.
+        """
+        own = [one for one in self._repository.studies.under_way() if one.analyst == analyst]
+        if len(own) >= self._config.max_studies_per_analyst:
+            raise RequestError(
+                Code.CONFLICT,
+                f"{len(own)} studies of yours are under way, and the operator allows "
+                f"{self._config.max_studies_per_analyst} (max_studies_per_analyst); wait for one to end, or "
+                "cancel one",
+            )
+        running = [one for one in own if one.state is StudyState.RUNNING]
+        held = sum(one.micro_rho - self._repository.ledger.spent(one.digest) for one in running)
+        most = int(self._config.max_share_per_analyst * self._config.budget.micro_rho)
+        if held and held + micro_rho > most:
+            raise RequestError(
+                Code.BUDGET,
+                f"your studies under way hold {held} micro-rho, and the operator lets one analyst hold "
+                f"{most} with several (max_share_per_analyst); nothing was reserved: wait for one to end, or "
+                "cancel one",
+            )
 
     def _words(self, submission: Submission) -> dict[str, Any]:
-        """What planning has to know."""
         return {
             "study_toml": submission.study_toml,
             "federation": self._config.federation,

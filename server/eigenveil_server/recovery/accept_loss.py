@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from eigenveil.accounting.checkpoint import Checkpoint
@@ -16,10 +17,9 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.clock import unix_ms
 from eigenveil_server.config import Config
 from eigenveil_server.pki.keys import load_keys
-from eigenveil_server.recovery.checkpoints import accepted_losses, marker_of, read_checkpoint, read_marker
-from eigenveil_server.recovery.lock import only_one
+from eigenveil_server.recovery.checkpoints import accepted_losses, read_checkpoint, read_marker
 from eigenveil_server.storage import study_writes
-from eigenveil_server.storage.database import Store, audit, existing_store
+from eigenveil_server.storage.database import Store, audit, existing_store, only_one
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import Studies
 
@@ -62,25 +62,22 @@ def accept_loss(config: Config) -> Accepted:
         PeerError: the marker's checkpoint is not signed by this coordinator.
         InternalError: code `storage`.
     """
-    path = marker_of(config)
+    path = config.files.marker
     if not path.exists():
         raise RequestError(
             Code.CONFLICT, "no site has shown a later checkpoint of the ledger; there is no loss to accept"
         )
     with only_one(config):
-        store = existing_store(config)
-        try:
+        with closing(existing_store(config)) as store:
             store.claim()
             accepted = _accept(config, store)
-        finally:
-            store.close()
         path.unlink()
     return accepted
 
 
 def _accept(config: Config, store: Store) -> Accepted:
     keys = load_keys(config.files)
-    site, signed = read_marker(marker_of(config))
+    site, signed = read_marker(config.files.marker)
     checkpoint = read_checkpoint(signed, keys, config.federation)
     ledger = LedgerStore(store.writer, config.budget, lambda: unix_ms() // 1000)
     ended = _end_all(store, ledger)
@@ -125,7 +122,7 @@ def _end_all(store: Store, ledger: LedgerStore) -> tuple[str, ...]:
     for one in running:
         event = pb.StudyEvent(
             state=pb.STUDY_STATE_FAILED, failure=WHY, micro_rho=one.micro_rho,
-            spent_micro_rho=ledger.ledger.spent_by_study.get(one.digest, NOTHING).micro_rho,
+            spent_micro_rho=ledger.spent(one.digest),
             expected_rounds=one.expected_rounds, round_state="failed",
         )  # fmt: skip
 

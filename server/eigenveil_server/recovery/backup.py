@@ -23,15 +23,13 @@ from eigenveil.accounting.ledger import Ledger
 from eigenveil.errors import Code, RequestError
 from eigenveil_common.config import load
 from eigenveil_common.failpoints import failpoint
-from eigenveil_common.files import cannot, occupied, read, sync, write_secret
+from eigenveil_common.files import doing, occupied, read, sync, write_secret
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_common.storage.migrations import Expect
 from eigenveil_common.storage.sqlite import Database
 from eigenveil_server.clock import as_datetime, unix_ms
 from eigenveil_server.config import CONFIG_NAME, Config, Files
 from eigenveil_server.pki.registry import Registry
-from eigenveil_server.recovery.checkpoints import MARKER
-from eigenveil_server.recovery.lock import only_one
 from eigenveil_server.storage.database import (
     MIGRATIONS,
     SCHEMA,
@@ -39,6 +37,7 @@ from eigenveil_server.storage.database import (
     Store,
     audit,
     existing_store,
+    only_one,
     open_store,
 )
 
@@ -59,7 +58,6 @@ class Manifest:
     files: dict[str, str]
 
     def to_json(self) -> bytes:
-        """manifest.json."""
         said = {
             "format": FORMAT,
             "federation": self.federation,
@@ -82,7 +80,7 @@ def back_up(config_path: Path, config: Config, out: Path, tell: Tell) -> Manifes
         copied = _copy_database(config, here)
         failpoint("backup-copied")
         for path in _others(config.files):
-            _copy(path, here / path.name)
+            write_secret(here / path.name, read(path))
         text = read(config_path).decode("utf-8-sig")
         write_secret(here / CONFIG_NAME, STATE_KEY.sub('state = "."', text).encode())
         manifest = Manifest(
@@ -109,14 +107,14 @@ def restore(source: Path, folder: Path, gone: Collection[str], tell: Tell) -> tu
     manifest = _manifest(source)
     with _new_folder(folder) as here:
         for name, expected in manifest.files.items():
-            _copy(source / name, here / name)
+            write_secret(here / name, read(source / name))
             if _digest(here / name) != expected:
                 raise RequestError(
                     Code.BAD_CONFIG, f"{source / name} is not what was backed up; use another backup"
                 )
         tell(f"{len(manifest.files)} files are as the manifest says")
         with closing(open_store(Files(folder=here).database, Expect.EXISTING)) as store:
-            ledger = _ledger(store, load(here / CONFIG_NAME, Config))
+            ledger = LedgerStore(store.reader, load(here / CONFIG_NAME, Config).budget, unix_ms).ledger
             if (ledger.size, ledger.head) != (manifest.rows, manifest.head):
                 raise RequestError(Code.BAD_CONFIG, f"the ledger in {source} is not the manifest's")
             tell(f"the ledger is whole: {ledger.size} rows, head {ledger.head[:16]}")
@@ -134,7 +132,7 @@ def restored(config: Config, gone: Collection[str]) -> tuple[Ledger, list[str]]:
     """
     with only_one(config), closing(existing_store(config)) as store:
         store.claim()
-        ledger = _ledger(store, config)
+        ledger = LedgerStore(store.reader, config.budget, unix_ms).ledger
         return ledger, _mark(store, config.federation, ledger, gone)
 
 
@@ -155,7 +153,7 @@ def _others(files: Files) -> Iterator[Path]:
     """The other files of the state folder: no part of the database, lock, or file being written."""
     for path in sorted(files.folder.iterdir()):
         skipped = path.name.startswith((".", files.database.name)) or path.name in (
-            files.lock.name, CONFIG_NAME, MARKER, MANIFEST,
+            files.lock.name, files.marker.name, CONFIG_NAME, MANIFEST,
         )  # fmt: skip
         if path.is_file() and not skipped:
             yield path
@@ -169,12 +167,7 @@ def _copy_database(config: Config, here: Path) -> Ledger:
     ) as database:
         database.copy_to(copy)
     with closing(open_store(copy, Expect.EXISTING)) as store:
-        return _ledger(store, config)
-
-
-def _ledger(store: Store, config: Config) -> Ledger:
-    """The ledger, replayed."""
-    return LedgerStore(store.reader, config.budget, unix_ms).ledger
+        return LedgerStore(store.reader, config.budget, unix_ms).ledger
 
 
 def _mark(store: Store, federation: str, ledger: Ledger, gone: Collection[str]) -> list[str]:
@@ -227,25 +220,18 @@ def _new_folder(folder: Path) -> Iterator[Path]:
         raise RequestError(
             Code.CONFLICT, f"{folder} is there already; nothing is overwritten, name a new one"
         )
-    try:
+    with doing("make", folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         here = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-    except OSError as problem:
-        raise cannot("make", folder, problem) from problem
     try:
-        yield here
-        sync(here)
-        failpoint("folder-replacing")
-        os.replace(here, folder)
-        sync(folder)
-    except OSError as problem:
-        raise cannot("write", folder, problem) from problem
+        with doing("write", folder):
+            yield here
+            sync(here)
+            failpoint("folder-replacing")
+            os.replace(here, folder)
+            sync(folder)
     finally:
         shutil.rmtree(here, ignore_errors=True)
-
-
-def _copy(source: Path, target: Path) -> None:
-    write_secret(target, read(source))
 
 
 def _digest(path: Path) -> str:

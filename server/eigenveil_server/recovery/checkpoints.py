@@ -28,8 +28,6 @@ from eigenveil_server.pki.keys import Keys
 from eigenveil_server.storage.database import Store, audit
 from eigenveil_server.storage.group_commit import GroupCommit
 
-MARKER = "behind.json"
-
 
 @dataclass(slots=True)
 class Chain:
@@ -41,7 +39,6 @@ class Chain:
     spent: Cost = NOTHING
 
     def read_on(self) -> None:
-        """Take in what is new."""
         rows = self.reader.rows(
             'SELECT kind, micro_rho, atto_delta, digest FROM ledger WHERE "index" >= ? ORDER BY "index"',
             (len(self.digests),),
@@ -98,7 +95,7 @@ class Checkpoints:
             PeerError: the checkpoint is not one that this federation signed.
         """
         if caller.role is Role.SITE and hello.HasField("checkpoint"):
-            checkpoint = self._read(hello.checkpoint)
+            checkpoint = read_checkpoint(hello.checkpoint, self._keys, self._config.federation)
             if not self._knows(checkpoint):
                 self._stop(caller.name, hello.checkpoint, checkpoint)
 
@@ -111,9 +108,6 @@ class Checkpoints:
             at, site = self._clock(), caller.name
             await writer.write(lambda change: stop_waiting(change, at, site, "presented"))
             log.event("checkpoint-presented", site=caller.name)
-
-    def _read(self, signed: pb.SignedCheckpoint) -> Checkpoint:
-        return read_checkpoint(signed, self._keys, self._config.federation)
 
     def _knows(self, checkpoint: Checkpoint) -> bool:
         self._chain.read_on()
@@ -131,16 +125,16 @@ class Checkpoints:
         }
         log.alarm("ledger-behind", site=site, here=len(self._chain.digests), there=checkpoint.size)
         try:
-            write_secret(marker_of(self._config), json.dumps(marker, indent=2, sort_keys=True).encode())
+            write_secret(self._config.files.marker, json.dumps(marker, indent=2, sort_keys=True).encode())
         finally:  # a process that cannot even write this down must end all the more
             self._fatal(self._behind(site, checkpoint))
 
     def _refuse_if_behind(self) -> None:
-        path = marker_of(self._config)
+        path = self._config.files.marker
         if not path.exists():
             return
         site, signed = read_marker(path)
-        checkpoint = self._read(signed)
+        checkpoint = read_checkpoint(signed, self._keys, self._config.federation)
         if not self._knows(checkpoint):
             raise self._behind(site, checkpoint)
         path.unlink()
@@ -154,11 +148,6 @@ class Checkpoints:
             "state. Restore a newer backup; if there is none, run: "
             "eigenveil-coordinator accept-loss --config FILE",
         )
-
-
-def marker_of(config: Config) -> Path:
-    """Where a coordinator writes down that it is behind."""
-    return config.files.folder / MARKER
 
 
 def read_marker(path: Path) -> tuple[str, pb.SignedCheckpoint]:

@@ -29,7 +29,6 @@ def study_row(stored: StoredStudy, repository: Repository, caller: Identity) -> 
 
 
 def no_release(stored: StoredStudy) -> RequestError:
-    """Why a study has no release."""
     match stored.state:
         case StudyState.FAILED:
             return RequestError(Code.STUDY_FAILED, stored.failure)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 
 from eigenveil.errors import PeerError
 from eigenveil.protocol.wire import lists_to_proto
@@ -18,10 +17,7 @@ from eigenveil_server.pki.registry import Registry
 from eigenveil_server.rpc.interceptor import ARRIVAL, Context
 
 GUESSES = {"burst": 20.0, "rate": 5.0}  # wrong tokens of everybody, at once and a second
-FINE, LARGE_FINE = (
-    RATE,
-    5 * RATE,
-)  # what one costs its address: a second, or five while all of those are used up
+FINE, LARGE_FINE = RATE, 5 * RATE  # of its address: a second, or five while all of those are used up
 
 
 class Enrolment(EnrolmentServicer):
@@ -35,15 +31,10 @@ class Enrolment(EnrolmentServicer):
 
     async def Enrol(self, request: pb.EnrolRequest, context: Context) -> pb.EnrolResponse:
         """The certificate the token is good for; the same request again gets the same one."""
-        work = partial(
-            self._registry.enrol,
-            request.token,
-            request.csr_der,
-            self._keys.authority,
-            self._config.certificate_days,
-        )
+        authority, days = self._keys.authority, self._config.certificate_days
+        enrol = self._registry.enrol
         try:
-            issued = await asyncio.to_thread(work)
+            issued = await asyncio.to_thread(enrol, request.token, request.csr_der, authority, days)
         except PeerError:
             # A right token is never refused for others' wrong ones: these make their own address wait.
             guest = ARRIVAL.get().guest

@@ -30,7 +30,7 @@ class Health:
 
     def __init__(self, address: str) -> None:
         self._servicer = aio.HealthServicer()
-        self._server = listening(interceptors=(), options=OPTIONS, maximum_concurrent_rpcs=PROBES)
+        self._server = listening(options=OPTIONS, maximum_concurrent_rpcs=PROBES)
         health_pb2_grpc.add_HealthServicer_to_server(self._servicer, self._server)
         try:
             self.port = self._server.add_insecure_port(address)

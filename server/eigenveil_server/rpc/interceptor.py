@@ -10,6 +10,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, NoReturn, TypeVar
 
@@ -21,7 +22,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from eigenveil.errors import Code, EigenveilError, InternalError, PeerError
 from eigenveil.identity import UNREADABLE, Identity, Role, parse_identity
 from eigenveil_common import log
-from eigenveil_common.rpc import CODE_KEY, status_of
+from eigenveil_common.rpc import CODE_KEY
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.clock import Clock, as_datetime
 from eigenveil_server.fatal import Fatal
@@ -75,24 +76,21 @@ def still_admitted() -> None:
     _ADMISSION.get()()
 
 
+@dataclass(eq=False)
 class Interceptor(grpc.aio.ServerInterceptor):
     """Admits or refuses each call, then gives every error its status, code and sentence."""
 
-    def __init__(
-        self, admit: Admit, whence: Whence, calls: Calls, fatal: Fatal, refused: Callable[[Code], None]
-    ) -> None:
-        self._admit = admit
-        self._whence = whence
-        self._calls = calls
-        self._fatal = fatal
-        self._refused = refused
+    _admit: Admit
+    _whence: Whence
+    _calls: Calls
+    _fatal: Fatal
+    _refused: Callable[[Code], None]
 
     async def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler:
-        """The method's handler, guarded."""
         handler = await continuation(handler_call_details)
         method = str(handler_call_details.method).rsplit("/", 1)[-1]
         if handler is None:
@@ -150,7 +148,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
             log.event("refused", logging.WARNING, **who, **about)
         self._refused(problem.code)
         await context.abort(
-            status_of(problem),
+            grpc.StatusCode[problem.status],
             str(problem)[:DETAIL_LENGTH],
             trailing_metadata=((CODE_KEY, problem.code.value),),
         )

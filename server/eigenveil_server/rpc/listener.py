@@ -34,8 +34,7 @@ class _OnlyRegistered(cygrpc.AioServer):  # type: ignore[misc]  # Cython tells n
 
 
 def listening(
-    *,
-    interceptors: Sequence[grpc.aio.ServerInterceptor],
+    *interceptors: grpc.aio.ServerInterceptor,
     options: Sequence[tuple[str, int | str]],
     maximum_concurrent_rpcs: int,
 ) -> grpc.aio.Server:
@@ -45,7 +44,7 @@ def listening(
         asyncio.get_running_loop(),
         None,
         (),
-        tuple(interceptors),
+        interceptors,
         (*options, *PENDING, UNTAKEN),
         maximum_concurrent_rpcs,
     )

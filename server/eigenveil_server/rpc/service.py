@@ -55,9 +55,7 @@ class Service(CoordinatorServicer):
         self._registry = registry
         self._sessions = sessions
         self._checkpoints = checkpoints
-        self._contributions = Contributions(
-            runtime.repository, runtime.keys, runtime.compute, runtime.signals
-        )
+        self._contributions = Contributions(runtime)
         self._uploads = engine.uploads
         self._watches = Watches(config.max_watches)
 
@@ -159,21 +157,19 @@ class Service(CoordinatorServicer):
         digest_from_bytes(request.query_digest)
         digest_from_bytes(request.contribution_digest)
         asked = self._contributions.query(self._engine.run(study), site, request.round)
-        self._uploads.drop_closed(self._is_open)
-        upload = self._uploads.open(
-            (study, request.round, site),
+        self._uploads.drop_closed(self._engine.is_open)
+        wanted = Upload(
+            study=study,
+            round=request.round,
+            site=site,
             query_digest=request.query_digest,
             contribution_digest=request.contribution_digest,
             total_bytes=request.total_bytes,
-            due_bytes=8 * asked.query.length,
         )
+        upload = self._uploads.open(wanted, due_bytes=8 * asked.query.length)
         return pb.OpenUploadResponse(upload=upload.id, have=upload.have())
 
-    def _is_open(self, upload: Upload) -> bool:
-        return self._engine.is_open(upload.study, upload.round)
-
     async def PutChunk(self, request: pb.PutChunkRequest, context: Context) -> pb.PutChunkResponse:
-        """One chunk."""
         self._uploads.get(request.upload, CALLER.get().name).put(request.index, request.data)
         return pb.PutChunkResponse()
 
@@ -285,8 +281,5 @@ class Service(CoordinatorServicer):
         """The study, if its caller may read what it released: analysts, and the sites that it invited."""
         stored = self._repository.studies.get(digest)
         if CALLER.get().role is Role.SITE:
-            invited(
-                await self._runtime.compute.run(self._repository.studies.plan, stored.plan_json),
-                CALLER.get().name,
-            )
+            invited(await self._runtime.plan(stored), CALLER.get().name)
         return stored

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from eigenveil.errors import Code, EigenveilError, InternalError
 from eigenveil_common import log
@@ -20,28 +21,20 @@ from eigenveil_server.pki.server_certificate import ServerCertificate
 EVERY_SECONDS = 0.5
 
 
+@dataclass(eq=False)
 class Watchdog:
     """Looks from `start` to `stop`. A storage error ends the process through `fatal`."""
 
-    def __init__(
-        self,
-        authorities: Authorities,
-        leaf: ServerCertificate,
-        sweeps: Sequence[Callable[[], None]],
-        fatal: Fatal,
-    ) -> None:
-        self._authorities = authorities
-        self._leaf = leaf
-        self._sweeps = sweeps
-        self._fatal = fatal
-        self._said = ""
+    _authorities: Authorities
+    _leaf: ServerCertificate
+    _sweeps: Sequence[Callable[[], None]]
+    _fatal: Fatal
+    _said: str = ""
 
     def start(self) -> None:
-        """Begin to look."""
         self._task = asyncio.create_task(self._look_on())
 
     async def stop(self) -> None:
-        """Look no more."""
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task
@@ -62,7 +55,7 @@ class Watchdog:
         """A file that an operator damaged changes nothing: what was read before stays in force."""
         try:
             if self._authorities.refresh():
-                log.event("authorities-changed", print=self._authorities.digest.hex())
+                log.event("authorities-changed", print=self._authorities.held.digest.hex())
             self._said = ""
             self._leaf.renew()
         except InternalError:

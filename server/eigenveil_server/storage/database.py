@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from eigenveil.errors import Code, RequestError
 from eigenveil_common.files import check_owner
+from eigenveil_common.locks import try_lock
 from eigenveil_common.storage import ledger_store, sqlite
 from eigenveil_common.storage.database import Connection, Database
 from eigenveil_common.storage.migrations import Expect, Migrations, tables
@@ -40,7 +42,6 @@ class Store:
     check_whole: Callable[[], None]
 
     def close(self) -> None:
-        """Close both."""
         self.reader.close()
         self.writer.close()
 
@@ -92,6 +93,20 @@ def existing_store(config: Config) -> Store:
         )
     check_owner(config.files.folder)
     return open_store(config.store, Expect.EXISTING)
+
+
+def only_one(config: Config) -> IO[bytes]:
+    """Hold the folder's lock until the process ends, however it ends: only one serves it, or does what no
+    server may run beside.
+
+    Raises:
+        RequestError: code `conflict`, another process holds it.
+        InternalError: code `storage`.
+    """
+    file = try_lock(config.files.lock)
+    if file is None:
+        raise RequestError(Code.CONFLICT, f"another coordinator serves {config.files.folder}; stop it first")
+    return file
 
 
 def audit(change: Connection, at: int, kind: str, subject: str, detail: str = "") -> None:

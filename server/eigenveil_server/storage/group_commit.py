@@ -35,25 +35,21 @@ class GroupCommit:
         loop = asyncio.get_running_loop()
         while self._waiting:
             batch, self._waiting = self._waiting, []
+            problem: EigenveilError | None = None
             try:
                 await loop.run_in_executor(self._thread, self._commit, [change for change, _ in batch])
-            except EigenveilError as problem:
-                self._settle(batch, problem)
+            except EigenveilError as known:
+                problem = known
             except Exception as surprise:  # noqa: BLE001 - told to whoever waits; the next change may do
-                self._settle(batch, InternalError(Code.BUG, f"a change failed: {type(surprise).__name__}"))
-            else:
-                self._settle(batch, None)
+                problem = InternalError(Code.BUG, f"a change failed: {type(surprise).__name__}")
+            for _, done in batch:
+                if done.done():  # its caller was cancelled
+                    continue
+                if problem is None:
+                    done.set_result(None)
+                else:
+                    done.set_exception(problem)
         self._busy = None
-
-    @staticmethod
-    def _settle(batch: list[tuple[Change, asyncio.Future[None]]], problem: EigenveilError | None) -> None:
-        for _, done in batch:
-            if done.done():  # its caller was cancelled
-                continue
-            if problem is None:
-                done.set_result(None)
-            else:
-                done.set_exception(problem)
 
     def _commit(self, changes: list[Change]) -> None:
         with self._database.transaction() as connection:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from eigenveil.errors import Code, InternalError
+from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_server.clock import Clock
 from eigenveil_server.config import Config
 from eigenveil_server.fatal import Fatal
 from eigenveil_server.storage.database import Store
 from eigenveil_server.storage.group_commit import GroupCommit
-from eigenveil_server.storage.ledger import FederationLedger
 from eigenveil_server.storage.study_reads import Studies
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ class Repository:
 
     store: Store
     studies: Studies
-    ledger: FederationLedger
+    ledger: LedgerStore
     writer: GroupCommit
     clock: Clock
     fatal: Fatal
@@ -42,7 +42,7 @@ class Repository:
         return cls(
             store=store,
             studies=Studies(store.reader),
-            ledger=FederationLedger(store.writer, config.budget, clock),
+            ledger=LedgerStore(store.writer, config.budget, lambda: clock() // 1000),
             writer=GroupCommit(store.writer),
             clock=clock,
             fatal=fatal,

@@ -14,7 +14,7 @@ from eigenveil.protocol.round import RoundState
 from eigenveil.protocol.statements import SignedRound
 from eigenveil.protocol.wire import round_to_proto
 from eigenveil.reporting.document import RoundRecord
-from eigenveil_common.storage.database import Connection, Database, Row
+from eigenveil_common.storage.database import Database, Row
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage.states import StudyState
 
@@ -54,20 +54,6 @@ class StoredStudy:
             expected_rounds=self.expected_rounds,
         )
 
-    def insert(self, change: Connection) -> None:
-        """Store it.
-
-        Raises:
-            RequestError: code `conflict`: this analyst used the submission before.
-        """
-        taken = "SELECT 1 FROM studies WHERE (analyst, submission) = (?, ?)"
-        if change.execute(taken, (self.analyst, self.submission)).fetchall():
-            raise RequestError(
-                Code.CONFLICT, f"submission {self.submission} was used before; choose a new submission id"
-            )
-        row = {name: getattr(self, name) for name in COLUMNS}
-        change.insert("studies", {**row, "state": self.state.value})
-
 
 COLUMNS = tuple(one.name for one in fields(StoredStudy))
 
@@ -94,8 +80,6 @@ class Sealed:
 
 
 class Studies:
-    """Reads of the studies' tables."""
-
     def __init__(self, reader: Database) -> None:
         self._reader = reader
         self._contents: dict[str, bytes] = {}
@@ -132,7 +116,6 @@ class Studies:
         return StudyState(rows[0]["state"]) if rows else None
 
     def by_submission(self, analyst: str, submission: str) -> StoredStudy | None:
-        """The study that this submission made, if any."""
         found = self._select("(analyst, submission) = (?, ?)", (analyst, submission))
         return found[0] if found else None
 
@@ -163,7 +146,6 @@ class Studies:
         return [_sealed(row) for row in rows]
 
     def sealed(self, digest: str, round: int) -> Sealed | None:
-        """The sealed release of one round, if any."""
         rows = self._reader.rows("SELECT * FROM releases WHERE (study, round) = (?, ?)", (digest, round))
         return _sealed(rows[0]) if rows else None
 
@@ -208,14 +190,7 @@ class Studies:
             "SELECT round, kind, absent FROM rounds WHERE study = ? ORDER BY round",
             (digest,),
         )
-        return [
-            RoundRecord(
-                round=row["round"],
-                kind=row["kind"],
-                absent=json.loads(row["absent"]),
-            )
-            for row in rows
-        ]
+        return [RoundRecord(**{**dict(row), "absent": json.loads(row["absent"])}) for row in rows]
 
     def round_ms(self, digest: str) -> list[int]:
         """Milliseconds from the opening of each round to its release: for the operator, never published."""
@@ -233,12 +208,10 @@ class Studies:
         return began
 
     def rounds(self, digest: str) -> int:
-        """How many rounds were opened."""
         count: int = self._reader.rows("SELECT COUNT(*) FROM rounds WHERE study = ?", (digest,))[0][0]
         return count
 
     def events(self, digest: str, after: int) -> list[pb.StudyEvent]:
-        """The next events beyond sequence number `after`."""
         rows = self._reader.rows(
             "SELECT sequence, event FROM events WHERE study = ? AND sequence > ? ORDER BY sequence LIMIT ?",
             (digest, after, EVENTS_AT_ONCE),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import to_bytes
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
@@ -16,41 +17,55 @@ from eigenveil.protocol.statements import SignedRound
 from eigenveil.queries import NAMES
 from eigenveil_common.storage.database import Connection
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.storage.database import audit
 from eigenveil_server.storage.states import StudyState
-from eigenveil_server.storage.study_reads import StoredStudy
+from eigenveil_server.storage.study_reads import COLUMNS, StoredStudy
+
+
+def add_study(change: Connection, stored: StoredStudy, how: str) -> None:
+    """Store a study, with what watchers see of it before its first round; `how` is for the audit.
+
+    Raises:
+        RequestError: code `conflict`: this analyst used the submission before.
+    """
+    taken = "SELECT 1 FROM studies WHERE (analyst, submission) = (?, ?)"
+    if change.execute(taken, (stored.analyst, stored.submission)):
+        raise RequestError(
+            Code.CONFLICT, f"submission {stored.submission} was used before; choose a new submission id"
+        )
+    row = {name: getattr(stored, name) for name in COLUMNS}
+    change.insert("studies", {**row, "state": stored.state.value})
+    add_event(change, stored.digest, stored.begun)
+    audit(change, stored.submitted_at, how, f"analyst/{stored.analyst}", stored.digest)
 
 
 def add_event(change: Connection, study: str, event: pb.StudyEvent) -> None:
     """Append an event; it gets the study's next sequence number, from 1."""
-    _add(change, study, event.SerializeToString())
-
-
-def _add(change: Connection, study: str, event: bytes) -> None:
     change.execute(
         "INSERT INTO events SELECT ?, COALESCE(MAX(sequence), 0) + 1, ? FROM events WHERE study = ?",
-        (study, event, study),
+        (study, event.SerializeToString(), study),
     )
 
 
 def add_news(change: Connection, study: str, round: int, event: pb.StudyEvent) -> None:
     """Append an event of an open round, unless it was closed meanwhile: watchers see things in order."""
     where = (study, round, RoundState.OPEN.value)
-    if change.execute("SELECT 1 FROM rounds WHERE (study, round, state) = (?, ?, ?)", where).fetchall():
+    if change.execute("SELECT 1 FROM rounds WHERE (study, round, state) = (?, ?, ?)", where):
         add_event(change, study, event)
 
 
 def release_sealed(change: Connection, study: str, at: int) -> None:
     """What is sealed is out now: watchers may read its event."""
     sealed = "SELECT round, sealed_event FROM rounds WHERE (study, state) = (?, ?)"
-    for row in change.execute(sealed, (study, RoundState.SEALED.value)).fetchall():
+    for row in change.execute(sealed, (study, RoundState.SEALED.value)):
         _enter(change, study, row["round"], RoundState.RELEASED, released_at=at)
-        _add(change, study, row["sealed_event"])
+        add_event(change, study, pb.StudyEvent.FromString(row["sealed_event"]))
 
 
 def _enter(change: Connection, study: str, round: int, to: RoundState, **noted: object) -> None:
     """Move a round, and note what is known of it by now."""
     where = (study, round)
-    row = change.execute("SELECT state FROM rounds WHERE (study, round) = (?, ?)", where).fetchall()[0]
+    row = change.execute("SELECT state FROM rounds WHERE (study, round) = (?, ?)", where)[0]
     columns = {"state": move(RoundState(row["state"]), to).value, **noted}
     settings = ", ".join(f"{column} = ?" for column in columns)
     change.execute(f"UPDATE rounds SET {settings} WHERE (study, round) = (?, ?)", (*columns.values(), *where))
@@ -59,20 +74,13 @@ def _enter(change: Connection, study: str, round: int, to: RoundState, **noted: 
 def open_round(change: Connection, asked: RoundQuery, message: bytes, at: int) -> None:
     """Store a round's query (`message` says it) and open it, or open it again; the last one is out."""
     release_sealed(change, asked.plan_digest, at)
+    study, round, kind = asked.plan_digest, asked.round, NAMES[type(asked.query)]
     change.execute(
         "INSERT INTO rounds (study, round, kind, state, query, query_digest, opened_at) "
         "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-        (
-            asked.plan_digest,
-            asked.round,
-            NAMES[type(asked.query)],
-            RoundState.PLANNED.value,
-            message,
-            asked.digest,
-            at,
-        ),
+        (study, round, kind, RoundState.PLANNED.value, message, asked.digest, at),
     )
-    _enter(change, asked.plan_digest, asked.round, RoundState.OPEN)
+    _enter(change, study, round, RoundState.OPEN)
 
 
 def add_answer(change: Connection, study: str, round: int, site: str, mac: bytes) -> None:
@@ -120,9 +128,10 @@ def seal_round(
     _enter(change, study, release.round, RoundState.SEALED, **noted)
 
 
-def begin_study(change: Connection, study: str) -> None:
+def begin_study(change: Connection, begun: StoredStudy) -> None:
     """The operator has approved it, and its budget is set aside."""
-    change.execute("UPDATE studies SET state = ? WHERE digest = ?", (StudyState.RUNNING.value, study))
+    change.execute("UPDATE studies SET state = ? WHERE digest = ?", (begun.state.value, begun.digest))
+    add_event(change, begun.digest, begun.begun)
 
 
 def end_unrun(change: Connection, stored: StoredStudy, state: StudyState, at: int, why: str) -> None:
@@ -148,5 +157,5 @@ def end_study(
     )
     release_sealed(change, study, at)
     left = "SELECT round FROM rounds WHERE study = ? AND state != ?"
-    for row in change.execute(left, (study, RoundState.RELEASED.value)).fetchall():
+    for row in change.execute(left, (study, RoundState.RELEASED.value)):
         _enter(change, study, row["round"], RoundState.FAILED)

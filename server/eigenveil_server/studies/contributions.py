@@ -13,27 +13,20 @@ from eigenveil.queries import Count
 from eigenveil_common import log
 from eigenveil_common.failpoints import failpoint
 from eigenveil_common.storage.database import Connection
-from eigenveil_server.compute import Compute
-from eigenveil_server.pki.keys import Keys
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.database import audit_once
-from eigenveil_server.storage.repository import Repository
 from eigenveil_server.storage.study_reads import StoredStudy
 from eigenveil_server.studies.open_round import DifferentAnswer, LateAnswer, OpenRound
-from eigenveil_server.studies.signal import Signals
+from eigenveil_server.studies.runtime import Runtime
 from eigenveil_server.studies.study_run import StudyRun
 
 AT_ONCE_BYTES = 64 * 1024  # checked in well under a millisecond; larger answers leave the event loop
 
 
 class Contributions:
-    """Contributions and declines of all studies."""
-
-    def __init__(self, repository: Repository, keys: Keys, compute: Compute, signals: Signals) -> None:
-        self._repository = repository
-        self._keys = keys
-        self._compute = compute
-        self._signals = signals
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._repository = runtime.repository
         # What each site counted in a study under way, in this process's memory only [0014].
         self._counted: WeakKeyDictionary[StudyRun, dict[str, int]] = WeakKeyDictionary()
 
@@ -68,7 +61,7 @@ class Contributions:
                 return True
             opened = self._opened(run, site, round)
             await self._check(opened.asked, contribution, self._records(run, opened.asked, site), claimed)
-            mac = self._keys.mac(claimed)
+            mac = self._runtime.keys.mac(claimed)
             repeated = opened.put(site, mac, contribution.values)
             if isinstance(opened.asked.query, Count):
                 self._counted.setdefault(run, {})[site] = int(contribution.values[0])
@@ -98,7 +91,7 @@ class Contributions:
         if contribution.values.nbytes <= AT_ONCE_BYTES:
             _check(asked, contribution, records, claimed)
         else:
-            await self._compute.run(_check, asked, contribution, records, claimed)
+            await self._runtime.compute.run(_check, asked, contribution, records, claimed)
 
     async def _answered_before(self, run: StudyRun, contribution: Contribution) -> bool:
         """A site that lost our reply may send again although the round has ended [R7]."""
@@ -115,7 +108,7 @@ class Contributions:
         return known is not None
 
     async def _mac(self, contribution: Contribution) -> bytes:
-        return self._keys.mac(await self._compute.run(lambda: contribution.digest))
+        return self._runtime.keys.mac(await self._runtime.compute.run(lambda: contribution.digest))
 
     async def contribute_afterwards(self, stored: StoredStudy, contribution: Contribution) -> bool:
         """An answer to a study that has ended; whether it was taken while its round was open.
@@ -125,7 +118,7 @@ class Contributions:
             LateAnswer: as in `contribute`.
         """
         site, round = contribution.site, contribution.round
-        invited(await self._compute.run(self._repository.studies.plan, stored.plan_json), site)
+        invited(await self._runtime.plan(stored), site)
         if self._repository.studies.query_digest(stored.digest, round) is None:
             raise RequestError(Code.NOT_FOUND, f"study {stored.digest[:12]} had no {spoken(round)}")
         try:
@@ -148,7 +141,7 @@ class Contributions:
 
         def change(connection: Connection) -> None:
             noted = "SELECT 1 FROM audit WHERE (kind, subject, substr(detail, 1, ?)) = (?, ?, ?)"
-            if not connection.execute(noted, (len(about), "late-answer", subject, about)).fetchall():
+            if not connection.execute(noted, (len(about), "late-answer", subject, about)):
                 audit_once(connection, at, "late-answer", subject, about + mac.hex())
 
         await self._repository.finish(self._repository.writer.write(change))
@@ -170,7 +163,7 @@ class Contributions:
         await self._repository.writer.write(change)
         failpoint("answer-stored")
         opened.stored(site)
-        self._signals.news.ring()
+        self._runtime.signals.news.ring()
 
     async def _alarm(self, kind: str, study: str, site: str, round: int) -> None:
         log.event(kind, logging.ERROR, study=study, round=round, site=site)
@@ -204,7 +197,7 @@ class Contributions:
         failpoint("decline-stored")
         opened.stored(site)
         log.event("declined", study=study, round=round, site=site, reason=reason)
-        self._signals.news.ring()
+        self._runtime.signals.news.ring()
 
 
 def invited(plan: Plan, site: str) -> None:

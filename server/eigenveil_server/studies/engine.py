@@ -17,13 +17,12 @@ from eigenveil_server.config import Config
 from eigenveil_server.planning.submissions import Prepared, Submission, Submissions, used
 from eigenveil_server.recovery.checkpoints import awaited
 from eigenveil_server.storage import study_writes
-from eigenveil_server.storage.database import audit
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import StoredStudy
 from eigenveil_server.studies.operator_approvals import OperatorApprovals
 from eigenveil_server.studies.runtime import Runtime
 from eigenveil_server.studies.study_run import StudyRun
-from eigenveil_server.studies.uploads import Uploads
+from eigenveil_server.studies.uploads import Upload, Uploads
 
 Place = tuple[str, int]  # a study's digest and a round
 CHECKPOINTS_SECONDS = 0.5  # how often to look whether every checkpoint is there
@@ -33,14 +32,14 @@ OFFER_AGAIN = 1.0  # seconds after which a round is offered to a site that says 
 class Engine:
     """The running studies. `closing` makes every long poll answer at once."""
 
-    def __init__(self, runtime: Runtime, config: Config, uploads: Uploads) -> None:
+    def __init__(self, runtime: Runtime, config: Config) -> None:
         self._runtime = runtime
         self._repository = runtime.repository
         self.submissions = Submissions(
             runtime.repository, runtime.keys, runtime.planning, runtime.compute, config
         )
         self._approval_hours = config.approval_hours
-        self.uploads = uploads
+        self.uploads = Uploads(config.max_uploads)
         self._taking = asyncio.Lock()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._runs: dict[str, StudyRun] = {}
@@ -63,7 +62,11 @@ class Engine:
             self._waiting.append(asyncio.create_task(self._unattended(self._approvals.heed())))
 
     async def _resume_when_complete(self) -> None:
-        await self._complete()
+        while missing := awaited(self._repository.store.reader):
+            log.event("checkpoints-awaited", sites=",".join(missing))
+            while awaited(self._repository.store.reader) == missing:
+                await asyncio.sleep(CHECKPOINTS_SECONDS)
+        log.event("checkpoints-complete")
         await self._resume()
         await self._approvals.heed()
 
@@ -78,16 +81,8 @@ class Engine:
             detail = str(problem) if isinstance(problem, EigenveilError) else type(problem).__name__
             self._repository.fatal(InternalError(Code.BUG, f"the studies cannot be resumed: {detail}"))
 
-    async def _complete(self) -> None:
-        while missing := awaited(self._repository.store.reader):
-            log.event("checkpoints-awaited", sites=",".join(missing))
-            while awaited(self._repository.store.reader) == missing:
-                await asyncio.sleep(CHECKPOINTS_SECONDS)
-        log.event("checkpoints-complete")
-
     def _check_complete(self) -> None:
-        missing = awaited(self._repository.store.reader)
-        if missing:
+        if missing := awaited(self._repository.store.reader):
             raise RequestError(
                 Code.NOT_READY,
                 "the coordinator was restored from a backup and waits for its sites to say what they have "
@@ -100,7 +95,7 @@ class Engine:
                 log.event("study-resumed", study=stored.digest)
                 failpoint("study-resumed")
                 try:
-                    plan = await self._read(stored)
+                    plan = await self._runtime.plan(stored)
                 except PeerError as problem:
                     if problem.code is not Code.VERSION:
                         raise
@@ -117,9 +112,6 @@ class Engine:
         )
         self._states[stored.digest] = StudyState.FAILED
         log.event("study-failed", study=stored.digest)
-
-    async def _read(self, stored: StoredStudy) -> Plan:
-        return await self._runtime.compute.run(self._repository.studies.plan, stored.plan_json)
 
     async def stop(self) -> None:
         """Stop driving; every study resumes at the next start."""
@@ -144,7 +136,7 @@ class Engine:
         finally:
             self._states[run.digest] = run.state
             del self._runs[run.digest], self._tasks[run.digest]
-        self.uploads.drop_closed(lambda upload: self.is_open(upload.study, upload.round))
+        self.uploads.drop_closed(self.is_open)
         self._runtime.signals.work.ring()
 
     # ------------------------------------------------------------ analysts
@@ -184,9 +176,7 @@ class Engine:
 
     def _reserve(self, stored: StoredStudy, plan: Plan) -> None:
         def insert(change: Connection) -> None:
-            stored.insert(change)
-            study_writes.add_event(change, stored.digest, stored.begun)
-            audit(change, stored.submitted_at, "submitted", f"analyst/{stored.analyst}", stored.digest)
+            study_writes.add_study(change, stored, "submitted")
             failpoint("study-reserving")
 
         self._repository.ledger.reserve(stored.digest, plan.cost, insert)
@@ -204,7 +194,7 @@ class Engine:
         if stored.state is StudyState.AWAITING:
             await self._repository.finish(self._approvals.drop(stored, "cancelled by its analyst"))
         if stored.state is StudyState.RUNNING and digest not in self._runs:
-            self._launch(stored, await self._read(stored))
+            self._launch(stored, await self._runtime.plan(stored))
         run, task = self._runs.get(digest), self._tasks.get(digest)
         if run is not None and task is not None:
             failpoint("study-cancelling")
@@ -232,10 +222,10 @@ class Engine:
         stored = self._repository.studies.get(digest)
         raise RequestError(Code.CONFLICT, f"study {digest[:12]} is {stored.state.value}; ask for work")
 
-    def is_open(self, digest: str, round: int) -> bool:
-        """Whether this is the round that a study is at."""
-        run = self._runs.get(digest)
-        return run is not None and run.opened is not None and run.opened.asked.round == round
+    def is_open(self, upload: Upload) -> bool:
+        """Whether its round is the one that its study is at."""
+        run = self._runs.get(upload.study)
+        return run is not None and run.opened is not None and run.opened.asked.round == upload.round
 
     async def hear_of_waiting(self, site: str, studies: Iterable[str]) -> None:
         """Which studies wait for a person's word at `site`, as of now; whoever watches is told."""

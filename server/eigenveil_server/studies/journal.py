@@ -10,12 +10,11 @@ from eigenveil.protocol.release import Release
 from eigenveil.protocol.round import RoundState
 from eigenveil.protocol.statements import RoundStatement, Sign
 from eigenveil_common.failpoints import failpoint
-from eigenveil_common.storage.database import Connection, Database
+from eigenveil_common.storage.database import Connection
+from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.clock import Clock
 from eigenveil_server.storage import study_writes
-from eigenveil_server.storage.ledger import FederationLedger
-from eigenveil_server.storage.study_reads import Studies
+from eigenveil_server.storage.repository import Repository
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,14 +34,10 @@ class RoundJournal:
     closed_at: int
     closed_event: pb.StudyEvent
     sealed_event: pb.StudyEvent
-    ledger: FederationLedger
-    studies: Studies
-    database: Database
-    clock: Clock
+    repository: Repository
 
     def sealed(self, round: int) -> Release | None:
-        """The stored release of a round, if any."""
-        found = self.studies.sealed(self.study, round)
+        found = self.repository.studies.sealed(self.study, round)
         return None if found is None else found.release
 
     def charge(self, asked: RoundQuery) -> None:
@@ -52,7 +47,7 @@ class RoundJournal:
         The study charges while its noise is being drawn; when the barrier does, before it takes that noise,
         the round is closed and this has no effect.
         """
-        if self.studies.round_state(self.study, asked.round) is RoundState.CLOSED:
+        if self.repository.studies.round_state(self.study, asked.round) is RoundState.CLOSED:
             return
 
         def close(change: Connection) -> None:
@@ -62,19 +57,20 @@ class RoundJournal:
             study_writes.add_event(change, self.study, self.closed_event)
             failpoint("round-charging")
 
-        self.ledger.charge(asked, close)
+        self.repository.ledger.charge_round(asked, close)
 
     def seal(self, release: Release) -> None:
         """Store the release with its statement [R21]; neither can ever change afterwards."""
-        stated = state(self.ledger, self.study, release.round, release.query, self.after, release.digest)
+        ledger, at = self.repository.ledger, self.repository.clock
+        stated = state(ledger, self.study, release.round, release.query, self.after, release.digest)
         signed = stated.signed(self.sign)
-        with self.database.transaction() as change:
-            study_writes.seal_round(change, self.study, release, signed, self.clock(), self.sealed_event)
+        with self.repository.store.writer.transaction() as change:
+            study_writes.seal_round(change, self.study, release, signed, at(), self.sealed_event)
             failpoint("round-sealing")
 
 
 def state(
-    ledger: FederationLedger, study: str, round: int, query: str, after: str, release: str = ""
+    ledger: LedgerStore, study: str, round: int, query: str, after: str, release: str = ""
 ) -> RoundStatement:
     """What is stated of a round now, with the ledger's last row [R21]."""
     head, size = ledger.tip

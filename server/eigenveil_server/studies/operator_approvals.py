@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
 
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.protocol.plan import Plan
 from eigenveil_common import log
-from eigenveil_common.storage.database import Connection, Database
+from eigenveil_common.storage.database import Database
 from eigenveil_server.clock import unix_ms
 from eigenveil_server.compute import Compute
 from eigenveil_server.config import Config
@@ -29,32 +31,19 @@ LOOK_SECONDS = 0.5
 SHORTEST = 6  # digits of a study's digest
 
 
+@dataclass(frozen=True, slots=True)
 class OperatorApprovals:
     """The serving coordinator's side. `launch` drives a study; `taking` is held while one begins."""
 
-    def __init__(
-        self,
-        repository: Repository,
-        compute: Compute,
-        signals: Signals,
-        taking: asyncio.Lock,
-        launch: Callable[[StoredStudy, Plan], None],
-    ) -> None:
-        self._repository = repository
-        self._compute = compute
-        self._signals = signals
-        self._taking = taking
-        self._launch = launch
+    _repository: Repository
+    _compute: Compute
+    _signals: Signals
+    _taking: asyncio.Lock
+    _launch: Callable[[StoredStudy, Plan], None]
 
     async def hold(self, stored: StoredStudy) -> None:
         """Store a study that may never begin; nothing is set aside for it."""
-
-        def insert(change: Connection) -> None:
-            stored.insert(change)
-            study_writes.add_event(change, stored.digest, stored.begun)
-            audit(change, stored.submitted_at, "awaiting", f"analyst/{stored.analyst}", stored.digest)
-
-        await self._repository.writer.write(insert)
+        await self._repository.writer.write(lambda change: study_writes.add_study(change, stored, "awaiting"))
 
     async def heed(self) -> None:
         """Begin or end what the operator has decided on, again and again."""
@@ -75,16 +64,12 @@ class OperatorApprovals:
             await self.drop(stored, str(problem), StudyState.FAILED)
             return
         begun = replace(stored, state=StudyState.RUNNING)
-
-        def update(change: Connection) -> None:
-            study_writes.begin_study(change, stored.digest)
-            study_writes.add_event(change, stored.digest, begun.begun)
-
+        begin = partial(study_writes.begin_study, begun=begun)
         async with self._taking:
             if self._repository.studies.state(stored.digest) is not StudyState.AWAITING:
                 return  # cancelled meanwhile
             try:
-                await self._compute.run(self._repository.ledger.reserve, stored.digest, plan.cost, update)
+                await self._compute.run(self._repository.ledger.reserve, stored.digest, plan.cost, begin)
             except RequestError as problem:
                 gone = str(problem)
             else:
@@ -124,17 +109,14 @@ def decide(config: Config, study: str, kind: str) -> StoredStudy:
     Raises:
         RequestError: no study that waits begins so, or several do, or it was decided on before.
     """
-    store = existing_store(config)
-    try:
+    with closing(existing_store(config)) as store:
         found = _waiting(Studies(store.reader).all(), study)
         with store.writer.transaction() as change:
             said = "SELECT 1 FROM audit WHERE subject = ? AND kind IN (?, ?)"
-            if change.execute(said, (found.digest, APPROVED, REFUSED)).fetchall():
+            if change.execute(said, (found.digest, APPROVED, REFUSED)):
                 raise RequestError(Code.CONFLICT, f"study {found.digest[:12]} was decided on before")
             audit(change, unix_ms(), kind, found.digest)
-        return found
-    finally:
-        store.close()
+    return found
 
 
 def _waiting(studies: Sequence[StoredStudy], beginning: str) -> StoredStudy:

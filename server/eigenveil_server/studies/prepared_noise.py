@@ -21,7 +21,6 @@ class NoiseAhead:
 
     @property
     def private(self) -> bool:
-        """As the source says."""
         return self._source.private
 
     def prepare(self, spec: NoiseSpec) -> None:
@@ -51,7 +50,6 @@ class NoiseAhead:
         return self._source.uniform(count)
 
     def discard(self) -> None:
-        """Throw away what was prepared."""
         if self._prepared is not None:
             self._prepared[1].cancel()
             self._prepared = None

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from eigenveil.noise.source import NoiseSource
+from eigenveil.protocol.plan import Plan
 from eigenveil_server.compute import Compute
 from eigenveil_server.metrics import Metrics
 from eigenveil_server.pki.keys import Keys
 from eigenveil_server.planning.pool import PlanningPool
 from eigenveil_server.storage.repository import Repository
+from eigenveil_server.storage.study_reads import StoredStudy
 from eigenveil_server.studies.signal import Signals
 
 
@@ -24,6 +26,10 @@ class Runtime:
     planning: PlanningPool
     signals: Signals
     metrics: Metrics
+
+    async def plan(self, stored: StoredStudy) -> Plan:
+        """The plan of a study, read. Raises as `plan_from_json`."""
+        return await self.compute.run(self.repository.studies.plan, stored.plan_json)
 
     def close(self) -> None:
         """Wait for what is under way, then close the database."""

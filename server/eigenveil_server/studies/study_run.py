@@ -62,7 +62,6 @@ class StudyRun:
 
     @property
     def digest(self) -> str:
-        """The study's id."""
         return self.stored.digest
 
     @property
@@ -129,7 +128,6 @@ class StudyRun:
         return open_next(session, self._repository, self._runtime.keys.release.sign, self._event)
 
     async def _one_round(self, opened: OpenRound, session: Session) -> Release:
-        """From the question to its release."""
         spec = noise_ahead(opened.asked, self.plan.study)
         if spec is not None:
             self._noise.prepare(spec)  # only now: the question leaves first, then the sites compute
@@ -184,10 +182,7 @@ class StudyRun:
             closed_at=closed_at,
             closed_event=self._event(opened, RoundState.CLOSED, spent=spent),
             sealed_event=self._event(opened, RoundState.SEALED, spent=spent),
-            ledger=repository.ledger,
-            studies=repository.studies,
-            database=repository.store.writer,
-            clock=repository.clock,
+            repository=repository,
         )
 
     def _seal(self, asked: RoundQuery, answers: Mapping[str, IntArray], journal: RoundJournal) -> Release:
@@ -292,7 +287,6 @@ class StudyRun:
         self._runtime.signals.news.ring()
 
     def news(self, opened: OpenRound) -> pb.StudyEvent:
-        """Where a round stands, for whoever watches."""
         return self._event(opened, opened.state)
 
 

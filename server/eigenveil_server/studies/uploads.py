@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from eigenveil.errors import Code, PeerError, RequestError, spoken
 from eigenveil_common.failpoints import failpoint
@@ -20,7 +21,7 @@ Key = tuple[str, int, str]
 class Upload:
     """One answer on its way. `chunks` maps an index to its bytes; all but the last have CHUNK_BYTES."""
 
-    id: bytes
+    id: bytes = field(default_factory=partial(secrets.token_bytes, UPLOAD_ID_BYTES))
     study: str
     round: int
     site: str
@@ -38,7 +39,6 @@ class Upload:
 
     @property
     def count(self) -> int:
-        """How many chunks the answer has."""
         return -(-self.total_bytes // CHUNK_BYTES)
 
     def put(self, index: int, data: bytes) -> None:
@@ -87,48 +87,30 @@ class Uploads:
         self._by_id: dict[bytes, Upload] = {}
         self._by_key: dict[Key, Upload] = {}
 
-    def open(
-        self,
-        key: Key,
-        *,
-        query_digest: bytes,
-        contribution_digest: bytes,
-        total_bytes: int,
-        due_bytes: int,
-    ) -> Upload:
-        """A new upload, or the one that is under way for the same answer.
+    def open(self, wanted: Upload, *, due_bytes: int) -> Upload:
+        """`wanted`, or the upload that is under way for the same answer.
 
         Raises:
             PeerError: not the length that the query asks for.
             RequestError: another answer is under way, or too many uploads are open.
         """
-        if total_bytes != due_bytes:
+        if wanted.total_bytes != due_bytes:
             raise PeerError(
-                Code.BAD_CONTRIBUTION, f"the answer has {total_bytes} bytes where {due_bytes} are due"
+                Code.BAD_CONTRIBUTION, f"the answer has {wanted.total_bytes} bytes where {due_bytes} are due"
             )
-        known = self._by_key.get(key)
+        known = self._by_key.get(wanted.key)
         if known is not None:
-            if known.contribution_digest != contribution_digest:
+            if known.contribution_digest != wanted.contribution_digest:
                 raise RequestError(
                     Code.CONFLICT,
-                    f"another answer of site {key[2]} to {spoken(key[1])} is being uploaded",
+                    f"another answer of site {wanted.site} to {spoken(wanted.round)} is being uploaded",
                 )
             return known
         if len(self._by_id) >= self._most:
             raise RequestError(Code.NOT_READY, "too many uploads are open; try again in a moment")
-        study, round, site = key
-        upload = Upload(
-            id=secrets.token_bytes(UPLOAD_ID_BYTES),
-            study=study,
-            round=round,
-            site=site,
-            query_digest=query_digest,
-            contribution_digest=contribution_digest,
-            total_bytes=total_bytes,
-        )
-        self._by_id[upload.id] = self._by_key[key] = upload
+        self._by_id[wanted.id] = self._by_key[wanted.key] = wanted
         failpoint("upload-opened")
-        return upload
+        return wanted
 
     def moving(self, key: Key) -> bool:
         """Whether this answer is on its way, so that nobody need ask for it again."""

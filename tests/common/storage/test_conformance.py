@@ -70,9 +70,8 @@ def test_rows_are_read_by_name_and_by_position(place: Place) -> None:
     database = place.open(SCHEMA)
     with database.transaction() as change:
         change.execute(INSERT, (1, "a", None, 1.5))
-        row = change.execute('SELECT name, x AS "Size" FROM t').fetchone()
-        assert change.execute("SELECT 1 FROM t WHERE name = ?", ("b",)).fetchone() is None
-    assert row is not None
+        (row,) = change.execute('SELECT name, x AS "Size" FROM t')
+        assert change.execute("SELECT 1 FROM t WHERE name = ?", ("b",)) == []
     assert (row["name"], row["Size"], row[0], row[1]) == ("a", 1.5, "a", 1.5)
     assert dict(row) == {"name": "a", "Size": 1.5}
     assert len(row) == 2
@@ -186,8 +185,7 @@ def test_transactions_of_two_connections_take_turns(place: Place) -> None:
         change.execute(INSERT, (1, "count", None, 0.0))
 
     def count(change: Connection) -> None:
-        row = change.execute("SELECT x FROM t").fetchone()
-        assert row is not None
+        (row,) = change.execute("SELECT x FROM t")
         change.execute("UPDATE t SET x = ?", (row["x"] + 1,))
 
     def work(number: int) -> None:

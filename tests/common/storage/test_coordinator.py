@@ -291,6 +291,6 @@ def test_a_server_that_stops_ends_the_process(tmp_path: Path, url: str) -> None:
             await refusal(ada.submit(study_toml()))
             assert await coordinator.process.wait() == TABLE[Code.STORAGE].exit_code
         async with serving(config) as rig:
-            assert rig.daemon.runtime.repository.ledger.committed == 0
+            assert rig.daemon.runtime.repository.ledger.ledger.committed().micro_rho == 0
 
     asyncio.run(scenario())

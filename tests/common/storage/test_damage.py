@@ -22,8 +22,7 @@ from eigenveil_common.locks import try_lock
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon
-from eigenveil_server.recovery.lock import only_one
-from eigenveil_server.storage.database import open_store
+from eigenveil_server.storage.database import only_one, open_store
 from eigenveil_server.storage.integrity import check_whole
 from tests.client.site.support import Stage, a_plan, a_stage, work
 from tests.server.rig import answering, made, serving, study_toml

@@ -25,8 +25,8 @@ async def state(client: Client, digest: str) -> int:
 
 
 def reserved(rig: Rig) -> int:
-    books = rig.daemon.runtime.repository.ledger
-    return books.committed - books.total_spent
+    books = rig.daemon.runtime.repository.ledger.ledger
+    return books.committed().micro_rho - books.spent.micro_rho
 
 
 async def decided(config: Config, verb: str, study: str) -> tuple[int, str]:

@@ -67,7 +67,7 @@ def test_a_backup_while_serving_is_a_coordinator_again(tmp_path: Path) -> None:
             release = await study(rig, "one")
             unused = rig.token(Role.SITE, "dora")
             found = await asyncio.to_thread(told, "backup", "--config", toml, "--out", str(out))
-            assert found["rows"] == len(rig.daemon.runtime.repository.ledger._store.ledger.charged) + 2
+            assert found["rows"] == len(rig.daemon.runtime.repository.ledger.ledger.charged) + 2
         return release
 
     release = asyncio.run(scenario())

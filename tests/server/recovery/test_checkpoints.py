@@ -18,11 +18,10 @@ from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import Role
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.admin.doctor import coordinator_checks
-from eigenveil_server.config import Config
+from eigenveil_server.config import Config, Files
 from eigenveil_server.daemon import Daemon
 from eigenveil_server.pki.keys import load_keys
 from eigenveil_server.recovery.accept_loss import accept_loss, lost
-from eigenveil_server.recovery.checkpoints import MARKER
 from eigenveil_server.storage.database import open_store
 from tests.server.rig import Client, Rig, answering, made, no_fatal, refusal, serving, study_toml
 from tests.support import a_hello, refused
@@ -123,7 +122,7 @@ def test_a_later_head_stops_the_coordinator_until_the_loss_is_charged(tmp_path: 
     accepted = accept_loss(config)
     assert accepted.charged == owed == spent(config)
     assert owed.micro_rho > 0
-    assert not (config.files.folder / MARKER).exists()
+    assert not config.files.marker.exists()
     assert "none is waited for" in examined(config)
     with refused(Code.CONFLICT, "no loss"):
         accept_loss(config)
@@ -150,7 +149,7 @@ def test_a_coordinator_that_cannot_write_down_that_it_is_behind_ends_all_the_sam
                 assert "accept-loss" in str(await refusal(greeted(rig, later)))
 
     asyncio.run(scenario())
-    assert not (config.files.folder / MARKER).exists()
+    assert not config.files.marker.exists()
 
 
 def examined(config: Config) -> str:
@@ -178,11 +177,11 @@ def test_a_newer_database_ends_the_refusal(tmp_path: Path) -> None:
         put_back(config, early)
         async with serving(config) as rig:
             await refusal(greeted(rig, later))
-        assert (config.files.folder / MARKER).exists()
+        assert config.files.marker.exists()
         put_back(config, late)
         async with serving(config) as rig:
             await greeted(rig, later)
-        assert not (config.files.folder / MARKER).exists()
+        assert not config.files.marker.exists()
 
     asyncio.run(scenario())
 
@@ -220,7 +219,7 @@ def test_a_head_that_nobody_here_signed_stops_nothing(tmp_path: Path) -> None:
             await greeted(rig, None)
 
     asyncio.run(scenario())
-    assert not (tmp_path / "c" / MARKER).exists()
+    assert not Files(tmp_path / "c").marker.exists()
 
 
 # ------------------------------------------------------------ how much was lost

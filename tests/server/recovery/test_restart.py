@@ -138,8 +138,8 @@ def test_a_study_begun_under_another_revision_ends_and_frees_what_it_had_not_spe
             row = rig.daemon.runtime.repository.studies.get(digest)
             assert (row.state.value, "this is revision 99" in row.failure) == ("failed", True)
             assert (
-                rig.daemon.runtime.repository.ledger.committed
-                == rig.daemon.runtime.repository.ledger.total_spent
+                rig.daemon.runtime.repository.ledger.ledger.committed().micro_rho
+                == rig.daemon.runtime.repository.ledger.ledger.spent.micro_rho
             )
             monkeypatch.undo()
             assert await rig.connect(held["ada"]).submit(study_toml(), submission="another") != digest
@@ -349,7 +349,7 @@ def test_a_failing_disk_ends_the_process(tmp_path: Path) -> None:
             await refusal(ada.submit(study_toml()))
             assert await coordinator.process.wait() == TABLE[Code.STORAGE].exit_code
         async with serving(config) as rig:
-            assert rig.daemon.runtime.repository.ledger.committed == 0
+            assert rig.daemon.runtime.repository.ledger.ledger.committed().micro_rho == 0
 
     asyncio.run(scenario())
 

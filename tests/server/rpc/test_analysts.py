@@ -30,7 +30,7 @@ def test_submitting_twice_is_one_study(tmp_path: Path) -> None:
             eve = await rig.client(Role.ANALYST, "eve")
             first = await asyncio.gather(*(ada.submit(study_toml(), "s-1") for _ in range(3)))
             assert len(set(first)) == 1
-            committed = rig.daemon.runtime.repository.ledger.committed
+            committed = rig.daemon.runtime.repository.ledger.ledger.committed().micro_rho
             assert committed == micro_rho_for(1.0, 1e-6)
             other = await refusal(ada.submit(study_toml(epsilon=0.5), "s-1"))
             assert (other.code, "another study before" in str(other)) == (Code.CONFLICT, True)
@@ -67,8 +67,8 @@ def test_a_study_beyond_the_budget_is_refused_and_leaves_nothing(tmp_path: Path)
             ada = await rig.client(Role.ANALYST, "ada")
             refused = await refusal(ada.submit(study_toml(epsilon=2.0)))
             assert refused.code is Code.BUDGET
-            books = rig.daemon.runtime.repository.ledger
-            assert (books.total_spent, books.committed) == (0, 0)
+            books = rig.daemon.runtime.repository.ledger.ledger
+            assert (books.spent.micro_rho, books.committed().micro_rho) == (0, 0)
             assert list((await ada.stub.ListStudies(pb.ListStudiesRequest())).studies) == []
             await ada.submit(study_toml(epsilon=1.4))
             assert (await refusal(ada.submit(study_toml(epsilon=1.4), "two"))).code is Code.BUDGET
@@ -86,7 +86,7 @@ def test_one_study_cannot_reserve_what_all_share(tmp_path: Path, epsilon: float,
             refused = await refusal(ada.submit(toml))
             assert refused.code is Code.BUDGET
             assert "allows one study 2 (max_epsilon_per_study)" in str(refused)
-            assert rig.daemon.runtime.repository.ledger.committed == 0
+            assert rig.daemon.runtime.repository.ledger.ledger.committed().micro_rho == 0
             await ada.submit(study_toml(epsilon=2.0))
 
     asyncio.run(scenario())
@@ -122,7 +122,7 @@ def test_explaining_charges_nothing(tmp_path: Path) -> None:
             answer = await ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=study_toml()))
             explained = json.loads(answer.explanation_json)
             assert explained["micro_rho"] == micro_rho_for(1.0, 1e-6)
-            assert rig.daemon.runtime.repository.ledger.committed == 0
+            assert rig.daemon.runtime.repository.ledger.ledger.committed().micro_rho == 0
 
     asyncio.run(scenario())
 
@@ -245,7 +245,7 @@ def test_cancelling(tmp_path: Path) -> None:
             assert (await refusal(ada.release(digest))).code is Code.CANCELLED
             late = await refusal(sites["anna"].contribute(query, frozen([60])))
             assert (late.code, "was closed before" in str(late)) == (Code.CONFLICT, True)
-            assert rig.daemon.runtime.repository.ledger.committed == 0
+            assert rig.daemon.runtime.repository.ledger.ledger.committed().micro_rho == 0
             async with answering(sites):
                 done = await ada.submit(study_toml(), "two")
                 await ada.events(done)

@@ -16,9 +16,10 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Role
 from eigenveil.numerics.encoding import frozen
 from eigenveil.protocol.query import RoundQuery
+from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.group_commit import GroupCommit
-from eigenveil_server.storage.ledger import FederationLedger
 from eigenveil_server.storage.study_reads import StoredStudy
 from tests.server.rig import SITES, Client, Rig, answering, made, refusal, serving, study_toml
 
@@ -57,7 +58,7 @@ def test_a_submission_whose_caller_vanished_is_one_study_that_runs(
             await ada.stub.ExplainStudy(
                 pb.ExplainStudyRequest(study_toml=study_toml())
             )  # what plans runs by now
-            monkeypatch.setattr(FederationLedger, "reserve", slowly(FederationLedger.reserve))
+            monkeypatch.setattr(LedgerStore, "reserve", slowly(LedgerStore.reserve))
             await gives_up(ada.stub.SubmitStudy(submission(study_toml()), timeout=GONE))
             other = await refusal(ada.submit(study_toml(name="other"), "one"))
             assert (other.code, "another study before" in str(other)) == (Code.CONFLICT, True)
@@ -79,12 +80,12 @@ def test_a_vanished_submission_can_be_cancelled_and_frees_its_reservation(
             await ada.stub.ExplainStudy(
                 pb.ExplainStudyRequest(study_toml=study_toml())
             )  # what plans runs by now
-            monkeypatch.setattr(FederationLedger, "reserve", slowly(FederationLedger.reserve))
+            monkeypatch.setattr(LedgerStore, "reserve", slowly(LedgerStore.reserve))
             await gives_up(ada.stub.SubmitStudy(submission(study_toml()), timeout=GONE))
             await asyncio.sleep(2 * SLOW)
             (row,) = (await ada.stub.ListStudies(pb.ListStudiesRequest())).studies
             await ada.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=row.plan_digest))
-            assert rig.daemon.runtime.repository.ledger.committed == 0
+            assert rig.daemon.runtime.repository.ledger.ledger.committed().micro_rho == 0
 
     asyncio.run(scenario())
 
@@ -117,9 +118,10 @@ def test_a_study_that_nobody_drives_can_be_cancelled(tmp_path: Path) -> None:
             await rig.sites()
             ada = await rig.client(Role.ANALYST, "ada")
             digest = await undriven(rig, ada)
-            assert rig.daemon.runtime.repository.ledger.committed == micro_rho_for(1.0, 1e-6)
+            books = rig.daemon.runtime.repository.ledger.ledger
+            assert books.committed().micro_rho == micro_rho_for(1.0, 1e-6)
             await ada.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=bytes.fromhex(digest)))
-            assert rig.daemon.runtime.repository.ledger.committed == 0
+            assert books.committed().micro_rho == 0
 
     asyncio.run(scenario())
 
@@ -136,7 +138,7 @@ def test_a_submission_that_is_stored_already_is_a_conflict_not_a_failing_disk(tm
                 pytest.raises(RequestError) as refused,
                 rig.daemon.runtime.repository.store.writer.transaction() as c,
             ):
-                twin.insert(c)
+                study_writes.add_study(c, twin, "submitted")
             assert refused.value.code is Code.CONFLICT
 
     asyncio.run(scenario())
@@ -182,7 +184,7 @@ def test_an_answer_alone_in_its_round_is_in_although_its_sender_vanished(
             await ada.submit(study_toml(sites=("anna",)))
             query = await anna.query()
             slow_writes(monkeypatch)
-            monkeypatch.setattr(FederationLedger, "charge", slowly(FederationLedger.charge))
+            monkeypatch.setattr(LedgerStore, "charge", slowly(LedgerStore.charge))
             message = anna.contribution(query, frozen([60]))
             await gives_up(anna.stub.Contribute(message, timeout=GONE))
             assert (await asyncio.wait_for(anna.query(), 60)).round == 1

@@ -14,7 +14,6 @@ from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import total_length
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_server.storage.database import open_store
-from eigenveil_server.storage.ledger import FederationLedger
 from tests.core.recorder import ASKS, Recorder, in_a_pass, plan_of, query_of
 from tests.core.specification import Setting
 from tests.support import MemoryStore
@@ -25,13 +24,13 @@ PLENTY = Cost(micro_rho=10**9, atto_delta=10**17)
 class OnBooks(MemoryStore):
     """A journal that charges the coordinator's books."""
 
-    def __init__(self, books: FederationLedger) -> None:
+    def __init__(self, books: LedgerStore) -> None:
         super().__init__()
         self.books = books
 
     def charge(self, asked: RoundQuery) -> None:
         """Durable."""
-        self.books.charge(asked, lambda change: None)
+        self.books.charge_round(asked, lambda change: None)
 
 
 @pytest.mark.parametrize("name", ASKS)
@@ -40,7 +39,7 @@ def test_the_books_are_charged_the_price_and_nothing_for_later_parts(name: str, 
     s = Setting(adds=False, sites=1, micro_rho=500_000, atto_delta=10**12)
     paid, free = in_a_pass(plan, query_of(plan, ASKS[name], s))
     asked, store = [paid[-1], *free], open_store(tmp_path / "coordinator.db")
-    books = FederationLedger(store.writer, PLENTY, lambda: 0)
+    books = LedgerStore(store.writer, PLENTY, lambda: 0)
     books.reserve(plan.digest, PLENTY, lambda change: None)
     for query in asked:
         zeros = frozen([0] * total_length(query.query, 1))

@@ -29,8 +29,8 @@ SHORT = 0.4  # seconds; a deadline that tests can wait for
 
 def spent(rig: Rig) -> tuple[int, int]:
     """Micro-rho spent, and spent or reserved."""
-    books = rig.daemon.runtime.repository.ledger
-    return books.total_spent, books.committed
+    books = rig.daemon.runtime.repository.ledger.ledger
+    return books.spent.micro_rho, books.committed().micro_rho
 
 
 async def declining(client: Client, reason: pb.DeclineReason.ValueType) -> None:

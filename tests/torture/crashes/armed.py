@@ -31,11 +31,11 @@ from eigenveil_client.connection import channel, renewal
 from eigenveil_client.site.commands import main as site_cli
 from eigenveil_client.site.daemon import connection
 from eigenveil_common.failpoints import arm
+from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_server import cli as coordinator_cli
 from eigenveil_server.pki.registry import Registry
 from eigenveil_server.rpc import service
 from eigenveil_server.storage import study_writes
-from eigenveil_server.storage.ledger import FederationLedger
 from eigenveil_server.studies import uploads
 from eigenveil_server.studies.journal import RoundJournal
 
@@ -163,18 +163,18 @@ def publish_before_charging() -> None:
     """The planted fault: a round is closed, sealed and published, and charged only a little later."""
 
     def charge(self: RoundJournal, asked: RoundQuery) -> None:
-        if self.studies.round_state(self.study, asked.round) is RoundState.CLOSED:
+        if self.repository.studies.round_state(self.study, asked.round) is RoundState.CLOSED:
             return
-        with self.database.transaction() as change:
+        with self.repository.store.writer.transaction() as change:
             for site, mac in self.macs.items():
                 study_writes.add_answer(change, self.study, asked.round, site, mac)
             study_writes.close_round(change, asked, self.absent, self.closed_at)
             study_writes.add_event(change, self.study, self.closed_event)
-        threading.Timer(LATE, late, (self.ledger, asked)).start()
+        threading.Timer(LATE, late, (self.repository.ledger, asked)).start()
 
-    def late(ledger: FederationLedger, asked: RoundQuery) -> None:
+    def late(ledger: LedgerStore, asked: RoundQuery) -> None:
         with suppress(Exception):  # the study may have been settled
-            ledger.charge(asked, lambda change: None)
+            ledger.charge_round(asked, lambda change: None)
 
     RoundJournal.charge = charge  # type: ignore[method-assign]
 

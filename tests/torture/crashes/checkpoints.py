@@ -19,8 +19,7 @@ from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.connection import channel
 from eigenveil_common.config import load
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.config import Config
-from eigenveil_server.recovery.checkpoints import MARKER
+from eigenveil_server.config import Config, Files
 from eigenveil_server.storage.database import open_store
 from tests.server.rig import study_toml
 from tests.torture.crashes.armed import SHORT_PAUSE
@@ -93,7 +92,7 @@ async def refuses(here: Federation) -> list[str]:
         here.start(COORDINATOR)
         async with asyncio.timeout(END_SECONDS):
             code = await here.ended(COORDINATOR)
-        if code != TABLE[Code.STORAGE].exit_code or not (here.folder / COORDINATOR / MARKER).exists():
+        if code != TABLE[Code.STORAGE].exit_code or not Files(here.folder / COORDINATOR).marker.exists():
             found.append(f"the {attempt} start ended with {code}")
     if rounds(here) != before:
         found.append("a round was opened")

@@ -23,11 +23,11 @@ from eigenveil.identity import Role
 from eigenveil.planning.dry_run import rehearse
 from eigenveil_common.config import load
 from eigenveil_common.rpc import OPTIONS
+from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub
 from eigenveil_server.config import Config
 from eigenveil_server.storage.database import open_store
-from eigenveil_server.storage.ledger import FederationLedger
 from eigenveil_server.storage.study_reads import Studies
 from tests.client.site import support as sites
 from tests.client.site.command_line import written
@@ -57,8 +57,8 @@ class Told:
         """What of it is not on the disk."""
         store = open_store(config.store)
         try:
-            studies, ledger = Studies(store.reader), FederationLedger(store.writer, config.budget, lambda: 0)
-            charged = ledger._store.ledger.charged
+            studies, ledger = Studies(store.reader), LedgerStore(store.writer, config.budget, lambda: 0)
+            charged = ledger.ledger.charged
             found = [
                 f"round {round} was published and is not {word}"
                 for study, round in sorted(self.sealed)

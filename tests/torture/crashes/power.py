@@ -26,11 +26,14 @@ from eigenveil.protocol.release import Release
 from eigenveil.queries import Count
 from eigenveil_common.storage import sqlite
 from eigenveil_common.storage.database import Connection
+from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_common.storage.sqlite import FULL, Database
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.fatal import end_process
 from eigenveil_server.storage import study_writes
-from eigenveil_server.storage.database import MIGRATIONS, SCHEMA, VERSION, audit
-from eigenveil_server.storage.ledger import FederationLedger
+from eigenveil_server.storage.database import MIGRATIONS, SCHEMA, VERSION, Store
+from eigenveil_server.storage.group_commit import GroupCommit
+from eigenveil_server.storage.repository import Repository
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import StoredStudy, Studies
 from eigenveil_server.studies.journal import RoundJournal
@@ -97,7 +100,7 @@ class Outside:
 
     def lost(self, database: Database) -> list[str]:
         """What of it `database` does not know."""
-        ledger = FederationLedger(database, BUDGET, lambda: 0)._store.ledger
+        ledger = LedgerStore(database, BUDGET, lambda: 0).ledger
         studies, found = Studies(database), []
         if not self.taken <= set(ledger.spent_by_study):
             found.append("a study that was taken")
@@ -120,12 +123,15 @@ class Work:
         self._database = database
         self._outside = outside
         self._random = random
-        self._books = FederationLedger(database, BUDGET, lambda: 0)
-        self._studies = Studies(database)
+        self._repository = Repository(
+            store=Store(writer=database, reader=database, claim=lambda: None, check_whole=lambda: None),
+            studies=Studies(database), ledger=LedgerStore(database, BUDGET, lambda: 0),
+            writer=GroupCommit(database), clock=lambda: 0, fatal=end_process,
+        )  # fmt: skip
 
     def go_on(self) -> None:
         """Take up what is under way; then study after study, until the power goes."""
-        for stored in self._studies.all():
+        for stored in self._repository.studies.all():
             if stored.state is StudyState.RUNNING:
                 self._run(stored.digest)
         while True:
@@ -138,20 +144,18 @@ class Work:
             signature=bytes(64), micro_rho=ROUNDS * PRICE.micro_rho, expected_rounds=ROUNDS,
             state=StudyState.RUNNING, failure="", submitted_at=0,
         )  # fmt: skip
-
-        def insert(change: Connection) -> None:
-            stored.insert(change)
-            study_writes.add_event(change, study, pb.StudyEvent())
-            audit(change, 0, "submitted", "analyst/ada", study)
-
-        self._books.reserve(study, Cost(micro_rho=stored.micro_rho), insert)
+        self._repository.ledger.reserve(
+            study,
+            Cost(micro_rho=stored.micro_rho),
+            lambda change: study_writes.add_study(change, stored, "submitted"),
+        )
         self._outside.taken.add(study)
         return study
 
     def _run(self, study: str) -> None:
         for round in range(ROUNDS):
             query = RoundQuery(plan_digest=study, round=round, query=Count(), micro_rho=PRICE.micro_rho)
-            sealed = self._studies.sealed(study, round)
+            sealed = self._repository.studies.sealed(study, round)
             release = self._round(query) if sealed is None else sealed.release
             self._outside.published.setdefault((study, round), (query.digest, release.digest))
 
@@ -159,7 +163,7 @@ class Work:
             study_writes.end_study(change, study, StudyState.RELEASED, 0, release=bytes(3000))
             study_writes.add_event(change, study, pb.StudyEvent())
 
-        self._books.settle(study, end)
+        self._repository.ledger.settle(study, end)
         self._outside.ended.add(study)
 
     def _round(self, asked: RoundQuery) -> Release:
@@ -168,8 +172,7 @@ class Work:
             study_writes.add_event(change, asked.plan_digest, pb.StudyEvent())
         journal = RoundJournal(
             study=asked.plan_digest, macs={"anna": bytes(32), "bert": bytes(32)}, absent={}, closed_at=0,
-            closed_event=pb.StudyEvent(), sealed_event=pb.StudyEvent(), ledger=self._books,
-            studies=self._studies, database=self._database, clock=lambda: 0,
+            closed_event=pb.StudyEvent(), sealed_event=pb.StudyEvent(), repository=self._repository,
             after="0" * 64 if asked.round else "", sign=lambda _: bytes(64),
         )  # fmt: skip
         journal.charge(asked)

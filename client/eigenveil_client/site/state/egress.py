@@ -86,12 +86,12 @@ class EgressLedger:
 
     def append(self, sent: Sent, change: Connection) -> None:
         """Add a row within the transaction `change`."""
-        last = change.execute('SELECT "index", digest FROM egress ORDER BY "index" DESC LIMIT 1').fetchone()
+        rows = change.execute('SELECT "index", digest FROM egress ORDER BY "index" DESC LIMIT 1')
         body = {
             **asdict(sent),
-            "index": 0 if last is None else last["index"] + 1,
+            "index": rows[0]["index"] + 1 if rows else 0,
             "at": self._clock(),
-            "previous": GENESIS if last is None else last["digest"],
+            "previous": rows[0]["digest"] if rows else GENESIS,
         }
         body["digest"] = digest("egress", body)
         names = ", ".join(f'"{name}"' for name in NAMES)

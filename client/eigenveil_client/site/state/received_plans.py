@@ -186,10 +186,10 @@ class ReceivedPlans:
 
     @staticmethod
     def _standing(digest: str, change: Connection) -> Decision:
-        row = change.execute("SELECT standing FROM studies WHERE plan = ?", (digest,)).fetchone()
-        if row is None:
+        rows = change.execute("SELECT standing FROM studies WHERE plan = ?", (digest,))
+        if not rows:
             raise RequestError(Code.NOT_FOUND, f"study {digest[:12]} was never seen here")
-        return Decision(row["standing"])
+        return Decision(rows[0]["standing"])
 
     def keep_records(self, digest: str, records: str) -> None:
         """Note the keyed digest of the records that a study began with."""

@@ -68,7 +68,7 @@ class Transcript:
     @staticmethod
     def _refused(said: RoundStatement, change: Connection) -> int:
         statement = "SELECT COUNT(*) FROM rounds WHERE (plan, round, followed) = (?, ?, 0)"
-        count: int = change.execute(statement, (said.plan, said.round)).fetchall()[0][0]
+        count: int = change.execute(statement, (said.plan, said.round))[0][0]
         return count
 
     def releases(self, plan: str) -> list[pb.SealedRound]:
