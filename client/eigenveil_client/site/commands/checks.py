@@ -16,8 +16,8 @@ from eigenveil_client.connection import doctor
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.records import records
 from eigenveil_client.records.cells import Unreadable
-from eigenveil_client.records.headers import find_column
 from eigenveil_client.records.sources import open_table
+from eigenveil_client.records.table import find_column
 from eigenveil_client.site import config as site_config
 from eigenveil_client.site.approval import approval
 from eigenveil_client.site.config import SiteConfig

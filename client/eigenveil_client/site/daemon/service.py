@@ -15,7 +15,7 @@ import click
 from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Role
 from eigenveil_client.connection.identity import StoredIdentity, load_identity
-from eigenveil_client.records.reader import Reader
+from eigenveil_client.records.records import Reader
 from eigenveil_client.records.sources import open_table
 from eigenveil_client.site.approval import approval
 from eigenveil_client.site.config import SiteConfig
