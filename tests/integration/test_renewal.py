@@ -12,8 +12,8 @@ from eigenveil.errors import Code, EigenveilError, PeerError
 from eigenveil.identity import Role
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.connection import identity_files, renewal
-from eigenveil_client.connection.channel import greet, open_channel
-from eigenveil_client.connection.identity import StoredIdentity, load_identity
+from eigenveil_client.connection.channel import greet
+from eigenveil_client.connection.identity import StoredIdentity, load_identity, open_channel
 from eigenveil_client.connection.renewal import due, renew
 from eigenveil_common import failpoints
 from eigenveil_proto.v1 import eigenveil_pb2 as pb

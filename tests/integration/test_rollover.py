@@ -12,8 +12,7 @@ import pytest
 
 from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil.identity import Role
-from eigenveil_client.connection.channel import open_channel
-from eigenveil_client.connection.identity import load_identity
+from eigenveil_client.connection.identity import load_identity, open_channel
 from eigenveil_client.site.daemon import connection
 from eigenveil_client.site.daemon import daemon as site_daemon
 from eigenveil_common import failpoints

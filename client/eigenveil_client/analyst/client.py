@@ -19,8 +19,8 @@ from eigenveil.reporting.document import verify_bundle
 from eigenveil.reporting.round_log import RoundLog
 from eigenveil.study.study import Study
 from eigenveil.study.toml import parse_study
-from eigenveil_client.connection.channel import CALL_SECONDS, call, fetch_round, open_channel, pause
-from eigenveil_client.connection.identity import StoredIdentity
+from eigenveil_client.connection.channel import CALL_SECONDS, call, fetch_round, pause
+from eigenveil_client.connection.identity import StoredIdentity, open_channel
 from eigenveil_client.connection.renewal import due, introduce, renew
 from eigenveil_common.rpc import error_from
 from eigenveil_proto.v1 import eigenveil_pb2 as pb

@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import json
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import grpc
@@ -77,6 +77,20 @@ class StoredIdentity:
         return replace(
             self, authorities=now.authorities, expires=now.expires, renews=now.renews, key_print=now.key_print
         )
+
+
+async def open_channel(caller: StoredIdentity) -> grpc.aio.Channel:
+    """A mutually authenticated channel to the coordinator of the caller's federation.
+
+    The channel trusts the one certificate the coordinator has now; open a new one after it changed
+    (calls then fail as `unreachable`).
+
+    Raises:
+        PeerError: code `unreachable` or `identity` (see `tls.verified_channel`).
+        RequestError: the proxy's credentials cannot be used.
+    """
+    federation = caller.identity.federation
+    return await verified_channel(caller.coordinator, federation, caller.ca_pem, caller.pair, caller.proxy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,14 +178,13 @@ def load_identity(folder: Path) -> StoredIdentity:
     key, certificate = read_pair(folder)
     matches(certificate, identity, key)
     ends, begins = certificate.not_valid_after_utc, certificate.not_valid_before_utc
-    life: timedelta = ends - begins
     stored = StoredIdentity(
         identity=identity,
         coordinator=address,
         pair=KeyPair(file=folder / KEY),
         authorities=held_list(folder),
         expires=ends,
-        renews=begins + life * 2 / 3,
+        renews=begins + (ends - begins) * 2 / 3,
         key_print=key_print(key.public_key()),
     )
     if stored.expires <= datetime.now(UTC):
@@ -254,9 +267,7 @@ def _prepare(folder: Path, identity: Identity) -> None:
 
 
 async def _ask(join: Join, begun: AuthorityList, request: bytes, proxy: ProxyRule) -> pb.EnrolResponse:
-    channel: grpc.aio.Channel = await verified_channel(
-        join.enrol, join.federation, begun.issuers_pem, None, proxy
-    )
+    channel = await verified_channel(join.enrol, join.federation, begun.issuers_pem, None, proxy)
     asked = pb.EnrolRequest(token=join.token, csr_der=request, authorities_version=begun.version)
     async with channel:
         return await call(rpc.EnrolmentStub(channel).Enrol, asked)

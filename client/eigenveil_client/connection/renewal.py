@@ -8,24 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable
 from datetime import UTC, datetime
 from typing import TypeVar
 
 from eigenveil.errors import Code, EigenveilError, InternalError, PeerError
 from eigenveil.protocol.authorities import AuthorityList
+from eigenveil_client.connection import identity_files
 from eigenveil_client.connection.channel import CALL_SECONDS, call, greet
 from eigenveil_client.connection.clone_guard import Generation
 from eigenveil_client.connection.identity import StoredIdentity
-from eigenveil_client.connection.identity_files import (
-    RENEWAL,
-    checked,
-    pending_key,
-    request_for,
-    settle,
-    store,
-)
 from eigenveil_client.connection.trusted_authorities import held_list, take
 from eigenveil_common.locks import try_lock
 from eigenveil_common.log import event
@@ -83,17 +75,18 @@ async def renew(stub: rpc.CoordinatorAsyncStub, stored: StoredIdentity) -> bool:
             Nothing has changed then, and the same key is tried again.
         InternalError: code `storage`.
     """
-    with _alone(stored) as alone:
-        if not alone:
-            return False
-        key = pending_key(stored.folder, RENEWAL)
+    alone = try_lock(stored.folder / "renewal.lock")  # the system frees it at exit
+    if alone is None:
+        return False
+    with alone:
+        key = identity_files.pending_key(stored.folder, identity_files.RENEWAL)
         held = held_list(stored.folder)
-        asked = pb.RenewRequest(csr_der=request_for(key), authorities_version=held.version)
+        asked = pb.RenewRequest(csr_der=identity_files.request_for(key), authorities_version=held.version)
         answer = await _theirs(call(stub.Renew, asked, attempts=1))
         held = take(stored.folder, held, answer.authorities)
-        leaf = checked(answer.certificate_pem, held, stored.identity, key)
-        store(stored.folder, key, leaf)
-        settle(stored.folder)
+        leaf = identity_files.checked(answer.certificate_pem, held, stored.identity, key)
+        identity_files.store(stored.folder, key, leaf)
+        identity_files.settle(stored.folder)
         event("certificate-renewed", at=f"{leaf.not_valid_after_utc:%Y-%m-%dT%H:%MZ}")
         return True
 
@@ -130,14 +123,3 @@ async def renew_in_time(stub: rpc.CoordinatorAsyncStub, stored: StoredIdentity) 
                 event("renewal-failed", logging.WARNING, code=said.value, detail=problem)
         life = (stored.expires - stored.renews).total_seconds()
         await asyncio.sleep(min(RETRY_SECONDS, life / 10))
-
-
-@contextmanager
-def _alone(stored: StoredIdentity) -> Iterator[bool]:
-    """Whether no other process renews this identity; the system frees the lock at exit."""
-    lock = try_lock(stored.folder / "renewal.lock")
-    if lock is None:
-        yield False
-        return
-    with lock:
-        yield True

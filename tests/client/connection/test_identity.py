@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import Role
 from eigenveil.protocol.wire import lists_to_proto
-from eigenveil_client.connection.channel import LONGEST_PAUSE, call, open_channel, pause
-from eigenveil_client.connection.identity import enrol, load_identity
+from eigenveil_client.connection.channel import LONGEST_PAUSE, call, pause
+from eigenveil_client.connection.identity import enrol, load_identity, open_channel
 from eigenveil_client.connection.proxy import split_address
 from eigenveil_client.connection.tls import verified_channel
 from eigenveil_common.files import write_secret
