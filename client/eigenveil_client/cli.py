@@ -13,7 +13,7 @@ from eigenveil_common.command import SHORT_HELP, run
 COMMANDS = {
     "compare": "eigenveil_client.local.compare.command:compare",
     "demo": "eigenveil_client.demo.command:demo",
-    "doctor": "eigenveil_client.analyst.doctor_command:doctor",
+    "doctor": "eigenveil_client.analyst.profile:doctor",
     "enrol": "eigenveil_client.analyst.profile:enrol",
     "plan": "eigenveil_client.local.plan:plan",
     "report": "eigenveil_client.analyst.verify_commands:report",

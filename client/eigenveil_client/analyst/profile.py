@@ -1,4 +1,4 @@
-"""`eigenveil enrol`, and where an analyst's identity lives."""
+"""`eigenveil enrol` and `doctor`, and where an analyst's identity lives."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import click
 
 from eigenveil.identity import Role
 from eigenveil_client.connection import identity
+from eigenveil_client.connection.doctor import analyst_checks
 from eigenveil_client.connection.identity import StoredIdentity
 from eigenveil_client.connection.proxy import DIRECT, ProxyRule
 from eigenveil_common import config
 from eigenveil_common.command import say, typed
+from eigenveil_common.doctor import show
 from eigenveil_common.files import is_there
 
 VARIABLE = "EIGENVEIL_PROFILE"
@@ -85,3 +87,15 @@ def enrol(join: Path, profile: Path | None, as_json: bool) -> None:
         f"{identity.compared(stored.key_print)}"
     )
     say(value, as_json, text)
+
+
+@click.command()
+@profile_option
+@json_option
+def doctor(profile: Path | None, as_json: bool) -> int:
+    """Check your profile and the way to the coordinator, one line each.
+
+    Nothing is sent but a greeting. Exit code 1 if a check failed.
+    """
+    folder = profile or default_profile()
+    return show(analyst_checks(folder, lambda: proxy_rule(folder)), as_json)
