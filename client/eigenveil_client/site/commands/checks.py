@@ -19,9 +19,8 @@ from eigenveil_client.records.cells import Unreadable
 from eigenveil_client.records.sources import open_table
 from eigenveil_client.records.table import find_column
 from eigenveil_client.site import config as site_config
-from eigenveil_client.site.approval import approval
 from eigenveil_client.site.config import SiteConfig
-from eigenveil_client.site.daemon.service import check_role
+from eigenveil_client.site.daemon.service import approval, check_role
 from eigenveil_client.site.state.opening import begun, opened
 from eigenveil_common.doctor import Check, disk, examine, fail, ok, warn
 
