@@ -6,29 +6,17 @@ whether or not the daemon runs meanwhile and whatever the coordinator does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from eigenveil.accounting.zcdp import MICRO, NOTHING, Cost, epsilon_at
-from eigenveil.errors import Code
+from eigenveil.accounting.zcdp import MICRO, epsilon_at
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.reporting.explain import explain
 from eigenveil_client.site.config import SiteConfig
-from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan
+from eigenveil_client.site.state.received_plans import ReceivedPlan
 from eigenveil_client.site.state.store import SiteStore
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecidedStudy:
-    """What a study was and has become, and what that freed of the budget."""
-
-    study: str
-    was: Decision
-    standing: Decision
-    freed: Cost = NOTHING
-
-
-def approve(config: SiteConfig, store: SiteStore, seen: ReceivedPlan) -> DecidedStudy:
+def approve(config: SiteConfig, store: SiteStore, seen: ReceivedPlan) -> None:
     """Agree to exactly this plan, and set its whole price aside.
 
     Raises:
@@ -37,27 +25,6 @@ def approve(config: SiteConfig, store: SiteStore, seen: ReceivedPlan) -> Decided
     plan = plan_from_json(seen.plan_json)
     config.policy.require(plan, store.now())
     store.accept(plan, seen, config.policy.yearly, person=True)
-    return DecidedStudy(study=seen.plan, was=seen.standing, standing=Decision.ACCEPTED)
-
-
-def decline(store: SiteStore, seen: ReceivedPlan) -> DecidedStudy:
-    """Refuse a plan that waits, for good.
-
-    Raises:
-        RequestError: code `conflict`: it does not wait.
-    """
-    store.decline(seen, Code.POLICY, person=True)
-    return DecidedStudy(study=seen.plan, was=seen.standing, standing=Decision.DECLINED)
-
-
-def withdraw(store: SiteStore, seen: ReceivedPlan) -> DecidedStudy:
-    """Answer a study no more, for good. What it has spent stays spent.
-
-    Raises:
-        RequestError: code `conflict`: it is over already.
-    """
-    freed = store.withdraw(seen.plan)
-    return DecidedStudy(study=seen.plan, was=seen.standing, standing=Decision.WITHDRAWN, freed=freed)
 
 
 def explained(config: SiteConfig, store: SiteStore, plan: Plan) -> dict[str, Any]:
