@@ -6,7 +6,6 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncIterator, Callable
-from types import TracebackType
 from typing import Self, TypeVar
 
 import grpc
@@ -17,7 +16,6 @@ from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.signatures import check_plan
 from eigenveil.reporting.document import verify_bundle
 from eigenveil.reporting.round_log import RoundLog
-from eigenveil.study.study import Study
 from eigenveil.study.toml import parse_study
 from eigenveil_client.connection.channel import CALL_SECONDS, call, fetch_round, pause
 from eigenveil_client.connection.identity import StoredIdentity, open_channel
@@ -51,9 +49,7 @@ class Analyst:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         await self._disconnect()
 
     async def _connect(self) -> None:
@@ -113,8 +109,9 @@ class Analyst:
         request = pb.SubmitStudyRequest(study_toml=text, submission=submission)
         answer = await self._call(lambda stub: stub.SubmitStudy, request, PLANNING_SECONDS)
         plan = check_plan(answer.plan.plan_json, answer.plan.signature, self._identity.release_key)
-        mine = plan.analyst == self._identity.identity.name and same_study(plan, study, submission)
-        if plan.digest != answer.plan_digest.hex() or not mine:
+        mine = (self._identity.identity.name, study, submission)  # the plan may have resolved `auto`
+        planned = (plan.analyst, plan.study, plan.submission)
+        if plan.digest != answer.plan_digest.hex() or planned != mine:
             raise PeerError(
                 Code.PROTOCOL,
                 "the coordinator signed a plan for another study than the one submitted; cancel it, "
@@ -226,8 +223,3 @@ class Analyst:
                 await self._disconnect()
             await asyncio.sleep(pause(attempt))
             attempt += 1
-
-
-def same_study(plan: Plan, study: Study, submission: str) -> bool:
-    """Whether `plan` is what `study` asked for (the plan may have resolved `auto`)."""
-    return plan.study == study and plan.submission == submission

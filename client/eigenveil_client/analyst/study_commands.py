@@ -14,7 +14,6 @@ import click
 from rich.table import Table
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.protocol.plan import Plan
 from eigenveil.reporting.document import verify_bundle
 from eigenveil.reporting.round_log import RoundLog
 from eigenveil.study.toml import parse_study, study_digest
@@ -90,11 +89,7 @@ def submit(
         check_folder(out, lambda held: bool(held["plan"]["submission"] == chosen))
     if not again:
         _ask_before_repeating(text, chosen, profile, as_json)
-
-    async def work(analyst: Analyst) -> tuple[Plan, list[str]]:
-        return await analyst.submit(text, chosen)
-
-    plan, warnings = _with(profile, work)
+    plan, warnings = _with(profile, lambda analyst: analyst.submit(text, chosen))
     for sentence in warnings:
         errors.print(f"warning: {sentence}", style="yellow", markup=False)
     value = {"study": plan.digest, "name": plan.study.name, "submission": chosen, "warnings": warnings}
@@ -103,8 +98,10 @@ def submit(
         say(value, as_json, f"Submitted {plan.study.name} as {plan.digest[:12]}.\nFollow it with: {watching}")
         return 0
     digest = bytes.fromhex(plan.digest)
-    ended = _watch(profile, digest, plan.study.name, quiet=as_json)
-    return INTERRUPTED if ended is None else _finish(ended, digest, profile, out, as_json)
+    if not _watch(profile, digest, plan.study.name, quiet=as_json):
+        return INTERRUPTED
+    _fetch(digest, profile, out, as_json)
+    return 0
 
 
 def _ask_before_repeating(text: str, submission: str, profile: Path | None, as_json: bool) -> None:
@@ -155,10 +152,8 @@ def list_(profile: Path | None, as_json: bool) -> None:
 def watch(wanted: str, profile: Path | None, as_json: bool) -> int:
     """Follow STUDY to its end; Ctrl-C stops following, not the study. --json: an object an event."""
     row = _with(profile, lambda analyst: analyst.find(wanted))
-    ended = _watch(profile, row.plan_digest, row.name, events=as_json)
-    if ended is None:
+    if not _watch(profile, row.plan_digest, row.name, events=as_json):
         return INTERRUPTED
-    _refuse_unreleased(ended)
     if not as_json:
         fetching = follow(profile, "study", "result", row.plan_digest.hex()[:12])
         console.print(f"Released. Fetch it with: {fetching}", markup=False, soft_wrap=True)
@@ -239,8 +234,12 @@ def cancel(wanted: str, profile: Path | None, as_json: bool) -> None:
 
 def _watch(
     profile: Path | None, digest: bytes, name: str, *, quiet: bool = False, events: bool = False
-) -> pb.StudyEvent | None:
-    """The last event, or None when the user stopped watching."""
+) -> bool:
+    """Whether a study was watched to its release; False when the user stopped watching.
+
+    Raises:
+        RequestError: it ended without one.
+    """
 
     async def work(analyst: Analyst) -> pb.StudyEvent:
         last = pb.StudyEvent()
@@ -252,27 +251,16 @@ def _watch(
 
     with Display(console, f"{name} ({digest.hex()[:12]})", quiet=quiet or events) as display:
         try:
-            return _with(profile, work)
+            ended = _with(profile, work)
         except KeyboardInterrupt:
             again = f"Watch again: {follow(profile, 'study', 'watch', digest.hex()[:12])}"
             errors.print(f"Stopped watching; the study goes on. {again}", markup=False, soft_wrap=True)
-            return None
-
-
-def _refuse_unreleased(ended: pb.StudyEvent) -> None:
-    match ended.state:
-        case pb.STUDY_STATE_CANCELLED:
-            raise RequestError(Code.CANCELLED, "the study was cancelled; what was charged stays charged")
-        case pb.STUDY_STATE_FAILED:
-            raise RequestError(Code.STUDY_FAILED, ended.failure or "the study failed")
-        case _:
-            return
-
-
-def _finish(ended: pb.StudyEvent, digest: bytes, profile: Path | None, out: Path, as_json: bool) -> int:
-    _refuse_unreleased(ended)
-    _fetch(digest, profile, out, as_json)
-    return 0
+            return False
+    if ended.state == pb.STUDY_STATE_CANCELLED:
+        raise RequestError(Code.CANCELLED, "the study was cancelled; what was charged stays charged")
+    if ended.state == pb.STUDY_STATE_FAILED:
+        raise RequestError(Code.STUDY_FAILED, ended.failure or "the study failed")
+    return True
 
 
 def _fetch(digest: bytes, profile: Path | None, out: Path, as_json: bool) -> None:
