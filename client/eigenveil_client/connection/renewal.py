@@ -1,24 +1,29 @@
-"""A certificate that is renewed before it ends, and authorities that are trusted before they are used.
+"""What a connection begins with, a certificate that is renewed before it ends, and authorities that are
+trusted before they are used.
 
-Both over the live connection, whose other end has been verified. The certificate that is in force stays
+All over the live connection, whose other end has been verified. The certificate that is in force stays
 so until its successor is on the disk, and works at the coordinator until the successor was used.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import os
 from collections.abc import Awaitable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TypeVar
 
 from eigenveil.errors import Code, EigenveilError, InternalError, PeerError
 from eigenveil.protocol.authorities import AuthorityList
 from eigenveil_client.connection import identity_files
 from eigenveil_client.connection.channel import CALL_SECONDS, call, greet
-from eigenveil_client.connection.clone_guard import Generation
 from eigenveil_client.connection.identity import StoredIdentity
 from eigenveil_client.connection.trusted_authorities import held_list, take
+from eigenveil_common.failpoints import failpoint
+from eigenveil_common.files import read_secret, write_secret
 from eigenveil_common.locks import try_lock
 from eigenveil_common.log import event
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -26,8 +31,56 @@ from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 
 LONGEST_SLEEP = 60.0  # a clock may jump, a machine may sleep
 RETRY_SECONDS = 60.0
+GENERATION_BYTES = 32
 
 T = TypeVar("T")
+
+
+class Generation:
+    """What a site's daemon shows in its greetings, so that of two copies of its folder one is served [R18].
+
+    Every greeting hands on: it shows what the last one announced, and announces what the next one will show.
+    The file is in the identity's folder, and its values are secrets like the key beside it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "generation.json"
+
+    def announce(self) -> tuple[bytes, bytes]:
+        """What to show now and what to announce; on the disk, and the same again until `confirm`.
+
+        Raises:
+            RequestError: the file is damaged. InternalError: code `storage`.
+        """
+        shown, following = self._read()
+        if not following:
+            following = os.urandom(GENERATION_BYTES)
+            self._write(shown, following)
+            failpoint("generation-announcing")
+        return shown, following
+
+    def confirm(self) -> None:
+        """The coordinator has taken note of what was announced.
+
+        Raises:
+            InternalError: code `storage`.
+        """
+        failpoint("generation-announced")
+        _, following = self._read()
+        self._write(following, b"")
+
+    def _read(self) -> tuple[bytes, bytes]:
+        if not self._path.exists():
+            return b"", b""
+        try:
+            held = json.loads(read_secret(self._path))
+            return bytes.fromhex(held["shown"]), bytes.fromhex(held["next"])
+        except (ValueError, KeyError, TypeError) as problem:
+            raise identity_files.damaged(self._path.parent) from problem
+
+    def _write(self, shown: bytes, following: bytes) -> None:
+        held = {"shown": shown.hex(), "next": following.hex()}
+        write_secret(self._path, json.dumps(held).encode())
 
 
 def due(stored: StoredIdentity) -> bool:

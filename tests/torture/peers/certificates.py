@@ -26,8 +26,8 @@ from eigenveil.errors import Code, EigenveilError
 from eigenveil.identity import Role, key_print
 from eigenveil_client.connection import renewal
 from eigenveil_client.connection.channel import call
-from eigenveil_client.connection.clone_guard import Generation
 from eigenveil_client.connection.identity import open_channel
+from eigenveil_client.connection.renewal import Generation
 from eigenveil_client.connection.tls import verified_channel
 from eigenveil_common.rpc import error_from
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
