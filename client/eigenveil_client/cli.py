@@ -27,11 +27,9 @@ class LateGroup(click.Group):
     """Imports a command when it is asked for, so that each pays only for what it uses."""
 
     def list_commands(self, context: click.Context) -> list[str]:
-        """Names, sorted."""
         return sorted(COMMANDS)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        """The command `name`, if there is one."""
         if name not in COMMANDS:
             return None
         module, attribute = COMMANDS[name].split(":")

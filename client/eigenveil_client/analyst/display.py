@@ -102,7 +102,6 @@ class Display:
         console.print(sentence, style="yellow", markup=False, soft_wrap=True)
 
     def show(self, event: pb.StudyEvent) -> None:
-        """Show one event."""
         if self._live is not None:
             self._live.update(panel(event, self._title))
         elif not self._quiet:

@@ -26,7 +26,6 @@ def study_text(path: Path) -> str:
 
 
 def row_value(row: pb.StudyRow) -> dict[str, Any]:
-    """A study as plain values."""
     return {
         "study": row.plan_digest.hex(),
         "name": row.name,
@@ -57,7 +56,6 @@ def _when(row: pb.StudyRow) -> datetime:
 
 
 def event_value(event: pb.StudyEvent) -> dict[str, Any]:
-    """One event as plain values."""
     return {
         "sequence": event.sequence,
         "state": state_word(event.state),

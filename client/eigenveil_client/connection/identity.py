@@ -57,7 +57,6 @@ class StoredIdentity:
 
     @property
     def folder(self) -> Path:
-        """Where it is stored."""
         return self.pair.file.parent
 
     @property
@@ -113,7 +112,6 @@ class Join:
 
     @property
     def trusted(self) -> AuthorityList:
-        """The list of authorities."""
         return list_from_json(self.authorities.encode())
 
     @property
@@ -140,8 +138,15 @@ def enrol(
         raise RequestError(
             Code.BAD_CONFIG, f"{join_file} enrols {_a(join.role)}; this command enrols {wanted}"
         )
-    _prepare(folder, join.identity)
-    used = _used(folder, join)
+    make_folder(folder, mode=0o700)
+    known = named(folder)
+    if known is not None and known != join.identity:
+        raise RequestError(
+            Code.CONFLICT,
+            f"{folder} already belongs to {known.uri}; use another folder for {join.identity.uri}",
+        )
+    # Whether this very join file was used to the end here: then its key is in force.
+    used = known is not None and _about(folder).get("join") == join.digest
     key = read_pair(folder)[0] if used else pending_key(folder, join.digest)
     # A join file is its giver's word, and trust begins anew with it; but not twice with the same one.
     begun = held_list(folder) if used else join.trusted
@@ -225,11 +230,6 @@ def _about(folder: Path) -> dict[str, str]:
     return about
 
 
-def _used(folder: Path, join: Join) -> bool:
-    """Whether this very join file was used to the end here: then its key is in force."""
-    return named(folder) is not None and _about(folder).get("join") == join.digest
-
-
 def compared(key_print: str) -> str:
     """What the operators of both ends do with a key's digest, at enrolment."""
     return (
@@ -255,15 +255,6 @@ def read_join(path: Path) -> Join:
     except (ValueError, TypeError, PeerError) as problem:
         raise RequestError(Code.BAD_CONFIG, f"{path} is not a join file: {problem}") from problem
     return join
-
-
-def _prepare(folder: Path, identity: Identity) -> None:
-    make_folder(folder, mode=0o700)
-    known = named(folder)
-    if known is not None and known != identity:
-        raise RequestError(
-            Code.CONFLICT, f"{folder} already belongs to {known.uri}; use another folder for {identity.uri}"
-        )
 
 
 async def _ask(join: Join, begun: AuthorityList, request: bytes, proxy: ProxyRule) -> pb.EnrolResponse:

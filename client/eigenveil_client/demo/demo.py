@@ -51,9 +51,10 @@ class Demonstration:
     seconds: float
 
     def value(self) -> dict[str, Any]:
-        """The demonstration as one JSON object."""
         guarantee = self.document["guarantee"]
         rounds = self.document["rounds"]
+        rows = self.books.status["studies"]
+        round_ms = next(row["round_ms"] for row in rows if row["study"] == self.study)
         return {
             "release": str(self.release),
             "report": str(self.report),
@@ -69,13 +70,10 @@ class Demonstration:
             "sin_angle": self.sin_angle,
             "predicted_sin_angle": self.document["result"]["predicted_sin_angle"],
             "seconds": round(self.seconds, 2),
-            "round_ms_median": statistics.median(self._round_ms() or [0]),
+            "round_ms_median": statistics.median(round_ms or [0]),
             "bytes_up_per_site": {name: self.sent(name) for name in self.records},
             "micro_rho_per_site": {name: self.spent(name) for name in self.records},
         }
-
-    def _round_ms(self) -> list[int]:
-        return next(row["round_ms"] for row in self.books.status["studies"] if row["study"] == self.study)
 
     def sent(self, site: str) -> int:
         """Bytes that the site's egress ledger says have left it for this study."""

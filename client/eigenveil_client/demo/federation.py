@@ -112,7 +112,6 @@ class DemoFederation:
         return self.daemons[COORDINATOR]
 
     def serve_site(self, name: str) -> Job:
-        """Start a site's daemon."""
         self.daemons[name] = self._processes.start(
             name, "eigenveil-site", "serve", "--config", self._layout.site_config(name)
         )
@@ -124,7 +123,6 @@ class DemoFederation:
         return str(self._processes.finish([job])[0]["study"])
 
     def check(self) -> None:
-        """Raise the error of any daemon that has ended."""
         self._processes.check(list(self.daemons.values()))
 
     def kill(self, name: str) -> None:

@@ -79,7 +79,6 @@ def read_guess(study: Study, sample: Path | None, spectrum: str | None) -> Assum
 
 
 def value(study: Study, guess: AssumedSpectrum) -> dict[str, Any]:
-    """Everything as plain values."""
     predictions = predict_all(study, guess)
     advice = recommend(study, guess, predictions)
     rough = () if clear(study, guess) else (UNCLEAR,)

@@ -17,8 +17,6 @@ BATCH_ROWS = 65_536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParquetTable:
-    """A Parquet file."""
-
     path: Path
     headers: tuple[str, ...]
 

@@ -135,9 +135,9 @@ class Policy:
 
     def days_left(self, now: int) -> float:
         """Days from the Unix time `now` until nothing is answered any more."""
-        return (
-            math.inf if self.approval_ends is None else (_midnight_after(self.approval_ends) - now) / 86_400
-        )
+        if self.approval_ends is None:
+            return math.inf
+        return (datetime.combine(self.approval_ends, time(23, 59, 59), UTC).timestamp() + 1 - now) / 86_400
 
     def about_time(self, now: int) -> Verdict:
         """Whether anything is answered at the Unix time `now`."""
@@ -275,11 +275,6 @@ class Policy:
                 f"more persons in the file than the site's maximum_records = {self.maximum_records}; "
                 "raise it in site.toml",
             )
-
-
-def _midnight_after(day: date) -> int:
-    """Unix seconds at the end of `day`, UTC."""
-    return int(datetime.combine(day, time(23, 59, 59), UTC).timestamp()) + 1
 
 
 def _person(column: str) -> str:

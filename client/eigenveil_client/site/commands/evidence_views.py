@@ -37,7 +37,6 @@ def ledger(store: SiteStore, config: SiteConfig) -> dict[str, Any]:
 
 
 def show_ledger(told: dict[str, Any]) -> None:
-    """Print `ledger`."""
     listed = table("entry", "time (UTC)", "what", "study", "round", "micro-rho")
     for entry in told["entries"]:
         round_number = str(entry["round"] + 1) if entry["kind"] == "charge" else ""
@@ -68,7 +67,6 @@ def egress(rows: list[Row], counts: list[dict[str, Any]], head: str) -> dict[str
 
 
 def show_egress(told: dict[str, Any]) -> None:
-    """Print `egress`."""
     listed = table("row", "time (UTC)", "study", "round", "what", "bytes", "keyed digest of what was sent")
     for row in told["rows"]:
         listed.add_row(

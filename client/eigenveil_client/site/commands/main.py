@@ -158,7 +158,6 @@ for command in (*consent_commands.COMMANDS, *evidence_commands.COMMANDS):
 
 
 def main() -> int:
-    """Run the command line."""
     return run(group)
 
 

@@ -47,7 +47,6 @@ class SiteMetrics:
     now: float
 
     def collect(self) -> Iterator[Metric]:
-        """Every family with its values."""
         contact, ledger = self.contact, self.ledger
         committed, spent = ledger.committed().micro_rho, ledger.spent.micro_rho
         days = max(0.0, (contact.ends - self.now) / DAY)
@@ -73,7 +72,6 @@ def _gauge(name: str, about: str, value: float) -> Metric:
 
 
 def text(contact: Contact, ledger: Ledger, now: float) -> bytes:
-    """The metrics in Prometheus' text format."""
     return generate_latest(SiteMetrics(contact=contact, ledger=ledger, now=now))
 
 

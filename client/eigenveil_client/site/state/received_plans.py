@@ -71,7 +71,6 @@ class ReceivedPlan:
 
     @property
     def name(self) -> str:
-        """The study's name."""
         return str(json.loads(self.plan_json)["study"]["name"])
 
     @property
@@ -132,14 +131,10 @@ class ReceivedPlans:
         """Remember a plan that is new here, or move one that waits. Otherwise as `move`."""
         if self.get(seen.plan) is None:
             failpoint("plan-storing")
-            self._add(replace(seen, standing=standing, reason=reason), change)
+            values = asdict(replace(seen, reason=reason)) | {"standing": standing.value}
+            change.execute("INSERT INTO studies VALUES (?, ?, ?, ?, ?, ?, ?, ?)", tuple(values.values()))
         else:
             self.move(seen.plan, standing, change, reason, person=person)
-
-    @staticmethod
-    def _add(seen: ReceivedPlan, change: Connection) -> None:
-        values = tuple((asdict(seen) | {"standing": seen.standing.value}).values())
-        change.execute("INSERT INTO studies VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
 
     def move(
         self,

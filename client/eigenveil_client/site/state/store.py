@@ -74,7 +74,8 @@ class SiteStore:
         self.fingerprints = Fingerprints(path.with_name("egress.key"), path)
         self.database = _opened(path)
         self.database.check_whole()  # before a row of it is believed
-        self._latest = max(self._last_written(table) for table in TIMED)
+        last = "SELECT COALESCE(MAX(at), 0) FROM"
+        self._latest: int = max(self.database.rows(f"{last} {table}")[0][0] for table in TIMED)
         self.ledger = LedgerStore(self.database, budget, self.now)
         self.egress = egress.EgressLedger(self.database, self.now)
         self.traffic = traffic.Traffic(self.database, self.now)
@@ -82,10 +83,6 @@ class SiteStore:
         self.checkpoints = checkpoints.HeldCheckpoints(self.database)
         self.transcript = Transcript(self.database)
         self.rounds = AnsweredRounds(self.database, self.ledger)
-
-    def _last_written(self, table: str) -> int:
-        latest: int = self.database.rows(f"SELECT COALESCE(MAX(at), 0) FROM {table}")[0][0]
-        return latest
 
     def now(self) -> int:
         """Unix seconds: the later of the system's clock and everything written here, so that a clock that
@@ -261,7 +258,6 @@ class SiteStore:
         self.studies.check_whole()
 
     def close(self) -> None:
-        """Close the database."""
         self.traffic.flush()
         self.database.close()
 
