@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -64,12 +66,16 @@ profile_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
+def at_profile(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Both options."""
+    return profile_option(json_option(command))
+
+
 @click.command()
 @click.option(
     "--join", "join", type=click.Path(path_type=Path, dir_okay=False), required=True, help="Your join file."
 )
-@profile_option
-@json_option
+@at_profile
 def enrol(join: Path, profile: Path | None, as_json: bool) -> None:
     """Enrol as an analyst or operator with the join file that the coordinator's operator gave you."""
     folder = profile or default_profile()
@@ -90,8 +96,7 @@ def enrol(join: Path, profile: Path | None, as_json: bool) -> None:
 
 
 @click.command()
-@profile_option
-@json_option
+@at_profile
 def doctor(profile: Path | None, as_json: bool) -> int:
     """Check your profile and the way to the coordinator, one line each.
 

@@ -19,7 +19,7 @@ from eigenveil.reporting.round_log import RoundLog
 from eigenveil.study.toml import parse_study, study_digest
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.analyst.display import Display, state_word
-from eigenveil_client.analyst.profile import follow, json_option, load_profile, profile_option
+from eigenveil_client.analyst.profile import at_profile, follow, load_profile
 from eigenveil_client.analyst.study_text import event_value, explanation_text, row_text, row_value, study_text
 from eigenveil_client.analyst.verify import check_folder, write_result
 from eigenveil_common.command import console, errors, say
@@ -68,8 +68,7 @@ def _with(profile: Path | None, work: Callable[[Analyst], Coroutine[Any, Any, T]
 @click.option("--again", is_flag=True, help="Spend anew on a study that was submitted before; ask nobody.")
 @click.option("--wait", is_flag=True, help="Watch it to its end, then write the release and the report.")
 @out_option
-@profile_option
-@json_option
+@at_profile
 def submit(
     file: Path,
     submission: str | None,
@@ -127,8 +126,7 @@ def _ask_before_repeating(text: str, submission: str, profile: Path | None, as_j
 
 
 @study.command(name="list")
-@profile_option
-@json_option
+@at_profile
 def list_(profile: Path | None, as_json: bool) -> None:
     """Every study of the federation, oldest first."""
     rows = _with(profile, lambda analyst: analyst.studies())
@@ -147,8 +145,7 @@ def list_(profile: Path | None, as_json: bool) -> None:
 
 @study.command()
 @study_argument
-@profile_option
-@json_option
+@at_profile
 def watch(wanted: str, profile: Path | None, as_json: bool) -> int:
     """Follow STUDY to its end; Ctrl-C stops following, not the study. --json: an object an event."""
     row = _with(profile, lambda analyst: analyst.find(wanted))
@@ -162,8 +159,7 @@ def watch(wanted: str, profile: Path | None, as_json: bool) -> int:
 
 @study.command()
 @study_argument
-@profile_option
-@json_option
+@at_profile
 def show(wanted: str, profile: Path | None, as_json: bool) -> None:
     """What is known of STUDY."""
     row = _with(profile, lambda analyst: analyst.find(wanted))
@@ -173,8 +169,7 @@ def show(wanted: str, profile: Path | None, as_json: bool) -> None:
 
 @study.command()
 @file_argument
-@profile_option
-@json_option
+@at_profile
 def explain(file: Path, profile: Path | None, as_json: bool) -> None:
     """What STUDY.toml would ask, reveal and cost. Charges nothing."""
     text = study_text(file)
@@ -185,8 +180,7 @@ def explain(file: Path, profile: Path | None, as_json: bool) -> None:
 @study.command()
 @study_argument
 @out_option
-@profile_option
-@json_option
+@at_profile
 def result(wanted: str, out: Path, profile: Path | None, as_json: bool) -> None:
     """Fetch the release of STUDY, check its signature, write release.json and report.html."""
     row = _with(profile, lambda analyst: analyst.find(wanted))
@@ -198,8 +192,7 @@ def result(wanted: str, out: Path, profile: Path | None, as_json: bool) -> None:
 @click.option(
     "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("rounds.json"), show_default=True
 )
-@profile_option
-@json_option
+@at_profile
 def log(wanted: str, out: Path, profile: Path | None, as_json: bool) -> None:
     """Fetch the signed rounds of STUDY, all that its result is made of, for `eigenveil verify --log`."""
     check_output(out)
@@ -216,8 +209,7 @@ def log(wanted: str, out: Path, profile: Path | None, as_json: bool) -> None:
 
 @study.command()
 @study_argument
-@profile_option
-@json_option
+@at_profile
 def cancel(wanted: str, profile: Path | None, as_json: bool) -> None:
     """End STUDY now. What was charged stays charged; the rest of its price is free again."""
 

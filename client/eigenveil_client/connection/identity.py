@@ -19,19 +19,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import Identity, Role, key_print, parse_identity, spoken
 from eigenveil.protocol.authorities import AuthorityList, list_from_json
+from eigenveil_client.connection import identity_files as files
 from eigenveil_client.connection.channel import call
-from eigenveil_client.connection.identity_files import (
-    ABOUT,
-    KEY,
-    checked,
-    damaged,
-    matches,
-    pending_key,
-    read_pair,
-    request_for,
-    settle,
-    store,
-)
 from eigenveil_client.connection.proxy import DIRECT, ProxyRule
 from eigenveil_client.connection.tls import KeyPair, verified_channel
 from eigenveil_client.connection.trusted_authorities import begin, held_list, walk
@@ -147,16 +136,16 @@ def enrol(
         )
     # Whether this very join file was used to the end here: then its key is in force.
     used = known is not None and _about(folder).get("join") == join.digest
-    key = read_pair(folder)[0] if used else pending_key(folder, join.digest)
+    key = files.read_pair(folder)[0] if used else files.pending_key(folder, join.digest)
     # A join file is its giver's word, and trust begins anew with it; but not twice with the same one.
     begun = held_list(folder) if used else join.trusted
-    answer = asyncio.run(_ask(join, begun, request_for(key), proxy))
+    answer = asyncio.run(_ask(join, begun, files.request_for(key), proxy))
     trusted, leaf = _check(join, begun, answer, key)
     begin(folder, trusted)
-    store(folder, key, leaf)
+    files.store(folder, key, leaf)
     about = {"identity": join.identity.uri, "coordinator": join.coordinator, "join": join.digest}
-    write_durably(folder / ABOUT, json.dumps(about, indent=2, sort_keys=True).encode())
-    settle(folder)
+    write_durably(folder / files.ABOUT, json.dumps(about, indent=2, sort_keys=True).encode())
+    files.settle(folder)
     return load_identity(folder)
 
 
@@ -179,14 +168,14 @@ def load_identity(folder: Path) -> StoredIdentity:
     try:
         address = str(_about(folder)["coordinator"])
     except (ValueError, KeyError, TypeError) as problem:
-        raise damaged(folder) from problem
-    key, certificate = read_pair(folder)
-    matches(certificate, identity, key)
+        raise files.damaged(folder) from problem
+    key, certificate = files.read_pair(folder)
+    files.matches(certificate, identity, key)
     ends, begins = certificate.not_valid_after_utc, certificate.not_valid_before_utc
     stored = StoredIdentity(
         identity=identity,
         coordinator=address,
-        pair=KeyPair(file=folder / KEY),
+        pair=KeyPair(file=folder / files.KEY),
         authorities=held_list(folder),
         expires=ends,
         renews=begins + (ends - begins) * 2 / 3,
@@ -207,12 +196,12 @@ def named(folder: Path) -> Identity | None:
     Raises:
         RequestError: the file is damaged.
     """
-    if not is_there(folder / ABOUT):
+    if not is_there(folder / files.ABOUT):
         return None
     try:
         return parse_identity(_about(folder)["identity"])
     except (ValueError, KeyError, TypeError, PeerError) as problem:
-        raise damaged(folder) from problem
+        raise files.damaged(folder) from problem
 
 
 def pinned(folder: Path) -> tuple[Identity, bytes] | None:
@@ -226,7 +215,7 @@ def pinned(folder: Path) -> tuple[Identity, bytes] | None:
 
 
 def _about(folder: Path) -> dict[str, str]:
-    about: dict[str, str] = json.loads(read(folder / ABOUT))
+    about: dict[str, str] = json.loads(read(folder / files.ABOUT))
     return about
 
 
@@ -277,4 +266,4 @@ def _check(
             f"the federation's list of authorities ended on {trusted.ends:%Y-%m-%d}; ask its operator to "
             "make it anew: eigenveil-coordinator ca extend",
         )
-    return trusted, checked(answer.certificate_pem, trusted, join.identity, key)
+    return trusted, files.checked(answer.certificate_pem, trusted, join.identity, key)

@@ -14,7 +14,7 @@ from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.study.toml import parse_study
 from eigenveil_client.connection.identity import named
 from eigenveil_client.site import config as site_config
-from eigenveil_client.site.commands import consent, consent_views
+from eigenveil_client.site.commands import consent
 from eigenveil_client.site.commands.options import CONFIG, CONFIG_FILE, JSON
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.state import opening
@@ -30,8 +30,8 @@ def studies(config_file: Path, as_json: bool) -> None:
     """List every study that came here, and what was decided about it."""
     config = site_config.load(config_file)
     with opening.opened(config) as store:
-        told = consent_views.studies(store)
-    tell(told, as_json, partial(consent_views.show_studies, config_file=config_file))
+        told = consent.studies(store)
+    tell(told, as_json, partial(consent.show_studies, config_file=config_file))
 
 
 @click.command()
@@ -44,7 +44,7 @@ def explain(config: SiteConfig, study: str, as_json: bool) -> None:
         file = Path(study)
         plan = plan_of(config, file) if file.exists() else plan_from_json(store.studies.find(study).plan_json)
         told = consent.explained(config, store, plan)
-    tell(told, as_json, consent_views.show_explanation)
+    tell(told, as_json, consent.show_explanation)
 
 
 @click.command()
@@ -63,7 +63,7 @@ def approve(config: SiteConfig, study: str, yes: bool, as_json: bool) -> None:
         seen = store.studies.find(study)
         check_move(seen.plan, seen.standing, Decision.ACCEPTED)
         if not yes:
-            consent_views.show_explanation(consent.explained(config, store, plan_from_json(seen.plan_json)))
+            consent.show_explanation(consent.explained(config, store, plan_from_json(seen.plan_json)))
             if not click.confirm("Answer this study?"):
                 console.print("not approved; it still waits")
                 return
