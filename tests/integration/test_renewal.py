@@ -73,7 +73,7 @@ def test_a_living_site_renews_again_and_again_and_goes_on_working(tmp_path: Path
                 assert (await ada.events(digest))[-1].state == pb.STUDY_STATE_RELEASED
             last = load_identity(tmp_path / "anna")
             assert last.key_print != first.key_print
-            assert last.pair.file.stat().st_mode & 0o777 == 0o600
+            assert last.pair.stat().st_mode & 0o777 == 0o600
             assert config.files.server.read_bytes() != server
 
     asyncio.run(scenario())

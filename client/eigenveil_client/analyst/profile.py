@@ -12,7 +12,7 @@ import click
 
 from eigenveil.identity import Role
 from eigenveil_client.connection import identity
-from eigenveil_client.connection.doctor import analyst_checks
+from eigenveil_client.connection.doctor import files, identity_and_network
 from eigenveil_client.connection.identity import StoredIdentity
 from eigenveil_client.connection.proxy import DIRECT, ProxyRule
 from eigenveil_common import config
@@ -103,4 +103,5 @@ def doctor(profile: Path | None, as_json: bool) -> int:
     Nothing is sent but a greeting. Exit code 1 if a check failed.
     """
     folder = profile or default_profile()
-    return show(analyst_checks(folder, lambda: proxy_rule(folder)), as_json)
+    checks = [files(folder), *identity_and_network(folder, lambda: proxy_rule(folder))]
+    return show(checks, as_json)

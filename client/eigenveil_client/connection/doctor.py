@@ -53,11 +53,6 @@ class Way:
         return self.address if self.proxy is None else self.proxy.address
 
 
-def analyst_checks(folder: Path, rule: Callable[[], ProxyRule]) -> list[Check]:
-    """Everything about an analyst's profile."""
-    return [files(folder), *identity_and_network(folder, rule)]
-
-
 def files(folder: Path, *more: Path, folders: Sequence[Path] = (), settings: Sequence[Path] = ()) -> Check:
     """Whether others can read the keys of an identity, or any of `more`, or change what is beside them, in
     `folders` or in `settings`."""

@@ -22,7 +22,7 @@ from eigenveil.protocol.authorities import AuthorityList, list_from_json
 from eigenveil_client.connection import identity_files as files
 from eigenveil_client.connection.channel import call
 from eigenveil_client.connection.proxy import DIRECT, ProxyRule
-from eigenveil_client.connection.tls import KeyPair, verified_channel
+from eigenveil_client.connection.tls import verified_channel
 from eigenveil_client.connection.trusted_authorities import begin, held_list, walk
 from eigenveil_common.files import is_there, make_folder, read, read_secret, write_durably
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -31,13 +31,14 @@ from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredIdentity:
-    """A complete enrolment. `authorities` is the list of whom to trust; `renews` is when two thirds of the
+    """A complete enrolment. `pair` is the private key and the certificate in one file (PEM), so that both are
+    replaced at once; `authorities` is the list of whom to trust; `renews` is when two thirds of the
     certificate's life are over; `key_print` is what its operator compares with the coordinator's; `proxy`
     comes from the configuration, not from the folder."""
 
     identity: Identity
     coordinator: str
-    pair: KeyPair
+    pair: Path
     authorities: AuthorityList
     expires: datetime
     renews: datetime
@@ -46,7 +47,7 @@ class StoredIdentity:
 
     @property
     def folder(self) -> Path:
-        return self.pair.file.parent
+        return self.pair.parent
 
     @property
     def ca_pem(self) -> bytes:
@@ -175,7 +176,7 @@ def load_identity(folder: Path) -> StoredIdentity:
     stored = StoredIdentity(
         identity=identity,
         coordinator=address,
-        pair=KeyPair(file=folder / files.KEY),
+        pair=folder / files.KEY,
         authorities=held_list(folder),
         expires=ends,
         renews=begins + (ends - begins) * 2 / 3,
