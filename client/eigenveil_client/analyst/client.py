@@ -160,23 +160,17 @@ class Analyst:
         Raises:
             RequestError: not there yet, or not what the federation signed.
         """
-        data = await self._pieces(plan_digest)
+        data, total = b"", 1
+        while len(data) < total:  # in as many calls as it takes: a wide covariance exceeds a message [R12]
+            asked = pb.GetReleaseRequest(plan_digest=plan_digest, offset=len(data))
+            answer = await self._call(lambda stub: stub.GetRelease, asked)
+            data, total = data + answer.release_json, answer.total_bytes
+            if len(data) < total and not answer.release_json:
+                raise PeerError(Code.PROTOCOL, "the coordinator sent less of the release than there is")
         bundle = verify_bundle(data, self._identity.release_key)
         if bundle["document"]["plan_digest"] != plan_digest.hex():
             raise PeerError(Code.PROTOCOL, "the coordinator sent the release of another study")
         return data
-
-    async def _pieces(self, plan_digest: bytes) -> bytes:
-        """A release in as many calls as it takes: a wide covariance is larger than a message. [R12]"""
-        data = b""
-        while True:
-            asked = pb.GetReleaseRequest(plan_digest=plan_digest, offset=len(data))
-            answer = await self._call(lambda stub: stub.GetRelease, asked)
-            data += answer.release_json
-            if len(data) >= answer.total_bytes:
-                return data
-            if not answer.release_json:
-                raise PeerError(Code.PROTOCOL, "the coordinator sent less of the release than there is")
 
     async def rounds(self, plan_digest: bytes, count: int) -> RoundLog:
         """The first `count` signed rounds of a study. [R21]"""

@@ -20,7 +20,7 @@ from eigenveil.study.toml import parse_study, study_digest
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.analyst.display import Display, state_word
 from eigenveil_client.analyst.profile import at_profile, follow, load_profile
-from eigenveil_client.analyst.study_text import event_value, explanation_text, row_text, row_value, study_text
+from eigenveil_client.analyst.study_text import event_value, explanation_text, row_value, study_text
 from eigenveil_client.analyst.verify import check_folder, write_result
 from eigenveil_common.command import console, errors, say
 from eigenveil_common.examples import example
@@ -139,7 +139,10 @@ def list_(profile: Path | None, as_json: bool) -> None:
         return
     table = Table("study", "name", "state", "rounds", "spent (micro-rho)", "submitted")
     for row in rows:
-        table.add_row(*row_text(row))
+        told = row_value(row)
+        spent = f"{row.spent_micro_rho} of {row.micro_rho}"
+        submitted = told["submitted"][:16].replace("T", " ")  # to the minute
+        table.add_row(told["study"][:12], row.name, told["state"], str(row.rounds), spent, submitted)
     console.print(table)
 
 

@@ -87,15 +87,9 @@ def _no_utf8(text: pa.Array) -> NDArray[np.bool_] | None:
         text.validate(full=True)
         return None
     cells = text.cast(pa.binary()).to_pylist()
-    return np.array([cell is not None and not _is_utf8(cell) for cell in cells], dtype=np.bool_)
-
-
-def _is_utf8(cell: bytes) -> bool:
-    try:
-        cell.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+    return np.array(
+        [cell is not None and cell.decode(errors="ignore").encode() != cell for cell in cells], dtype=np.bool_
+    )
 
 
 @contextmanager
