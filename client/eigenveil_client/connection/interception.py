@@ -60,10 +60,17 @@ async def who_else(address: str, ca_pem: bytes, proxy: Proxy | None, failure: OS
 
 
 async def _glance(address: str, proxy: Proxy | None) -> x509.Certificate | None:
-    """Whatever certificate is shown at `address`; None if none is."""
+    """Whatever certificate is shown at `address`; None if none is.
+
+    For looking only: nothing is sent, and no certificate of ours is shown.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["h2", "http/1.1"])
     try:
         async with asyncio.timeout(GLANCE_SECONDS):
-            return await handshake(address, _unverified(), proxy)
+            return await handshake(address, context, proxy)
     except (OSError, TimeoutError, EigenveilError, ValueError):
         return None
 
@@ -116,12 +123,3 @@ def _federation(shown: x509.Certificate) -> str:
         return ""
     ours = [uri for uri in uris if uri.startswith("eigenveil://") and uri.isprintable()]
     return ours[0][:NAME_LENGTH] if ours else ""
-
-
-def _unverified() -> ssl.SSLContext:
-    """For looking only: nothing is sent over it, and no certificate of ours is shown."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    context.set_alpn_protocols(["h2", "http/1.1"])
-    return context

@@ -69,20 +69,14 @@ def prepared(root: Path) -> Iterator[Layout]:
     if lock is None:
         raise RequestError(Code.CONFLICT, f"a demonstration runs in {root}; wait for it")
     with lock:
-        layout = Layout(root)
-        _empty(layout)
-        yield layout
-
-
-def _empty(layout: Layout) -> None:
-    for name in NAMES:
-        path = layout.root / name
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
-    for name in ("sites", "join", "logs"):
-        (layout.root / name).mkdir(mode=0o700)
+        for path in (root / name for name in NAMES):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        for name in ("sites", "join", "logs"):
+            (root / name).mkdir(mode=0o700)
+        yield Layout(root)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -158,16 +158,8 @@ class Policy:
                 passed=plan.algorithm.value in self.algorithms,
                 text=f"{plan.algorithm.value}; allowed: {', '.join(self.algorithms)}",
             ),
-            Verdict(
-                rule="max_epsilon_per_study",
-                passed=study.epsilon <= self.max_epsilon_per_study,
-                text=f"epsilon {study.epsilon:g}; at most {self.max_epsilon_per_study:g}",
-            ),
-            Verdict(
-                rule="max_delta",
-                passed=study.delta <= self.max_delta,
-                text=f"delta {study.delta:g}; at most {self.max_delta:g}",
-            ),
+            _at_most("max_epsilon_per_study", "epsilon", study.epsilon, self.max_epsilon_per_study),
+            _at_most("max_delta", "delta", study.delta, self.max_delta),
         )
 
     def _about_analyst(self, analyst: str) -> Verdict:
@@ -275,6 +267,10 @@ class Policy:
                 f"more persons in the file than the site's maximum_records = {self.maximum_records}; "
                 "raise it in site.toml",
             )
+
+
+def _at_most(rule: str, name: str, asked: float, most: float) -> Verdict:
+    return Verdict(rule=rule, passed=asked <= most, text=f"{name} {asked:g}; at most {most:g}")
 
 
 def _person(column: str) -> str:

@@ -55,12 +55,8 @@ def site_checks(config_file: Path) -> list[Check]:
     except EigenveilError as problem:
         return [fail("configuration", str(problem))]
     credentials = config.proxy_rule.proxy_credentials
-    secrets = [
-        config.state,
-        config.state.with_name("egress.key"),
-        config.state.with_name("serve.lock"),
-        *([credentials] if credentials else []),
-    ]
+    beside = [config.state.with_name(name) for name in ("egress.key", "serve.lock")]
+    secrets = [config.state, *beside, *([credentials] if credentials else [])]
     settings = [config_file, config_file.absolute().parent]
     return [
         ok("configuration", f"{config_file} names the site {config.name}"),

@@ -80,16 +80,12 @@ def serve(config: SiteConfig) -> None:
         }
         click.echo(json.dumps(about, sort_keys=True))
         log.event("started", site=config.name)
-        _tell_of_end(config, store.now())
+        end = approval(config.policy, store.now())
+        if end.level is not Level.OK:
+            name = "approval-ends-soon" if end.level is Level.WARN else "approval-ended"
+            log.event(name, logging.WARNING, detail=f"{end.text}: {end.todo}")
         asyncio.run(_until_stopped(SiteDaemon(worker, identity), config.metrics_file, store))
         log.event("stopped", site=config.name)
-
-
-def _tell_of_end(config: SiteConfig, now: int) -> None:
-    end = approval(config.policy, now)
-    if end.level is not Level.OK:
-        name = "approval-ends-soon" if end.level is Level.WARN else "approval-ended"
-        log.event(name, logging.WARNING, detail=f"{end.text}: {end.todo}")
 
 
 async def _until_stopped(daemon: SiteDaemon, metrics: Path | None, store: SiteStore) -> None:

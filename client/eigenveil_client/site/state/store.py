@@ -28,8 +28,7 @@ from eigenveil_client.site.state import (
     transcript,
 )
 from eigenveil_client.site.state.answered_rounds import AnsweredRounds
-from eigenveil_client.site.state.egress import Sent
-from eigenveil_client.site.state.fingerprints import Fingerprints
+from eigenveil_client.site.state.egress import Fingerprints, Sent
 from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan, ReceivedPlans
 from eigenveil_client.site.state.rollback_guard import RollbackGuard, lost_study
 from eigenveil_client.site.state.transcript import Stated, Transcript
@@ -72,7 +71,10 @@ class SiteStore:
         self._clock = clock
         self._guard = guard
         self.fingerprints = Fingerprints(path.with_name("egress.key"), path)
-        self.database = _opened(path)
+        try:
+            self.database = Database(path, SCHEMA, VERSION)
+        except TooOld as problem:
+            raise InternalError(Code.STORAGE, f"{problem}; {CHANGE_OVER}") from problem
         self.database.check_whole()  # before a row of it is believed
         last = "SELECT COALESCE(MAX(at), 0) FROM"
         self._latest: int = max(self.database.rows(f"{last} {table}")[0][0] for table in TIMED)
@@ -260,10 +262,3 @@ class SiteStore:
     def close(self) -> None:
         self.traffic.flush()
         self.database.close()
-
-
-def _opened(path: Path) -> Database:
-    try:
-        return Database(path, SCHEMA, VERSION)
-    except TooOld as problem:
-        raise InternalError(Code.STORAGE, f"{problem}; {CHANGE_OVER}") from problem
