@@ -51,7 +51,6 @@ def eigenveil() -> None:
 
 
 def main() -> int:
-    """Run the command line; the process exit code."""
     return run(eigenveil)
 
 

@@ -48,11 +48,6 @@ class Source:
         what = "another number of cells than the header has"
         return tell and (lambda lines: tell(Unreadable(column=None, cells=lines, first=0, what=what)))
 
-    @property
-    def quietly(self) -> LeaveOut | None:
-        """The same for a file that is read once more."""
-        return self.unreadable and (lambda lines: None)
-
     def fault(self, header: str, bad: NDArray[np.bool_], start: int, what: str) -> None:
         """Refuse or tell if there are `bad` cells in a batch that begins at row `start` of the file."""
         if not bad.any():

@@ -26,7 +26,7 @@ from eigenveil.study.grid import GridRows
 from eigenveil.study.study import Study
 from eigenveil_client.records.cells import MISSING, Source, Unreadable, numbers, text
 from eigenveil_client.records.sources import open_table
-from eigenveil_client.records.table import BadRecords, find_column, match_columns
+from eigenveil_client.records.table import BadRecords, LeaveOut, find_column, match_columns
 from eigenveil_common.log import event
 
 LINES = "(whole lines)"  # no column's name, where columns are listed
@@ -110,7 +110,9 @@ def _first_rows(source: Source, person: str | None) -> NDArray[np.bool_] | None:
         return None
     header = find_column(source.table.headers, person)
     chunks, start = [], 0
-    for batch in source.table.batches([header], source.quietly):
+    # It is told of what is left out when the file is read for its numbers.
+    quietly: LeaveOut | None = None if source.unreadable is None else lambda lines: None
+    for batch in source.table.batches([header], quietly):
         chunks.append(text(source, header, batch.column(0), start))
         start += batch.num_rows
     people = pa.chunked_array(chunks, type=pa.string()).combine_chunks()

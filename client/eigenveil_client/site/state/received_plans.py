@@ -93,7 +93,6 @@ class ReceivedPlans:
         return [_seen(row) for row in self._database.rows("SELECT * FROM studies ORDER BY at, plan")]
 
     def get(self, digest: str) -> ReceivedPlan | None:
-        """One plan, if it was seen."""
         rows = self._database.rows("SELECT * FROM studies WHERE plan = ?", (digest,))
         return _seen(rows[0]) if rows else None
 
