@@ -13,7 +13,7 @@ from eigenveil_common.command import SHORT_HELP, run
 COMMANDS = {
     "compare": "eigenveil_client.local.compare.command:compare",
     "demo": "eigenveil_client.demo.command:demo",
-    "doctor": "eigenveil_client.analyst.doctor_command:doctor",
+    "doctor": "eigenveil_client.analyst.profile:doctor",
     "enrol": "eigenveil_client.analyst.profile:enrol",
     "plan": "eigenveil_client.local.plan:plan",
     "report": "eigenveil_client.analyst.verify_commands:report",
@@ -27,11 +27,9 @@ class LateGroup(click.Group):
     """Imports a command when it is asked for, so that each pays only for what it uses."""
 
     def list_commands(self, context: click.Context) -> list[str]:
-        """Names, sorted."""
         return sorted(COMMANDS)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        """The command `name`, if there is one."""
         if name not in COMMANDS:
             return None
         module, attribute = COMMANDS[name].split(":")
@@ -53,7 +51,6 @@ def eigenveil() -> None:
 
 
 def main() -> int:
-    """Run the command line; the process exit code."""
     return run(eigenveil)
 
 

@@ -6,10 +6,8 @@ from eigenveil_common.start import start
 
 
 def analyst() -> int:
-    """Run `eigenveil`; the process exit code."""
     return start("eigenveil_client.cli")
 
 
 def site() -> int:
-    """Run `eigenveil-site`; the process exit code."""
     return start("eigenveil_client.site.commands.main")

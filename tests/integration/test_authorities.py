@@ -21,10 +21,8 @@ from eigenveil.identity import Role
 from eigenveil.protocol.authorities import ListedAuthority, SignedList, list_from_json
 from eigenveil.protocol.wire import lists_to_proto
 from eigenveil_client.analyst.client import Analyst
-from eigenveil_client.connection.channel import open_channel
-from eigenveil_client.connection.clone_guard import Generation
-from eigenveil_client.connection.identity import StoredIdentity, load_identity
-from eigenveil_client.connection.renewal import introduce, renew
+from eigenveil_client.connection.identity import StoredIdentity, load_identity, open_channel
+from eigenveil_client.connection.renewal import Generation, introduce, renew
 from eigenveil_client.connection.trusted_authorities import begin
 from eigenveil_client.site.commands.checks import site_checks
 from eigenveil_common.doctor import Level

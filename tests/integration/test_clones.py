@@ -11,10 +11,8 @@ import pytest
 
 from eigenveil.errors import Code, PeerError
 from eigenveil.identity import Role
-from eigenveil_client.connection.channel import open_channel
-from eigenveil_client.connection.clone_guard import Generation
-from eigenveil_client.connection.identity import StoredIdentity, load_identity
-from eigenveil_client.connection.renewal import introduce
+from eigenveil_client.connection.identity import StoredIdentity, load_identity, open_channel
+from eigenveil_client.connection.renewal import Generation, introduce
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 from eigenveil_server.rpc import site_sessions

@@ -12,8 +12,8 @@ from eigenveil.errors import Code, EigenveilError, PeerError
 from eigenveil.identity import Role
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.connection import identity_files, renewal
-from eigenveil_client.connection.channel import greet, open_channel
-from eigenveil_client.connection.identity import StoredIdentity, load_identity
+from eigenveil_client.connection.channel import greet
+from eigenveil_client.connection.identity import StoredIdentity, load_identity, open_channel
 from eigenveil_client.connection.renewal import due, renew
 from eigenveil_common import failpoints
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -73,7 +73,7 @@ def test_a_living_site_renews_again_and_again_and_goes_on_working(tmp_path: Path
                 assert (await ada.events(digest))[-1].state == pb.STUDY_STATE_RELEASED
             last = load_identity(tmp_path / "anna")
             assert last.key_print != first.key_print
-            assert last.pair.file.stat().st_mode & 0o777 == 0o600
+            assert last.pair.stat().st_mode & 0o777 == 0o600
             assert config.files.server.read_bytes() != server
 
     asyncio.run(scenario())

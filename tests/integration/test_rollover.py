@@ -12,8 +12,7 @@ import pytest
 
 from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil.identity import Role
-from eigenveil_client.connection.channel import open_channel
-from eigenveil_client.connection.identity import load_identity
+from eigenveil_client.connection.identity import load_identity, open_channel
 from eigenveil_client.site.daemon import connection
 from eigenveil_client.site.daemon import daemon as site_daemon
 from eigenveil_common import failpoints
@@ -177,7 +176,7 @@ def test_what_is_no_authority_is_not_imported(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with serving(made(tmp_path / "c")) as rig:
             stored = await enrolled(rig, tmp_path / "anna")
-            wrong = {"a leaf": stored.pair.file, "the one there is": rig.config.files.ca}
+            wrong = {"a leaf": stored.pair, "the one there is": rig.config.files.ca}
             foreign = made(tmp_path / "d").files.ca
             for path, word in ((wrong["a leaf"], "not an authority"), (foreign, "does not hold the key")):
                 code, said = ca(rig, "import", "--cert", str(path))

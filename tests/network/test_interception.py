@@ -12,8 +12,7 @@ import pytest
 from eigenveil.errors import Code
 from eigenveil.identity import Identity, Role
 from eigenveil_client.analyst.client import Analyst
-from eigenveil_client.connection.channel import open_channel
-from eigenveil_client.connection.identity import load_identity
+from eigenveil_client.connection.identity import load_identity, open_channel
 from tests.client.site.support import FEDERATION, Authority, Coordinator, Stage, a_stage, store_identity
 from tests.network.forwarders import Inspection, Middle
 from tests.support import refused

@@ -13,8 +13,8 @@ import pytest
 
 from eigenveil.errors import Code
 from eigenveil_client.analyst.profile import load_profile
-from eigenveil_client.connection.channel import call, open_channel
-from eigenveil_client.connection.identity import load_identity
+from eigenveil_client.connection.channel import call
+from eigenveil_client.connection.identity import load_identity, open_channel
 from eigenveil_client.connection.proxy import DIRECT, ProxyRule, connect
 from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_common import config

@@ -6,7 +6,6 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncIterator, Callable
-from types import TracebackType
 from typing import Self, TypeVar
 
 import grpc
@@ -17,10 +16,9 @@ from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.signatures import check_plan
 from eigenveil.reporting.round_log import RoundLog
 from eigenveil.reporting.verify import load_release, verify_release
-from eigenveil.study.study import Study
 from eigenveil.study.toml import parse_study
-from eigenveil_client.connection.channel import CALL_SECONDS, call, fetch_round, open_channel, pause
-from eigenveil_client.connection.identity import StoredIdentity
+from eigenveil_client.connection.channel import CALL_SECONDS, call, fetch_round, pause
+from eigenveil_client.connection.identity import StoredIdentity, open_channel
 from eigenveil_client.connection.renewal import due, introduce, renew
 from eigenveil_common.rpc import error_from
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -51,9 +49,7 @@ class Analyst:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         await self._disconnect()
 
     async def _connect(self) -> None:
@@ -113,8 +109,9 @@ class Analyst:
         request = pb.SubmitStudyRequest(study_toml=text, submission=submission)
         answer = await self._call(lambda stub: stub.SubmitStudy, request, PLANNING_SECONDS)
         plan = check_plan(answer.plan.plan_json, answer.plan.signature, self._identity.release_key)
-        mine = plan.analyst == self._identity.identity.name and same_study(plan, study, submission)
-        if plan.digest != answer.plan_digest.hex() or not mine:
+        mine = (self._identity.identity.name, study, submission)  # the plan may have resolved `auto`
+        planned = (plan.analyst, plan.study, plan.submission)
+        if plan.digest != answer.plan_digest.hex() or planned != mine:
             raise PeerError(
                 Code.PROTOCOL,
                 "the coordinator signed a plan for another study than the one submitted; cancel it, "
@@ -163,24 +160,18 @@ class Analyst:
         Raises:
             RequestError: not there yet, or not what the federation signed.
         """
-        data = await self._pieces(plan_digest)
+        data, total = b"", 1
+        while len(data) < total:  # in as many calls as it takes: a wide covariance exceeds a message [R12]
+            asked = pb.GetReleaseRequest(plan_digest=plan_digest, offset=len(data))
+            answer = await self._call(lambda stub: stub.GetRelease, asked)
+            data, total = data + answer.release_json, answer.total_bytes
+            if len(data) < total and not answer.release_json:
+                raise PeerError(Code.PROTOCOL, "the coordinator sent less of the release than there is")
         release = load_release(data)
         verify_release(release, self._identity.release_key)
         if release.document["plan_digest"] != plan_digest.hex():
             raise PeerError(Code.PROTOCOL, "the coordinator sent the release of another study")
         return data
-
-    async def _pieces(self, plan_digest: bytes) -> bytes:
-        """A release in as many calls as it takes: a wide covariance is larger than a message. [R12]"""
-        data = b""
-        while True:
-            asked = pb.GetReleaseRequest(plan_digest=plan_digest, offset=len(data))
-            answer = await self._call(lambda stub: stub.GetRelease, asked)
-            data += answer.release_json
-            if len(data) >= answer.total_bytes:
-                return data
-            if not answer.release_json:
-                raise PeerError(Code.PROTOCOL, "the coordinator sent less of the release than there is")
 
     async def rounds(self, plan_digest: bytes, count: int) -> RoundLog:
         """The first `count` signed rounds of a study. [R21]"""
@@ -227,8 +218,3 @@ class Analyst:
                 await self._disconnect()
             await asyncio.sleep(pause(attempt))
             attempt += 1
-
-
-def same_study(plan: Plan, study: Study, submission: str) -> bool:
-    """Whether `plan` is what `study` asked for (the plan may have resolved `auto`)."""
-    return plan.study == study and plan.submission == submission

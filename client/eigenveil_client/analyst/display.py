@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console, Group, RenderableType
@@ -93,9 +92,7 @@ class Display:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         if self._live is not None:
             self._live.stop()
 
@@ -105,7 +102,6 @@ class Display:
         console.print(sentence, style="yellow", markup=False, soft_wrap=True)
 
     def show(self, event: pb.StudyEvent) -> None:
-        """Show one event."""
         if self._live is not None:
             self._live.update(panel(event, self._title))
         elif not self._quiet:

@@ -1,19 +1,23 @@
-"""`eigenveil enrol`, and where an analyst's identity lives."""
+"""`eigenveil enrol` and `doctor`, and where an analyst's identity lives."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
 from eigenveil.identity import Role
 from eigenveil_client.connection import identity
+from eigenveil_client.connection.doctor import files, identity_and_network
 from eigenveil_client.connection.identity import StoredIdentity
 from eigenveil_client.connection.proxy import DIRECT, ProxyRule
 from eigenveil_common import config
 from eigenveil_common.command import say, typed
+from eigenveil_common.doctor import show
 from eigenveil_common.files import is_there
 
 VARIABLE = "EIGENVEIL_PROFILE"
@@ -62,12 +66,16 @@ profile_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
+def at_profile(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Both options."""
+    return profile_option(json_option(command))
+
+
 @click.command()
 @click.option(
     "--join", "join", type=click.Path(path_type=Path, dir_okay=False), required=True, help="Your join file."
 )
-@profile_option
-@json_option
+@at_profile
 def enrol(join: Path, profile: Path | None, as_json: bool) -> None:
     """Enrol as an analyst or operator with the join file that the coordinator's operator gave you."""
     folder = profile or default_profile()
@@ -85,3 +93,15 @@ def enrol(join: Path, profile: Path | None, as_json: bool) -> None:
         f"{identity.compared(stored.key_print)}"
     )
     say(value, as_json, text)
+
+
+@click.command()
+@at_profile
+def doctor(profile: Path | None, as_json: bool) -> int:
+    """Check your profile and the way to the coordinator, one line each.
+
+    Nothing is sent but a greeting. Exit code 1 if a check failed.
+    """
+    folder = profile or default_profile()
+    checks = [files(folder), *identity_and_network(folder, lambda: proxy_rule(folder))]
+    return show(checks, as_json)

@@ -14,14 +14,13 @@ import click
 from rich.table import Table
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.protocol.plan import Plan
 from eigenveil.reporting.round_log import RoundLog
 from eigenveil.reporting.verify import load_release
 from eigenveil.study.toml import parse_study, study_digest
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.analyst.display import Display, state_word
-from eigenveil_client.analyst.profile import follow, json_option, load_profile, profile_option
-from eigenveil_client.analyst.study_text import event_value, explanation_text, row_text, row_value, study_text
+from eigenveil_client.analyst.profile import at_profile, follow, load_profile
+from eigenveil_client.analyst.study_text import event_value, explanation_text, row_value, study_text
 from eigenveil_client.analyst.verify import check_folder, write_result
 from eigenveil_common.command import console, errors, say
 from eigenveil_common.examples import example
@@ -69,8 +68,7 @@ def _with(profile: Path | None, work: Callable[[Analyst], Coroutine[Any, Any, T]
 @click.option("--again", is_flag=True, help="Spend anew on a study that was submitted before; ask nobody.")
 @click.option("--wait", is_flag=True, help="Watch it to its end, then write the release and the report.")
 @out_option
-@profile_option
-@json_option
+@at_profile
 def submit(
     file: Path,
     submission: str | None,
@@ -90,11 +88,7 @@ def submit(
         check_folder(out, lambda held: bool(held["plan"]["submission"] == chosen))
     if not again:
         _ask_before_repeating(text, chosen, profile, as_json)
-
-    async def work(analyst: Analyst) -> tuple[Plan, list[str]]:
-        return await analyst.submit(text, chosen)
-
-    plan, warnings = _with(profile, work)
+    plan, warnings = _with(profile, lambda analyst: analyst.submit(text, chosen))
     for sentence in warnings:
         errors.print(f"warning: {sentence}", style="yellow", markup=False)
     value = {"study": plan.digest, "name": plan.study.name, "submission": chosen, "warnings": warnings}
@@ -103,8 +97,10 @@ def submit(
         say(value, as_json, f"Submitted {plan.study.name} as {plan.digest[:12]}.\nFollow it with: {watching}")
         return 0
     digest = bytes.fromhex(plan.digest)
-    ended = _watch(profile, digest, plan.study.name, quiet=as_json)
-    return INTERRUPTED if ended is None else _finish(ended, digest, profile, out, as_json)
+    if not _watch(profile, digest, plan.study.name, quiet=as_json):
+        return INTERRUPTED
+    _fetch(digest, profile, out, as_json)
+    return 0
 
 
 def _ask_before_repeating(text: str, submission: str, profile: Path | None, as_json: bool) -> None:
@@ -130,8 +126,7 @@ def _ask_before_repeating(text: str, submission: str, profile: Path | None, as_j
 
 
 @study.command(name="list")
-@profile_option
-@json_option
+@at_profile
 def list_(profile: Path | None, as_json: bool) -> None:
     """Every study of the federation, oldest first."""
     rows = _with(profile, lambda analyst: analyst.studies())
@@ -144,21 +139,21 @@ def list_(profile: Path | None, as_json: bool) -> None:
         return
     table = Table("study", "name", "state", "rounds", "spent (micro-rho)", "submitted")
     for row in rows:
-        table.add_row(*row_text(row))
+        told = row_value(row)
+        spent = f"{row.spent_micro_rho} of {row.micro_rho}"
+        submitted = told["submitted"][:16].replace("T", " ")  # to the minute
+        table.add_row(told["study"][:12], row.name, told["state"], str(row.rounds), spent, submitted)
     console.print(table)
 
 
 @study.command()
 @study_argument
-@profile_option
-@json_option
+@at_profile
 def watch(wanted: str, profile: Path | None, as_json: bool) -> int:
     """Follow STUDY to its end; Ctrl-C stops following, not the study. --json: an object an event."""
     row = _with(profile, lambda analyst: analyst.find(wanted))
-    ended = _watch(profile, row.plan_digest, row.name, events=as_json)
-    if ended is None:
+    if not _watch(profile, row.plan_digest, row.name, events=as_json):
         return INTERRUPTED
-    _refuse_unreleased(ended)
     if not as_json:
         fetching = follow(profile, "study", "result", row.plan_digest.hex()[:12])
         console.print(f"Released. Fetch it with: {fetching}", markup=False, soft_wrap=True)
@@ -167,8 +162,7 @@ def watch(wanted: str, profile: Path | None, as_json: bool) -> int:
 
 @study.command()
 @study_argument
-@profile_option
-@json_option
+@at_profile
 def show(wanted: str, profile: Path | None, as_json: bool) -> None:
     """What is known of STUDY."""
     row = _with(profile, lambda analyst: analyst.find(wanted))
@@ -178,8 +172,7 @@ def show(wanted: str, profile: Path | None, as_json: bool) -> None:
 
 @study.command()
 @file_argument
-@profile_option
-@json_option
+@at_profile
 def explain(file: Path, profile: Path | None, as_json: bool) -> None:
     """What STUDY.toml would ask, reveal and cost. Charges nothing."""
     text = study_text(file)
@@ -190,8 +183,7 @@ def explain(file: Path, profile: Path | None, as_json: bool) -> None:
 @study.command()
 @study_argument
 @out_option
-@profile_option
-@json_option
+@at_profile
 def result(wanted: str, out: Path, profile: Path | None, as_json: bool) -> None:
     """Fetch the release of STUDY, check its signature, write release.json and report.html."""
     row = _with(profile, lambda analyst: analyst.find(wanted))
@@ -203,8 +195,7 @@ def result(wanted: str, out: Path, profile: Path | None, as_json: bool) -> None:
 @click.option(
     "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("rounds.json"), show_default=True
 )
-@profile_option
-@json_option
+@at_profile
 def log(wanted: str, out: Path, profile: Path | None, as_json: bool) -> None:
     """Fetch the signed rounds of STUDY, all that its result is made of, for `eigenveil verify --log`."""
     check_output(out)
@@ -221,8 +212,7 @@ def log(wanted: str, out: Path, profile: Path | None, as_json: bool) -> None:
 
 @study.command()
 @study_argument
-@profile_option
-@json_option
+@at_profile
 def cancel(wanted: str, profile: Path | None, as_json: bool) -> None:
     """End STUDY now. What was charged stays charged; the rest of its price is free again."""
 
@@ -239,8 +229,12 @@ def cancel(wanted: str, profile: Path | None, as_json: bool) -> None:
 
 def _watch(
     profile: Path | None, digest: bytes, name: str, *, quiet: bool = False, events: bool = False
-) -> pb.StudyEvent | None:
-    """The last event, or None when the user stopped watching."""
+) -> bool:
+    """Whether a study was watched to its release; False when the user stopped watching.
+
+    Raises:
+        RequestError: it ended without one.
+    """
 
     async def work(analyst: Analyst) -> pb.StudyEvent:
         last = pb.StudyEvent()
@@ -252,27 +246,16 @@ def _watch(
 
     with Display(console, f"{name} ({digest.hex()[:12]})", quiet=quiet or events) as display:
         try:
-            return _with(profile, work)
+            ended = _with(profile, work)
         except KeyboardInterrupt:
             again = f"Watch again: {follow(profile, 'study', 'watch', digest.hex()[:12])}"
             errors.print(f"Stopped watching; the study goes on. {again}", markup=False, soft_wrap=True)
-            return None
-
-
-def _refuse_unreleased(ended: pb.StudyEvent) -> None:
-    match ended.state:
-        case pb.STUDY_STATE_CANCELLED:
-            raise RequestError(Code.CANCELLED, "the study was cancelled; what was charged stays charged")
-        case pb.STUDY_STATE_FAILED:
-            raise RequestError(Code.STUDY_FAILED, ended.failure or "the study failed")
-        case _:
-            return
-
-
-def _finish(ended: pb.StudyEvent, digest: bytes, profile: Path | None, out: Path, as_json: bool) -> int:
-    _refuse_unreleased(ended)
-    _fetch(digest, profile, out, as_json)
-    return 0
+            return False
+    if ended.state == pb.STUDY_STATE_CANCELLED:
+        raise RequestError(Code.CANCELLED, "the study was cancelled; what was charged stays charged")
+    if ended.state == pb.STUDY_STATE_FAILED:
+        raise RequestError(Code.STUDY_FAILED, ended.failure or "the study failed")
+    return True
 
 
 def _fetch(digest: bytes, profile: Path | None, out: Path, as_json: bool) -> None:

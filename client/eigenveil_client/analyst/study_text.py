@@ -26,7 +26,6 @@ def study_text(path: Path) -> str:
 
 
 def row_value(row: pb.StudyRow) -> dict[str, Any]:
-    """A study as plain values."""
     return {
         "study": row.plan_digest.hex(),
         "name": row.name,
@@ -35,29 +34,12 @@ def row_value(row: pb.StudyRow) -> dict[str, Any]:
         "rounds": row.rounds,
         "micro_rho": row.micro_rho,
         "spent_micro_rho": row.spent_micro_rho,
-        "submitted": _when(row).isoformat(),
+        "submitted": datetime.fromtimestamp(row.submitted_unix_ms / 1000, UTC).isoformat(),
         "failure": row.failure,
     }
 
 
-def row_text(row: pb.StudyRow) -> tuple[str, ...]:
-    """A study as the cells of a table."""
-    return (
-        row.plan_digest.hex()[:12],
-        row.name,
-        state_word(row.state),
-        str(row.rounds),
-        f"{row.spent_micro_rho} of {row.micro_rho}",
-        f"{_when(row):%Y-%m-%d %H:%M}",
-    )
-
-
-def _when(row: pb.StudyRow) -> datetime:
-    return datetime.fromtimestamp(row.submitted_unix_ms / 1000, UTC)
-
-
 def event_value(event: pb.StudyEvent) -> dict[str, Any]:
-    """One event as plain values."""
     return {
         "sequence": event.sequence,
         "state": state_word(event.state),

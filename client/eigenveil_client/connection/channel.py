@@ -1,4 +1,4 @@
-"""Calls to the coordinator: a secure channel, errors with their code, idempotent calls repeated.
+"""Calls to the coordinator: errors with their code, idempotent calls repeated.
 
 Every unary call of the protocol is idempotent, so a lost reply is answered by asking again.
 """
@@ -8,15 +8,12 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import grpc
 
 from eigenveil.errors import Code, PeerError, spoken
-from eigenveil.identity import Identity
 from eigenveil.planning.dry_run import MAX_NUMBERS
-from eigenveil_client.connection.proxy import ProxyRule
-from eigenveil_client.connection.tls import KeyPair, verified_channel
 from eigenveil_common.rpc import VERSION_MAX, VERSION_MIN, error_from
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
@@ -29,44 +26,6 @@ ATTEMPTS = 6
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 10.0
 MOST_VALUES = 8 * MAX_NUMBERS  # bytes of one release
-
-
-class Certified(Protocol):
-    """What a caller must hold: its name, its key and certificate, whom it calls and whom it trusts."""
-
-    @property
-    def identity(self) -> Identity:
-        """Who calls."""
-
-    @property
-    def coordinator(self) -> str:
-        """host:port."""
-
-    @property
-    def ca_pem(self) -> bytes:
-        """The federation's certificate authority."""
-
-    @property
-    def pair(self) -> KeyPair:
-        """The caller's key and certificate."""
-
-    @property
-    def proxy(self) -> ProxyRule:
-        """Which proxy to go through, if any."""
-
-
-async def open_channel(caller: Certified) -> grpc.aio.Channel:
-    """A mutually authenticated channel to the coordinator of the caller's federation.
-
-    The channel trusts the one certificate the coordinator has now; open a new one after it changed
-    (calls then fail as `unreachable`).
-
-    Raises:
-        PeerError: code `unreachable` or `identity` (see `tls.verified_channel`).
-        RequestError: the proxy's credentials cannot be used.
-    """
-    federation = caller.identity.federation
-    return await verified_channel(caller.coordinator, federation, caller.ca_pem, caller.pair, caller.proxy)
 
 
 async def greet(

@@ -18,8 +18,9 @@ from pathlib import Path
 
 from eigenveil import __version__
 from eigenveil.errors import Code, EigenveilError, PeerError, RequestError
-from eigenveil_client.connection.channel import greet, open_channel
-from eigenveil_client.connection.identity import StoredIdentity, load_identity
+from eigenveil_client.connection.channel import greet
+from eigenveil_client.connection.identity import StoredIdentity, load_identity, open_channel
+from eigenveil_client.connection.identity_files import KEY
 from eigenveil_client.connection.proxy import Proxy, ProxyRule, connect, split_address
 from eigenveil_client.connection.tls import verified_leaf
 from eigenveil_client.connection.trusted_authorities import held_list
@@ -31,7 +32,6 @@ Accept = Callable[[StoredIdentity], StoredIdentity]
 
 STEP_SECONDS = 10.0
 SHORT_LIFE, SHORT_LIST = timedelta(days=2), timedelta(days=30)
-SECRETS = ("key.pem",)
 DEAD_PORT = (
     "ask its operator whether it runs and listens there (eigenveil-coordinator doctor), and IT whether a "
     "firewall is in between"
@@ -53,16 +53,10 @@ class Way:
         return self.address if self.proxy is None else self.proxy.address
 
 
-def analyst_checks(folder: Path, rule: Callable[[], ProxyRule]) -> list[Check]:
-    """Everything about an analyst's profile."""
-    return [files(folder), *identity_and_network(folder, rule)]
-
-
 def files(folder: Path, *more: Path, folders: Sequence[Path] = (), settings: Sequence[Path] = ()) -> Check:
     """Whether others can read the keys of an identity, or any of `more`, or change what is beside them, in
     `folders` or in `settings`."""
-    secrets = [*(folder / name for name in SECRETS), *more]
-    return examine("permissions", partial(permissions, secrets, [folder, *folders], settings))
+    return examine("permissions", partial(permissions, [folder / KEY, *more], [folder, *folders], settings))
 
 
 def identity_and_network(
@@ -122,23 +116,16 @@ def _way(folder: Path, rule: ProxyRule) -> Way | None:
 
 async def _network(way: Way, stored: StoredIdentity | None) -> list[Check]:
     checks = [_proxy(way)]
-    steps = [("dns", _dns(way)), ("port", _port(way)), ("tls", _tls(way))]
-    for index, (about, step) in enumerate(steps):
+    for about, step in (("dns", _dns), ("port", _port), ("tls", _tls)):
         try:
             async with asyncio.timeout(STEP_SECONDS):
-                checks.append(await step)
+                checks.append(await step(way))
         except EigenveilError as problem:
-            checks.append(
-                fail(about, str(problem), DEAD_PORT if about == "port" and way.proxy is None else "")
-            )
+            todo = DEAD_PORT if about == "port" and way.proxy is None else ""
+            return [*checks, fail(about, str(problem), todo)]
         except TimeoutError:
             todo = f"ask IT whether a firewall drops what goes to {way.first}"
-            checks.append(fail(about, f"nothing came within {STEP_SECONDS:.0f} s", todo))
-        else:
-            continue
-        for _, later in steps[index + 1 :]:
-            later.close()
-        return checks
+            return [*checks, fail(about, f"nothing came within {STEP_SECONDS:.0f} s", todo)]
     return [*checks, *(await _greeting(stored) if stored else ())]
 
 

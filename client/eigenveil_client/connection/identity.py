@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import json
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import grpc
@@ -19,21 +19,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import Identity, Role, key_print, parse_identity, spoken
 from eigenveil.protocol.authorities import AuthorityList, list_from_json
+from eigenveil_client.connection import identity_files as files
 from eigenveil_client.connection.channel import call
-from eigenveil_client.connection.identity_files import (
-    ABOUT,
-    KEY,
-    checked,
-    damaged,
-    matches,
-    pending_key,
-    read_pair,
-    request_for,
-    settle,
-    store,
-)
 from eigenveil_client.connection.proxy import DIRECT, ProxyRule
-from eigenveil_client.connection.tls import KeyPair, verified_channel
+from eigenveil_client.connection.tls import verified_channel
 from eigenveil_client.connection.trusted_authorities import begin, held_list, walk
 from eigenveil_common.files import is_there, make_folder, read, read_secret, write_durably
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -42,13 +31,14 @@ from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredIdentity:
-    """A complete enrolment. `authorities` is the list of whom to trust; `renews` is when two thirds of the
+    """A complete enrolment. `pair` is the private key and the certificate in one file (PEM), so that both are
+    replaced at once; `authorities` is the list of whom to trust; `renews` is when two thirds of the
     certificate's life are over; `key_print` is what its operator compares with the coordinator's; `proxy`
     comes from the configuration, not from the folder."""
 
     identity: Identity
     coordinator: str
-    pair: KeyPair
+    pair: Path
     authorities: AuthorityList
     expires: datetime
     renews: datetime
@@ -57,8 +47,7 @@ class StoredIdentity:
 
     @property
     def folder(self) -> Path:
-        """Where it is stored."""
-        return self.pair.file.parent
+        return self.pair.parent
 
     @property
     def ca_pem(self) -> bytes:
@@ -77,6 +66,20 @@ class StoredIdentity:
         return replace(
             self, authorities=now.authorities, expires=now.expires, renews=now.renews, key_print=now.key_print
         )
+
+
+async def open_channel(caller: StoredIdentity) -> grpc.aio.Channel:
+    """A mutually authenticated channel to the coordinator of the caller's federation.
+
+    The channel trusts the one certificate the coordinator has now; open a new one after it changed
+    (calls then fail as `unreachable`).
+
+    Raises:
+        PeerError: code `unreachable` or `identity` (see `tls.verified_channel`).
+        RequestError: the proxy's credentials cannot be used.
+    """
+    federation = caller.identity.federation
+    return await verified_channel(caller.coordinator, federation, caller.ca_pem, caller.pair, caller.proxy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +102,6 @@ class Join:
 
     @property
     def trusted(self) -> AuthorityList:
-        """The list of authorities."""
         return list_from_json(self.authorities.encode())
 
     @property
@@ -126,18 +128,25 @@ def enrol(
         raise RequestError(
             Code.BAD_CONFIG, f"{join_file} enrols {_a(join.role)}; this command enrols {wanted}"
         )
-    _prepare(folder, join.identity)
-    used = _used(folder, join)
-    key = read_pair(folder)[0] if used else pending_key(folder, join.digest)
+    make_folder(folder, mode=0o700)
+    known = named(folder)
+    if known is not None and known != join.identity:
+        raise RequestError(
+            Code.CONFLICT,
+            f"{folder} already belongs to {known.uri}; use another folder for {join.identity.uri}",
+        )
+    # Whether this very join file was used to the end here: then its key is in force.
+    used = known is not None and _about(folder).get("join") == join.digest
+    key = files.read_pair(folder)[0] if used else files.pending_key(folder, join.digest)
     # A join file is its giver's word, and trust begins anew with it; but not twice with the same one.
     begun = held_list(folder) if used else join.trusted
-    answer = asyncio.run(_ask(join, begun, request_for(key), proxy))
+    answer = asyncio.run(_ask(join, begun, files.request_for(key), proxy))
     trusted, leaf = _check(join, begun, answer, key)
     begin(folder, trusted)
-    store(folder, key, leaf)
+    files.store(folder, key, leaf)
     about = {"identity": join.identity.uri, "coordinator": join.coordinator, "join": join.digest}
-    write_durably(folder / ABOUT, json.dumps(about, indent=2, sort_keys=True).encode())
-    settle(folder)
+    write_durably(folder / files.ABOUT, json.dumps(about, indent=2, sort_keys=True).encode())
+    files.settle(folder)
     return load_identity(folder)
 
 
@@ -160,18 +169,17 @@ def load_identity(folder: Path) -> StoredIdentity:
     try:
         address = str(_about(folder)["coordinator"])
     except (ValueError, KeyError, TypeError) as problem:
-        raise damaged(folder) from problem
-    key, certificate = read_pair(folder)
-    matches(certificate, identity, key)
+        raise files.damaged(folder) from problem
+    key, certificate = files.read_pair(folder)
+    files.matches(certificate, identity, key)
     ends, begins = certificate.not_valid_after_utc, certificate.not_valid_before_utc
-    life: timedelta = ends - begins
     stored = StoredIdentity(
         identity=identity,
         coordinator=address,
-        pair=KeyPair(file=folder / KEY),
+        pair=folder / files.KEY,
         authorities=held_list(folder),
         expires=ends,
-        renews=begins + life * 2 / 3,
+        renews=begins + (ends - begins) * 2 / 3,
         key_print=key_print(key.public_key()),
     )
     if stored.expires <= datetime.now(UTC):
@@ -189,12 +197,12 @@ def named(folder: Path) -> Identity | None:
     Raises:
         RequestError: the file is damaged.
     """
-    if not is_there(folder / ABOUT):
+    if not is_there(folder / files.ABOUT):
         return None
     try:
         return parse_identity(_about(folder)["identity"])
     except (ValueError, KeyError, TypeError, PeerError) as problem:
-        raise damaged(folder) from problem
+        raise files.damaged(folder) from problem
 
 
 def pinned(folder: Path) -> tuple[Identity, bytes] | None:
@@ -208,13 +216,8 @@ def pinned(folder: Path) -> tuple[Identity, bytes] | None:
 
 
 def _about(folder: Path) -> dict[str, str]:
-    about: dict[str, str] = json.loads(read(folder / ABOUT))
+    about: dict[str, str] = json.loads(read(folder / files.ABOUT))
     return about
-
-
-def _used(folder: Path, join: Join) -> bool:
-    """Whether this very join file was used to the end here: then its key is in force."""
-    return named(folder) is not None and _about(folder).get("join") == join.digest
 
 
 def compared(key_print: str) -> str:
@@ -244,19 +247,8 @@ def read_join(path: Path) -> Join:
     return join
 
 
-def _prepare(folder: Path, identity: Identity) -> None:
-    make_folder(folder, mode=0o700)
-    known = named(folder)
-    if known is not None and known != identity:
-        raise RequestError(
-            Code.CONFLICT, f"{folder} already belongs to {known.uri}; use another folder for {identity.uri}"
-        )
-
-
 async def _ask(join: Join, begun: AuthorityList, request: bytes, proxy: ProxyRule) -> pb.EnrolResponse:
-    channel: grpc.aio.Channel = await verified_channel(
-        join.enrol, join.federation, begun.issuers_pem, None, proxy
-    )
+    channel = await verified_channel(join.enrol, join.federation, begun.issuers_pem, None, proxy)
     asked = pb.EnrolRequest(token=join.token, csr_der=request, authorities_version=begun.version)
     async with channel:
         return await call(rpc.EnrolmentStub(channel).Enrol, asked)
@@ -275,4 +267,4 @@ def _check(
             f"the federation's list of authorities ended on {trusted.ends:%Y-%m-%d}; ask its operator to "
             "make it anew: eigenveil-coordinator ca extend",
         )
-    return trusted, checked(answer.certificate_pem, trusted, join.identity, key)
+    return trusted, files.checked(answer.certificate_pem, trusted, join.identity, key)

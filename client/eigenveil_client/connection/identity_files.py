@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import UNREADABLE, Identity, parse_identity
 from eigenveil.protocol.authorities import AuthorityList
+from eigenveil_client.connection.interception import signed_by
 from eigenveil_client.connection.tls import only_uri
 from eigenveil_common.failpoints import failpoint
 from eigenveil_common.files import read_secret, write_secret
@@ -92,19 +93,11 @@ def checked(
         leaf = x509.load_pem_x509_certificate(certificate_pem)
     except UNREADABLE as problem:
         raise PeerError(Code.IDENTITY, f"the coordinator sent no usable certificate: {problem}") from problem
-    if not any(_issued(leaf, one) for one in held.issuers):
+    if not signed_by(leaf, held.issuers):
         raise PeerError(Code.IDENTITY, "the certificate is not the federation's; nothing was stored")
     matches(leaf, identity, key)
     failpoint("identity-granted")
     return leaf
-
-
-def _issued(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
-    try:
-        leaf.verify_directly_issued_by(authority)
-    except UNREADABLE:
-        return False
-    return True
 
 
 def matches(leaf: x509.Certificate, identity: Identity, key: ec.EllipticCurvePrivateKey) -> None:
@@ -137,11 +130,8 @@ def settle(folder: Path) -> None:
 
 
 def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
+    pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    return key.private_bytes(pem, form, serialization.NoEncryption())
 
 
 def _key(data: bytes) -> ec.EllipticCurvePrivateKey:

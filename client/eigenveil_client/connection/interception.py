@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Iterable
+from contextlib import suppress
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.x509.oid import NameOID
 
 from eigenveil.errors import Code, EigenveilError, PeerError
+from eigenveil.identity import UNREADABLE
 from eigenveil_client.connection.proxy import Proxy, connect, split_address
 
 GLANCE_SECONDS = 10.0
@@ -45,7 +47,7 @@ async def who_else(address: str, ca_pem: bytes, proxy: Proxy | None, failure: OS
     broke = not isinstance(failure, ssl.SSLError)
     why = getattr(failure, "verify_message", "") or getattr(failure, "reason", "") or str(failure)
     shown = await _glance(address, proxy)
-    if shown is not None and not (broke and signed_by(shown, ca_pem)):
+    if shown is not None and not (broke and signed_by(shown, x509.load_pem_x509_certificates(ca_pem))):
         return PeerError(Code.IDENTITY, judged(address, ca_pem, shown, why or "the handshake broke off"))
     if broke:
         said = why or "the connection was closed during the handshake"
@@ -58,17 +60,24 @@ async def who_else(address: str, ca_pem: bytes, proxy: Proxy | None, failure: OS
 
 
 async def _glance(address: str, proxy: Proxy | None) -> x509.Certificate | None:
-    """Whatever certificate is shown at `address`; None if none is."""
+    """Whatever certificate is shown at `address`; None if none is.
+
+    For looking only: nothing is sent, and no certificate of ours is shown.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["h2", "http/1.1"])
     try:
         async with asyncio.timeout(GLANCE_SECONDS):
-            return await handshake(address, _unverified(), proxy)
+            return await handshake(address, context, proxy)
     except (OSError, TimeoutError, EigenveilError, ValueError):
         return None
 
 
 def judged(address: str, ca_pem: bytes, shown: x509.Certificate, why: str) -> str:
     """The sentence about a certificate that was refused because of `why`."""
-    if signed_by(shown, ca_pem):
+    if signed_by(shown, x509.load_pem_x509_certificates(ca_pem)):
         return (
             f"the certificate at {address} is the federation's, but cannot be used ({why}); check this "
             "machine's clock and the address, then tell the coordinator's operator"
@@ -86,14 +95,12 @@ def judged(address: str, ca_pem: bytes, shown: x509.Certificate, why: str) -> st
     )
 
 
-def signed_by(shown: x509.Certificate, ca_pem: bytes) -> bool:
-    """Whether one of the authorities in `ca_pem` signed the certificate."""
-    for authority in x509.load_pem_x509_certificates(ca_pem):
-        try:
+def signed_by(shown: x509.Certificate, authorities: Iterable[x509.Certificate]) -> bool:
+    """Whether one of the authorities signed the certificate."""
+    for authority in authorities:
+        with suppress(*UNREADABLE):
             shown.verify_directly_issued_by(authority)
-        except (InvalidSignature, TypeError, ValueError):
-            continue
-        return True
+            return True
     return False
 
 
@@ -116,12 +123,3 @@ def _federation(shown: x509.Certificate) -> str:
         return ""
     ours = [uri for uri in uris if uri.startswith("eigenveil://") and uri.isprintable()]
     return ours[0][:NAME_LENGTH] if ours else ""
-
-
-def _unverified() -> ssl.SSLContext:
-    """For looking only: nothing is sent over it, and no certificate of ours is shown."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    context.set_alpn_protocols(["h2", "http/1.1"])
-    return context

@@ -152,7 +152,9 @@ async def connect(coordinator: str, proxy: Proxy | None) -> Streams:
     try:
         reader, writer = await asyncio.open_connection(host, port, limit=ANSWER_BYTES)
     except OSError as problem:
-        what = f"no coordinator answers at {coordinator}" if proxy is None else _cannot_reach(proxy)
+        what = f"no coordinator answers at {coordinator}"
+        if proxy is not None:
+            what = f"the proxy {proxy.address} cannot be reached; check `proxy` in the configuration"
         raise PeerError(Code.UNREACHABLE, f"{what}: {problem}") from problem
     if proxy is not None:
         try:
@@ -161,10 +163,6 @@ async def connect(coordinator: str, proxy: Proxy | None) -> Streams:
             writer.transport.abort()
             raise
     return reader, writer
-
-
-def _cannot_reach(proxy: Proxy) -> str:
-    return f"the proxy {proxy.address} cannot be reached; check `proxy` in the configuration"
 
 
 async def _tunnel(

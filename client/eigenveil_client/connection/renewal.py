@@ -1,32 +1,29 @@
-"""A certificate that is renewed before it ends, and authorities that are trusted before they are used.
+"""What a connection begins with, a certificate that is renewed before it ends, and authorities that are
+trusted before they are used.
 
-Both over the live connection, whose other end has been verified. The certificate that is in force stays
+All over the live connection, whose other end has been verified. The certificate that is in force stays
 so until its successor is on the disk, and works at the coordinator until the successor was used.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
-from collections.abc import Awaitable, Iterator
-from contextlib import contextmanager
+import os
+from collections.abc import Awaitable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TypeVar
 
 from eigenveil.errors import Code, EigenveilError, InternalError, PeerError
 from eigenveil.protocol.authorities import AuthorityList
+from eigenveil_client.connection import identity_files
 from eigenveil_client.connection.channel import CALL_SECONDS, call, greet
-from eigenveil_client.connection.clone_guard import Generation
 from eigenveil_client.connection.identity import StoredIdentity
-from eigenveil_client.connection.identity_files import (
-    RENEWAL,
-    checked,
-    pending_key,
-    request_for,
-    settle,
-    store,
-)
 from eigenveil_client.connection.trusted_authorities import held_list, take
+from eigenveil_common.failpoints import failpoint
+from eigenveil_common.files import read_secret, write_secret
 from eigenveil_common.locks import try_lock
 from eigenveil_common.log import event
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -34,8 +31,56 @@ from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 
 LONGEST_SLEEP = 60.0  # a clock may jump, a machine may sleep
 RETRY_SECONDS = 60.0
+GENERATION_BYTES = 32
 
 T = TypeVar("T")
+
+
+class Generation:
+    """What a site's daemon shows in its greetings, so that of two copies of its folder one is served [R18].
+
+    Every greeting hands on: it shows what the last one announced, and announces what the next one will show.
+    The file is in the identity's folder, and its values are secrets like the key beside it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "generation.json"
+
+    def announce(self) -> tuple[bytes, bytes]:
+        """What to show now and what to announce; on the disk, and the same again until `confirm`.
+
+        Raises:
+            RequestError: the file is damaged. InternalError: code `storage`.
+        """
+        shown, following = self._read()
+        if not following:
+            following = os.urandom(GENERATION_BYTES)
+            self._write(shown, following)
+            failpoint("generation-announcing")
+        return shown, following
+
+    def confirm(self) -> None:
+        """The coordinator has taken note of what was announced.
+
+        Raises:
+            InternalError: code `storage`.
+        """
+        failpoint("generation-announced")
+        _, following = self._read()
+        self._write(following, b"")
+
+    def _read(self) -> tuple[bytes, bytes]:
+        if not self._path.exists():
+            return b"", b""
+        try:
+            held = json.loads(read_secret(self._path))
+            return bytes.fromhex(held["shown"]), bytes.fromhex(held["next"])
+        except (ValueError, KeyError, TypeError) as problem:
+            raise identity_files.damaged(self._path.parent) from problem
+
+    def _write(self, shown: bytes, following: bytes) -> None:
+        held = {"shown": shown.hex(), "next": following.hex()}
+        write_secret(self._path, json.dumps(held).encode())
 
 
 def due(stored: StoredIdentity) -> bool:
@@ -83,17 +128,18 @@ async def renew(stub: rpc.CoordinatorAsyncStub, stored: StoredIdentity) -> bool:
             Nothing has changed then, and the same key is tried again.
         InternalError: code `storage`.
     """
-    with _alone(stored) as alone:
-        if not alone:
-            return False
-        key = pending_key(stored.folder, RENEWAL)
+    alone = try_lock(stored.folder / "renewal.lock")  # the system frees it at exit
+    if alone is None:
+        return False
+    with alone:
+        key = identity_files.pending_key(stored.folder, identity_files.RENEWAL)
         held = held_list(stored.folder)
-        asked = pb.RenewRequest(csr_der=request_for(key), authorities_version=held.version)
+        asked = pb.RenewRequest(csr_der=identity_files.request_for(key), authorities_version=held.version)
         answer = await _theirs(call(stub.Renew, asked, attempts=1))
         held = take(stored.folder, held, answer.authorities)
-        leaf = checked(answer.certificate_pem, held, stored.identity, key)
-        store(stored.folder, key, leaf)
-        settle(stored.folder)
+        leaf = identity_files.checked(answer.certificate_pem, held, stored.identity, key)
+        identity_files.store(stored.folder, key, leaf)
+        identity_files.settle(stored.folder)
         event("certificate-renewed", at=f"{leaf.not_valid_after_utc:%Y-%m-%dT%H:%MZ}")
         return True
 
@@ -130,14 +176,3 @@ async def renew_in_time(stub: rpc.CoordinatorAsyncStub, stored: StoredIdentity) 
                 event("renewal-failed", logging.WARNING, code=said.value, detail=problem)
         life = (stored.expires - stored.renews).total_seconds()
         await asyncio.sleep(min(RETRY_SECONDS, life / 10))
-
-
-@contextmanager
-def _alone(stored: StoredIdentity) -> Iterator[bool]:
-    """Whether no other process renews this identity; the system frees the lock at exit."""
-    lock = try_lock(stored.folder / "renewal.lock")
-    if lock is None:
-        yield False
-        return
-    with lock:
-        yield True

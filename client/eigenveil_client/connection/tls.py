@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
@@ -39,18 +38,11 @@ CLIENT_OPTIONS: tuple[tuple[str, int | str], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyPair:
-    """A client's private key and certificate in one file (PEM), so that both are replaced at once."""
-
-    file: Path
-
-
 async def verified_channel(
-    address: str, federation: str, ca_pem: bytes, client: KeyPair | None, rule: ProxyRule = DIRECT
+    address: str, federation: str, ca_pem: bytes, client: Path | None, rule: ProxyRule = DIRECT
 ) -> grpc.aio.Channel:
     """A channel that reaches the coordinator of `federation` at `address`, over TLS 1.3, by the way that
-    `rule` says.
+    `rule` says. `client` is a file with the private key and the certificate to show (PEM).
 
     Raises:
         PeerError: code `unreachable`; or `identity`, if whoever answers is not that coordinator: the
@@ -61,7 +53,7 @@ async def verified_channel(
     leaf = await verified_leaf(address, ca_pem, client, proxy)
     check_coordinator(leaf, federation)
     pinned = leaf.public_bytes(Encoding.PEM)
-    pair = read(client.file) if client else None
+    pair = read(client) if client else None
     credentials = grpc.ssl_channel_credentials(
         root_certificates=pinned, private_key=pair, certificate_chain=pair
     )
@@ -121,7 +113,7 @@ def only_uri(certificate: x509.Certificate) -> str:
     return uris[0]
 
 
-def tls_context(ca_pem: bytes, client: KeyPair | None) -> ssl.SSLContext:
+def tls_context(ca_pem: bytes, client: Path | None) -> ssl.SSLContext:
     """TLS 1.3 that trusts `ca_pem` only and presents `client`.
 
     Raises:
@@ -135,7 +127,7 @@ def tls_context(ca_pem: bytes, client: KeyPair | None) -> ssl.SSLContext:
     try:
         context.load_verify_locations(cadata=ca_pem.decode("ascii"))
         if client is not None:
-            context.load_cert_chain(client.file)
+            context.load_cert_chain(client)
     except (ssl.SSLError, OSError, UnicodeDecodeError) as problem:
         raise RequestError(
             Code.BAD_CONFIG, f"the stored key or certificates cannot be used: {problem}; enrol again"
@@ -144,7 +136,7 @@ def tls_context(ca_pem: bytes, client: KeyPair | None) -> ssl.SSLContext:
 
 
 async def verified_leaf(
-    address: str, ca_pem: bytes, client: KeyPair | None, proxy: Proxy | None
+    address: str, ca_pem: bytes, client: Path | None, proxy: Proxy | None
 ) -> x509.Certificate:
     """The certificate that the federation's CA vouches for, from one TLS 1.3 handshake.
 

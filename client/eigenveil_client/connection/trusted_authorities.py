@@ -67,7 +67,7 @@ def take(folder: Path, shown: AuthorityList, sent: Sequence[pb.SignedAuthorities
         if not sent or held != shown:  # another process was told meanwhile
             return held
         after = walk(held, sent)
-        _put(folder, after)
+        write_durably(folder / NAME, after.to_json())
     _tell_change(held, after)
     return after
 
@@ -84,13 +84,9 @@ def begin(folder: Path, one: AuthorityList) -> None:
             before = held_list(folder)
         except RequestError:  # none yet, or damaged, which enrolling anew mends
             before = None
-        _put(folder, one)
+        write_durably(folder / NAME, one.to_json())
     if before is not None and before != one:
         _tell_change(before, one)
-
-
-def _put(folder: Path, one: AuthorityList) -> None:
-    write_durably(folder / NAME, one.to_json())
 
 
 def _tell_change(before: AuthorityList, after: AuthorityList) -> None:

@@ -16,9 +16,10 @@ from eigenveil.queries import KINDS
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil_client.analyst.display import Display
 from eigenveil_client.analyst.profile import json_option
-from eigenveil_client.demo.demo import Demonstration, Options, as_line, demonstrate
+from eigenveil_client.demo.demo import Demonstration, demonstrate
+from eigenveil_client.demo.layout import demo_study
 from eigenveil_client.site.policy import runs
-from eigenveil_common.command import console, errors
+from eigenveil_common.command import console, errors, tell
 
 STRONGEST = 4
 CHOICES = [Algorithm.AUTO.value, *(name.value for name, traits in PROPERTIES.items() if runs(traits))]
@@ -39,18 +40,13 @@ def demo(sites: int, algorithm: str, components: int, epsilon: float, out: Path,
     The records are scikit-learn's breast-cancer set, 569 public records of 30 measurements, divided
     unevenly over the sites. Takes about ten seconds; stops all that it started.
     """
-    options = Options(
-        sites=sites, algorithm=Algorithm(algorithm), components=components, epsilon=epsilon, out=out
-    )
+    study = demo_study(sites, Algorithm(algorithm), components, epsilon)
     talk = errors if as_json else console  # with --json, standard output holds the result only
     with _stoppable(), Display(talk, "breast-cancer") as display:
         shown = demonstrate(
-            options, say=lambda text: talk.print(f"· {text}", markup=False), show=display.show
+            study, out, say=lambda text: talk.print(f"· {text}", markup=False), show=display.show
         )
-    if as_json:
-        click.echo(as_line(shown))
-    else:
-        _print(shown)
+    tell(shown.value(), as_json, lambda value: _print(value, shown))
 
 
 @contextmanager
@@ -68,8 +64,8 @@ def _stoppable() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _print(shown: Demonstration) -> None:
-    value, document = shown.value(), shown.document
+def _print(value: dict[str, Any], shown: Demonstration) -> None:
+    document = shown.document
     console.print()
     if value["declined"] is None:
         console.print(_components(shown))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -15,20 +14,12 @@ from typing import Any
 from eigenveil.errors import Code, RequestError
 from eigenveil.reporting.verify import load_release, verify_release
 from eigenveil.site.quantize import to_grid
-from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Study
 from eigenveil.study.toml import study_to_toml
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.connection.identity import StoredIdentity, load_identity
 from eigenveil_client.demo.federation import DemoFederation, DemoLedger
-from eigenveil_client.demo.layout import (
-    Layout,
-    PublicRecords,
-    demo_study,
-    prepared,
-    public_records,
-    write_records,
-)
+from eigenveil_client.demo.layout import Layout, PublicRecords, prepared, public_records, write_records
 from eigenveil_client.demo.processes import Processes
 from eigenveil_client.local.exact_pca import exact
 from eigenveil_common.files import write_durably
@@ -38,17 +29,6 @@ CHECK_SECONDS = 0.5
 
 Say = Callable[[str], None]
 Show = Callable[[pb.StudyEvent], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What a demonstration is asked for."""
-
-    sites: int
-    algorithm: Algorithm
-    components: int
-    epsilon: float
-    out: Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +48,10 @@ class Demonstration:
     seconds: float
 
     def value(self) -> dict[str, Any]:
-        """The demonstration as one JSON object."""
         guarantee = self.document["guarantee"]
         rounds = self.document["rounds"]
+        rows = self.books.status["studies"]
+        round_ms = next(row["round_ms"] for row in rows if row["study"] == self.study)
         return {
             "release": str(self.release),
             "report": str(self.report),
@@ -86,13 +67,10 @@ class Demonstration:
             "sin_angle": self.sin_angle,
             "predicted_sin_angle": self.document["result"]["predicted_sin_angle"],
             "seconds": round(self.seconds, 2),
-            "round_ms_median": statistics.median(self._round_ms() or [0]),
+            "round_ms_median": statistics.median(round_ms or [0]),
             "bytes_up_per_site": {name: self.sent(name) for name in self.records},
             "micro_rho_per_site": {name: self.spent(name) for name in self.records},
         }
-
-    def _round_ms(self) -> list[int]:
-        return next(row["round_ms"] for row in self.books.status["studies"] if row["study"] == self.study)
 
     def sent(self, site: str) -> int:
         """Bytes that the site's egress ledger says have left it for this study."""
@@ -105,8 +83,8 @@ class Demonstration:
         return sum(e["micro_rho"] for e in entries if e["kind"] == "charge" and e["study"] == self.study)
 
 
-def demonstrate(options: Options, *, say: Say, show: Show) -> Demonstration:
-    """Run it; `say` gets a sentence a step, `show` every event of the study.
+def demonstrate(study: Study, out: Path, *, say: Say, show: Show) -> Demonstration:
+    """Run `study` in the folder `out`; `say` gets a sentence a step, `show` every event of the study.
 
     Everything that was started is stopped, however this ends.
 
@@ -114,8 +92,7 @@ def demonstrate(options: Options, *, say: Say, show: Show) -> Demonstration:
         EigenveilError: a part failed; the message names the log of its process.
     """
     started = time.monotonic()
-    study = demo_study(options.sites, options.algorithm, options.components, options.epsilon)
-    with prepared(options.out) as layout:
+    with prepared(out) as layout:
         layout.study.write_text(study_to_toml(study))
         processes = Processes(layout.logs)
         try:
@@ -224,8 +201,3 @@ def _write(
     )
     write_durably(layout.root / "report.html", page.encode())
     return sin_angle
-
-
-def as_line(demonstration: Demonstration) -> str:
-    """The demonstration as one line of JSON."""
-    return json.dumps(demonstration.value(), sort_keys=True)

@@ -6,6 +6,7 @@ import math
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from eigenveil.accounting.zcdp import MICRO, epsilon_at
@@ -56,11 +57,10 @@ class DemoFederation:
 
     def begin(self) -> Job:
         """Start making the certificate authority and the coordinator's keys."""
-        port, enrol_port = free_ports()
+        port, enrol_port = map(str, free_ports())
         return self._processes.start(
             "coordinator-init", "eigenveil-coordinator", "init", "--dir", self._layout.coordinator,
-            "--federation", NAME, "--port", str(port), "--enrol-port", str(enrol_port),
-            *self._budget, "--json",
+            "--federation", NAME, "--port", port, "--enrol-port", enrol_port, *self._budget, "--json",
         )  # fmt: skip
 
     def set_up(self, begun: Job) -> None:
@@ -75,64 +75,54 @@ class DemoFederation:
         ]  # fmt: skip
         self._processes.finish([begun])
         coordinator = self._serve_coordinator()
-        tokens = [self._token("site", name) for name in self._sites] + [self._token("analyst", ANALYST)]
+        parties = [("site", name) for name in self._sites] + [("analyst", ANALYST)]
+        tokens = [
+            self._coordinator(
+                f"{name}-token", "token", "--role", role, "--name", name, "--out", self._layout.join(name)
+            )
+            for role, name in parties
+        ]
         self._processes.finish([*sites, *tokens])
         self._processes.ready([coordinator])
-        self._processes.finish([self._enrol_analyst(), *map(self._enrol_site, self._sites)])
-        explained = [self._explain(name) for name in self._sites]
+        enrolling = [self._site(name, "enrol", "--join", self._layout.join(name)) for name in self._sites]
+        analyst = self._analyst(f"{ANALYST}-enrol", "enrol", "--join", self._layout.join(ANALYST))
+        self._processes.finish([analyst, *enrolling])
+        explained = [self._site(name, "explain", self._layout.study) for name in self._sites]
         serving = [self.serve_site(name) for name in self._sites]
         self._processes.finish(explained)
         self._processes.ready(serving)
 
-    def _token(self, role: str, name: str) -> Job:
-        return self._processes.start(
-            f"{name}-token", "eigenveil-coordinator", "token", "--config", self._layout.coordinator_config,
-            "--role", role, "--name", name, "--out", self._layout.join(name), "--json",
-        )  # fmt: skip
+    def _coordinator(self, job: str, *words: str | Path) -> Job:
+        config = self._layout.coordinator_config
+        return self._processes.start(job, "eigenveil-coordinator", *words, "--config", config, "--json")
 
-    def _enrol_site(self, name: str) -> Job:
+    def _site(self, name: str, *words: str | Path) -> Job:
+        config = self._layout.site_config(name)
         return self._processes.start(
-            f"{name}-enrol", "eigenveil-site", "enrol", "--config", self._layout.site_config(name),
-            "--join", self._layout.join(name), "--json",
-        )  # fmt: skip
+            f"{name}-{words[0]}", "eigenveil-site", *words, "--config", config, "--json"
+        )
 
-    def _enrol_analyst(self) -> Job:
-        return self._processes.start(
-            f"{ANALYST}-enrol", "eigenveil", "enrol", "--join", self._layout.join(ANALYST),
-            "--profile", self._layout.analyst, "--json",
-        )  # fmt: skip
-
-    def _explain(self, name: str) -> Job:
-        return self._processes.start(
-            f"{name}-explain", "eigenveil-site", "explain", "--config", self._layout.site_config(name),
-            self._layout.study, "--json",
-        )  # fmt: skip
+    def _analyst(self, job: str, *words: str | Path) -> Job:
+        return self._processes.start(job, "eigenveil", *words, "--profile", self._layout.analyst, "--json")
 
     def _serve_coordinator(self) -> Job:
-        job = self._processes.start(
+        self.daemons[COORDINATOR] = self._processes.start(
             COORDINATOR, "eigenveil-coordinator", "serve", "--config", self._layout.coordinator_config
         )
-        self.daemons[COORDINATOR] = job
-        return job
+        return self.daemons[COORDINATOR]
 
     def serve_site(self, name: str) -> Job:
-        """Start a site's daemon."""
-        job = self._processes.start(
+        self.daemons[name] = self._processes.start(
             name, "eigenveil-site", "serve", "--config", self._layout.site_config(name)
         )
-        self.daemons[name] = job
-        return job
+        return self.daemons[name]
 
     def submit(self) -> str:
         """Submit the study; its digest."""
-        job = self._processes.start(
-            "submit", "eigenveil", "study", "submit", self._layout.study,
-            "--profile", self._layout.analyst, "--json",
-        )  # fmt: skip
+        job = self._analyst("submit", "study", "submit", self._layout.study)
         return str(self._processes.finish([job])[0]["study"])
 
     def check(self) -> None:
-        """Raise the error of any daemon that has ended."""
         self._processes.check(list(self.daemons.values()))
 
     def kill(self, name: str) -> None:
@@ -146,23 +136,8 @@ class DemoFederation:
 
     def start_books(self) -> list[Job]:
         """Start reading the coordinator's status, and every site's own two ledgers."""
-        status = self._processes.start(
-            "status", "eigenveil-coordinator", "status", "--config", self._layout.coordinator_config, "--json"
-        )
-        books = (
-            self._processes.start(
-                f"{name}-{book}",
-                "eigenveil-site",
-                book,
-                "show",
-                "--config",
-                self._layout.site_config(name),
-                "--json",
-            )
-            for name in self._sites
-            for book in ("ledger", "egress")
-        )
-        return [status, *books]
+        books = (self._site(name, book, "show") for name in self._sites for book in ("ledger", "egress"))
+        return [self._coordinator("status", "status"), *books]
 
     def finish_books(self, jobs: Sequence[Job]) -> DemoLedger:
         """What all of them say."""

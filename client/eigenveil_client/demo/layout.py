@@ -23,19 +23,17 @@ MARKER = ".eigenveil-demo"
 NAMES = ("coordinator", "sites", "analyst", "join", "logs", "study.toml", "release.json", "report.html")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Paths in the demonstration's folder: one for each party, and what they share."""
+    """Paths in the demonstration's folder: one for each party, and what they share. In `logs` is one log and
+    one standard output for every process."""
 
-    root: Path
-
-    @property
-    def coordinator(self) -> Path:
-        return self.root / "coordinator"
-
-    @property
-    def coordinator_config(self) -> Path:
-        return self.coordinator / "coordinator.toml"
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.coordinator = root / "coordinator"
+        self.coordinator_config = self.coordinator / "coordinator.toml"
+        self.analyst = root / "analyst"
+        self.study = root / "study.toml"
+        self.logs = root / "logs"
 
     def site(self, name: str) -> Path:
         return self.root / "sites" / name
@@ -49,19 +47,6 @@ class Layout:
     def join(self, name: str) -> Path:
         """The join file of a site or of the analyst."""
         return self.root / "join" / f"{name}.json"
-
-    @property
-    def analyst(self) -> Path:
-        return self.root / "analyst"
-
-    @property
-    def study(self) -> Path:
-        return self.root / "study.toml"
-
-    @property
-    def logs(self) -> Path:
-        """One log and one standard output for every process."""
-        return self.root / "logs"
 
 
 @contextmanager
@@ -84,20 +69,14 @@ def prepared(root: Path) -> Iterator[Layout]:
     if lock is None:
         raise RequestError(Code.CONFLICT, f"a demonstration runs in {root}; wait for it")
     with lock:
-        layout = Layout(root=root)
-        _empty(layout)
-        yield layout
-
-
-def _empty(layout: Layout) -> None:
-    for name in NAMES:
-        path = layout.root / name
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
-    for name in ("sites", "join", "logs"):
-        (layout.root / name).mkdir(mode=0o700)
+        for path in (root / name for name in NAMES):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        for name in ("sites", "join", "logs"):
+            (root / name).mkdir(mode=0o700)
+        yield Layout(root)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ from eigenveil.planning.error_models.spectrum import (
     stated_guess,
 )
 from eigenveil.planning.predict import Prediction, predict_all
-from eigenveil.planning.recommend import Recommendation, recommend
+from eigenveil.planning.recommend import recommend
 from eigenveil.study.grid import S
 from eigenveil.study.study import Study
 from eigenveil.study.toml import parse_study
@@ -28,7 +26,7 @@ from eigenveil_client.analyst.profile import json_option
 from eigenveil_client.analyst.study_text import study_text
 from eigenveil_client.local.format import seconds_text, sine_text, size_text
 from eigenveil_client.records.records import load
-from eigenveil_common.command import console
+from eigenveil_common.command import console, tell
 
 UNCLEAR = (
     "on this spectrum the last component wanted is hardly told from the next one: errors depend on luck, and "
@@ -56,14 +54,7 @@ def plan(study: Path, sample: Path | None, spectrum: str | None, as_json: bool) 
     Nothing is asked of anybody and nothing is charged. Without --sample or --spectrum a spectrum is assumed.
     """
     wanted = parse_study(study_text(study))
-    guess = read_guess(wanted, sample, spectrum)
-    predictions = predict_all(wanted, guess)
-    advice = recommend(wanted, guess, predictions)
-    rough = () if clear(wanted, guess) else (UNCLEAR,)
-    if as_json:
-        click.echo(json.dumps(value(wanted, guess, predictions, advice, rough), sort_keys=True))
-        return
-    _show(wanted, guess, predictions, advice, rough)
+    tell(value(wanted, read_guess(wanted, sample, spectrum)), as_json, _show)
 
 
 def read_guess(study: Study, sample: Path | None, spectrum: str | None) -> AssumedSpectrum:
@@ -87,14 +78,10 @@ def read_guess(study: Study, sample: Path | None, spectrum: str | None) -> Assum
         ) from problem
 
 
-def value(
-    study: Study,
-    guess: AssumedSpectrum,
-    predictions: Sequence[Prediction],
-    advice: Recommendation,
-    rough: tuple[str, ...],
-) -> dict[str, Any]:
-    """Everything as plain values."""
+def value(study: Study, guess: AssumedSpectrum) -> dict[str, Any]:
+    predictions = predict_all(study, guess)
+    advice = recommend(study, guess, predictions)
+    rough = () if clear(study, guess) else (UNCLEAR,)
     return {
         "study": study.name,
         "expected_records": study.expected_records,
@@ -126,44 +113,39 @@ def _algorithm(one: Prediction) -> dict[str, Any]:
     }
 
 
-def _show(
-    study: Study,
-    guess: AssumedSpectrum,
-    predictions: Sequence[Prediction],
-    advice: Recommendation,
-    rough: tuple[str, ...],
-) -> None:
+def _show(told: dict[str, Any]) -> None:
     console.print(
-        f"{study.name}: {study.components} of {study.dimension} columns' components, about "
-        f"{study.expected_records} records, epsilon {study.epsilon:g}, delta {study.delta:g}, "
-        f"{study.neighbours.value}",
+        f"{told['study']}: {told['components']} of {told['columns']} columns' components, about "
+        f"{told['expected_records']} records, epsilon {told['epsilon']:g}, delta {told['delta']:g}, "
+        f"{told['neighbours']}",
         markup=False,
     )
-    console.print(f"assumed: {guess.source}; total variance {guess.flatness:.1f} times the first component's")
-    console.print(_table(predictions, advice))
+    source, flatness = told["spectrum"]["source"], told["spectrum"]["total_over_first"]
+    console.print(f"assumed: {source}; total variance {flatness:.1f} times the first component's")
+    console.print(_table(told))
     console.print(MEANING, style="dim", markup=False)
-    for one in predictions:
-        if one.refused is not None:
-            console.print(f"not {one.algorithm.value}: {one.refused}", markup=False, style="dim")
-    console.print(f"\nRecommended: {advice.reason}.", markup=False)
-    for sentence in (*advice.warnings, *rough):
+    for one in told["algorithms"]:
+        if one["refused"] is not None:
+            console.print(f"not {one['algorithm']}: {one['refused']}", markup=False, style="dim")
+    console.print(f"\nRecommended: {told['reason']}.", markup=False)
+    for sentence in told["warnings"]:
         console.print(f"warning: {sentence}", style="yellow", markup=False)
 
 
-def _table(predictions: Sequence[Prediction], advice: Recommendation) -> Table:
+def _table(told: dict[str, Any]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for name in ("", "algorithm", "error", "10 %", "90 %", "rounds", "bytes", "time", "trust"):
         table.add_column(name, justify="left" if name in ("algorithm", "trust") else "right", no_wrap=True)
-    for one in predictions:
-        if one.refused is None and one.rounds is not None:
-            sines = ("?", "", "") if one.error is None else (one.error.median, one.error.low, one.error.high)
+    for one in told["algorithms"]:
+        if one["refused"] is None and one["rounds"] is not None:
+            sines = [one[key] for key in ("sin_angle", "sin_angle_10", "sin_angle_90")]
             table.add_row(
-                "->" if one.algorithm is advice.algorithm else "",
-                one.algorithm.value,
-                *(sine if isinstance(sine, str) else sine_text(sine) for sine in sines),
-                str(one.rounds),
-                size_text(one.bytes_per_site or 0),
-                seconds_text(one.seconds or 0.0),
-                "exact" if one.trusted else "sums",
+                "->" if one["algorithm"] == told["recommended"] else "",
+                one["algorithm"],
+                *(("?", "", "") if sines[0] is None else map(sine_text, sines)),
+                str(one["rounds"]),
+                size_text(one["bytes_per_site"] or 0),
+                seconds_text(one["seconds"] or 0.0),
+                "exact" if one["trusted"] else "sums",
             )
     return table

@@ -48,11 +48,6 @@ class Source:
         what = "another number of cells than the header has"
         return tell and (lambda lines: tell(Unreadable(column=None, cells=lines, first=0, what=what)))
 
-    @property
-    def quietly(self) -> LeaveOut | None:
-        """The same for a file that is read once more."""
-        return self.unreadable and (lambda lines: None)
-
     def fault(self, header: str, bad: NDArray[np.bool_], start: int, what: str) -> None:
         """Refuse or tell if there are `bad` cells in a batch that begins at row `start` of the file."""
         if not bad.any():
@@ -87,15 +82,9 @@ def _no_utf8(text: pa.Array) -> NDArray[np.bool_] | None:
         text.validate(full=True)
         return None
     cells = text.cast(pa.binary()).to_pylist()
-    return np.array([cell is not None and not _is_utf8(cell) for cell in cells], dtype=np.bool_)
-
-
-def _is_utf8(cell: bytes) -> bool:
-    try:
-        cell.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+    return np.array(
+        [cell is not None and cell.decode(errors="ignore").encode() != cell for cell in cells], dtype=np.bool_
+    )
 
 
 @contextmanager

@@ -50,7 +50,13 @@ class CsvTable:
         rows = 0
         try:
             found = self._scan()
-            self._check(found, leave_out)
+            if found.quote:
+                raise self._spanning(f" (line {found.quote})")
+            if found.broken and leave_out is None:
+                raise BadRecords(
+                    f"{self.path}, line {found.first}: not {len(self.headers)} cells, as the header has; "
+                    "mend the line"
+                )
             for batch in self._reader(headers, found):
                 rows += batch.num_rows
                 yield batch
@@ -62,15 +68,6 @@ class CsvTable:
         except UNREADABLE:
             problem = BadRecords(f"{self.path} cannot be read as comma-separated text")
         raise problem  # not chained: Arrow's message quotes the line
-
-    def _check(self, found: _Scan, leave_out: LeaveOut | None) -> None:
-        if found.quote:
-            raise self._spanning(f" (line {found.quote})")
-        if found.broken and leave_out is None:
-            raise BadRecords(
-                f"{self.path}, line {found.first}: not {len(self.headers)} cells, as the header has; "
-                "mend the line"
-            )
 
     def _spanning(self, where: str) -> BadRecords:
         return BadRecords(

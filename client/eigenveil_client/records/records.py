@@ -11,6 +11,7 @@ chooses bears on it.
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,10 +25,12 @@ from eigenveil.site.quantize import to_grid
 from eigenveil.study.grid import GridRows
 from eigenveil.study.study import Study
 from eigenveil_client.records.cells import MISSING, Source, Unreadable, numbers, text
-from eigenveil_client.records.headers import find_column, match_columns
 from eigenveil_client.records.sources import open_table
-from eigenveil_client.records.table import BadRecords
+from eigenveil_client.records.table import BadRecords, LeaveOut, find_column, match_columns
+from eigenveil_common.log import event
 from eigenveil_common.threads import side_by_side
+
+LINES = "(whole lines)"  # no column's name, where columns are listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -108,7 +111,9 @@ def _first_rows(source: Source, person: str | None) -> NDArray[np.bool_] | None:
         return None
     header = find_column(source.table.headers, person)
     chunks, start = [], 0
-    for batch in source.table.batches([header], source.quietly):
+    # It is told of what is left out when the file is read for its numbers.
+    quietly: LeaveOut | None = None if source.unreadable is None else lambda lines: None
+    for batch in source.table.batches([header], quietly):
         chunks.append(text(source, header, batch.column(0), start))
         start += batch.num_rows
     people = pa.chunked_array(chunks, type=pa.string()).combine_chunks()
@@ -121,3 +126,25 @@ def _first_rows(source: Source, person: str | None) -> NDArray[np.bool_] | None:
     mask[np.unique(codes, return_index=True)[1]] = True
     mask &= named
     return mask
+
+
+class Reader:
+    """Reads a site's records for its daemon: a cell that is no number is a missing value of its record, and a
+    line with too many or too few cells is no record.
+
+    One such cell must not show itself to the coordinator as a refusal; the operator is warned of its
+    column, once, and finds the line with `eigenveil-site check`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._warned: set[str] = set()
+
+    def __call__(self, study: Study) -> Records:
+        """The records of a study. Raises as `read`."""
+        found: set[str] = set()
+        taken = read(self._path, study, unreadable=lambda cells: found.add(cells.column or LINES))
+        if found - self._warned:
+            event("cells-unreadable", logging.WARNING, columns=", ".join(sorted(found - self._warned)))
+            self._warned |= found
+        return taken

@@ -1,4 +1,5 @@
-"""What a file of records is to the rest: batches of named columns that can be read again and again.
+"""What a file of records is to the rest: batches of named columns that can be read again and again; a study's
+columns are found by name, and by the unit in brackets.
 
 Text is not checked to be UTF-8 here: one record's bytes must not decide about a file.
 """
@@ -12,6 +13,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from eigenveil.errors import Code, RequestError
+from eigenveil.study.study import Study
 
 UNREADABLE = (pa.ArrowException, OSError, UnicodeError, LookupError)
 
@@ -52,3 +54,44 @@ class Table(Protocol):
 def unreadable(path: Path) -> BadRecords:
     """The error of a file of which nothing can be read."""
     return BadRecords(f"{path} cannot be read; check that it exists, is whole and readable")
+
+
+def match_columns(headers: tuple[str, ...], study: Study) -> list[str]:
+    """The file's header for each column of the study, in the study's order.
+
+    Raises:
+        BadRecords: a column is missing or there twice, or its unit in brackets is another one.
+    """
+    found = [find_column(headers, column.name, column.unit) for column in study.columns]
+    if study.person_column is not None:
+        find_column(headers, study.person_column)
+    return found
+
+
+def name_and_unit(header: str) -> tuple[str, str | None]:
+    """`glucose [mmol/L]` is the column glucose in mmol/L; without brackets there is no unit."""
+    name, bracket, unit = header.strip().rpartition("[")
+    if not bracket or not unit.endswith("]") or not name.strip():
+        return header.strip(), None
+    return name.strip(), unit[:-1].strip()
+
+
+def find_column(headers: tuple[str, ...], name: str, unit: str | None = None) -> str:
+    """The file's header for the column `name`, in `unit` if that is given.
+
+    Raises:
+        BadRecords: as `match_columns`.
+    """
+    fits = [h for h in headers if h.strip() == name or name_and_unit(h)[0] == name]
+    if not fits:
+        hint = " (is the file separated by commas?)" if len(headers) == 1 else ""
+        raise BadRecords(f"the records have no column {name!r}{hint}; add it", about=name)
+    if len(fits) > 1:
+        raise BadRecords(f"the records have {len(fits)} columns {name!r}; keep one", about=name)
+    stated = None if fits[0].strip() == name else name_and_unit(fits[0])[1]
+    if unit is not None and stated is not None and stated != unit:
+        raise BadRecords(
+            f"column {name!r} is in {stated!r} in the records and in {unit!r} in the study; convert it",
+            about=name,
+        )
+    return fits[0]

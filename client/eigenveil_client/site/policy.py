@@ -135,9 +135,9 @@ class Policy:
 
     def days_left(self, now: int) -> float:
         """Days from the Unix time `now` until nothing is answered any more."""
-        return (
-            math.inf if self.approval_ends is None else (_midnight_after(self.approval_ends) - now) / 86_400
-        )
+        if self.approval_ends is None:
+            return math.inf
+        return (datetime.combine(self.approval_ends, time(23, 59, 59), UTC).timestamp() + 1 - now) / 86_400
 
     def about_time(self, now: int) -> Verdict:
         """Whether anything is answered at the Unix time `now`."""
@@ -158,16 +158,8 @@ class Policy:
                 passed=plan.algorithm.value in self.algorithms,
                 text=f"{plan.algorithm.value}; allowed: {', '.join(self.algorithms)}",
             ),
-            Verdict(
-                rule="max_epsilon_per_study",
-                passed=study.epsilon <= self.max_epsilon_per_study,
-                text=f"epsilon {study.epsilon:g}; at most {self.max_epsilon_per_study:g}",
-            ),
-            Verdict(
-                rule="max_delta",
-                passed=study.delta <= self.max_delta,
-                text=f"delta {study.delta:g}; at most {self.max_delta:g}",
-            ),
+            _at_most("max_epsilon_per_study", "epsilon", study.epsilon, self.max_epsilon_per_study),
+            _at_most("max_delta", "delta", study.delta, self.max_delta),
         )
 
     def _about_analyst(self, analyst: str) -> Verdict:
@@ -277,9 +269,8 @@ class Policy:
             )
 
 
-def _midnight_after(day: date) -> int:
-    """Unix seconds at the end of `day`, UTC."""
-    return int(datetime.combine(day, time(23, 59, 59), UTC).timestamp()) + 1
+def _at_most(rule: str, name: str, asked: float, most: float) -> Verdict:
+    return Verdict(rule=rule, passed=asked <= most, text=f"{name} {asked:g}; at most {most:g}")
 
 
 def _person(column: str) -> str:

@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import Role
 from eigenveil.protocol.wire import lists_to_proto
-from eigenveil_client.connection.channel import LONGEST_PAUSE, call, open_channel, pause
-from eigenveil_client.connection.identity import enrol, load_identity
+from eigenveil_client.connection.channel import LONGEST_PAUSE, call, pause
+from eigenveil_client.connection.identity import enrol, load_identity, open_channel
 from eigenveil_client.connection.proxy import split_address
 from eigenveil_client.connection.tls import verified_channel
 from eigenveil_common.files import write_secret
@@ -106,7 +106,7 @@ def test_enrolment_leaves_a_complete_identity_and_keeps_the_key(tmp_path: Path) 
     stored = load_identity(folder)
     assert (stored.identity.uri, stored.coordinator) == (URI, "127.0.0.1:7443")
     assert stored.release_key == authority.release_public
-    assert stat.S_IMODE(stored.pair.file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(stored.pair.stat().st_mode) == 0o600
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert len({request.csr_der for request in servicer.requests}) == 1
     assert b"PRIVATE" not in servicer.requests[0].SerializeToString()

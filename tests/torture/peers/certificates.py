@@ -25,8 +25,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID as Usage
 from eigenveil.errors import Code, EigenveilError
 from eigenveil.identity import Role, key_print
 from eigenveil_client.connection import renewal
-from eigenveil_client.connection.channel import call, open_channel
-from eigenveil_client.connection.clone_guard import Generation
+from eigenveil_client.connection.channel import call
+from eigenveil_client.connection.identity import open_channel
+from eigenveil_client.connection.renewal import Generation
 from eigenveil_client.connection.tls import verified_channel
 from eigenveil_common.rpc import error_from
 from eigenveil_proto.v1 import eigenveil_pb2 as pb

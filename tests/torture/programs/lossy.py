@@ -241,7 +241,7 @@ class Network:
 
 def _shown(caller: StoredIdentity) -> bytes:
     """The certificate that TLS shows to the other end."""
-    pem = caller.pair.file.read_bytes()
+    pem = caller.pair.read_bytes()
     return pem[pem.index(b"-----BEGIN CERTIFICATE") :]
 
 

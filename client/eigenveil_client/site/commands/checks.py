@@ -16,12 +16,11 @@ from eigenveil_client.connection import doctor
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.records import records
 from eigenveil_client.records.cells import Unreadable
-from eigenveil_client.records.headers import find_column
 from eigenveil_client.records.sources import open_table
+from eigenveil_client.records.table import find_column
 from eigenveil_client.site import config as site_config
-from eigenveil_client.site.approval import approval
 from eigenveil_client.site.config import SiteConfig
-from eigenveil_client.site.daemon.service import check_role
+from eigenveil_client.site.daemon.service import approval, check_role
 from eigenveil_client.site.state.opening import begun, opened
 from eigenveil_common.doctor import Check, disk, examine, fail, ok, warn
 
@@ -56,12 +55,8 @@ def site_checks(config_file: Path) -> list[Check]:
     except EigenveilError as problem:
         return [fail("configuration", str(problem))]
     credentials = config.proxy_rule.proxy_credentials
-    secrets = [
-        config.state,
-        config.state.with_name("egress.key"),
-        config.state.with_name("serve.lock"),
-        *([credentials] if credentials else []),
-    ]
+    beside = [config.state.with_name(name) for name in ("egress.key", "serve.lock")]
+    secrets = [config.state, *beside, *([credentials] if credentials else [])]
     settings = [config_file, config_file.absolute().parent]
     return [
         ok("configuration", f"{config_file} names the site {config.name}"),

@@ -6,29 +6,20 @@ whether or not the daemon runs meanwhile and whatever the coordinator does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from eigenveil.accounting.zcdp import MICRO, NOTHING, Cost, epsilon_at
-from eigenveil.errors import Code
+from eigenveil.accounting.zcdp import MICRO, epsilon_at
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.reporting.explain import explain
+from eigenveil_client.site.commands.tables import moment, plain, show, table
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan
 from eigenveil_client.site.state.store import SiteStore
+from eigenveil_common.command import console, quoted, typed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecidedStudy:
-    """What a study was and has become, and what that freed of the budget."""
-
-    study: str
-    was: Decision
-    standing: Decision
-    freed: Cost = NOTHING
-
-
-def approve(config: SiteConfig, store: SiteStore, seen: ReceivedPlan) -> DecidedStudy:
+def approve(config: SiteConfig, store: SiteStore, seen: ReceivedPlan) -> None:
     """Agree to exactly this plan, and set its whole price aside.
 
     Raises:
@@ -37,27 +28,6 @@ def approve(config: SiteConfig, store: SiteStore, seen: ReceivedPlan) -> Decided
     plan = plan_from_json(seen.plan_json)
     config.policy.require(plan, store.now())
     store.accept(plan, seen, config.policy.yearly, person=True)
-    return DecidedStudy(study=seen.plan, was=seen.standing, standing=Decision.ACCEPTED)
-
-
-def decline(store: SiteStore, seen: ReceivedPlan) -> DecidedStudy:
-    """Refuse a plan that waits, for good.
-
-    Raises:
-        RequestError: code `conflict`: it does not wait.
-    """
-    store.decline(seen, Code.POLICY, person=True)
-    return DecidedStudy(study=seen.plan, was=seen.standing, standing=Decision.DECLINED)
-
-
-def withdraw(store: SiteStore, seen: ReceivedPlan) -> DecidedStudy:
-    """Answer a study no more, for good. What it has spent stays spent.
-
-    Raises:
-        RequestError: code `conflict`: it is over already.
-    """
-    freed = store.withdraw(seen.plan)
-    return DecidedStudy(study=seen.plan, was=seen.standing, standing=Decision.WITHDRAWN, freed=freed)
 
 
 def explained(config: SiteConfig, store: SiteStore, plan: Plan) -> dict[str, Any]:
@@ -88,3 +58,86 @@ def amount(micro_rho: int, config: SiteConfig) -> dict[str, Any]:
         "micro_rho": micro_rho,
         "epsilon": round(epsilon_at(micro_rho / MICRO, config.policy.budget_delta), 4),
     }
+
+
+def studies(store: SiteStore) -> dict[str, Any]:
+    """Every study that came here: plain values, the oldest first."""
+    rows = []
+    for seen in store.studies.all():
+        plan = plan_from_json(seen.plan_json)
+        rows.append({
+            "study": seen.plan,
+            "name": plan.study.name,
+            "analyst": plan.analyst,
+            "standing": seen.standing.value,
+            "person": seen.person,
+            "reason": seen.reason,
+            "at": seen.at,
+            "epsilon": plan.study.epsilon,
+            "micro_rho": plan.micro_rho,
+        })  # fmt: skip
+    return {"studies": rows, "pending": sum(row["standing"] == "pending" for row in rows)}
+
+
+def show_studies(told: dict[str, Any], config_file: Path) -> None:
+    """Print `studies`, and the commands that decide about what waits."""
+    listed = table("came (UTC)", "study", "name", "analyst", "micro-rho", "standing", "why")
+    for row in told["studies"]:
+        words = (row["study"][:12], row["name"], row["analyst"])
+        listed.add_row(moment(row["at"]), *plain(*words), str(row["micro_rho"]), _decided(row), row["reason"])
+    show(listed)
+    if told["pending"]:
+        console.print(f"{told['pending']} of them wait; decide about each:")
+        for word in ("explain", "approve", "decline"):
+            command = typed("eigenveil-site", word, "STUDY", "--config", config_file)
+            console.print(f"  {command}", markup=False, soft_wrap=True)
+
+
+def _decided(row: dict[str, Any]) -> str:
+    """A person's word stays what it was when the study is over."""
+    if not row["person"]:
+        return str(row["standing"])
+    over = ", ended" if row["standing"] == Decision.ENDED.value else ""
+    return f"{row['person']} by a person{over}"
+
+
+def show_explanation(told: dict[str, Any]) -> None:
+    """Print what a plan asks, reveals and costs, and what this site's policy says."""
+    console.print(f"{told['name']} ({told['algorithm']}), plan {told['plan_digest']}", markup=False)
+    console.print(quoted(told["purpose"]) or "(no purpose stated)", markup=False)
+    console.print(f"analyst: {told['analyst'] or 'not submitted yet'}", markup=False)
+    columns = table("column", "unit", "lower", "upper", title="Columns and their public bounds")
+    for column in told["study"]["columns"]:
+        bounds = (f"{column['lower']:g}", f"{column['upper']:g}")
+        columns.add_row(*plain(column["name"], column["unit"]), *bounds)
+    show(columns)
+    rounds = table("round", "question", "bytes", "micro-rho", "what it reveals", title="Rounds")
+    for row in told["rounds"]:
+        rounds.add_row(
+            str(row["round"] + 1), row["kind"], str(row["bytes"]), str(row["micro_rho"]), row["meaning"]
+        )
+    show(rounds)
+    console.print(f"in all: {told['bytes_per_site']} bytes and {told['micro_rho']} micro-rho")
+    console.print(_left(told["budget"]))
+    for name in ("rows", "clip", "trust"):
+        console.print(f"{name}: {told[name]}", markup=False)
+    ends = told["approval_ends"]
+    console.print(
+        f"expiry: {'the approval has no end' if ends is None else f'nothing leaves after {ends} (UTC)'}"
+    )
+    console.print(told["guarantee"]["words"], markup=False)
+    policy = table("rule", "verdict", "why", title="This site's policy")
+    for verdict in told["policy"]:
+        policy.add_row(verdict["rule"], "passes" if verdict["passed"] else "FAILS", *plain(verdict["text"]))
+    show(policy)
+    for warning in told["warnings"]:
+        console.print(f"warning: {warning}", markup=False)
+
+
+def _left(budget: dict[str, Any]) -> str:
+    year = budget["left_this_year"]
+    return (
+        f"left of the budget before it: {budget['left']['micro_rho']} micro-rho"
+        f" (epsilon {budget['left']['epsilon']:g} at delta {budget['delta']:g})"
+        + ("" if year is None else f"; of this year's: {year['micro_rho']} micro-rho")
+    )

@@ -12,7 +12,7 @@ from eigenveil.accounting.ledger import GENESIS
 from eigenveil.errors import Code, InternalError, RequestError, spoken
 from eigenveil.reporting.verify import load_release, verify_release
 from eigenveil_client.connection.identity import load_identity
-from eigenveil_client.records.reader import Reader
+from eigenveil_client.records.records import Reader
 from eigenveil_client.site.commands import evidence_views, recompute
 from eigenveil_client.site.commands.options import CONFIG, JSON
 from eigenveil_client.site.commands.sbom import sbom as installed

@@ -14,7 +14,6 @@ from eigenveil_client.site.commands.tables import moment, plain, show, table
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.state.egress import Row
 from eigenveil_client.site.state.store import SiteStore
-from eigenveil_client.site.state.traffic import Count
 from eigenveil_common.command import console
 
 MOST_SHOWN = 200
@@ -38,7 +37,6 @@ def ledger(store: SiteStore, config: SiteConfig) -> dict[str, Any]:
 
 
 def show_ledger(told: dict[str, Any]) -> None:
-    """Print `ledger`."""
     listed = table("entry", "time (UTC)", "what", "study", "round", "micro-rho")
     for entry in told["entries"]:
         round_number = str(entry["round"] + 1) if entry["kind"] == "charge" else ""
@@ -56,7 +54,7 @@ def show_ledger(told: dict[str, Any]) -> None:
         )
 
 
-def egress(rows: list[Row], counts: list[Count], head: str) -> dict[str, Any]:
+def egress(rows: list[Row], counts: list[dict[str, Any]], head: str) -> dict[str, Any]:
     """What left, row by row; and the protocol's calls by day."""
     return {
         "verified": True,
@@ -64,12 +62,11 @@ def egress(rows: list[Row], counts: list[Count], head: str) -> dict[str, Any]:
         "messages": len(rows),
         "bytes": sum(row.bytes for row in rows),
         "rows": [asdict(row) for row in rows],
-        "calls": [count.as_dict() for count in counts],
+        "calls": counts,
     }
 
 
 def show_egress(told: dict[str, Any]) -> None:
-    """Print `egress`."""
     listed = table("row", "time (UTC)", "study", "round", "what", "bytes", "keyed digest of what was sent")
     for row in told["rows"]:
         listed.add_row(

@@ -22,7 +22,7 @@ from eigenveil_client.connection.identity import compared
 from eigenveil_client.connection.identity import enrol as enrol_here
 from eigenveil_client.connection.trusted_authorities import held_list
 from eigenveil_client.site import config as site_config
-from eigenveil_client.site.commands import consent_commands, evidence_commands, rollback_commands
+from eigenveil_client.site.commands import consent_commands, evidence_commands
 from eigenveil_client.site.commands.checks import offline_checks, site_checks
 from eigenveil_client.site.commands.consent_commands import plan_of
 from eigenveil_client.site.commands.options import CONFIG, CONFIG_FILE, JSON
@@ -153,12 +153,11 @@ def doctor(config_file: Path, as_json: bool) -> int:
     return doctor_show(site_checks(config_file), as_json)
 
 
-for command in (*consent_commands.COMMANDS, *evidence_commands.COMMANDS, *rollback_commands.COMMANDS):
+for command in (*consent_commands.COMMANDS, *evidence_commands.COMMANDS):
     group.add_command(command)
 
 
 def main() -> int:
-    """Run the command line."""
     return run(group)
 
 

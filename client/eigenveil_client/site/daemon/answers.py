@@ -72,7 +72,9 @@ class Answers:
         try:
             records = self._load(plan.study)
         except RequestError as problem:
-            return self._stand_in(plan), problem
+            # Rows of zeros to compute with, where the records cannot be read.
+            rows = np.zeros((self._policy.minimum_records, plan.study.dimension), dtype=np.int16)
+            return Site(rows, workers=self._cores), problem
         site = Site(records.rows, workers=self._cores)
         try:
             self._policy.require_enough(records.persons)
@@ -80,8 +82,3 @@ class Answers:
         except RequestError as problem:
             return site, problem
         return site, None
-
-    def _stand_in(self, plan: Plan) -> Site:
-        """Rows of zeros to compute with, where the records cannot be read."""
-        rows = np.zeros((self._policy.minimum_records, plan.study.dimension), dtype=np.int16)
-        return Site(rows, workers=self._cores)

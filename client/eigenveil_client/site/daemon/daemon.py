@@ -15,10 +15,9 @@ import grpc
 
 from eigenveil import __version__
 from eigenveil.errors import EigenveilError, InternalError, PeerError
-from eigenveil_client.connection.channel import open_channel, pause
-from eigenveil_client.connection.clone_guard import Generation
-from eigenveil_client.connection.identity import StoredIdentity
-from eigenveil_client.connection.renewal import introduce, renew_in_time
+from eigenveil_client.connection.channel import pause
+from eigenveil_client.connection.identity import StoredIdentity, open_channel
+from eigenveil_client.connection.renewal import Generation, introduce, renew_in_time
 from eigenveil_client.site.daemon.connection import Lost, SiteConnection
 from eigenveil_client.site.daemon.metrics import Contact
 from eigenveil_client.site.daemon.worker import SiteWorker

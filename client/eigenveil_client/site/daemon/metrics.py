@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, Metric, generate_latest
+from prometheus_client import Metric, generate_latest
 from prometheus_client.core import CounterMetricFamily as Counted
 from prometheus_client.core import GaugeMetricFamily as Gauge
 
@@ -40,14 +40,13 @@ class Contact:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SiteMetrics:
-    """The metrics at the Unix time `now`, for a registry."""
+    """The metrics at the Unix time `now`, as a collector."""
 
     contact: Contact
     ledger: Ledger
     now: float
 
     def collect(self) -> Iterator[Metric]:
-        """Every family with its values."""
         contact, ledger = self.contact, self.ledger
         committed, spent = ledger.committed().micro_rho, ledger.spent.micro_rho
         days = max(0.0, (contact.ends - self.now) / DAY)
@@ -73,10 +72,7 @@ def _gauge(name: str, about: str, value: float) -> Metric:
 
 
 def text(contact: Contact, ledger: Ledger, now: float) -> bytes:
-    """The metrics in Prometheus' text format."""
-    registry = CollectorRegistry()
-    registry.register(SiteMetrics(contact=contact, ledger=ledger, now=now))
-    return generate_latest(registry)
+    return generate_latest(SiteMetrics(contact=contact, ledger=ledger, now=now))
 
 
 async def keep_written(path: Path, contact: Contact, ledger: Callable[[], Ledger]) -> None:

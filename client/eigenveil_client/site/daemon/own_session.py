@@ -108,7 +108,9 @@ class OwnSession:
                 f"the release of {spoken(stated.round)} is of a question that the plan and the releases "
                 "before it do not lead to",
             )
-        release = self._release(stated, message)
+        release = round_from_proto(message, stated)
+        if not self._session.fits(release):
+            raise PeerError(Code.PROTOCOL, f"the release of {spoken(stated.round)} fits no such question")
         signed = SignedRound(said=message.stated.said, signature=message.stated.signature)
         checked = round_to_proto(release, signed)
         if self._session.reworded:
@@ -126,12 +128,6 @@ class OwnSession:
                 f"the release of {spoken(release.round)} leads to no question that an honest study asks "
                 f"({type(problem).__name__}: {problem})",
             ) from problem
-
-    def _release(self, stated: RoundStatement, message: pb.SealedRound) -> Release:
-        release = round_from_proto(message, stated)
-        if not self._session.fits(release):
-            raise PeerError(Code.PROTOCOL, f"the release of {spoken(stated.round)} fits no such question")
-        return release
 
     def _follows(self, stated: RoundStatement) -> None:
         """Insist that a statement is about the round that is due, after the release that was last here, and

@@ -53,7 +53,6 @@ async def send(stub: rpc.CoordinatorAsyncStub, reply: Reply, limits: Limits) -> 
 
 
 def _named(contribution: Contribution) -> dict[str, Any]:
-    """Which answer it is."""
     return {
         "plan_digest": bytes.fromhex(contribution.plan_digest),
         "round": contribution.round,

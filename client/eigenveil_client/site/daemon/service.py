@@ -15,18 +15,20 @@ import click
 from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Role
 from eigenveil_client.connection.identity import StoredIdentity, load_identity
-from eigenveil_client.records.reader import Reader
+from eigenveil_client.records.records import Reader
 from eigenveil_client.records.sources import open_table
-from eigenveil_client.site.approval import approval
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_client.site.daemon.metrics import keep_written
 from eigenveil_client.site.daemon.worker import SiteWorker
+from eigenveil_client.site.policy import Policy
 from eigenveil_client.site.state.opening import alone, opened
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common import log
-from eigenveil_common.doctor import Level
+from eigenveil_common.doctor import Check, Level, fail, ok, warn
 from eigenveil_common.process import forbid_core_dumps
+
+ENDS_SOON_DAYS = 30  # of the ethics approval
 
 
 def check_role(stored: StoredIdentity, name: str) -> StoredIdentity:
@@ -41,6 +43,17 @@ def check_role(stored: StoredIdentity, name: str) -> StoredIdentity:
             f"the identity is {stored.identity.uri}, but site.toml names the site {name!r}; mend one",
         )
     return stored
+
+
+def approval(policy: Policy, now: int) -> Check:
+    """The state of the approval at the Unix time `now`."""
+    verdict, days = policy.about_time(now), policy.days_left(now)
+    if not verdict.passed:
+        text = f"{verdict.text} and nothing is answered"
+        return fail("approval", text, "renew it, then set approval_ends in site.toml", code=Code.POLICY)
+    if days < ENDS_SOON_DAYS:
+        return warn("approval", f"{verdict.text}, in {days:.1f} days", "renew it in time")
+    return ok("approval", verdict.text)
 
 
 def serve(config: SiteConfig) -> None:
@@ -67,16 +80,12 @@ def serve(config: SiteConfig) -> None:
         }
         click.echo(json.dumps(about, sort_keys=True))
         log.event("started", site=config.name)
-        _tell_of_end(config, store.now())
+        end = approval(config.policy, store.now())
+        if end.level is not Level.OK:
+            name = "approval-ends-soon" if end.level is Level.WARN else "approval-ended"
+            log.event(name, logging.WARNING, detail=f"{end.text}: {end.todo}")
         asyncio.run(_until_stopped(SiteDaemon(worker, identity), config.metrics_file, store))
         log.event("stopped", site=config.name)
-
-
-def _tell_of_end(config: SiteConfig, now: int) -> None:
-    end = approval(config.policy, now)
-    if end.level is not Level.OK:
-        name = "approval-ends-soon" if end.level is Level.WARN else "approval-ended"
-        log.event(name, logging.WARNING, detail=f"{end.text}: {end.todo}")
 
 
 async def _until_stopped(daemon: SiteDaemon, metrics: Path | None, store: SiteStore) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from eigenveil.accounting.checkpoint import Checkpoint, verify_checkpoint
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil_common.log import alarm
-from eigenveil_common.storage.database import Connection, Database
+from eigenveil_common.storage.database import Database, Row
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 SCHEMA = """
@@ -32,17 +32,20 @@ class HeldCheckpoints:
 
     def latest(self) -> pb.SignedCheckpoint | None:
         """What to show in a greeting."""
-        return self._at(LATEST)
+        row = self._row(LATEST)
+        if row is None:
+            return None
+        return pb.SignedCheckpoint(checkpoint_json=row["head"], signature=row["signature"])
 
     def digest(self) -> bytes:
         """The digest of its last row; empty if none is held."""
-        rows = self._database.rows("SELECT digest FROM heads WHERE place = ?", (LATEST,))
-        return bytes.fromhex(rows[0]["digest"]) if rows else b""
+        row = self._row(LATEST)
+        return b"" if row is None else bytes.fromhex(row["digest"])
 
     def size(self, place: str = LATEST) -> int:
         """How many rows of the coordinator's ledger a checkpoint vouches for; 0 if there is none."""
-        rows = self._database.rows("SELECT size FROM heads WHERE place = ?", (place,))
-        return int(rows[0]["size"]) if rows else 0
+        row = self._row(place)
+        return 0 if row is None else int(row["size"])
 
     def check(self) -> None:
         """Insist that no checkpoint was refused which the operator has not decided about.
@@ -50,7 +53,7 @@ class HeldCheckpoints:
         Raises:
             RequestError: code `conflict`.
         """
-        if self._at(REFUSED) is not None:
+        if self._row(REFUSED) is not None:
             raise RequestError(Code.CONFLICT, self._backwards())
 
     def take(
@@ -87,24 +90,24 @@ class HeldCheckpoints:
             RequestError: code `not-found`, none was refused.
         """
         before = self.size()
-        if self._at(REFUSED) is None:
+        if self._row(REFUSED) is None:
             raise RequestError(Code.NOT_FOUND, "no checkpoint of the coordinator's ledger was refused here")
         with self._database.transaction() as change:
             change.execute("DELETE FROM heads WHERE place = ?", (LATEST,))
             change.execute("UPDATE heads SET place = ? WHERE place = ?", (LATEST, REFUSED))
         return before, self.size()
 
-    def _at(self, place: str) -> pb.SignedCheckpoint | None:
-        rows = self._database.rows("SELECT head, signature FROM heads WHERE place = ?", (place,))
-        return (
-            pb.SignedCheckpoint(checkpoint_json=rows[0]["head"], signature=rows[0]["signature"])
-            if rows
-            else None
-        )
+    def _row(self, place: str) -> Row | None:
+        return next(iter(self._database.rows("SELECT * FROM heads WHERE place = ?", (place,))), None)
 
     def _keep(self, place: str, signed: pb.SignedCheckpoint, checkpoint: Checkpoint) -> None:
         with self._database.transaction() as change:
-            _put(change, place, signed, checkpoint)
+            change.execute(
+                "INSERT INTO heads VALUES (?, ?, ?, ?, ?) ON CONFLICT (place) DO UPDATE SET "
+                "head = excluded.head, signature = excluded.signature, "
+                "size = excluded.size, digest = excluded.digest",
+                (place, signed.checkpoint_json, signed.signature, checkpoint.size, checkpoint.digest),
+            )
 
     def _backwards(self) -> str:
         return (
@@ -112,15 +115,6 @@ class HeldCheckpoints:
             "rows that it showed before. It was put back to an older state, or another answers in its place. "
             "Speak to its operator; to go on with it: eigenveil-site accept-checkpoint --config site.toml"
         )
-
-
-def _put(change: Connection, place: str, signed: pb.SignedCheckpoint, checkpoint: Checkpoint) -> None:
-    change.execute(
-        "INSERT INTO heads VALUES (?, ?, ?, ?, ?) ON CONFLICT (place) DO UPDATE SET "
-        "head = excluded.head, signature = excluded.signature, "
-        "size = excluded.size, digest = excluded.digest",
-        (place, signed.checkpoint_json, signed.signature, checkpoint.size, checkpoint.digest),
-    )
 
 
 def _may_follow(checkpoint: Checkpoint, held: Checkpoint) -> bool:

@@ -12,16 +12,22 @@ while the records are the same, computed again. Greetings and questions for work
 
 from __future__ import annotations
 
+import hmac
+import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
+from hashlib import sha256
+from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
 from eigenveil.accounting.ledger import GENESIS, Ledger
-from eigenveil.errors import Code, EigenveilError, InternalError, spoken
+from eigenveil.errors import Code, EigenveilError, InternalError, RequestError, spoken
 from eigenveil.numerics.encoding import digest
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.wire import query_from_proto, query_to_proto
+from eigenveil_client.records.records import Records
+from eigenveil_common.files import read_secret, write_secret
 from eigenveil_common.storage.database import Connection, Database
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
@@ -155,10 +161,7 @@ class EgressLedger:
         Raises:
             InternalError: a row was changed, removed or put in.
         """
-        rows = [
-            Row(**{name: row[name] for name in NAMES})
-            for row in self._database.rows('SELECT * FROM egress ORDER BY "index"')
-        ]
+        rows = [Row(**dict(row)) for row in self._database.rows('SELECT * FROM egress ORDER BY "index"')]
         previous = GENESIS
         for index, row in enumerate(rows):
             body = {name: value for name, value in asdict(row).items() if name != "digest"}
@@ -168,6 +171,38 @@ class EgressLedger:
                 )
             previous = row.digest
         return rows
+
+
+class Fingerprints:
+    """Keyed digests of what a site holds and sends, which nobody without its key finds by trying:
+    HMAC-SHA-256 (hex) with the key at `path`, which is made with the database that it belongs to.
+
+    Raises:
+        RequestError: code `bad-config`, the key is gone or can be read by others.
+    """
+
+    def __init__(self, path: Path, database: Path) -> None:
+        if not path.exists():
+            if database.exists():
+                raise RequestError(
+                    Code.BAD_CONFIG,
+                    f"{path} is gone and {database} is there: put both back from one copy. If there is none, "
+                    "move the database away, too, and run: eigenveil-site accept-loss",
+                )
+            write_secret(path, os.urandom(32))
+        self._key = read_secret(path)
+
+    def of_answer(self, asked: RoundQuery, values: bytes) -> str:
+        """Of the question, which names its plan and round, and of the numbers. Of the numbers alone it would
+        tell that two studies counted the same."""
+        return self._keyed("answer", asked.digest, values)
+
+    def of_records(self, plan: str, records: Records) -> str:
+        """Of the whole file, and of the rows that the study of this plan sees."""
+        return self._keyed("records", plan, records.file + records.rows.tobytes())
+
+    def _keyed(self, what: str, about: str, data: bytes) -> str:
+        return hmac.new(self._key, f"{what}\n{about}\n".encode() + data, sha256).hexdigest()
 
 
 def _unlike(row: Row) -> InternalError:

@@ -71,7 +71,6 @@ class ReceivedPlan:
 
     @property
     def name(self) -> str:
-        """The study's name."""
         return str(json.loads(self.plan_json)["study"]["name"])
 
     @property
@@ -94,7 +93,6 @@ class ReceivedPlans:
         return [_seen(row) for row in self._database.rows("SELECT * FROM studies ORDER BY at, plan")]
 
     def get(self, digest: str) -> ReceivedPlan | None:
-        """One plan, if it was seen."""
         rows = self._database.rows("SELECT * FROM studies WHERE plan = ?", (digest,))
         return _seen(rows[0]) if rows else None
 
@@ -132,14 +130,10 @@ class ReceivedPlans:
         """Remember a plan that is new here, or move one that waits. Otherwise as `move`."""
         if self.get(seen.plan) is None:
             failpoint("plan-storing")
-            self._add(replace(seen, standing=standing, reason=reason), change)
+            values = asdict(replace(seen, reason=reason)) | {"standing": standing.value}
+            change.execute("INSERT INTO studies VALUES (?, ?, ?, ?, ?, ?, ?, ?)", tuple(values.values()))
         else:
             self.move(seen.plan, standing, change, reason, person=person)
-
-    @staticmethod
-    def _add(seen: ReceivedPlan, change: Connection) -> None:
-        values = tuple((asdict(seen) | {"standing": seen.standing.value}).values())
-        change.execute("INSERT INTO studies VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
 
     def move(
         self,

@@ -120,7 +120,10 @@ class RollbackGuard:
         seen = self.lost(store)
         study = lost_study(seen)
         if study not in store.ledger.spent_by_study:
-            store.reserve(study, _beyond(seen.committed, store.ledger.spent))
+            had, spent = seen.committed, store.ledger.spent
+            micro_rho = max(0, had.micro_rho - spent.micro_rho)
+            atto_delta = max(0, had.atto_delta - spent.atto_delta)
+            store.reserve(study, Cost(micro_rho=micro_rho, atto_delta=atto_delta))
         if study in store.ledger.reserved:
             store.charge(study, 0, seen.digest, store.ledger.reserved[study])
             store.settle(study)
@@ -131,10 +134,3 @@ class RollbackGuard:
 def lost_study(seen: Seen) -> str:
     """The name under which the loss of what was seen is charged."""
     return digest("lost-rows", {"head": seen.digest, "size": str(seen.size)})
-
-
-def _beyond(seen: Cost, spent: Cost) -> Cost:
-    return Cost(
-        micro_rho=max(0, seen.micro_rho - spent.micro_rho),
-        atto_delta=max(0, seen.atto_delta - spent.atto_delta),
-    )

@@ -28,8 +28,7 @@ from eigenveil_client.site.state import (
     transcript,
 )
 from eigenveil_client.site.state.answered_rounds import AnsweredRounds
-from eigenveil_client.site.state.egress import Sent
-from eigenveil_client.site.state.fingerprints import Fingerprints
+from eigenveil_client.site.state.egress import Fingerprints, Sent
 from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan, ReceivedPlans
 from eigenveil_client.site.state.rollback_guard import RollbackGuard, lost_study
 from eigenveil_client.site.state.transcript import Stated, Transcript
@@ -72,9 +71,13 @@ class SiteStore:
         self._clock = clock
         self._guard = guard
         self.fingerprints = Fingerprints(path.with_name("egress.key"), path)
-        self.database = _opened(path)
+        try:
+            self.database = Database(path, SCHEMA, VERSION)
+        except TooOld as problem:
+            raise InternalError(Code.STORAGE, f"{problem}; {CHANGE_OVER}") from problem
         self.database.check_whole()  # before a row of it is believed
-        self._latest = max(self._last_written(table) for table in TIMED)
+        last = "SELECT COALESCE(MAX(at), 0) FROM"
+        self._latest: int = max(self.database.rows(f"{last} {table}")[0][0] for table in TIMED)
         self.ledger = LedgerStore(self.database, budget, self.now)
         self.egress = egress.EgressLedger(self.database, self.now)
         self.traffic = traffic.Traffic(self.database, self.now)
@@ -82,10 +85,6 @@ class SiteStore:
         self.checkpoints = checkpoints.HeldCheckpoints(self.database)
         self.transcript = Transcript(self.database)
         self.rounds = AnsweredRounds(self.database, self.ledger)
-
-    def _last_written(self, table: str) -> int:
-        latest: int = self.database.rows(f"SELECT COALESCE(MAX(at), 0) FROM {table}")[0][0]
-        return latest
 
     def now(self) -> int:
         """Unix seconds: the later of the system's clock and everything written here, so that a clock that
@@ -261,13 +260,5 @@ class SiteStore:
         self.studies.check_whole()
 
     def close(self) -> None:
-        """Close the database."""
         self.traffic.flush()
         self.database.close()
-
-
-def _opened(path: Path) -> Database:
-    try:
-        return Database(path, SCHEMA, VERSION)
-    except TooOld as problem:
-        raise InternalError(Code.STORAGE, f"{problem}; {CHANGE_OVER}") from problem

@@ -12,7 +12,6 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -30,20 +29,6 @@ CREATE TABLE chatter (
 ) STRICT;
 """
 FLUSH_SECONDS = 60.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Count:
-    """The messages of one kind on one day."""
-
-    day: str
-    kind: str
-    messages: int
-    bytes: int
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
 
 
 class Traffic:
@@ -100,10 +85,10 @@ class Traffic:
                     (*row, self._clock()),
                 )
 
-    def counts(self) -> list[Count]:
-        """Every count on the disk, by day and kind."""
+    def counts(self) -> list[dict[str, Any]]:
+        """Every count on the disk, by day and kind: messages and bytes."""
         rows = self._database.rows("SELECT day, kind, messages, bytes FROM chatter ORDER BY day, kind")
-        return [Count(**dict(row)) for row in rows]
+        return [dict(row) for row in rows]
 
 
 class CountedStub:

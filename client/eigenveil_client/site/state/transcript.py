@@ -68,8 +68,7 @@ class Transcript:
     @staticmethod
     def _refused(said: RoundStatement, change: Connection) -> int:
         statement = "SELECT COUNT(*) FROM rounds WHERE (plan, round, followed) = (?, ?, 0)"
-        count: int = change.execute(statement, (said.plan, said.round))[0][0]
-        return count
+        return int(change.execute(statement, (said.plan, said.round))[0][0])
 
     def releases(self, plan: str) -> list[pb.SealedRound]:
         """The release of each round that the site followed, from the first on."""
@@ -81,8 +80,7 @@ class Transcript:
     def held(self, plan: str) -> int:
         """How many releases are here."""
         statement = "SELECT COUNT(*) FROM rounds WHERE plan = ? AND release != '' AND followed"
-        held: int = self._database.rows(statement, (plan,))[0][0]
-        return held
+        return int(self._database.rows(statement, (plan,))[0][0])
 
     def log(self, plan: str) -> RoundLog:
         """Every statement about a study, questions too, in order."""

@@ -83,7 +83,7 @@ def test_an_approval_is_for_one_plan(asking: Stage) -> None:
 def test_a_declined_study_is_refused_without_a_reason_after_a_restart_too(asking: Stage) -> None:
     with process(asking) as (store, worker):
         asked(asking, worker)
-        consent.decline(store, store.studies.find(PLAN.digest))
+        store.decline(store.studies.find(PLAN.digest), Code.POLICY, person=True)
     with process(asking) as (store, worker):
         refusal = worker.work(work(FIRST))
         assert isinstance(refusal, Refusal)
@@ -97,8 +97,8 @@ def test_a_withdrawal_holds_from_the_next_answer_on(stage: Stage) -> None:
     with process(stage) as (store, worker):
         assert isinstance(asked(stage, worker), Contribution)
         with process(stage) as (other, _):
-            done = consent.withdraw(other, other.studies.find(PLAN.digest))
-        assert done.freed.micro_rho == PLAN.micro_rho - FIRST.micro_rho
+            freed = other.withdraw(PLAN.digest)
+        assert freed.micro_rho == PLAN.micro_rho - FIRST.micro_rho
         for query in (SECOND, FIRST):  # not the answered round again either
             refusal = worker.work(work(query))
             assert isinstance(refusal, Refusal)
@@ -108,7 +108,7 @@ def test_a_withdrawal_holds_from_the_next_answer_on(stage: Stage) -> None:
     with process(stage) as (store, worker):  # whatever the coordinator forgets in a restart
         assert isinstance(asked(stage, worker, round=1), Refusal)
         with pytest.raises(RequestError) as caught:
-            consent.withdraw(store, store.studies.find(PLAN.digest))
+            store.withdraw(PLAN.digest)
         assert caught.value.code is Code.CONFLICT
 
 
@@ -119,7 +119,7 @@ def test_a_withdrawal_during_the_computation_stops_that_answer(stage: Stage) -> 
 
         def withdrawing(study: object) -> object:
             with process(stage) as (other, _):
-                consent.withdraw(other, other.studies.find(PLAN.digest))
+                other.withdraw(PLAN.digest)
             return load(study)  # type: ignore[arg-type]
 
         worker._answers._load = withdrawing  # type: ignore[assignment]
@@ -134,7 +134,7 @@ def test_an_answer_that_was_not_sent_yet_is_held_back_after_a_withdrawal(stage: 
         answer = asked(stage, worker)
         assert isinstance(answer, Contribution)
         assert worker.stands(answer)
-        consent.withdraw(store, store.studies.find(PLAN.digest))
+        store.withdraw(PLAN.digest)
         assert not worker.stands(answer)
         refusal = worker.work(work(SECOND))
         assert isinstance(refusal, Refusal)

@@ -22,7 +22,7 @@ from eigenveil.session import Session
 from eigenveil.study.study import Column, Federation
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.records import records
-from eigenveil_client.records.reader import Reader
+from eigenveil_client.records.records import Reader
 from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_client.site.state.received_plans import Decision

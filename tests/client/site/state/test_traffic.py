@@ -15,7 +15,6 @@ from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_client.site.state import traffic
 from eigenveil_client.site.state.store import SiteStore
-from eigenveil_client.site.state.traffic import Count
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.support import Coordinator, Stage, until
 
@@ -38,7 +37,7 @@ def test_counts_that_could_not_be_written_are_kept(stage: Stage) -> None:
     statement(store, "DROP TRIGGER full")
     store.traffic.flush()
     store.traffic.flush()
-    assert store.traffic.counts() == [Count(day=DAY, kind="Hello", messages=2, bytes=7)]
+    assert store.traffic.counts() == [{"day": DAY, "kind": "Hello", "messages": 2, "bytes": 7}]
     store.close()
 
 
@@ -54,12 +53,12 @@ def test_what_is_counted_during_a_write_and_two_writes_at_once_add_up(stage: Sta
     for one in flushes:
         one.join()
     store.traffic.flush()
-    assert store.traffic.counts() == [Count(day=DAY, kind="Hello", messages=2, bytes=12)]
+    assert store.traffic.counts() == [{"day": DAY, "kind": "Hello", "messages": 2, "bytes": 12}]
     store.close()
 
 
 def counted(store: SiteStore) -> Callable[[], bool]:
-    return lambda: {one.kind for one in store.traffic.counts()} >= {"Hello", "NextWork"}
+    return lambda: {one["kind"] for one in store.traffic.counts()} >= {"Hello", "NextWork"}
 
 
 def test_counts_reach_the_disk_while_a_question_waits_and_off_the_event_loop(stage: Stage) -> None:
