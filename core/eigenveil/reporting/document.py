@@ -14,7 +14,7 @@ from eigenveil.protocol.release import Release
 from eigenveil.reporting.explain import guarantee
 from eigenveil.reporting.result import Result
 
-FORMAT = "eigenveil-release/1"
+FORMAT = "eigenveil-release/2"
 SIGNED = b"eigenveil/release-signature/v1\n"
 
 
