@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from eigenveil_client.analyst.profile import json_option
 from eigenveil_client.analyst.study_text import study_text
 from eigenveil_client.local.format import seconds_text, sine_text, size_text
 from eigenveil_client.records.records import load
-from eigenveil_common.command import console
+from eigenveil_common.command import FILE, console
 
 UNCLEAR = (
     "on this spectrum the last component wanted is hardly told from the next one: errors depend on luck, and "
@@ -42,10 +43,10 @@ MEANING = (
 
 
 @click.command()
-@click.argument("study", metavar="STUDY.toml", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("study", metavar="STUDY.toml", type=FILE)
 @click.option(
     "--sample",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     help="Records that are public and resemble the sites' (CSV or Parquet): errors are predicted for those.",
 )
 @click.option("--spectrum", metavar="LIST", help="Assumed variances, largest first, such as 5,2,1,1.")
@@ -59,11 +60,12 @@ def plan(study: Path, sample: Path | None, spectrum: str | None, as_json: bool) 
     guess = read_guess(wanted, sample, spectrum)
     predictions = predict_all(wanted, guess)
     advice = recommend(wanted, guess, predictions)
-    rough = () if clear(wanted, guess) else (UNCLEAR,)
+    if not clear(wanted, guess):
+        advice = replace(advice, warnings=(*advice.warnings, UNCLEAR))
     if as_json:
-        click.echo(json.dumps(value(wanted, guess, predictions, advice, rough), sort_keys=True))
+        click.echo(json.dumps(value(wanted, guess, predictions, advice), sort_keys=True))
         return
-    _show(wanted, guess, predictions, advice, rough)
+    _show(wanted, guess, predictions, advice)
 
 
 def read_guess(study: Study, sample: Path | None, spectrum: str | None) -> AssumedSpectrum:
@@ -88,11 +90,7 @@ def read_guess(study: Study, sample: Path | None, spectrum: str | None) -> Assum
 
 
 def value(
-    study: Study,
-    guess: AssumedSpectrum,
-    predictions: Sequence[Prediction],
-    advice: Recommendation,
-    rough: tuple[str, ...],
+    study: Study, guess: AssumedSpectrum, predictions: Sequence[Prediction], advice: Recommendation
 ) -> dict[str, Any]:
     """Everything as plain values."""
     return {
@@ -107,7 +105,7 @@ def value(
         "algorithms": [_algorithm(one) for one in predictions],
         "recommended": None if advice.algorithm is None else advice.algorithm.value,
         "reason": advice.reason,
-        "warnings": [*advice.warnings, *rough],
+        "warnings": list(advice.warnings),
     }
 
 
@@ -127,11 +125,7 @@ def _algorithm(one: Prediction) -> dict[str, Any]:
 
 
 def _show(
-    study: Study,
-    guess: AssumedSpectrum,
-    predictions: Sequence[Prediction],
-    advice: Recommendation,
-    rough: tuple[str, ...],
+    study: Study, guess: AssumedSpectrum, predictions: Sequence[Prediction], advice: Recommendation
 ) -> None:
     console.print(
         f"{study.name}: {study.components} of {study.dimension} columns' components, about "
@@ -146,7 +140,7 @@ def _show(
         if one.refused is not None:
             console.print(f"not {one.algorithm.value}: {one.refused}", markup=False, style="dim")
     console.print(f"\nRecommended: {advice.reason}.", markup=False)
-    for sentence in (*advice.warnings, *rough):
+    for sentence in advice.warnings:
         console.print(f"warning: {sentence}", style="yellow", markup=False)
 
 
