@@ -10,7 +10,7 @@ from types import UnionType
 from typing import Any, get_args, get_origin
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.study.plain_values import WORDS, hints
+from eigenveil.study.plain_values import WORDS, as_float, hints
 
 # Half the range of a column, relative to its bounds and absolute: the float64 steps of the grid are then
 # exact to a part in 2**11, so that a rounded entry never leaves [-S, S].
@@ -68,12 +68,9 @@ def _member(kind: type[Enum], name: str, value: Any) -> Enum:
 
 
 def _number(kind: Any, name: str, value: Any) -> Any:
-    whole = isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
-    need(whole, f"{name} = {value!r} must be {WORDS[kind]}")
-    try:
-        return kind(value)
-    except OverflowError as problem:
-        raise refuse(f"{name} is beyond the range of 64-bit numbers") from problem
+    fits = isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
+    need(fits, f"{name} = {value!r} must be {WORDS[kind]}")
+    return int(value) if kind is int else as_float(name, value, refuse)
 
 
 def check_readable(what: str, text: str, most: int) -> None:

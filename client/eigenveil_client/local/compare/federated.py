@@ -118,10 +118,9 @@ def beside(asking: Asking, rows: Sequence[Row]) -> list[Row]:
     """Rows with the sine of each release to that of the algorithm `auto` means, or else to the surest one."""
     wanted = choose(asking.study).value
     if wanted not in asking.found:
-        stated = {row.algorithm: row.predicted for row in rows if row.algorithm in asking.found}
-        wanted = min(
-            stated, key=lambda name: 1.0 if stated[name] is None else stated[name] or 0.0, default=""
-        )
+        known = [row for row in rows if row.algorithm in asking.found]
+        stated = {row.algorithm: 1.0 if row.predicted is None else row.predicted for row in known}
+        wanted = min(stated, key=stated.__getitem__, default="")
     if not wanted:
         return list(rows)
     goal = asking.found[wanted]
