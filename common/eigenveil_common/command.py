@@ -17,6 +17,7 @@ from eigenveil.errors import TABLE, Code, EigenveilError
 from eigenveil_common.log import places
 from eigenveil_common.start import INTERRUPTED
 
+FILE = click.Path(path_type=Path, dir_okay=False)
 SHORT_HELP = {"help_option_names": ["-h", "--help"]}
 
 console = Console(highlight=False)

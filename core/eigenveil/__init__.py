@@ -33,27 +33,12 @@ if TYPE_CHECKING:
     from eigenveil.study.study import Column, Federation, Study
     from eigenveil.study.toml import parse_study
 
-__all__ = [
-    "Algorithm",
-    "Column",
-    "EigenveilError",
-    "Federation",
-    "InternalError",
-    "Neighbours",
-    "PeerError",
-    "PrivateCovariance",
-    "PrivatePCA",
-    "RequestError",
-    "Simulation",
-    "Study",
-    "explain",
-    "load_release",
-    "make_plan",
-    "parse_study",
-    "predict",
-    "simulate",
-    "verify_release",
-]
+# A study, what it would give, and what it gives.
+__all__ = ["Algorithm", "Column", "Federation", "Neighbours", "Study", "parse_study"]
+__all__ += ["PrivateCovariance", "PrivatePCA", "Simulation", "explain", "make_plan", "predict", "simulate"]
+# What was released, and what goes wrong.
+__all__ += ["load_release", "verify_release"]
+__all__ += ["EigenveilError", "InternalError", "PeerError", "RequestError"]
 
 # Resolved on first use, so that a site daemon never pays for importing scikit-learn.
 _HOMES = {

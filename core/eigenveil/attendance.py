@@ -38,7 +38,7 @@ class Attendance:
         """
         absent = dict.fromkeys(self._drop_outs.get(asked.round, ()), "dropped out") | self._never
         self._check(absent)
-        self.rounds.append(RoundRecord(round=asked.round, kind=NAMES[type(asked.query)], absent=absent))
+        self.rounds.append(RoundRecord(kind=NAMES[type(asked.query)], absent=absent))
         return tuple(name for name in self.sites if name not in absent)
 
     def _check(self, absent: Mapping[str, str]) -> None:

@@ -63,7 +63,8 @@ def test_every_public_name_says_what_it_is_and_what_belongs_to_it(name: str) -> 
     value = getattr(eigenveil, name)
     said = inspect.getdoc(value) or ""
     if is_dataclass(value):
-        assert [field.name for field in fields(value) if f"`{field.name}`" not in said] == []
+        listed = "`{0}`|^(\\w+, )*{0}(, \\w+)* : "  # in a sentence, or among numpydoc's parameters
+        assert all(re.search(listed.format(field.name), said, re.MULTILINE) for field in fields(value))
     for member, one in members(value).items():
         assert inspect.getdoc(one), f"{name}.{member} has no docstring"
     assert not inspect.isfunction(value) or "Raises:" in said

@@ -12,14 +12,12 @@ from eigenveil.reporting.verify import SignedRelease, load_release, verify_relea
 from eigenveil_client.analyst.profile import default_profile, json_option, profile_option
 from eigenveil_client.analyst.verify import read_key
 from eigenveil_client.connection.identity import pinned
-from eigenveil_common.command import errors, say
+from eigenveil_common.command import FILE, errors, say
 from eigenveil_common.files import check_output, read, write_durably
 
 UNKNOWN_SIGNER = 14
 
-release_argument = click.argument(
-    "release", metavar="release.json", type=click.Path(path_type=Path, dir_okay=False)
-)
+release_argument = click.argument("release", metavar="release.json", type=FILE)
 
 
 @click.command()
@@ -30,7 +28,7 @@ release_argument = click.argument(
 @click.option(
     "--log",
     "log_file",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     help="Signed rounds of the study, from `eigenveil study log` or a site: recompute what they lead to.",
 )
 @profile_option
@@ -112,9 +110,7 @@ def profile_key(profile: Path | None, federation: str) -> bytes | None:
 
 @click.command()
 @release_argument
-@click.option(
-    "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("report.html"), show_default=True
-)
+@click.option("--out", type=FILE, default=Path("report.html"), show_default=True)
 @profile_option
 @json_option
 def report(release: Path, out: Path, profile: Path | None, as_json: bool) -> None:

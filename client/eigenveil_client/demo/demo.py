@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from eigenveil.errors import Code, RequestError
+from eigenveil.numerics.linalg import sin_angle
 from eigenveil.reporting.verify import load_release, verify_release
 from eigenveil.site.quantize import to_grid
 from eigenveil.study.study import Study
@@ -183,10 +184,10 @@ def _write(
     signed = load_release(release)
     verify_release(signed, identity.release_key)
     result = signed.result
-    sin_angle, projection = None, None
+    sine, projection = None, None
     if result.declined is None:
         components = result.components
-        sin_angle = exact(to_grid(records.values, study), study).sin_angle(components)
+        sine = sin_angle(exact(to_grid(records.values, study), study), components)
         scaled = (records.values - result.mean) / result.scale
         projection = Projection(
             points=scaled @ components.T,
@@ -197,7 +198,7 @@ def _write(
         signed.document,
         public_key=signed.public_key.hex(),
         projection=projection,
-        measured_sin_angle=sin_angle,
+        measured_sin_angle=sine,
     )
     write_durably(layout.root / "report.html", page.encode())
-    return sin_angle
+    return sine

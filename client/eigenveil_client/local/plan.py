@@ -26,7 +26,7 @@ from eigenveil_client.analyst.profile import json_option
 from eigenveil_client.analyst.study_text import study_text
 from eigenveil_client.local.format import seconds_text, sine_text, size_text
 from eigenveil_client.records.records import load
-from eigenveil_common.command import console, tell
+from eigenveil_common.command import FILE, console, tell
 
 UNCLEAR = (
     "on this spectrum the last component wanted is hardly told from the next one: errors depend on luck, and "
@@ -40,10 +40,10 @@ MEANING = (
 
 
 @click.command()
-@click.argument("study", metavar="STUDY.toml", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("study", metavar="STUDY.toml", type=FILE)
 @click.option(
     "--sample",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     help="Records that are public and resemble the sites' (CSV or Parquet): errors are predicted for those.",
 )
 @click.option("--spectrum", metavar="LIST", help="Assumed variances, largest first, such as 5,2,1,1.")

@@ -13,6 +13,7 @@ import click
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray, canonical
+from eigenveil.numerics.linalg import sin_angle
 from eigenveil.simulation import Simulation, site_places
 from eigenveil.simulation import simulate as run_study
 from eigenveil.study.grid import GridRows, offsets, steps
@@ -20,9 +21,9 @@ from eigenveil.study.study import Study
 from eigenveil.study.toml import parse_study
 from eigenveil_client.analyst.profile import json_option
 from eigenveil_client.analyst.study_text import study_text
-from eigenveil_client.local.exact_pca import Truth, exact
+from eigenveil_client.local.exact_pca import exact
 from eigenveil_client.records.records import load
-from eigenveil_common.command import say
+from eigenveil_common.command import FILE, say
 from eigenveil_common.files import check_output, make_folder, write_durably
 from eigenveil_common.threads import CORES
 
@@ -49,10 +50,8 @@ class Runs:
 
 
 @click.command()
-@click.argument("study", metavar="STUDY.toml", type=click.Path(path_type=Path, dir_okay=False))
-@click.option(
-    "--data", required=True, type=click.Path(path_type=Path, dir_okay=False), help="CSV or Parquet."
-)
+@click.argument("study", metavar="STUDY.toml", type=FILE)
+@click.option("--data", required=True, type=FILE, help="CSV or Parquet.")
 @click.option("--sites", type=click.IntRange(1, 1000), help="How many sites [default: as the study says].")
 @click.option("--split", default="even", show_default=True, help="even, uneven, or weights such as 5,3,2.")
 @click.option("--repeat", default=1, show_default=True, type=click.IntRange(1, 10_000))
@@ -161,7 +160,7 @@ def repeat_study(
     repeat: int,
     seed: int | None,
     drop_outs: dict[int, list[str]],
-    truth: Truth | None,
+    truth: FloatArray | None,
 ) -> Runs:
     """Run the study `repeat` times, with seeds seed, seed + 1, ... if there is one."""
     simulations, angles = [], []
@@ -170,7 +169,7 @@ def repeat_study(
             one = None if seed is None else seed + i
             run = run_study(study, parts, seed=one, drop_outs=drop_outs, apply=threads.map)
             simulations.append(run)
-            angles.append(None if truth is None else truth.sin_angle(run.estimate.components))
+            angles.append(None if truth is None else sin_angle(truth, run.estimate.components))
     return Runs(simulations=tuple(simulations), sin_angles=tuple(angles))
 
 
@@ -223,14 +222,9 @@ def text(runs: Runs, value: dict[str, Any]) -> str:
         lines.append(f"predicted sine to the records' own components: {result['predicted_sin_angle']:.3g}")
     if "sin_angles" in value:
         median, angles = value["sin_angle_median"], value["sin_angles"]
-        lines.append(
-            f"measured sine to the exact components: {median:.3g}"
-            + (
-                ""
-                if len(angles) == 1
-                else f" (median of {len(angles)}, {min(angles):.3g} to {max(angles):.3g})"
-            )
-        )
+        least, most = f"{min(angles):.3g}", f"{max(angles):.3g}"
+        spread = "" if len(angles) == 1 else f" (median of {len(angles)}, {least} to {most})"
+        lines.append(f"measured sine to the exact components: {median:.3g}{spread}")
     lines += [f"warning: {sentence}" for sentence in result["warnings"]]
     lines += [value[name] for name in ("document", "report") if name in value]
     return "\n".join(lines)

@@ -94,52 +94,16 @@ def steps_of(plan: Plan) -> Steps:
     return ALGORITHMS[plan.algorithm](plan)
 
 
-__all__ = [
-    "ALGORITHMS",
-    "VECTOR",
-    "WEIGHT",
-    "AlgorithmProperties",
-    "Centred",
-    "ClippedSum",
-    "CoordinateClippedSum",
-    "Coordinates",
-    "Count",
-    "Eigenvectors",
-    "Estimate",
-    "Gradient",
-    "GradientNorms",
-    "GradientSpec",
-    "Gram",
-    "NoiseLaw",
-    "OwnAlgorithm",
-    "Pass",
-    "Plan",
-    "PricedQuery",
-    "RadiusSearch",
-    "Release",
-    "Rounds",
-    "RowNorms",
-    "S",
-    "Slope",
-    "Spectrum",
-    "SquaredNormSum",
-    "Steps",
-    "Subspace",
-    "Votes",
-    "eigenpairs",
-    "fix_signs",
-    "law",
-    "locate",
-    "midpoint",
-    "no_release",
-    "orthonormal",
-    "own",
-    "price",
-    "priced",
-    "public_radius",
-    "row_norms",
-    "row_radius",
-    "start_directions",
-    "steps_of",
-    "symmetric",
-]
+# What an algorithm is, and what it is told, yields and returns.
+__all__ = ["ALGORITHMS", "AlgorithmProperties", "Estimate", "OwnAlgorithm", "Plan", "PricedQuery", "Release"]
+__all__ += ["NoiseLaw", "Steps", "no_release", "own", "steps_of"]
+# What it may ask.
+__all__ += ["ClippedSum", "CoordinateClippedSum", "Coordinates", "Count", "Eigenvectors", "Gradient"]
+__all__ += ["GradientNorms", "GradientSpec", "Gram", "RadiusSearch", "RowNorms", "Spectrum"]
+__all__ += ["SquaredNormSum", "Subspace", "Votes"]
+# The steps that many have in common.
+__all__ += ["Centred", "Pass", "Rounds", "Slope", "law", "locate", "price", "priced", "public_radius"]
+__all__ += ["row_norms", "row_radius"]
+# The grid, and linear algebra.
+__all__ += ["VECTOR", "WEIGHT", "S", "midpoint"]
+__all__ += ["eigenpairs", "fix_signs", "orthonormal", "start_directions", "symmetric"]

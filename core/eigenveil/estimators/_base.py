@@ -77,9 +77,10 @@ def run(estimator: Any, study: Study, records: FloatArray) -> Simulation:
     """
     if study.neighbours is Neighbours.REPLACE_ONE:
         study = replace(study, expected_records=len(records), max_records=len(records))
+    state = estimator.random_state
+    seed = None if state is None else int(check_random_state(state).randint(SEEDS))
     try:
         with ThreadPoolExecutor(os.cpu_count()) as threads:  # none is started for few records
-            seed = _seed(estimator.random_state)
             simulation = simulate(study, {SITE: records}, seed=seed, apply=threads.map)
     except RequestError as problem:
         raise ValueError(str(problem)) from problem
@@ -92,12 +93,6 @@ def run(estimator: Any, study: Study, records: FloatArray) -> Simulation:
     if result.declined:
         warnings.warn(f"no release: {result.declined}", stacklevel=3)
     return simulation
-
-
-def _seed(random_state: Any) -> int | None:
-    if random_state is None:
-        return None
-    return int(check_random_state(random_state).randint(SEEDS))
 
 
 def _bounds(bounds: Any, d: int) -> tuple[list[float], list[float]]:

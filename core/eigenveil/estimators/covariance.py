@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -24,6 +24,7 @@ CANDIDATES = (Algorithm.GAUSS_COV, Algorithm.SEPARATE_COV, Algorithm.ZERO)
 RADII = {"balance": None, "none": 1.0}
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class PrivateCovariance(EmpiricalCovariance):
     """The covariance matrix of the records in one process, with differential privacy.
 
@@ -91,26 +92,14 @@ default="auto"
     store_precision = True
     assume_centered = False
 
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float = 1e-6,
-        bounds: tuple[ArrayLike, ArrayLike] | None = None,
-        algorithm: str = "auto",
-        neighbours: str = "add-remove",
-        radius: str | float = "balance",
-        shrink: bool = True,
-        random_state: Any = None,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.bounds = bounds
-        self.algorithm = algorithm
-        self.neighbours = neighbours
-        self.radius = radius
-        self.shrink = shrink
-        self.random_state = random_state
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    bounds: tuple[ArrayLike, ArrayLike] | None = None
+    algorithm: str = "auto"
+    neighbours: str = "add-remove"
+    radius: str | float = "balance"
+    shrink: bool = True
+    random_state: Any = None
 
     def fit(self, X: ArrayLike, y: object = None) -> Self:
         """Spend (epsilon, delta) on the records X. Shape: (n_samples, n_features).

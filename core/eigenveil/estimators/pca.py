@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -14,6 +15,7 @@ from eigenveil.numerics.encoding import FloatArray
 from eigenveil.simulation import Simulation
 
 
+@dataclass(kw_only=True, repr=False, eq=False)
 class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Principal components of the records in one process, with differential privacy.
 
@@ -71,24 +73,13 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     False
     """
 
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        epsilon: float = 1.0,
-        delta: float = 1e-6,
-        bounds: tuple[ArrayLike, ArrayLike] | None = None,
-        algorithm: str = "auto",
-        neighbours: str = "add-remove",
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.epsilon = epsilon
-        self.delta = delta
-        self.bounds = bounds
-        self.algorithm = algorithm
-        self.neighbours = neighbours
-        self.random_state = random_state
+    n_components: int = field(default=2, kw_only=False)
+    epsilon: float = 1.0
+    delta: float = 1e-6
+    bounds: tuple[ArrayLike, ArrayLike] | None = None
+    algorithm: str = "auto"
+    neighbours: str = "add-remove"
+    random_state: Any = None
 
     def fit(self, X: ArrayLike, y: object = None) -> Self:
         """Spend (epsilon, delta) on the records X. Shape: (n_samples, n_features).

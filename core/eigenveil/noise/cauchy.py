@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import reduce
 
 from eigenveil.noise.source import NoiseSource
 
@@ -43,7 +44,4 @@ def _wholes(noise: NoiseSource) -> Iterator[int]:
     while True:
         words = [int(u * 2.0**WORD) for u in noise.uniform(BATCH * WORDS)]
         for i in range(0, len(words), WORDS):
-            out = 0
-            for word in words[i : i + WORDS]:
-                out = out << WORD | word
-            yield out
+            yield reduce(lambda out, word: out << WORD | word, words[i : i + WORDS])

@@ -14,8 +14,12 @@ from eigenveil.protocol.release import Release
 from eigenveil.reporting.explain import guarantee
 from eigenveil.reporting.result import Result
 
-FORMAT = "eigenveil-release/1"
+FORMAT = "eigenveil-release/2"
 SIGNED = b"eigenveil/release-signature/v1\n"
+NOT_PRIVATE = (
+    "NOT PRIVATE: the noise came from a seeded generator, for simulation only. "
+    "Do not publish this result if the records are confidential."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +29,6 @@ class RoundRecord:
     Not how long it took: that tells how many records a site has.
     """
 
-    round: int
     kind: str
     absent: Mapping[str, str]
 
@@ -45,19 +48,12 @@ def build(
         "private": private,
         "plan_digest": plan.digest,
         "plan": json.loads(plan.to_json()),
-        "guarantee": guarantee(plan) if private else _no_guarantee(),
+        "guarantee": guarantee(plan) if private else {"words": NOT_PRIVATE},
         "result": result.to_dict(),
         "rounds": [
             stated_of(release) | {"kind": record.kind, "absent": dict(record.absent)}
             for release, record in zip(releases, rounds, strict=True)
         ],
-    }
-
-
-def _no_guarantee() -> dict[str, Any]:
-    return {
-        "words": "NOT PRIVATE: the noise came from a seeded generator, for simulation only. "
-        "Do not publish this result if the records are confidential.",
     }
 
 

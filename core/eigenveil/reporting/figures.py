@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -65,19 +66,10 @@ def _draw(height: float, paint: Callable[[Figure], None]) -> str:
 
 
 def _with_reader_fonts(svg: str) -> str:
+    """Where a style attribute names fonts, from the first quote up to the end of the declaration."""
     lines = svg[svg.index("<svg") :].split("\n")
-    named = "'DejaVu Sans'"
-    return "\n".join(
-        line.replace(_font_list(line), FONTS) if named in line and "style=" in line else line
-        for line in lines
-    )
-
-
-def _font_list(line: str) -> str:
-    """The font names in a style attribute: from the first quote up to the end of the declaration."""
-    start = line.index("'DejaVu Sans'")
-    ends = [end for mark in (";", '"') if (end := line.find(mark, start)) >= 0]
-    return line[start : min(ends)]
+    named = re.compile("'DejaVu Sans'[^;\"]*")
+    return "\n".join(named.sub(FONTS, line) if "style=" in line else line for line in lines)
 
 
 def label(name: str, most: int = 30) -> str:
@@ -98,16 +90,9 @@ def scree(chosen: FloatArray, others: FloatArray, band: float, noise: float | No
         at = np.arange(1, len(shown) + 1)
         colours = [BLUE if i < len(chosen) else PALE for i in range(len(shown))]
         axes.bar(at, shown, width=0.62, color=colours, zorder=2)
-        sure = slice(0, len(chosen))
+        sure = at[: len(chosen)]
         axes.errorbar(
-            at[sure],
-            shown[sure],
-            yerr=2 * band,
-            fmt="none",
-            ecolor=INK,
-            elinewidth=1.1,
-            capsize=3.5,
-            zorder=3,
+            sure, chosen, yerr=2 * band, fmt="none", ecolor=INK, elinewidth=1.1, capsize=3.5, zorder=3
         )
         if noise is not None:
             axes.axhline(noise, color=RED, lw=1.1, ls=(0, (5, 3)), zorder=4)
@@ -116,10 +101,7 @@ def scree(chosen: FloatArray, others: FloatArray, band: float, noise: float | No
                 (1, noise), xycoords=("axes fraction", "data"), xytext=(-2, 4),
                 textcoords="offset points", ha="right", color=RED, fontsize=9,
             )  # fmt: skip
-        axes.set_xticks(at)
-        axes.set_xlim(0.3, max(len(shown), 4) + 0.7)
-        axes.set_xlabel("component")
-        axes.set_ylabel("variance")
+        axes.set(xticks=at, xlim=(0.3, max(len(shown), 4) + 0.7), xlabel="component", ylabel="variance")
         axes.grid(axis="y", color=GRID, lw=0.8)
 
     return _draw(3.3, paint)
@@ -191,18 +173,13 @@ def biplot(arrows: FloatArray, columns: Sequence[str], projection: Projection | 
         if projection is not None and cloud:
             _cloud(axes, projection)
         else:
-            axes.set_xticks([])  # without records the arrows have no scale of their own
-            axes.set_yticks([])
+            axes.set(xticks=[], yticks=[])  # without records the arrows have no scale of their own
         _arrows(axes, tips, columns, labels)
         axes.axhline(0, color=GRID, lw=0.8, zorder=0)
         axes.axvline(0, color=GRID, lw=0.8, zorder=0)
-        axes.set_xlim(low - 0.15 * reach, high + 0.15 * reach)
-        axes.set_ylim(-tall, tall)
-        axes.set_aspect("equal")
-        axes.set_xlabel("component 1")
-        axes.set_ylabel("component 2")
-        for side in axes.spines.values():
-            side.set_visible(False)
+        axes.set(xlim=(low - 0.15 * reach, high + 0.15 * reach), ylim=(-tall, tall), aspect="equal")
+        axes.set(xlabel="component 1", ylabel="component 2")
+        axes.spines[:].set_visible(False)
 
     return _draw(min(7.5, 0.6 + 0.92 * WIDTH * 2 * tall / (high - low + 0.3 * reach)), paint)
 

@@ -109,11 +109,8 @@ def _figures(
     if len(components) >= 2:
         arrows = components[:2].T * np.sqrt(np.maximum(variance[:2], 0.0))
         pictures["biplot"] = biplot(arrows, columns, projection)
-    return {name: _as_address(svg) for name, svg in pictures.items()}
-
-
-def _as_address(svg: str) -> str:
-    return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
+    address = "data:image/svg+xml;base64,"
+    return {name: address + base64.b64encode(svg.encode()).decode() for name, svg in pictures.items()}
 
 
 def _components(result: Mapping[str, Any], components: FloatArray) -> list[dict[str, Any]]:
@@ -179,16 +176,15 @@ def _kinds(document: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _sites(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Every invited site: in how many rounds its records are, what that cost it, why it was away."""
     rounds = document["rounds"]
-    rows = []
-    for name in document["plan"]["study"]["federation"]["sites"]:
-        mine = [entry for entry in rounds if name in entry["present"]]
-        reasons = dict.fromkeys(entry["absent"][name] for entry in rounds if name in entry["absent"])
-        rows.append(
-            {
-                "name": name,
-                "present": len(mine),
-                "micro_rho": sum(entry["micro_rho"] for entry in mine),
-                "reasons": ", ".join(reasons),
-            }
-        )
-    return rows
+    names = document["plan"]["study"]["federation"]["sites"]
+    return [
+        {
+            "name": name,
+            "present": len(mine := [entry for entry in rounds if name in entry["present"]]),
+            "micro_rho": sum(entry["micro_rho"] for entry in mine),
+            "reasons": ", ".join(
+                dict.fromkeys(one["absent"][name] for one in rounds if name in one["absent"])
+            ),
+        }
+        for name in names
+    ]

@@ -68,13 +68,9 @@ ARRAYS = ("components", "explained_variance", "explained_variance_ratio", "mean"
 
 
 def _plain(value: Any) -> Any:
-    match value:
-        case np.ndarray():
-            return value.tolist()
-        case tuple():
-            return list(value)
-        case _:
-            return value
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return list(value) if isinstance(value, tuple) else value
 
 
 def result_of(plan: Plan, estimate: Estimate) -> Result:
@@ -117,26 +113,17 @@ def caveats(study: Study, estimate: Estimate, square: float = 1.0) -> tuple[str,
     `square` is a variance of 1 in the units that the result is written in. It rests on releases and public
     numbers only [P7].
     """
-    return (*_directions(estimate), *_variances(study, estimate, square))
-
-
-def _directions(estimate: Estimate) -> tuple[str, ...]:
-    asked = estimate.records > 0  # what asked nothing says so itself
-    if not asked or not len(estimate.components) or (estimate.sin_error or 0.0) <= USABLE:
-        return ()
-    sentence = (
-        f"the directions are mostly noise (predicted sine {estimate.sin_error:.2g}): ask for more records, a "
-        "larger epsilon, or another number of components"
-    )
-    return (sentence,)
-
-
-def _variances(study: Study, estimate: Estimate, square: float) -> tuple[str, ...]:
+    said = []
+    sine, asked = estimate.sin_error or 0.0, estimate.records > 0  # what asked nothing says so itself
+    if asked and len(estimate.components) and sine > USABLE:
+        said.append(
+            f"the directions are mostly noise (predicted sine {sine:.2g}): ask for more records, a "
+            "larger epsilon, or another number of components"
+        )
     most, largest = most_variance(study), max(estimate.explained_variance, default=0.0)
-    if largest <= most:
-        return ()
-    sentence = (
-        f"a variance of {largest * square:.4g} is more than the columns' bounds allow, "
-        f"{most * square:.4g} in all: noise makes up the rest"
-    )
-    return (sentence,)
+    if largest > most:
+        said.append(
+            f"a variance of {largest * square:.4g} is more than the columns' bounds allow, "
+            f"{most * square:.4g} in all: noise makes up the rest"
+        )
+    return tuple(said)

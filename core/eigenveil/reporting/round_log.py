@@ -132,11 +132,11 @@ def contradiction(stated: RoundStatement, document: Mapping[str, Any]) -> str:
     published = rounds[stated.round]
     if stated.query != published["query"]:
         what = f"question {stated.query[:12]}, published was the answer to {published['query'][:12]}"
-        return f"{number}: the coordinator signed {what}"
-    if stated.release not in ("", published["release"]):
+    elif stated.release not in ("", published["release"]):
         what = f"release {stated.release[:12]}, published was {published['release'][:12]}"
-        return f"{number}: the coordinator signed {what}"
-    return ""
+    else:
+        return ""
+    return f"{number}: the coordinator signed {what}"
 
 
 def _feed(session: Session, message: pb.SealedRound, stated: RoundStatement) -> None:

@@ -15,6 +15,8 @@ from eigenveil.reporting.document import FORMAT, SIGNED
 from eigenveil.reporting.result import Result
 from eigenveil.reporting.round_log import Replayed, read_log
 
+FIRST = "eigenveil-release/1"  # of eigenveil 0.1: its plan and its questions have other names
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SignedRelease:
@@ -34,7 +36,8 @@ def load_release(data: bytes) -> SignedRelease:
     """The release in the bytes of a release.json, if it is as somebody signed it: `verify_release` says who.
 
     Raises:
-        RequestError: code `bad-release`: not a release, without a signature, or changed after signing.
+        RequestError: code `bad-release`: not a release, of an older format, without a signature, or changed
+            after signing.
 
     >>> from pathlib import Path
     >>> release = load_release(Path("release.json").read_bytes())
@@ -46,7 +49,7 @@ def load_release(data: bytes) -> SignedRelease:
     """
     try:
         bundle = json.loads(data)
-        if bundle.get("format") == FORMAT:
+        if bundle.get("format") in (FIRST, FORMAT):
             raise _bad(
                 "this bears no signature, as no simulation's result does: it cannot be verified, only a "
                 "federation's release.json can"
@@ -57,12 +60,14 @@ def load_release(data: bytes) -> SignedRelease:
         spelled = {"document": document, "signature": signature.hex(), "public_key": public.hex()}
         intact = canonical(spelled) == data
         Ed25519PublicKey.from_public_bytes(public).verify(signature, SIGNED + canonical(document))
-        known = document["format"] == FORMAT
+        form = document["format"]
     except (ValueError, KeyError, TypeError, AttributeError, InvalidSignature) as problem:
         raise _bad(
             "this is not an intact eigenveil release; fetch it again from the coordinator"
         ) from problem
-    if not intact or not known:
+    if intact and form == FIRST:
+        raise _bad("this release is of the format of eigenveil 0.1; verify it with that version")
+    if not intact or form != FORMAT:
         raise _bad("this release is not in canonical form; fetch it again from the coordinator")
     return SignedRelease(document=document, public_key=public)
 

@@ -31,7 +31,6 @@ def to_grid(values: FloatArray, study: Study, apply: Apply = map) -> GridRows:
             Code.BAD_DATA, f"the records have {shape}; the study has rows of {study.dimension} columns"
         )
     if not np.isfinite(values).all():
-        _refuse_infinite(values, study)
         values = _complete(values, study)
     lower = np.array([column.lower for column in study.columns])
     upper = np.array([column.upper for column in study.columns])
@@ -52,18 +51,14 @@ def to_grid(values: FloatArray, study: Study, apply: Apply = map) -> GridRows:
     return rows
 
 
-def _refuse_infinite(values: FloatArray, study: Study) -> None:
-    bad = np.flatnonzero(np.isinf(values).any(axis=0))
-    if bad.size:
-        names = ", ".join(study.columns[i].name for i in bad)
+def _complete(values: FloatArray, study: Study) -> FloatArray:
+    infinite = np.isinf(values).any(axis=0)
+    if infinite.any():
+        names = ", ".join(study.columns[i].name for i in np.flatnonzero(infinite))
         raise RequestError(
             Code.BAD_DATA, f"infinite values in: {names}; mark them as missing or mend the records"
         )
-
-
-def _complete(values: FloatArray, study: Study) -> FloatArray:
     missing = np.isnan(values)
     if study.missing is Missing.DROP:
-        return values[~missing.any(axis=1)] if missing.any() else values
-    fill = np.array([column.fill for column in study.columns], dtype=np.float64)
-    return np.where(missing, fill, values)
+        return values[~missing.any(axis=1)]
+    return np.where(missing, np.array([column.fill for column in study.columns], dtype=np.float64), values)

@@ -98,7 +98,7 @@ def _value(hint: Any, key: str, value: Any, refuse: Refuse, readers: Readers) ->
         if all(type(one) is get_args(hint)[0] for one in value):
             return tuple(value)
     elif hint is float and type(value) is int:
-        return _float(key, value, refuse)
+        return as_float(key, value, refuse)
     elif type(value) is hint:
         return value
     raise refuse(f"{key} = {value!r} must be {WORDS.get(hint, 'a text')}")
@@ -112,7 +112,8 @@ def _member(kind: type[Enum], key: str, value: Any, refuse: Refuse) -> Enum:
         raise refuse(f"{key} = {value!r} is unknown; choose one of: {known}") from problem
 
 
-def _float(key: str, value: int, refuse: Refuse) -> float:
+def as_float(key: str, value: Any, refuse: Refuse) -> float:
+    """A number of any kind as a 64-bit one."""
     try:
         return float(value)
     except OverflowError as problem:

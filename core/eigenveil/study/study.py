@@ -9,15 +9,14 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import Enum
-from numbers import Integral, Real
-from typing import Any
 
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.accounting.zcdp import MAX_EPSILON
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.checks import check_bounds, check_readable, need, settle
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 MAX_COLUMNS = 4096
@@ -26,11 +25,6 @@ MAX_RECORDS = 2**31
 MAX_MULTIPLICITY = 1000
 MAX_BATCHES = 2**20
 LONGEST_NAME, LONGEST_PURPOSE = 200, 4000
-# Half the range of a column, relative to its bounds and absolute: the float64 steps of the grid are then
-# exact to a part in 2**11, so that a rounded entry never leaves [-S, S].
-RESOLUTION = 2.0**-30
-TINIEST = 2.0**-900
-WIDEST = 1e100  # its square, a variance, is still an ordinary number
 
 
 class Extraction(Enum):
@@ -62,62 +56,6 @@ class Scaling(Enum):
     NONE = "none"
 
 
-def _refuse(message: str) -> RequestError:
-    return RequestError(Code.BAD_STUDY, message)
-
-
-def _need(condition: bool, message: str) -> None:
-    if not condition:
-        raise _refuse(message)
-
-
-def _settle(values: Any) -> None:
-    """The fields of a frozen dataclass as they are annotated: a member of an enumeration for its value, a
-    tuple for a list, Python's numbers for numpy's.
-
-    Raises:
-        RequestError: one cannot be that.
-    """
-    for one in fields(values):
-        value, kind = getattr(values, one.name), str(one.type)
-        if value is None and kind.endswith("| None"):
-            continue
-        if isinstance(one.default, Enum):
-            value = _member(type(one.default), one.name, value)
-        elif kind.startswith("tuple") and not isinstance(value, str):
-            value = tuple(value)
-        elif kind.startswith(("int", "float")):
-            value = _number(one.name, value, whole=kind.startswith("int"))
-        elif kind.startswith(("str", "bool", "tuple")) and type(value).__name__ != kind.split(" ")[0]:
-            raise _refuse(f"{one.name} = {value!r} has the wrong type")
-        object.__setattr__(values, one.name, value)
-
-
-def _member(kind: type[Enum], name: str, value: Any) -> Enum:
-    try:
-        return kind(value)
-    except ValueError as problem:
-        known = ", ".join(str(one.value) for one in kind)
-        raise _refuse(f"{name} = {value!r} is unknown; choose one of: {known}") from problem
-
-
-def _number(name: str, value: Any, *, whole: bool) -> int | float:
-    if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
-        raise _refuse(f"{name} = {value!r} must be {'a whole number' if whole else 'a number'}")
-    try:
-        return int(value) if isinstance(value, Integral) and whole else float(value)
-    except OverflowError as problem:
-        raise _refuse(f"{name} is beyond the range of 64-bit numbers") from problem
-
-
-def _check_readable(what: str, text: str, most: int) -> None:
-    """Whoever consents reads it on a terminal, which other characters could make show something else."""
-    _need(
-        len(text) <= most and text.isprintable(),
-        f"{what} has at most {most} characters, all of them printable; got {text[:most]!r}",
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
     """One measurement: its `name`, `unit` and public bounds `lower` and `upper` (never read off the data).
@@ -140,31 +78,14 @@ class Column:
     fill: float | None = None
 
     def __post_init__(self) -> None:
-        _settle(self)
-        _need(bool(self.name.strip()), "a column needs a name")
-        _check_readable("a column's name", self.name, LONGEST_NAME)
-        _check_readable("a unit", self.unit, LONGEST_NAME)
+        settle(self)
+        need(bool(self.name.strip()), "a column needs a name")
+        check_readable("a column's name", self.name, LONGEST_NAME)
+        check_readable("a unit", self.unit, LONGEST_NAME)
         where = f"column {self.name!r}"
-        _need(
-            math.isfinite(self.lower) and math.isfinite(self.upper),
-            f"{where}: bounds must be finite numbers, got lower = {self.lower}, upper = {self.upper}",
-        )
-        _need(
-            self.lower < self.upper,
-            f"{where}: lower bound {self.lower} must be below upper bound {self.upper}; "
-            "a column that cannot vary has no principal component: leave it out",
-        )
-        _need(
-            self.half_range <= WIDEST,
-            f"{where}: the bounds lie further apart than {2 * WIDEST:g}; change the column's unit",
-        )
-        _need(
-            self.half_range > max(RESOLUTION * max(abs(self.lower), abs(self.upper)), TINIEST),
-            f"{where}: the bounds {self.lower} and {self.upper} are too close for 64-bit numbers to tell "
-            "values between them apart; subtract a constant from the column or change its unit",
-        )
+        check_bounds(where, self.lower, self.upper, self.half_range)
         if self.fill is not None:
-            _need(
+            need(
                 self.lower <= self.fill <= self.upper,
                 f"{where}: fill value {self.fill} must lie within [{self.lower}, {self.upper}]",
             )
@@ -202,29 +123,29 @@ class Federation:
     minimum_cohort: int = 20
 
     def __post_init__(self) -> None:
-        _settle(self)
-        _need(
+        settle(self)
+        need(
             1 <= len(self.sites) <= MAX_SITES,
             f"a study invites at least one site and at most {MAX_SITES}",
         )
         for name in self.sites:
-            _need(
+            need(
                 NAME.fullmatch(name) is not None,
                 f"site name {name!r}: use lower-case letters, digits and hyphens",
             )
-        _need(len(set(self.sites)) == len(self.sites), "a site is invited twice")
+        need(len(set(self.sites)) == len(self.sites), "a site is invited twice")
         invited = set(self.sites)
         for name in self.required:
-            _need(name in invited, f"required site {name!r} is not among the invited sites")
-        _need(
+            need(name in invited, f"required site {name!r} is not among the invited sites")
+        need(
             1 <= self.least <= len(self.sites),
             f"quorum {self.quorum} must lie between 1 and the {len(self.sites)} invited sites",
         )
-        _need(
+        need(
             math.isfinite(self.deadline_seconds) and 0 < self.deadline_seconds <= 7 * 86400,
             f"deadline_seconds must lie between 0 and a week, got {self.deadline_seconds}",
         )
-        _need(
+        need(
             1 <= self.minimum_cohort <= MAX_RECORDS,
             f"minimum_cohort must lie between 1 and {MAX_RECORDS}",
         )
@@ -242,16 +163,12 @@ class Federation:
         """
         missing = [name for name in self.required if name not in present]
         if missing:
-            raise RequestError(
-                Code.STUDY_FAILED,
-                f"required sites did not answer: {', '.join(missing)}; nothing was charged for this round",
-            )
-        if len(present) < self.least:
-            raise RequestError(
-                Code.STUDY_FAILED,
-                f"{len(present)} of the {self.least} sites needed answered; "
-                "nothing was charged for this round",
-            )
+            why = f"required sites did not answer: {', '.join(missing)}"
+        elif len(present) < self.least:
+            why = f"{len(present)} of the {self.least} sites needed answered"
+        else:
+            return
+        raise RequestError(Code.STUDY_FAILED, f"{why}; nothing was charged for this round")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,65 +228,57 @@ class Study:
     trust: Trust = Trust.CENTRAL
 
     def __post_init__(self) -> None:
-        _settle(self)
+        settle(self)
         self._check_names()
         self._check_privacy()
-        _need(
+        need(
             1 <= self.components <= len(self.columns),
             f"components = {self.components} must lie between 1 and the {len(self.columns)} columns",
         )
-        _need(
+        need(
             self.radius is None or (math.isfinite(self.radius) and 0 < self.radius <= 1),
             f'radius must be "balance", "none" or a quantile strictly between 0 and 1, got {self.radius}',
         )
-        _need(
-            self.batches is None or 1 <= self.batches <= MAX_BATCHES,
-            f"batches must lie between 1 and {MAX_BATCHES}, got {self.batches}",
-        )
-        _need(
-            1 <= self.max_records <= MAX_RECORDS,
-            f"max_records must lie between 1 and {MAX_RECORDS}, got {self.max_records}",
-        )
-        _need(
-            1 <= self.expected_records <= MAX_RECORDS,
-            f"expected_records must lie between 1 and {MAX_RECORDS}, got {self.expected_records}",
-        )
+        limits = {"batches": MAX_BATCHES, "max_records": MAX_RECORDS, "expected_records": MAX_RECORDS}
+        for name, most in limits.items():
+            value = getattr(self, name)
+            need(value is None or 1 <= value <= most, f"{name} must lie between 1 and {most}, got {value}")
         if self.missing is Missing.FILL:
             for column in self.columns:
-                _need(
+                need(
                     column.fill is not None,
                     f'column {column.name!r}: the rule missing = "fill" needs a public fill value',
                 )
 
     def _check_names(self) -> None:
-        _need(
+        need(
             NAME.fullmatch(self.name) is not None,
             f"study name {self.name!r}: use at most 63 lower-case letters, digits and hyphens",
         )
-        _check_readable("the purpose", self.purpose.replace("\n", " "), LONGEST_PURPOSE)
-        _check_readable("person_column", self.person_column or "", LONGEST_NAME)
-        _need(
+        check_readable("the purpose", self.purpose.replace("\n", " "), LONGEST_PURPOSE)
+        check_readable("person_column", self.person_column or "", LONGEST_NAME)
+        need(
             1 <= len(self.columns) <= MAX_COLUMNS,
             f"a study has between 1 and {MAX_COLUMNS} columns, got {len(self.columns)}",
         )
         names = [column.name for column in self.columns]
         twice = sorted(name for name, times in Counter(names).items() if times > 1)
-        _need(not twice, f"columns named twice: {', '.join(twice)}")
-        _need(
+        need(not twice, f"columns named twice: {', '.join(twice)}")
+        need(
             self.person_column not in names,
             f"person_column {self.person_column!r} cannot also be a measurement",
         )
 
     def _check_privacy(self) -> None:
-        _need(
+        need(
             0 < self.epsilon <= MAX_EPSILON,
             f"epsilon must be a finite number above 0 and at most {MAX_EPSILON:g}, got {self.epsilon}",
         )
-        _need(
+        need(
             math.isfinite(self.delta) and 0 <= self.delta < 1,
             f"delta must be 0 (pure differential privacy) or lie below 1, got {self.delta}",
         )
-        _need(
+        need(
             1 <= self.max_sites_per_person <= MAX_MULTIPLICITY,
             f"max_sites_per_person must lie between 1 and {MAX_MULTIPLICITY}",
         )
@@ -381,10 +290,10 @@ class Study:
 
     def warnings(self) -> tuple[str, ...]:
         """Sentences the analyst should read; none of them stops the study."""
-        if self.delta * self.expected_records >= 0.1:
-            sentence = (
-                f"delta = {self.delta:g} is not far below 1/n for about {self.expected_records} "
-                f"records; choose delta below {0.1 / self.expected_records:.1e}"
-            )
-            return (sentence,)
-        return ()
+        if self.delta * self.expected_records < 0.1:
+            return ()
+        sentence = (
+            f"delta = {self.delta:g} is not far below 1/n for about {self.expected_records} "
+            f"records; choose delta below {0.1 / self.expected_records:.1e}"
+        )
+        return (sentence,)

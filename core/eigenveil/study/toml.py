@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import digest
+from eigenveil.study.checks import refuse
 from eigenveil.study.plain_values import check_keys, checked, hints, parse_toml, plain, required, toml_text
 from eigenveil.study.study import Column, Federation, Study
 
@@ -18,10 +18,6 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 TABLES = ("federation", "columns")
-
-
-def _refuse(message: str) -> RequestError:
-    return RequestError(Code.BAD_STUDY, message)
 
 
 def parse_study(text: str) -> Study:
@@ -43,7 +39,7 @@ def parse_study(text: str) -> Study:
     try:
         data = parse_toml(text)
     except (ValueError, RecursionError) as problem:
-        raise _refuse(f"the study is not valid TOML: {problem}") from problem
+        raise refuse(f"the study is not valid TOML: {problem}") from problem
     return study_from_dict(data)
 
 
@@ -58,16 +54,16 @@ def study_from_dict(data: dict[str, Any]) -> Study:
     Raises:
         RequestError: an unknown or missing key, a wrong type, or a refused value.
     """
-    check_keys(data, (*SECTIONS[""], "privacy", "records", *TABLES), (), "the study", _refuse)
+    check_keys(data, (*SECTIONS[""], "privacy", "records", *TABLES), (), "the study", refuse)
     flat = {key: data[key] for key in SECTIONS[""] if key in data}
     for section in ("privacy", "records"):
         part = _table(data, section)
-        check_keys(part, SECTIONS[section], (), f"[{section}]", _refuse)
+        check_keys(part, SECTIONS[section], (), f"[{section}]", refuse)
         flat |= part
-    check_keys(flat, flat, [key for key in required(Study) if key not in TABLES], "the study", _refuse)
+    check_keys(flat, flat, [key for key in required(Study) if key not in TABLES], "the study", refuse)
     if "radius" in flat:
         flat["radius"] = _radius(flat["radius"])
-    return Study(**checked(Study, flat, _refuse, {}), columns=_columns(data), federation=_federation(data))
+    return Study(**checked(Study, flat, refuse, {}), columns=_columns(data), federation=_federation(data))
 
 
 def study_to_dict(study: Study) -> dict[str, Any]:
@@ -93,7 +89,7 @@ def study_digest(study: Study) -> str:
 def _table(data: dict[str, Any], name: str) -> dict[str, Any]:
     part = data.get(name, {})
     if not isinstance(part, dict):
-        raise _refuse(f"[{name}] must be a table")
+        raise refuse(f"[{name}] must be a table")
     return part
 
 
@@ -108,17 +104,17 @@ def _radius(value: Any) -> float | None:
         return 1.0
     said = 'radius must be "balance", "none" or a quantile'
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _refuse(f"{said} between 0 and 1, got {value!r}")
-    share = float(checked(Study, {"radius": value}, _refuse, {})["radius"])
+        raise refuse(f"{said} between 0 and 1, got {value!r}")
+    share = float(checked(Study, {"radius": value}, refuse, {})["radius"])
     if not 0 < share < 1:
-        raise _refuse(f"{said} strictly inside (0, 1), got {share}")
+        raise refuse(f"{said} strictly inside (0, 1), got {share}")
     return share
 
 
 def _columns(data: dict[str, Any]) -> tuple[Column, ...]:
     rows = data.get("columns", [])
     if not (isinstance(rows, list) and all(isinstance(row, dict) for row in rows)):
-        raise _refuse("columns must be an array of tables: [[columns]]")
+        raise refuse("columns must be an array of tables: [[columns]]")
     return tuple(
         _column(row, f"column {row.get('name', position)!r}") for position, row in enumerate(rows, 1)
     )
@@ -126,11 +122,11 @@ def _columns(data: dict[str, Any]) -> tuple[Column, ...]:
 
 def _column(row: dict[str, Any], where: str) -> Column:
     hint = "" if {"lower", "upper"} <= row.keys() else " (bounds are public and never read off the data)"
-    check_keys(row, hints(Column), required(Column), where, lambda said: _refuse(f"{said}{hint}"))
-    return Column(**checked(Column, row, _refuse, {}))
+    check_keys(row, hints(Column), required(Column), where, lambda said: refuse(f"{said}{hint}"))
+    return Column(**checked(Column, row, refuse, {}))
 
 
 def _federation(data: dict[str, Any]) -> Federation:
     part = _table(data, "federation")
-    check_keys(part, hints(Federation), required(Federation), "[federation]", _refuse)
-    return Federation(**checked(Federation, part, _refuse, {}))
+    check_keys(part, hints(Federation), required(Federation), "[federation]", refuse)
+    return Federation(**checked(Federation, part, refuse, {}))

@@ -187,10 +187,10 @@ class Studies:
     def records(self, digest: str) -> list[RoundRecord]:
         """What the release says of each round besides its numbers."""
         rows = self._reader.rows(
-            "SELECT round, kind, absent FROM rounds WHERE study = ? ORDER BY round",
+            "SELECT kind, absent FROM rounds WHERE study = ? ORDER BY round",
             (digest,),
         )
-        return [RoundRecord(**{**dict(row), "absent": json.loads(row["absent"])}) for row in rows]
+        return [RoundRecord(kind=row["kind"], absent=json.loads(row["absent"])) for row in rows]
 
     def round_ms(self, digest: str) -> list[int]:
         """Milliseconds from the opening of each round to its release: for the operator, never published."""

@@ -78,6 +78,23 @@ def test_a_release_that_anybody_may_have_signed_does_not_pass(
     assert "Intact: tiny of federation simulation" in " ".join(capfd.readouterr().out.split())
 
 
+def test_a_release_of_the_first_version_is_named_as_one(
+    release: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    document = json.loads(small_release())["document"] | {"format": "eigenveil-release/1"}
+    public = signing_key().public_key().public_bytes_raw()
+    sealed = seal_bundle(document, sign=signing_key().sign, public_key=public)
+    for data, words in (
+        (sealed, "of the format of eigenveil 0.1; verify it with that version"),
+        (sealed.replace(b"tiny", b"tinx"), "not an intact"),
+        (sealed + b" ", "not in canonical form"),
+        (canonical(document), "bears no signature"),
+    ):
+        release.write_bytes(data)
+        code, value = told(["verify", str(release), "--key", key_hex()], capfd)
+        assert (code, words in value["message"]) == (BAD_RELEASE, True)
+
+
 def test_the_key_may_be_given_as_text_or_file(
     release: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -83,9 +83,8 @@ def test_no_federation_can_be_given_it() -> None:
     with refused(Code.PROTOCOL, "own:gauss_cov"):  # what sites and a coordinator that resumes read
         plan_from_json(plan_of(gauss_cov).to_json())
     with refused(Code.BAD_STUDY, "algorithm = 'own:gauss_cov' is unknown"):
-        parse_study(
-            'name = "x"\nalgorithm = "own:gauss_cov"\ncomponents = 1\n[privacy]\nepsilon = 1.0\ndelta = 1e-6'
-        )
+        privacy = "[privacy]\nepsilon = 1.0\ndelta = 1e-6"
+        parse_study(f'name = "x"\nalgorithm = "own:gauss_cov"\ncomponents = 1\n{privacy}')
     with refused(Code.BAD_STUDY, "is unknown"):
         replace(STUDY, algorithm=own(gauss_cov))  # type: ignore[arg-type]
 

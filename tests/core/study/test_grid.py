@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from eigenveil.errors import Code, EigenveilError
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.site.quantize import to_grid
+from eigenveil.study.checks import WIDEST
 from eigenveil.study.grid import S, midpoint, offsets, steps
-from eigenveil.study.study import WIDEST, Column, Missing, Scaling, Study
+from eigenveil.study.study import Column, Missing, Scaling, Study
 from tests.support import a_column, a_study, refused
 
 NAN, INF, MOST = math.nan, math.inf, sys.float_info.max

@@ -23,7 +23,7 @@ from eigenveil_client.local.compare.simulated import bench, refusals, steps
 from eigenveil_client.local.exact_pca import exact
 from eigenveil_client.local.simulate import divide, with_sites
 from eigenveil_client.records.records import load
-from eigenveil_common.command import console, errors
+from eigenveil_common.command import FILE, console, errors
 from eigenveil_common.files import check_output, write_durably
 from eigenveil_common.start import INTERRUPTED
 
@@ -36,14 +36,14 @@ MEANING = (
 
 
 @click.command()
-@click.argument("file", metavar="STUDY.toml", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--data", type=click.Path(path_type=Path, dir_okay=False), help="Records: CSV or Parquet.")
+@click.argument("file", metavar="STUDY.toml", type=FILE)
+@click.option("--data", type=FILE, help="Records: CSV or Parquet.")
 @click.option("--repeat", default=1, show_default=True, type=click.IntRange(1, 1000))
 @click.option("--seed", type=click.IntRange(0), help="Reproducible noise.")
 @click.option("--sites", type=click.IntRange(1, 1000), help="How many sites [default: as the study says].")
 @click.option("--algorithms", metavar="A,B,...", help="Only these [default: all that apply].")
 @click.option("--with", "own", metavar="FILE.py[:NAME]", help="And an algorithm of your own, from this file.")
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write it as CSV as well.")
+@click.option("--out", type=FILE, help="Write it as CSV as well.")
 @click.option("--federation", is_flag=True, help="Run them at your coordinator: it spends.")
 @click.option("--yes", is_flag=True, help="With --federation: do not ask before spending.")
 @profile_option

@@ -25,7 +25,6 @@ from eigenveil_client.analyst.profile import follow
 from eigenveil_client.connection.identity import StoredIdentity
 from eigenveil_client.local.compare.rows import Row
 from eigenveil_client.local.compare.selection import Wanted, cost_words, one_study
-from eigenveil_client.local.exact_pca import Truth
 from eigenveil_common.command import errors
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
@@ -36,7 +35,7 @@ class Asking:
 
     identity: StoredIdentity
     study: Study
-    truth: Truth | None
+    truth: FloatArray | None
     found: dict[str, FloatArray] = field(default_factory=dict)
 
 
@@ -100,7 +99,7 @@ def _released(asking: Asking, row: Row, release: SignedRelease) -> Row:
     sine = None
     if result.declined is None:
         asking.found[row.algorithm] = result.components
-        sine = None if asking.truth is None else asking.truth.sin_angle(result.components)
+        sine = None if asking.truth is None else sin_angle(asking.truth, result.components)
     return replace(
         row,
         repeats=1,
@@ -119,10 +118,9 @@ def beside(asking: Asking, rows: Sequence[Row]) -> list[Row]:
     """Rows with the sine of each release to that of the algorithm `auto` means, or else to the surest one."""
     wanted = choose(asking.study).value
     if wanted not in asking.found:
-        stated = {row.algorithm: row.predicted for row in rows if row.algorithm in asking.found}
-        wanted = min(
-            stated, key=lambda name: 1.0 if stated[name] is None else stated[name] or 0.0, default=""
-        )
+        known = [row for row in rows if row.algorithm in asking.found]
+        stated = {row.algorithm: 1.0 if row.predicted is None else row.predicted for row in known}
+        wanted = min(stated, key=stated.__getitem__, default="")
     if not wanted:
         return list(rows)
     goal = asking.found[wanted]

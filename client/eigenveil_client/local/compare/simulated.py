@@ -14,13 +14,14 @@ import numpy as np
 from eigenveil.algorithms.gradient import oja
 from eigenveil.errors import RequestError
 from eigenveil.numerics.encoding import FloatArray
+from eigenveil.numerics.linalg import sin_angle
 from eigenveil.simulation import Simulation, simulate
 from eigenveil.study.algorithm import Algorithm, OwnAlgorithm
 from eigenveil.study.grid import GridRows, S
 from eigenveil.study.study import Study
 from eigenveil_client.local.compare.rows import Row
 from eigenveil_client.local.compare.selection import Wanted
-from eigenveil_client.local.exact_pca import Truth, exact
+from eigenveil_client.local.exact_pca import exact
 from eigenveil_common.threads import CORES
 
 
@@ -28,13 +29,13 @@ from eigenveil_common.threads import CORES
 class Bench:
     """What every algorithm is run on: records (grid and by site), the exact answer, repeats and seed.
 
-    Shape: centred (n, d) in analysis units, covariance (d, d).
+    Shape: centred (n, d) in analysis units, truth (k, d), covariance (d, d).
     """
 
     study: Study
     parts: dict[str, FloatArray]
     centred: FloatArray
-    truth: Truth
+    truth: FloatArray
     covariance: FloatArray
     repeat: int
     seed: int | None
@@ -57,9 +58,9 @@ def bench(study: Study, rows: GridRows, parts: dict[str, FloatArray], repeat: in
 
 def steps(one: Bench, chosen: Wanted) -> list[tuple[str, Callable[[], Row]]]:
     """What is to be run, in order: a name and a run each."""
-    out: list[tuple[str, Callable[[], Row]]] = []
-    for prediction in chosen.able:
-        out.append((prediction.algorithm.value, partial(measured, one, prediction.algorithm)))
+    out: list[tuple[str, Callable[[], Row]]] = [
+        (each.algorithm.value, partial(measured, one, each.algorithm)) for each in chosen.able
+    ]
     if chosen.own is not None:
         out.append((f"{chosen.own.name} (your own)", partial(measured, one, chosen.own)))
     if chosen.oja:
@@ -97,7 +98,7 @@ def measured(one: Bench, algorithm: Algorithm | OwnAlgorithm) -> Row:
 def _filled(one: Bench, blank: Row, runs: list[Simulation], times: list[float]) -> Row:
     spent = runs[-1].document["guarantee"]
     released = [run.estimate for run in runs if run.estimate.declined is None]
-    sines = [one.truth.sin_angle(estimate.components) for estimate in released]
+    sines = [sin_angle(one.truth, estimate.components) for estimate in released]
     matrices = [estimate.covariance for estimate in released if estimate.covariance is not None]
     size = float(np.linalg.norm(one.covariance))
     off = [float(np.linalg.norm(matrix - one.covariance)) / max(size, 1e-300) for matrix in matrices]
@@ -136,6 +137,6 @@ def without_privacy(one: Bench) -> Row:
         algorithm=Algorithm.OJA.value,
         private=False,
         repeats=1,
-        sin_angle=one.truth.sin_angle(found),
+        sin_angle=sin_angle(one.truth, found),
         seconds=time.perf_counter() - begin,
     )

@@ -20,7 +20,7 @@ from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.state import opening
 from eigenveil_client.site.state.egress import Row
 from eigenveil_client.site.state.store import SiteStore
-from eigenveil_common.command import say, tell
+from eigenveil_common.command import FILE, say, tell
 from eigenveil_common.files import check_output, read, write_durably
 
 HEAD = click.option("--head", default="", help="A head noted earlier: insist that the chain still holds it.")
@@ -46,7 +46,7 @@ def show_ledger(config: SiteConfig, as_json: bool) -> None:
 @HEAD
 @click.option(
     "--release",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     help="A published release.json, to hold against what was signed to this site.",
 )
 @JSON
@@ -69,9 +69,7 @@ def verify_ledger(config: SiteConfig, head: str, release: Path | None, as_json: 
 @ledger.command("rounds")
 @CONFIG
 @click.option("--study", "wanted", required=True, help="Its name, or the first characters of its digest.")
-@click.option(
-    "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("rounds.json"), show_default=True
-)
+@click.option("--out", type=FILE, default=Path("rounds.json"), show_default=True)
 @JSON
 def write_rounds(config: SiteConfig, wanted: str, out: Path, as_json: bool) -> None:
     """Write what the coordinator signed to this site of a study's rounds, for `eigenveil verify --log`."""

@@ -21,7 +21,6 @@ from eigenveil.protocol.query import NoiseLaw, PricedQuery
 from eigenveil.queries import Additive, Eigenvectors, RadiusSearch, Spectrum, Subspace
 from eigenveil.study.algorithm import OwnAlgorithm
 
-ARRAYS = ("components", "explained_variance", "mean", "covariance")
 NUMBERS = ("records", "total_variance", "noise_scale", "sin_error")
 ORTHONORMAL = 1e-6  # how far the product of two components may be from what it should be
 
@@ -91,6 +90,7 @@ def _estimate(name: str, found: object, plan: Plan) -> Estimate:
         raise _wrong(name, f"returned {_kind(found)}; return Estimate(components=..., ...)")
     d, k = plan.study.dimension, (*np.shape(found.components), 0)[0]
     shapes = {"components": (k, d), "explained_variance": (k,), "mean": (d,), "covariance": (d, d)}
+    settled: dict[str, Any] = {}
     for field, shape in (shapes | dict.fromkeys(NUMBERS, ())).items():
         values = getattr(found, field)
         if values is None and field in ("covariance", "sin_error"):
@@ -99,14 +99,12 @@ def _estimate(name: str, found: object, plan: Plan) -> Estimate:
             raise _wrong(name, f"returned {field} of shape {np.shape(values)}, not {shape} numbers")
         if not np.isfinite(values).all():
             raise _wrong(name, f"returned {field} with a number that is none")
-    stated = {one: getattr(found, one) for one in (*ARRAYS, *NUMBERS) if getattr(found, one) is not None}
-    changes = {one: np.asarray(values, dtype=np.float64) for one, values in stated.items() if one in ARRAYS}
-    numbers = {one: float(value) for one, value in stated.items() if one in NUMBERS}
-    off = np.abs(changes["components"] @ changes["components"].T - np.eye(k)).max(initial=0.0)
+        settled[field] = np.asarray(values, dtype=np.float64) if field in shapes else float(values)
+    off = np.abs(settled["components"] @ settled["components"].T - np.eye(k)).max(initial=0.0)
     if k > plan.study.components or off > ORTHONORMAL:
         most = plan.study.components
         raise _wrong(name, f"returned {k} components, not at most {most} of length 1 and at right angles")
-    return replace(found, **changes, **numbers)  # type: ignore[arg-type]
+    return replace(found, **settled)
 
 
 def _kind(value: Any) -> str:

@@ -71,7 +71,7 @@ def followed(stage: Stage, plan: Plan, releases: tuple[Release, ...]) -> list[ob
 def published(releases: tuple[Release, ...], folder: Path) -> Path:
     """The document that a coordinator publishes of these releases."""
     session = Session.replay(PLAN, releases)
-    rounds = [RoundRecord(round=r.round, kind="?", absent={}) for r in releases]
+    rounds = [RoundRecord(kind="?", absent={}) for _ in releases]
     document = build(PLAN, result_of(PLAN, session.result), releases, rounds=rounds, private=True)
     key = RELEASE_KEY.public_key().public_bytes_raw()
     path = folder / "release.json"
