@@ -14,6 +14,7 @@ from eigenveil.algorithms.shared.preparation import (
     UNCLIPPED,
     Centred,
     law,
+    locate,
     louder,
     price,
     priced,
@@ -75,6 +76,13 @@ def clip_radius(plan: Plan, start: Centred, ratio: float) -> Generator[PricedQue
     rule = Balance(power=2, noise=noise, quadratic=True)
     radius = row_radius(choose(norms, plan.study.radius, rule), d)
     return Clip(radius=radius, kept=norms.kept(radius / S), left=left - share)
+
+
+def prepared(plan: Plan, ratio: float) -> Generator[PricedQuery, Release, tuple[Centred, Clip]]:
+    """Where the records are (`locate`), then the radius for one Gram matrix of that `noise_ratio`."""
+    start = yield from locate(plan)
+    clip = yield from clip_radius(plan, start, ratio)
+    return start, clip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

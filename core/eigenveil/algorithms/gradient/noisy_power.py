@@ -12,9 +12,9 @@ from collections.abc import Generator
 import numpy as np
 
 from eigenveil.accounting.zcdp import mu
-from eigenveil.algorithms.covariance.noised_gram import Clip, clip_radius, clip_warning, noise_ratio
+from eigenveil.algorithms.covariance.noised_gram import Clip, clip_warning, noise_ratio, prepared
 from eigenveil.algorithms.shared.gradient_query import Slope
-from eigenveil.algorithms.shared.preparation import Centred, locate, price, priced
+from eigenveil.algorithms.shared.preparation import Centred, price, priced
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, fix_signs, orthonormal, start_directions
 from eigenveil.protocol.estimate import Estimate, Steps
@@ -36,8 +36,7 @@ def noisy_power(plan: Plan) -> Steps:
     Cost: the whole budget, d k integers a round from every site, ROUNDS + 7 rounds (6 without clipping).
     """
     d, k = plan.study.dimension, plan.study.components
-    start = yield from locate(plan)
-    clip = yield from clip_radius(plan, start, noise_ratio(plan))
+    start, clip = yield from prepared(plan, noise_ratio(plan))
     each = price(plan, (clip.left - ENERGY_SHARE) / ROUNDS)
     w = start_directions(d, k)
     for _ in range(ROUNDS):

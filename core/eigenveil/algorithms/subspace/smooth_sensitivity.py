@@ -11,10 +11,10 @@ from collections.abc import Generator
 import numpy as np
 
 from eigenveil.accounting.zcdp import ATTO, mu
-from eigenveil.algorithms.covariance.noised_gram import Clip, clip_radius, clip_warning
+from eigenveil.algorithms.covariance.noised_gram import Clip, clip_warning, prepared
 from eigenveil.algorithms.covariance.separate_cov import spectrum
 from eigenveil.algorithms.shared.gradient_query import Slope
-from eigenveil.algorithms.shared.preparation import UNCLIPPED, Centred, law, locate, price, priced
+from eigenveil.algorithms.shared.preparation import UNCLIPPED, Centred, law, price, priced
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, fix_signs, orthonormal
 from eigenveil.protocol.estimate import Estimate, Steps, no_release
@@ -38,9 +38,8 @@ def smooth(plan: Plan) -> Steps:
     Cost: the whole epsilon and delta, d (d + 1) + d k integers from every site, 9 rounds (8 unclipped).
     """
     d, k = plan.study.dimension, plan.study.components
-    start = yield from locate(plan)
     # A wider radius loses turning in proportion, as a noised matrix loses noise; balanced alike.
-    clip = yield from clip_radius(plan, start, 1.0)
+    start, clip = yield from prepared(plan, 1.0)
     values, _ = yield from spectrum(plan, start, clip, SPECTRUM)
     vectors, error, paid = np.eye(d), 0.0, 0.0
     warnings: tuple[str, ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from eigenveil.planning.error_models import covariance, power_iteration, references, smooth_sensitivity
 from eigenveil.planning.error_models.eigengaps import Assumed
@@ -13,9 +14,9 @@ from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Study
 
 LAWS: dict[Algorithm, Callable[[Plan, AssumedSpectrum], PredictedError | None]] = {
-    Algorithm.GAUSS_COV: covariance.gauss_cov,
-    Algorithm.ANALYZE_GAUSS: covariance.analyze_gauss,
-    Algorithm.SEPARATE_COV: covariance.separate_cov,
+    Algorithm.GAUSS_COV: covariance.of_matrix,
+    Algorithm.ANALYZE_GAUSS: partial(covariance.of_matrix, flat=True),
+    Algorithm.SEPARATE_COV: partial(covariance.of_matrix, share=0.5),  # directions at half the budget
     Algorithm.NOISY_POWER: power_iteration.noisy_power,
     Algorithm.DP_PCA: power_iteration.dp_pca,
     Algorithm.ADAPTIVE_COV: references.adaptive_cov,
