@@ -20,12 +20,13 @@ import numpy as np
 
 from eigenveil.accounting.zcdp import ATTO, mu
 from eigenveil.algorithms.gradient.dp_pca import VARIANCE_SHARE, read_variances
+from eigenveil.algorithms.gradient.private_oja import ordered
 from eigenveil.algorithms.shared.passes import Pass, Rounds, apart
 from eigenveil.algorithms.shared.preparation import COUNT_SHARE, Centred, locate, part
 from eigenveil.algorithms.shared.step_sizes import CANDIDATES, Strength
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil.numerics.linalg import fix_signs, start_directions
-from eigenveil.protocol.estimate import Estimate, Steps, no_release
+from eigenveil.numerics.linalg import start_directions
+from eigenveil.protocol.estimate import Steps, no_release
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import NoiseLaw, PricedQuery
 from eigenveil.protocol.release import Release
@@ -66,17 +67,7 @@ def single_pass(plan: Plan) -> Steps:
     variances, total, scale = yield from read_variances(plan, start, found)
     if spoken < study.components:
         return no_release(study.dimension, start.records, _silent(plan))
-    order = np.argsort(-variances, kind="stable")
-    return Estimate(
-        components=fix_signs(found[:, order]).T,
-        explained_variance=variances[order],
-        mean=start.mean,
-        records=start.records,
-        total_variance=total,
-        noise_scale=scale,
-        sin_error=None,
-        warnings=_warnings(plan, start.records),
-    )
+    return ordered(start, found, variances, total, scale, _warnings(plan, start.records))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ a subspace of its own. Records that lie in a subspace must do so on the grid (ei
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
+from dataclasses import replace
 
 import numpy as np
 
@@ -29,12 +29,12 @@ from eigenveil.algorithms.subspace.votes import (
     votes_needed,
 )
 from eigenveil.errors import Code, RequestError
-from eigenveil.protocol.estimate import Estimate, Steps
+from eigenveil.numerics.encoding import IntArray
+from eigenveil.protocol.estimate import Steps
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import NoiseLaw, PricedQuery
-from eigenveil.protocol.release import Release
 from eigenveil.queries import BlockRanks, SpanVotes
-from eigenveil.queries.fingerprints import MOST_RANK, MOST_SUBSAMPLES, Subsamples
+from eigenveil.queries.fingerprints import MOST_RANK, MOST_SUBSAMPLES, Pool, Subsamples
 from eigenveil.study.grid import inexact_columns, midpoint
 
 RANK_SHARE = 0.2  # of the epsilon for votes, for the dimension
@@ -51,8 +51,8 @@ def subspace_exact(plan: Plan) -> Steps:
     """
     check_rank(plan)
     records, sites = yield from count(plan)
-    k = plan.study.components
-    return (yield from _elected(plan, subsamples_for(plan, k, records, sites, 1.0), records, 1.0))
+    dealt = subsamples_for(plan, plan.study.components, records, sites, 1.0)
+    return (yield from _elected(plan, dealt, records, 1.0))
 
 
 def subspace_exact_rank(plan: Plan) -> Steps:
@@ -71,23 +71,34 @@ def subspace_exact_rank(plan: Plan) -> Steps:
     release = yield PricedQuery(query=BlockRanks(subsamples=dealt), micro_rho=price, law=NoiseLaw.LAPLACE)
     # SCORE(i): subsamples of dimension exactly i. The noise of neighbours is shared, which costs nothing.
     score = np.diff(release.values)
-    dealt = _of_rank(dealt, 1 + int(score.argmax()))
+    dealt = replace(dealt, rank=1 + int(score.argmax()))
     return (yield from _elected(plan, dealt, records, 1 - RANK_SHARE))
 
 
-def _elected(
-    plan: Plan, dealt: Subsamples, records: float, share: float
-) -> Generator[PricedQuery, Release, Estimate]:
+def _elected(plan: Plan, dealt: Subsamples, records: float, share: float) -> Steps:
     """The subspace that enough subsamples span. `share`: of the epsilon for votes."""
-    winner, holders = yield from voted(plan, SpanVotes(subsamples=dealt), share)
-    if not winner.any():
-        return nothing(plan, records, _silent(plan, share))
-    form = yield from fetch(winner, holders, dealt)
+    winner = yield from voted(plan, SpanVotes(subsamples=dealt), share)
+    return (yield from spanned(plan, dealt, records, winner, _silent(plan, share), _unclear(dealt)))
+
+
+def spanned(
+    plan: Plan,
+    dealt: Subsamples | Pool,
+    records: float,
+    winner: tuple[IntArray, IntArray],
+    silent: str,
+    unclear: str,
+) -> Steps:
+    """The subspace that `voted` found; or, in words, that there is none or that its form does not tell it."""
+    fingerprint, holders = winner
+    if not fingerprint.any():
+        return nothing(plan, records, silent)
+    form = yield from fetch(fingerprint, holders, dealt)
     if form is None:
         return nothing(plan, records, GONE)
     basis = real_basis(form.reshape(dealt.rank, -1))
     if basis is None:
-        return nothing(plan, records, _unclear(dealt))
+        return nothing(plan, records, unclear)
     return subspace_estimate(plan, basis, records, sin_error=0.0, warnings=rounding_warnings(plan))
 
 
@@ -113,10 +124,6 @@ def subsamples_for(plan: Plan, k: int, records: float, sites: int, share: float)
     wanted = min(max(records / subsample_size(k), least), most)
     subsamples = min(max(1, math.ceil(wanted / sites)), MOST_SUBSAMPLES)
     return Subsamples(centre=midpoint(plan.study), rank=k, count=subsamples, key=deal_key(plan))
-
-
-def _of_rank(dealt: Subsamples, rank: int) -> Subsamples:
-    return Subsamples(centre=dealt.centre, rank=rank, count=dealt.count, key=dealt.key)
 
 
 def needed(plan: Plan, share: float) -> float:
