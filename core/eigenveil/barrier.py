@@ -54,7 +54,9 @@ def release(
         raise InternalError(Code.BUG, f"the sum of {spoken(asked.round)} has the wrong shape or type")
     done = journal.sealed(asked.round)
     if done is not None:
-        return _same(done, asked)
+        if done.query != asked.digest:
+            raise InternalError(Code.BUG, f"{spoken(asked.round)} was sealed for another query")
+        return done
     journal.charge(asked)
     outcome = publishable(asked, total, plan.study, noise, present)
     if outcome.values.shape != (released(asked.query),):
@@ -70,9 +72,3 @@ def release(
     )
     journal.seal(sealed)
     return sealed
-
-
-def _same(done: Release, asked: RoundQuery) -> Release:
-    if done.query != asked.digest:
-        raise InternalError(Code.BUG, f"{spoken(asked.round)} was sealed for another query")
-    return done

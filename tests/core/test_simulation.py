@@ -17,14 +17,14 @@ WHY = "no direction stood out"
 
 
 def test_it_has_no_components_and_says_why() -> None:
-    document = build(a_plan(), no_release(3, 100.0, WHY), [], rounds=[], private=True)
+    document = build(a_plan(), no_release(a_plan(), 100.0, WHY), [], rounds=[], private=True)
     result = json.loads(canonical(document))["result"]
     assert result["declined"] == WHY
     assert result["components"] == result["explained_variance"] == []
 
 
 def test_its_report_has_no_pictures_and_says_why() -> None:
-    page = render(build(a_plan(), no_release(3, 100.0, WHY), [], rounds=[], private=True))
+    page = render(build(a_plan(), no_release(a_plan(), 100.0, WHY), [], rounds=[], private=True))
     assert WHY in page
     assert "<img" not in page
     assert "No release" in page

@@ -60,12 +60,6 @@ def _check_delta(delta: float) -> None:
     _need(0 < delta < 1, f"delta must lie strictly between 0 and 1, got {delta}")
 
 
-def micro(rho: float) -> int:
-    """`rho` in micro-rho, rounded up."""
-    _check_rho(rho)
-    return math.ceil(Fraction(rho) * MICRO)
-
-
 def mu(micro_rho: int) -> float:
     """sqrt(2 rho): what Gaussian noise divides its sensitivity by, and the epsilon of a pure mechanism."""
     return math.sqrt(2 * micro_rho / MICRO)
@@ -168,9 +162,3 @@ def noise_for(epsilon: float, delta: float) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if delta_at(middle, epsilon) <= delta else (low, middle)
     return 1 / math.sqrt(2 * low) * (1 + 2.0**-40)
-
-
-def split(total: int, *shares: float) -> tuple[int, ...]:
-    """Divide `total` micro-rho in proportion to `shares`, each part rounded down."""
-    whole = sum(shares)
-    return tuple(math.floor(total * share / whole) for share in shares)

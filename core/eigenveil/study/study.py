@@ -9,7 +9,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 from eigenveil.accounting.neighbours import Neighbours
@@ -222,7 +222,7 @@ class Study:
     person_column: str | None = None
     centring: bool = True
     scaling: Scaling = Scaling.BOUNDS
-    radius: float | None = field(default=None)
+    radius: float | None = None
     max_records: int = 2**24
     expected_records: int = 10_000
     rank: Extraction = Extraction.BLOCK
@@ -244,14 +244,9 @@ class Study:
             self.batches is None or 1 <= self.batches <= MAX_BATCHES,
             f"batches must lie between 1 and {MAX_BATCHES}, got {self.batches}",
         )
-        _need(
-            1 <= self.max_records <= MAX_RECORDS,
-            f"max_records must lie between 1 and {MAX_RECORDS}, got {self.max_records}",
-        )
-        _need(
-            1 <= self.expected_records <= MAX_RECORDS,
-            f"expected_records must lie between 1 and {MAX_RECORDS}, got {self.expected_records}",
-        )
+        for name in ("max_records", "expected_records"):
+            most = getattr(self, name)
+            _need(1 <= most <= MAX_RECORDS, f"{name} must lie between 1 and {MAX_RECORDS}, got {most}")
         if self.missing is Missing.FILL:
             for column in self.columns:
                 _need(

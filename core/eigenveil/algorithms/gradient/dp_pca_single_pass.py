@@ -66,7 +66,7 @@ def single_pass(plan: Plan) -> Steps:
         found, spoken = np.hstack([found, w]), spoken + bool(moved)
     variances, total, scale = yield from read_variances(plan, start, found)
     if spoken < study.components:
-        return no_release(study.dimension, start.records, _silent(plan))
+        return no_release(plan, start.records, _silent(plan))
     return ordered(start, found, variances, total, scale, _warnings(plan, start.records))
 
 

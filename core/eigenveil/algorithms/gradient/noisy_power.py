@@ -54,7 +54,8 @@ def noisy_power(plan: Plan) -> Steps:
         records=start.records,
         total_variance=max(float(release.values[0]) / clip.unit(start.records), 0.0),
         noise_scale=scale,
-        sin_error=_error(values, scale, d),
+        # The angle that the last product's noise alone turns the weakest direction by.
+        sin_error=min(1.0, scale * float(np.sqrt(d)) / max(float(values[-1]), 1e-12)),
         warnings=clip_warning(clip.kept),
     )
 
@@ -67,8 +68,3 @@ def _product(
     query, unit = slope.query((clip.radius / S) ** 2)
     release = yield PricedQuery(query=query, micro_rho=micro_rho)
     return release.values.reshape(w.shape) / (unit * start.records * clip.kept)
-
-
-def _error(values: FloatArray, scale: float, d: int) -> float:
-    """Sine of the angle that the last product's noise alone turns the weakest direction by."""
-    return min(1.0, scale * float(np.sqrt(d)) / max(float(values[-1]), 1e-12))

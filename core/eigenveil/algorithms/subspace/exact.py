@@ -22,7 +22,6 @@ from eigenveil.algorithms.subspace.votes import (
     count,
     deal_key,
     fetch,
-    nothing,
     purse,
     subspace_estimate,
     voted,
@@ -30,7 +29,7 @@ from eigenveil.algorithms.subspace.votes import (
 )
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import IntArray
-from eigenveil.protocol.estimate import Steps
+from eigenveil.protocol.estimate import Steps, no_release
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import NoiseLaw, PricedQuery
 from eigenveil.queries import BlockRanks, SpanVotes
@@ -92,13 +91,13 @@ def spanned(
     """The subspace that `voted` found; or, in words, that there is none or that its form does not tell it."""
     fingerprint, holders = winner
     if not fingerprint.any():
-        return nothing(plan, records, silent)
+        return no_release(plan, records, silent)
     form = yield from fetch(fingerprint, holders, dealt)
     if form is None:
-        return nothing(plan, records, GONE)
+        return no_release(plan, records, GONE)
     basis = real_basis(form.reshape(dealt.rank, -1))
     if basis is None:
-        return nothing(plan, records, unclear)
+        return no_release(plan, records, unclear)
     return subspace_estimate(plan, basis, records, sin_error=0.0, warnings=rounding_warnings(plan))
 
 

@@ -48,7 +48,7 @@ def smooth(plan: Plan) -> Steps:
         release = yield _subspace(plan, start, clip, paid)
         matrix = release.values[:-1].reshape(d, k) / FRAME
         if not matrix.any():
-            return no_release(d, start.records, _too_close(plan, price(plan, paid)))
+            return no_release(plan, start.records, _too_close(plan, price(plan, paid)))
         vectors = orthonormal(matrix)
         gap = _gap(plan, values, clip, start.records)
         spread = release.sigma / FRAME if release.sigma else spread_at(plan, gap, price(plan, paid))
