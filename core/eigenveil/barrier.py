@@ -61,14 +61,6 @@ def release(
     outcome = publishable(asked, total, plan.study, noise, present)
     if outcome.values.shape != (released(asked.query),):
         raise InternalError(Code.BUG, f"the release of {spoken(asked.round)} has the wrong shape")
-    sealed = Release(
-        round=asked.round,
-        query=asked.digest,
-        values=outcome.values,
-        sigma=outcome.sigma,
-        micro_rho=asked.cost.micro_rho,
-        atto_delta=asked.cost.atto_delta,
-        present=present,
-    )
+    sealed = Release.of(asked, outcome.values, outcome.sigma, present)
     journal.seal(sealed)
     return sealed

@@ -40,7 +40,6 @@ class Cost:
         )
 
     def fits(self, budget: Cost) -> bool:
-        """Whether both columns stay within `budget`."""
         return self.micro_rho <= budget.micro_rho and self.atto_delta <= budget.atto_delta
 
 

@@ -49,7 +49,6 @@ class Prediction:
 
     @property
     def trusted(self) -> bool:
-        """Whether it needs exact sums at the coordinator."""
         return PROPERTIES[self.algorithm].trusted
 
     @property

@@ -44,7 +44,6 @@ class ListedAuthority:
 
     @property
     def print(self) -> str:
-        """SHA-256 (hex) of the certificate's DER form."""
         return self.certificate.fingerprint(hashes.SHA256()).hex()
 
     def signed(self, signature: bytes, message: bytes) -> bool:
@@ -106,7 +105,6 @@ class AuthorityList:
 
     @property
     def prints(self) -> tuple[str, ...]:
-        """SHA-256 (hex) of each certificate."""
         return tuple(one.print for one in self.authorities)
 
     @property
@@ -126,7 +124,6 @@ class AuthorityList:
 
     @property
     def ends(self) -> datetime:
-        """When it expires."""
         return datetime.fromtimestamp(self.expires, UTC)
 
     @property
@@ -154,7 +151,6 @@ class AuthorityList:
         )
 
     def to_json(self) -> bytes:
-        """Canonical JSON."""
         return canonical(
             {
                 "federation": self.federation,

@@ -113,7 +113,6 @@ class Plan:
 
     @property
     def composition(self) -> Composition:
-        """How the prices of its questions add up."""
         return composition(self.study, self.algorithm)
 
     @property

@@ -155,7 +155,6 @@ class Preimage:
 
     @property
     def source(self) -> Subsamples | Cells | Pool:
-        """What was asked before."""
         given = self.subsamples or self.cells or self.pool
         assert given is not None
         return given
@@ -166,7 +165,6 @@ class Preimage:
 
     @property
     def length(self) -> int:
-        """1 and the values."""
         return 1 + self.source.size
 
     @property

@@ -85,7 +85,6 @@ class GradientSpec:
 
     @property
     def k(self) -> int:
-        """How many directions."""
         return int(self.directions.shape[1])
 
 

@@ -19,7 +19,6 @@ UNIT = 2.0**-53  # half a float64's step: the most that one operation is off by,
 
 
 def most(records: range) -> int:
-    """The largest number of records."""
     return records[-1]
 
 

@@ -57,7 +57,6 @@ class ShuffledRecord:
         return self.radius
 
     def possible(self, values: IntArray, records: range) -> bool:
-        """About one record."""
         return is_short(values, min(most(records), 1) * self.radius)
 
     def check_honest(self) -> None:

@@ -37,16 +37,16 @@ def noisy_power(plan: Plan) -> Steps:
     """
     d, k = plan.study.dimension, plan.study.components
     start, clip = yield from prepared(plan, noise_ratio(plan))
-    each = price(plan, (clip.left - ENERGY_SHARE) / ROUNDS)
+    each = (clip.left - ENERGY_SHARE) / ROUNDS
     w = start_directions(d, k)
     for _ in range(ROUNDS):
         basis = w
-        product = yield from _product(start, clip, basis, each)
+        product, _ = yield from noised_product(plan, start, clip, basis, each)
         w = orthonormal(product)
     release = yield priced(plan, SquaredNormSum(centre=start.centre, radius=clip.radius), ENERGY_SHARE)
     small = basis.T @ product
     values, turn = eigenpairs((small + small.T) / 2)
-    scale = (clip.radius / S) ** 2 / (mu(each) * start.records * clip.kept)
+    scale = (clip.radius / S) ** 2 / (mu(price(plan, each)) * start.records * clip.kept)
     return Estimate(
         components=fix_signs(orthonormal(product @ turn)).T,
         explained_variance=np.maximum(values, 0.0),
@@ -60,11 +60,12 @@ def noisy_power(plan: Plan) -> Steps:
     )
 
 
-def _product(
-    start: Centred, clip: Clip, w: FloatArray, micro_rho: int
-) -> Generator[PricedQuery, Release, FloatArray]:
-    """The noised mean of z (z . W). Shape: (d, k)."""
+def noised_product(
+    plan: Plan, start: Centred, clip: Clip, w: FloatArray, share: float
+) -> Generator[PricedQuery, Release, tuple[FloatArray, float]]:
+    """The noised mean of z (z . W) at a share of the budget, and its noise on an entry. Shape: (d, k)."""
     slope = Slope(centre=start.centre, directions=w, offset=np.zeros_like(w))
     query, unit = slope.query((clip.radius / S) ** 2)
-    release = yield PricedQuery(query=query, micro_rho=micro_rho)
-    return release.values.reshape(w.shape) / (unit * start.records * clip.kept)
+    release = yield priced(plan, query, share)
+    whole = unit * start.records * clip.kept
+    return release.values.reshape(w.shape) / whole, release.sigma / whole

@@ -143,7 +143,6 @@ def step_price(plan: Plan, share: float, inner: float) -> int:
 
 
 def _reach(centre: IntArray) -> Grid:
-    """A public grid of norms about a centre."""
     # A root of an integer, so that every machine has the same edges.
     return Grid(top=math.sqrt(centre.size) + math.sqrt(int((centre**2).sum())) / S)
 

@@ -126,7 +126,6 @@ def subsamples_for(plan: Plan, k: int, records: float, sites: int, share: float)
 
 
 def needed(plan: Plan, share: float) -> float:
-    """Votes that the winner needs."""
     left = purse(plan)
     persons = changed(plan)
     return votes_needed(max(left.epsilon * share, 1e-9), max(left.delta, 1e-300), persons, persons)
@@ -150,7 +149,6 @@ def _unclear(dealt: Subsamples) -> str:
 
 
 def rounding_warnings(plan: Plan) -> tuple[str, ...]:
-    """A warning if the grid rounds whole numbers in some column."""
     names = inexact_columns(plan.study)
     if not names:
         return ()

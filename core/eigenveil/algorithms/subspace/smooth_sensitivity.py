@@ -13,8 +13,8 @@ import numpy as np
 from eigenveil.accounting.zcdp import ATTO, mu
 from eigenveil.algorithms.covariance.noised_gram import Clip, clip_warning, prepared
 from eigenveil.algorithms.covariance.separate_cov import spectrum
-from eigenveil.algorithms.shared.gradient_query import Slope
-from eigenveil.algorithms.shared.preparation import UNCLIPPED, Centred, law, price, priced
+from eigenveil.algorithms.gradient.noisy_power import noised_product
+from eigenveil.algorithms.shared.preparation import UNCLIPPED, Centred, law, price
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, fix_signs, orthonormal
 from eigenveil.protocol.estimate import Estimate, Steps, no_release
@@ -89,13 +89,9 @@ def _axes(
 
     Shape: vectors (d, k) -> (d, k).
     """
-    slope = Slope(centre=start.centre, directions=vectors, offset=np.zeros_like(vectors))
-    query, unit = slope.query((clip.radius / S) ** 2)
-    release = yield priced(plan, query, share)
-    noised = release.values.reshape(vectors.shape) / (unit * start.records * clip.kept)
+    noised, scale = yield from noised_product(plan, start, clip, vectors, share)
     small = vectors.T @ noised
     values, turn = eigenpairs((small + small.T) / 2)
-    scale = release.sigma / (unit * start.records * clip.kept)
     return fix_signs(vectors @ turn), np.maximum(values, 0.0), scale
 
 

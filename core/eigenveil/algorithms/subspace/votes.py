@@ -33,11 +33,9 @@ class VoteBudget:
 
     @property
     def delta(self) -> float:
-        """The delta as a number."""
         return self.atto_delta / ATTO
 
     def share(self, share: float) -> int:
-        """A share of this epsilon in micro-rho."""
         return micro_rho_of(self.epsilon * share)
 
 

@@ -109,7 +109,6 @@ def dp_pca_single_pass(plan: Plan, guess: AssumedSpectrum) -> PredictedError | N
 
 
 def zero(plan: Plan, guess: AssumedSpectrum) -> PredictedError:
-    """Public directions."""
     return NOISE
 
 
