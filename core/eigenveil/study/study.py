@@ -60,18 +60,15 @@ class Scaling(Enum):
     NONE = "none"
 
 
-def _refuse(message: str) -> RequestError:
-    return RequestError(Code.BAD_STUDY, message)
-
-
-def _need(condition: bool, message: str) -> None:
+def need(condition: bool, message: str) -> None:
+    """Refuse what no study or plan may say (code `bad-study`)."""
     if not condition:
-        raise _refuse(message)
+        raise RequestError(Code.BAD_STUDY, message)
 
 
 def _check_readable(what: str, text: str, most: int) -> None:
     """Whoever consents reads it on a terminal, which other characters could make show something else."""
-    _need(
+    need(
         len(text) <= most and text.isprintable(),
         f"{what} has at most {most} characters, all of them printable; got {text[:most]!r}",
     )
@@ -91,30 +88,30 @@ class Column:
     fill: float | None = None
 
     def __post_init__(self) -> None:
-        _need(bool(self.name.strip()), "a column needs a name")
+        need(bool(self.name.strip()), "a column needs a name")
         _check_readable("a column's name", self.name, LONGEST_NAME)
         _check_readable("a unit", self.unit, LONGEST_NAME)
         where = f"column {self.name!r}"
-        _need(
+        need(
             math.isfinite(self.lower) and math.isfinite(self.upper),
             f"{where}: bounds must be finite numbers, got lower = {self.lower}, upper = {self.upper}",
         )
-        _need(
+        need(
             self.lower < self.upper,
             f"{where}: lower bound {self.lower} must be below upper bound {self.upper}; "
             "a column that cannot vary has no principal component: leave it out",
         )
-        _need(
+        need(
             self.half_range <= WIDEST,
             f"{where}: the bounds lie further apart than {2 * WIDEST:g}; change the column's unit",
         )
-        _need(
+        need(
             self.half_range > max(RESOLUTION * max(abs(self.lower), abs(self.upper)), TINIEST),
             f"{where}: the bounds {self.lower} and {self.upper} are too close for 64-bit numbers to tell "
             "values between them apart; subtract a constant from the column or change its unit",
         )
         if self.fill is not None:
-            _need(
+            need(
                 self.lower <= self.fill <= self.upper,
                 f"{where}: fill value {self.fill} must lie within [{self.lower}, {self.upper}]",
             )
@@ -145,28 +142,28 @@ class Federation:
     minimum_cohort: int = 20
 
     def __post_init__(self) -> None:
-        _need(
+        need(
             1 <= len(self.sites) <= MAX_SITES,
             f"a study invites at least one site and at most {MAX_SITES}",
         )
         for name in self.sites:
-            _need(
+            need(
                 NAME.fullmatch(name) is not None,
                 f"site name {name!r}: use lower-case letters, digits and hyphens",
             )
-        _need(len(set(self.sites)) == len(self.sites), "a site is invited twice")
+        need(len(set(self.sites)) == len(self.sites), "a site is invited twice")
         invited = set(self.sites)
         for name in self.required:
-            _need(name in invited, f"required site {name!r} is not among the invited sites")
-        _need(
+            need(name in invited, f"required site {name!r} is not among the invited sites")
+        need(
             1 <= self.least <= len(self.sites),
             f"quorum {self.quorum} must lie between 1 and the {len(self.sites)} invited sites",
         )
-        _need(
+        need(
             math.isfinite(self.deadline_seconds) and 0 < self.deadline_seconds <= 7 * 86400,
             f"deadline_seconds must lie between 0 and a week, got {self.deadline_seconds}",
         )
-        _need(
+        need(
             1 <= self.minimum_cohort <= MAX_RECORDS,
             f"minimum_cohort must lie between 1 and {MAX_RECORDS}",
         )
@@ -232,57 +229,57 @@ class Study:
     def __post_init__(self) -> None:
         self._check_names()
         self._check_privacy()
-        _need(
+        need(
             1 <= self.components <= len(self.columns),
             f"components = {self.components} must lie between 1 and the {len(self.columns)} columns",
         )
-        _need(
+        need(
             self.radius is None or (math.isfinite(self.radius) and 0 < self.radius <= 1),
             f'radius must be "balance", "none" or a quantile strictly between 0 and 1, got {self.radius}',
         )
-        _need(
+        need(
             self.batches is None or 1 <= self.batches <= MAX_BATCHES,
             f"batches must lie between 1 and {MAX_BATCHES}, got {self.batches}",
         )
         for name in ("max_records", "expected_records"):
             most = getattr(self, name)
-            _need(1 <= most <= MAX_RECORDS, f"{name} must lie between 1 and {MAX_RECORDS}, got {most}")
+            need(1 <= most <= MAX_RECORDS, f"{name} must lie between 1 and {MAX_RECORDS}, got {most}")
         if self.missing is Missing.FILL:
             for column in self.columns:
-                _need(
+                need(
                     column.fill is not None,
                     f'column {column.name!r}: the rule missing = "fill" needs a public fill value',
                 )
 
     def _check_names(self) -> None:
-        _need(
+        need(
             NAME.fullmatch(self.name) is not None,
             f"study name {self.name!r}: use at most 63 lower-case letters, digits and hyphens",
         )
         _check_readable("the purpose", self.purpose.replace("\n", " "), LONGEST_PURPOSE)
         _check_readable("person_column", self.person_column or "", LONGEST_NAME)
-        _need(
+        need(
             1 <= len(self.columns) <= MAX_COLUMNS,
             f"a study has between 1 and {MAX_COLUMNS} columns, got {len(self.columns)}",
         )
         names = [column.name for column in self.columns]
         twice = sorted(name for name, times in Counter(names).items() if times > 1)
-        _need(not twice, f"columns named twice: {', '.join(twice)}")
-        _need(
+        need(not twice, f"columns named twice: {', '.join(twice)}")
+        need(
             self.person_column not in names,
             f"person_column {self.person_column!r} cannot also be a measurement",
         )
 
     def _check_privacy(self) -> None:
-        _need(
+        need(
             0 < self.epsilon <= MAX_EPSILON,
             f"epsilon must be a finite number above 0 and at most {MAX_EPSILON:g}, got {self.epsilon}",
         )
-        _need(
+        need(
             math.isfinite(self.delta) and 0 <= self.delta < 1,
             f"delta must be 0 (pure differential privacy) or lie below 1, got {self.delta}",
         )
-        _need(
+        need(
             1 <= self.max_sites_per_person <= MAX_MULTIPLICITY,
             f"max_sites_per_person must lie between 1 and {MAX_MULTIPLICITY}",
         )
