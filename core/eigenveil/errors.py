@@ -126,9 +126,7 @@ class InternalError(EigenveilError):
 
 
 FAMILIES: dict[Family, type[EigenveilError]] = {
-    Family.REQUEST: RequestError,
-    Family.PEER: PeerError,
-    Family.INTERNAL: InternalError,
+    kind.family: kind for kind in (RequestError, PeerError, InternalError)
 }
 
 
