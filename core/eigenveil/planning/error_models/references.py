@@ -108,20 +108,8 @@ def dp_pca_single_pass(plan: Plan, guess: AssumedSpectrum) -> PredictedError | N
     return NOISE if plan.study.expected_records < records_needed(plan) else None
 
 
-def zero(plan: Plan, guess: AssumedSpectrum) -> PredictedError:
-    return NOISE
-
-
-def subspace_exact(plan: Plan, guess: AssumedSpectrum) -> PredictedError | None:
-    """Exact where all records lie in the subspace, nothing where they do not."""
-    return NOISE if _beyond(plan, guess) > NONE else None
-
-
-def subspace_approx(plan: Plan, guess: AssumedSpectrum) -> PredictedError | None:
-    """Nothing unless the records lie very near the subspace."""
-    return NOISE if _beyond(plan, guess) > NEAR else None
-
-
-def _beyond(plan: Plan, guess: AssumedSpectrum) -> float:
+def subspace(plan: Plan, guess: AssumedSpectrum, *, most: float) -> PredictedError | None:
+    """Exact, or nearly so, where lambda_{k+1} is at most that part of lambda_k; nothing where it is more."""
     k = plan.study.components
-    return float(guess.values[k] / guess.values[k - 1]) if k < len(guess.values) else 0.0
+    beyond = float(guess.values[k] / guess.values[k - 1]) if k < len(guess.values) else 0.0
+    return NOISE if beyond > most else None
