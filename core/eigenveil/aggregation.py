@@ -32,7 +32,6 @@ class Contribution:
 
     @property
     def digest(self) -> str:
-        """SHA-256 over every field."""
         header = {
             "plan": self.plan_digest,
             "round": self.round,

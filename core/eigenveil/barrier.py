@@ -54,25 +54,13 @@ def release(
         raise InternalError(Code.BUG, f"the sum of {spoken(asked.round)} has the wrong shape or type")
     done = journal.sealed(asked.round)
     if done is not None:
-        return _same(done, asked)
+        if done.query != asked.digest:
+            raise InternalError(Code.BUG, f"{spoken(asked.round)} was sealed for another query")
+        return done
     journal.charge(asked)
     outcome = publishable(asked, total, plan.study, noise, present)
     if outcome.values.shape != (released(asked.query),):
         raise InternalError(Code.BUG, f"the release of {spoken(asked.round)} has the wrong shape")
-    sealed = Release(
-        round=asked.round,
-        query=asked.digest,
-        values=outcome.values,
-        sigma=outcome.sigma,
-        micro_rho=asked.cost.micro_rho,
-        atto_delta=asked.cost.atto_delta,
-        present=present,
-    )
+    sealed = Release.of(asked, outcome.values, outcome.sigma, present)
     journal.seal(sealed)
     return sealed
-
-
-def _same(done: Release, asked: RoundQuery) -> Release:
-    if done.query != asked.digest:
-        raise InternalError(Code.BUG, f"{spoken(asked.round)} was sealed for another query")
-    return done

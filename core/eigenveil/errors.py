@@ -34,8 +34,6 @@ class Rule:
 
 
 class Code(Enum):
-    """The closed set of error codes."""
-
     BAD_STUDY = "bad-study"
     BAD_DATA = "bad-data"
     BAD_CONFIG = "bad-config"
@@ -106,12 +104,10 @@ class EigenveilError(Exception):
 
     @property
     def exit_code(self) -> int:
-        """The process exit code of this error."""
         return TABLE[self.code].exit_code
 
     @property
     def status(self) -> str:
-        """The gRPC status name of this error."""
         return TABLE[self.code].status
 
 
@@ -160,9 +156,7 @@ class InternalError(EigenveilError):
 
 
 FAMILIES: dict[Family, type[EigenveilError]] = {
-    Family.REQUEST: RequestError,
-    Family.PEER: PeerError,
-    Family.INTERNAL: InternalError,
+    kind.family: kind for kind in (RequestError, PeerError, InternalError)
 }
 
 

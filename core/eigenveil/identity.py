@@ -20,8 +20,6 @@ GROUP = 4
 
 
 class Role(Enum):
-    """The closed set of roles."""
-
     SITE = "site"
     COORDINATOR = "coordinator"
     ANALYST = "analyst"

@@ -45,7 +45,6 @@ class Entry:
 
     @property
     def cost(self) -> Cost:
-        """The price in this row."""
         return Cost(micro_rho=self.micro_rho, atto_delta=self.atto_delta)
 
 
@@ -71,7 +70,6 @@ class Ledger:
     pico_by_study: dict[str, int] = field(default_factory=dict)
 
     def committed(self) -> Cost:
-        """What is spent or set aside."""
         return sum(self.reserved.values(), self.spent)
 
     def reserve(self, study: str, cost: Cost, *, at: int) -> Entry:
@@ -126,7 +124,6 @@ class Ledger:
 
     @staticmethod
     def _check_fits(cost: Cost, budget: Cost, name: str) -> None:
-        """Raise `budget-exhausted` if `cost` is beyond `budget`."""
         if not cost.fits(budget):
             column, much, most = _beyond(cost, budget)
             raise RequestError(

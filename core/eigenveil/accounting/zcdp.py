@@ -40,7 +40,6 @@ class Cost:
         )
 
     def fits(self, budget: Cost) -> bool:
-        """Whether both columns stay within `budget`."""
         return self.micro_rho <= budget.micro_rho and self.atto_delta <= budget.atto_delta
 
 
@@ -58,12 +57,6 @@ def _check_rho(rho: float) -> None:
 
 def _check_delta(delta: float) -> None:
     _need(0 < delta < 1, f"delta must lie strictly between 0 and 1, got {delta}")
-
-
-def micro(rho: float) -> int:
-    """`rho` in micro-rho, rounded up."""
-    _check_rho(rho)
-    return math.ceil(Fraction(rho) * MICRO)
 
 
 def mu(micro_rho: int) -> float:
@@ -168,9 +161,3 @@ def noise_for(epsilon: float, delta: float) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if delta_at(middle, epsilon) <= delta else (low, middle)
     return 1 / math.sqrt(2 * low) * (1 + 2.0**-40)
-
-
-def split(total: int, *shares: float) -> tuple[int, ...]:
-    """Divide `total` micro-rho in proportion to `shares`, each part rounded down."""
-    whole = sum(shares)
-    return tuple(math.floor(total * share / whole) for share in shares)

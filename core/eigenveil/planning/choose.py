@@ -30,7 +30,6 @@ def choose(study: Study) -> Algorithm:
 
 
 def better(study: Study, guess: AssumedSpectrum) -> Algorithm:
-    """The better of the candidates on an assumed spectrum."""
     if study.delta == 0:
         return Algorithm.GAUSS_COV  # the one of the two that can be pure
     if study.dimension > WIDE:

@@ -46,7 +46,7 @@ def rehearsed(plan: Plan, records: int | None = None) -> tuple[tuple[RoundQuery,
     while (asked := session.pending) is not None:
         numbers += asked.query.length
         _check_size(len(rounds) + 1, numbers)
-        release = _imagined(asked, plan, n)
+        release = Release.of(asked, asked.query.imagined(n), 1.0, plan.study.federation.sites)
         rounds.append((asked, release))
         session.feed(release)
     return tuple(rounds)
@@ -80,15 +80,3 @@ def _ample(asked: RoundQuery, study: Study) -> bool:
     """Whether a question could pay a tenth as well, and its noise be that of the least price there is. What
     fetches a fingerprint's original pays that at every count."""
     return isinstance(asked.query, Preimage) or (asked.micro_rho >= AMPLE and fits(asked, study, 1))
-
-
-def _imagined(asked: RoundQuery, plan: Plan, n: int) -> Release:
-    return Release(
-        round=asked.round,
-        query=asked.digest,
-        values=asked.query.imagined(n),
-        sigma=1.0,
-        micro_rho=asked.cost.micro_rho,
-        atto_delta=asked.cost.atto_delta,
-        present=plan.study.federation.sites,
-    )

@@ -50,7 +50,6 @@ class Prediction:
 
     @property
     def trusted(self) -> bool:
-        """Whether it needs exact sums at the coordinator."""
         return self.algorithm.properties.trusted
 
     @property

@@ -22,15 +22,13 @@ def same_question(mine: RoundQuery, theirs: RoundQuery) -> bool:
 
     Kind, plan, round, price, noise law, shapes and every number that floats do not decide must be equal.
     """
-    return _head(mine) == _head(theirs) and _alike(flatten(mine.query), flatten(theirs.query))
+    left, right = flatten(mine.query), flatten(theirs.query)
+    same = _head(mine) == _head(theirs) and left.keys() == right.keys()
+    return same and all(_near(name, left[name], right[name]) for name in left)
 
 
 def _head(asked: RoundQuery) -> tuple[object, ...]:
     return (type(asked.query), asked.plan_digest, asked.round, asked.price, asked.law)
-
-
-def _alike(mine: dict[str, object], theirs: dict[str, object]) -> bool:
-    return mine.keys() == theirs.keys() and all(_near(name, mine[name], theirs[name]) for name in mine)
 
 
 def _near(path: str, mine: object, theirs: object) -> bool:

@@ -44,7 +44,6 @@ class ListedAuthority:
 
     @property
     def print(self) -> str:
-        """SHA-256 (hex) of the certificate's DER form."""
         return self.certificate.fingerprint(hashes.SHA256()).hex()
 
     def signed(self, signature: bytes, message: bytes) -> bool:
@@ -99,13 +98,13 @@ class AuthorityList:
         )
         _need(any(one.issues for one in self.authorities), "nobody in it issues certificates")
         _need(all(_can_sign(one.certificate.public_key()) for one in self.signers), "a key cannot sign")
-        keys = {_public(one.certificate) for one in self.signers}
+        form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        keys = {one.certificate.public_key().public_bytes(*form) for one in self.signers}
         _need(len(keys) == len(self.signers), "a key signs twice")
         _need(self.threshold <= len(keys), f"{self.threshold} are to sign, of {len(keys)} who do")
 
     @property
     def prints(self) -> tuple[str, ...]:
-        """SHA-256 (hex) of each certificate."""
         return tuple(one.print for one in self.authorities)
 
     @property
@@ -125,7 +124,6 @@ class AuthorityList:
 
     @property
     def ends(self) -> datetime:
-        """When it expires."""
         return datetime.fromtimestamp(self.expires, UTC)
 
     @property
@@ -153,7 +151,6 @@ class AuthorityList:
         )
 
     def to_json(self) -> bytes:
-        """Canonical JSON."""
         return canonical(
             {
                 "federation": self.federation,
@@ -279,10 +276,6 @@ def _is_authority(certificate: x509.Certificate) -> bool:
         return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     except UNREADABLE:
         return False
-
-
-def _public(certificate: x509.Certificate) -> bytes:
-    return certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
 def _can_sign(key: object) -> bool:

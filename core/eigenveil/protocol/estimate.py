@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from eigenveil.numerics.encoding import FloatArray
+from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import PricedQuery
 from eigenveil.protocol.release import Release
 
@@ -43,9 +44,10 @@ class Estimate:
     declined: str | None = None
 
 
-def no_release(d: int, records: float, why: str) -> Estimate:
+def no_release(plan: Plan, records: float, why: str) -> Estimate:
     """The defined outcome "nothing is released": charged as declared, and no components. `why` may rest on
-    releases only, as everything here does."""
+    releases only, as everything here does, and ends with what would do."""
+    d = plan.study.dimension
     return Estimate(
         components=np.zeros((0, d)),
         explained_variance=np.zeros(0),

@@ -19,6 +19,7 @@ from eigenveil.queries import Gram
 from eigenveil.queries.batch import FEWEST_IN_BATCH
 from eigenveil.queries.limits import row_norm_limit
 from eigenveil.study.algorithm import PROPERTIES, Algorithm, OwnAlgorithm
+from eigenveil.study.checks import need
 from eigenveil.study.grid import ROW_BITS
 from eigenveil.study.price import Composition, affordable, composition
 from eigenveil.study.study import NAME, Extraction, Study, Trust
@@ -48,46 +49,36 @@ class Plan:
 
     def __post_init__(self) -> None:
         values = (self.federation, self.submission, self.analyst, self.micro_rho, self.atto_delta)
-        if [type(value) for value in values] != [str, str, str, int, int]:
-            raise RequestError(
-                Code.BAD_STUDY,
-                "federation, submission and analyst must be texts, micro_rho and atto_delta whole",
-            )
-        if self.analyst and NAME.fullmatch(self.analyst) is None:
-            raise RequestError(Code.BAD_STUDY, f"analyst {self.analyst!r} is no certified name")
-        if self.algorithm is Algorithm.AUTO:
-            raise RequestError(Code.BAD_STUDY, "a plan names its algorithm; `auto` is for studies")
-        if isinstance(self.algorithm, OwnAlgorithm) and (self.federation or self.analyst):
+        need(
+            [type(value) for value in values] == [str, str, str, int, int],
+            "federation, submission and analyst must be texts, micro_rho and atto_delta whole",
+        )
+        named = not self.analyst or NAME.fullmatch(self.analyst) is not None
+        need(named, f"analyst {self.analyst!r} is no certified name")
+        need(self.algorithm is not Algorithm.AUTO, "a plan names its algorithm; `auto` is for studies")
+        if isinstance(self.algorithm, OwnAlgorithm):
             what = f"{self.algorithm.name} is your own and runs in simulations only: no code travels"
-            raise RequestError(Code.BAD_STUDY, what)
+            need(not (self.federation or self.analyst), what)
         wanted = affordable(self.study, self.algorithm)
-        if not (self.micro_rho >= 1 and self.cost.fits(wanted)):
-            raise RequestError(
-                Code.BAD_STUDY,
-                f"a plan for epsilon = {self.study.epsilon:g} may spend 1 to {wanted.micro_rho} micro-rho, "
-                f"0 to {wanted.atto_delta} atto-delta, not {self.micro_rho} and {self.atto_delta}",
-            )
+        need(
+            self.micro_rho >= 1 and self.cost.fits(wanted),
+            f"a plan for epsilon = {self.study.epsilon:g} may spend 1 to {wanted.micro_rho} micro-rho, "
+            f"0 to {wanted.atto_delta} atto-delta, not {self.micro_rho} and {self.atto_delta}",
+        )
         self._check_algorithm()
         self._check_batches()
         self._check_sums()
 
     def _check_algorithm(self) -> None:
         traits, name = self.algorithm.properties, self.algorithm.value
-        if not traits.private:
-            raise RequestError(
-                Code.BAD_STUDY, f"{name} is not private: it is a reference for `eigenveil compare` only"
-            )
-        if traits.one_site and len(self.study.federation.sites) > 1:
-            raise RequestError(Code.BAD_STUDY, f"{name} runs at one site only; choose another algorithm")
-        if self.study.rank is Extraction.DEFLATION and not traits.deflation:
-            raise RequestError(
-                Code.BAD_STUDY, f'{name} finds its components together; leave out rank = "deflation"'
-            )
-        if self.study.trust is Trust.SECURE_AGGREGATION:
-            never = f"; {name} needs exact sums at the coordinator and never can" if traits.trusted else ""
-            raise RequestError(
-                Code.BAD_STUDY, f'trust = "secure-aggregation" is not available yet{never}; use "central"'
-            )
+        need(traits.private, f"{name} is not private: it is a reference for `eigenveil compare` only")
+        runs = len(self.study.federation.sites) == 1 or not traits.one_site
+        need(runs, f"{name} runs at one site only; choose another algorithm")
+        together = self.study.rank is Extraction.BLOCK or traits.deflation
+        need(together, f'{name} finds its components together; leave out rank = "deflation"')
+        never = f"; {name} needs exact sums at the coordinator and never can" if traits.trusted else ""
+        central = self.study.trust is Trust.CENTRAL
+        need(central, f'trust = "secure-aggregation" is not available yet{never}; use "central"')
 
     def _check_batches(self) -> None:
         """One record is never a sum (core/decisions/0008); what a site can be sure of is its own policy."""
@@ -118,7 +109,6 @@ class Plan:
 
     @property
     def composition(self) -> Composition:
-        """How the prices of its questions add up."""
         return composition(self.study, self.algorithm)
 
     @property

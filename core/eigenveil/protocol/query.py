@@ -114,7 +114,7 @@ class RoundQuery:
 
 def _hashed(asked: RoundQuery) -> tuple[dict[str, Any], list[IntArray]]:
     """Every field: a header, which has the shapes, and the arrays."""
-    scalars, arrays = _content(asked.query)
+    arrays = [one for one in flatten(asked.query).values() if isinstance(one, np.ndarray)]
     header = {
         "plan": asked.plan_digest,
         "round": asked.round,
@@ -122,26 +122,17 @@ def _hashed(asked: RoundQuery) -> tuple[dict[str, Any], list[IntArray]]:
         "atto_delta": str(asked.atto_delta),  # canonical JSON has no integers beyond 2**53
         "law": asked.law.value,
         "kind": NAMES[type(asked.query)],
-        "scalars": scalars,
+        "scalars": _scalars(asked.query),
         "shapes": [list(array.shape) for array in arrays],
     }
     return header, arrays
 
 
-def _content(value: Any) -> tuple[dict[str, Any], list[IntArray]]:
-    """Every field of a query: plain values by name, and arrays in order."""
-    scalars: dict[str, Any] = {}
-    arrays: list[IntArray] = []
-    for name in (f.name for f in fields(value)):
-        held = getattr(value, name)
-        if is_dataclass(held):
-            scalars[name], more = _content(held)
-            arrays += more
-        elif isinstance(held, np.ndarray):
-            arrays.append(held)
-        else:
-            scalars[name] = held
-    return scalars, arrays
+def _scalars(value: Any) -> dict[str, Any]:
+    """Every field of a query that is no array, by name."""
+    held = {f.name: getattr(value, f.name) for f in fields(value)}
+    plain = {name: one for name, one in held.items() if not isinstance(one, np.ndarray)}
+    return {name: _scalars(one) if is_dataclass(one) else one for name, one in plain.items()}
 
 
 def flatten(value: Any, prefix: str = "") -> dict[str, Any]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.numerics.encoding import IntArray, digest, frozen
+from eigenveil.protocol.query import RoundQuery
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -30,13 +31,24 @@ class Release:
         object.__setattr__(self, "values", frozen(self.values))
         object.__setattr__(self, "digest", self._digest())
 
+    @classmethod
+    def of(cls, asked: RoundQuery, values: IntArray, sigma: float, present: tuple[str, ...]) -> Release:
+        """The answer to `asked`, at what it costs."""
+        return cls(
+            round=asked.round,
+            query=asked.digest,
+            values=values,
+            sigma=sigma,
+            micro_rho=asked.cost.micro_rho,
+            atto_delta=asked.cost.atto_delta,
+            present=present,
+        )
+
     @property
     def cost(self) -> Cost:
-        """What was charged."""
         return Cost(micro_rho=self.micro_rho, atto_delta=self.atto_delta)
 
     def _digest(self) -> str:
-        """SHA-256 over every field."""
         header = {
             "round": self.round,
             "query": self.query,

@@ -27,7 +27,6 @@ INNER: dict[str, type[Any]] = {one.__name__: one for one in (GradientSpec, Batch
 
 
 def query_to_proto(asked: RoundQuery) -> pb.Query:
-    """The message that says exactly this query."""
     message = pb.Query(
         plan_digest=bytes.fromhex(asked.plan_digest),
         round=asked.round,
@@ -131,7 +130,6 @@ def round_from_proto(message: pb.SealedRound, stated: RoundStatement) -> Release
 
 
 def lists_to_proto(lists: Sequence[SignedList]) -> list[pb.SignedAuthorities]:
-    """Lists of authorities as messages."""
     return [pb.SignedAuthorities(list_json=one.list_json, signatures=one.signatures) for one in lists]
 
 

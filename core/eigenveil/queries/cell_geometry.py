@@ -40,7 +40,6 @@ def _uniform(cells: Cells, purpose: bytes) -> FloatArray:
 
 
 def width(cells: Cells) -> float:
-    """The side of a cell."""
     return cells.width * 2.0**-CELL_BITS
 
 

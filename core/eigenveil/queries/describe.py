@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
-from typing import Any
+from typing import Any, Protocol
 
 from eigenveil.numerics.encoding import IntArray
+from eigenveil.queries.limits import Clipped
 from eigenveil.study.grid import S, offsets, steps
 from eigenveil.study.study import Scaling, Study
 
@@ -28,10 +29,17 @@ class Description:
     radius: int | None = None
 
 
-def numbered(length: int, labels: Sequence[str] = ()) -> Description:
+class Counted(Protocol):
+    """A query whose answer has that many integers."""
+
+    @property
+    def length(self) -> int: ...
+
+
+def numbered(query: Counted, study: Study, labels: Sequence[str] = ()) -> Description:
     """Integers that only the method can read."""
     return Description(
-        labels=labels or [f"number {i + 1}" for i in range(length)],
+        labels=labels or [f"number {i + 1}" for i in range(query.length)],
         unit="an integer of the method, clipped and scaled; the study has no unit for it",
     )
 
@@ -43,7 +51,7 @@ def histogram(edges: IntArray, meant: str) -> Description:
     return Description(labels=[first, *inner, last], unit=f"one record; the edges of the bins are {meant}")
 
 
-def column_products(study: Study, radius: int) -> Description:
+def column_products(query: Clipped, study: Study) -> Description:
     """Products of column pairs: the diagonal, then the strict upper triangle row by row."""
     names = [column.name for column in study.columns]
     each = [(float(step), column.unit) for step, column in zip(steps(study), study.columns, strict=True)]
@@ -54,7 +62,7 @@ def column_products(study: Study, radius: int) -> Description:
         "after clipping",
         factors=tuple(a * b for (a, _), (b, _) in pairs),
         names=tuple(f"{a} x {b}" for (_, a), (_, b) in pairs),
-        radius=radius,
+        radius=query.radius,
     )
 
 

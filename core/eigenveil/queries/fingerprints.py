@@ -10,9 +10,9 @@ import numpy as np
 
 from eigenveil.numerics.encoding import IntArray, digest
 from eigenveil.queries.contract import Kind
-from eigenveil.queries.describe import Description, numbered
+from eigenveil.queries.describe import numbered
 from eigenveil.queries.limits import check_centre, check_whole, freeze, need
-from eigenveil.study.study import MAX_SITES, Study
+from eigenveil.study.study import MAX_SITES
 
 PRIME = 2**61 - 1  # spans are taken over the integers modulo this Mersenne prime
 WORDS = 4  # 64-bit words of a SHA-256 fingerprint; all zero says "no vote"
@@ -26,6 +26,10 @@ MOST_SUBSETS = 2**15  # spans that subspace-reference may have to look at
 def fingerprint(values: IntArray) -> IntArray:
     """SHA-256 of an integer vector as four words. Shape: (m,) -> (4,)."""
     return np.frombuffer(bytes.fromhex(digest("subspace", {}, (values,))), dtype="<i8").astype(np.int64)
+
+
+def check_public(query: object) -> None:
+    """Public but for the centre: any such question is an honest study's."""
 
 
 def _check_dealt(owner: Subsamples | Cells | Pool) -> None:
@@ -138,6 +142,9 @@ class Preimage:
     cells: Cells | None = None
     pool: Pool | None = None
 
+    check_honest = check_public
+    describe = numbered
+
     def __post_init__(self) -> None:
         freeze(self, "fingerprint", "holders")
         need(self.fingerprint.shape == (WORDS,), "a fingerprint has four words")
@@ -148,7 +155,6 @@ class Preimage:
 
     @property
     def source(self) -> Subsamples | Cells | Pool:
-        """What was asked before."""
         given = self.subsamples or self.cells or self.pool
         assert given is not None
         return given
@@ -159,7 +165,6 @@ class Preimage:
 
     @property
     def length(self) -> int:
-        """1 and the values."""
         return 1 + self.source.size
 
     @property
@@ -172,11 +177,5 @@ class Preimage:
             return not values.any()
         return int(values[0]) == 1 and bool((fingerprint(values[1:]) == self.fingerprint).all())
 
-    def check_honest(self) -> None:
-        """Public but for the centre."""
-
     def imagined(self, records: int) -> IntArray:
         return np.zeros(self.released, dtype=np.int64)
-
-    def describe(self, study: Study) -> Description:
-        return numbered(self.length)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.numerics.encoding import IntArray, frozen
+from eigenveil.numerics.encoding import IntArray
 from eigenveil.queries.batch import Batch
 from eigenveil.queries.contract import Kind
 from eigenveil.queries.describe import Description, histogram, numbered
@@ -28,7 +26,8 @@ from eigenveil.queries.limits import (
     row_norm_limit,
     within,
 )
-from eigenveil.queries.possible import at_most, falling, is_histogram, is_short, most
+from eigenveil.queries.possible import at_most, falling_sum, is_histogram, is_short, most
+from eigenveil.queries.rows import all_in_the_middle, one_bin
 from eigenveil.study.study import Study
 
 
@@ -86,7 +85,6 @@ class GradientSpec:
 
     @property
     def k(self) -> int:
-        """How many directions."""
         return int(self.directions.shape[1])
 
 
@@ -106,6 +104,10 @@ class GradientNorms:
     edges: IntArray
     batch: Batch | None = None
 
+    l1 = l2_squared = one_bin
+    check_honest = check_bins
+    imagined = all_in_the_middle
+
     def __post_init__(self) -> None:
         freeze(self, "edges")
         check_edges(self.edges)
@@ -114,24 +116,10 @@ class GradientNorms:
     def length(self) -> int:
         return self.edges.size + 1
 
-    def l1(self, neighbours: Neighbours) -> int:
-        """Sensitivity in L1: one count, or two when a record is replaced."""
-        return neighbours.records
-
-    def l2_squared(self, neighbours: Neighbours) -> int:
-        """Sensitivity: a record sits in one bin; replacing it moves one count: 1^2 + 1^2."""
-        return neighbours.records
-
     def possible(self, values: IntArray, records: range) -> bool:
         if self.batch is not None:
             return at_most(values, most(records))
-        return is_histogram(values, records)
-
-    def check_honest(self) -> None:
-        check_bins(self.edges)
-
-    def imagined(self, records: int) -> IntArray:
-        return frozen(records * (np.arange(self.length) == self.length // 2))
+        return is_histogram(self, values, records)
 
     def describe(self, study: Study) -> Description:
         return histogram(self.edges, "lengths of gradients, scaled to integers")
@@ -153,6 +141,8 @@ class Gradient:
     spec: GradientSpec
     radius: int
     batch: Batch | None = None
+
+    imagined = falling_sum
 
     def __post_init__(self) -> None:
         check_whole("gradient radius", self.radius, 1, GRADIENT_LIMIT)
@@ -179,10 +169,7 @@ class Gradient:
     def check_honest(self) -> None:
         check_floor(self.radius, least_gradient_radius(self.spec.offset))
 
-    def imagined(self, records: int) -> IntArray:
-        return falling(records * self.radius // 8, self.length)
-
     def describe(self, study: Study) -> Description:
         directions = range(1, self.spec.k + 1)
         pulls = [f"{column.name}, pull on direction {i}" for column in study.columns for i in directions]
-        return numbered(self.length, pulls)
+        return numbered(self, study, pulls)

@@ -7,6 +7,7 @@ R = clip radius, S = 2**ROW_BITS (a row entry lies in [-S, S]).
 from __future__ import annotations
 
 import math
+from typing import Protocol
 
 import numpy as np
 
@@ -30,6 +31,22 @@ PER_OCTAVE = 4
 OCTAVE = 2.0 ** (1 / PER_OCTAVE)  # from one edge to the next
 APART = 0.25 * BINS  # what rounding and keeping edges apart add up to
 ROUNDING = 2.0**-40  # of edges so large that a float64 has no unit of 1 any more
+
+
+class Clipped(Protocol):
+    """A query about rows that are seen from a public centre and shortened to a radius."""
+
+    @property
+    def centre(self) -> IntArray: ...
+    @property
+    def radius(self) -> int: ...
+
+
+class Binned(Protocol):
+    """A query for a histogram."""
+
+    @property
+    def edges(self) -> IntArray: ...
 
 
 def need(condition: bool, message: str) -> None:
@@ -66,9 +83,11 @@ def check_whole(name: str, value: int, least: int, most: int) -> None:
     need(fits, f"{name} {value} must lie between {least} and {most}, as a whole number of type int")
 
 
-def check_radius(radius: int, centre: IntArray) -> None:
-    """A clip radius of rows: from 1 to the largest possible norm."""
-    check_whole("clip radius", radius, 1, row_norm_limit(centre.size))
+def check_clipped(query: Clipped) -> None:
+    """A public centre, which it freezes, and a clip radius of rows: from 1 to the largest possible norm."""
+    freeze(query, "centre")
+    check_centre(query.centre)
+    check_whole("clip radius", query.radius, 1, row_norm_limit(query.centre.size))
 
 
 def check_edges(edges: IntArray) -> None:
@@ -95,9 +114,9 @@ def least_row_radius(d: int) -> int:
     return -(-row_norm_limit(d) // WEIGHT)
 
 
-def check_row_floor(radius: int, centre: IntArray) -> None:
+def check_row_floor(query: Clipped) -> None:
     """A sum over rows is about every record: the farthest is shortened to something that still counts."""
-    check_floor(radius, least_row_radius(centre.size))
+    check_floor(query.radius, least_row_radius(query.centre.size))
 
 
 def check_floor(radius: int, least: int) -> None:
@@ -105,10 +124,10 @@ def check_floor(radius: int, least: int) -> None:
     need(radius >= least, f"a clip radius of {radius} is below the public floor of {least}")
 
 
-def check_bins(edges: IntArray) -> None:
+def check_bins(query: Binned) -> None:
     """A histogram of norms has the bins that the public grid has, at some top."""
-    whole = edges.size == BINS - 1
-    need(whole and on_grid(edges), "a histogram of norms has other bins than the public grid")
+    whole = query.edges.size == BINS - 1
+    need(whole and on_grid(query.edges), "a histogram of norms has other bins than the public grid")
 
 
 def on_grid(edges: IntArray) -> bool:

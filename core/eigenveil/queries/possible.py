@@ -12,19 +12,14 @@ import math
 import numpy as np
 
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil.queries.limits import within
+from eigenveil.queries.contract import Contract
+from eigenveil.queries.limits import Clipped, within
 
 UNIT = 2.0**-53  # half a float64's step: the most that one operation is off by, relatively
 
 
 def most(records: range) -> int:
-    """The largest number of records."""
     return records[-1]
-
-
-def is_histogram(counts: IntArray, records: range) -> bool:
-    """Whether every record can be in one bin."""
-    return bool((counts >= 0).all()) and sum(map(int, counts)) in records
 
 
 def at_most(counts: IntArray, total: int) -> bool:
@@ -42,6 +37,16 @@ def is_short(values: IntArray, length: int) -> bool:
     rounded = values.astype(np.float64).reshape(-1)
     slack = 1 + (rounded.size + 8) * 4 * UNIT
     return float(rounded @ rounded) <= float(length) ** 2 * slack
+
+
+def is_histogram(query: object, counts: IntArray, records: range) -> bool:
+    """Whether every record can be in one bin."""
+    return bool((counts >= 0).all()) and sum(map(int, counts)) in records
+
+
+def is_gram_of(query: Clipped, triangle: IntArray, records: range) -> bool:
+    """`is_gram` of the query's columns and radius."""
+    return is_gram(triangle, query.centre.size, query.radius, records)
 
 
 def is_gram(triangle: IntArray, d: int, radius: int, records: range) -> bool:
@@ -80,3 +85,8 @@ def _is_semidefinite(matrix: FloatArray) -> bool:
 def falling(largest: int, length: int) -> IntArray:
     """Imagined numbers, the i-th about `largest` / i. Shape: (length,)."""
     return frozen((largest // (1 + np.arange(length))).astype(np.int64))
+
+
+def falling_sum(query: Contract, records: int) -> IntArray:
+    """The imagined sum of vectors that are an eighth of the query's bound long, or less. Shape: (length,)."""
+    return falling(records * query.bound // 8, query.length)

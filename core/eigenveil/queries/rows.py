@@ -9,25 +9,36 @@ import numpy as np
 
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.numerics.encoding import IntArray, frozen
-from eigenveil.queries.contract import Kind
+from eigenveil.queries.contract import Contract, Kind
 from eigenveil.queries.describe import Description, column_products, histogram
 from eigenveil.queries.limits import (
     WEIGHT,
     check_bins,
     check_centre,
+    check_clipped,
     check_edges,
-    check_radius,
     check_row_floor,
     freeze,
     need,
     root_up,
     triangle,
 )
-from eigenveil.queries.possible import falling, is_gram, is_histogram, is_short, most
+from eigenveil.queries.possible import falling, falling_sum, is_gram_of, is_histogram, is_short, most
 from eigenveil.study.grid import steps
 from eigenveil.study.study import Study
 
 EDGES_OF_ROWS = "distances from the centre, in grid steps"
+
+
+def one_bin(query: object, neighbours: Neighbours) -> int:
+    """Sensitivity in L1, and squared in L2: a record sits in one bin, one count; replacing it moves one count
+    to another bin: 1 + 1, and 1^2 + 1^2."""
+    return neighbours.records
+
+
+def all_in_the_middle(query: Contract, records: int) -> IntArray:
+    """An imagined histogram. Shape: (length,)."""
+    return frozen(records * (np.arange(query.length) == query.length // 2))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -78,6 +89,11 @@ class RowNorms:
     centre: IntArray
     edges: IntArray
 
+    l1 = l2_squared = one_bin
+    possible = is_histogram
+    check_honest = check_bins
+    imagined = all_in_the_middle
+
     def __post_init__(self) -> None:
         freeze(self, "centre", "edges")
         check_centre(self.centre)
@@ -87,23 +103,6 @@ class RowNorms:
     @property
     def length(self) -> int:
         return self.edges.size + 1
-
-    def l1(self, neighbours: Neighbours) -> int:
-        """Sensitivity in L1: one count, or two when a record is replaced."""
-        return neighbours.records
-
-    def l2_squared(self, neighbours: Neighbours) -> int:
-        """Sensitivity: a record sits in one bin; replacing it moves one count: 1^2 + 1^2."""
-        return neighbours.records
-
-    def possible(self, values: IntArray, records: range) -> bool:
-        return is_histogram(values, records)
-
-    def check_honest(self) -> None:
-        check_bins(self.edges)
-
-    def imagined(self, records: int) -> IntArray:
-        return frozen(records * (np.arange(self.length) == self.length // 2))
 
     def describe(self, study: Study) -> Description:
         return histogram(self.edges, EDGES_OF_ROWS)
@@ -121,10 +120,11 @@ class ClippedSum:
     centre: IntArray
     radius: int
 
+    check_honest = check_row_floor
+    imagined = falling_sum
+
     def __post_init__(self) -> None:
-        freeze(self, "centre")
-        check_centre(self.centre)
-        check_radius(self.radius, self.centre)
+        check_clipped(self)
 
     @property
     def length(self) -> int:
@@ -144,12 +144,6 @@ class ClippedSum:
 
     def possible(self, values: IntArray, records: range) -> bool:
         return is_short(values, most(records) * WEIGHT * self.radius)
-
-    def check_honest(self) -> None:
-        check_row_floor(self.radius, self.centre)
-
-    def imagined(self, records: int) -> IntArray:
-        return falling(records * self.bound // 8, self.length)
 
     def describe(self, study: Study) -> Description:
         return Description(
@@ -176,10 +170,10 @@ class SquaredNormSum:
     radius: int
     length: int = field(default=1, init=False)
 
+    check_honest = check_row_floor
+
     def __post_init__(self) -> None:
-        freeze(self, "centre")
-        check_centre(self.centre)
-        check_radius(self.radius, self.centre)
+        check_clipped(self)
 
     def l1(self, neighbours: Neighbours) -> int:
         """Sensitivity in L1: one number in [0, R^2]."""
@@ -195,9 +189,6 @@ class SquaredNormSum:
 
     def possible(self, values: IntArray, records: range) -> bool:
         return 0 <= int(values[0]) <= most(records) * self.radius**2
-
-    def check_honest(self) -> None:
-        check_row_floor(self.radius, self.centre)
 
     def imagined(self, records: int) -> IntArray:
         return frozen([0])  # with it adaptive-cov asks every kind of question that it ever asks
@@ -228,10 +219,12 @@ class Gram:
     radius: int
     flat: bool = False
 
+    possible = is_gram_of
+    check_honest = check_row_floor
+    describe = column_products
+
     def __post_init__(self) -> None:
-        freeze(self, "centre")
-        check_centre(self.centre)
-        check_radius(self.radius, self.centre)
+        check_clipped(self)
 
     @property
     def length(self) -> int:
@@ -257,16 +250,7 @@ class Gram:
     def bound(self) -> int:
         return int(self.radius**2)
 
-    def possible(self, values: IntArray, records: range) -> bool:
-        return is_gram(values, self.centre.size, self.radius, records)
-
-    def check_honest(self) -> None:
-        check_row_floor(self.radius, self.centre)
-
     def imagined(self, records: int) -> IntArray:
         d = self.centre.size
         diagonal = falling(records * self.radius**2 // (4 * d), d)
         return frozen(np.concatenate([diagonal, np.zeros(self.length - d, dtype=np.int64)]))
-
-    def describe(self, study: Study) -> Description:
-        return column_products(study, self.radius)

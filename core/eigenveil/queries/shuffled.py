@@ -8,11 +8,10 @@ from typing import ClassVar
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.queries.batch import Batch
 from eigenveil.queries.contract import Kind
-from eigenveil.queries.describe import Description, numbered
+from eigenveil.queries.describe import numbered
 from eigenveil.queries.gradients import GradientSpec, least_gradient_radius
 from eigenveil.queries.limits import GRADIENT_LIMIT, check_floor, check_whole, need
-from eigenveil.queries.possible import falling, is_short, most
-from eigenveil.study.study import Study
+from eigenveil.queries.possible import falling_sum, is_short, most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -33,6 +32,9 @@ class ShuffledRecord:
     spec: GradientSpec
     radius: int
     batch: Batch
+
+    imagined = falling_sum
+    describe = numbered
 
     def __post_init__(self) -> None:
         need(isinstance(self.batch, Batch), "a record in a secret order is one of a pass")
@@ -55,14 +57,7 @@ class ShuffledRecord:
         return self.radius
 
     def possible(self, values: IntArray, records: range) -> bool:
-        """About one record."""
         return is_short(values, min(most(records), 1) * self.radius)
 
     def check_honest(self) -> None:
         check_floor(self.radius, least_gradient_radius(self.spec.offset))
-
-    def imagined(self, records: int) -> IntArray:
-        return falling(records * self.radius // 8, self.length)
-
-    def describe(self, study: Study) -> Description:
-        return numbered(self.length)

@@ -17,7 +17,7 @@ from eigenveil.queries.contract import Kind
 from eigenveil.queries.describe import Description, numbered
 from eigenveil.queries.gradients import GradientSpec
 from eigenveil.queries.limits import GRADIENT_LIMIT, check_edges, check_whole, freeze, need, within
-from eigenveil.queries.possible import at_most, falling, most
+from eigenveil.queries.possible import at_most, falling_sum, most
 from eigenveil.study.study import Study
 
 VOTE_LIMIT = 2**20  # entries of a gradient that votes: products of 2**10 differences stay exact in float64
@@ -30,6 +30,10 @@ WIDTH_LIMIT = 2**52  # canonical JSON has no integers beyond 2**53
 def check_one_direction(spec: GradientSpec) -> None:
     """These questions know one direction and no offset."""
     need(spec.k == 1 and not spec.offset.any(), "the question is about one direction alone")
+
+
+def check_every_record(query: object) -> None:
+    """Every record of the batch counts, and no less for where it lies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -54,6 +58,9 @@ class Votes:
     subsets: int
     batch: Batch | None = None
 
+    check_honest = check_every_record
+    describe = numbered
+
     def __post_init__(self) -> None:
         freeze(self, "edges")
         check_edges(self.edges)
@@ -76,14 +83,8 @@ class Votes:
         """A subset votes if it holds two records."""
         return at_most(values, min(self.subsets, most(records) // 2))
 
-    def check_honest(self) -> None:
-        """Every record of the batch counts, and no less for where it lies."""
-
     def imagined(self, records: int) -> IntArray:
         return frozen(self.subsets * (np.arange(self.length) == self.length // 2))
-
-    def describe(self, study: Study) -> Description:
-        return numbered(self.length)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -102,6 +103,9 @@ class Coordinates:
     width: int
     half: int
     batch: Batch | None = None
+
+    check_honest = check_every_record
+    describe = numbered
 
     def __post_init__(self) -> None:
         check_one_direction(self.spec)
@@ -133,15 +137,9 @@ class Coordinates:
         same = bool((values >= 0).all()) and bool((each.sum(axis=1) == total).all())
         return same and (self.batch is not None or total in records)
 
-    def check_honest(self) -> None:
-        """Every record of the batch counts, and no less for where it lies."""
-
     def imagined(self, records: int) -> IntArray:
         inside = np.arange(self.length) % (2 * self.half) == self.half
         return frozen(records // (1 if self.batch is None else self.batch.batches) * inside)
-
-    def describe(self, study: Study) -> Description:
-        return numbered(self.length)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -159,6 +157,9 @@ class CoordinateClippedSum:
     middles: IntArray
     halves: IntArray
     batch: Batch | None = None
+
+    check_honest = check_every_record
+    imagined = falling_sum
 
     def __post_init__(self) -> None:
         freeze(self, "middles", "halves")
@@ -190,11 +191,5 @@ class CoordinateClippedSum:
         reach = self.halves * most(records)
         return bool(((values >= -reach) & (values <= reach)).all())
 
-    def check_honest(self) -> None:
-        """Every record of the batch counts, and no less for where it lies."""
-
-    def imagined(self, records: int) -> IntArray:
-        return falling(records * self.bound // 8, self.length)
-
     def describe(self, study: Study) -> Description:
-        return numbered(self.length, [f"{column.name}, added up" for column in study.columns])
+        return numbered(self, study, [f"{column.name}, added up" for column in study.columns])

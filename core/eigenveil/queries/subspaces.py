@@ -16,14 +16,24 @@ import numpy as np
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.queries.contract import Kind
-from eigenveil.queries.describe import Description, numbered
-from eigenveil.queries.fingerprints import MOST_SUBSAMPLES, WORDS, Cells, Pool, Subsamples
+from eigenveil.queries.describe import numbered
+from eigenveil.queries.fingerprints import MOST_SUBSAMPLES, WORDS, Cells, Pool, Subsamples, check_public
 from eigenveil.queries.limits import check_whole, need
 from eigenveil.queries.possible import most
-from eigenveil.study.study import MAX_SITES, Study
+from eigenveil.study.study import MAX_SITES
 
 TRIALS = 20  # expected trials of each dimension; the right one is never tried in about one run of 20
 TRIAL_PRICE = 3  # epsilons of one trial that the best of a random number of trials costs
+
+
+def anything(query: object, values: IntArray, records: range) -> bool:
+    """Fingerprints may be anything."""
+    return True
+
+
+def one_fingerprint(query: object, records: int) -> IntArray:
+    """An imagined winner. Shape: (4,)."""
+    return np.ones(WORDS, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -37,6 +47,9 @@ class BlockRanks:
     meaning: ClassVar[str] = "how many small groups of records span a subspace of which dimension (counts)"
     bound: ClassVar[int] = 1
     subsamples: Subsamples
+
+    check_honest = check_public
+    describe = numbered
 
     @property
     def centre(self) -> IntArray:
@@ -59,14 +72,8 @@ class BlockRanks:
         rising = bool((values[:-1] <= values[1:]).all())  # np.diff would wrap around
         return rising and int(values[0]) >= 0 and int(values[-1]) <= self.subsamples.count
 
-    def check_honest(self) -> None:
-        """Public but for the centre."""
-
     def imagined(self, records: int) -> IntArray:
         return frozen(self.subsamples.count * (np.arange(self.length) == self.length - 1))
-
-    def describe(self, study: Study) -> Description:
-        return numbered(self.length)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -85,6 +92,11 @@ class SpanVotes:
     least: ClassVar[int] = 1  # votes that are needed beside what privacy needs
     subsamples: Subsamples
 
+    possible = anything
+    imagined = one_fingerprint
+    check_honest = check_public
+    describe = numbered
+
     @property
     def centre(self) -> IntArray:
         return self.subsamples.centre
@@ -98,19 +110,6 @@ class SpanVotes:
         appear or makes it vanish, but never changes it: a span of the same dimension that holds the old one
         is the old one [P15]. A replaced record does two of these."""
         return neighbours.records
-
-    def possible(self, values: IntArray, records: range) -> bool:
-        """Fingerprints may be anything."""
-        return True
-
-    def check_honest(self) -> None:
-        """Public but for the centre."""
-
-    def imagined(self, records: int) -> IntArray:
-        return np.ones(self.released, dtype=np.int64)
-
-    def describe(self, study: Study) -> Description:
-        return numbered(self.length)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -129,6 +128,11 @@ class CellVotes:
     cells: Cells
     least: int
 
+    possible = anything
+    imagined = one_fingerprint
+    check_honest = check_public
+    describe = numbered
+
     def __post_init__(self) -> None:
         check_whole("least number of votes", self.least, 1, MOST_SUBSAMPLES * MAX_SITES)
 
@@ -143,19 +147,6 @@ class CellVotes:
     def l1(self, neighbours: Neighbours) -> int:
         """Sensitivity in L1 of the counts of votes: one vote leaves a cell and another appears; or two do."""
         return 2 * neighbours.records
-
-    def possible(self, values: IntArray, records: range) -> bool:
-        """Fingerprints may be anything."""
-        return True
-
-    def check_honest(self) -> None:
-        """Public but for the centre."""
-
-    def imagined(self, records: int) -> IntArray:
-        return np.ones(self.released, dtype=np.int64)
-
-    def describe(self, study: Study) -> Description:
-        return numbered(self.length)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -173,6 +164,10 @@ class RankVotes:
     released: ClassVar[int] = 1 + WORDS
     cells: Cells
 
+    possible = anything
+    check_honest = check_public
+    describe = numbered
+
     def __post_init__(self) -> None:
         need(self.cells.count % 2 == 0, "half of the subsamples propose and half agree: an even number")
 
@@ -184,18 +179,8 @@ class RankVotes:
     def length(self) -> int:
         return WORDS * self.cells.count * self.cells.rank
 
-    def possible(self, values: IntArray, records: range) -> bool:
-        """Fingerprints may be anything."""
-        return True
-
-    def check_honest(self) -> None:
-        """Public but for the centre."""
-
     def imagined(self, records: int) -> IntArray:
         return frozen([self.cells.rank, *np.ones(WORDS, dtype=np.int64)])
-
-    def describe(self, study: Study) -> Description:
-        return numbered(self.length)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -214,6 +199,10 @@ class SpanGap:
     released: ClassVar[int] = WORDS
     pool: Pool
 
+    imagined = one_fingerprint
+    check_honest = check_public
+    describe = numbered
+
     @property
     def centre(self) -> IntArray:
         return self.pool.centre
@@ -225,12 +214,3 @@ class SpanGap:
 
     def possible(self, values: IntArray, records: range) -> bool:
         return 0 <= int(values[1]) <= int(values[0]) <= min(most(records), self.pool.most)
-
-    def check_honest(self) -> None:
-        """Public but for the centre."""
-
-    def imagined(self, records: int) -> IntArray:
-        return np.ones(self.released, dtype=np.int64)
-
-    def describe(self, study: Study) -> Description:
-        return numbered(self.length)

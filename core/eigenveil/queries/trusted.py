@@ -17,8 +17,8 @@ from eigenveil.queries.describe import Description, column_products, histogram
 from eigenveil.queries.limits import (
     MOST_RECORDS,
     check_centre,
+    check_clipped,
     check_edges,
-    check_radius,
     check_row_floor,
     check_whole,
     freeze,
@@ -26,7 +26,7 @@ from eigenveil.queries.limits import (
     on_grid,
     triangle,
 )
-from eigenveil.queries.possible import falling, is_gram, is_histogram
+from eigenveil.queries.possible import falling, is_gram_of, is_histogram
 from eigenveil.queries.rows import EDGES_OF_ROWS
 from eigenveil.study.study import Study
 
@@ -54,10 +54,12 @@ class Spectrum:
     radius: int
     records: int
 
+    possible = is_gram_of
+    check_honest = check_row_floor
+    describe = column_products
+
     def __post_init__(self) -> None:
-        freeze(self, "centre")
-        check_centre(self.centre)
-        check_radius(self.radius, self.centre)
+        check_clipped(self)
         check_whole("records", self.records, 1, MOST_RECORDS)
 
     @property
@@ -72,17 +74,8 @@ class Spectrum:
     def bound(self) -> int:
         return int(self.radius**2)
 
-    def possible(self, values: IntArray, records: range) -> bool:
-        return is_gram(values, self.centre.size, self.radius, records)
-
-    def check_honest(self) -> None:
-        check_row_floor(self.radius, self.centre)
-
     def imagined(self, records: int) -> IntArray:
         return falling(records * self.radius**2 // (4 * self.released), self.released)
-
-    def describe(self, study: Study) -> Description:
-        return column_products(study, self.radius)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -102,10 +95,12 @@ class Eigenvectors:
     records: int
     count: int
 
+    possible = is_gram_of
+    check_honest = check_row_floor
+    describe = column_products
+
     def __post_init__(self) -> None:
-        freeze(self, "centre")
-        check_centre(self.centre)
-        check_radius(self.radius, self.centre)
+        check_clipped(self)
         check_whole("records", self.records, 1, MOST_RECORDS)
         check_whole("number of vectors", self.count, 1, self.centre.size)
 
@@ -121,17 +116,8 @@ class Eigenvectors:
     def bound(self) -> int:
         return int(self.radius**2)
 
-    def possible(self, values: IntArray, records: range) -> bool:
-        return is_gram(values, self.centre.size, self.radius, records)
-
-    def check_honest(self) -> None:
-        check_row_floor(self.radius, self.centre)
-
     def imagined(self, records: int) -> IntArray:
         return frozen(VECTOR * np.eye(self.count, self.centre.size, dtype=np.int64).reshape(-1))
-
-    def describe(self, study: Study) -> Description:
-        return column_products(study, self.radius)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -157,10 +143,12 @@ class Subspace:
     count: int
     mechanism: str
 
+    possible = is_gram_of
+    check_honest = check_row_floor
+    describe = column_products
+
     def __post_init__(self) -> None:
-        freeze(self, "centre")
-        check_centre(self.centre)
-        check_radius(self.radius, self.centre)
+        check_clipped(self)
         check_whole("records", self.records, 1, MOST_RECORDS)
         check_whole("number of vectors", self.count, 1, self.centre.size)
         need(self.mechanism in (GAUSSIAN, CAUCHY, TESTED), f"mechanism {self.mechanism!r} is unknown")
@@ -177,18 +165,9 @@ class Subspace:
     def bound(self) -> int:
         return int(self.radius**2)
 
-    def possible(self, values: IntArray, records: range) -> bool:
-        return is_gram(values, self.centre.size, self.radius, records)
-
-    def check_honest(self) -> None:
-        check_row_floor(self.radius, self.centre)
-
     def imagined(self, records: int) -> IntArray:
         leading = FRAME * np.eye(self.centre.size, self.count, dtype=np.int64)
         return frozen(np.append(leading.reshape(-1), 1))
-
-    def describe(self, study: Study) -> Description:
-        return column_products(study, self.radius)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -211,6 +190,8 @@ class RadiusSearch:
     edges: IntArray
     limits: IntArray
 
+    possible = is_histogram
+
     def __post_init__(self) -> None:
         freeze(self, "centre", "edges", "limits")
         check_centre(self.centre)
@@ -223,9 +204,6 @@ class RadiusSearch:
     @property
     def length(self) -> int:
         return self.edges.size + 1
-
-    def possible(self, values: IntArray, records: range) -> bool:
-        return is_histogram(values, records)
 
     def check_honest(self) -> None:
         need(on_grid(self.edges), "a search for a radius has other edges than the public grid")

@@ -66,7 +66,7 @@ def gradient_norms(
     offset2 = ||offset||_F^2.
     """
     if z_offset is None:
-        return _lengths(a) * norm
+        return (np.abs(a[:, 0]) if a.shape[1] == 1 else np.sqrt(row_dot(a, a))) * norm
     square = row_dot(a, a)
     square *= norm
     square *= norm
@@ -136,10 +136,6 @@ def _fits(
         cross *= u64
         square += cross
     return safe & (square <= radius * radius)
-
-
-def _lengths(a: FloatArray) -> FloatArray:
-    return np.abs(a[:, 0]) if a.shape[1] == 1 else np.sqrt(row_dot(a, a))
 
 
 def row_dot(left: Array, right: Array) -> Array:

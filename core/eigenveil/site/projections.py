@@ -6,7 +6,7 @@ thread. Whatever rounding does there, it does not know the records of other subs
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -47,17 +47,11 @@ def cell(vectors: FloatArray, k: int, query: Cells, points: FloatArray) -> IntAr
     return geometry.cell_of((points @ vectors[:k].T) @ vectors[:k], query)
 
 
-def votes(rows: GridRows, query: Cells) -> IntArray:
-    """The fingerprint of each subsample's cell, zeros where it has none. Shape: (4 subsamples,)."""
-    return _votes(rows, query, [query.rank]).reshape(-1)
+def votes(rows: GridRows, query: Cells, dimensions: Sequence[int]) -> IntArray:
+    """The fingerprint of each subsample's cell in each of the dimensions, zeros where it has none.
 
-
-def rank_votes(rows: GridRows, query: Cells) -> IntArray:
-    """The same for every dimension from 1 to `query.rank`. Shape: (4 subsamples rank,)."""
-    return _votes(rows, query, list(range(1, query.rank + 1))).reshape(-1)
-
-
-def _votes(rows: GridRows, query: Cells, dimensions: list[int]) -> IntArray:
+    Shape: (4 subsamples dimensions,).
+    """
     points = geometry.points(query)
     out = np.zeros((len(dimensions), query.count, 4), dtype=np.int64)
     with one_thread():
@@ -66,7 +60,7 @@ def _votes(rows: GridRows, query: Cells, dimensions: list[int]) -> IntArray:
                 found = cell(vectors, k, query, points)
                 if found is not None:
                     out[i, place] = fingerprint(found)
-    return out
+    return out.reshape(-1)
 
 
 def preimage(rows: GridRows, query: Cells, wanted: IntArray) -> IntArray | None:

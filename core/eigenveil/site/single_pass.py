@@ -12,7 +12,7 @@ import numpy as np
 
 from eigenveil.numerics.blas import one_thread
 from eigenveil.numerics.encoding import IntArray, frozen
-from eigenveil.queries import Batch, CoordinateClippedSum, Coordinates, GradientSpec, Votes
+from eigenveil.queries import CoordinateClippedSum, Coordinates, GradientSpec, Votes
 from eigenveil.queries.single_pass import VOTE_LIMIT
 from eigenveil.site.partition import SPREAD, deal
 from eigenveil.site.rows import CentredRows, GridPiece
@@ -58,7 +58,8 @@ def votes(rows: CentredRows, records: GridRows, query: Votes) -> IntArray:
     Sensitivity: `Votes.l1`; which subset a record is in, and where in it, depends on that record, its number
     among its equals and a public key [P9] [P22].
     """
-    place = deal(records, SPREAD, _subset_key(query.batch))
+    key = np.zeros(4, dtype=np.int64) if query.batch is None else query.batch.key
+    place = deal(records, SPREAD, ~key)  # by another key than the batch, or the two deals would agree
     subset, turn = place % query.subsets, place // query.subsets
     order = np.lexsort((turn, subset))
     counts = np.zeros(query.length, dtype=np.int64)
@@ -68,11 +69,6 @@ def votes(rows: CentredRows, records: GridRows, query: Votes) -> IntArray:
             if stop - start >= 2:
                 counts[_bin(rows.only(order[start:stop]), query)] += 1
     return frozen(counts)
-
-
-def _subset_key(batch: Batch | None) -> IntArray:
-    """Another key than the one that dealt the batch, or the two deals would agree."""
-    return ~(np.zeros(4, dtype=np.int64) if batch is None else batch.key)
 
 
 def _bin(subset: CentredRows, query: Votes) -> int:

@@ -22,9 +22,9 @@ def answer(rows: GridRows, query: OnSubspaces) -> IntArray:
         case BlockRanks():
             return frozen(modular_spans.ranks(rows, query.subsamples))
         case CellVotes():
-            return frozen(projections.votes(rows, query.cells))
+            return frozen(projections.votes(rows, query.cells, [query.cells.rank]))
         case RankVotes():
-            return frozen(projections.rank_votes(rows, query.cells))
+            return frozen(projections.votes(rows, query.cells, range(1, query.cells.rank + 1)))
         case SpanGap():
             return frozen(span_scores.best_two(rows, query.pool))
         case Preimage():

@@ -53,14 +53,12 @@ def plain(value: Any) -> Any:
 
 @cache
 def hints(kind: Any) -> dict[str, Any]:
-    """The type of each field of a dataclass."""
     found = get_type_hints(kind)
     return {one.name: found[one.name] for one in fields(kind)}
 
 
 @cache
 def required(kind: Any) -> tuple[str, ...]:
-    """The fields of a dataclass that have no default."""
     return tuple(f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING)
 
 

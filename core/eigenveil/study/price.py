@@ -7,9 +7,9 @@ from enum import Enum
 from fractions import Fraction
 
 from eigenveil.accounting.zcdp import ATTO, MICRO, Cost, micro_rho_for
-from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import EXACT
 from eigenveil.study.algorithm import Algorithm, OwnAlgorithm
+from eigenveil.study.checks import need
 from eigenveil.study.study import Study
 
 
@@ -36,10 +36,8 @@ def affordable(study: Study, algorithm: Algorithm | OwnAlgorithm) -> Cost:
         RequestError: the algorithm cannot run at this delta, or nothing is left to spend.
     """
     traits = algorithm.properties
-    if study.delta == 0 and not traits.pure:
-        raise RequestError(
-            Code.BAD_STUDY, f"{algorithm.value} cannot promise delta = 0; state a delta such as 1e-6"
-        )
+    able = study.delta > 0 or traits.pure
+    need(able, f"{algorithm.value} cannot promise delta = 0; state a delta such as 1e-6")
     own = 0
     if traits.delta:
         own = math.floor(Fraction(study.delta) * ATTO * (1 if traits.basic else Fraction(1, 2)))
@@ -47,10 +45,7 @@ def affordable(study: Study, algorithm: Algorithm | OwnAlgorithm) -> Cost:
         return Cost(micro_rho=micro_rho_for(study.epsilon, study.delta - own / ATTO), atto_delta=own)
     # More than canonical JSON can write is not spent.
     rho = min(math.floor(Fraction(study.epsilon) ** 2 * MICRO / 2), EXACT - 1)
-    if rho < 1:
-        raise RequestError(
-            Code.BAD_STUDY, f"epsilon = {study.epsilon:g} leaves less than one micro-rho; raise epsilon"
-        )
+    need(rho >= 1, f"epsilon = {study.epsilon:g} leaves less than one micro-rho; raise epsilon")
     return Cost(micro_rho=rho, atto_delta=own)
 
 

@@ -285,7 +285,6 @@ class Study:
 
     @property
     def dimension(self) -> int:
-        """Number of columns, d."""
         return len(self.columns)
 
     def warnings(self) -> tuple[str, ...]:

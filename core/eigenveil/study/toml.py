@@ -68,7 +68,8 @@ def study_from_dict(data: dict[str, Any]) -> Study:
 
 def study_to_dict(study: Study) -> dict[str, Any]:
     """The inverse of `study_from_dict`: nested plain values with every key present."""
-    flat = _fields(study) | {"radius": _radius_text(study.radius)}
+    words = {None: "balance", 1.0: "none"}
+    flat = _fields(study) | {"radius": words.get(study.radius, study.radius)}
     out: dict[str, Any] = {key: flat[key] for key in SECTIONS[""]}
     for section in ("privacy", "records"):
         out[section] = {key: flat[key] for key in SECTIONS[section]}
@@ -91,10 +92,6 @@ def _table(data: dict[str, Any], name: str) -> dict[str, Any]:
     if not isinstance(part, dict):
         raise refuse(f"[{name}] must be a table")
     return part
-
-
-def _radius_text(radius: float | None) -> str | float:
-    return "balance" if radius is None else "none" if radius == 1 else radius
 
 
 def _radius(value: Any) -> float | None:

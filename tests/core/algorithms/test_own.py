@@ -46,7 +46,7 @@ def asking(*queries: Any, share: float = 0.1) -> Callable[[Plan], Steps]:
     def asks(plan: Plan) -> Steps:
         for query in queries:
             yield query if isinstance(query, PricedQuery) else priced(plan, query, share)
-        return no_release(plan.study.dimension, 0.0, "it was only asking")
+        return no_release(plan, 0.0, "it was only asking")
 
     return asks
 

@@ -20,7 +20,7 @@ WHY = "no direction stood out"
 
 def declined() -> dict[str, Any]:
     """The document of a study that released nothing."""
-    result = result_of(a_plan(), no_release(3, 100.0, WHY))
+    result = result_of(a_plan(), no_release(a_plan(), 100.0, WHY))
     return build(a_plan(), result, [], rounds=[], private=True)
 
 

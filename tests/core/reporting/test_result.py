@@ -13,7 +13,7 @@ from eigenveil.planning.choose import USABLE
 from eigenveil.protocol.estimate import no_release
 from eigenveil.reporting.result import caveats, most_variance
 from eigenveil.study.study import Scaling
-from tests.support import a_column, a_study
+from tests.support import a_column, a_plan, a_study
 
 
 def an_estimate(**changes: Any) -> Estimate:
@@ -33,7 +33,7 @@ def an_estimate(**changes: Any) -> Estimate:
 def test_a_good_result_has_none() -> None:
     assert caveats(a_study(), an_estimate()) == ()
     assert caveats(a_study(), an_estimate(sin_error=None)) == ()
-    assert caveats(a_study(), no_release(3, 100.0, "no direction stood out")) == ()
+    assert caveats(a_study(), no_release(a_plan(), 100.0, "no direction stood out")) == ()
 
 
 def test_noise_is_named_from_where_the_report_calls_it_poor() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from eigenveil.accounting.zcdp import mu
 from eigenveil.algorithms.covariance.frobenius import gauss_error, separate_error
-from eigenveil.algorithms.covariance.gauss_cov import of_matrix
+from eigenveil.algorithms.covariance.gauss_cov import deflated, of_matrix
 from eigenveil.algorithms.covariance.noised_gram import Clip, clip_radius, covariance, left_after, noise_ratio
 from eigenveil.algorithms.covariance.separate_cov import separately
 from eigenveil.algorithms.shared.clip_radius import Grid
@@ -49,9 +49,8 @@ def adaptive_cov(plan: Plan) -> Steps:
     gauss = gauss_error(plan, price(plan, clip.left), radius)
     if gauss <= separate_error(plan, price(plan, clip.left / 2), radius, trace):
         noised = yield from covariance(plan, start, clip, clip.left)
-        return of_matrix(plan, start, clip, noised)
-    halves = yield from separately(plan, start, clip, clip.left)
-    return halves.estimate(plan, start, clip)
+        return of_matrix(plan, start, clip, noised, deflated)
+    return (yield from separately(plan, start, clip))
 
 
 def _searched(plan: Plan, start: Centred) -> Generator[PricedQuery, Release, tuple[Clip, float]]:

@@ -9,16 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from eigenveil.algorithms.covariance.noised_gram import (
-    clip_radius,
-    clip_warning,
-    covariance,
-    noise_ratio,
-    stated_error,
-)
-from eigenveil.algorithms.shared.preparation import locate
-from eigenveil.numerics.linalg import eigenpairs
-from eigenveil.protocol.estimate import Estimate, Steps
+from eigenveil.algorithms.covariance.gauss_cov import of_matrix
+from eigenveil.algorithms.covariance.noised_gram import covariance, noise_ratio, prepared
+from eigenveil.protocol.estimate import Steps
 from eigenveil.protocol.plan import Plan
 
 
@@ -29,19 +22,6 @@ def analyze_gauss(plan: Plan) -> Steps:
     Privacy: [P7]; the questions are priced and answered behind the barrier.
     Cost: the whole budget, d (d + 1) / 2 integers from every site, 7 rounds (6 without clipping).
     """
-    k = plan.study.components
-    start = yield from locate(plan)
-    clip = yield from clip_radius(plan, start, noise_ratio(plan, flat=True))
+    start, clip = yield from prepared(plan, noise_ratio(plan, flat=True))
     noised = yield from covariance(plan, start, clip, clip.left, flat=True)
-    values, vectors = eigenpairs(noised.matrix)
-    return Estimate(
-        components=vectors[:, :k].T,
-        explained_variance=np.maximum(values[:k], 0.0),
-        mean=start.mean,
-        records=start.records,
-        total_variance=noised.trace,
-        noise_scale=noised.scale,
-        sin_error=stated_error(plan, values, noised.scale),
-        covariance=noised.matrix,
-        warnings=clip_warning(clip.kept),
-    )
+    return of_matrix(plan, start, clip, noised, lambda values, _: np.maximum(values, 0.0))

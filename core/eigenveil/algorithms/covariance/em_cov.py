@@ -12,9 +12,9 @@ import math
 import numpy as np
 
 from eigenveil.accounting.zcdp import mu
-from eigenveil.algorithms.covariance.noised_gram import Clip, clip_radius, clip_warning
+from eigenveil.algorithms.covariance.noised_gram import Clip, clip_warning, prepared
 from eigenveil.algorithms.covariance.separate_cov import spectrum
-from eigenveil.algorithms.shared.preparation import UNCLIPPED, locate, price, priced
+from eigenveil.algorithms.shared.preparation import UNCLIPPED, price, priced
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import fix_signs, orthonormal
 from eigenveil.protocol.estimate import Estimate, Steps
@@ -31,9 +31,8 @@ def em_cov(plan: Plan) -> Steps:
     Cost: the whole epsilon, d (d + 1) integers from every site, 8 rounds (7 without clipping).
     """
     d, k = plan.study.dimension, plan.study.components
-    start = yield from locate(plan)
     # A direction loses about d R^2 k / epsilon of u' C u, where a noised matrix loses 8 sqrt(d) R^2 / mu.
-    clip = yield from clip_radius(plan, start, math.sqrt(d) * k / 4)
+    start, clip = yield from prepared(plan, math.sqrt(d) * k / 4)
     values, sigma = yield from spectrum(plan, start, clip, clip.left / 2)
     query = Eigenvectors(centre=start.centre, radius=clip.radius, records=plan.most_records, count=k)
     release = yield priced(plan, query, clip.left / 2)

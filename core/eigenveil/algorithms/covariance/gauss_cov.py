@@ -6,18 +6,20 @@ noise [P3] and a private clip radius; at delta = 0 with Laplace noise.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from eigenveil.algorithms.covariance.noised_gram import (
     Clip,
     Noised,
-    clip_radius,
     clip_warning,
     covariance,
     noise_ratio,
+    prepared,
     stated_error,
 )
-from eigenveil.algorithms.shared.preparation import Centred, locate
+from eigenveil.algorithms.shared.preparation import Centred
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs
 from eigenveil.protocol.estimate import Estimate, Steps
@@ -31,19 +33,24 @@ def gauss_cov(plan: Plan) -> Steps:
     Privacy: [P7]; the questions are priced and answered behind the barrier.
     Cost: the whole budget, d (d + 1) / 2 integers from every site, 7 rounds (6 without clipping).
     """
-    start = yield from locate(plan)
-    clip = yield from clip_radius(plan, start, noise_ratio(plan))
+    start, clip = yield from prepared(plan, noise_ratio(plan))
     noised = yield from covariance(plan, start, clip, clip.left)
-    return of_matrix(plan, start, clip, noised)
+    return of_matrix(plan, start, clip, noised, deflated)
 
 
-def of_matrix(plan: Plan, start: Centred, clip: Clip, noised: Noised) -> Estimate:
-    """The leading components of a noised matrix, and their variances without what noise adds."""
+def of_matrix(
+    plan: Plan,
+    start: Centred,
+    clip: Clip,
+    noised: Noised,
+    variances: Callable[[FloatArray, float], FloatArray],
+) -> Estimate:
+    """The leading components of a noised matrix, and what `variances` makes of its eigenvalues and scale."""
     k = plan.study.components
     values, vectors = eigenpairs(noised.matrix)
     return Estimate(
         components=vectors[:, :k].T,
-        explained_variance=deflated(values, noised.scale)[:k],
+        explained_variance=variances(values, noised.scale)[:k],
         mean=start.mean,
         records=start.records,
         total_variance=noised.trace,

@@ -14,6 +14,7 @@ from eigenveil.algorithms.shared.preparation import (
     UNCLIPPED,
     Centred,
     law,
+    locate,
     louder,
     price,
     priced,
@@ -77,6 +78,13 @@ def clip_radius(plan: Plan, start: Centred, ratio: float) -> Generator[PricedQue
     return Clip(radius=radius, kept=norms.kept(radius / S), left=left - share)
 
 
+def prepared(plan: Plan, ratio: float) -> Generator[PricedQuery, Release, tuple[Centred, Clip]]:
+    """Where the records are (`locate`), then the radius for one Gram matrix of that `noise_ratio`."""
+    start = yield from locate(plan)
+    clip = yield from clip_radius(plan, start, ratio)
+    return start, clip
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Noised:
     """A noised covariance matrix; `scale` is sqrt 2 times the sd of an entry off its diagonal. Symmetric
@@ -119,18 +127,15 @@ def clip_warning(kept: float) -> tuple[str, ...]:
     return (sentence,)
 
 
-def predicted_error(values: FloatArray, scale: float, k: int) -> float:
-    """First-order sine of the angle that symmetric noise turns the top-k subspace by.
+def stated_error(plan: Plan, values: FloatArray, scale: float) -> float | None:
+    """First-order sine of the angle that symmetric noise turns the top-k subspace by; None where the radius
+    rule does not allow to state one: for a fixed quantile.
 
     E^2 = scale^2 / 2 sum_{i <= k < j} 1 / (l_i - l_j)^2. It does not see what clipping bends, so it
     is stated only for the balanced radius. Shape: values (d,), falling.
     """
-    gaps = np.maximum(values[:k, None] - values[None, k:], 1e-12)
-    return min(1.0, scale * math.sqrt(float((1 / gaps**2).sum()) / 2))
-
-
-def stated_error(plan: Plan, values: FloatArray, scale: float) -> float | None:
-    """`predicted_error` where the radius rule allows to state one: not for a fixed quantile."""
     if plan.study.radius not in (None, UNCLIPPED):
         return None
-    return predicted_error(values, scale, plan.study.components)
+    k = plan.study.components
+    gaps = np.maximum(values[:k, None] - values[None, k:], 1e-12)
+    return min(1.0, scale * math.sqrt(float((1 / gaps**2).sum()) / 2))

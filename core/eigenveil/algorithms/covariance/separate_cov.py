@@ -7,20 +7,18 @@ d^(1/4) instead of d; its directions are those of `gauss-cov` at half the budget
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
 
 import numpy as np
 
 from eigenveil.algorithms.covariance.noised_gram import (
     Clip,
-    Noised,
-    clip_radius,
     clip_warning,
     covariance,
     noise_ratio,
+    prepared,
     stated_error,
 )
-from eigenveil.algorithms.shared.preparation import Centred, locate, priced
+from eigenveil.algorithms.shared.preparation import Centred, priced
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs
 from eigenveil.protocol.estimate import Estimate, Steps
@@ -37,43 +35,27 @@ def separate_cov(plan: Plan) -> Steps:
     Privacy: [P7], [P10]; the spectrum is noised at the coordinator, which must be trusted with exact sums.
     Cost: the whole budget, d (d + 1) integers from every site, 8 rounds (7 without clipping).
     """
-    start = yield from locate(plan)
-    clip = yield from clip_radius(plan, start, noise_ratio(plan))
-    halves = yield from separately(plan, start, clip, clip.left)
-    return halves.estimate(plan, start, clip)
+    start, clip = yield from prepared(plan, noise_ratio(plan))
+    return (yield from separately(plan, start, clip))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Halves:
-    """Eigenvalues and eigenvectors, noised apart. Shape: values (d,), falling, from 0 on; vectors (d, d)."""
-
-    values: FloatArray
-    vectors: FloatArray
-    noised: Noised
-
-    def estimate(self, plan: Plan, start: Centred, clip: Clip) -> Estimate:
-        """sum_i values_i v_i v_i^T and its leading components."""
-        k = plan.study.components
-        return Estimate(
-            components=self.vectors[:, :k].T,
-            explained_variance=self.values[:k],
-            mean=start.mean,
-            records=start.records,
-            total_variance=float(self.values.sum()),
-            noise_scale=self.noised.scale,
-            sin_error=stated_error(plan, self.values, self.noised.scale),
-            covariance=(self.vectors * self.values) @ self.vectors.T,
-            warnings=clip_warning(clip.kept),
-        )
-
-
-def separately(
-    plan: Plan, start: Centred, clip: Clip, share: float
-) -> Generator[PricedQuery, Release, Halves]:
-    """The two halves, at half of `share` of the budget each."""
-    values, _ = yield from spectrum(plan, start, clip, share / 2)
-    noised = yield from covariance(plan, start, clip, share / 2)
-    return Halves(values=values, vectors=eigenpairs(noised.matrix)[1], noised=noised)
+def separately(plan: Plan, start: Centred, clip: Clip) -> Steps:
+    """sum_i values_i v_i v_i^T and its leading components: values and v_i at half of what is left each."""
+    k = plan.study.components
+    values, _ = yield from spectrum(plan, start, clip, clip.left / 2)
+    noised = yield from covariance(plan, start, clip, clip.left / 2)
+    _, vectors = eigenpairs(noised.matrix)
+    return Estimate(
+        components=vectors[:, :k].T,
+        explained_variance=values[:k],
+        mean=start.mean,
+        records=start.records,
+        total_variance=float(values.sum()),
+        noise_scale=noised.scale,
+        sin_error=stated_error(plan, values, noised.scale),
+        covariance=(vectors * values) @ vectors.T,
+        warnings=clip_warning(clip.kept),
+    )
 
 
 def spectrum(

@@ -61,7 +61,6 @@ def signal(plan: Plan, records: float) -> float:
 
 
 def schedule(plan: Plan, start: Centred) -> Schedule:
-    """The rounds of this study."""
     d, k = plan.study.dimension, plan.study.components
     strength = signal(plan, start.records)
     rounds = MANY_ROUNDS if strength >= STRONG else ROUNDS

@@ -14,18 +14,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
-from dataclasses import dataclass
 
 import numpy as np
 
 from eigenveil.accounting.zcdp import ATTO, mu
 from eigenveil.algorithms.gradient.dp_pca import VARIANCE_SHARE, read_variances
+from eigenveil.algorithms.gradient.private_oja import ordered
 from eigenveil.algorithms.shared.passes import Pass, Rounds, apart
 from eigenveil.algorithms.shared.preparation import COUNT_SHARE, Centred, locate, part
 from eigenveil.algorithms.shared.step_sizes import CANDIDATES, Strength
-from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil.numerics.linalg import fix_signs, start_directions
-from eigenveil.protocol.estimate import Estimate, Steps, no_release
+from eigenveil.numerics.encoding import FloatArray, frozen
+from eigenveil.numerics.linalg import start_directions
+from eigenveil.protocol.estimate import Steps, no_release
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import NoiseLaw, PricedQuery
 from eigenveil.protocol.release import Release
@@ -65,50 +65,26 @@ def single_pass(plan: Plan) -> Steps:
         found, spoken = np.hstack([found, w]), spoken + bool(moved)
     variances, total, scale = yield from read_variances(plan, start, found)
     if spoken < study.components:
-        return no_release(study.dimension, start.records, _silent(plan))
-    order = np.argsort(-variances, kind="stable")
-    return Estimate(
-        components=fix_signs(found[:, order]).T,
-        explained_variance=variances[order],
-        mean=start.mean,
-        records=start.records,
-        total_variance=total,
-        noise_scale=scale,
-        sin_error=None,
-        warnings=_warnings(plan, start.records),
-    )
+        return no_release(plan, start.records, _silent(plan))
+    return ordered(start, found, variances, total, scale, _warnings(plan, start.records))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Needs:
-    """What the histograms need to speak, from public numbers: `votes` in one bin, `counts` in another."""
-
-    votes: float
-    counts: float
-
-    @property
-    def batch(self) -> int:
-        """Records of a batch, so that each question is likely to be answered."""
-        return math.ceil(max(VOTED * self.votes * FEWEST, 3 * self.counts))
-
-
-def needs(plan: Plan) -> Needs:
-    """The thresholds of stability histograms at the price of a pass [P11], about."""
+def needs(plan: Plan) -> tuple[float, float]:
+    """The thresholds of stability histograms at the price of a pass [P11], about: what they need to speak, in
+    one bin of the votes and in one of the coordinates."""
     k, d, changed = plan.study.components, plan.study.dimension, plan.study.max_sites_per_person
     changed *= plan.study.neighbours.records
     epsilon = mu(part(plan.micro_rho, 0.9 / k))
     silence = math.log(ATTO * k / max(plan.atto_delta, 1))
     vote = 2 * changed / epsilon
     count = math.sqrt(d) * changed / epsilon
-    return Needs(
-        votes=1 + vote * (silence + math.log(2 * changed)),
-        counts=1 + count * (silence + math.log(d * changed)),
-    )
+    return 1 + vote * (silence + math.log(2 * changed)), 1 + count * (silence + math.log(d * changed))
 
 
 def records_needed(plan: Plan) -> int:
-    """How many records a run of this plan needs in all."""
-    return needs(plan).batch * plan.batches
+    """How many records a run of this plan needs in all, so that each question is likely to be answered."""
+    votes, counts = needs(plan)
+    return math.ceil(max(VOTED * votes * FEWEST, 3 * counts)) * plan.batches
 
 
 def _warnings(plan: Plan, records: float) -> tuple[str, ...]:
@@ -130,31 +106,14 @@ def _silent(plan: Plan) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Scale:
-    """Gradients of a pass in integers, about a public centre. Shape: centre (d,)."""
-
-    centre: IntArray
-    shift: int
-
-    @property
-    def unit(self) -> float:
-        """Integers a norm of 1."""
-        return float(S) ** 2 * FINE / 2.0**self.shift
-
-    def field(self, w: FloatArray) -> GradientSpec:
-        """The gradient along w. Shape: w (d, 1)."""
-        directions = frozen(np.rint(w * FINE).astype(np.int64))
-        return GradientSpec(
-            centre=self.centre, directions=directions, offset=np.zeros_like(directions), shift=self.shift
-        )
-
-
-def _scale(start: Centred) -> Scale:
-    """So that the gradients of the longest records seen just fit what may vote."""
+def _along(start: Centred, w: FloatArray) -> tuple[GradientSpec, float]:
+    """The gradient along w, and how many integers a norm of 1 is: the gradients of the longest records seen
+    just fit what may vote. Shape: w (d, 1)."""
     longest = max(start.norms.largest, 1e-6) ** 2
-    shift = max(0, math.ceil(math.log2(float(S) ** 2 * FINE * longest / VOTE_LIMIT)))
-    return Scale(centre=start.centre, shift=min(shift, 60))
+    shift = min(max(0, math.ceil(math.log2(float(S) ** 2 * FINE * longest / VOTE_LIMIT))), 60)
+    fine = frozen(np.rint(w * FINE).astype(np.int64))
+    spec = GradientSpec(centre=start.centre, directions=fine, offset=np.zeros_like(fine), shift=shift)
+    return spec, float(S) ** 2 * FINE / 2.0**shift
 
 
 def _pass(
@@ -166,11 +125,11 @@ def _pass(
     spoke, nothing is taken from the step: a coordinate without a bin counts as 0, and before the first
     eigenvalue no step is taken; later ones make do with the last that was released.
     """
-    scale, spread, strength, taken = _scale(start), 0.0, Strength(1), 0
+    spread, strength, taken = 0.0, Strength(1), 0
     records = start.records / once.size
     subsets = _subsets(plan, records)
     for t in range(once.size // QUESTIONS):
-        spec = scale.field(w)
+        spec, unit = _along(start, w)
         votes = yield once.about(Votes(spec=spec, edges=OCTAVES, subsets=subsets), NoiseLaw.STABILITY)
         spread = read_spread(votes) or spread
         bins = bins_for(spec, spread)
@@ -180,7 +139,7 @@ def _pass(
         if not spread:
             continue
         sums = box.middles + total.values / records
-        gradient = np.where(box.halves > 1, sums, 0.0)[:, None] / scale.unit
+        gradient = np.where(box.halves > 1, sums, 0.0)[:, None] / unit
         level = float(strength.after(w, gradient)[0])
         w, taken = apart(w + CANDIDATES[0].step(t, level) * gradient, found), taken + 1
     return w, taken
@@ -188,7 +147,7 @@ def _pass(
 
 def _subsets(plan: Plan, records: float) -> int:
     """Subsets at each site: as many as the bin needs, if their records suffice."""
-    wanted = min(VOTED * needs(plan).votes, max(records, 2.0) / FEWEST)
+    wanted = min(VOTED * needs(plan)[0], max(records, 2.0) / FEWEST)
     return max(1, math.ceil(wanted / len(plan.study.federation.sites)))
 
 

@@ -12,9 +12,9 @@ from collections.abc import Generator
 import numpy as np
 
 from eigenveil.accounting.zcdp import mu
-from eigenveil.algorithms.covariance.noised_gram import Clip, clip_radius, clip_warning, noise_ratio
+from eigenveil.algorithms.covariance.noised_gram import Clip, clip_warning, noise_ratio, prepared
 from eigenveil.algorithms.shared.gradient_query import Slope
-from eigenveil.algorithms.shared.preparation import Centred, locate, price, priced
+from eigenveil.algorithms.shared.preparation import Centred, price, priced
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, fix_signs, orthonormal, start_directions
 from eigenveil.protocol.estimate import Estimate, Steps
@@ -36,18 +36,17 @@ def noisy_power(plan: Plan) -> Steps:
     Cost: the whole budget, d k integers a round from every site, ROUNDS + 7 rounds (6 without clipping).
     """
     d, k = plan.study.dimension, plan.study.components
-    start = yield from locate(plan)
-    clip = yield from clip_radius(plan, start, noise_ratio(plan))
-    each = price(plan, (clip.left - ENERGY_SHARE) / ROUNDS)
+    start, clip = yield from prepared(plan, noise_ratio(plan))
+    each = (clip.left - ENERGY_SHARE) / ROUNDS
     w = start_directions(d, k)
     for _ in range(ROUNDS):
         basis = w
-        product = yield from _product(start, clip, basis, each)
+        product, _ = yield from noised_product(plan, start, clip, basis, each)
         w = orthonormal(product)
     release = yield priced(plan, SquaredNormSum(centre=start.centre, radius=clip.radius), ENERGY_SHARE)
     small = basis.T @ product
     values, turn = eigenpairs((small + small.T) / 2)
-    scale = (clip.radius / S) ** 2 / (mu(each) * start.records * clip.kept)
+    scale = (clip.radius / S) ** 2 / (mu(price(plan, each)) * start.records * clip.kept)
     return Estimate(
         components=fix_signs(orthonormal(product @ turn)).T,
         explained_variance=np.maximum(values, 0.0),
@@ -55,21 +54,18 @@ def noisy_power(plan: Plan) -> Steps:
         records=start.records,
         total_variance=max(float(release.values[0]) / clip.unit(start.records), 0.0),
         noise_scale=scale,
-        sin_error=_error(values, scale, d),
+        # The angle that the last product's noise alone turns the weakest direction by.
+        sin_error=min(1.0, scale * float(np.sqrt(d)) / max(float(values[-1]), 1e-12)),
         warnings=clip_warning(clip.kept),
     )
 
 
-def _product(
-    start: Centred, clip: Clip, w: FloatArray, micro_rho: int
-) -> Generator[PricedQuery, Release, FloatArray]:
-    """The noised mean of z (z . W). Shape: (d, k)."""
+def noised_product(
+    plan: Plan, start: Centred, clip: Clip, w: FloatArray, share: float
+) -> Generator[PricedQuery, Release, tuple[FloatArray, float]]:
+    """The noised mean of z (z . W) at a share of the budget, and its noise on an entry. Shape: (d, k)."""
     slope = Slope(centre=start.centre, directions=w, offset=np.zeros_like(w))
     query, unit = slope.query((clip.radius / S) ** 2)
-    release = yield PricedQuery(query=query, micro_rho=micro_rho)
-    return release.values.reshape(w.shape) / (unit * start.records * clip.kept)
-
-
-def _error(values: FloatArray, scale: float, d: int) -> float:
-    """Sine of the angle that the last product's noise alone turns the weakest direction by."""
-    return min(1.0, scale * float(np.sqrt(d)) / max(float(values[-1]), 1e-12))
+    release = yield priced(plan, query, share)
+    whole = unit * start.records * clip.kept
+    return release.values.reshape(w.shape) / whole, release.sigma / whole

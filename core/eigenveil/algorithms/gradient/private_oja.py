@@ -45,15 +45,28 @@ def private_oja(plan: Plan) -> Steps:
     variances, total, scale = yield from read_variances(plan, start, w)
     chosen = best(variances, study.components) * study.components
     kept = slice(chosen, chosen + study.components)
-    order = kept.start + np.argsort(-variances[kept], kind="stable")
+    return ordered(start, w[:, kept], variances[kept], total, scale)
+
+
+def ordered(
+    start: Centred,
+    found: FloatArray,
+    variances: FloatArray,
+    total: float,
+    scale: float,
+    warnings: tuple[str, ...] = (),
+) -> Estimate:
+    """An estimate of directions found one by one, the longest first. Shape: found (d, k), variances (k,)."""
+    order = np.argsort(-variances, kind="stable")
     return Estimate(
-        components=fix_signs(w[:, order]).T,
+        components=fix_signs(found[:, order]).T,
         explained_variance=variances[order],
         mean=start.mean,
         records=start.records,
         total_variance=total,
         noise_scale=scale,
         sin_error=None,
+        warnings=warnings,
     )
 
 

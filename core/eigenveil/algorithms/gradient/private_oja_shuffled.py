@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
+from dataclasses import replace
 
 import numpy as np
 
 from eigenveil.accounting.amplification import local_micro_rho
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.accounting.zcdp import ATTO, mu
+from eigenveil.algorithms.gradient.private_oja import ordered
 from eigenveil.algorithms.shared.clip_radius import Balance, choose
 from eigenveil.algorithms.shared.gradient_query import Slope
 from eigenveil.algorithms.shared.passes import Pass, Rounds
@@ -24,8 +26,8 @@ from eigenveil.algorithms.shared.preparation import Centred, locate, price, pric
 from eigenveil.algorithms.shared.step_sizes import FLOOR, Rates
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray
-from eigenveil.numerics.linalg import fix_signs, orthonormal, start_directions
-from eigenveil.protocol.estimate import Estimate, Steps
+from eigenveil.numerics.linalg import orthonormal, start_directions
+from eigenveil.protocol.estimate import Steps
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import PricedQuery
 from eigenveil.protocol.release import Release
@@ -61,16 +63,8 @@ def private_oja_shuffled(plan: Plan) -> Steps:
     share = 1 - shares(plan).count - start.mean_share - VARIANCE_SHARE
     once = Pass(plan=plan, first=rounds.asked, micro_rho=price(plan, share), atto_delta=plan.atto_delta)
     w, lengths, noise = yield from _pass(start, once, radius**2, total, start_directions(study.dimension, k))
-    order = np.argsort(-lengths, kind="stable")
-    return Estimate(
-        components=fix_signs(w[:, order]).T,
-        explained_variance=np.maximum(lengths[order], 0.0),
-        mean=start.mean,
-        records=start.records,
-        total_variance=total,
-        noise_scale=noise,
-        sin_error=None,
-    )
+    found = ordered(start, w, lengths, total, noise)
+    return replace(found, explained_variance=np.maximum(found.explained_variance, 0.0))
 
 
 def _variance(plan: Plan, start: Centred, radius: float) -> Generator[PricedQuery, Release, float]:

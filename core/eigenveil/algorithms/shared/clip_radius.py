@@ -70,7 +70,6 @@ def _fine(histogram: Histogram) -> tuple[FloatArray, FloatArray]:
 
 
 def read_histogram(release: Release, grid: Grid) -> Histogram:
-    """The histogram in a release of norm counts."""
     return Histogram(grid=grid, counts=_cleaned(release.values[::-1].astype(np.float64), release.sigma))
 
 

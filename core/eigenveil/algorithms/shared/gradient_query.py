@@ -28,7 +28,6 @@ class Slope:
 
     @property
     def reach(self) -> float:
-        """The norm of the longest direction."""
         return max(float(np.linalg.norm(self.directions, axis=0).max()), 1e-300)
 
     @property

@@ -51,7 +51,6 @@ class Pass:
 
     @property
     def size(self) -> int:
-        """Number of batches."""
         return self.plan.batches
 
     def about(self, query: OnGradients, law: NoiseLaw = NoiseLaw.GAUSSIAN) -> PricedQuery:

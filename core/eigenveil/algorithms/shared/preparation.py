@@ -122,7 +122,8 @@ def locate(plan: Plan) -> Generator[PricedQuery, Release, Centred]:
     records = max(float(release.values[0]), FEWEST)
     centre = midpoint(plan.study)
     if not plan.study.centring:
-        norms, share = nothing_known(centre), 0.0
+        # Where nothing is clipped none is asked for: no bin counts.
+        norms, share = Histogram(grid=_reach(centre), counts=np.zeros(BINS)), 0.0
         if plan.study.radius != UNCLIPPED:
             share = cost.norms
             norms = yield from row_norms(centre, price(plan, share), law(plan))
@@ -142,14 +143,8 @@ def step_price(plan: Plan, share: float, inner: float) -> int:
 
 
 def _reach(centre: IntArray) -> Grid:
-    """A public grid of norms about a centre."""
     # A root of an integer, so that every machine has the same edges.
     return Grid(top=math.sqrt(centre.size) + math.sqrt(int((centre**2).sum())) / S)
-
-
-def nothing_known(centre: IntArray) -> Histogram:
-    """The histogram of a study that never asked for one: no bin counts, nothing is clipped."""
-    return Histogram(grid=_reach(centre), counts=np.zeros(BINS))
 
 
 def row_norms(

@@ -25,7 +25,6 @@ class Rates:
     offset: float
 
     def step(self, t: int, strength: float) -> float:
-        """The length of step t along a direction of that strength."""
         return self.gain / (max(strength, FLOOR) * (self.offset + t))
 
 

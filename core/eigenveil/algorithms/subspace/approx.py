@@ -18,13 +18,12 @@ from eigenveil.algorithms.subspace.votes import (
     count,
     deal_key,
     fetch,
-    nothing,
     purse,
     subspace_estimate,
     voted,
 )
 from eigenveil.numerics.encoding import IntArray
-from eigenveil.protocol.estimate import Estimate, Steps
+from eigenveil.protocol.estimate import Estimate, Steps, no_release
 from eigenveil.protocol.plan import Plan
 from eigenveil.queries import CellVotes, RankVotes
 from eigenveil.queries import cell_geometry as geometry
@@ -51,9 +50,9 @@ def subspace_approx(plan: Plan) -> Steps:
     query = CellVotes(cells=dealt, least=dealt.count * sites // 2 + 1)
     winner, holders = yield from voted(plan, query)
     if not winner.any():
-        return nothing(plan, records, _silent(dealt, records, sites))
+        return no_release(plan, records, _silent(dealt, records, sites))
     cell = yield from fetch(winner, holders, dealt)
-    return nothing(plan, records, GONE) if cell is None else _estimate(plan, cell, dealt, records, sites)
+    return no_release(plan, records, GONE) if cell is None else _estimate(plan, cell, dealt, records, sites)
 
 
 def subspace_approx_rank(plan: Plan) -> Steps:
@@ -65,21 +64,17 @@ def subspace_approx_rank(plan: Plan) -> Steps:
     """
     check_rank(plan)
     records, sites = yield from count(plan)
-    left, largest = purse(plan), largest_rank(plan)
+    left = purse(plan)
+    largest = max(1, min(plan.study.components, plan.study.dimension - 1))  # on all of R^d everybody agrees
     silence = math.log(TRIALS * largest / left.delta)
     wanted = TRIAL_PRICE * SUBSAMPLES * changed(plan) * silence / left.epsilon
     dealt = cells_for(plan, wanted, sites, rank=largest)
     winner, holders = yield from voted(plan, RankVotes(cells=dealt))
     if not winner.any():
-        return nothing(plan, records, _silent(dealt, records, sites))
+        return no_release(plan, records, _silent(dealt, records, sites))
     found = replace(dealt, rank=int(winner[0]))
     cell = yield from fetch(winner[1:], holders, found)
-    return nothing(plan, records, GONE) if cell is None else _estimate(plan, cell, found, records, sites)
-
-
-def largest_rank(plan: Plan) -> int:
-    """The largest dimension considered: all of R^d would always be agreed on."""
-    return max(1, min(plan.study.components, plan.study.dimension - 1))
+    return no_release(plan, records, GONE) if cell is None else _estimate(plan, cell, found, records, sites)
 
 
 def cells_for(plan: Plan, wanted: float, sites: int, rank: int | None = None) -> Cells:

@@ -11,7 +11,7 @@ a subspace of its own. Records that lie in a subspace must do so on the grid (ei
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,19 +22,18 @@ from eigenveil.algorithms.subspace.votes import (
     count,
     deal_key,
     fetch,
-    nothing,
     purse,
     subspace_estimate,
     voted,
     votes_needed,
 )
 from eigenveil.errors import Code, RequestError
-from eigenveil.protocol.estimate import Estimate, Steps
+from eigenveil.numerics.encoding import IntArray
+from eigenveil.protocol.estimate import Steps, no_release
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import NoiseLaw, PricedQuery
-from eigenveil.protocol.release import Release
 from eigenveil.queries import BlockRanks, SpanVotes
-from eigenveil.queries.fingerprints import MOST_RANK, MOST_SUBSAMPLES, Subsamples
+from eigenveil.queries.fingerprints import MOST_RANK, MOST_SUBSAMPLES, Pool, Subsamples
 from eigenveil.study.grid import inexact_columns, midpoint
 
 RANK_SHARE = 0.2  # of the epsilon for votes, for the dimension
@@ -51,8 +50,8 @@ def subspace_exact(plan: Plan) -> Steps:
     """
     check_rank(plan)
     records, sites = yield from count(plan)
-    k = plan.study.components
-    return (yield from _elected(plan, subsamples_for(plan, k, records, sites, 1.0), records, 1.0))
+    dealt = subsamples_for(plan, plan.study.components, records, sites, 1.0)
+    return (yield from _elected(plan, dealt, records, 1.0))
 
 
 def subspace_exact_rank(plan: Plan) -> Steps:
@@ -71,23 +70,34 @@ def subspace_exact_rank(plan: Plan) -> Steps:
     release = yield PricedQuery(query=BlockRanks(subsamples=dealt), micro_rho=price, law=NoiseLaw.LAPLACE)
     # SCORE(i): subsamples of dimension exactly i. The noise of neighbours is shared, which costs nothing.
     score = np.diff(release.values)
-    dealt = _of_rank(dealt, 1 + int(score.argmax()))
+    dealt = replace(dealt, rank=1 + int(score.argmax()))
     return (yield from _elected(plan, dealt, records, 1 - RANK_SHARE))
 
 
-def _elected(
-    plan: Plan, dealt: Subsamples, records: float, share: float
-) -> Generator[PricedQuery, Release, Estimate]:
+def _elected(plan: Plan, dealt: Subsamples, records: float, share: float) -> Steps:
     """The subspace that enough subsamples span. `share`: of the epsilon for votes."""
-    winner, holders = yield from voted(plan, SpanVotes(subsamples=dealt), share)
-    if not winner.any():
-        return nothing(plan, records, _silent(plan, share))
-    form = yield from fetch(winner, holders, dealt)
+    winner = yield from voted(plan, SpanVotes(subsamples=dealt), share)
+    return (yield from spanned(plan, dealt, records, winner, _silent(plan, share), _unclear(dealt)))
+
+
+def spanned(
+    plan: Plan,
+    dealt: Subsamples | Pool,
+    records: float,
+    winner: tuple[IntArray, IntArray],
+    silent: str,
+    unclear: str,
+) -> Steps:
+    """The subspace that `voted` found; or, in words, that there is none or that its form does not tell it."""
+    fingerprint, holders = winner
+    if not fingerprint.any():
+        return no_release(plan, records, silent)
+    form = yield from fetch(fingerprint, holders, dealt)
     if form is None:
-        return nothing(plan, records, GONE)
+        return no_release(plan, records, GONE)
     basis = real_basis(form.reshape(dealt.rank, -1))
     if basis is None:
-        return nothing(plan, records, _unclear(dealt))
+        return no_release(plan, records, unclear)
     return subspace_estimate(plan, basis, records, sin_error=0.0, warnings=rounding_warnings(plan))
 
 
@@ -115,12 +125,7 @@ def subsamples_for(plan: Plan, k: int, records: float, sites: int, share: float)
     return Subsamples(centre=midpoint(plan.study), rank=k, count=subsamples, key=deal_key(plan))
 
 
-def _of_rank(dealt: Subsamples, rank: int) -> Subsamples:
-    return Subsamples(centre=dealt.centre, rank=rank, count=dealt.count, key=dealt.key)
-
-
 def needed(plan: Plan, share: float) -> float:
-    """Votes that the winner needs."""
     left = purse(plan)
     persons = changed(plan)
     return votes_needed(max(left.epsilon * share, 1e-9), max(left.delta, 1e-300), persons, persons)
@@ -144,7 +149,6 @@ def _unclear(dealt: Subsamples) -> str:
 
 
 def rounding_warnings(plan: Plan) -> tuple[str, ...]:
-    """A warning if the grid rounds whole numbers in some column."""
     names = inexact_columns(plan.study)
     if not names:
         return ()

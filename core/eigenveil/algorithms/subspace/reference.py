@@ -9,18 +9,8 @@ from __future__ import annotations
 
 import math
 
-from eigenveil.algorithms.subspace.exact import check_rank, rounding_warnings
-from eigenveil.algorithms.subspace.lattice import real_basis
-from eigenveil.algorithms.subspace.votes import (
-    GONE,
-    count,
-    deal_key,
-    fetch,
-    nothing,
-    purse,
-    subspace_estimate,
-    voted,
-)
+from eigenveil.algorithms.subspace.exact import check_rank, spanned
+from eigenveil.algorithms.subspace.votes import count, deal_key, purse, voted
 from eigenveil.protocol.estimate import Steps
 from eigenveil.protocol.plan import Plan
 from eigenveil.queries import SpanGap
@@ -40,17 +30,9 @@ def subspace_reference(plan: Plan) -> Steps:
     records, _ = yield from count(plan)
     pool = pool_for(plan)
     query = SpanGap(pool=pool)
-    winner, holders = yield from voted(plan, query)
-    if not winner.any():
-        return nothing(plan, records, _silent(plan, query))
-    form = yield from fetch(winner, holders, pool)
-    if form is None:
-        return nothing(plan, records, GONE)
-    basis = real_basis(form.reshape(pool.rank, -1))
-    if basis is None:
-        why = "the best subspace cannot be told from its form modulo 2^61 - 1; use more columns"
-        return nothing(plan, records, why)
-    return subspace_estimate(plan, basis, records, sin_error=0.0, warnings=rounding_warnings(plan))
+    winner = yield from voted(plan, query)
+    unclear = "the best subspace cannot be told from its form modulo 2^61 - 1; use more columns"
+    return (yield from spanned(plan, pool, records, winner, _silent(plan, query), unclear))
 
 
 def pool_for(plan: Plan) -> Pool:

@@ -11,10 +11,10 @@ from collections.abc import Generator
 import numpy as np
 
 from eigenveil.accounting.zcdp import ATTO, mu
-from eigenveil.algorithms.covariance.noised_gram import Clip, clip_radius, clip_warning
+from eigenveil.algorithms.covariance.noised_gram import Clip, clip_warning, prepared
 from eigenveil.algorithms.covariance.separate_cov import spectrum
-from eigenveil.algorithms.shared.gradient_query import Slope
-from eigenveil.algorithms.shared.preparation import UNCLIPPED, Centred, law, locate, price, priced
+from eigenveil.algorithms.gradient.noisy_power import noised_product
+from eigenveil.algorithms.shared.preparation import UNCLIPPED, Centred, law, price
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, fix_signs, orthonormal
 from eigenveil.protocol.estimate import Estimate, Steps, no_release
@@ -38,9 +38,8 @@ def smooth(plan: Plan) -> Steps:
     Cost: the whole epsilon and delta, d (d + 1) + d k integers from every site, 9 rounds (8 unclipped).
     """
     d, k = plan.study.dimension, plan.study.components
-    start = yield from locate(plan)
     # A wider radius loses turning in proportion, as a noised matrix loses noise; balanced alike.
-    clip = yield from clip_radius(plan, start, 1.0)
+    start, clip = yield from prepared(plan, 1.0)
     values, _ = yield from spectrum(plan, start, clip, SPECTRUM)
     vectors, error, paid = np.eye(d), 0.0, 0.0
     warnings: tuple[str, ...] = ()
@@ -49,7 +48,7 @@ def smooth(plan: Plan) -> Steps:
         release = yield _subspace(plan, start, clip, paid)
         matrix = release.values[:-1].reshape(d, k) / FRAME
         if not matrix.any():
-            return no_release(d, start.records, _too_close(plan, price(plan, paid)))
+            return no_release(plan, start.records, _too_close(plan, price(plan, paid)))
         vectors = orthonormal(matrix)
         gap = _gap(plan, values, clip, start.records)
         spread = release.sigma / FRAME if release.sigma else spread_at(plan, gap, price(plan, paid))
@@ -90,13 +89,9 @@ def _axes(
 
     Shape: vectors (d, k) -> (d, k).
     """
-    slope = Slope(centre=start.centre, directions=vectors, offset=np.zeros_like(vectors))
-    query, unit = slope.query((clip.radius / S) ** 2)
-    release = yield priced(plan, query, share)
-    noised = release.values.reshape(vectors.shape) / (unit * start.records * clip.kept)
+    noised, scale = yield from noised_product(plan, start, clip, vectors, share)
     small = vectors.T @ noised
     values, turn = eigenpairs((small + small.T) / 2)
-    scale = release.sigma / (unit * start.records * clip.kept)
     return fix_signs(vectors @ turn), np.maximum(values, 0.0), scale
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from eigenveil.accounting.zcdp import ATTO, mu
 from eigenveil.algorithms.shared.preparation import FEWEST
 from eigenveil.numerics.encoding import FloatArray, IntArray, digest, frozen
-from eigenveil.protocol.estimate import Estimate, no_release
+from eigenveil.protocol.estimate import Estimate
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import NoiseLaw, PricedQuery
 from eigenveil.protocol.release import Release
@@ -33,11 +33,9 @@ class VoteBudget:
 
     @property
     def delta(self) -> float:
-        """The delta as a number."""
         return self.atto_delta / ATTO
 
     def share(self, share: float) -> int:
-        """A share of this epsilon in micro-rho."""
         return micro_rho_of(self.epsilon * share)
 
 
@@ -136,8 +134,3 @@ def subspace_estimate(
             "only the subspace is estimated: no variances, and no order among its directions",
         ),
     )
-
-
-def nothing(plan: Plan, records: float, why: str) -> Estimate:
-    """No release; `why` ends with what would do."""
-    return no_release(plan.study.dimension, records, why)

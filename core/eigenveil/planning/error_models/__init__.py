@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from eigenveil.planning.error_models import covariance, power_iteration, references, smooth_sensitivity
 from eigenveil.planning.error_models.eigengaps import Assumed
-from eigenveil.planning.error_models.rotation import PredictedError
+from eigenveil.planning.error_models.rotation import NOISE, PredictedError
 from eigenveil.planning.error_models.spectrum import AssumedSpectrum
 from eigenveil.protocol.plan import Plan, plan_for
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Study
 
 LAWS: dict[Algorithm, Callable[[Plan, AssumedSpectrum], PredictedError | None]] = {
-    Algorithm.GAUSS_COV: covariance.gauss_cov,
-    Algorithm.ANALYZE_GAUSS: covariance.analyze_gauss,
-    Algorithm.SEPARATE_COV: covariance.separate_cov,
+    Algorithm.GAUSS_COV: covariance.of_matrix,
+    Algorithm.ANALYZE_GAUSS: partial(covariance.of_matrix, flat=True),
+    Algorithm.SEPARATE_COV: partial(covariance.of_matrix, share=0.5),  # directions at half the budget
     Algorithm.NOISY_POWER: power_iteration.noisy_power,
     Algorithm.DP_PCA: power_iteration.dp_pca,
     Algorithm.ADAPTIVE_COV: references.adaptive_cov,
     Algorithm.EM_COV: references.em_cov,
-    Algorithm.ZERO: references.zero,
+    Algorithm.ZERO: lambda plan, guess: NOISE,  # public directions
     Algorithm.DP_PCA_SINGLE_PASS: references.dp_pca_single_pass,
     Algorithm.PRIVATE_OJA: references.private_oja,
-    Algorithm.SUBSPACE_EXACT: references.subspace_exact,
-    Algorithm.SUBSPACE_EXACT_RANK: references.subspace_exact,
-    Algorithm.SUBSPACE_REFERENCE: references.subspace_exact,
-    Algorithm.SUBSPACE_APPROX: references.subspace_approx,
-    Algorithm.SUBSPACE_APPROX_RANK: references.subspace_approx,
+    Algorithm.SUBSPACE_EXACT: partial(references.subspace, most=references.NONE),
+    Algorithm.SUBSPACE_EXACT_RANK: partial(references.subspace, most=references.NONE),
+    Algorithm.SUBSPACE_REFERENCE: partial(references.subspace, most=references.NONE),
+    Algorithm.SUBSPACE_APPROX: partial(references.subspace, most=references.NEAR),
+    Algorithm.SUBSPACE_APPROX_RANK: partial(references.subspace, most=references.NEAR),
     Algorithm.SMOOTH_GAUSSIAN: smooth_sensitivity.smooth,
     Algorithm.SMOOTH_CAUCHY: smooth_sensitivity.smooth,
     Algorithm.PROPOSE_TEST_RELEASE: smooth_sensitivity.smooth,

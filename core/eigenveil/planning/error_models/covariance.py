@@ -10,40 +10,30 @@ from __future__ import annotations
 import numpy as np
 
 from eigenveil.algorithms.covariance.frobenius import entry_noise
-from eigenveil.algorithms.covariance.noised_gram import clip_radius, noise_ratio
+from eigenveil.algorithms.covariance.noised_gram import Clip, noise_ratio, prepared
 from eigenveil.algorithms.shared.preparation import price
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.planning.error_models.eigengaps import Assumed, bent
-from eigenveil.planning.error_models.noiseless import imagine, located
+from eigenveil.planning.error_models.noiseless import imagine
 from eigenveil.planning.error_models.rotation import PredictedError, error
 from eigenveil.planning.error_models.spectrum import AssumedSpectrum
 from eigenveil.protocol.plan import Plan
 from eigenveil.study.grid import S
 
 
-def gauss_cov(plan: Plan, guess: AssumedSpectrum) -> PredictedError:
-    """One matrix with symmetric noise."""
-    return _by_matrix(plan, guess)
-
-
-def analyze_gauss(plan: Plan, guess: AssumedSpectrum) -> PredictedError:
-    """One matrix, sqrt 2 louder off the diagonal."""
-    return _by_matrix(plan, guess, flat=True)
-
-
-def separate_cov(plan: Plan, guess: AssumedSpectrum) -> PredictedError:
-    """The directions are those of a matrix at half the budget."""
-    return _by_matrix(plan, guess, share=0.5)
-
-
-def _by_matrix(
+def of_matrix(
     plan: Plan, guess: AssumedSpectrum, *, share: float = 1.0, flat: bool = False
 ) -> PredictedError:
-    """One noised Gram matrix at `share` of what is left after the radius."""
-    start = located(plan, guess)
-    clip = imagine(plan, clip_radius(plan, start, noise_ratio(plan, flat=flat)), guess.lengths * S)
-    assumed = Assumed(guess=guess, k=plan.study.components, records=start.records)
+    """One noised Gram matrix at `share` of what is left after the radius; `flat`, sqrt 2 louder off the
+    diagonal."""
+    clip, assumed = clipped(plan, guess, noise_ratio(plan, flat=flat))
     return turned(plan, assumed, clip.radius, price(plan, clip.left * share), flat=flat)
+
+
+def clipped(plan: Plan, guess: AssumedSpectrum, ratio: float) -> tuple[Clip, Assumed]:
+    """The radius for one Gram matrix of that `noise_ratio`, and what is assumed of the records counted."""
+    start, clip = imagine(plan, prepared(plan, ratio), guess.lengths * S)
+    return clip, Assumed(guess=guess, k=plan.study.components, records=start.records)
 
 
 def sensitivity(plan: Plan) -> int:

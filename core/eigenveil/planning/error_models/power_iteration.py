@@ -9,13 +9,13 @@ from __future__ import annotations
 import numpy as np
 
 from eigenveil.accounting.zcdp import mu
-from eigenveil.algorithms.covariance.noised_gram import clip_radius, noise_ratio
+from eigenveil.algorithms.covariance.noised_gram import noise_ratio
 from eigenveil.algorithms.gradient.dp_pca import Schedule, gradient_radius, schedule
 from eigenveil.algorithms.gradient.noisy_power import ENERGY_SHARE, ROUNDS
 from eigenveil.algorithms.shared.gradient_query import Slope
 from eigenveil.algorithms.shared.preparation import Centred, price
 from eigenveil.numerics.encoding import FloatArray
-from eigenveil.planning.error_models.covariance import seen, sensitivity, shortened
+from eigenveil.planning.error_models.covariance import clipped, seen, sensitivity, shortened
 from eigenveil.planning.error_models.eigengaps import Assumed, bent
 from eigenveil.planning.error_models.noiseless import imagine, located
 from eigenveil.planning.error_models.rotation import PredictedError, error
@@ -118,15 +118,13 @@ def tail(
 
 def noisy_power(plan: Plan, guess: AssumedSpectrum) -> PredictedError:
     """The last of a few rounds, each with the noise of a whole row squared."""
-    start = located(plan, guess)
-    clip = imagine(plan, clip_radius(plan, start, noise_ratio(plan)), guess.lengths * S)
-    assumed = Assumed(guess=guess, k=plan.study.components, records=start.records)
+    clip, assumed = clipped(plan, guess, noise_ratio(plan))
     kept = shortened(guess, clip.radius)
     own, gaps = seen(assumed, kept)
     gaps = np.minimum(gaps, own[:, None])
     rho = 1 - gaps / own[:, None]
     each = mu(price(plan, (clip.left - ENERGY_SHARE) / ROUNDS))
-    noise = sensitivity(plan) * (clip.radius / S) ** 2 / (each * start.records)
+    noise = sensitivity(plan) * (clip.radius / S) ** 2 / (each * assumed.records)
     faded = rho ** (2 * ROUNDS)
     variances = (noise / own[:, None]) ** 2 * (1 - faded) / (1 - rho**2) + bent(assumed, kept, gaps)
     return error(variances, assumed.beyond.counts, faded)

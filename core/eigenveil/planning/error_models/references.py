@@ -8,7 +8,6 @@ import numpy as np
 
 from eigenveil.accounting.zcdp import mu
 from eigenveil.algorithms.covariance.adaptive_cov import adaptive_cov as run_adaptive
-from eigenveil.algorithms.covariance.noised_gram import clip_radius
 from eigenveil.algorithms.gradient.dp_pca import VARIANCE_SHARE
 from eigenveil.algorithms.gradient.dp_pca_single_pass import records_needed
 from eigenveil.algorithms.gradient.private_oja import gradient_radius, radius_batches
@@ -17,7 +16,7 @@ from eigenveil.algorithms.shared.passes import Pass
 from eigenveil.algorithms.shared.preparation import COUNT_SHARE, part, price
 from eigenveil.algorithms.shared.step_sizes import CANDIDATES
 from eigenveil.numerics.encoding import FloatArray
-from eigenveil.planning.error_models.covariance import seen, sensitivity, shortened, turned
+from eigenveil.planning.error_models.covariance import clipped, seen, sensitivity, shortened, turned
 from eigenveil.planning.error_models.eigengaps import Assumed, bent
 from eigenveil.planning.error_models.noiseless import imagine, located
 from eigenveil.planning.error_models.power_iteration import Pulls
@@ -45,15 +44,14 @@ def adaptive_cov(plan: Plan, guess: AssumedSpectrum) -> PredictedError:
 
 def em_cov(plan: Plan, guess: AssumedSpectrum) -> PredictedError:
     """A sampled direction leans towards j by 1 / (2 t gap) in mean square, t being what epsilon allows."""
-    start, k, d = located(plan, guess), plan.study.components, plan.study.dimension
-    clip = imagine(plan, clip_radius(plan, start, math.sqrt(d) * k / 4), guess.lengths * S)
-    assumed = Assumed(guess=guess, k=k, records=start.records)
+    k, d = plan.study.components, plan.study.dimension
+    clip, assumed = clipped(plan, guess, math.sqrt(d) * k / 4)
     kept = shortened(guess, clip.radius)
     _, gaps = seen(assumed, kept)
     epsilon = mu(price(plan, clip.left / 2)) / max(1, min(k, d - 1))
     moved = sensitivity(plan) * (clip.radius / S) ** 2
     return error(
-        moved / (2 * epsilon * start.records * gaps) + bent(assumed, kept, gaps), assumed.beyond.counts
+        moved / (2 * epsilon * assumed.records * gaps) + bent(assumed, kept, gaps), assumed.beyond.counts
     )
 
 
@@ -110,21 +108,8 @@ def dp_pca_single_pass(plan: Plan, guess: AssumedSpectrum) -> PredictedError | N
     return NOISE if plan.study.expected_records < records_needed(plan) else None
 
 
-def zero(plan: Plan, guess: AssumedSpectrum) -> PredictedError:
-    """Public directions."""
-    return NOISE
-
-
-def subspace_exact(plan: Plan, guess: AssumedSpectrum) -> PredictedError | None:
-    """Exact where all records lie in the subspace, nothing where they do not."""
-    return NOISE if _beyond(plan, guess) > NONE else None
-
-
-def subspace_approx(plan: Plan, guess: AssumedSpectrum) -> PredictedError | None:
-    """Nothing unless the records lie very near the subspace."""
-    return NOISE if _beyond(plan, guess) > NEAR else None
-
-
-def _beyond(plan: Plan, guess: AssumedSpectrum) -> float:
+def subspace(plan: Plan, guess: AssumedSpectrum, *, most: float) -> PredictedError | None:
+    """Exact, or nearly so, where lambda_{k+1} is at most that part of lambda_k; nothing where it is more."""
     k = plan.study.components
-    return float(guess.values[k] / guess.values[k - 1]) if k < len(guess.values) else 0.0
+    beyond = float(guess.values[k] / guess.values[k - 1]) if k < len(guess.values) else 0.0
+    return NOISE if beyond > most else None

@@ -7,12 +7,10 @@ import math
 import numpy as np
 
 from eigenveil.accounting.zcdp import ATTO, mu, noise_for
-from eigenveil.algorithms.covariance.noised_gram import clip_radius
 from eigenveil.algorithms.shared.preparation import price
 from eigenveil.algorithms.subspace.smooth_sensitivity import VARIANCES, rounding, spread_at
-from eigenveil.planning.error_models.covariance import seen, shortened
-from eigenveil.planning.error_models.eigengaps import Assumed, bent
-from eigenveil.planning.error_models.noiseless import imagine, located
+from eigenveil.planning.error_models.covariance import clipped, seen, shortened
+from eigenveil.planning.error_models.eigengaps import bent
 from eigenveil.planning.error_models.rotation import NOISE, PredictedError, error
 from eigenveil.planning.error_models.spectrum import AssumedSpectrum
 from eigenveil.protocol.plan import Plan
@@ -24,15 +22,13 @@ TEST_SHARE = 0.2  # of epsilon, for the gap's bound [P21]
 
 def smooth(plan: Plan, guess: AssumedSpectrum) -> PredictedError:
     """Every entry of the directions gets noise of the same size."""
-    start, k = located(plan, guess), plan.study.components
-    clip = imagine(plan, clip_radius(plan, start, 1.0), guess.lengths * S)
-    assumed = Assumed(guess=guess, k=k, records=start.records)
+    clip, assumed = clipped(plan, guess, 1.0)
     kept = shortened(guess, clip.radius)
     _, gaps = seen(assumed, kept)
     if not gaps.size:
         return error(gaps, assumed.beyond.counts)  # k = d
     weight = plan.study.max_sites_per_person * (clip.radius / S) ** 2
-    gap = float(np.median(gaps[:, -1, 0])) * start.records / weight
+    gap = float(np.median(gaps[:, -1, 0])) * assumed.records / weight
     paid = price(plan, clip.left - VARIANCES)
     if plan.algorithm is Algorithm.PROPOSE_TEST_RELEASE:
         spread = _tested(plan, gap, paid)
@@ -40,7 +36,7 @@ def smooth(plan: Plan, guess: AssumedSpectrum) -> PredictedError:
         spread = spread_at(plan, gap, paid)
     if plan.algorithm is Algorithm.SMOOTH_CAUCHY:
         # The length of N Cauchy numbers is about N of them, and not sqrt(N).
-        spread *= k * math.sqrt(plan.study.dimension)
+        spread *= assumed.k * math.sqrt(plan.study.dimension)
     if not math.isfinite(spread):
         return NOISE
     return error(spread**2 + bent(assumed, kept, gaps), assumed.beyond.counts)

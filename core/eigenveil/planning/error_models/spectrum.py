@@ -135,10 +135,7 @@ def _normals(columns: int) -> FloatArray:
 
     Shape: (POINTS, columns).
     """
-    return _standard(public_normals(b"eigenveil/points/v1", (POINTS, columns)))
-
-
-def _standard(normals: FloatArray) -> FloatArray:
+    normals = public_normals(b"eigenveil/points/v1", (POINTS, columns))
     out: FloatArray = (normals - normals.mean(axis=0)) / normals.std(axis=0)
     out.setflags(write=False)
     return out
