@@ -22,6 +22,7 @@ from eigenveil.queries import (
     CoordinateClippedSum,
     Coordinates,
     Count,
+    CubeSum,
     Eigenvectors,
     Gradient,
     GradientNorms,
@@ -110,6 +111,7 @@ def every_ask(d: int = 4, k: int = 2) -> dict[str, Additive]:
         "boxed": CoordinateClippedSum(
             spec=one, middles=np.arange(d) * 999 - 1500, halves=np.arange(d) * 2**14
         ),
+        "cube-sum": CubeSum(centre=centre, radius=S),
     }
 
 

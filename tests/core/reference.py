@@ -15,6 +15,7 @@ from eigenveil.queries import (
     CoordinateClippedSum,
     Coordinates,
     Count,
+    CubeSum,
     Eigenvectors,
     Gradient,
     GradientNorms,
@@ -52,6 +53,9 @@ def contribution(row: Sequence[int], query: Query) -> list[int]:
             return [t * value for value in z]
         case SquaredNormSum():
             return [min(_square(_centred(row, query.centre.tolist())), query.radius**2)]
+        case CubeSum():
+            z = _centred(row, query.centre.tolist())
+            return [max(-query.radius, min(query.radius, value)) ** 3 for value in z]
         case Gram() | Spectrum() | Eigenvectors() | Subspace():
             return _gram(_shortened(_centred(row, query.centre.tolist()), query.radius))
         case GradientNorms():

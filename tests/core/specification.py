@@ -100,6 +100,8 @@ def squared_l2(kind: str, query: Any, s: Setting) -> int:
             return (2**10 * query.radius * s.pair) ** 2
         case "energy":
             return int(query.radius**4)
+        case "cube-sum":
+            return int(query.centre.size * (query.radius**3 * s.pair) ** 2)
         case "gram" | "spectrum":
             return int(query.radius**4) * s.pair
         case "gradient" | "slot":
@@ -123,6 +125,8 @@ def squared_l1(kind: str, query: Any, s: Setting) -> Fraction:
             return Fraction(query.spec.directions.size * squared_l2(kind, query, s))
         case "energy":
             return Fraction(query.radius**4)
+        case "cube-sum":
+            return Fraction((query.centre.size * query.radius**3 * s.pair) ** 2)
         case "gram":
             d = query.centre.size  # half of all |entries| and of the trace
             most = real(Fraction(d + 1, 2)) if s.adds else (arb(2).sqrt() * d + 2) / 2

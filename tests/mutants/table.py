@@ -76,6 +76,8 @@ MUTANTS: tuple[Mutant, ...] = (
        "return WEIGHT * (self.radius * neighbours.records) ** 2",
        SUMS),
     of("P2", "queries/rows.py", "return int(self.radius**4)", "return int(self.radius**4) // 2", SUMS),
+    of("P2", "queries/rows.py", "return self.length * (self.bound * neighbours.records) ** 2",
+       "return (self.bound * neighbours.records) ** 2", SUMS),
     of("P3", "noise/source.py", "scale=root_of(square / 2)", "scale=root_of(square / 4)", SUMS),
     of("P3", "noise/source.py", "Block(count=d, scale=root_of(square))",
        "Block(count=d, scale=root_of(square / 2))",

@@ -21,6 +21,7 @@ from eigenveil.queries import (
     CoordinateClippedSum,
     Coordinates,
     Count,
+    CubeSum,
     Eigenvectors,
     Gradient,
     GradientNorms,
@@ -45,6 +46,7 @@ from eigenveil.site.rows import (
     GridPiece,
     centred,
     clipped_sum,
+    cube_sum,
     gram,
     row_norms,
     spans,
@@ -158,6 +160,8 @@ def _answer(rows: CentredRows | GridPiece, query: Query, chunk: int) -> IntArray
             return clipped_sum(rows, query, chunk)
         case SquaredNormSum():
             return squared_norm_sum(rows, query, chunk)
+        case CubeSum():
+            return cube_sum(rows, query, chunk)
         case Gram() | Spectrum() | Eigenvectors() | Subspace():
             return gram(rows, query, chunk)
         case GradientNorms():
