@@ -28,6 +28,7 @@ from eigenveil.queries import (
     GradientNorms,
     GradientSpec,
     Gram,
+    LongestColumn,
     Query,
     RadiusSearch,
     RowNorms,
@@ -115,7 +116,9 @@ def every_ask(d: int = 4, k: int = 2) -> dict[str, Additive]:
     }
 
 
-def covariance_asks(d: int = 4) -> dict[str, Spectrum | Eigenvectors | Subspace | RadiusSearch]:
+def covariance_asks(
+    d: int = 4,
+) -> dict[str, Spectrum | Eigenvectors | Subspace | RadiusSearch | LongestColumn]:
     """One question of every kind that a mechanism of the covariance family answers, about `d` columns."""
     centre = (np.arange(d) * 211) % 997 - 400
     edges = np.array([1, S // 2, S, 2 * S])
@@ -124,6 +127,7 @@ def covariance_asks(d: int = 4) -> dict[str, Spectrum | Eigenvectors | Subspace 
         "subspace": Subspace(centre=centre, radius=S, records=1000, count=min(2, d), mechanism=CAUCHY),
         "eigenvectors": Eigenvectors(centre=centre, radius=S, records=1000, count=min(2, d)),
         "radius-search": RadiusSearch(centre=centre, edges=edges, limits=edges * 0 + 5),
+        "longest-column": LongestColumn(centre=centre, radius=S),
     }
 
 

@@ -21,6 +21,7 @@ from eigenveil.queries import (
     GradientNorms,
     GradientSpec,
     Gram,
+    LongestColumn,
     Query,
     RadiusSearch,
     RowNorms,
@@ -56,6 +57,9 @@ def contribution(row: Sequence[int], query: Query) -> list[int]:
         case CubeSum():
             z = _centred(row, query.centre.tolist())
             return [max(-query.radius, min(query.radius, value)) ** 3 for value in z]
+        case LongestColumn():
+            z = _centred(row, query.centre.tolist())
+            return [min(value**2, query.radius**2) for value in z]
         case Gram() | Spectrum() | Eigenvectors() | Subspace():
             return _gram(_shortened(_centred(row, query.centre.tolist()), query.radius))
         case GradientNorms():

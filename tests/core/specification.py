@@ -317,6 +317,9 @@ def public_noise(kind: str, query: Any, law: str, s: Setting) -> tuple[Noise, ..
             return eigenvalues(query, law, s)
         case "radius-search":
             return limits(query, s)
+        case "longest-column":
+            lead = query.radius**2 * s.sites * s.pair  # [P26]: replaced, one sum may rise as another falls
+            return (Noise(law="laplace", count=query.centre.size, square=lead**2 / (2 * s.rho)),)
         case "slot":
             return local_randomiser(query, s)
         case (

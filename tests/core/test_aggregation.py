@@ -90,6 +90,7 @@ PLANTED: dict[str, Callable[[IntArray], Any]] = {
     "clipped-sum": lambda said: said * 0 + 1024 * S * 300,  # each entry fits, the vector is too long
     "energy": lambda said: said * 0 + MOST * S**2 + 1,
     "cube-sum": lambda said: said - one_at(said, 2) * 2 * MOST * S**3,
+    "longest-column": lambda said: -one_at(said, 3),
     "gradient": lambda said: said * 0 + 2**27 * 250,
     "boxed": lambda said: said + one_at(said, 0),  # a coordinate of half-width 0
     "gram": lambda said: said + one_at(said, 0) * MOST * S**2,  # the trace

@@ -18,12 +18,12 @@ from eigenveil.queries.rows import ClippedSum, Count, CubeSum, Gram, RowNorms, S
 from eigenveil.queries.shuffled import ShuffledRecord
 from eigenveil.queries.single_pass import CoordinateClippedSum, Coordinates, Votes
 from eigenveil.queries.subspaces import BlockRanks, CellVotes, RankVotes, SpanGap, SpanVotes
-from eigenveil.queries.trusted import VECTOR, Eigenvectors, RadiusSearch, Spectrum, Subspace
+from eigenveil.queries.trusted import VECTOR, Eigenvectors, LongestColumn, RadiusSearch, Spectrum, Subspace
 
 Summed = Gradient | GradientNorms | Votes | Coordinates | CoordinateClippedSum
 Additive = Count | RowNorms | ClippedSum | SquaredNormSum | CubeSum | Gram | Summed | BlockRanks
 PerSite = SpanVotes | CellVotes | RankVotes | SpanGap | Preimage  # put side by side, not added up
-OfSum = Spectrum | Eigenvectors | Subspace | RadiusSearch | ShuffledRecord
+OfSum = Spectrum | Eigenvectors | Subspace | RadiusSearch | LongestColumn | ShuffledRecord
 Trusted = OfSum | PerSite
 Query = Additive | Trusted
 
@@ -58,7 +58,7 @@ def batch_of(query: Query) -> Batch | None:
 __all__ = [
     "KINDS", "NAMES", "VECTOR", "Additive", "Batch", "BlockRanks", "CellVotes", "ClippedSum",
     "CoordinateClippedSum", "Coordinates", "Count", "CubeSum", "Eigenvectors", "Gradient", "GradientNorms",
-    "GradientSpec", "Gram", "Grams", "OnGradients", "OnSubspaces", "PerSite", "Preimage", "Query",
-    "RadiusSearch", "RankVotes", "RowNorms", "ShuffledRecord", "SpanGap", "SpanVotes", "Spectrum",
+    "GradientSpec", "Gram", "Grams", "LongestColumn", "OnGradients", "OnSubspaces", "PerSite", "Preimage",
+    "Query", "RadiusSearch", "RankVotes", "RowNorms", "ShuffledRecord", "SpanGap", "SpanVotes", "Spectrum",
     "SquaredNormSum", "Subspace", "Trusted", "Votes", "batch_of", "centre_of", "released", "total_length",
 ]  # fmt: skip

@@ -8,7 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from eigenveil.numerics.encoding import EXACT, FloatArray, IntArray, check_exact, frozen
-from eigenveil.queries import ClippedSum, CubeSum, Grams, RadiusSearch, RowNorms, SquaredNormSum
+from eigenveil.queries import (
+    ClippedSum,
+    CubeSum,
+    Grams,
+    LongestColumn,
+    RadiusSearch,
+    RowNorms,
+    SquaredNormSum,
+)
 from eigenveil.site.clipping import shorten, weights
 from eigenveil.study.grid import GridRows
 
@@ -82,6 +90,15 @@ def cube_sum(rows: CentredRows | GridPiece, query: CubeSum, chunk: int) -> IntAr
     for piece in rows.pieces(chunk):
         z = np.clip(piece.z, -query.radius, query.radius).astype(np.int64)
         total += (z * z * z).sum(axis=0)
+    return frozen(total)
+
+
+def column_squares(rows: CentredRows | GridPiece, query: LongestColumn, chunk: int) -> IntArray:
+    """Sum of squares of entries cut off at +-R, in int64: a chunk of 4096 stays at 2**12 * 2**26 at most."""
+    total = np.zeros(query.length, dtype=np.int64)
+    for piece in rows.pieces(chunk):
+        z = np.clip(piece.z, -query.radius, query.radius).astype(np.int64)
+        total += (z * z).sum(axis=0)
     return frozen(total)
 
 

@@ -26,6 +26,7 @@ from eigenveil.queries import (
     Gradient,
     GradientNorms,
     Gram,
+    LongestColumn,
     OnGradients,
     OnSubspaces,
     Query,
@@ -46,6 +47,7 @@ from eigenveil.site.rows import (
     GridPiece,
     centred,
     clipped_sum,
+    column_squares,
     cube_sum,
     gram,
     row_norms,
@@ -162,6 +164,8 @@ def _answer(rows: CentredRows | GridPiece, query: Query, chunk: int) -> IntArray
             return squared_norm_sum(rows, query, chunk)
         case CubeSum():
             return cube_sum(rows, query, chunk)
+        case LongestColumn():
+            return column_squares(rows, query, chunk)
         case Gram() | Spectrum() | Eigenvectors() | Subspace():
             return gram(rows, query, chunk)
         case GradientNorms():

@@ -28,6 +28,7 @@ from eigenveil.queries import (
     GradientNorms,
     GradientSpec,
     Gram,
+    LongestColumn,
     RadiusSearch,
     RowNorms,
     Spectrum,
@@ -52,7 +53,7 @@ KINDS = [
     Coordinates,
     CoordinateClippedSum,
 ]
-KINDS += [Spectrum, Eigenvectors, RadiusSearch]
+KINDS += [Spectrum, Eigenvectors, RadiusSearch, LongestColumn]
 
 
 def array(draw: st.DrawFn, low: int, high: int, *shape: int) -> Any:
@@ -89,7 +90,11 @@ def queries(draw: st.DrawFn, kind: type[Any]) -> RoundQuery:
         "half": draw(st.integers(1, 128)),
         "middles": array(draw, -(2**60), 2**60, d),
         "halves": array(draw, 1, 2**29, d),
-        "radius": draw(st.integers(1, {Gradient: 2**29, CubeSum: 2 * S}.get(kind, row_norm_limit(d)))),
+        "radius": draw(
+            st.integers(
+                1, {Gradient: 2**29, CubeSum: 2 * S, LongestColumn: 2 * S}.get(kind, row_norm_limit(d))
+            )
+        ),
     }
     wanted = {name: part for name, part in parts.items() if name in {field.name for field in fields(kind)}}
     return RoundQuery(
