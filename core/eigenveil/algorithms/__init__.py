@@ -13,6 +13,7 @@ from eigenveil.algorithms.covariance.adaptive_cov import adaptive_cov
 from eigenveil.algorithms.covariance.analyze_gauss import analyze_gauss
 from eigenveil.algorithms.covariance.em_cov import em_cov
 from eigenveil.algorithms.covariance.gauss_cov import gauss_cov
+from eigenveil.algorithms.covariance.plain_cov import plain_cov
 from eigenveil.algorithms.covariance.separate_cov import separate_cov
 from eigenveil.algorithms.covariance.zero import zero
 from eigenveil.algorithms.gradient.dp_pca import dp_pca
@@ -69,6 +70,7 @@ from eigenveil.study.grid import S, midpoint
 ALGORITHMS: dict[Algorithm, Callable[[Plan], Steps]] = {
     Algorithm.GAUSS_COV: gauss_cov,
     Algorithm.ANALYZE_GAUSS: analyze_gauss,
+    Algorithm.PLAIN_COV: plain_cov,
     Algorithm.SEPARATE_COV: separate_cov,
     Algorithm.ADAPTIVE_COV: adaptive_cov,
     Algorithm.EM_COV: em_cov,
