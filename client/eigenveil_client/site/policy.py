@@ -18,7 +18,7 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.plan import Plan
 from eigenveil.queries.batch import FEWEST_IN_BATCH
 from eigenveil.study.algorithm import PROPERTIES, Algorithm, AlgorithmProperties
-from eigenveil.study.study import MAX_MULTIPLICITY, MAX_RECORDS, Study
+from eigenveil.study.study import MAX_COLUMNS, MAX_MULTIPLICITY, MAX_RECORDS, Study
 from eigenveil_client.site.yearly_limit import Year, YearlyLimit
 from eigenveil_common.config import AT_LEAST_ONE, BELOW_ONE, INSIDE_ONE, Rule, check_rules, key, need
 
@@ -82,6 +82,7 @@ class Policy:
     columns: tuple[str, ...] = key((ANY,), NAME_COLUMNS, "What may be used; * is every column.")
     max_columns_per_record: float = key(2.0, ABOVE_ZERO_OR_INF, "Columns for each of minimum_records.")
     algorithms: tuple[str, ...] = key(ALGORITHMS, NAME_ONE, "What this site answers for.")
+    max_components: int = key(MAX_COLUMNS, AT_LEAST_ONE, "Directions that one study may release.")
     max_epsilon_per_study: float = key(5.0, ABOVE_ZERO, "The most that one study may spend.", asked=True)
     max_delta: float = key(1e-5, INSIDE_ONE, "The largest delta that a study may state its epsilon at.")
     minimum_records: int = key(20, AT_LEAST_ONE, "Fewer usable ones: no answer.", asked=True)
@@ -158,6 +159,11 @@ class Policy:
                 rule="algorithms",
                 passed=plan.algorithm.value in self.algorithms,
                 text=f"{plan.algorithm.value}; allowed: {', '.join(self.algorithms)}",
+            ),
+            Verdict(
+                rule="max_components",
+                passed=study.components <= self.max_components,
+                text=f"{study.components} components; at most {self.max_components}",
             ),
             Verdict(
                 rule="max_epsilon_per_study",
