@@ -22,13 +22,11 @@ from eigenveil.queries import (
     CoordinateClippedSum,
     Coordinates,
     Count,
-    CubeSum,
     Eigenvectors,
     Gradient,
     GradientNorms,
     GradientSpec,
     Gram,
-    LongestColumn,
     Query,
     RadiusSearch,
     RowNorms,
@@ -112,13 +110,10 @@ def every_ask(d: int = 4, k: int = 2) -> dict[str, Additive]:
         "boxed": CoordinateClippedSum(
             spec=one, middles=np.arange(d) * 999 - 1500, halves=np.arange(d) * 2**14
         ),
-        "cube-sum": CubeSum(centre=centre, radius=S),
     }
 
 
-def covariance_asks(
-    d: int = 4,
-) -> dict[str, Spectrum | Eigenvectors | Subspace | RadiusSearch | LongestColumn]:
+def covariance_asks(d: int = 4) -> dict[str, Spectrum | Eigenvectors | Subspace | RadiusSearch]:
     """One question of every kind that a mechanism of the covariance family answers, about `d` columns."""
     centre = (np.arange(d) * 211) % 997 - 400
     edges = np.array([1, S // 2, S, 2 * S])
@@ -127,7 +122,6 @@ def covariance_asks(
         "subspace": Subspace(centre=centre, radius=S, records=1000, count=min(2, d), mechanism=CAUCHY),
         "eigenvectors": Eigenvectors(centre=centre, radius=S, records=1000, count=min(2, d)),
         "radius-search": RadiusSearch(centre=centre, edges=edges, limits=edges * 0 + 5),
-        "longest-column": LongestColumn(centre=centre, radius=S),
     }
 
 

@@ -131,7 +131,6 @@ def page_list() -> tuple[Page, ...]:
     return (
         Page(algorithm=a.GAUSS_COV, reference="dp-pca"),
         Page(algorithm=a.ANALYZE_GAUSS, reference="gauss-cov"),
-        Page(algorithm=a.PLAIN_COV, reference="gauss-cov"),
         matrix(algorithm=a.SEPARATE_COV),
         matrix(algorithm=a.ADAPTIVE_COV),
         Page(algorithm=a.EM_COV, reference="gauss-cov"),

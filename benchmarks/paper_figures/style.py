@@ -64,7 +64,6 @@ LOOKS: dict[str, Look] = {
     "gauss-cov, shrunk": Look(colour=SKY, marker="o", line="--"),
     "gauss-cov, clipped": Look(colour=BLUE, marker="o", line=":", band=False),
     "analyze-gauss": Look(colour=BLACK, marker="v", line="--", band=False),
-    "plain-cov": Look(colour=GREEN, marker="v"),
     "separate-cov": Look(colour=ORANGE, marker="s"),
     "separate-cov, clipped": Look(colour=ORANGE, marker="s", line=":", band=False),
     "adaptive-cov": Look(colour=GREEN, marker="D"),

@@ -33,10 +33,9 @@ INSIDE_ONE = Rule(holds=lambda value: 0 < value < 1, words="{key} must lie stric
 BELOW_ONE = Rule(holds=lambda value: 0 <= value < 1, words="{key} must lie between 0 and 1")
 
 
-def key(default: Any, rule: Rule | None = None, about: str = "", *, asked: bool = False) -> Any:
-    """A key of a configuration: its default, its rule, what it means to a person, and whether the command
-    that writes a configuration asks for it."""
-    return field(default=default, metadata={"rule": rule, "about": about, "asked": asked})
+def key(default: Any, rule: Rule | None = None, about: str = "") -> Any:
+    """A key of a configuration: its default, its rule, and how the command that writes one explains it."""
+    return field(default=default, metadata={"rule": rule, "about": about})
 
 
 def need(holds: object, message: str) -> None:

@@ -15,13 +15,11 @@ from eigenveil.queries import (
     CoordinateClippedSum,
     Coordinates,
     Count,
-    CubeSum,
     Eigenvectors,
     Gradient,
     GradientNorms,
     GradientSpec,
     Gram,
-    LongestColumn,
     Query,
     RadiusSearch,
     RowNorms,
@@ -54,12 +52,6 @@ def contribution(row: Sequence[int], query: Query) -> list[int]:
             return [t * value for value in z]
         case SquaredNormSum():
             return [min(_square(_centred(row, query.centre.tolist())), query.radius**2)]
-        case CubeSum():
-            z = _centred(row, query.centre.tolist())
-            return [max(-query.radius, min(query.radius, value)) ** 3 for value in z]
-        case LongestColumn():
-            z = _centred(row, query.centre.tolist())
-            return [min(value**2, query.radius**2) for value in z]
         case Gram() | Spectrum() | Eigenvectors() | Subspace():
             return _gram(_shortened(_centred(row, query.centre.tolist()), query.radius))
         case GradientNorms():

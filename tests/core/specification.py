@@ -100,8 +100,6 @@ def squared_l2(kind: str, query: Any, s: Setting) -> int:
             return (2**10 * query.radius * s.pair) ** 2
         case "energy":
             return int(query.radius**4)
-        case "cube-sum":
-            return int(query.centre.size * (query.radius**3 * s.pair) ** 2)
         case "gram" | "spectrum":
             return int(query.radius**4) * s.pair
         case "gradient" | "slot":
@@ -125,8 +123,6 @@ def squared_l1(kind: str, query: Any, s: Setting) -> Fraction:
             return Fraction(query.spec.directions.size * squared_l2(kind, query, s))
         case "energy":
             return Fraction(query.radius**4)
-        case "cube-sum":
-            return Fraction((query.centre.size * query.radius**3 * s.pair) ** 2)
         case "gram":
             d = query.centre.size  # half of all |entries| and of the trace
             most = real(Fraction(d + 1, 2)) if s.adds else (arb(2).sqrt() * d + 2) / 2
@@ -317,9 +313,6 @@ def public_noise(kind: str, query: Any, law: str, s: Setting) -> tuple[Noise, ..
             return eigenvalues(query, law, s)
         case "radius-search":
             return limits(query, s)
-        case "longest-column":
-            lead = query.radius**2 * s.sites * s.pair  # [P26]: replaced, one sum may rise as another falls
-            return (Noise(law="laplace", count=query.centre.size, square=lead**2 / (2 * s.rho)),)
         case "slot":
             return local_randomiser(query, s)
         case (

@@ -89,8 +89,6 @@ PLANTED: dict[str, Callable[[IntArray], Any]] = {
     "coordinates": lambda said: said + one_at(said, 5),  # in one coordinate only
     "clipped-sum": lambda said: said * 0 + 1024 * S * 300,  # each entry fits, the vector is too long
     "energy": lambda said: said * 0 + MOST * S**2 + 1,
-    "cube-sum": lambda said: said - one_at(said, 2) * 2 * MOST * S**3,
-    "longest-column": lambda said: -one_at(said, 3),
     "gradient": lambda said: said * 0 + 2**27 * 250,
     "boxed": lambda said: said + one_at(said, 0),  # a coordinate of half-width 0
     "gram": lambda said: said + one_at(said, 0) * MOST * S**2,  # the trace

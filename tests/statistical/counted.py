@@ -24,7 +24,6 @@ from eigenveil.queries import (
     Additive,
     CellVotes,
     Coordinates,
-    LongestColumn,
     RadiusSearch,
     RankVotes,
     RowNorms,
@@ -220,15 +219,6 @@ def radius_search() -> Mechanism:
     return Mechanism(name="radius-search", kind="radius-search", claim=claim, attack=attack, tight=0.85)
 
 
-def longest_column(name: str, neighbours: Neighbours, before: list[int], after: list[int]) -> Mechanism:
-    """A record moves the lead of the second column as far as one can, up to a tie."""
-    query, study = LongestColumn(centre=ZERO, radius=RADIUS), study_of(neighbours)
-    attack = watched(ask_of(query), study, frozen(before), frozen(after), first)
-    claim = Approximate(epsilon=LEVEL)
-    return Mechanism(name=name, kind="longest-column", claim=claim, attack=attack, tight=0.5)
-
-
-RADIUS = 1000
 LEAD = reach(scale_of(1, PRICE), 1, DELTA) - 1
 
 COUNTED: list[Mechanism] = [
@@ -249,11 +239,4 @@ COUNTED: list[Mechanism] = [
     span_gap("span-gap", LEAD, 0.8),
     span_gap("span-gap, where the best may change", 0, 0.0),
     radius_search(),
-    longest_column("longest-column", ADD, [10**7, 10**7 - RADIUS**2], [10**7, 10**7]),
-    longest_column(
-        "longest-column, replaced",
-        REPLACE,
-        [10**7, 10**7 - 2 * RADIUS**2],
-        [10**7 - RADIUS**2, 10**7 - RADIUS**2],
-    ),
 ]

@@ -21,7 +21,6 @@ from eigenveil.queries import (
     ClippedSum,
     CoordinateClippedSum,
     Count,
-    CubeSum,
     Gradient,
     GradientNorms,
     GradientSpec,
@@ -174,7 +173,6 @@ MANY = 50
 SUM = ClippedSum(centre=ZERO, radius=S)
 GRAM = Gram(centre=ZERO, radius=4000)
 NORMS = RowNorms(centre=ZERO, edges=frozen([100, 1000]))
-CUBES = CubeSum(centre=ZERO, radius=S // 2)
 ENERGY = SquaredNormSum(centre=ZERO, radius=S)
 GRADIENT = Gradient(spec=field_of(2), radius=4001 * 10 * FINE)
 GRADIENTS = Gradient(spec=field_of(2, 2), radius=300**2 * FINE)
@@ -190,8 +188,6 @@ ADDITIVE: list[Mechanism] = [
     of("clipped-sum", "clipped-sum", SUM, ADD, moves(FEW, [S, 0])),
     of("clipped-sum, replaced", "clipped-sum", SUM, REPLACE, turns([S, 0], [-S, 0])),
     of("energy", "energy", ENERGY, ADD, moves(FEW, [S, S])),
-    of("cube-sum", "cube-sum", CUBES, ADD, moves(FEW, [S, -S])),
-    of("cube-sum, replaced", "cube-sum", CUBES, REPLACE, turns([S, S], [-S, -S])),
     of("gram", "gram", GRAM, ADD, moves(FEW, [2400, 3200])),
     of("gram, replaced", "gram", GRAM, REPLACE, turns([2400, 3200], [3200, -2400])),
     of("gram, flat", "gram", replace(GRAM, flat=True), ADD, moves(FEW, LONG)),
@@ -205,7 +201,6 @@ ADDITIVE: list[Mechanism] = [
     of("row-norms, replaced, laplace", "row-norms", NORMS, REPLACE, turns(SHORT, LONG), LAPLACE),
     of("clipped-sum, laplace", "clipped-sum", SUM, ADD, moves(FEW, [2896, 2896]), LAPLACE),
     of("energy, laplace", "energy", ENERGY, ADD, moves(FEW, [S, S]), LAPLACE),
-    of("cube-sum, laplace", "cube-sum", CUBES, ADD, moves(FEW, [S, S]), LAPLACE),
     of("gram, laplace", "gram", GRAM, ADD, moves(FEW, [2828, 2828]), LAPLACE),
     of("block-ranks, laplace", "block-ranks", RANKS, ADD, moves(rows([0, 0]), LONG), LAPLACE),
 ]

@@ -18,7 +18,7 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.plan import Plan
 from eigenveil.queries.batch import FEWEST_IN_BATCH
 from eigenveil.study.algorithm import PROPERTIES, Algorithm, AlgorithmProperties
-from eigenveil.study.study import MAX_COLUMNS, MAX_MULTIPLICITY, MAX_RECORDS, Study
+from eigenveil.study.study import MAX_MULTIPLICITY, MAX_RECORDS, Study
 from eigenveil_client.site.yearly_limit import Year, YearlyLimit
 from eigenveil_common.config import AT_LEAST_ONE, BELOW_ONE, INSIDE_ONE, Rule, check_rules, key, need
 
@@ -34,9 +34,6 @@ ENOUGH_IN_BATCH = Rule(
     holds=lambda value: value >= FEWEST_IN_BATCH,
     words=f"{{key}} must be at least {FEWEST_IN_BATCH}, so that no record is a sum",
 )
-NAME_ANALYSTS = Rule(holds=bool, words='{key}: name who may ask, or write ["*"] for every analyst')
-NAME_COLUMNS = Rule(holds=bool, words='{key}: name what may be used, or write ["*"] for every column')
-NAME_ONE = Rule(holds=bool, words="{key}: name at least one")
 MULTIPLICITY = Rule(
     holds=lambda value: 1 <= value <= MAX_MULTIPLICITY,
     words=f"{{key}} must lie between 1 and {MAX_MULTIPLICITY}",
@@ -76,27 +73,28 @@ class Policy:
         RequestError: code `bad-config`, a value that cannot be meant.
     """
 
-    approval: Approval = key(Approval.AUTO, about="Whether a person must agree besides.")  # noqa: RUF009
-    approval_ends: date | None = key(None, about="The last day (UTC) of answers.")  # noqa: RUF009
-    analysts: tuple[str, ...] = key((ANY,), NAME_ANALYSTS, "Who may ask; * is every analyst.")
-    columns: tuple[str, ...] = key((ANY,), NAME_COLUMNS, "What may be used; * is every column.")
-    max_columns_per_record: float = key(2.0, ABOVE_ZERO_OR_INF, "Columns for each of minimum_records.")
-    algorithms: tuple[str, ...] = key(ALGORITHMS, NAME_ONE, "What this site answers for.")
-    max_components: int = key(MAX_COLUMNS, AT_LEAST_ONE, "Directions that one study may release.")
-    max_epsilon_per_study: float = key(5.0, ABOVE_ZERO, "The most that one study may spend.", asked=True)
-    max_delta: float = key(1e-5, INSIDE_ONE, "The largest delta that a study may state its epsilon at.")
-    minimum_records: int = key(20, AT_LEAST_ONE, "Fewer usable ones: no answer.", asked=True)
-    maximum_records: int = key(100_000, about="There will never be more.", asked=True)
-    minimum_records_per_part: int = key(FEWEST_IN_BATCH, ENOUGH_IN_BATCH, "Where a study deals them out.")
-    person_column: str = key(
-        "", about="The column that names the person; left out, every row is another.", asked=True
+    approval: Approval = Approval.AUTO
+    approval_ends: date | None = None
+    analysts: tuple[str, ...] = key(
+        (ANY,), Rule(holds=bool, words='{key}: name who may ask, or write ["*"] for every analyst')
     )
-    sites_per_person: int = key(1, MULTIPLICITY, "Sites that may know one person.", asked=True)
-    budget_epsilon: float = key(10.0, ABOVE_ZERO, "All that studies may ever spend.", asked=True)
-    budget_delta: float = key(1e-6, INSIDE_ONE, "The delta that this epsilon is stated at.", asked=True)
-    budget_own_delta: float = key(1e-5, BELOW_ONE, "Deltas of mechanisms' own, of all studies together.")
-    max_epsilon_per_year: float = key(math.inf, ABOVE_ZERO_OR_INF, "What studies may spend in one year.")
-    year: Year = key(Year.ROLLING, about="365 days, or from 1 January on.")  # noqa: RUF009
+    columns: tuple[str, ...] = key(
+        (ANY,), Rule(holds=bool, words='{key}: name what may be used, or write ["*"] for every column')
+    )
+    max_columns_per_record: float = key(2.0, ABOVE_ZERO_OR_INF)
+    algorithms: tuple[str, ...] = key(ALGORITHMS, Rule(holds=bool, words="{key}: name at least one"))
+    max_epsilon_per_study: float = key(5.0, ABOVE_ZERO, "The most that one study may spend.")
+    max_delta: float = key(1e-5, INSIDE_ONE)
+    minimum_records: int = key(20, AT_LEAST_ONE, "Fewer usable ones: no answer.")
+    maximum_records: int = key(100_000, about="There will never be more.")
+    minimum_records_per_part: int = key(FEWEST_IN_BATCH, ENOUGH_IN_BATCH)
+    person_column: str = key("", about="The column that names the person; left out, every row is another.")
+    sites_per_person: int = key(1, MULTIPLICITY, "Sites that may know one person.")
+    budget_epsilon: float = key(10.0, ABOVE_ZERO, "All that studies may ever spend, with the delta below.")
+    budget_delta: float = key(1e-6, INSIDE_ONE, "The delta at which the budget's epsilon is stated.")
+    budget_own_delta: float = key(1e-5, BELOW_ONE)
+    max_epsilon_per_year: float = key(math.inf, ABOVE_ZERO_OR_INF)
+    year: Year = Year.ROLLING
 
     def __post_init__(self) -> None:
         known = [algorithm.value for algorithm, traits in PROPERTIES.items() if runs(traits)]
@@ -159,11 +157,6 @@ class Policy:
                 rule="algorithms",
                 passed=plan.algorithm.value in self.algorithms,
                 text=f"{plan.algorithm.value}; allowed: {', '.join(self.algorithms)}",
-            ),
-            Verdict(
-                rule="max_components",
-                passed=study.components <= self.max_components,
-                text=f"{study.components} components; at most {self.max_components}",
             ),
             Verdict(
                 rule="max_epsilon_per_study",

@@ -13,7 +13,6 @@ from eigenveil.algorithms.covariance.adaptive_cov import adaptive_cov
 from eigenveil.algorithms.covariance.analyze_gauss import analyze_gauss
 from eigenveil.algorithms.covariance.em_cov import em_cov
 from eigenveil.algorithms.covariance.gauss_cov import gauss_cov
-from eigenveil.algorithms.covariance.plain_cov import plain_cov
 from eigenveil.algorithms.covariance.separate_cov import separate_cov
 from eigenveil.algorithms.covariance.zero import zero
 from eigenveil.algorithms.gradient.dp_pca import dp_pca
@@ -49,13 +48,11 @@ from eigenveil.queries import (
     CoordinateClippedSum,
     Coordinates,
     Count,
-    CubeSum,
     Eigenvectors,
     Gradient,
     GradientNorms,
     GradientSpec,
     Gram,
-    LongestColumn,
     RadiusSearch,
     RowNorms,
     Spectrum,
@@ -70,7 +67,6 @@ from eigenveil.study.grid import S, midpoint
 ALGORITHMS: dict[Algorithm, Callable[[Plan], Steps]] = {
     Algorithm.GAUSS_COV: gauss_cov,
     Algorithm.ANALYZE_GAUSS: analyze_gauss,
-    Algorithm.PLAIN_COV: plain_cov,
     Algorithm.SEPARATE_COV: separate_cov,
     Algorithm.ADAPTIVE_COV: adaptive_cov,
     Algorithm.EM_COV: em_cov,
@@ -108,14 +104,12 @@ __all__ = [
     "CoordinateClippedSum",
     "Coordinates",
     "Count",
-    "CubeSum",
     "Eigenvectors",
     "Estimate",
     "Gradient",
     "GradientNorms",
     "GradientSpec",
     "Gram",
-    "LongestColumn",
     "NoiseLaw",
     "OwnAlgorithm",
     "Pass",

@@ -9,7 +9,6 @@ from eigenveil.mechanisms import (
     fingerprint_votes,
     leading_subspace,
     local_randomizer,
-    noisy_max,
     preimage,
     rank_selection,
     score_gap,
@@ -24,7 +23,6 @@ from eigenveil.queries import (
     Additive,
     CellVotes,
     Eigenvectors,
-    LongestColumn,
     Preimage,
     RadiusSearch,
     RankVotes,
@@ -45,8 +43,6 @@ def noise_ahead(asked: RoundQuery, study: Study) -> NoiseSpec | None:
         return eigenvalues.noise_of(asked, asked.query, study)
     if isinstance(asked.query, RadiusSearch):
         return sparse_vector.noise_of(asked.query, asked.micro_rho, study)
-    if isinstance(asked.query, LongestColumn):
-        return noisy_max.noise_of(asked.query, asked.micro_rho, study)
     if isinstance(asked.query, Additive):
         multiplicity = study.max_sites_per_person
         return noise_spec(asked.query, asked.micro_rho, study.neighbours, multiplicity, asked.law)
@@ -74,8 +70,6 @@ def publishable(
             return local_randomizer.release(asked, query, total, study, noise)
         case RadiusSearch() as query:
             return sparse_vector.release(asked, query, total, study, noise)
-        case LongestColumn() as query:
-            return noisy_max.release(asked, query, total, study, noise)
         case SpanVotes() | CellVotes() as query:
             return fingerprint_votes.release(asked, query, total, study, noise)
         case RankVotes() as query:

@@ -15,7 +15,6 @@ from eigenveil.queries import (
     NAMES,
     Additive,
     Eigenvectors,
-    LongestColumn,
     PerSite,
     RadiusSearch,
     ShuffledRecord,
@@ -27,9 +26,8 @@ from eigenveil.study.study import Study
 
 LOUDEST = 2.0**56  # the scale of one draw
 
-# They count votes and records, or add up squares of columns (noise below 2^47 at the least price and a
-# thousand sites a person), or say nothing beyond a width of their own.
-Quiet = Eigenvectors | Subspace | RadiusSearch | LongestColumn | ShuffledRecord | PerSite
+# They count votes and records, or say nothing beyond a width of their own.
+Quiet = Eigenvectors | Subspace | RadiusSearch | ShuffledRecord | PerSite
 
 
 def check_noise_ratio(asked: RoundQuery, study: Study) -> None:

@@ -14,16 +14,16 @@ from eigenveil.numerics.encoding import IntArray
 from eigenveil.queries.batch import Batch
 from eigenveil.queries.fingerprints import Preimage
 from eigenveil.queries.gradients import Gradient, GradientNorms, GradientSpec
-from eigenveil.queries.rows import ClippedSum, Count, CubeSum, Gram, RowNorms, SquaredNormSum
+from eigenveil.queries.rows import ClippedSum, Count, Gram, RowNorms, SquaredNormSum
 from eigenveil.queries.shuffled import ShuffledRecord
 from eigenveil.queries.single_pass import CoordinateClippedSum, Coordinates, Votes
 from eigenveil.queries.subspaces import BlockRanks, CellVotes, RankVotes, SpanGap, SpanVotes
-from eigenveil.queries.trusted import VECTOR, Eigenvectors, LongestColumn, RadiusSearch, Spectrum, Subspace
+from eigenveil.queries.trusted import VECTOR, Eigenvectors, RadiusSearch, Spectrum, Subspace
 
 Summed = Gradient | GradientNorms | Votes | Coordinates | CoordinateClippedSum
-Additive = Count | RowNorms | ClippedSum | SquaredNormSum | CubeSum | Gram | Summed | BlockRanks
+Additive = Count | RowNorms | ClippedSum | SquaredNormSum | Gram | Summed | BlockRanks
 PerSite = SpanVotes | CellVotes | RankVotes | SpanGap | Preimage  # put side by side, not added up
-OfSum = Spectrum | Eigenvectors | Subspace | RadiusSearch | LongestColumn | ShuffledRecord
+OfSum = Spectrum | Eigenvectors | Subspace | RadiusSearch | ShuffledRecord
 Trusted = OfSum | PerSite
 Query = Additive | Trusted
 
@@ -57,8 +57,8 @@ def batch_of(query: Query) -> Batch | None:
 
 __all__ = [
     "KINDS", "NAMES", "VECTOR", "Additive", "Batch", "BlockRanks", "CellVotes", "ClippedSum",
-    "CoordinateClippedSum", "Coordinates", "Count", "CubeSum", "Eigenvectors", "Gradient", "GradientNorms",
-    "GradientSpec", "Gram", "Grams", "LongestColumn", "OnGradients", "OnSubspaces", "PerSite", "Preimage",
-    "Query", "RadiusSearch", "RankVotes", "RowNorms", "ShuffledRecord", "SpanGap", "SpanVotes", "Spectrum",
+    "CoordinateClippedSum", "Coordinates", "Count", "Eigenvectors", "Gradient", "GradientNorms",
+    "GradientSpec", "Gram", "Grams", "OnGradients", "OnSubspaces", "PerSite", "Preimage", "Query",
+    "RadiusSearch", "RankVotes", "RowNorms", "ShuffledRecord", "SpanGap", "SpanVotes", "Spectrum",
     "SquaredNormSum", "Subspace", "Trusted", "Votes", "batch_of", "centre_of", "released", "total_length",
 ]  # fmt: skip

@@ -18,15 +18,13 @@ from eigenveil.queries.limits import (
     check_edges,
     check_radius,
     check_row_floor,
-    check_whole,
     freeze,
     need,
     root_up,
     triangle,
-    within,
 )
 from eigenveil.queries.possible import falling, is_gram, is_histogram, is_short, most
-from eigenveil.study.grid import S, steps
+from eigenveil.study.grid import steps
 from eigenveil.study.study import Study
 
 EDGES_OF_ROWS = "distances from the centre, in grid steps"
@@ -209,57 +207,6 @@ class SquaredNormSum:
             labels=["squared distances from the centre, each cut off, added up"],
             unit="one squared grid step from the centre, after clipping",
             radius=self.radius,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CubeSum:
-    """Sum of z_j^3, column by column, each z_j cut off at +-R first.
-
-    A record adds at most R^3 <= 2^39 to an entry; `check_no_overflow` refuses what 2^62 could not hold.
-
-    Shape: centre (d,); answer (d,).
-    """
-
-    kind: ClassVar[Kind] = "cube_sum"
-    meaning: ClassVar[str] = "the sum of cubes of the records' columns, each cut off at a public radius"
-    centre: IntArray
-    radius: int
-
-    def __post_init__(self) -> None:
-        freeze(self, "centre")
-        check_centre(self.centre)
-        check_whole("cut-off", self.radius, 1, 2 * S)
-
-    @property
-    def length(self) -> int:
-        return self.centre.size
-
-    def l1(self, neighbours: Neighbours) -> int:
-        """Sensitivity in L1: d numbers in [-R^3, R^3]; two such differ by 2 R^3 each."""
-        return self.length * self.bound * neighbours.records
-
-    def l2_squared(self, neighbours: Neighbours) -> int:
-        """Sensitivity: the same numbers, squared and added up."""
-        return self.length * (self.bound * neighbours.records) ** 2
-
-    @property
-    def bound(self) -> int:
-        return int(self.radius**3)
-
-    def possible(self, values: IntArray, records: range) -> bool:
-        return within(values, most(records) * self.bound)
-
-    def check_honest(self) -> None:
-        check_row_floor(self.radius, self.centre)
-
-    def imagined(self, records: int) -> IntArray:
-        return falling(records * self.bound // 8, self.length)
-
-    def describe(self, study: Study) -> Description:
-        return Description(
-            labels=[f"{column.name} cubed, added up" for column in study.columns],
-            unit="one cubed grid step from the centre, after cutting off",
         )
 
 

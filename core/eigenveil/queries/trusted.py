@@ -25,11 +25,9 @@ from eigenveil.queries.limits import (
     need,
     on_grid,
     triangle,
-    within,
 )
-from eigenveil.queries.possible import falling, is_gram, is_histogram, most
+from eigenveil.queries.possible import falling, is_gram, is_histogram
 from eigenveil.queries.rows import EDGES_OF_ROWS
-from eigenveil.study.grid import S
 from eigenveil.study.study import Study
 
 VECTOR_BITS = 24
@@ -237,49 +235,3 @@ class RadiusSearch:
 
     def describe(self, study: Study) -> Description:
         return histogram(self.edges, EDGES_OF_ROWS)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LongestColumn:
-    """The column j whose sum of min(z_j^2, R^2) is largest, with noise on each sum.
-
-    A record adds at most R^2 <= 2^26 to an entry; `check_no_overflow` refuses what 2^62 could not hold.
-
-    Shape: centre (d,); answer (d,); release (1,): the index j.
-    """
-
-    kind: ClassVar[Kind] = "longest_column"
-    meaning: ClassVar[str] = (
-        "the sum of squares of each column, each cut off, of which only the name of the largest is released"
-    )
-    released: ClassVar[int] = 1
-    centre: IntArray
-    radius: int
-
-    def __post_init__(self) -> None:
-        freeze(self, "centre")
-        check_centre(self.centre)
-        check_whole("cut-off", self.radius, 1, 2 * S)
-
-    @property
-    def length(self) -> int:
-        return self.centre.size
-
-    @property
-    def bound(self) -> int:
-        return int(self.radius**2)
-
-    def possible(self, values: IntArray, records: range) -> bool:
-        return bool((values >= 0).all()) and within(values, most(records) * self.bound)
-
-    def check_honest(self) -> None:
-        check_row_floor(self.radius, self.centre)
-
-    def imagined(self, records: int) -> IntArray:
-        return frozen([0])
-
-    def describe(self, study: Study) -> Description:
-        return Description(
-            labels=[f"{column.name} squared, added up" for column in study.columns],
-            unit="one squared grid step from the centre, after cutting off",
-        )

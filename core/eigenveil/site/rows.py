@@ -8,15 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from eigenveil.numerics.encoding import EXACT, FloatArray, IntArray, check_exact, frozen
-from eigenveil.queries import (
-    ClippedSum,
-    CubeSum,
-    Grams,
-    LongestColumn,
-    RadiusSearch,
-    RowNorms,
-    SquaredNormSum,
-)
+from eigenveil.queries import ClippedSum, Grams, RadiusSearch, RowNorms, SquaredNormSum
 from eigenveil.site.clipping import shorten, weights
 from eigenveil.study.grid import GridRows
 
@@ -82,24 +74,6 @@ def row_norms(rows: CentredRows | GridPiece, query: RowNorms | RadiusSearch, chu
 def squared_norm_sum(rows: CentredRows | GridPiece, query: SquaredNormSum, chunk: int) -> IntArray:
     """Sum of min(||z||^2, R^2)."""
     return frozen([sum(int(np.minimum(piece.norm2, query.radius**2).sum()) for piece in rows.pieces(chunk))])
-
-
-def cube_sum(rows: CentredRows | GridPiece, query: CubeSum, chunk: int) -> IntArray:
-    """Sum of cubes of entries cut off at +-R, in int64: a chunk of 4096 stays at 2**12 * 2**39 at most."""
-    total = np.zeros(query.length, dtype=np.int64)
-    for piece in rows.pieces(chunk):
-        z = np.clip(piece.z, -query.radius, query.radius).astype(np.int64)
-        total += (z * z * z).sum(axis=0)
-    return frozen(total)
-
-
-def column_squares(rows: CentredRows | GridPiece, query: LongestColumn, chunk: int) -> IntArray:
-    """Sum of squares of entries cut off at +-R, in int64: a chunk of 4096 stays at 2**12 * 2**26 at most."""
-    total = np.zeros(query.length, dtype=np.int64)
-    for piece in rows.pieces(chunk):
-        z = np.clip(piece.z, -query.radius, query.radius).astype(np.int64)
-        total += (z * z).sum(axis=0)
-    return frozen(total)
 
 
 def clipped_sum(rows: CentredRows | GridPiece, query: ClippedSum, chunk: int) -> IntArray:

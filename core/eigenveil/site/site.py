@@ -21,12 +21,10 @@ from eigenveil.queries import (
     CoordinateClippedSum,
     Coordinates,
     Count,
-    CubeSum,
     Eigenvectors,
     Gradient,
     GradientNorms,
     Gram,
-    LongestColumn,
     OnGradients,
     OnSubspaces,
     Query,
@@ -47,8 +45,6 @@ from eigenveil.site.rows import (
     GridPiece,
     centred,
     clipped_sum,
-    column_squares,
-    cube_sum,
     gram,
     row_norms,
     spans,
@@ -162,10 +158,6 @@ def _answer(rows: CentredRows | GridPiece, query: Query, chunk: int) -> IntArray
             return clipped_sum(rows, query, chunk)
         case SquaredNormSum():
             return squared_norm_sum(rows, query, chunk)
-        case CubeSum():
-            return cube_sum(rows, query, chunk)
-        case LongestColumn():
-            return column_squares(rows, query, chunk)
         case Gram() | Spectrum() | Eigenvectors() | Subspace():
             return gram(rows, query, chunk)
         case GradientNorms():

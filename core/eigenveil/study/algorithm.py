@@ -24,7 +24,6 @@ class Algorithm(Enum):
     AUTO = "auto"
     GAUSS_COV = "gauss-cov"
     ANALYZE_GAUSS = "analyze-gauss"
-    PLAIN_COV = "plain-cov"
     SEPARATE_COV = "separate-cov"
     ADAPTIVE_COV = "adaptive-cov"
     EM_COV = "em-cov"
@@ -80,7 +79,6 @@ class AlgorithmProperties:
 PROPERTIES: dict[Algorithm, AlgorithmProperties] = {
     Algorithm.GAUSS_COV: AlgorithmProperties(pure=True),
     Algorithm.ANALYZE_GAUSS: AlgorithmProperties(),
-    Algorithm.PLAIN_COV: AlgorithmProperties(pure=True),
     Algorithm.SEPARATE_COV: AlgorithmProperties(pure=True, trusted=True),
     Algorithm.ADAPTIVE_COV: AlgorithmProperties(pure=True, trusted=True),
     Algorithm.EM_COV: AlgorithmProperties(basic=True, pure=True, trusted=True),

@@ -383,8 +383,6 @@ class Query(_message.Message):
     SPAN_GAP_FIELD_NUMBER: _builtins.int
     PREIMAGE_FIELD_NUMBER: _builtins.int
     SUBSPACE_FIELD_NUMBER: _builtins.int
-    CUBE_SUM_FIELD_NUMBER: _builtins.int
-    LONGEST_COLUMN_FIELD_NUMBER: _builtins.int
     ATTO_DELTA_FIELD_NUMBER: _builtins.int
     LAW_FIELD_NUMBER: _builtins.int
     plan_digest: _builtins.bytes
@@ -437,10 +435,6 @@ class Query(_message.Message):
     def preimage(self) -> Global___Preimage: ...
     @_builtins.property
     def subspace(self) -> Global___Subspace: ...
-    @_builtins.property
-    def cube_sum(self) -> Global___CubeSum: ...
-    @_builtins.property
-    def longest_column(self) -> Global___LongestColumn: ...
     def __init__(
         self,
         *,
@@ -468,16 +462,14 @@ class Query(_message.Message):
         span_gap: Global___SpanGap | None = ...,
         preimage: Global___Preimage | None = ...,
         subspace: Global___Subspace | None = ...,
-        cube_sum: Global___CubeSum | None = ...,
-        longest_column: Global___LongestColumn | None = ...,
         atto_delta: _builtins.int = ...,
         law: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["block_ranks", b"block_ranks", "boxed", b"boxed", "cell_votes", b"cell_votes", "clipped_sum", b"clipped_sum", "coordinates", b"coordinates", "count", b"count", "cube_sum", b"cube_sum", "eigenvectors", b"eigenvectors", "energy", b"energy", "gradient", b"gradient", "gradient_norms", b"gradient_norms", "gram", b"gram", "kind", b"kind", "longest_column", b"longest_column", "preimage", b"preimage", "radius_search", b"radius_search", "rank_votes", b"rank_votes", "row_norms", b"row_norms", "slot", b"slot", "span_gap", b"span_gap", "span_votes", b"span_votes", "spectrum", b"spectrum", "subspace", b"subspace", "votes", b"votes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["block_ranks", b"block_ranks", "boxed", b"boxed", "cell_votes", b"cell_votes", "clipped_sum", b"clipped_sum", "coordinates", b"coordinates", "count", b"count", "eigenvectors", b"eigenvectors", "energy", b"energy", "gradient", b"gradient", "gradient_norms", b"gradient_norms", "gram", b"gram", "kind", b"kind", "preimage", b"preimage", "radius_search", b"radius_search", "rank_votes", b"rank_votes", "row_norms", b"row_norms", "slot", b"slot", "span_gap", b"span_gap", "span_votes", b"span_votes", "spectrum", b"spectrum", "subspace", b"subspace", "votes", b"votes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["atto_delta", b"atto_delta", "block_ranks", b"block_ranks", "boxed", b"boxed", "cell_votes", b"cell_votes", "clipped_sum", b"clipped_sum", "coordinates", b"coordinates", "count", b"count", "cube_sum", b"cube_sum", "eigenvectors", b"eigenvectors", "energy", b"energy", "gradient", b"gradient", "gradient_norms", b"gradient_norms", "gram", b"gram", "kind", b"kind", "law", b"law", "longest_column", b"longest_column", "micro_rho", b"micro_rho", "plan_digest", b"plan_digest", "preimage", b"preimage", "radius_search", b"radius_search", "rank_votes", b"rank_votes", "round", b"round", "row_norms", b"row_norms", "slot", b"slot", "span_gap", b"span_gap", "span_votes", b"span_votes", "spectrum", b"spectrum", "subspace", b"subspace", "votes", b"votes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["atto_delta", b"atto_delta", "block_ranks", b"block_ranks", "boxed", b"boxed", "cell_votes", b"cell_votes", "clipped_sum", b"clipped_sum", "coordinates", b"coordinates", "count", b"count", "eigenvectors", b"eigenvectors", "energy", b"energy", "gradient", b"gradient", "gradient_norms", b"gradient_norms", "gram", b"gram", "kind", b"kind", "law", b"law", "micro_rho", b"micro_rho", "plan_digest", b"plan_digest", "preimage", b"preimage", "radius_search", b"radius_search", "rank_votes", b"rank_votes", "round", b"round", "row_norms", b"row_norms", "slot", b"slot", "span_gap", b"span_gap", "span_votes", b"span_votes", "spectrum", b"spectrum", "subspace", b"subspace", "votes", b"votes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["count", "row_norms", "clipped_sum", "energy", "gram", "gradient_norms", "gradient", "votes", "coordinates", "boxed", "slot", "spectrum", "eigenvectors", "radius_search", "block_ranks", "span_votes", "cell_votes", "rank_votes", "span_gap", "preimage", "subspace", "cube_sum", "longest_column"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["count", "row_norms", "clipped_sum", "energy", "gram", "gradient_norms", "gradient", "votes", "coordinates", "boxed", "slot", "spectrum", "eigenvectors", "radius_search", "block_ranks", "span_votes", "cell_votes", "rank_votes", "span_gap", "preimage", "subspace"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -589,50 +581,6 @@ class SquaredNormSum(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SquaredNormSum: _TypeAlias = SquaredNormSum  # noqa: Y015
-
-@_typing.final
-class CubeSum(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    CENTRE_FIELD_NUMBER: _builtins.int
-    RADIUS_FIELD_NUMBER: _builtins.int
-    centre: _builtins.bytes
-    radius: _builtins.int
-    def __init__(
-        self,
-        *,
-        centre: _builtins.bytes = ...,
-        radius: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["centre", b"centre", "radius", b"radius"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___CubeSum: _TypeAlias = CubeSum  # noqa: Y015
-
-@_typing.final
-class LongestColumn(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    CENTRE_FIELD_NUMBER: _builtins.int
-    RADIUS_FIELD_NUMBER: _builtins.int
-    centre: _builtins.bytes
-    radius: _builtins.int
-    def __init__(
-        self,
-        *,
-        centre: _builtins.bytes = ...,
-        radius: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["centre", b"centre", "radius", b"radius"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___LongestColumn: _TypeAlias = LongestColumn  # noqa: Y015
 
 @_typing.final
 class Gram(_message.Message):

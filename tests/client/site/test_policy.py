@@ -48,7 +48,6 @@ def test_a_plan_within_the_rules_passes_all_of_them() -> None:
             "3 columns; at most 2.7: 0.09 ",
         ),
         ("algorithms", {"algorithms": ("dp-pca",)}, {}, "gauss-cov; allowed: dp-pca"),
-        ("max_components", {"max_components": 1}, {"components": 2}, "2 components; at most 1"),
         ("max_epsilon_per_study", {}, {"epsilon": 2.5}, "epsilon 2.5; at most 2"),
         ("max_delta", {}, {"delta": 1e-4}, "delta 0.0001; at most 1e-05"),
         (
@@ -110,13 +109,9 @@ def test_each_rule_refuses(
 def test_the_limits_of_the_site_and_of_the_study_may_be_equal() -> None:
     federation = Federation(sites=(SITE,), minimum_cohort=30)
     study = a_study(
-        federation=federation,
-        max_records=50_000,
-        person_column="patient",
-        max_sites_per_person=2,
-        components=2,
+        federation=federation, max_records=50_000, person_column="patient", max_sites_per_person=2
     )
-    a_policy(person_column="patient", sites_per_person=2, max_components=2).require(a_plan(study), NOW)
+    a_policy(person_column="patient", sites_per_person=2).require(a_plan(study), NOW)
 
 
 def test_the_last_day_of_the_approval_is_a_whole_day() -> None:
@@ -164,7 +159,7 @@ def test_the_budget_is_the_rho_that_the_pair_allows() -> None:
         {"max_epsilon_per_study": float("inf")}, {"max_epsilon_per_study": float("nan")},
         {"budget_epsilon": -1.0}, {"maximum_records": 29}, {"maximum_records": 2**31 + 1},
         {"analysts": ()}, {"max_epsilon_per_year": 0.0}, {"max_columns_per_record": float("nan")},
-        {"sites_per_person": 0}, {"sites_per_person": 1001}, {"max_components": 0},
+        {"sites_per_person": 0}, {"sites_per_person": 1001},
     ],
 )  # fmt: skip
 def test_values_that_cannot_be_meant_are_refused(changes: dict[str, object]) -> None:

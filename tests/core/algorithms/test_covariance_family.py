@@ -59,7 +59,7 @@ def test_finds_the_leading_subspace_with_its_variances(algorithm: Algorithm, k: 
         assert np.allclose(found.covariance, found.covariance.T)
 
 
-@pytest.mark.parametrize("algorithm", [*PURE, A.PLAIN_COV])
+@pytest.mark.parametrize("algorithm", PURE)
 @pytest.mark.parametrize("neighbours", list(Neighbours))
 def test_pure_studies_add_up_epsilons_of_laplace_noise(algorithm: Algorithm, neighbours: Neighbours) -> None:
     what = study(8, algorithm, delta=0.0, epsilon=40.0, neighbours=neighbours, components=3)
@@ -72,25 +72,13 @@ def test_pure_studies_add_up_epsilons_of_laplace_noise(algorithm: Algorithm, nei
     assert explain(result.plan)["guarantee"]["delta"] == 0
 
 
-@pytest.mark.parametrize("delta", [1e-6, 0.0])
-def test_plain_cov_is_gauss_cov_of_a_study_that_neither_centres_nor_clips(delta: float) -> None:
-    """The same questions, prices and noise, and so the same directions, whatever radius its study states."""
-    rows = spectrum(3000, EASY) + 1.0
-    plain = run(study(8, A.PLAIN_COV, components=2, delta=delta, radius=0.9), rows)
-    bare = run(study(8, A.GAUSS_COV, components=2, delta=delta, centring=False, radius=1.0), rows)
-    for one, other in zip(plain.releases, bare.releases, strict=True):
-        assert (one.values.tolist(), one.sigma, one.cost) == (other.values.tolist(), other.sigma, other.cost)
-    assert np.allclose(plain.estimate.components, bare.estimate.components)
-    assert not plain.estimate.mean.any()
-
-
 @pytest.mark.parametrize("algorithm", [A.ANALYZE_GAUSS, A.NOISY_POWER])
 def test_gaussian_references_cannot_be_pure(algorithm: Algorithm) -> None:
     with refused(Code.BAD_STUDY, "cannot promise delta = 0"):
         run(study(4, algorithm, delta=0.0), spectrum(100, [1.0] * 4))
 
 
-@pytest.mark.parametrize("algorithm", [*FAMILY, A.PLAIN_COV])
+@pytest.mark.parametrize("algorithm", FAMILY)
 @pytest.mark.parametrize("neighbours", list(Neighbours))
 def test_never_spends_more_than_the_budget(algorithm: Algorithm, neighbours: Neighbours) -> None:
     result = run(study(8, algorithm, neighbours=neighbours, components=2), spectrum(4000, [2.0] + [0.2] * 7))
@@ -101,7 +89,7 @@ def test_never_spends_more_than_the_budget(algorithm: Algorithm, neighbours: Nei
 
 
 @pytest.mark.parametrize("radius", [None, 0.9, 1.0])
-@pytest.mark.parametrize("algorithm", [*FAMILY, A.PLAIN_COV])
+@pytest.mark.parametrize("algorithm", FAMILY)
 def test_a_site_foresees_every_kind_of_question_and_its_price(
     algorithm: Algorithm, radius: float | None
 ) -> None:

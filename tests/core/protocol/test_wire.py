@@ -22,13 +22,11 @@ from eigenveil.queries import (
     CoordinateClippedSum,
     Coordinates,
     Count,
-    CubeSum,
     Eigenvectors,
     Gradient,
     GradientNorms,
     GradientSpec,
     Gram,
-    LongestColumn,
     RadiusSearch,
     RowNorms,
     Spectrum,
@@ -45,7 +43,6 @@ KINDS = [
     RowNorms,
     ClippedSum,
     SquaredNormSum,
-    CubeSum,
     Gram,
     GradientNorms,
     Gradient,
@@ -53,7 +50,7 @@ KINDS = [
     Coordinates,
     CoordinateClippedSum,
 ]
-KINDS += [Spectrum, Eigenvectors, RadiusSearch, LongestColumn]
+KINDS += [Spectrum, Eigenvectors, RadiusSearch]
 
 
 def array(draw: st.DrawFn, low: int, high: int, *shape: int) -> Any:
@@ -90,11 +87,7 @@ def queries(draw: st.DrawFn, kind: type[Any]) -> RoundQuery:
         "half": draw(st.integers(1, 128)),
         "middles": array(draw, -(2**60), 2**60, d),
         "halves": array(draw, 1, 2**29, d),
-        "radius": draw(
-            st.integers(
-                1, {Gradient: 2**29, CubeSum: 2 * S, LongestColumn: 2 * S}.get(kind, row_norm_limit(d))
-            )
-        ),
+        "radius": draw(st.integers(1, 2**29 if kind is Gradient else row_norm_limit(d))),
     }
     wanted = {name: part for name, part in parts.items() if name in {field.name for field in fields(kind)}}
     return RoundQuery(
@@ -138,7 +131,6 @@ ARRAYS: list[tuple[str, Callable[[pb.Query], tuple[Any, str]]]] = [
     ("row-norms", lambda m: (m.row_norms, "edges")),
     ("clipped-sum", lambda m: (m.clipped_sum, "centre")),
     ("energy", lambda m: (m.energy, "centre")),
-    ("cube-sum", lambda m: (m.cube_sum, "centre")),
     ("gram", lambda m: (m.gram, "centre")),
     ("gradient-norms", lambda m: (m.gradient_norms.spec.directions, "values")),
     ("gradient-norms", lambda m: (m.gradient_norms, "edges")),

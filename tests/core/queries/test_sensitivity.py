@@ -21,7 +21,6 @@ from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.queries import (
     ClippedSum,
     Count,
-    CubeSum,
     Gradient,
     GradientNorms,
     GradientSpec,
@@ -108,17 +107,6 @@ def gradient_norm_cases() -> list[Case]:
     ]
 
 
-def cube_cases() -> list[Case]:
-    """Cut off column by column: the worst records have every column at the radius or beyond."""
-    out = []
-    for seed, ((d, where), radius) in enumerate(product(SHAPES, (*RADII, 2 * S))):
-        centre = centre_of(d, where)
-        out.append(
-            Case(query=CubeSum(centre=centre, radius=radius), rows=hostile_rows(400, centre, radius, seed))
-        )
-    return out
-
-
 def count_cases() -> list[Case]:
     return [Case(query=Count(), rows=hostile_rows(PAIRS, centre_of(2, "middle"), S, 1))]
 
@@ -128,7 +116,6 @@ CASES: dict[str, Callable[[], list[Case]]] = {
     "row-norms": histogram_cases,
     "clipped-sum": lambda: row_cases(ClippedSum),
     "energy": lambda: row_cases(SquaredNormSum),
-    "cube-sum": cube_cases,
     "gram": lambda: row_cases(Gram),
     "gradient-norms": gradient_norm_cases,
     "gradient, k = 1": lambda: gradient_cases(1, pulls=False),

@@ -19,7 +19,6 @@ from eigenveil.protocol.query import check_no_overflow
 from eigenveil.queries import (
     ClippedSum,
     Count,
-    CubeSum,
     Gradient,
     GradientNorms,
     GradientSpec,
@@ -149,7 +148,6 @@ OUTSIDE: list[tuple[type[Any], dict[str, Any]]] = [
     (RowNorms, {"centre": [S + 1], "edges": [1]}),
     (Gram, {"centre": [0], "radius": row_norm_limit(1) + 1}),
     (Gram, {"centre": [0], "radius": 0}),
-    (CubeSum, {"centre": [0], "radius": 2 * S + 1}),
     (SquaredNormSum, {"centre": [], "radius": 1}),
     (SquaredNormSum, {"centre": [[0]], "radius": 1}),
     (RowNorms, {"centre": [0], "edges": []}),
@@ -181,7 +179,7 @@ def test_a_question_outside_its_limits_cannot_be_built(kind: type[Any], values: 
 @pytest.mark.parametrize("bad", [np.int64(100), 100.0, np.float64(100), True, "100", None, math.nan])
 def test_a_radius_is_a_python_integer(bad: Any) -> None:
     """Found by these tests: a numpy radius of 2**18 wrapped around to a sensitivity of 0."""
-    for kind in (ClippedSum, SquaredNormSum, CubeSum, Gram):
+    for kind in (ClippedSum, SquaredNormSum, Gram):
         with refused(Code.OVERFLOW, "whole number"):
             kind(centre=frozen([0, 0]), radius=bad)
     with refused(Code.OVERFLOW, "whole number"):
@@ -208,7 +206,6 @@ def test_a_sum_that_could_leave_the_exact_range_is_refused_exactly_at_the_limit(
     asks: list[Query] = [
         Count(),
         Gram(centre=frozen([0]), radius=S),
-        CubeSum(centre=frozen([0]), radius=2 * S),
         Gradient(spec=extreme_field(2, 1), radius=3),
     ]
     for query in asks:

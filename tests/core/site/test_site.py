@@ -16,7 +16,6 @@ from eigenveil.errors import Code
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.queries import (
     ClippedSum,
-    CubeSum,
     Gradient,
     GradientNorms,
     GradientSpec,
@@ -137,7 +136,6 @@ def small_problems(draw: st.DrawFn) -> tuple[GridRows, Query]:
         RowNorms(centre=centre, edges=edges),
         ClippedSum(centre=centre, radius=radius),
         SquaredNormSum(centre=centre, radius=radius),
-        CubeSum(centre=centre, radius=radius),
         Gram(centre=centre, radius=radius),
         GradientNorms(spec=field, edges=wide),
         Gradient(spec=field, radius=draw(st.integers(1, 2**29))),

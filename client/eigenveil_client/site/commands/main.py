@@ -22,12 +22,7 @@ from eigenveil_client.connection.identity import compared
 from eigenveil_client.connection.identity import enrol as enrol_here
 from eigenveil_client.connection.trusted_authorities import held_list
 from eigenveil_client.site import config as site_config
-from eigenveil_client.site.commands import (
-    consent_commands,
-    evidence_commands,
-    policy_command,
-    rollback_commands,
-)
+from eigenveil_client.site.commands import consent_commands, evidence_commands, rollback_commands
 from eigenveil_client.site.commands.checks import offline_checks, site_checks
 from eigenveil_client.site.commands.consent_commands import plan_of
 from eigenveil_client.site.commands.options import CONFIG, CONFIG_FILE, JSON
@@ -52,14 +47,12 @@ def group() -> None:
 
 
 def _policy_options(command: Command) -> Command:
-    """An option for each key of the policy that `init` asks for."""
+    """An option for each key of the policy that says what it is about."""
     for one in reversed(fields(Policy)):
-        if one.metadata.get("asked"):
+        if about := one.metadata.get("about"):
             name = f"--{one.name.replace('_', '-')}"
             shown = one.default != ""
-            command = click.option(name, default=one.default, show_default=shown, help=one.metadata["about"])(
-                command
-            )
+            command = click.option(name, default=one.default, show_default=shown, help=about)(command)
     return command
 
 
@@ -160,9 +153,8 @@ def doctor(config_file: Path, as_json: bool) -> int:
     return doctor_show(site_checks(config_file), as_json)
 
 
-for commands in (consent_commands, evidence_commands, policy_command, rollback_commands):
-    for command in commands.COMMANDS:
-        group.add_command(command)
+for command in (*consent_commands.COMMANDS, *evidence_commands.COMMANDS, *rollback_commands.COMMANDS):
+    group.add_command(command)
 
 
 def main() -> int:

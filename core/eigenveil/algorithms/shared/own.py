@@ -18,7 +18,7 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.estimate import Estimate, Steps
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import NoiseLaw, PricedQuery
-from eigenveil.queries import Additive, Eigenvectors, LongestColumn, RadiusSearch, Spectrum, Subspace
+from eigenveil.queries import Additive, Eigenvectors, RadiusSearch, Spectrum, Subspace
 from eigenveil.study.algorithm import OwnAlgorithm
 
 ARRAYS = ("components", "explained_variance", "mean", "covariance")
@@ -68,7 +68,7 @@ def _check(algorithm: OwnAlgorithm, priced: PricedQuery, plan: Plan) -> None:
         if priced.law is NoiseLaw.STABILITY and query.bound != 1:
             raise _wrong(name, f"asked {_kind(query)} as a stability histogram, and it counts nothing")
         return
-    if not isinstance(query, Spectrum | Eigenvectors | Subspace | RadiusSearch | LongestColumn):
+    if not isinstance(query, Spectrum | Eigenvectors | Subspace | RadiusSearch):
         raise _wrong(name, f"asked {_kind(query)}; it may ask the queries that eigenveil.algorithms has")
     if not algorithm.properties.trusted:
         raise _wrong(
@@ -77,7 +77,7 @@ def _check(algorithm: OwnAlgorithm, priced: PricedQuery, plan: Plan) -> None:
             "OwnAlgorithm(..., properties=AlgorithmProperties(trusted=True))",
         )
     # Its noise covers what floats do to so many records, and no more.
-    if not isinstance(query, RadiusSearch | LongestColumn) and query.records < plan.most_records:
+    if not isinstance(query, RadiusSearch) and query.records < plan.most_records:
         raise _wrong(name, f"asked {_kind(query)} with records = {query.records}; say plan.most_records")
 
 
