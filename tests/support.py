@@ -74,7 +74,7 @@ def a_plan(study: Study | None = None, **changes: Any) -> Plan:
 
 
 def a_query(query: Query, *, plan_digest: str = DIGEST, round: int = 0, micro_rho: int = 1000) -> RoundQuery:
-    """`ask` as a priced question."""
+    """`query` as one of a study."""
     return RoundQuery(plan_digest=plan_digest, round=round, query=query, micro_rho=micro_rho)
 
 
@@ -89,7 +89,7 @@ def a_field(d: int, k: int, *, pulls: bool = True) -> GradientSpec:
     )
 
 
-def every_ask(d: int = 4, k: int = 2) -> dict[str, Additive]:
+def every_query(d: int = 4, k: int = 2) -> dict[str, Additive]:
     """One question of every kind about `d` columns; gradients with and without pull, k = 1 and k."""
     centre = (np.arange(d) * 211) % 997 - 400
     edges = [1, S // 2, S, 2 * S]
@@ -113,7 +113,7 @@ def every_ask(d: int = 4, k: int = 2) -> dict[str, Additive]:
     }
 
 
-def covariance_asks(d: int = 4) -> dict[str, Spectrum | Eigenvectors | Subspace | RadiusSearch]:
+def covariance_queries(d: int = 4) -> dict[str, Spectrum | Eigenvectors | Subspace | RadiusSearch]:
     """One question of every kind that a mechanism of the covariance family answers, about `d` columns."""
     centre = (np.arange(d) * 211) % 997 - 400
     edges = np.array([1, S // 2, S, 2 * S])

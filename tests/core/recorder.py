@@ -36,7 +36,7 @@ from eigenveil.queries import (
 from eigenveil.queries.batch import pass_key
 from eigenveil.queries.fingerprints import Cells, Pool, Subsamples
 from tests.core.specification import Noise, Setting
-from tests.support import MemoryStore, a_field, a_plan, covariance_asks, every_ask
+from tests.support import MemoryStore, a_field, a_plan, covariance_queries, every_query
 
 KEY, ZERO = np.arange(4), np.zeros(3, dtype=np.int64)
 BLOCKS = Subsamples(centre=ZERO, rank=2, count=6, key=KEY)
@@ -63,15 +63,15 @@ def questions() -> dict[str, Query]:
         "preimage, pool": Preimage(fingerprint=KEY, holders=frozen([0]), pool=POOL),
         "slot": ShuffledRecord(spec=a_field(4, 2), radius=2**20, batch=a_batch("", SLOTS)),
     }
-    return {**every_ask(), **covariance_asks(), **more}
+    return {**every_query(), **covariance_queries(), **more}
 
 
 def a_batch(digest: str, batches: int, index: int = 0) -> Batch:
     return Batch(first=0, index=index, batches=batches, key=pass_key(digest, 0, batches))
 
 
-ASKS = questions()
-SUMS = {name: ask for name, ask in ASKS.items() if isinstance(ask, Additive)}
+QUERIES = questions()
+SUMS = {name: ask for name, ask in QUERIES.items() if isinstance(ask, Additive)}
 
 
 class Recorder:

@@ -20,14 +20,14 @@ from eigenveil.queries.possible import is_gram
 from eigenveil.site.site import Site
 from eigenveil.study.grid import S
 from tests.core.specification import COUNTS
-from tests.support import DIGEST, a_field, a_query, covariance_asks, every_ask, random_rows, refused
+from tests.support import DIGEST, a_field, a_query, covariance_queries, every_query, random_rows, refused
 
 MOST = 500
 PART = Batch(first=0, index=0, batches=4, key=pass_key(DIGEST, 0, 4))
 ONE = a_field(4, 1, pulls=False)
-ASKS: dict[str, Query] = {
-    **every_ask(),
-    **covariance_asks(),
+QUERIES: dict[str, Query] = {
+    **every_query(),
+    **covariance_queries(),
     "votes": Votes(spec=ONE, edges=np.array([10, 100]), subsets=5),
     "votes, part": Votes(spec=ONE, edges=np.array([10, 100]), subsets=5, batch=PART),
     "gradient, part": Gradient(spec=ONE, radius=2**20, batch=PART),
@@ -44,34 +44,36 @@ def answered(query: Query, values: IntArray | list[int]) -> Contribution:
     )
 
 
-@pytest.mark.parametrize("name", ASKS)
+@pytest.mark.parametrize("name", QUERIES)
 @pytest.mark.parametrize("records", [0, 1, 2, MOST])
 def test_an_honest_answer_passes(name: str, records: int) -> None:
-    said = Site(random_rows(MOST, 4)[:records]).answer(ASKS[name])
+    said = Site(random_rows(MOST, 4)[:records]).answer(QUERIES[name])
     assert records or not said.any()
     for known in (range(MOST + 1), range(records, records + 1)):
-        validate(a_query(ASKS[name]), answered(ASKS[name], said), known)
+        validate(a_query(QUERIES[name]), answered(QUERIES[name], said), known)
 
 
-@pytest.mark.parametrize("name", ASKS)
+@pytest.mark.parametrize("name", QUERIES)
 def test_a_value_beyond_what_the_records_can_add_up_to_is_refused(name: str) -> None:
-    query = ASKS[name]
+    query = QUERIES[name]
     most = query.bound * MOST
     for value in (most + 1, -most - 1, 2**63 - 1, -(2**63)):
         with refused(Code.BAD_CONTRIBUTION, "north", "nothing was added"):
             validate(a_query(query), answered(query, [0] * (query.length - 1) + [value]), range(MOST + 1))
 
 
-@pytest.mark.parametrize("name", [name for name in ASKS if NAMES[type(ASKS[name])] in COUNTS | {"energy"}])
+@pytest.mark.parametrize(
+    "name", [name for name in QUERIES if NAMES[type(QUERIES[name])] in COUNTS | {"energy"}]
+)
 def test_what_cannot_be_negative_is_not(name: str) -> None:
-    query = ASKS[name]
+    query = QUERIES[name]
     with refused(Code.BAD_CONTRIBUTION):
         validate(a_query(query), answered(query, [0] * (query.length - 1) + [-1]), range(MOST + 1))
 
 
 @pytest.mark.parametrize("name", ["row-norms", "gradient-norms"])
 def test_a_histogram_holds_no_more_records_than_a_site_may_have(name: str) -> None:
-    query = ASKS[name]
+    query = QUERIES[name]
     fits = [MOST - query.length + 1] + [1] * (query.length - 1)
     validate(a_query(query), answered(query, fits), range(MOST + 1))
     with refused(Code.BAD_CONTRIBUTION):
@@ -101,7 +103,7 @@ PLANTED: dict[str, Callable[[IntArray], Any]] = {
 @pytest.mark.parametrize("name", PLANTED)
 def test_what_no_records_add_up_to_is_refused(name: str) -> None:
     """Each entry alone is within its limits: it is the answer as a whole that cannot be."""
-    query = ASKS[name]
+    query = QUERIES[name]
     rows = random_rows(MOST, 4)
     said, known = Site(rows).answer(query), range(MOST, MOST + 1)
     validate(a_query(query), answered(query, said), known)
@@ -137,7 +139,7 @@ def test_no_honest_products_are_refused_for_rounding(d: int, rank: int) -> None:
     ],
 )
 def test_an_answer_to_something_else_is_refused(change: dict[str, Any], words: str) -> None:
-    query = ASKS["clipped-sum"]
+    query = QUERIES["clipped-sum"]
     with refused(Code.BAD_CONTRIBUTION, "north", words):
         validate(a_query(query), replace(answered(query, [0, 0, 0, 0]), **change), range(MOST + 1))
 
@@ -145,12 +147,12 @@ def test_an_answer_to_something_else_is_refused(change: dict[str, Any], words: s
 @pytest.mark.parametrize("bad", [[0.5], [float("nan")], [float("inf")], ["1"], [True]])
 def test_a_contribution_is_made_of_integers_by_type(bad: list[Any]) -> None:
     with pytest.raises(TypeError):
-        answered(ASKS["count"], bad)
+        answered(QUERIES["count"], bad)
 
 
 @given(st.lists(st.integers(-(2**58), 2**58), max_size=8))
 def test_a_sum_is_exact_and_free_of_order(values: list[int]) -> None:
-    query = a_query(ASKS["count"])
+    query = a_query(QUERIES["count"])
     parts = {f"s{i}": frozen([value]) for i, value in enumerate(values)}
     turned = dict(reversed(parts.items()))
     assert aggregate(query, parts).tolist() == aggregate(query, turned).tolist() == [sum(values)]

@@ -18,7 +18,7 @@ from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
 from eigenveil.queries import ClippedSum
 from eigenveil.study.grid import S
-from tests.support import FixedNoise, MemoryStore, a_plan, a_query, every_ask, refused
+from tests.support import FixedNoise, MemoryStore, a_plan, a_query, every_query, refused
 
 PLAN = a_plan(d=3)
 ASK = ClippedSum(centre=frozen([0, 0, 0]), radius=S)
@@ -238,9 +238,9 @@ def test_float_noise_that_reached_a_release_is_caught(monkeypatch: pytest.Monkey
     assert not whole(made_of(TOTAL + 0.5).values)
 
 
-@pytest.mark.parametrize("name", every_ask())
+@pytest.mark.parametrize("name", every_query())
 def test_a_release_is_the_sum_plus_the_draw_and_says_what_it_cost(name: str) -> None:
-    query = every_ask()[name]
+    query = every_query()[name]
     asked = a_query(query, plan_digest=PLAN.digest, round=4)
     total = frozen(np.arange(query.length))
     released = barrier.release(

@@ -37,11 +37,11 @@ from eigenveil_client.connection.identity_files import checked
 from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.support import Stage, a_plan, a_stage, work
-from tests.core.queries.test_subspaces import ASKS as SUBSPACE_ASKS
+from tests.core.queries.test_subspaces import QUERIES as SUBSPACE_ASKS
 from tests.fuzz.coordinator import kept
 from tests.fuzz.hunt import ChangedMeaning, Kind
 from tests.fuzz.mutations import mutate_bytes, mutate_message, mutate_text
-from tests.support import DIGEST, a_field, a_query, covariance_asks, every_ask
+from tests.support import DIGEST, a_field, a_query, covariance_queries, every_query
 from tests.vectors.test_vectors import stored
 
 SIGNED = "SignedPlan"
@@ -104,7 +104,7 @@ def query_seeds() -> tuple[bytes, ...]:
     key, alone = pass_key(DIGEST, 0, 4), a_field(4, 1, pulls=False)
     part = Batch(first=0, index=0, batches=4, key=key)
     edges = np.array([10, 1000])
-    asks: list[Query] = [*every_ask().values(), *covariance_asks().values(), *SUBSPACE_ASKS.values()]
+    asks: list[Query] = [*every_query().values(), *covariance_queries().values(), *SUBSPACE_ASKS.values()]
     asks.append(ShuffledRecord(spec=alone, radius=2**20, batch=part))
     asks.append(Votes(spec=alone, edges=edges, subsets=5, batch=part))
     vectors = (bytes.fromhex(one["message"]) for one in stored("query")["queries"].values())
@@ -202,7 +202,7 @@ async def _feed_work(worker: SiteWorker, lines: Lines, data: bytes) -> None:
 async def _feed_plan(stage: Stage, feed: Any, data: bytes) -> None:
     """A plan that the federation's own key signed: a coordinator may have signed anything."""
     signed = pb.SignedPlan(plan_json=data, signature=stage.authority.sign(data).signature)
-    query = query_to_proto(a_query(every_ask()["count"]))
+    query = query_to_proto(a_query(every_query()["count"]))
     await feed(pb.NextWorkResponse(plan=signed, query=query).SerializeToString())
 
 

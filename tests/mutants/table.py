@@ -83,10 +83,10 @@ MUTANTS: tuple[Mutant, ...] = (
     # ---- prices and ledgers
     of("P4", "protocol/query.py", "return Cost(micro_rho=0)\n        return self.price",
        "return Cost(micro_rho=0)\n        "
-       'return Cost(micro_rho=0) if NAMES[type(self.ask)] == "energy" else self.price',
+       'return Cost(micro_rho=0) if NAMES[type(self.query)] == "energy" else self.price',
        COSTS),
     of("P4", "common/eigenveil_common/storage/ledger_store.py", "asked.digest, asked.cost, also",
-       'asked.digest, Cost(micro_rho=0) if "Energy" in str(type(asked.query)) else asked.cost, also',
+       'asked.digest, Cost(micro_rho=0) if "SquaredNormSum" in str(type(asked.query)) else asked.cost, also',
        "tests/server/storage/test_ledger.py"),
     of("P4", "accounting/ledger.py", "self._check_fits(self.committed() + entry.cost,",
        "self._check_fits(entry.cost,",

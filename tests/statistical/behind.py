@@ -35,8 +35,8 @@ from tests.statistical.mechanisms import (
     REPLACE,
     ZERO,
     Stacked,
-    ask_of,
     at_once,
+    at_price,
     field_of,
     moves,
     rows,
@@ -57,7 +57,7 @@ def matrix(*entries: float) -> IntArray:
 def eigenvalues(law: NoiseLaw) -> Mechanism:
     """A record along the leading direction raises the first eigenvalue by all of its weight."""
     query, study = Spectrum(centre=ZERO, radius=R, records=RECORDS), study_of(ADD)
-    asked = ask_of(query, law)
+    asked = at_price(query, law)
     data = moves(np.tile(rows([R, 0], [0, 10]), (3, 1)), [R, 0])
     before, after = (Site(part).answer(query) for part in data)
     spec = noise_ahead(asked, study)
@@ -78,7 +78,7 @@ def direction() -> Mechanism:
     """Most directions drawn lie along the second axis; the record is along the first, where few do."""
     query = Eigenvectors(centre=ZERO, radius=R, records=RECORDS, count=1)
     before, after = matrix(0, 2, 0), matrix(1, 2, 0)
-    attack = watched(ask_of(query), study_of(ADD), before, after, lambda v: (v[:, 0] / VECTOR) ** 2)
+    attack = watched(at_price(query), study_of(ADD), before, after, lambda v: (v[:, 0] / VECTOR) ** 2)
     claim = Approximate(epsilon=LEVEL)
     return Mechanism(name="eigenvectors", kind="eigenvectors", claim=claim, attack=attack, tight=0.55)
 
@@ -93,7 +93,7 @@ def turned(mechanism: str, gap: float, tight: float) -> Mechanism:
     delta = 0 if mechanism == CAUCHY else OF_ITS_OWN
     claim = Approximate(epsilon=LEVEL) if mechanism == CAUCHY else WITH_DELTA
     attack = watched(
-        ask_of(query, atto_delta=delta),
+        at_price(query, atto_delta=delta),
         study_of(ADD),
         before,
         after,
@@ -109,7 +109,7 @@ def no_gap(mechanism: str) -> Mechanism:
     delta = 0 if mechanism == CAUCHY else OF_ITS_OWN
     claim = Approximate(epsilon=LEVEL) if mechanism == CAUCHY else WITH_DELTA
     attack = watched(
-        ask_of(query, atto_delta=delta),
+        at_price(query, atto_delta=delta),
         study_of(ADD),
         before,
         after,
@@ -128,7 +128,7 @@ def questions() -> list[RoundQuery]:
     """One pass: the same question about each part, paid with the first."""
     parts = (Batch(first=0, index=i, batches=PARTS, key=PASS_KEY) for i in range(PARTS))
     asks = (Gradient(spec=BOUND.spec, radius=BOUND.radius, batch=part) for part in parts)
-    return [ask_of(query, round=i) for i, query in enumerate(asks)]
+    return [at_price(query, round=i) for i, query in enumerate(asks)]
 
 
 def passed(
@@ -196,7 +196,7 @@ def slot(index: int = 0) -> ShuffledRecord:
 def one_slot() -> Mechanism:
     """A local randomiser: what one slot says, to somebody who knows the order."""
     query, study = slot(), study_of(REPLACE)
-    asked = ask_of(query, atto_delta=OF_ITS_OWN)
+    asked = at_price(query, atto_delta=OF_ITS_OWN)
     spec = local_randomizer.spec(asked, query, study)
     ends = frozen([0, query.radius]), frozen([0, -query.radius])
 
@@ -220,7 +220,7 @@ def all_slots() -> Mechanism:
     computed, and the passes are twenty times fewer. The amplification theorem is far from tight here.
     """
     query, study = slot(), study_of(REPLACE)
-    scale = local_randomizer.spec(ask_of(query, atto_delta=OF_ITS_OWN), query, study).blocks[0].scale
+    scale = local_randomizer.spec(at_price(query, atto_delta=OF_ITS_OWN), query, study).blocks[0].scale
     apart = 2 * query.radius / scale
 
     def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:

@@ -43,8 +43,8 @@ from tests.statistical.mechanisms import (
     REPLACE,
     ZERO,
     added,
-    ask_of,
     at_once,
+    at_price,
     field_of,
     released,
     study_of,
@@ -93,7 +93,7 @@ def second(values: IntArray) -> FloatArray:
 
 def full(query: Additive, neighbours: Neighbours) -> tuple[RoundQuery, Study, int]:
     """A stability histogram, and its least count that is spoken of."""
-    asked, study = ask_of(query, NoiseLaw.STABILITY, OF_ITS_OWN), study_of(neighbours)
+    asked, study = at_price(query, NoiseLaw.STABILITY, OF_ITS_OWN), study_of(neighbours)
     return asked, study, stability_histogram.noise_of(asked, study)[1]
 
 
@@ -161,7 +161,7 @@ def span_votes(name: str, neighbours: Neighbours, before: int, after: int, tight
     query, study = SpanVotes(subsamples=BLOCKS), study_of(neighbours)
     least = least_votes(query, study) if tight else 0
     slots, (low, high) = least + 3, (least + before, least + after)
-    asked = ask_of(query, atto_delta=OF_ITS_OWN)
+    asked = at_price(query, atto_delta=OF_ITS_OWN)
     attack = watched(asked, study, ballots(slots, (ONE, low)), ballots(slots, (ONE, high)), spoken)
     return Mechanism(name=name, kind="span-votes", claim=WITH_DELTA, attack=attack, tight=tight)
 
@@ -172,7 +172,7 @@ def cell_votes() -> Mechanism:
     least = least_votes(query, study)
     before = ballots(2 * least + 2, (ONE, least + 2), (OTHER, least))
     after = ballots(2 * least + 2, (ONE, least + 1), (OTHER, least + 1))
-    attack = watched(ask_of(query, atto_delta=OF_ITS_OWN), study, before, after, first)
+    attack = watched(at_price(query, atto_delta=OF_ITS_OWN), study, before, after, first)
     return Mechanism(name="cell-votes", kind="cell-votes", claim=WITH_DELTA, attack=attack, tight=0.5)
 
 
@@ -185,7 +185,7 @@ def rank_votes() -> Mechanism:
     query, study = RankVotes(cells=CELLS), study_of(ADD)
     half = CELLS.count // 2
     sums = [np.concatenate([ballots(half, (ONE, votes)), ballots(half, (ONE, half))]) for votes in (24, 25)]
-    attack = watched(ask_of(query, atto_delta=OF_ITS_OWN), study, sums[0], sums[1], spoken)
+    attack = watched(at_price(query, atto_delta=OF_ITS_OWN), study, sums[0], sums[1], spoken)
     return Mechanism(
         name="rank-votes",
         kind="rank-votes",
@@ -201,7 +201,7 @@ def span_gap(name: str, lead: int, tight: float) -> Mechanism:
     query, study = SpanGap(pool=POOL), study_of(ADD)
     margin = changed_votes(study) + lead
     before, after = (frozen([5 + margin + more, 5, *ONE]) for more in (0, 1))
-    attack = watched(ask_of(query, atto_delta=OF_ITS_OWN), study, before, after, spoken)
+    attack = watched(at_price(query, atto_delta=OF_ITS_OWN), study, before, after, spoken)
     return Mechanism(name=name, kind="span-gap", claim=WITH_DELTA, attack=attack, tight=tight)
 
 
@@ -214,7 +214,7 @@ def radius_search() -> Mechanism:
     )
     before = frozen([0] * edges + [count])
     after = frozen([0] * (edges - 1) + [1, count])
-    attack = watched(ask_of(query), study_of(ADD), before, after, lambda v: 1.0 * (v[:, 0] == edges - 1))
+    attack = watched(at_price(query), study_of(ADD), before, after, lambda v: 1.0 * (v[:, 0] == edges - 1))
     claim = Approximate(epsilon=LEVEL)
     return Mechanism(name="radius-search", kind="radius-search", claim=claim, attack=attack, tight=0.85)
 

@@ -50,7 +50,7 @@ def rows(*records: list[int]) -> GridRows:
     return np.array(records, dtype=np.int16)
 
 
-def ask_of(
+def at_price(
     query: Query, law: NoiseLaw = NoiseLaw.GAUSSIAN, atto_delta: int = 0, round: int = 0
 ) -> RoundQuery:
     """A question at the price of all audits."""
@@ -140,7 +140,7 @@ def of(
     study = replace(study_of(neighbours, data[0].shape[1]), max_sites_per_person=sites)
     without, with_it = (Site(part).answer(query) for part in data)
     claim: Claim = Gaussian(mu=LEVEL) if law is NoiseLaw.GAUSSIAN else Approximate(epsilon=LEVEL)
-    attack = added(ask_of(query, law), study, without, without + sites * (with_it - without))
+    attack = added(at_price(query, law), study, without, without + sites * (with_it - without))
     return Mechanism(name=name, kind=kind, claim=claim, attack=attack, tight=0.95)
 
 

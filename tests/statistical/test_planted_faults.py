@@ -34,7 +34,7 @@ from tests.statistical.mechanisms import (
     OF_ITS_OWN,
     PRICE,
     REPLACE,
-    ask_of,
+    at_price,
     moves,
     rows,
     study_of,
@@ -169,7 +169,7 @@ def test_printed_algorithm_1_of_subspaces() -> None:
     )
     query = SpanGap(pool=POOL)
     before, after = (Site(data).answer(query) for data in NO_LEAD)
-    repaired = watched(ask_of(query, atto_delta=OF_ITS_OWN), study_of(ADD), before, after, spoken)
+    repaired = watched(at_price(query, atto_delta=OF_ITS_OWN), study_of(ADD), before, after, spoken)
     assert not alarms(
         Mechanism(name="repaired", kind="span-gap", claim=WITH_DELTA, attack=repaired, tight=0.0)
     )

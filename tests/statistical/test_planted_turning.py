@@ -23,7 +23,7 @@ from eigenveil.queries.trusted import CAUCHY, FRAME, GAUSSIAN, Subspace
 from tests.statistical.audit import Approximate, Attack, Mechanism, audit
 from tests.statistical.behind import R
 from tests.statistical.counted import WITH_DELTA, Statistic, first, watched
-from tests.statistical.mechanisms import ADD, DELTA, LEVEL, OF_ITS_OWN, ask_of, study_of
+from tests.statistical.mechanisms import ADD, DELTA, LEVEL, OF_ITS_OWN, at_price, study_of
 from tests.statistical.noises import Bulk, computed_once
 
 FEW = 1000  # releases a side: the faults show in every one
@@ -67,7 +67,7 @@ def judged(release: Variant, query: Subspace, sums: Sums, statistic: Statistic) 
     """Whether the audit alarms at a variant, and at the product on the same data sets with the same test."""
     pure = query.mechanism == CAUCHY
     claim = Approximate(epsilon=LEVEL) if pure else WITH_DELTA
-    asked = ask_of(query, atto_delta=0 if pure else OF_ITS_OWN)
+    asked = at_price(query, atto_delta=0 if pure else OF_ITS_OWN)
     right = watched(asked, study_of(ADD, 3), *sums, statistic)
     return [alarms(attack, claim) for attack in (varied(release, query, sums, statistic), right)]
 

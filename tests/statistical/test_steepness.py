@@ -21,7 +21,7 @@ from eigenveil.mechanisms import eigenvectors
 from eigenveil.numerics.encoding import frozen
 from eigenveil.queries import VECTOR, Eigenvectors
 from tests.core.noise.test_bingham import POINTS, density
-from tests.statistical.mechanisms import LEVEL, ask_of, released, study_of
+from tests.statistical.mechanisms import LEVEL, at_price, released, study_of
 from tests.statistical.noises import Bulk
 
 ALARM = stats.norm.isf(1e-6 / 2)
@@ -46,7 +46,7 @@ def errors_off(neighbours: Neighbours, n: int) -> float:
     pair = 1 if neighbours is Neighbours.ADD_REMOVE else 2
     along = round(STEEP * R**2 * pair / LEVEL)
     values = released(
-        ask_of(query), frozen([along, *[0] * (query.length - 1)]), study_of(neighbours, D), Bulk(), n
+        at_price(query), frozen([along, *[0] * (query.length - 1)]), study_of(neighbours, D), Bulk(), n
     )
     found = float(((values[:, 0] / VECTOR) ** 2).mean())
     return (found - moment(1)) / math.sqrt((moment(2) - moment(1) ** 2) / n)
@@ -72,7 +72,7 @@ def test_three_axes_have_the_figure_of_quadrature_at_half_of_epsilon() -> None:
     gives the published 0.724 and lies 30 standard errors away."""
     query = Eigenvectors(centre=frozen([0] * 3), radius=R, records=1000, count=1)
     total = frozen(np.array([20, 5, 0, 0, 0, 0]) * R**2)
-    asked = replace(ask_of(query), micro_rho=500_000)
+    asked = replace(at_price(query), micro_rho=500_000)
     values = released(asked, total, study_of(Neighbours.REPLACE_ONE, 3), Bulk(), RELEASES)
     seen = (values[:, 0] / VECTOR) ** 2
     half, quarter = (float(density(np.diag([20.0, 5.0, 0.0]) / by) @ POINTS[:, 0] ** 2) for by in (2, 4))

@@ -37,7 +37,7 @@ from eigenveil.study.grid import GridRows
 from eigenveil.study.study import Federation, Missing, Study
 from eigenveil.study.toml import study_to_dict
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from tests.support import DIGEST, a_column, a_field, every_ask
+from tests.support import DIGEST, a_column, a_field, every_query
 
 FOLDER = Path(__file__).resolve().parent
 
@@ -82,7 +82,7 @@ def plan_vector() -> dict[str, Any]:
 def query_vectors() -> dict[str, Any]:
     """Every kind: message bytes, digest, and the exact answer over ROWS."""
     out: dict[str, Any] = {}
-    for round, (name, query) in enumerate(every_ask().items()):
+    for round, (name, query) in enumerate(every_query().items()):
         asked = RoundQuery(plan_digest=DIGEST, round=round, query=query, micro_rho=1000 + round)
         out[name] = {
             "message": query_to_proto(asked).SerializeToString(deterministic=True).hex(),
@@ -94,7 +94,7 @@ def query_vectors() -> dict[str, Any]:
 
 def contribution_vector() -> dict[str, Any]:
     """One site's answer to one of the queries."""
-    query = every_ask()["gradient"]
+    query = every_query()["gradient"]
     asked = RoundQuery(plan_digest=DIGEST, round=2, query=query, micro_rho=7)
     values = Site(ROWS).answer(query)
     sent = Contribution(plan_digest=DIGEST, round=2, query=asked.digest, site="north", values=values)
@@ -198,7 +198,7 @@ def ledger_vector() -> dict[str, Any]:
 
 def spoiled(change: Callable[[pb.Query], None]) -> bytes:
     """A Gram query with one thing wrong."""
-    query = RoundQuery(plan_digest=DIGEST, round=0, query=every_ask()["gram"], micro_rho=1)
+    query = RoundQuery(plan_digest=DIGEST, round=0, query=every_query()["gram"], micro_rho=1)
     message = query_to_proto(query)
     change(message)
     return message.SerializeToString(deterministic=True)

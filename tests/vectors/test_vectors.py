@@ -23,7 +23,7 @@ from eigenveil.protocol.statements import SignedRound
 from eigenveil.protocol.wire import query_from_proto
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.core import reference
-from tests.support import every_ask, refused
+from tests.support import every_query, refused
 from tests.vectors.make import FOLDER, VECTORS, text
 
 
@@ -60,7 +60,7 @@ def test_what_is_stated_of_a_round_reads_and_a_bad_statement_does_not() -> None:
             SignedRound(said=one["said"].encode(), signature=bytes.fromhex(one["signature"])).check(key)
 
 
-@pytest.mark.parametrize("name", every_ask())
+@pytest.mark.parametrize("name", every_query())
 def test_a_query_reads_and_its_answer_follows_from_the_definition(name: str) -> None:
     """By the reference in plain Python integers, not by the kernels that wrote the file."""
     vector = stored("query")["queries"][name]

@@ -26,7 +26,7 @@ from eigenveil.study.grid import S
 from eigenveil.study.price import micro_rho_of
 from tests.core import reference
 from tests.core.records import Case, contributions, hostile_rows
-from tests.support import DIGEST, FixedNoise, a_study, covariance_asks, random_rows
+from tests.support import DIGEST, FixedNoise, a_study, covariance_queries, random_rows
 
 PAIRS = 10_000
 CLOSE = 0.97
@@ -284,9 +284,9 @@ def test_the_range_of_a_record_added_is_too_little_for_one_replaced() -> None:
     assert score_ratio(REPLACE, lambda query: eigenvectors.score_range(query, ADD, 1))[1] > 1
 
 
-@pytest.mark.parametrize("name", covariance_asks())
+@pytest.mark.parametrize("name", covariance_queries())
 def test_a_site_answers_trusted_questions_exactly(name: str) -> None:
-    query, rows = covariance_asks()[name], random_rows(50, 4)
+    query, rows = covariance_queries()[name], random_rows(50, 4)
     assert Site(rows, chunk=7).answer(query).tolist() == reference.answer(rows.tolist(), query)
 
 

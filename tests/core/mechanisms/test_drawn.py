@@ -43,11 +43,11 @@ from eigenveil.queries.trusted import CAUCHY, FRAME, GAUSSIAN, TESTED
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from tests.core import specification as spec
 from tests.core.recorder import (
-    ASKS,
     BLOCKS,
     CELLS,
     DELTAS,
     POOL,
+    QUERIES,
     SUMS,
     Recorder,
     drew,
@@ -65,7 +65,7 @@ def laws(name: str) -> list[NoiseLaw]:
     return [
         NoiseLaw.GAUSSIAN,
         NoiseLaw.LAPLACE,
-        *([NoiseLaw.STABILITY] if NAMES[type(ASKS[name])] in COUNTS else []),
+        *([NoiseLaw.STABILITY] if NAMES[type(QUERIES[name])] in COUNTS else []),
     ]
 
 
@@ -77,7 +77,7 @@ def test_the_specification_knows_nothing_of_the_product() -> None:
 
 
 def test_every_kind_of_question_is_recorded() -> None:
-    assert {NAMES[type(query)] for query in ASKS.values()} == set(KINDS)
+    assert {NAMES[type(query)] for query in QUERIES.values()} == set(KINDS)
 
 
 @pytest.mark.parametrize("name", SUMS)
@@ -177,7 +177,7 @@ def test_a_trial_gets_a_third_of_epsilon_and_its_part_of_delta() -> None:
 @pytest.mark.parametrize("law", [NoiseLaw.GAUSSIAN, NoiseLaw.LAPLACE])
 def test_eigenvalues_get_the_noise_of_all_sites_a_person_may_be_at(law: NoiseLaw) -> None:
     for plan, s in settings():
-        noise, asked = Recorder(), query_of(plan, ASKS["spectrum"], s, law)
+        noise, asked = Recorder(), query_of(plan, QUERIES["spectrum"], s, law)
         released(plan, asked, noise)
         assert drew(noise, *spec.eigenvalues(asked.query, law.value, s)), s
         assert noise_ahead(asked, plan.study) == NoiseSpec(blocks=tuple(noise.blocks))
@@ -185,7 +185,7 @@ def test_eigenvalues_get_the_noise_of_all_sites_a_person_may_be_at(law: NoiseLaw
 
 def test_a_radius_search_gets_the_noise_of_its_limit_and_of_each_count() -> None:
     for plan, s in settings():
-        noise, asked = Recorder(), query_of(plan, ASKS["radius-search"], s)
+        noise, asked = Recorder(), query_of(plan, QUERIES["radius-search"], s)
         released(plan, asked, noise)
         assert drew(noise, *spec.limits(asked.query, s)), s
 
@@ -217,7 +217,7 @@ def test_directions_are_drawn_with_the_exponent_that_privacy_allows(
 def test_a_slot_gets_the_noise_of_one_local_randomiser() -> None:
     for plan, s in settings(10**12):
         if not s.adds and s.sites == 1 and s.micro_rho == 500_000:
-            noise, asked = Recorder(), query_of(plan, ASKS["slot"], s)
+            noise, asked = Recorder(), query_of(plan, QUERIES["slot"], s)
             released(plan, asked, noise)
             assert drew(noise, *spec.local_randomiser(asked.query, s))
             return
@@ -227,7 +227,7 @@ def test_a_slot_gets_the_noise_of_one_local_randomiser() -> None:
 def test_a_preimage_draws_nothing() -> None:
     for plan, s in settings():
         noise = Recorder()
-        released(plan, query_of(plan, ASKS["preimage"], s), noise)
+        released(plan, query_of(plan, QUERIES["preimage"], s), noise)
         assert (noise.blocks, noise.asked) == ([], 0)
 
 
@@ -342,12 +342,12 @@ def test_what_an_algorithm_asks_is_drawn_at_the_price_that_its_plan_pays(
 # ---- what it costs
 
 
-@pytest.mark.parametrize("name", ASKS)
+@pytest.mark.parametrize("name", QUERIES)
 def test_every_question_costs_its_price_unless_it_is_a_later_part_of_a_pass(name: str) -> None:
     plan = plan_of(Neighbours.REPLACE_ONE, 1)
     s = Setting(adds=False, sites=1, micro_rho=500_000, atto_delta=10**12)
-    paid, free = in_a_pass(plan, query_of(plan, ASKS[name], s))
-    assert bool(free) is isinstance(ASKS[name], OnGradients)
+    paid, free = in_a_pass(plan, query_of(plan, QUERIES[name], s))
+    assert bool(free) is isinstance(QUERIES[name], OnGradients)
     for query in (*paid, *free):
         said = released(plan, query, Recorder())
         for cost in (query.cost, said.cost):

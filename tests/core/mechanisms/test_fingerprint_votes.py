@@ -31,7 +31,7 @@ KEY = np.arange(4)
 BLOCKS = Subsamples(centre=np.zeros(3, dtype=np.int64), rank=2, count=40, key=KEY)
 CELLS = Cells(centre=np.zeros(3, dtype=np.int64), rank=2, count=40, key=KEY, points=2, width=2**30)
 POOL = Pool(centre=np.zeros(3, dtype=np.int64), rank=1, most=1000, cut=False, key=KEY)
-ASKS: dict[str, SpanVotes | CellVotes] = {
+QUERIES: dict[str, SpanVotes | CellVotes] = {
     "span": SpanVotes(subsamples=BLOCKS),
     "cell": CellVotes(cells=CELLS, least=1),
 }
@@ -129,13 +129,13 @@ def worst_delta(kind: str, neighbours: Neighbours, epsilon: float, scale: float,
 def setting(kind: str, neighbours: Neighbours, epsilon: float) -> tuple[float, int, int]:
     study = a_study(neighbours=neighbours)
     appearing = fingerprint_votes.changed_votes(study)
-    scale = scale_of(ASKS[kind].l1(neighbours) ** 2, asking(ASKS[kind], epsilon).micro_rho)
+    scale = scale_of(QUERIES[kind].l1(neighbours) ** 2, asking(QUERIES[kind], epsilon).micro_rho)
     return scale, appearing, fingerprint_votes.threshold(scale, appearing, DELTA)
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("neighbours", Neighbours)
-@pytest.mark.parametrize("kind", ASKS)
+@pytest.mark.parametrize("kind", QUERIES)
 def test_the_winner_is_private_at_the_epsilon_and_delta_charged(
     kind: str, neighbours: Neighbours, epsilon: float
 ) -> None:
@@ -146,7 +146,7 @@ def test_the_winner_is_private_at_the_epsilon_and_delta_charged(
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0])
-@pytest.mark.parametrize("kind", ASKS)
+@pytest.mark.parametrize("kind", QUERIES)
 def test_a_threshold_for_one_appearing_vote_is_caught_where_two_appear(kind: str, epsilon: float) -> None:
     scale, _, _ = setting(kind, REPLACED, epsilon)
     assert worst_delta(kind, REPLACED, epsilon, scale, fingerprint_votes.threshold(scale, 1, DELTA)) > DELTA
@@ -161,7 +161,7 @@ def test_noise_for_one_changed_vote_is_caught_where_two_change() -> None:
 
 @pytest.mark.parametrize("delta", [0.9, 0.3, 1e-12])
 def test_thresholds_hold_at_extreme_deltas(delta: float) -> None:
-    scale = scale_of(1, asking(ASKS["span"], 0.5).micro_rho)
+    scale = scale_of(1, asking(QUERIES["span"], 0.5).micro_rho)
     least = fingerprint_votes.threshold(scale, 1, delta)
     assert least >= 2
     assert worst_delta("span", ONE, 0.5, scale, least) <= delta * (1 + 1e-3)
@@ -174,7 +174,7 @@ def slots(*named: tuple[int, int]) -> IntArray:
 
 
 def test_the_release_uses_that_noise_and_that_threshold() -> None:
-    for kind, query in ASKS.items():
+    for kind, query in QUERIES.items():
         for neighbours in Neighbours:
             scale, _, least = setting(kind, neighbours, 1.0)
             for short, named in ((1, 0), (0, 7)):
@@ -197,10 +197,10 @@ def test_the_majority_counts_beside_the_threshold() -> None:
 
 def test_no_votes_name_nothing_and_no_delta_is_refused() -> None:
     for total in (slots(), frozen([])):
-        assert not publishable(asking(ASKS["span"], 1.0), total, a_study(), OsNoise()).values.any()
+        assert not publishable(asking(QUERIES["span"], 1.0), total, a_study(), OsNoise()).values.any()
     nobody = asking(SpanGap(pool=POOL), 1.0)
     assert not publishable(nobody, frozen([]), a_study(), OsNoise()).values.any()
-    asks: list[Asked] = [ASKS["span"], SpanGap(pool=POOL), RankVotes(cells=CELLS)]
+    asks: list[Asked] = [QUERIES["span"], SpanGap(pool=POOL), RankVotes(cells=CELLS)]
     for query in asks:
         with refused(Code.BAD_STUDY, "delta"):
             publishable(asking(query, 1.0, 0.0), frozen([0] * query.length), a_study(), OsNoise())

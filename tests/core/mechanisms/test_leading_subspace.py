@@ -35,13 +35,13 @@ ALARM = 1e-6
 GAPS = (0.0, 2.4, 3.0, 3.6, 10.0, 60.0, 300.0, 3000.0, 1e5)
 
 
-def an_ask(d: int, k: int, mechanism: str = GAUSSIAN, records: int = 1000) -> Subspace:
+def a_subspace(d: int, k: int, mechanism: str = GAUSSIAN, records: int = 1000) -> Subspace:
     centre = frozen(np.zeros(d, dtype=np.int64))
     return Subspace(centre=centre, radius=S, records=records, count=k, mechanism=mechanism)
 
 
 def bounds_of(d: int, k: int, neighbours: Neighbours = Neighbours.ADD_REMOVE) -> EigenspaceSensitivity:
-    query = an_ask(d, k)
+    query = a_subspace(d, k)
     return EigenspaceSensitivity.of(query, neighbours, weight(query, 1))
 
 
@@ -194,7 +194,7 @@ class Loud(OsNoise):
 def test_what_does_not_fit_is_cut_off_after_the_noise_was_added() -> None:
     """Cut before, 2^61 of noise would show the entry that it was added to, to the last bit."""
     assert abs(cauchy(1, 2**50, Loud())[0]) > 2**200
-    query = an_ask(2, 1, CAUCHY)
+    query = a_subspace(2, 1, CAUCHY)
     published = {
         tuple(
             leading_subspace.release(asking(query, 1.0, 0.0), query, total, a_study(), Loud()).values.tolist()
@@ -312,7 +312,7 @@ def asking(query: Subspace, epsilon: float, delta: float) -> RoundQuery:
 
 @pytest.mark.parametrize("mechanism", [GAUSSIAN, CAUCHY, TESTED])
 def test_all_directions_are_a_public_basis(mechanism: str) -> None:
-    query = an_ask(3, 3, mechanism)
+    query = a_subspace(3, 3, mechanism)
     for total, noise in ((frozen([5, 5, 5, 1, 2, 3]), SeededNoise(1)), (frozen([0] * 6), OsNoise())):
         values = leading_subspace.release(asking(query, 2.0, 1e-6), query, total, a_study(), noise).values
         assert values[:-1].tolist() == (FRAME * np.eye(3, dtype=np.int64)).reshape(-1).tolist()
@@ -320,7 +320,7 @@ def test_all_directions_are_a_public_basis(mechanism: str) -> None:
 
 @pytest.mark.parametrize("mechanism", [GAUSSIAN, TESTED])
 def test_a_tiny_epsilon_is_a_defined_outcome(mechanism: str) -> None:
-    query = an_ask(4, 2, mechanism)
+    query = a_subspace(4, 2, mechanism)
     for total in (frozen([S**2 * 900, *[0] * 9]), frozen([0] * 10)):
         outcome = leading_subspace.release(asking(query, 0.0015, 1e-18), query, total, a_study(), OsNoise())
         assert not outcome.values[-1]
@@ -340,7 +340,7 @@ class Counting(SeededNoise):
 
 
 def test_noise_that_could_leave_int64_is_never_drawn() -> None:
-    query, noise = an_ask(4, 2), Counting()
+    query, noise = a_subspace(4, 2), Counting()
     for epsilon in (0.0015, 0.01, 0.1, 1.0):
         leading_subspace.release(asking(query, epsilon, 1e-18), query, frozen([0] * 10), a_study(), noise)
     assert noise.widest <= leading_subspace.WIDEST * FRAME * 1.01

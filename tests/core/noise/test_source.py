@@ -21,7 +21,7 @@ from eigenveil.queries import Additive, ClippedSum, Count, Gram, SquaredNormSum
 from eigenveil.queries.limits import row_norm_limit
 from eigenveil.study.grid import S
 from tests.core.records import Case, Integers, changes, contributions, hostile_rows
-from tests.support import every_ask
+from tests.support import every_query
 
 
 def cost(spec: NoiseSpec, change: Integers) -> Fraction:
@@ -49,15 +49,15 @@ def tight(kind: type[ClippedSum | SquaredNormSum | Gram]) -> Additive:
     return kind(centre=frozen(np.zeros(4, dtype=np.int64)), radius=S)
 
 
-ASKS: dict[str, Additive] = every_ask() | {
+QUERIES: dict[str, Additive] = every_query() | {
     f"tight {k.__name__}": tight(k) for k in (ClippedSum, SquaredNormSum, Gram)
 }
 
 
 @pytest.mark.parametrize("neighbours", Neighbours)
-@pytest.mark.parametrize("name", ASKS)
+@pytest.mark.parametrize("name", QUERIES)
 def test_no_change_that_records_make_costs_more_than_the_price(name: str, neighbours: Neighbours) -> None:
-    query = ASKS[name]
+    query = QUERIES[name]
     for multiplicity in (1, 3):
         spec = noise_spec(query, 1000, neighbours, multiplicity)
         dear = dearest(query, spec, neighbours, multiplicity)
@@ -98,8 +98,8 @@ def spec_with(spec: NoiseSpec, *factors: float) -> NoiseSpec:
 )
 def test_too_little_noise_is_caught(name: str, factors: tuple[float, ...]) -> None:
     """Planted faults: half the noise, 1 % less, and sigma / sqrt 2 on the diagonal of a Gram matrix."""
-    spec = noise_spec(ASKS[name], 1000, Neighbours.ADD_REMOVE)
-    assert dearest(ASKS[name], spec_with(spec, *factors), Neighbours.ADD_REMOVE) > Fraction(1000, MICRO)
+    spec = noise_spec(QUERIES[name], 1000, Neighbours.ADD_REMOVE)
+    assert dearest(QUERIES[name], spec_with(spec, *factors), Neighbours.ADD_REMOVE) > Fraction(1000, MICRO)
 
 
 def test_a_halved_sensitivity_is_caught() -> None:
@@ -107,25 +107,25 @@ def test_a_halved_sensitivity_is_caught() -> None:
 
     class Half(Count):
         def l2_squared(self, neighbours: Neighbours) -> int:
-            return ASKS["tight ClippedSum"].l2_squared(neighbours) // 4
+            return QUERIES["tight ClippedSum"].l2_squared(neighbours) // 4
 
     half = Half()
     object.__setattr__(half, "length", 4)
     spec = noise_spec(half, 1000, Neighbours.ADD_REMOVE)
-    assert dearest(ASKS["tight ClippedSum"], spec, Neighbours.ADD_REMOVE) > Fraction(1000, MICRO)
+    assert dearest(QUERIES["tight ClippedSum"], spec, Neighbours.ADD_REMOVE) > Fraction(1000, MICRO)
 
 
 @pytest.mark.parametrize("name", ["tight ClippedSum", "tight Gram"])
 def test_noise_for_the_other_relation_is_caught(name: str) -> None:
     """Planted fault: add-remove noise on a study whose neighbours replace a record."""
-    spec = noise_spec(ASKS[name], 1000, Neighbours.ADD_REMOVE)
-    assert dearest(ASKS[name], spec, Neighbours.REPLACE_ONE) > Fraction(1000, MICRO)
+    spec = noise_spec(QUERIES[name], 1000, Neighbours.ADD_REMOVE)
+    assert dearest(QUERIES[name], spec, Neighbours.REPLACE_ONE) > Fraction(1000, MICRO)
 
 
 def test_a_person_at_two_sites_with_noise_for_one_is_caught() -> None:
     """Planted fault: multiplicity forgotten."""
-    spec = noise_spec(ASKS["tight ClippedSum"], 1000, Neighbours.ADD_REMOVE)
-    dear = dearest(ASKS["tight ClippedSum"], spec, Neighbours.ADD_REMOVE, multiplicity=2)
+    spec = noise_spec(QUERIES["tight ClippedSum"], 1000, Neighbours.ADD_REMOVE)
+    dear = dearest(QUERIES["tight ClippedSum"], spec, Neighbours.ADD_REMOVE, multiplicity=2)
     assert dear > Fraction(1000, MICRO)
 
 
@@ -133,9 +133,9 @@ def drawn(query: Additive) -> IntArray:
     return OsNoise().draw(noise_spec(query, 10**9, Neighbours.ADD_REMOVE))
 
 
-@pytest.mark.parametrize("name", every_ask())
+@pytest.mark.parametrize("name", every_query())
 def test_a_draw_is_one_fresh_integer_an_entry(name: str) -> None:
-    query = every_ask()[name]
+    query = every_query()[name]
     noise = drawn(query)
     assert noise.dtype == np.int64
     assert noise.shape == (query.length,)

@@ -18,11 +18,11 @@ from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.queries import Additive, ClippedSum, Gram, Query, RowNorms, Spectrum, SquaredNormSum
 from eigenveil.queries.limits import SUM_LIMIT, row_norm_limit
 from eigenveil.study.study import MAX_MULTIPLICITY
-from tests.support import DIGEST, a_plan, a_study, every_ask, refused
+from tests.support import DIGEST, a_plan, a_study, every_query, refused
 
 WIDE = frozen(np.zeros(256, dtype=np.int64))
 LARGEST: dict[str, Query] = {
-    **every_ask(),
+    **every_query(),
     "wide gram": Gram(centre=WIDE, radius=row_norm_limit(256)),
     "wide sum": ClippedSum(centre=WIDE, radius=row_norm_limit(256)),
     "wide energy": SquaredNormSum(centre=WIDE, radius=row_norm_limit(256)),

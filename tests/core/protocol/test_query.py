@@ -19,7 +19,7 @@ from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
 from eigenveil.protocol.wire import query_from_proto, query_to_proto
 from eigenveil.session import Session
-from tests.support import a_plan, a_query, every_ask
+from tests.support import a_plan, a_query, every_query
 
 RELEASE = Release(
     round=3,
@@ -85,9 +85,9 @@ def variants(query: Any) -> list[Any]:
     return out
 
 
-@pytest.mark.parametrize("name", every_ask())
+@pytest.mark.parametrize("name", every_query())
 def test_a_query(name: str) -> None:
-    query = every_ask()[name]
+    query = every_query()[name]
     asks = [query, *variants(query)]
     queries = [
         *(a_query(each) for each in asks),
@@ -96,7 +96,7 @@ def test_a_query(name: str) -> None:
         a_query(query, plan_digest="ac" * 32),
     ]
     assert len({asked.digest for asked in queries}) == len(queries)
-    again = a_query(every_ask()[name])
+    again = a_query(every_query()[name])
     assert again.digest == queries[0].digest
     assert [again.says(asked) for asked in queries] == [asked.digest == again.digest for asked in queries]
 
@@ -114,13 +114,13 @@ def test_a_site_computes_the_digest_of_what_it_decoded_once(monkeypatch: pytest.
 
 
 def test_a_kept_digest_is_not_taken_over_by_a_copy_that_differs() -> None:
-    asked = a_query(every_ask()["gram"])
+    asked = a_query(every_query()["gram"])
     assert asked.digest == replace(asked).digest
     assert len({asked.digest, replace(asked, round=1).digest, replace(asked, micro_rho=7).digest}) == 3
 
 
 def test_questions_of_different_kinds_differ_even_with_the_same_fields() -> None:
-    digests: list[str] = [a_query(query).digest for query in every_ask().values()]
+    digests: list[str] = [a_query(query).digest for query in every_query().values()]
     assert len(set(digests)) == len(digests)
 
 
@@ -132,7 +132,7 @@ def test_the_shape_of_a_matrix_counts() -> None:
 
 @given(st.integers(0, 2**40), st.integers(1, 2**50))
 def test_round_and_price_do_not_run_into_each_other(round: int, price: int) -> None:
-    query = every_ask()["count"]
+    query = every_query()["count"]
     one = RoundQuery(plan_digest="ab" * 32, round=round, query=query, micro_rho=price)
     other = RoundQuery(plan_digest="ab" * 32, round=price, query=query, micro_rho=max(round, 1))
     assert (one.digest == other.digest) == (round == price)

@@ -36,7 +36,7 @@ from eigenveil.queries import (
 from eigenveil.queries.limits import row_norm_limit
 from eigenveil.study.grid import S
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from tests.support import a_query, every_ask, refused
+from tests.support import a_query, every_query, refused
 
 KINDS = [
     Count,
@@ -119,7 +119,7 @@ def test_integers_survive_as_bytes(values: list[int]) -> None:
 
 
 def message(name: str) -> pb.Query:
-    return query_to_proto(a_query(every_ask()[name]))
+    return query_to_proto(a_query(every_query()[name]))
 
 
 def cut(data: bytes) -> bytes:

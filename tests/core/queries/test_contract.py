@@ -16,14 +16,14 @@ from eigenveil.site.site import Site
 from eigenveil.study.grid import S
 from eigenveil.study.study import Column
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from tests.core.recorder import ASKS, plan_of, query_of
+from tests.core.recorder import QUERIES, plan_of, query_of
 from tests.core.specification import Setting
 from tests.support import a_study
 
 
-@pytest.mark.parametrize("name", ASKS)
+@pytest.mark.parametrize("name", QUERIES)
 def test_every_number_of_an_answer_has_a_label_and_a_unit(name: str) -> None:
-    query = ASKS[name]
+    query = QUERIES[name]
     centre = centre_of(query)
     d = 1 if centre is None else centre.size
     study = a_study(columns=tuple(Column(name=f"c{i}", unit="kg", lower=0.0, upper=1.0) for i in range(d)))
@@ -36,20 +36,20 @@ def test_every_number_of_an_answer_has_a_label_and_a_unit(name: str) -> None:
     assert len(grid(study, centre, described.radius)["columns"]) == d
 
 
-@pytest.mark.parametrize("name", ASKS)
+@pytest.mark.parametrize("name", QUERIES)
 def test_every_query_survives_the_trip_with_its_digest(name: str) -> None:
     s = Setting(adds=True, sites=1, micro_rho=7, atto_delta=9)
-    asked = query_of(plan_of(Neighbours.ADD_REMOVE, 1), ASKS[name], s)
+    asked = query_of(plan_of(Neighbours.ADD_REMOVE, 1), QUERIES[name], s)
     received = query_from_proto(pb.Query.FromString(query_to_proto(asked).SerializeToString()))
     assert (type(received.query), received.digest) == (type(asked.query), asked.digest)
     assert received.says(asked)
 
 
-@pytest.mark.parametrize("name", ASKS)
+@pytest.mark.parametrize("name", QUERIES)
 @pytest.mark.parametrize("records", [0, 17, 10**9])
 def test_an_imagined_release_is_one_that_a_release_could_hold(name: str, records: int) -> None:
-    values = ASKS[name].imagined(records)
-    assert (values.shape, values.dtype) == ((released(ASKS[name]),), np.dtype(np.int64))
+    values = QUERIES[name].imagined(records)
+    assert (values.shape, values.dtype) == ((released(QUERIES[name]),), np.dtype(np.int64))
 
 
 def test_sums_and_products_are_in_the_units_of_their_columns() -> None:
@@ -70,5 +70,5 @@ def test_sums_and_products_are_in_the_units_of_their_columns() -> None:
 
 def test_what_floats_decide_are_fields_that_queries_have() -> None:
     """Found when `pull` became `offset`: under a name that nothing has, no rounding is forgiven."""
-    fields = {name.rpartition(".")[2] for query in ASKS.values() for name in flatten(query)}
+    fields = {name.rpartition(".")[2] for query in QUERIES.values() for name in flatten(query)}
     assert fields >= agreement.ROUNDED | {agreement.EDGES}

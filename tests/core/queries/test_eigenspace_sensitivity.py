@@ -27,13 +27,13 @@ from eigenveil.study.price import micro_rho_of
 from tests.support import DIGEST, a_study, refused
 
 
-def an_ask(d: int, k: int, mechanism: str = GAUSSIAN, records: int = 1000) -> Subspace:
+def a_subspace(d: int, k: int, mechanism: str = GAUSSIAN, records: int = 1000) -> Subspace:
     centre = frozen(np.zeros(d, dtype=np.int64))
     return Subspace(centre=centre, radius=S, records=records, count=k, mechanism=mechanism)
 
 
 def a_turning(neighbours: Neighbours, d: int = 5, k: int = 2) -> EigenspaceSensitivity:
-    query = an_ask(d, k)
+    query = a_subspace(d, k)
     return EigenspaceSensitivity.of(query, neighbours, weight(query, 1))
 
 
@@ -147,7 +147,7 @@ def grams(*values: int) -> IntArray:
 
 @pytest.mark.parametrize("mechanism", [GAUSSIAN, CAUCHY, TESTED])
 def test_a_wide_gap_is_released_close_to_the_truth(mechanism: str) -> None:
-    query = an_ask(4, 1, mechanism, records=10**6)
+    query = a_subspace(4, 1, mechanism, records=10**6)
     out = leading_subspace.release(
         asking(query, 2.0, 1e-6), query, grams(500_000, 10, 10, 0), a_study(), SeededNoise(1)
     )
@@ -158,7 +158,7 @@ def test_a_wide_gap_is_released_close_to_the_truth(mechanism: str) -> None:
 
 
 def test_no_gap_is_no_release() -> None:
-    query = an_ask(4, 1, TESTED)
+    query = a_subspace(4, 1, TESTED)
     out = leading_subspace.release(
         asking(query, 2.0, 1e-6), query, grams(500, 500, 3, 0), a_study(), SeededNoise(1)
     )
@@ -167,7 +167,7 @@ def test_no_gap_is_no_release() -> None:
 
 def test_every_direction_needs_no_gap() -> None:
     for mechanism in (GAUSSIAN, CAUCHY, TESTED):
-        query = an_ask(3, 3, mechanism)
+        query = a_subspace(3, 3, mechanism)
         out = leading_subspace.release(
             asking(query, 2.0, 1e-6), query, grams(5, 5, 5), a_study(), SeededNoise(1)
         )
@@ -177,7 +177,7 @@ def test_every_direction_needs_no_gap() -> None:
 
 
 def test_a_mechanism_with_a_delta_is_not_run_without_one() -> None:
-    query = an_ask(4, 1)
+    query = a_subspace(4, 1)
     with refused(Code.BAD_STUDY, "delta"):
         leading_subspace.release(asking(query, 1.0, 0.0), query, grams(9, 1, 1, 0), a_study(), SeededNoise(1))
 

@@ -32,7 +32,7 @@ from eigenveil.queries.limits import GRADIENT_LIMIT, OFFSET_STEPS, row_norm_limi
 from eigenveil.site.site import Site
 from eigenveil.study.grid import S
 from tests.core.records import Case, contributions, hostile_rows, site_answer, squares, verdict
-from tests.support import every_ask, random_rows
+from tests.support import every_query, random_rows
 
 SHAPES = [(1, "middle"), (2, "middle"), (3, "corner"), (5, "random"), (8, "middle")]
 RADII = (1, 5 * 117, 4000, S)
@@ -144,10 +144,10 @@ def test_the_one_exception_is_a_record_that_replacing_drops() -> None:
     assert moved**2 == Count().l2_squared(Neighbours.REPLACE_ONE)
 
 
-@pytest.mark.parametrize("name", every_ask())
+@pytest.mark.parametrize("name", every_query())
 def test_a_record_adds_its_own_answer_whatever_else_is_there(name: str) -> None:
     """answer(data + record) - answer(data) = answer(record), for data of each hostile sort."""
-    query = every_ask()[name]
+    query = every_query()[name]
     everything = hostile_rows(400, centre_of(4, "random"), S, 3)
     for size in (0, 1, 17, 399):
         record, data = everything[size : size + 1], everything[:size]

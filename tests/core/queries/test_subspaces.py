@@ -36,7 +36,7 @@ BLOCKS = Subsamples(centre=CENTRE, rank=2, count=6, key=KEY)
 CELLS = Cells(centre=CENTRE, rank=2, count=6, key=KEY, points=5, width=2**30)
 POOL = Pool(centre=CENTRE, rank=2, most=30, cut=True, key=KEY)
 PLACES = frozen([0, 1])
-ASKS: dict[str, OnSubspaces] = {
+QUERIES: dict[str, OnSubspaces] = {
     "block-ranks": BlockRanks(subsamples=BLOCKS),
     "span-votes": SpanVotes(subsamples=BLOCKS),
     "cell-votes": CellVotes(cells=CELLS, least=7),
@@ -53,10 +53,10 @@ def rows(n: int, seed: int = 1) -> Any:
     return (rng.integers(-4, 5, (n, 2)) @ rng.integers(-4, 5, (2, 4)) + CENTRE).astype(np.int16)
 
 
-@pytest.mark.parametrize("name", ASKS)
+@pytest.mark.parametrize("name", QUERIES)
 @pytest.mark.parametrize("n", [0, 1, 3, 40])
 def test_an_answer_has_its_length_is_accepted_and_does_not_depend_on_order(name: str, n: int) -> None:
-    query, data = ASKS[name], rows(n)
+    query, data = QUERIES[name], rows(n)
     answer = Site(data).answer(query)
     assert answer.shape == (query.length,)
     assert (Site(data[::-1].copy()).answer(query) == answer).all()
@@ -68,9 +68,9 @@ def said(query: OnSubspaces, values: IntArray, site: str = "anna") -> Contributi
     return Contribution(plan_digest=DIGEST, round=0, query=asked.digest, site=site, values=values)
 
 
-@pytest.mark.parametrize("name", ASKS)
+@pytest.mark.parametrize("name", QUERIES)
 def test_sites_stand_side_by_side_unless_they_are_counts(name: str) -> None:
-    query = ASKS[name]
+    query = QUERIES[name]
     answers = {"bert": frozen(np.arange(query.length)), "anna": frozen(-np.arange(query.length))}
     total = aggregate(a_query(query), answers)
     assert total.shape == (total_length(query, 2),)
@@ -98,7 +98,7 @@ REFUSED: list[tuple[str, Callable[[int], list[int]]]] = [
 
 @pytest.mark.parametrize(("name", "values"), REFUSED)
 def test_what_no_honest_site_sends_is_refused(name: str, values: Callable[[int], list[int]]) -> None:
-    query = ASKS[name]
+    query = QUERIES[name]
     with refused(Code.BAD_CONTRIBUTION, "anna"):
         validate(a_query(query), said(query, frozen(values(query.length))), range(101))
 
@@ -133,13 +133,13 @@ def test_a_malformed_question_is_refused(malformed: Callable[[], object]) -> Non
 
 def test_another_number_of_columns_is_refused() -> None:
     with refused(Code.BAD_DATA, "4 columns"):
-        Site(np.zeros((3, 5), dtype=np.int16)).answer(ASKS["span-votes"])
+        Site(np.zeros((3, 5), dtype=np.int16)).answer(QUERIES["span-votes"])
 
 
 def test_votes_pass_the_barrier_only_with_one_part_for_each_site() -> None:
     plan = a_plan(algorithm=Algorithm.SUBSPACE_EXACT, d=4, components=2)
     asked = RoundQuery(
-        plan_digest=plan.digest, round=0, query=ASKS["span-votes"], micro_rho=1000, atto_delta=10**11
+        plan_digest=plan.digest, round=0, query=QUERIES["span-votes"], micro_rho=1000, atto_delta=10**11
     )
     answers = {name: Site(rows(30, seed)).answer(asked.query) for seed, name in enumerate(("anna", "bert"))}
     total = aggregate(asked, answers)

@@ -28,9 +28,9 @@ from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows, S
 from tests.core import reference
 from tests.core.records import hostile_rows
-from tests.support import a_query, every_ask, random_rows, refused
+from tests.support import a_query, every_query, random_rows, refused
 
-KINDS = list(every_ask())
+KINDS = list(every_query())
 ROWS = np.concatenate([random_rows(9000, 4), hostile_rows(400, frozen(np.zeros(4, dtype=int)), S, 2)])
 
 
@@ -42,7 +42,7 @@ def same(left: IntArray, right: IntArray) -> bool:
 @pytest.fixture(scope="module", params=KINDS)
 def asked(request: pytest.FixtureRequest) -> tuple[Query, IntArray]:
     """A question, and its answer over ROWS as the daemon computes it."""
-    query = every_ask()[request.param]
+    query = every_query()[request.param]
     return query, Site(ROWS).answer(query)
 
 
@@ -85,7 +85,7 @@ def test_the_split_over_sites_does_not_matter(asked: tuple[Query, IntArray]) -> 
 def test_a_site_that_was_asked_something_else_before_says_the_same(asked: tuple[Query, IntArray]) -> None:
     query, expected = asked
     site = Site(ROWS)
-    for other in every_ask().values():
+    for other in every_query().values():
         site.answer(other)
     assert same(site.answer(query), expected)
 
@@ -98,12 +98,12 @@ def test_the_reference_in_python_integers_agrees(asked: tuple[Query, IntArray]) 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_no_records_give_zeros(name: str) -> None:
-    query = every_ask()[name]
+    query = every_query()[name]
     assert same(Site(ROWS[:0]).answer(query), frozen(np.zeros(query.length, dtype=np.int64)))
 
 
 def test_a_question_about_other_columns_is_refused() -> None:
-    for name, query in every_ask(d=5).items():
+    for name, query in every_query(d=5).items():
         if name != "count":
             with refused(Code.BAD_DATA, "5 columns", "4"):
                 Site(ROWS).answer(query)

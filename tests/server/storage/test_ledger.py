@@ -14,7 +14,7 @@ from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import total_length
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_server.storage.database import open_store
-from tests.core.recorder import ASKS, Recorder, in_a_pass, plan_of, query_of
+from tests.core.recorder import QUERIES, Recorder, in_a_pass, plan_of, query_of
 from tests.core.specification import Setting
 from tests.support import MemoryStore
 
@@ -33,11 +33,11 @@ class OnBooks(MemoryStore):
         self.books.charge_round(asked, lambda change: None)
 
 
-@pytest.mark.parametrize("name", ASKS)
+@pytest.mark.parametrize("name", QUERIES)
 def test_the_books_are_charged_the_price_and_nothing_for_later_parts(name: str, tmp_path: Path) -> None:
     plan = plan_of(Neighbours.REPLACE_ONE, 1)
     s = Setting(adds=False, sites=1, micro_rho=500_000, atto_delta=10**12)
-    paid, free = in_a_pass(plan, query_of(plan, ASKS[name], s))
+    paid, free = in_a_pass(plan, query_of(plan, QUERIES[name], s))
     asked, store = [paid[-1], *free], open_store(tmp_path / "coordinator.db")
     books = LedgerStore(store.writer, PLENTY, lambda: 0)
     books.reserve(plan.digest, PLENTY, lambda change: None)
