@@ -104,6 +104,7 @@ class EigenveilError(Exception):
 
     @property
     def exit_code(self) -> int:
+        """What a command ends with."""
         return TABLE[self.code].exit_code
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -94,7 +94,7 @@ class Details:
 class Recorded:
     """Takes what a daemon gives to gRPC's server: its gate, and each method's decoder and handler."""
 
-    def __init__(self, interceptors: Sequence[Any], **limits: object) -> None:
+    def __init__(self, *interceptors: Any, **limits: object) -> None:
         (self.gate,) = interceptors
         self.handlers: dict[str, Any] = {}
 

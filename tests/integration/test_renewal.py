@@ -11,7 +11,7 @@ import pytest
 from eigenveil.errors import Code, EigenveilError, PeerError
 from eigenveil.identity import Role
 from eigenveil_client.analyst.client import Analyst
-from eigenveil_client.connection import identity_files, renewal
+from eigenveil_client.connection import identity_files
 from eigenveil_client.connection.channel import greet
 from eigenveil_client.connection.identity import StoredIdentity, load_identity, open_channel
 from eigenveil_client.connection.renewal import due, renew
@@ -108,7 +108,7 @@ def test_a_lost_answer_does_no_harm_and_the_old_certificate_ends_with_the_first_
             stored = await half_over(rig, clock, tmp_path / "anna")
             old = kept(stored, tmp_path / "old")
             with (
-                mock.patch.object(renewal, "checked", side_effect=PeerError(Code.UNREACHABLE, "lost")),
+                mock.patch.object(identity_files, "checked", side_effect=PeerError(Code.UNREACHABLE, "lost")),
                 pytest.raises(PeerError, match="lost"),
             ):
                 await renewed(stored)
@@ -161,7 +161,7 @@ def test_too_early_and_an_old_key_are_refused(tmp_path: Path) -> None:
             clock.over()
             theirs = identity_files.read_pair(bert.folder)[0]
             with (
-                mock.patch.object(renewal, "pending_key", return_value=theirs),
+                mock.patch.object(identity_files, "pending_key", return_value=theirs),
                 pytest.raises(PeerError, match="certified before"),
             ):
                 await renewed(stored)

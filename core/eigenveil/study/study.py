@@ -285,6 +285,7 @@ class Study:
 
     @property
     def dimension(self) -> int:
+        """How many columns."""
         return len(self.columns)
 
     def warnings(self) -> tuple[str, ...]:

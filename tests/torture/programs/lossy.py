@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace, TracebackType
 from typing import Any, ClassVar, NoReturn, Self
@@ -88,7 +88,7 @@ class Listening:
 
     latest: ClassVar[dict[str, Listening]] = {}
 
-    def __init__(self, interceptors: Sequence[grpc.aio.ServerInterceptor] = (), **options: Any) -> None:
+    def __init__(self, *interceptors: grpc.aio.ServerInterceptor, **options: Any) -> None:
         self._interceptors = interceptors
         self._handlers: dict[str, Any] = {}
 
