@@ -109,6 +109,7 @@ class EigenveilError(Exception):
 
     @property
     def status(self) -> str:
+        """What a gRPC call ends with."""
         return TABLE[self.code].status
 
 
