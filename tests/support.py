@@ -90,7 +90,8 @@ def a_field(d: int, k: int, *, pulls: bool = True) -> GradientSpec:
 
 
 def every_query(d: int = 4, k: int = 2) -> dict[str, Additive]:
-    """One question of every kind about `d` columns; gradients with and without pull, k = 1 and k."""
+    """Additive queries about `d` columns; gradients with and without offset, k = 1 and k. New ones go last:
+    stored vectors count them."""
     centre = (np.arange(d) * 211) % 997 - 400
     edges = [1, S // 2, S, 2 * S]
     many, one = a_field(d, k), a_field(d, 1, pulls=False)

@@ -46,7 +46,7 @@ def release(
     Neighbours: as the plan's study says.
     Sensitivity: of one person's records, at up to max_sites_per_person sites, as the question states it.
     Privacy: [P2], [P6]; charged before anything is drawn, sealed before anything is returned.
-    Cost: query.cost.
+    Cost: asked.cost.
     """
     if asked.plan_digest != plan.digest:
         raise InternalError(Code.BUG, "a query reached the barrier of another plan")

@@ -78,18 +78,18 @@ class Session:
         Raises:
             InternalError: nothing is pending, or the release answers another query.
         """
-        query = self.pending
-        if query is None:
+        asked = self.pending
+        if asked is None:
             raise InternalError(Code.BUG, "a release was fed to a session that asked nothing")
         if not self.fits(release):
             raise InternalError(
                 Code.BUG,
-                f"the release of {spoken(release.round)} does not answer what {spoken(query.round)} asks",
+                f"the release of {spoken(release.round)} does not answer what {spoken(asked.round)} asks",
             )
         self.spent = self.spent + release.cost
         self.releases.append(release)
         self._pico += pico_epsilon(release.micro_rho)
-        self.asked.append(query)
+        self.asked.append(asked)
         self._advance(release)
 
     def fits(self, release: Release) -> bool:
@@ -110,7 +110,7 @@ class Session:
 
     def _query(self, priced: PricedQuery) -> RoundQuery:
         """The next query, if the study can pay for it: checked before it is asked [P4]."""
-        query = RoundQuery(
+        asked = RoundQuery(
             plan_digest=self.plan.digest,
             round=len(self.releases),
             query=priced.query,
@@ -118,9 +118,9 @@ class Session:
             atto_delta=priced.atto_delta,
             law=priced.law,
         )
-        check_affordable(self.plan, query, self.asked, self.spent, self._pico)
-        self._check_reach(query)
-        return query
+        check_affordable(self.plan, asked, self.asked, self.spent, self._pico)
+        self._check_reach(asked)
+        return asked
 
     def _check_reach(self, asked: RoundQuery) -> None:
         check_no_overflow(asked.query, self.plan.most_records)

@@ -84,7 +84,8 @@ class Site:
 
         `apply` may work on the pieces side by side (an executor's `map`): integer sums do not mind.
 
-        Neighbours: one record more changes the answer by at most sqrt(query.l2_squared(add-remove)) in L2.
+        Neighbours: one record more changes the answer to an additive query by at most
+        sqrt(query.l2_squared(add-remove)) in L2.
         Privacy: none by itself; it goes to the barrier [P1].
 
         Raises:
