@@ -238,6 +238,7 @@ MUTANTS: tuple[Mutant, ...] = (
        f"{LIES}[Algorithm.GAUSS_COV-towards a corner]"),
     of("P25", "queries/gradients.py", "min(2 * truncated + 1,", "min(truncated + 1,",
        f"{BOUNDS}::test_at_the_floor_a_shortened_record_still_has_a_gradient"),
-    of("P25", "session.py", "        self._check_reach(asked)\n        self.pending = asked", "        self.pending = asked",
+    of("P25", "session.py", "        self._check_reach(asked)\n        self.pending = asked",
+       "        self.pending = asked",
        f"{BOUNDS}::test_a_coordinator_cannot_reword_a_question_to_beyond_them"),
 )  # fmt: skip
