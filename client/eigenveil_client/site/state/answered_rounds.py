@@ -59,18 +59,18 @@ class AnsweredRounds:
             )
 
     def cost(self, plan: Plan, asked: RoundQuery) -> Cost:
-        """What a query costs here: a pass is paid with the first of its parts that this site answers.
+        """What a query costs here: a pass is paid with the first of its batches that this site answers.
 
-        Any other question of that round has paid for itself alone, and for no part.
+        Any other question of that round has paid for itself alone, and for no batch.
         """
-        part = batch_of(asked.query)
-        if part is None:
+        batch = batch_of(asked.query)
+        if batch is None:
             return asked.price
         began = self._database.rows(
-            "SELECT round FROM passes WHERE (plan, first) = (?, ?)", (plan.digest, part.first)
+            "SELECT round FROM passes WHERE (plan, first) = (?, ?)", (plan.digest, batch.first)
         )
         paid = self._store.ledger.paid[plan.digest, began[0]["round"]] if began else asked.price
-        check_batch(plan, asked.price, part, paid)
+        check_batch(plan, asked.price, batch, paid)
         return NOTHING if began and began[0]["round"] != asked.round else asked.price
 
     def check_price(self, plan: Plan, asked: RoundQuery) -> None:
@@ -85,9 +85,9 @@ class AnsweredRounds:
 
     def begin_pass(self, asked: RoundQuery, change: Connection) -> None:
         """Note, within the transaction `change`, with which round a pass is paid."""
-        part = batch_of(asked.query)
-        if part is not None:
-            row = (asked.plan_digest, part.first, asked.round)
+        batch = batch_of(asked.query)
+        if batch is not None:
+            row = (asked.plan_digest, batch.first, asked.round)
             change.execute("INSERT INTO passes VALUES (?, ?, ?) ON CONFLICT DO NOTHING", row)
 
     def passed(self, study: str, round: int) -> None:
