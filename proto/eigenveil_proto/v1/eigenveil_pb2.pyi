@@ -353,7 +353,7 @@ Global___Limits: _TypeAlias = Limits  # noqa: Y015
 class Query(_message.Message):
     """---------------------------------------------------------------- queries
 
-    The closed vocabulary of core/eigenveil/asks. Integer arrays are little-endian int64. A message has
+    The closed vocabulary of core/eigenveil/queries. Integer arrays are little-endian int64. A message has
     the fields of the question's value, under their names.
     """
 
