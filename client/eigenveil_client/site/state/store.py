@@ -258,6 +258,7 @@ class SiteStore:
         Raises InternalError, code `storage`."""
         self.egress.check_questions(self.egress.rows())
         self.studies.check_whole()
+        self.transcript.check_whole()
 
     def close(self) -> None:
         self.traffic.flush()

@@ -8,9 +8,12 @@ sign others without end, and any few of them are proof.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from eigenveil.errors import Code, InternalError
+from eigenveil.numerics.encoding import canonical, digest_of
 from eigenveil.protocol.statements import RoundStatement
 from eigenveil.reporting.round_log import RoundLog
 from eigenveil_common.storage.database import Connection, Database
@@ -24,6 +27,7 @@ CREATE TABLE rounds (
   release TEXT NOT NULL,
   followed INTEGER NOT NULL,
   message BLOB NOT NULL,
+  digest TEXT NOT NULL,
   PRIMARY KEY (plan, round, query, release, followed)
 ) STRICT;
 CREATE TRIGGER a_stated_round_never_changes BEFORE UPDATE ON rounds
@@ -59,10 +63,11 @@ class Transcript:
             said = one.statement
             if not one.followed and self._refused(said, change) >= MOST_REFUSED:
                 continue
-            values = (said.plan, said.round, said.query, said.release, int(one.followed))
+            named = (said.plan, said.round, said.query, said.release, int(one.followed))
+            message = one.message.SerializeToString()
             change.execute(
-                "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-                (*values, one.message.SerializeToString()),
+                "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                (*named, message, _digest(named, message)),
             )
 
     @staticmethod
@@ -82,7 +87,22 @@ class Transcript:
         statement = "SELECT COUNT(*) FROM rounds WHERE plan = ? AND release != '' AND followed"
         return int(self._database.rows(statement, (plan,))[0][0])
 
+    def check_whole(self) -> None:
+        """Insist that each statement is as it came: a signature covers no values. Raises InternalError, code
+        `storage`."""
+        for *named, message, digest in map(tuple, self._database.rows("SELECT * FROM rounds")):
+            if _digest(named, message) != digest:
+                where = f"round {named[1] + 1} of study {named[0][:12]}"
+                raise InternalError(
+                    Code.STORAGE, f"what was stated of {where} was changed here; restore the state"
+                )
+
     def log(self, plan: str) -> RoundLog:
         """Every statement about a study, questions too, in order."""
         rows = self._database.rows("SELECT message FROM rounds WHERE plan = ? ORDER BY round, rowid", (plan,))
         return RoundLog(plan=plan, messages=tuple(pb.SealedRound.FromString(row["message"]) for row in rows))
+
+
+def _digest(named: Sequence[Any], message: bytes) -> str:
+    """Of a row: its key, and what came."""
+    return digest_of("stated-round", canonical(list(named)), message)
