@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eigenveil.errors import Code, InternalError
+from eigenveil.errors import Code, InternalError, spoken
 from eigenveil.numerics.encoding import canonical, digest_of
 from eigenveil.protocol.statements import RoundStatement
 from eigenveil.reporting.round_log import RoundLog
@@ -92,7 +92,7 @@ class Transcript:
         `storage`."""
         for *named, message, digest in map(tuple, self._database.rows("SELECT * FROM rounds")):
             if _digest(named, message) != digest:
-                where = f"round {named[1] + 1} of study {named[0][:12]}"
+                where = f"{spoken(named[1])} of study {named[0][:12]}"
                 raise InternalError(
                     Code.STORAGE, f"what was stated of {where} was changed here; restore the state"
                 )
