@@ -115,8 +115,8 @@ def test_a_study_under_way_goes_on_only_when_every_site_is_there(tmp_path: Path)
             sites, digest = await rig.sites(), rig.daemon.runtime.repository.studies.all()[0].digest
             known = pb.NextWorkRequest(known_plans=[bytes.fromhex(digest)])
             await sites["carl"].stub.Hello(HELLO)
-            polls = asyncio.ensure_future(sites["anna"].stub.NextWork(known))
             await sites["anna"].stub.Hello(HELLO)
+            polls = asyncio.ensure_future(sites["anna"].stub.NextWork(known))
             await sites["bert"].stub.Hello(DOCTOR)  # it has no ledger to show
             assert told("checkpoints", "--config", toml)["awaited"] == ["bert"]
             await asyncio.sleep(1.2)  # more than twice the pause between two looks
