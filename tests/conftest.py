@@ -3,14 +3,9 @@
 `pytest --hypothesis-profile=explore` looks for new examples.
 """
 
-import os
 import signal
 
 from hypothesis import settings
-
-# Some tests start processes while gRPC runs in theirs. A fork handler of gRPC can abort the child
-# before it becomes the other program, so they are switched off before gRPC is loaded.
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 
 # A shell starts what runs in its background with Ctrl-C ignored, and every program that a test starts would
 # inherit that: those tests that send it would wait for ever.

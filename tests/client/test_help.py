@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import subprocess
 import sys
 import tomllib
@@ -79,12 +78,13 @@ def test_ctrl_c_while_modules_are_loaded_is_no_traceback(program: str, ignored: 
     """A module that every command needs is replaced by one in whose import Ctrl-C comes."""
     (tmp_path / "click.py").write_text(PRESSED)
     module, function = SCRIPTS[program].split(":")
-    start = f"import sys; sys.path[:0] = sys.argv.pop(1).split(':'); from {module} import {function} as run"
+    handler = "SIG_IGN" if ignored else "default_int_handler"
+    start = f"import signal, sys; signal.signal(signal.SIGINT, signal.{handler}); "
+    start += f"sys.path[:0] = sys.argv.pop(1).split(':'); from {module} import {function} as run"
     path = ":".join(map(str, (tmp_path, *PACKAGES.values())))
     done = subprocess.run(
         [sys.executable, "-c", f"{start}; sys.exit(run())", path, "--json"],
         capture_output=True, text=True, check=False,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.SIG_DFL),
     )  # fmt: skip
     if ignored:  # as under nohup: nobody meant us
         assert "nobody stopped" in done.stderr

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from eigenveil.errors import Code, EigenveilError, InternalError, error
+from eigenveil_client.demo import leash
 
 MODULES = {
     "eigenveil": "eigenveil_client.cli",
@@ -25,7 +23,6 @@ MODULES = {
 COMMAND_SECONDS = 60.0
 STOP_SECONDS = 5.0
 GLANCE_SECONDS = 0.02
-PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,10 +41,9 @@ def command_line(program: str) -> list[str]:
     return [str(script)] if script.exists() else [sys.executable, "-m", MODULES[program]]
 
 
-def _die_with_parent() -> None:
-    """In the child: end when the demonstration is killed outright (Linux; elsewhere nothing happens)."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+def _leashed() -> list[str]:
+    """What ends a command when the demonstration is killed outright."""
+    return [sys.executable, "-I", "-S", leash.__file__, str(os.getpid())]
 
 
 class Processes:
@@ -67,13 +63,12 @@ class Processes:
         out, log = self._logs / f"{name}.out", self._logs / f"{name}.log"
         with out.open("wb") as output, log.open("ab") as problems:
             process = subprocess.Popen(
-                [*command_line(program), *map(str, arguments)],
+                [*_leashed(), *command_line(program), *map(str, arguments)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=problems,
                 env=self._environment,
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
             )
         job = Job(name=name, process=process, out=out, log=log)
         self._jobs.append(job)
