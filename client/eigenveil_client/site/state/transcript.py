@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eigenveil.errors import Code, InternalError, spoken
-from eigenveil.numerics.encoding import canonical, digest_of
+from eigenveil.numerics.encoding import digest_of
 from eigenveil.protocol.statements import RoundStatement
 from eigenveil.reporting.round_log import RoundLog
 from eigenveil_common.storage.database import Connection, Database
@@ -90,7 +90,9 @@ class Transcript:
     def check_whole(self) -> None:
         """Insist that each statement is as it came: a signature covers no values. Raises InternalError, code
         `storage`."""
-        for *named, message, digest in map(tuple, self._database.rows("SELECT * FROM rounds")):
+        for (key,) in self._database.rows("SELECT rowid FROM rounds"):  # one at a time: they may be large
+            (row,) = self._database.rows("SELECT * FROM rounds WHERE rowid = ?", (key,))
+            *named, message, digest = row
             if _digest(named, message) != digest:
                 where = f"{spoken(named[1])} of study {named[0][:12]}"
                 raise InternalError(
@@ -104,5 +106,5 @@ class Transcript:
 
 
 def _digest(named: Sequence[Any], message: bytes) -> str:
-    """Of a row: its key, and what came."""
-    return digest_of("stated-round", canonical(list(named)), message)
+    """Of a row: its key, and what came. Damage can make any number of a number: JSON would not hold it."""
+    return digest_of("stated-round", *(str(part).encode() for part in named), message)
