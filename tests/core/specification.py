@@ -14,6 +14,7 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
+import numpy as np
 from flint import arb, ctx, fmpq
 
 ctx.prec = 200
@@ -261,12 +262,6 @@ def bisected(holds: Callable[[float], bool], high: float) -> float:
 
 
 @cache
-def rho_for(epsilon: float, delta: float) -> float:
-    """The largest rho that gives (epsilon, delta)."""
-    return bisected(lambda rho: log_delta(rho, epsilon) <= math.log(delta), 2 * epsilon + 1)
-
-
-@cache
 def epsilon_for(rho: float, delta: float) -> float:
     """The least epsilon that rho gives at delta."""
     return bisected(
@@ -274,10 +269,40 @@ def epsilon_for(rho: float, delta: float) -> float:
     )
 
 
-def for_two_changes(epsilon: float, delta: float, rho: float, own: float, basic: bool) -> tuple[float, float]:
+def log_lost(mu: float, epsilon: float) -> float:
+    """ln of the delta at which mu-Gaussian DP keeps epsilon: E[(1 - e^(epsilon - L))_+] for a privacy loss L of
+    law N(mu^2 / 2, mu^2); integrated over t = (L - epsilon) / mu = e^s by the trapezoidal rule,
+    which is right to many digits for what falls off so fast on both sides."""
+    far = (epsilon - mu * mu / 2) / mu
+    s = np.linspace(-40, 8, 4001)
+    t = np.exp(s)
+    log = s - (far + t) ** 2 / 2 + np.log(-np.expm1(-mu * t))
+    top = float(log.max())
+    return top + math.log(float(np.exp(log - top).sum()) * (s[1] - s[0])) - math.log(2 * math.pi) / 2
+
+
+@cache
+def mu_for(epsilon: float, delta: float) -> float:
+    """The largest mu that gives (epsilon, delta)."""
+    return bisected(lambda mu: log_lost(mu, epsilon) <= math.log(delta), math.sqrt(2 * epsilon) + 5)
+
+
+@cache
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """The least epsilon that mu gives at delta."""
+    return bisected(
+        lambda e: log_lost(mu, e) > math.log(delta), mu * mu / 2 + mu * math.sqrt(-2 * math.log(delta))
+    )
+
+
+def for_two_changes(
+    epsilon: float, delta: float, rho: float, own: float, *, kind: str
+) -> tuple[float, float]:
     """(epsilon, delta) of a data set that is two neighbours away: a record out and another in."""
-    if basic:
+    if kind == "basic":
         return 2 * epsilon, own * (1 + math.exp(epsilon))
+    if kind == "gaussian":
+        return gaussian_epsilon(2 * math.sqrt(2 * rho), delta), delta
     if not own:
         return epsilon_for(4 * rho, delta), delta
     once = epsilon_for(rho, delta - own)
@@ -296,7 +321,7 @@ def local_rho(epsilon: float, delta: float, n: int) -> float:
 
     most = math.log(n / (16 * math.log(2 / half)))
     local = bisected(lambda e: together(e) <= epsilon, most)
-    return rho_for(local, half / ((math.exp(epsilon) + 1) * (1 + math.exp(-local) / 2) * n))
+    return mu_for(local, half / ((math.exp(epsilon) + 1) * (1 + math.exp(-local) / 2) * n)) ** 2 / 2
 
 
 def local_randomiser(query: Any, s: Setting) -> tuple[Noise, ...]:
@@ -387,5 +412,5 @@ def tested_gap(turn: Turn, s: Setting) -> tuple[arb, int]:
 
 def tested_noise(turn: Turn, bound: Fraction, s: Setting) -> arb:
     """Gaussian noise for the distance at a tested bound, from four fifths of epsilon and half of delta."""
-    rho = rho_for(0.8 * float(s.epsilon), float(s.delta) / 2)
-    return (turn.local(real(bound)) + turn.blur) / real(2 * Fraction(rho)).sqrt() * GRID
+    mu = mu_for(0.8 * float(s.epsilon), float(s.delta) / 2)
+    return (turn.local(real(bound)) + turn.blur) / real(Fraction(mu)) * GRID

@@ -97,7 +97,7 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P4", "protocol/budget.py", "if pico + pico_epsilon(cost.micro_rho) >",
        "if pico_epsilon(cost.micro_rho) >",
        "tests/core/study/test_price.py::test_epsilons_add_up_as_they_are"),
-    of("P5", "accounting/zcdp.py", "a * math.log1p(-1 / a)", "(a + 1) * math.log1p(-1 / a)",
+    of("P5", "accounting/zcdp.py", "- t * math.log1p(1 / t) - math.log1p(t)", "- t * math.log1p(1 / t) - 2 * math.log1p(t)",
        "tests/core/accounting/test_zcdp.py::test_delta_is_the_minimum_over_all_orders"),
     of("P5", "reporting/explain.py", "changes**2 * plan.micro_rho", "changes * plan.micro_rho",
        "tests/core/study/test_price.py::test_the_reading_under_replacement_is_that_of_two_changes"),

@@ -25,7 +25,7 @@ from eigenveil.study.price import Composition, affordable, composition
 from eigenveil.study.study import NAME, Extraction, Study, Trust
 from eigenveil.study.toml import study_from_dict, study_to_dict
 
-PLAN_VERSION = 3
+PLAN_VERSION = 4
 
 
 @dataclass(frozen=True, kw_only=True)
