@@ -270,7 +270,7 @@ def epsilon_for(rho: float, delta: float) -> float:
 
 
 def log_lost(mu: float, epsilon: float) -> float:
-    """ln of the delta at which mu-Gaussian DP keeps epsilon: E[(1 - e^(epsilon - L))_+] for a privacy loss L of
+    """ln of the delta at which mu-Gaussian DP keeps epsilon: E[(1 - e^(epsilon - L))_+] for a loss L of the
     law N(mu^2 / 2, mu^2); integrated over t = (L - epsilon) / mu = e^s by the trapezoidal rule,
     which is right to many digits for what falls off so fast on both sides."""
     far = (epsilon - mu * mu / 2) / mu

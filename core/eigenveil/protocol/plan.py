@@ -112,6 +112,11 @@ class Plan:
         return composition(self.study, self.algorithm)
 
     @property
+    def gaussian(self) -> bool:
+        """Whether all noise of the study is Gaussian."""
+        return self.composition is Composition.GAUSSIAN
+
+    @property
     def batches(self) -> int:
         """Into how many disjoint batches a pass deals the records; 1 unless the algorithm does so."""
         if not self.algorithm.properties.batches:

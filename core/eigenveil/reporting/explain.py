@@ -163,7 +163,7 @@ def _twice(delta: float, epsilon: float) -> float:
 
 def _mu(plan: Plan) -> float | None:
     """mu, rounded up to 1e-6, where all noise is Gaussian."""
-    return gaussian.micro_mu(plan.micro_rho) / MICRO if plan.composition is Composition.GAUSSIAN else None
+    return gaussian.micro_mu(plan.micro_rho) / MICRO if plan.gaussian else None
 
 
 def _measure(plan: Plan) -> str:

@@ -44,7 +44,7 @@ def test_one_analyst_has_so_many_studies_under_way_and_leaves_room_for_others(tm
             await eve.submit(study_toml(name="s0", epsilon=5.0), "0")
             many = await refusal(eve.submit(study_toml(name="s1", epsilon=5.0), "1"))
             assert (many.code, "max_share_per_analyst" in str(many)) == (Code.BUDGET, True)
-            assert 2 * reserved(rig) <= config.budget.micro_rho
+            assert 2 * reserved(rig) <= config.budget.mixed.micro_rho
             for number in (2, 3):
                 await eve.submit(study_toml(name=f"s{number}"), str(number))
             more = await refusal(eve.submit(study_toml(name="s4"), "4"))

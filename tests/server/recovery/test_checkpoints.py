@@ -11,6 +11,7 @@ from unittest import mock
 
 import pytest
 
+from eigenveil.accounting.budget import Budget
 from eigenveil.accounting.checkpoint import CHECKPOINT_SIGNED, Checkpoint, checkpoint_of, verify_checkpoint
 from eigenveil.accounting.ledger import Entry, Ledger
 from eigenveil.accounting.zcdp import Cost
@@ -207,7 +208,7 @@ def test_a_head_that_nobody_here_signed_stops_nothing(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with serving(made(tmp_path / "c")) as rig:
             keys = rig.daemon.runtime.keys
-            strange = checkpoint_of("fed", ["ab" * 32], []).to_json()
+            strange = checkpoint_of("fed", ["ab" * 32], [], gaussian=True).to_json()
             forged = pb.SignedCheckpoint(checkpoint_json=strange, signature=bytes(64))
             assert (await refusal(greeted(rig, forged))).code is Code.IDENTITY
             other = pb.SignedCheckpoint(
@@ -243,11 +244,11 @@ def grown(ledger: Ledger, entries: list[Entry], random: Random, count: int) -> N
 
 def checkpoint(entries: list[Entry]) -> Checkpoint:
     costs = [entry.cost for entry in entries if entry.kind.value == "charge"]
-    return checkpoint_of("fed", [entry.digest for entry in entries], costs)
+    return checkpoint_of("fed", [entry.digest for entry in entries], costs, gaussian=False)
 
 
 def ledger_of(entries: list[Entry]) -> Ledger:
-    ledger = Ledger(budget=Cost(micro_rho=10**9, atto_delta=10**9))
+    ledger = Ledger(budget=Budget(mixed=Cost(micro_rho=10**9, atto_delta=10**9)))
     for entry in entries:
         ledger.apply(entry)
     return ledger

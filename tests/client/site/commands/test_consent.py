@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil.accounting.zcdp import micro_rho_for
+from eigenveil.accounting.gaussian import micro_rho_for
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, RequestError
 from eigenveil.planning.dry_run import rehearse
