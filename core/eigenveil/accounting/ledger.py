@@ -134,8 +134,7 @@ class Ledger:
             case EntryKind.RESERVE | EntryKind.RESERVE_GAUSSIAN:
                 if entry.study in self.spent_by_study:
                     raise RequestError(Code.CONFLICT, f"study {entry.study[:12]} was reserved already")
-                gaussian = self.gaussian and entry.kind is EntryKind.RESERVE_GAUSSIAN
-                limit = self.budget.limit(gaussian=gaussian)
+                limit = self.budget.limit(gaussian=self._stays_gaussian(entry))
                 self._check_fits(self.committed() + entry.cost, limit, "the budget")
             case EntryKind.CHARGE:
                 left = self.reserved.get(entry.study)
@@ -149,6 +148,9 @@ class Ledger:
                 self._check_fits(entry.cost, left, "the study's reservation")
             case EntryKind.SETTLE:
                 pass
+
+    def _stays_gaussian(self, reserving: Entry) -> bool:
+        return self.gaussian and reserving.kind is EntryKind.RESERVE_GAUSSIAN
 
     @staticmethod
     def _check_fits(cost: Cost, budget: Cost, name: str) -> None:
@@ -172,7 +174,7 @@ class Ledger:
         self.head, self.size = entry.digest, self.size + 1
         match entry.kind:
             case EntryKind.RESERVE | EntryKind.RESERVE_GAUSSIAN:
-                self.gaussian = self.gaussian and entry.kind is EntryKind.RESERVE_GAUSSIAN
+                self.gaussian = self._stays_gaussian(entry)
                 self.reserved[entry.study] = entry.cost
                 self.spent_by_study[entry.study], self.pico_by_study[entry.study] = NOTHING, 0
             case EntryKind.CHARGE:

@@ -17,7 +17,7 @@ from eigenveil.accounting import zcdp
 from eigenveil.accounting.gaussian import epsilon_at, gives, micro_mu, micro_rho_for, noise_for
 from eigenveil.accounting.zcdp import MAX_EPSILON, MICRO
 from eigenveil.errors import Code
-from tests.core.specification import gaussian_epsilon, mu_for
+from tests.core.conversions import gaussian_epsilon, mu_for
 from tests.support import refused
 
 deltas = st.floats(-300, -0.5).map(lambda x: 10.0**x)

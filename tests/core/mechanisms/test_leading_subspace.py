@@ -30,7 +30,7 @@ from eigenveil.queries.eigenspace_sensitivity import EigenspaceSensitivity, off,
 from eigenveil.queries.trusted import CAUCHY, FRAME, GAP_STEPS, GAUSSIAN, TESTED, Subspace
 from eigenveil.study.grid import S
 from eigenveil.study.price import micro_rho_of
-from tests.core.specification import log_lost
+from tests.core.conversions import log_lost
 from tests.support import DIGEST, a_study
 
 ALARM = 1e-6

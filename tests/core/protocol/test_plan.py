@@ -17,7 +17,7 @@ from eigenveil.queries.batch import pass_key
 from eigenveil.site.partition import deal
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.grid import ROW_BITS, S
-from tests.core.specification import log_lost
+from tests.core.conversions import log_lost
 from tests.support import a_plan, a_study, refused
 
 

@@ -30,8 +30,8 @@ from eigenveil.site.site import Site
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.grid import S
 from eigenveil.study.study import Federation, Study
+from tests.core.conversions import log_lost
 from tests.core.records import Case, hostile_rows, site_answer, verdict
-from tests.core.specification import log_lost
 from tests.support import DIGEST, FixedNoise, a_field, a_plan, a_study, random_rows, refused
 
 KEY = pass_key(DIGEST, 0, 8)

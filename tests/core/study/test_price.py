@@ -26,7 +26,7 @@ from eigenveil.session import Session
 from eigenveil.study.algorithm import PROPERTIES, Algorithm, AlgorithmProperties, OwnAlgorithm
 from eigenveil.study.price import Composition, affordable, micro_rho_of
 from eigenveil.study.study import Trust
-from tests.core.specification import epsilon_for, for_two_changes, gaussian_epsilon, log_lost
+from tests.core.conversions import epsilon_for, for_two_changes, gaussian_epsilon, log_lost
 from tests.support import a_plan, a_study, refused
 
 ONE = ("north",)

@@ -97,7 +97,7 @@ def test_an_approval_that_the_budget_has_no_room_for_ends_the_study(tmp_path: Pa
             ada = await rig.client(Role.ANALYST, "ada")
             large = await ada.submit(study_toml(epsilon=5.0), "large")
             for number in range(4):
-                await ada.submit(study_toml(name=f"s{number}", epsilon=4.5), str(number))
+                await ada.submit(study_toml(name=f"s{number}", epsilon=4.1), str(number))
             assert (await decided(config, "approve", large[:12]))[0] == 0
             end = (await ada.events(large))[-1]
             assert end.state == pb.STUDY_STATE_FAILED

@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from eigenveil.accounting.budget import Budget
+from eigenveil.accounting.budget import Budget, NoiseRule
 from eigenveil.accounting.checkpoint import CHECKPOINT_SIGNED, Checkpoint, checkpoint_of, verify_checkpoint
 from eigenveil.accounting.ledger import Entry, Ledger
 from eigenveil.accounting.zcdp import Cost
@@ -19,6 +19,7 @@ from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import Role
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.admin.doctor import coordinator_checks
+from eigenveil_server.admin.status import report
 from eigenveil_server.config import Config, Files
 from eigenveil_server.daemon import Daemon
 from eigenveil_server.pki.keys import load_keys
@@ -105,7 +106,7 @@ def test_sites_are_given_the_head_with_their_work(tmp_path: Path) -> None:
 
 
 def test_a_later_head_stops_the_coordinator_until_the_loss_is_charged(tmp_path: Path) -> None:
-    config = made(tmp_path / "c")
+    config = made(tmp_path / "c", noise=NoiseRule.GAUSSIAN)
 
     async def scenario() -> pb.SignedCheckpoint:
         later = await behind(config)
@@ -138,6 +139,7 @@ def test_a_later_head_stops_the_coordinator_until_the_loss_is_charged(tmp_path: 
 
     asyncio.run(afterwards())
     assert spent(config) == owed
+    assert report(config)["budget"]["exact"], "that all of it was Gaussian is not lost with the rows"
 
 
 def test_a_coordinator_that_cannot_write_down_that_it_is_behind_ends_all_the_same(tmp_path: Path) -> None:
