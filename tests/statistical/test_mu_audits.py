@@ -16,17 +16,16 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from scipy.special import logsumexp, ndtri
+from scipy.special import ndtr, ndtri
 
 from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import MICRO
-from eigenveil.noise.source import noise_spec
-from eigenveil.queries import KINDS, Count
-from tests.statistical.audit import Mechanism, audit
+from eigenveil.noise.source import Block, NoiseSource, NoiseSpec, noise_spec
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.queries import KINDS
+from tests.statistical.audit import Gaussian, Mechanism, audit
 from tests.statistical.behind import BEHIND
-from tests.statistical.checks import pmf
 from tests.statistical.counted import COUNTED
-from tests.statistical.mechanisms import ADDITIVE, PRICE
+from tests.statistical.mechanisms import ADDITIVE, LEVEL, PRICE, SUM
 from tests.statistical.noises import Bulk
 
 MECHANISMS = {mechanism.name: mechanism for mechanism in (*ADDITIVE, *COUNTED, *BEHIND)}
@@ -64,23 +63,47 @@ def test_every_kind_of_question_is_audited() -> None:
     assert len(MECHANISMS) == len(ADDITIVE) + len(COUNTED) + len(BEHIND)
 
 
-def test_the_noise_of_a_count_is_zcdp_and_not_gdp() -> None:
-    """Why audits in mu leave one record's count alone: at sigma = 1/2 the discrete Gaussian costs rho = 2 at
-    every order, as charged, and yet "at least one" tells more than mu = 2. From sigma = 25 on, as in the
-    audits of counts, that is less than 1e-4 of mu; every sum of rows is far beyond."""
-    sigma = noise_spec(Count(), PRICE, Neighbours.ADD_REMOVE).sigma
-    assert sigma == pytest.approx(0.5)
-    law = np.log(pmf(sigma, 12))
-    for order in (1.01, 1.5, 2.0, 7.0):
-        moment = logsumexp(order * law[1:] + (1 - order) * law[:-1])
-        assert moment / (order - 1) <= order * PRICE / MICRO * (1 + 1e-9)
-    assert told(sigma, 1) == pytest.approx(2.48, abs=0.01)
-    assert told(25.0, 50) <= 2 * (1 + 1e-4)
+FIRST = 0.25  # of the price, for a first release
+PATHS = ((), (0.75,), (0.25, 0.25, 0.25))  # for more, as that one speaks against the record, hardly, for it
 
 
-def told(sigma: float, shift: int) -> float:
-    """The largest mu that an event proves of the discrete Gaussian, by its exact law."""
-    tail = np.cumsum(pmf(sigma, math.ceil(9 * sigma))[::-1])[::-1]  # P[X >= x]
+def chosen_by_results(more: float) -> Mechanism:
+    """One sum asked for again and again by an analyst who decides by the results so far how often, and at
+    which shares (times `more`) of the price. Released is the evidence for the record in all of them."""
+
+    def told(share: float, noise: NoiseSource, m: int, present: bool) -> FloatArray:
+        """Shape: (m,)."""
+        sigma = noise_spec(SUM, round(PRICE * share), Neighbours.ADD_REMOVE).sigma
+        drawn = noise.draw(NoiseSpec(blocks=(Block(count=m, scale=sigma),)))
+        shift = math.sqrt(SUM.l2_squared(Neighbours.ADD_REMOVE))
+        return np.asarray((drawn + shift * present - shift / 2) * shift / sigma**2)
+
+    def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
+        found = []
+        for present in (False, True):
+            known = told(FIRST, noise, m, present)
+            paths = [sum((told(more * x, noise, m, present) for x in path), np.zeros(m)) for path in PATHS]
+            found.append(known + np.choose(np.digitize(known, [-1.0, 0.5]), paths))
+        return found[0], found[1]
+
+    return Mechanism(name="adaptive", kind="clipped-sum", claim=Gaussian(mu=LEVEL), attack=attack, tight=0.75)
+
+
+def test_who_chooses_prices_by_results_proves_no_more_than_the_mu_of_their_sum() -> None:
+    """[P4] Squares of adaptively chosen mu add up. Planted: a third more for what comes second is seen."""
+    verdict = audit(chosen_by_results(1.0), Bulk(), 20_000)
+    assert not verdict.alarm
+    assert max(verdict.proven) >= 0.75 * verdict.claimed
+    assert audit(chosen_by_results(4 / 3), Bulk(), 20_000).alarm
+
+
+@pytest.mark.parametrize("sigma", [0.3, 0.5, 1.0, 25.0])
+def test_rounded_gaussian_noise_tells_no_more_than_its_mu_at_any_scale(sigma: float) -> None:
+    """[P26] By its exact law on the integers, for every event at or beyond an integer: also where it is so
+    coarse that the discrete Gaussian of the same rho tells more (2.48 at sigma = 1 / 2, and not 2)."""
+    tail = ndtr(-(np.arange(-math.ceil(9 * sigma), math.ceil(9 * sigma)) - 0.5) / sigma)  # P[X >= x]
+    shift = max(1, round(2 * sigma))
     rare, likely = tail[shift:], tail[:-shift]
     inside = (rare > 1e-9) & (likely < 1 - 1e-9)
-    return float((ndtri(likely[inside]) - ndtri(rare[inside])).max())
+    told = ndtri(likely[inside]) - ndtri(rare[inside])
+    assert told.max() <= shift / sigma * (1 + 1e-6)
