@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from dp_accounting import dp_event
 from dp_accounting.pld import privacy_loss_distribution as pld
@@ -12,12 +13,14 @@ from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 from flint import arb, ctx, fmpq
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
+from scipy.special import expit
 
 from eigenveil.accounting import zcdp
 from eigenveil.accounting.gaussian import epsilon_at, gives, micro_mu, micro_rho_for, noise_for
 from eigenveil.accounting.zcdp import MAX_EPSILON, MICRO
 from eigenveil.errors import Code
-from tests.core.conversions import gaussian_epsilon, mu_for
+from tests.core.conversions import gaussian_epsilon, log_lost, mu_for
 from tests.support import refused
 
 deltas = st.floats(-300, -0.5).map(lambda x: 10.0**x)
@@ -94,6 +97,24 @@ def test_the_noise_of_an_epsilon_and_a_delta_is_rounded_up_and_barely(epsilon: f
 def test_a_stated_mu_is_rounded_up_and_by_less_than_a_step(micro_rho: int) -> None:
     stated, exact_square = micro_mu(micro_rho), Fraction(2 * micro_rho, MICRO) * MICRO**2
     assert (stated - 1) ** 2 < exact_square <= stated**2
+
+
+def test_whoever_picks_the_better_of_two_totals_by_results_gets_more_than_delta() -> None:
+    """[P4] Why a ledger's rule is stated beforehand: half of zCDP's total is spent on Gaussian noise, and by
+    what that told an analyst goes on with the rest in mu, or with a pure mechanism of the rest by zCDP. Either
+    alone keeps delta; the choice does not."""
+    epsilon, delta = 1.0, 1e-3
+    mixed, exact = zcdp.micro_rho_for(epsilon, delta) / MICRO, noise_for(epsilon, delta) ** -2 / 2
+    rest, pure = math.sqrt(2 * exact - mixed), math.sqrt(mixed)
+    steps = np.linspace(-12, 12, 4001)
+    known = mixed / 2 + math.sqrt(mixed) * steps  # the privacy loss so far
+    chance = stats.norm.pdf(steps) * 24 / 4000
+    going_on = np.array([math.exp(log_lost(rest, epsilon - loss)) for loss in known])
+    told = [np.maximum(0, -np.expm1(epsilon - known - answer)) for answer in (pure, -pure)]
+    answering = expit(pure) * told[0] + expit(-pure) * told[1]
+    assert chance @ answering < delta
+    assert chance @ going_on == pytest.approx(delta, rel=1e-7)
+    assert chance @ np.maximum(going_on, answering) > (1 + 1e-5) * delta
 
 
 def test_other_threads_precision_changes_nothing() -> None:

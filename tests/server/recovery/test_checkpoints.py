@@ -139,7 +139,9 @@ def test_a_later_head_stops_the_coordinator_until_the_loss_is_charged(tmp_path: 
 
     asyncio.run(afterwards())
     assert spent(config) == owed
-    assert report(config)["budget"]["exact"], "that all of it was Gaussian is not lost with the rows"
+    told = report(config)["budget"]
+    assert told["exact"], "that all of it was Gaussian is not lost with the rows"
+    assert 0 < told["spent_epsilon_gaussian"] < told["spent_epsilon"]
 
 
 def test_a_coordinator_that_cannot_write_down_that_it_is_behind_ends_all_the_same(tmp_path: Path) -> None:

@@ -199,6 +199,7 @@ def test_what_is_set_aside_counts_for_the_year(tmp_path: Path) -> None:
         limit = micro_rho_for(1.3, 1e-6)
         told = consent.budget(stage.config, store)
         assert told["left_this_year"]["micro_rho"] == limit - PLAN.micro_rho - small.micro_rho
+        assert 0 < told["left"]["epsilon_gaussian"] < told["left"]["epsilon"]
 
 
 def test_a_year_that_other_noise_was_ever_charged_in_is_zcdp_s(tmp_path: Path) -> None:
