@@ -101,7 +101,7 @@ def test_a_stated_mu_is_rounded_up_and_by_less_than_a_step(micro_rho: int) -> No
 
 def test_whoever_picks_the_better_of_two_totals_by_results_gets_more_than_delta() -> None:
     """[P4] Why a ledger's rule is stated beforehand: half of zCDP's total is spent on Gaussian noise, and by
-    what that told an analyst goes on with the rest in mu, or with a pure mechanism of the rest by zCDP. Either
+    what that told an analyst goes on with the rest in mu, or with one pure mechanism at zCDP's rest. Either
     alone keeps delta; the choice does not."""
     epsilon, delta = 1.0, 1e-3
     mixed, exact = zcdp.micro_rho_for(epsilon, delta) / MICRO, noise_for(epsilon, delta) ** -2 / 2
