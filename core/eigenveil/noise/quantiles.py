@@ -1,47 +1,34 @@
-"""The two laws of noise as quantiles, in ball arithmetic: every value comes with a radius that holds the truth.
+"""The two laws of noise as quantiles, in ball arithmetic: a value comes with a radius that holds the truth.
 
-A magnitude is round(scale * q(v) + shift) with v uniform in (0, 1/2), a tail probability [P26]. Each q falls from
-infinity to q(1/2) = 0, and the magnitude of each of its derivatives falls with v as well.
+A magnitude is floor(scale * q(v) + shift) with v uniform in (0, 1/2), a tail probability on one side [P26].
+Each q falls from infinity to q(1/2) = 0, and the magnitude of each of its derivatives falls with v as well.
+Shifts lie in [0, 1/2].
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
-from typing import Protocol
 
 from flint import arb, arb_poly
 
 
-class Quantile(Protocol):
-    """A law on both sides of 0, by its tail probabilities at scale 1."""
-
-    def at(self, tail: arb) -> arb:
-        """q(tail)."""
-
-    def taylor(self, tail: arb, orders: Iterable[int]) -> list[arb]:
-        """The coefficients of q about `tail`, of these orders."""
-
-    def shift(self, scale: float) -> arb:
-        """What is added to scale * q before it is rounded: in [-1/2, 0]."""
-
-
 class Gaussian:
-    """The rounded normal law: q = -Phi^-1, shift 0."""
+    """The normal law rounded to the nearest integer: q = -Phi^-1."""
 
     def at(self, tail: arb) -> arb:
         """q(tail)."""
         return arb(2).sqrt() * (2 * tail).erfcinv()
 
     def taylor(self, tail: arb, orders: Iterable[int]) -> list[arb]:
-        """Of order n: (-1)^n P_n(q) / (n! phi(q)^n)."""
+        """The coefficients of q about `tail`, of order n: (-1)^n P_n(q) / (n! phi(q)^n)."""
         q = self.at(tail)
         slope = -(2 * arb.pi()).sqrt() * (q * q / 2).exp()
         return [_numerator(n)(q) * slope**n / arb.fac_ui(n) for n in orders]
 
     def shift(self, scale: float) -> arb:
-        """None."""
-        return arb(0)
+        """To the nearest is down from one half more."""
+        return arb(0.5)
 
 
 @cache
@@ -64,12 +51,13 @@ class Laplace:
         return -(2 * tail).log()
 
     def taylor(self, tail: arb, orders: Iterable[int]) -> list[arb]:
-        """Of order n: (-1 / v)^n / n."""
+        """The coefficients of q about `tail`, of order n: (-1 / v)^n / n."""
         return [(-1 / tail) ** n / n if n else self.at(tail) for n in orders]
 
     def shift(self, scale: float) -> arb:
-        """Rounded up is one half more than rounded to the nearest: scale ln(2 / (1 + r)) - 1 / 2."""
-        return arb(scale) * (2 / (1 + (-1 / arb(scale)).exp())).log() - arb(0.5)
+        """scale (ln 2 - ln(1 + r)), in terms that do not cancel where r is nearly 1."""
+        return -arb(scale) * ((-1 / arb(scale)).expm1() / 2).log1p()
 
 
+Quantile = Gaussian | Laplace
 GAUSSIAN, LAPLACE = Gaussian(), Laplace()

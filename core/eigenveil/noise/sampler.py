@@ -1,9 +1,10 @@
-"""Rounded Gaussian and discrete Laplace integers by inversion of an infinite string of fair bits, exactly [P26].
+"""Rounded Gaussian and discrete Laplace integers by inversion of an infinite string of fair bits, exactly
+[P26].
 
-A value's first word is a sign (the lowest bit) and the first 63 bits of its tail probability v in (0, 1/2). Floats
-propose an integer, and it is taken where their proven bound leaves no doubt; all else is settled in balls. A piece
-of values reads a word for each first, and then, in their order, as many more as those need whose words so far leave
-two integers possible.
+A value's first word is a sign (the lowest bit) and the first 63 bits of its tail probability v in (0, 1/2).
+Floats propose an integer, and it is taken where their proven bound leaves no doubt; all else is settled in
+balls. A piece of values reads a word for each first, and then, in their order, as many more as those need
+whose words so far leave two integers possible.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from eigenveil.noise.table import LOWEST, PIECE_BITS, TAIL_BITS, ULP, Table, tab
 from eigenveil.numerics.encoding import FloatArray, IntArray, Words
 
 AT_ONCE = 2**13  # values in a piece: what is computed on them stays in a core's cache
-SPARE = 32  # bits of precision beyond those of v
-PRECISION = 192  # of a shift: scales up to 2^56 take as many bits off
+SPARE = 64  # bits of precision beyond those of v
+PRECISION = 128  # of a shift
 LARGEST = 2**63 - 1
 ONE = np.uint64(1)
 MANTISSA = 52
-FIRST = ((1023 + LOWEST) << PIECE_BITS) - 1  # leading bits of a float that is just below the table's lowest octave
+FIRST = (
+    (1023 + LOWEST) << PIECE_BITS
+) - 1  # leading bits of a float that is just below the table's lowest octave
 WITHIN = (1 << (MANTISSA - PIECE_BITS)) - 1
 UNIT = 1023 << MANTISSA
 CENTRE = 1 + 2.0 ** -(PIECE_BITS + 1)
@@ -49,17 +52,20 @@ def integers(quantile: Quantile, scale: float, count: int, words: Callable[[int]
 
 
 def shifted(quantile: Quantile, scale: float) -> tuple[float, float]:
-    """The shift as a float, and a bound of how far off it is."""
+    """The shift as a float, less the half by which down differs from to the nearest; and a bound of how far
+    off it is."""
     with ctx.workprec(PRECISION):
-        exact = quantile.shift(scale)
+        exact = quantile.shift(scale) - arb(0.5)
         moved = float(exact)
         return moved, upper(exact - arb(moved))
 
 
 def margins(fast: Table, scale: float, off: float) -> FloatArray:
-    """How far from an integer a float may lie and still round as what it stands for does. Shape: (PIECES + 2,).
+    """How far from an integer a float may lie and still round as what it stands for does. Shape: (PIECES +
+    2,).
 
-    A shift of at most 1/2 adds ULP / 2 to the rounding of the sum; the last step outweighs rounding here.
+    What is added, at most 1/2, adds ULP / 2 to the rounding of the sum; the last step outweighs rounding
+    here.
     """
     return np.nextafter(0.5 - (scale * fast.errors + off + ULP / 2), -np.inf)
 
@@ -69,19 +75,10 @@ def proposed(
 ) -> IntArray:
     """Write the integers that floats propose to `out`; the places of those that are in doubt.
 
-    The difference to the nearest integer is exact below 2^52. From there on it is 0, but the bound, which is more
-    than two roundings of what is rounded here, is beyond 1/2.
+    The difference to the nearest integer is exact below 2^52. From there on it is 0, but the bound, which is
+    more than two roundings of what is rounded here, is beyond 1/2.
     """
-    tail = (words >> ONE).astype(np.float64)
-    bits = tail.view(np.int64)
-    piece = (bits >> (MANTISSA - PIECE_BITS)) - FIRST
-    bits &= WITHIN
-    bits |= UNIT
-    tail -= CENTRE
-    value = coefficients[-1].take(piece, mode="clip")
-    for row in coefficients[-2::-1]:
-        value *= tail
-        value += row.take(piece, mode="clip")
+    value, piece = evaluated(words, coefficients)
     value *= scale
     value += moved
     nearest = np.rint(value)
@@ -92,6 +89,22 @@ def proposed(
     value -= nearest
     np.abs(value, out=value)
     return np.flatnonzero(value > margin.take(piece, mode="clip"))
+
+
+def evaluated(words: Words, coefficients: FloatArray) -> tuple[FloatArray, IntArray]:
+    """The quantile at the words' tails, and the column of the table that each was taken from; beyond its
+    first and last are those. Shape: (words.size,) each."""
+    tail = (words >> ONE).astype(np.float64)
+    bits = tail.view(np.int64)
+    piece = (bits >> (MANTISSA - PIECE_BITS)) - FIRST
+    bits &= WITHIN
+    bits |= UNIT
+    tail -= CENTRE
+    value = coefficients[-1].take(piece, mode="clip")
+    for row in coefficients[-2::-1]:
+        value *= tail
+        value += row.take(piece, mode="clip")
+    return value, piece
 
 
 def settled(quantile: Quantile, scale: float, word: int, words: Callable[[int], Words]) -> int:
@@ -110,7 +123,7 @@ def settled(quantile: Quantile, scale: float, word: int, words: Callable[[int], 
 
 
 def magnitude(quantile: Quantile, scale: float, tail: int, length: int) -> int | None:
-    """round(scale q(v) + shift) at v = tail / 2^length, None if the ball leaves two integers possible."""
+    """floor(scale q(v) + shift) at v = tail / 2^length, None if the ball leaves two integers possible."""
     exact = arb(scale) * quantile.at(arb((tail, -length))) + quantile.shift(scale)
-    whole = (exact + arb(0.5)).floor().unique_fmpz()
+    whole = exact.floor().unique_fmpz()
     return None if whole is None else int(min(whole, fmpz(LARGEST)))

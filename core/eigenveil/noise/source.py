@@ -1,7 +1,7 @@
 """The one gateway: the only place where noise is drawn, and the only importer of the sampler.
 
-Noise is exact and made of integers (the rounded Gaussian, the discrete Laplace law), from the operating system's
-CSPRNG, at a standard deviation computed from the question's own sensitivity and its price.
+Noise is exact and made of integers (the rounded Gaussian, the discrete Laplace law), from the operating
+system's CSPRNG, at a standard deviation computed from the question's own sensitivity and its price.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""A law's quantile in float64: a polynomial a piece of (0, 1/2), and a proven bound of how far off it is [P26].
+"""A law's quantile in float64: a polynomial on each piece of (0, 1/2), with a proven bound of its error
+[P26].
 
-A tail probability v is read as the float64 nearest to its first 63 bits. Each of the 20 highest octaves of that
-float has 32 pieces of equal width; on each the quantile is its Taylor polynomial about the centre, evaluated by Horner's
-rule in x, the distance from the centre in units of the octave. All operations are additions and multiplications
-of IEEE 754 binary64, so that every machine computes the same.
+A tail probability v is read as the float64 nearest to its first 63 bits. Each of the 20 highest octaves of
+that float has 32 pieces of equal width. On each the quantile is its Taylor polynomial about the centre, by
+Horner's rule in x, the distance from the centre in units of the octave. All operations are additions and
+multiplications of IEEE 754 binary64, so that every machine computes the same.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ LOWEST = TAIL_BITS - OCTAVES  # the exponent of the lowest octave of a tail
 HALF_WIDTH = 2.0 ** -(PIECE_BITS + 1)  # of a piece: the largest |x|
 ULP = 2.0**-53  # the relative error of one rounding
 PRECISION = 80
-SHARP = 2.0**-48  # what bounds are below at the middle of the law, where the balls were as narrow as asked for
+SHARP = (
+    2.0**-48
+)  # what bounds are below at the middle of the law, where the balls were as narrow as asked for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +57,8 @@ def table(quantile: Quantile) -> Table:
 
 
 def _build(quantile: Quantile) -> Table:
-    """Derivatives fall with v: on a piece, and a little below, they are at most those at the centre before it."""
+    """Derivatives fall with v: on a piece, and a little below, they are at most what they are at the centre
+    of the piece before."""
     coefficients, off = np.zeros((DEGREE + 1, PIECES)), np.zeros((DEGREE + 1, PIECES))
     slope, rest = np.zeros(PIECES), np.zeros(PIECES)
     with ctx.workprec(PRECISION):
@@ -90,8 +94,8 @@ def upper(value: arb) -> float:
 def _bounded(coefficients: FloatArray, off: FloatArray, slope: FloatArray, rest: FloatArray) -> Table:
     """How far scale * q + shift may be off, in units of the scale; what the shift adds is the sampler's.
 
-    All terms are non-negative and few, so that what rounding does to them here, and second orders of ULP, are far
-    below the relative 2^-20 that is added in the end.
+    All terms are non-negative and few, so that what rounding does to them here, and second orders of ULP, are
+    far below the relative 2^-20 that is added in the end.
     """
     reach, rounding = np.abs(coefficients[-1]), np.zeros(PIECES)
     for row in coefficients[-2::-1]:  # one product and one sum: `reach` bounds what comes out
@@ -101,9 +105,9 @@ def _bounded(coefficients: FloatArray, off: FloatArray, slope: FloatArray, rest:
     powers = HALF_WIDTH ** np.arange(DEGREE + 2)
     remainder = rest * powers[-1]
     represented = powers[:-1] @ off
-    # v to the nearest float, which is below 2 units; and all that lies between the first word and the next.
+    # To the nearest float it is half a unit in the last place; and v is anything up to the next word.
     first_bits = LOWEST + (np.arange(PIECES) >> PIECE_BITS)
-    read = slope * (2 * ULP + 2.0**-first_bits)
+    read = slope * (ULP + 2.0**-first_bits)
     scaled = 2 * ULP * reach  # times the scale, plus the shift
     errors = (remainder + represented + rounding + read + scaled) * (1 + 2.0**-20)
     return Table(
