@@ -1,5 +1,5 @@
-"""[P2] [P3] [P9] [P10] [P11] [P12] [P13] [P15] [P16] [P17] [P19] [P20] [P21] [P22] [P23] [P24] No attacker
-proves more than was claimed, for every mechanism that releases anything.
+"""[P2] [P3] [P9] [P10] [P11] [P12] [P13] [P15] [P16] [P17] [P19] [P20] [P21] [P22] [P23] [P24] [P26] No
+attacker proves more than was claimed, for every mechanism that releases anything.
 
 Each audit: 200,000 releases a side, a lower bound for mu at 99 % confidence, at most the claim. Fewer where a
 release takes a millisecond; those say so. False-alarm rate: 1e-6 for each mechanism, as an alarm needs three
@@ -16,15 +16,15 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from scipy.special import logsumexp, ndtri
+from scipy.special import ndtri
 
 from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import MICRO
 from eigenveil.noise.source import noise_spec
+from eigenveil.numerics.encoding import FloatArray
 from eigenveil.queries import KINDS, Count
 from tests.statistical.audit import Mechanism, audit
 from tests.statistical.behind import BEHIND
-from tests.statistical.checks import pmf
+from tests.statistical.checks import discrete_normal, rounded_normal
 from tests.statistical.counted import COUNTED
 from tests.statistical.mechanisms import ADDITIVE, PRICE
 from tests.statistical.noises import Bulk
@@ -64,23 +64,19 @@ def test_every_kind_of_question_is_audited() -> None:
     assert len(MECHANISMS) == len(ADDITIVE) + len(COUNTED) + len(BEHIND)
 
 
-def test_the_noise_of_a_count_is_zcdp_and_not_gdp() -> None:
-    """Why audits in mu leave one record's count alone: at sigma = 1/2 the discrete Gaussian costs rho = 2 at
-    every order, as charged, and yet "at least one" tells more than mu = 2. From sigma = 25 on, as in the
-    audits of counts, that is less than 1e-4 of mu; every sum of rows is far beyond."""
+def test_the_noise_of_a_count_is_gaussian_dp_at_any_scale() -> None:
+    """[P26] Rounding is all that happens to a normal law, so no event tells more than mu, as loud or quiet
+    as it may be. Of the discrete Gaussian "at least one" tells 2.48 where mu = 2 was paid."""
     sigma = noise_spec(Count(), PRICE, Neighbours.ADD_REMOVE).sigma
     assert sigma == pytest.approx(0.5)
-    law = np.log(pmf(sigma, 12))
-    for order in (1.01, 1.5, 2.0, 7.0):
-        moment = logsumexp(order * law[1:] + (1 - order) * law[:-1])
-        assert moment / (order - 1) <= order * PRICE / MICRO * (1 + 1e-9)
-    assert told(sigma, 1) == pytest.approx(2.48, abs=0.01)
-    assert told(25.0, 50) <= 2 * (1 + 1e-4)
+    for scale, shift in ((0.3, 1), (sigma, 1), (1.0, 1), (1.0, 3), (25.0, 50)):
+        assert told(rounded_normal(scale, math.ceil(9 * scale)), shift) <= shift / scale * (1 + 1e-6)
+    assert told(discrete_normal(sigma, 5), 1) > 1.2 / sigma
 
 
-def told(sigma: float, shift: int) -> float:
-    """The largest mu that an event proves of the discrete Gaussian, by its exact law."""
-    tail = np.cumsum(pmf(sigma, math.ceil(9 * sigma))[::-1])[::-1]  # P[X >= x]
+def told(law: FloatArray, shift: int) -> float:
+    """The largest mu that an event proves of an exact law, moved by `shift`."""
+    tail = np.cumsum(law[::-1])[::-1]  # P[X >= x]
     rare, likely = tail[shift:], tail[:-shift]
     inside = (rare > 1e-9) & (likely < 1 - 1e-9)
     return float((ndtri(likely[inside]) - ndtri(rare[inside])).max())
