@@ -23,10 +23,7 @@ SMOOTH = f"{DRAWN}::test_a_smooth_gaussian_has_its_secret_scale"
 CAUCHY = f"{DRAWN}::test_smooth_cauchy_noise_has_its_secret_scale"
 TESTED = f"{DRAWN}::test_a_tested_gap_pays_for_its_test_with_a_fifth_and_for_its_noise_with_the_rest"
 REFERENCE = "tests/core/noise/test_sampler.py::test_fixed_bytes_give_the_bytes_of_the_reference"
-BOUND = (
-    "tests/core/noise/test_sampler.py::"
-    "test_no_float_is_further_off_than_its_bound_and_some_nearly_as_far"
-)
+BOUND = "tests/core/noise/test_sampler.py::test_no_float_is_further_off_than_its_bound_and_some_nearly_as_far"
 STEEPNESS = "tests/statistical/test_steepness.py::test_released_directions_are_exactly_as_steep_as_claimed"
 BOUNDS = "tests/core/algorithms/test_bounds.py"
 SENSITIVITY = (
@@ -84,7 +81,8 @@ MUTANTS: tuple[Mutant, ...] = (
        "Block(count=d, scale=root_of(square / 2))",
        SUMS),
     # ---- the sampler
-    of("P26", "noise/sampler.py", "nearest = np.rint(value)", "nearest = np.floor(value)", REFERENCE),
+    of("P26", "noise/sampler.py", "np.abs(value, out=value)", "np.negative(value, out=value)", REFERENCE),
+    of("P26", "noise/quantiles.py", "return arb(0.5)", "return arb(0)", REFERENCE),
     of("P26", "noise/sampler.py", "-(words & ONE)", "-(words >> ONE & ONE)", REFERENCE),
     of("P26", "noise/sampler.py", "tail << 64 | int(words(1)[0])", "tail << 64 | word", REFERENCE),
     of("P26", "noise/sampler.py", "word >> 1, TAIL_BITS + 1", "word >> 11, TAIL_BITS - 9", REFERENCE),

@@ -15,7 +15,7 @@ import numpy as np
 
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.accounting.zcdp import root_of, scale_squared
-from eigenveil.numerics.encoding import FloatArray, IntArray, Words, frozen
+from eigenveil.numerics.encoding import FloatArray, IntArray, Words
 from eigenveil.protocol.noise_ratio import LOUDEST
 from eigenveil.protocol.query import NoiseLaw
 from eigenveil.queries import Additive, Gram
@@ -90,7 +90,9 @@ class OsNoise:
             integers(GAUSSIAN if block.law is NoiseLaw.GAUSSIAN else LAPLACE, block.scale, block.count, words)
             for block in spec.blocks
         ]
-        return frozen(np.concatenate(drawn))
+        noise = np.concatenate(drawn)
+        noise.setflags(write=False)
+        return noise
 
     def uniform(self, count: int) -> FloatArray:
         """Shape: (count,)."""
