@@ -94,7 +94,7 @@ def proposed(
 def evaluated(words: Words, coefficients: FloatArray) -> tuple[FloatArray, IntArray]:
     """The quantile at the words' tails, and the column of the table that each was taken from; beyond its
     first and last are those. Shape: (words.size,) each."""
-    tail = (words >> ONE).astype(np.float64)
+    tail = (words >> ONE).view(np.int64).astype(np.float64)
     bits = tail.view(np.int64)
     piece = (bits >> (MANTISSA - PIECE_BITS)) - FIRST
     bits &= WITHIN

@@ -5,6 +5,8 @@ Nothing here is random but what hypothesis picks, so there are no false alarms.
 
 from __future__ import annotations
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from unittest import mock
 
@@ -236,3 +238,20 @@ def test_a_table_of_a_lowered_precision_is_built_again(law: str) -> None:
         built = table.__wrapped__(quantile)
     assert lowered.calls == 2
     assert np.array_equal(built.errors, table(quantile).errors)
+
+
+@both
+def test_threads_that_draw_at_once_draw_what_each_draws_alone(law: str) -> None:
+    """The precision is theirs in common, and switching as often as this lets each set it for the others."""
+
+    def drawn(name: str) -> list[int]:
+        return integers(LAWS[law][0], 2.0**46, 300, Given(fixed(name, 900))).tolist()
+
+    names, before = ["a", "b", "c", "d"], sys.getswitchinterval()
+    wanted = [drawn(name) for name in names]
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            assert list(threads.map(drawn, names)) == wanted
+    finally:
+        sys.setswitchinterval(before)
