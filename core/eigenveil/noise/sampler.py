@@ -1,5 +1,4 @@
-"""Rounded Gaussian and discrete Laplace integers by inversion of an infinite string of fair bits, exactly
-[P26].
+"""Exact rounded Gaussian and discrete Laplace integers: an infinite string of fair bits is inverted [P26].
 
 A value's first word is a sign (the lowest bit) and the first 63 bits of its tail probability v in (0, 1/2).
 Floats propose an integer, and it is taken where their proven bound leaves no doubt; all else is settled in
@@ -24,9 +23,7 @@ PRECISION = 128  # of a shift
 LARGEST = 2**63 - 1
 ONE = np.uint64(1)
 MANTISSA = 52
-FIRST = (
-    (1023 + LOWEST) << PIECE_BITS
-) - 1  # leading bits of a float that is just below the table's lowest octave
+FIRST = ((1023 + LOWEST) << PIECE_BITS) - 1  # the leading bits of a float just below the lowest octave
 WITHIN = (1 << (MANTISSA - PIECE_BITS)) - 1
 UNIT = 1023 << MANTISSA
 CENTRE = 1 + 2.0 ** -(PIECE_BITS + 1)
@@ -61,11 +58,10 @@ def shifted(quantile: Quantile, scale: float) -> tuple[float, float]:
 
 
 def margins(fast: Table, scale: float, off: float) -> FloatArray:
-    """How far from an integer a float may lie and still round as what it stands for does. Shape: (PIECES +
-    2,).
+    """How far from an integer a float may lie and still round as what it stands for does.
 
-    What is added, at most 1/2, adds ULP / 2 to the rounding of the sum; the last step outweighs rounding
-    here.
+    Shape: (PIECES + 2,). What is added, at most 1/2, adds ULP / 2 to the rounding of the sum; the last step
+    down outweighs what is rounded here.
     """
     return np.nextafter(0.5 - (scale * fast.errors + off + ULP / 2), -np.inf)
 

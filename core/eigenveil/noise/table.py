@@ -1,10 +1,9 @@
-"""A law's quantile in float64: a polynomial on each piece of (0, 1/2), with a proven bound of its error
-[P26].
+"""A law's quantile in float64: a polynomial on each piece of (0, 1/2), and a proven bound of its error.
 
 A tail probability v is read as the float64 nearest to its first 63 bits. Each of the 20 highest octaves of
 that float has 32 pieces of equal width. On each the quantile is its Taylor polynomial about the centre, by
 Horner's rule in x, the distance from the centre in units of the octave. All operations are additions and
-multiplications of IEEE 754 binary64, so that every machine computes the same.
+multiplications of IEEE 754 binary64, so that every machine computes the same. The bound is derived in [P26].
 """
 
 from __future__ import annotations
@@ -26,9 +25,7 @@ LOWEST = TAIL_BITS - OCTAVES  # the exponent of the lowest octave of a tail
 HALF_WIDTH = 2.0 ** -(PIECE_BITS + 1)  # of a piece: the largest |x|
 ULP = 2.0**-53  # the relative error of one rounding
 PRECISION = 80
-SHARP = (
-    2.0**-48
-)  # what bounds are below at the middle of the law, where the balls were as narrow as asked for
+SHARP = 2.0**-48  # at the middle of the law, all bounds of balls as narrow as asked for are below
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
