@@ -1,4 +1,4 @@
-"""The sites' arithmetic against plain numpy on the same array, in ratios; and noise draws per second."""
+"""The sites' arithmetic against plain numpy on the same array, in ratios."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from functools import partial
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from eigenveil.noise.source import Block, NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import FloatArray, IntArray
 from eigenveil.queries import Gradient, GradientSpec, Gram, Query
 from eigenveil.site.site import Site
@@ -95,20 +94,11 @@ def main() -> None:
     tight = Gram(centre=np.zeros(COLUMNS, dtype=np.int64), radius=2600)
     value, ms = ratio(partial(answer, tight), lambda: x.T @ x)
     print(f"gram, {clipped_share(site, tight.radius):.0%} of rows clipped: {value:.2f} x ({ms:.0f} ms)")
-    draw_rate()
 
 
 def clipped_share(site: Site, radius: int) -> float:
     """Share of the records longer than `radius`."""
     return float((np.linalg.norm(site.rows.astype(np.float64), axis=1) > radius).mean())
-
-
-def draw_rate() -> None:
-    """Exact discrete Gaussian draws per second."""
-    spec = NoiseSpec(blocks=(Block(count=20_000, scale=2.0**30),))
-    begin = time.perf_counter()
-    OsNoise().draw(spec)
-    print(f"noise: {spec.length / (time.perf_counter() - begin):,.0f} draws a second on one core")
 
 
 if __name__ == "__main__":

@@ -168,7 +168,7 @@ def simulate(
     (False, ('north',))
     """
     plan = _plan(study, algorithm, submission)
-    noise: NoiseSource = OsNoise(apply=apply) if seed is None else SeededNoise(seed)
+    noise: NoiseSource = OsNoise() if seed is None else SeededNoise(seed)
     strange = sorted(set(records) - set(study.federation.sites))
     if strange:
         raise RequestError(Code.BAD_ARGUMENT, f"records for uninvited sites: {', '.join(strange)}")

@@ -14,7 +14,6 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.noise.source import NoiseSource, OsNoise
 from eigenveil_common import log
 from eigenveil_common.rpc import SERVER_OPTIONS
-from eigenveil_common.threads import side_by_side
 from eigenveil_proto.v1.eigenveil_pb2_grpc import (
     CoordinatorServicer,
     EnrolmentServicer,
@@ -92,7 +91,7 @@ class Daemon:
         self.runtime = Runtime(
             repository=repository,
             keys=keys,
-            noise=noise or OsNoise(apply=side_by_side),
+            noise=noise or OsNoise(),
             compute=Compute(),
             planning=PlanningPool(),
             signals=Signals(),

@@ -14,7 +14,6 @@ from eigenveil import Simulation, simulate, simulation
 from eigenveil.attendance import Attendance
 from eigenveil.errors import Code
 from eigenveil.noise.seeded import SeededNoise
-from eigenveil.noise.source import Block, NoiseSpec, OsNoise
 from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol import plan as plans
 from eigenveil.session import Session
@@ -53,22 +52,6 @@ def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     with ThreadPoolExecutor(3) as threads:
         many = simulate(STUDY, RECORDS, seed=2, apply=threads.map)
     assert bits(many) == bits(simulate(STUDY, RECORDS, seed=2))
-
-
-def test_long_noise_is_drawn_by_the_threads_it_is_given_and_is_as_long_as_asked() -> None:
-    worked: list[int] = []
-
-    def counting(work: Any, pieces: Any) -> Any:
-        pieces = list(pieces)
-        worked.append(len(pieces))
-        return map(work, pieces)
-
-    noise = OsNoise(apply=counting)
-    for count in (10, 2**13, 2**13 + 1):
-        drawn = noise.draw(NoiseSpec(blocks=(Block(count=count, scale=3.0),)))
-        assert drawn.shape == (count,)
-        assert drawn.any()
-    assert worked == [2]
 
 
 def test_a_study_is_planned_and_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -215,9 +215,8 @@ def one_slot() -> Mechanism:
 def all_slots() -> Mechanism:
     """A whole pass, to somebody who does not know the order: all records at one end, one at either end.
 
-    The likelihood ratio of a mixture over all orders does not depend on the order. A thousand slots a pass
-    would take the exact sampler a quarter of an hour, so this noise is a normal of the scale that the code
-    computed, and the passes are twenty times fewer. The amplification theorem is far from tight here.
+    The likelihood ratio of a mixture over all orders does not depend on the order. A pass is a thousand
+    slots, so there are twenty times fewer of them. The amplification theorem is far from tight here.
     """
     query, study = slot(), study_of(REPLACE)
     scale = local_randomizer.spec(at_price(query, atto_delta=OF_ITS_OWN), query, study).blocks[0].scale
@@ -225,9 +224,8 @@ def all_slots() -> Mechanism:
 
     def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
         """Shape: (m,) each."""
-        seed = noise.draw(NoiseSpec(blocks=(Block(count=1, scale=2.0**40),)))[0]
-        rng = np.random.default_rng(abs(int(seed)))
-        seen = rng.standard_normal((2, m, SLOTS), dtype=np.float32)
+        spec = NoiseSpec(blocks=(Block(count=2 * m * SLOTS, scale=scale),))
+        seen = (noise.draw(spec) / scale).astype(np.float32).reshape(2, m, SLOTS)
         seen[1, :, 0] += apart
         low, high = np.log(np.exp(seen * apart).mean(axis=2, dtype=np.float64))
         return low, high

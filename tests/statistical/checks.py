@@ -1,7 +1,7 @@
-"""Two-sided statistical checks with a stated false-alarm rate, and the law they check against.
+"""Two-sided statistical checks with a stated false-alarm rate, and the laws they check against.
 
 Each check answers True for a sample that is plausible. Its false-alarm rate is `ALARM` by
-construction; the tests beside it show that it answers False for a sigma 10 % too low and 10 % too
+construction; the tests beside it show that it answers False for a scale 2 % too low and 2 % too
 high, so that it cannot pass by being blind.
 """
 
@@ -17,19 +17,28 @@ from eigenveil.numerics.encoding import FloatArray, IntArray
 ALARM = 1e-6
 
 
-def pmf(sigma: float, reach: int) -> FloatArray:
-    """The discrete Gaussian on -reach..reach: proportional to exp(-x^2 / (2 sigma^2))."""
-    x = np.arange(-reach, reach + 1)
-    weight = np.exp(-(x**2) / (2 * sigma**2))
-    return weight / weight.sum()
+def rounded_normal(sigma: float, reach: int) -> FloatArray:
+    """The probabilities of -reach..reach under a normal law of scale `sigma`, rounded."""
+    x = np.abs(np.arange(-reach, reach + 1))
+    return np.asarray(stats.norm.sf((x - 0.5) / sigma) - stats.norm.sf((x + 0.5) / sigma))
+
+
+def discrete_normal(sigma: float, reach: int) -> FloatArray:
+    """Another law, which nothing here draws: proportional to exp(-x^2 / (2 sigma^2))."""
+    weight = np.exp(-(np.arange(-reach, reach + 1) ** 2) / (2 * sigma**2))
+    return np.asarray(weight / weight.sum())
+
+
+def discrete_laplace(scale: float, reach: int) -> FloatArray:
+    """The probabilities of -reach..reach, in proportion to exp(-|x| / scale) on all integers."""
+    return np.asarray(math.tanh(1 / (2 * scale)) * np.exp(-np.abs(np.arange(-reach, reach + 1)) / scale))
 
 
 def law_variance(sigma: float) -> float:
-    """Its variance: sigma^2 up to 1e-8 from sigma = 1 on, and less below."""
+    """Of the rounded normal law: sigma^2 + 1 / 12 up to 1e-12 from sigma = 1.5 on."""
     if sigma >= 1.5:
-        return sigma**2
-    reach = 40
-    return float((np.arange(-reach, reach + 1) ** 2) @ pmf(sigma, reach))
+        return sigma**2 + 1 / 12
+    return float((np.arange(-40, 41) ** 2) @ rounded_normal(sigma, 40))
 
 
 def variance_fits(sample: IntArray, sigma: float) -> bool:
@@ -45,10 +54,11 @@ def mean_fits(sample: IntArray, sigma: float) -> bool:
     return abs(z) <= float(stats.norm.isf(ALARM / 2))
 
 
-def shape_fits(sample: IntArray, sigma: float) -> bool:
-    """Pearson's goodness of fit against the exact law, tails joined so that every cell expects 10."""
-    reach = int(12 * sigma) + 3
-    expected = pmf(sigma, reach) * len(sample)
+def shape_fits(sample: IntArray, law: FloatArray) -> bool:
+    """Pearson's goodness of fit to the probabilities of -reach..reach, tails joined so that each cell
+    expects 10."""
+    reach = len(law) // 2
+    expected = law * len(sample)
     found = np.bincount(np.clip(sample, -reach, reach) + reach, minlength=2 * reach + 1)
     cells = np.flatnonzero(expected >= 10)
     first, last = int(cells[0]), int(cells[-1])
@@ -62,6 +72,30 @@ def _join(cells: FloatArray, first: int, last: int) -> FloatArray:
     out[0] += cells[:first].sum()
     out[-1] += cells[last + 1 :].sum()
     return out
+
+
+def uniform(levels: FloatArray) -> bool:
+    """Whether levels in (0, 1) are spread evenly (Kolmogorov and Smirnov)."""
+    n, ordered = len(levels), np.sort(levels)
+    steps = np.arange(n + 1) / n
+    furthest = max(float((steps[1:] - ordered).max()), float((ordered - steps[:-1]).max()))
+    return furthest <= float(stats.kstwo.isf(ALARM, n))
+
+
+def alike(left: IntArray, right: IntArray) -> bool:
+    """Whether two samples are of one law: by ranks, and by how often values occur that both have often."""
+    by_rank = stats.ks_2samp(left, right).pvalue
+    table = np.array([[(side == x).sum() for x in range(-5, 6)] for side in (left, right)])
+    rest = np.array([[len(left)], [len(right)]]) - table.sum(axis=1, keepdims=True)
+    table = np.hstack([table, rest])
+    by_count = stats.chi2_contingency(table[:, table.sum(axis=0) >= 20]).pvalue
+    return bool(min(by_rank, by_count) >= ALARM / 2)
+
+
+def balanced(sample: IntArray) -> bool:
+    """Whether both signs are equally likely."""
+    negative, signed = int((sample < 0).sum()), int((sample != 0).sum())
+    return bool(stats.binomtest(negative, signed).pvalue >= ALARM)
 
 
 def independent(left: IntArray, right: IntArray) -> bool:

@@ -1,42 +1,31 @@
 """The one gateway: the only place where noise is drawn, and the only importer of the sampler.
 
-Noise is exact and discrete (OpenDP's discrete Gaussian and Laplace on integers), from the operating system's
-CSPRNG, at a standard deviation computed from the question's own sensitivity and its price.
+Noise is exact and made of integers (the rounded Gaussian, the discrete Laplace law), from the operating
+system's CSPRNG, at a standard deviation computed from the question's own sensitivity and its price.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from opendp.domains import atom_domain, vector_domain
-from opendp.measurements import make_gaussian, make_laplace
-from opendp.metrics import l1_distance, l2_distance
-from opendp.mod import enable_features
 
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.accounting.zcdp import root_of, scale_squared
-from eigenveil.numerics.apply import Apply
-from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
+from eigenveil.numerics.encoding import FloatArray, IntArray, Words
 from eigenveil.protocol.noise_ratio import LOUDEST
 from eigenveil.protocol.query import NoiseLaw
 from eigenveil.queries import Additive, Gram
 from eigenveil.queries.limits import need
 
-# Not `opendp.prelude`: where scikit-learn is installed, that imports all of it, a second a process.
-enable_features("contrib")
-
-AT_ONCE = 2**13  # draws: 80 ms of one core, beside which a thread costs nothing
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
     """`count` consecutive integers that get independent noise of scale `scale`: the standard deviation of
-    the discrete Gaussian, b of the discrete Laplace exp(-|x| / b).
+    the Gaussian before it is rounded, b of the discrete Laplace exp(-|x| / b).
 
     Raises:
         RequestError: code `plan-overflow`: a scale at which a draw could leave 64 bits.
@@ -87,41 +76,32 @@ class NoiseSource(Protocol):
 
 
 class OsNoise:
-    """Production noise: OpenDP's exact sampler; it accepts no seed. `apply` may draw long blocks side by
-    side."""
+    """Production noise: exact integers from the operating system's bits; it accepts no seed."""
 
     private = True
 
-    def __init__(self, *, apply: Apply = map) -> None:
-        self._apply = apply
-
     def draw(self, spec: NoiseSpec) -> IntArray:
         """Shape: (spec.length,), int64."""
-        small = [part for block in spec.blocks for part in _parts(block)]
-        apply = self._apply if len(small) > len(spec.blocks) else map
-        return frozen(np.concatenate(list(apply(_exact, small))))
+        # Its tables are a twentieth of a second of ball arithmetic, which only a real draw needs.
+        from eigenveil.noise.quantiles import GAUSSIAN, LAPLACE
+        from eigenveil.noise.sampler import integers
+
+        drawn = [
+            integers(GAUSSIAN if block.law is NoiseLaw.GAUSSIAN else LAPLACE, block.scale, block.count, words)
+            for block in spec.blocks
+        ]
+        noise = np.concatenate(drawn)
+        noise.setflags(write=False)
+        return noise
 
     def uniform(self, count: int) -> FloatArray:
         """Shape: (count,)."""
-        bits = np.frombuffer(os.urandom(8 * count), dtype="<u8") >> np.uint64(12)
-        return (bits.astype(np.float64) + 0.5) * 2.0**-52
+        return ((words(count) >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
 
-def _parts(block: Block) -> Iterator[Block]:
-    """A long block as shorter ones, which may be drawn side by side: all draws are independent."""
-    for start in range(0, max(block.count, 1), AT_ONCE):
-        yield replace(block, count=min(AT_ONCE, block.count - start))
-
-
-def _exact(block: Block) -> IntArray:
-    if block.count == 0:
-        return np.zeros(0, dtype=np.int64)
-    domain = vector_domain(atom_domain(T="i64"))
-    if block.law is NoiseLaw.GAUSSIAN:
-        mechanism = make_gaussian(domain, l2_distance(T="f64"), scale=block.scale)
-    else:
-        mechanism = make_laplace(domain, l1_distance(T="i64"), scale=block.scale)
-    return np.asarray(mechanism([0] * block.count), dtype=np.int64)
+def words(count: int) -> Words:
+    """Fair bits of the operating system's CSPRNG, 64 a word. Shape: (count,)."""
+    return np.frombuffer(os.urandom(8 * count), dtype="<u8")
 
 
 def noise_spec(
@@ -133,7 +113,7 @@ def noise_spec(
 ) -> NoiseSpec:
     """The noise that makes `query` cost at most `micro_rho`.
 
-    Privacy: [P2] rho = sum_j D_j^2 / (2 sigma_j^2) for independent discrete Gaussians. With one
+    Privacy: [P2] rho = sum_j D_j^2 / (2 sigma_j^2) for independent rounded Gaussians [P26]. With one
     sigma that is ||D||^2 / (2 sigma^2). For a Gram matrix, sigma on the diagonal and sigma / sqrt 2
     above it give ||D||_F^2 / (2 sigma^2), because every off-diagonal entry counts twice in the
     Frobenius norm [P3]. Laplace noise of scale b = l1 / epsilon is epsilon-DP, and epsilon = sqrt(2 rho)

@@ -20,6 +20,7 @@ def check_exact(bound: float) -> None:
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
+Words = NDArray[np.uint64]
 
 # Exact float64 products: integers of magnitude up to 2**53 are represented without rounding.
 EXACT = 2**53

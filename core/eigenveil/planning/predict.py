@@ -26,7 +26,7 @@ from eigenveil.study.study import Study
 
 # Measured by `python -m benchmarks.planner --times`, on one core of a small server.
 ROUND_SECONDS = 0.025  # a question, its answers and its release between processes on one machine
-DRAW_SECONDS = 10e-6  # a number of noise
+DRAW_SECONDS = 60e-9  # a number of noise
 MULTIPLY_SECONDS = 0.04e-9  # a multiplication of a matrix product
 SPAN_SECONDS = 200e-6  # the span of a few records, and all others compared with it
 TOUCH_SECONDS = 1.5e-9  # an entry of the records, read and shifted

@@ -43,18 +43,15 @@ def weights(norm2: IntArray, radius: int) -> IntArray:
 def shorten(z: FloatArray, norm2: IntArray, radius: int) -> FloatArray:
     """Integer rows of norm at most R: long rows scaled, entries truncated towards zero.
 
-    Shape: z (m, d) integer-valued, norm2 (m,) -> (m, d) integer-valued; z itself if no row is long.
+    Shape: z (m, d) integer-valued, norm2 (m,) -> z itself, its long rows overwritten.
     """
     long = np.flatnonzero(norm2 > radius * radius)
-    if not long.size:
-        return z
     cut = z[long]
     cut *= (radius / np.sqrt(norm2[long].astype(np.float64)))[:, None]
     np.trunc(cut, out=cut)
-    cut[np.einsum("ij,ij->i", cut, cut) > radius * radius] = 0.0
-    out = z.copy()
-    out[long] = cut
-    return out
+    cut[np.vecdot(cut, cut) > radius * radius] = 0.0
+    z[long] = cut
+    return z
 
 
 def gradient_norms(

@@ -11,7 +11,7 @@ from eigenveil.queries import Gradient, GradientNorms, GradientSpec
 from eigenveil.queries.limits import GRADIENT_LIMIT
 from eigenveil.site import clipping
 from eigenveil.site.clipping import gradient_coefficients
-from eigenveil.site.rows import CentredRows, GridPiece
+from eigenveil.site.rows import CentredRows
 from eigenveil.study.grid import S
 
 
@@ -46,7 +46,7 @@ def _side(spec: GradientSpec) -> _Side:
     )
 
 
-def gradient_norms(rows: CentredRows | GridPiece, query: GradientNorms, chunk: int) -> IntArray:
+def gradient_norms(rows: CentredRows, query: GradientNorms, chunk: int) -> IntArray:
     """Counts of records by 2**shift times the norm of their z_offset gradient."""
     side, edges = _side(query.spec), query.edges.astype(np.float64)
     counts = np.zeros(query.length, dtype=np.int64)
@@ -57,7 +57,7 @@ def gradient_norms(rows: CentredRows | GridPiece, query: GradientNorms, chunk: i
     return frozen(counts)
 
 
-def gradient(rows: CentredRows | GridPiece, query: Gradient, chunk: int) -> IntArray:
+def gradient(rows: CentredRows, query: Gradient, chunk: int) -> IntArray:
     """Sum of z b^T - u offset (see `clipping.gradient_coefficients`), the d-by-k matrix row by row.
 
     Exactness: ||z b^T||_F <= R + OFFSET_STEPS ||offset||_F <= 2 GRADIENT_LIMIT for every kept record, so a

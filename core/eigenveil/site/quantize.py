@@ -30,25 +30,36 @@ def to_grid(values: FloatArray, study: Study, apply: Apply = map) -> GridRows:
         raise RequestError(
             Code.BAD_DATA, f"the records have {shape}; the study has rows of {study.dimension} columns"
         )
-    if not np.isfinite(values).all():
-        values = _complete(values, study)
+    rows, complete = _placed(values, study, apply)
+    if not complete:
+        rows, _ = _placed(_complete(values, study), study, apply)
+    rows.setflags(write=False)
+    return rows
+
+
+def _placed(values: FloatArray, study: Study, apply: Apply) -> tuple[GridRows, bool]:
+    """Values as grid points, part by part in the cache; False, and not all of them, if one is missing or
+    infinite. Shape: (n, d) -> (n, d).
+    """
     lower = np.array([column.lower for column in study.columns])
     upper = np.array([column.upper for column in study.columns])
     middle, step = offsets(study), steps(study)
     rows = np.empty(values.shape, dtype=np.int16)
     size = max(1, CACHED // study.dimension)
 
-    def place(start: int) -> None:
-        part = np.clip(values[start : start + size], lower, upper)
+    def place(start: int) -> bool:
+        part = values[start : start + size]
+        if not np.isfinite(part).all():
+            return False
+        part = np.maximum(part, lower)
+        np.minimum(part, upper, out=part)
         part -= middle
         part /= step
         rows[start : start + size] = np.rint(part, out=part)
+        return True
 
     pieces = range(0, len(values), size)
-    for _ in apply(place, pieces) if len(pieces) > 1 else map(place, pieces):
-        pass  # an error in a piece is raised here
-    rows.setflags(write=False)
-    return rows
+    return rows, all(apply(place, pieces) if len(pieces) > 1 else map(place, pieces))
 
 
 def _complete(values: FloatArray, study: Study) -> FloatArray:

@@ -15,7 +15,7 @@ from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.queries import CoordinateClippedSum, Coordinates, GradientSpec, Votes
 from eigenveil.queries.single_pass import VOTE_LIMIT
 from eigenveil.site.partition import SPREAD, deal
-from eigenveil.site.rows import CentredRows, GridPiece
+from eigenveil.site.rows import CentredRows
 from eigenveil.study.grid import GridRows
 
 EXACT_ROWS = 2**10  # differences of 2**21, squared, that many times: 2**52
@@ -30,7 +30,7 @@ def gradients(rows: CentredRows, spec: GradientSpec) -> IntArray:
     return out
 
 
-def coordinates(rows: CentredRows | GridPiece, query: Coordinates, chunk: int) -> IntArray:
+def coordinates(rows: CentredRows, query: Coordinates, chunk: int) -> IntArray:
     """Counts of records by coordinate and bin."""
     first = 2 * query.half * np.arange(query.histograms)
     counts = np.zeros(query.length, dtype=np.int64)
@@ -40,9 +40,7 @@ def coordinates(rows: CentredRows | GridPiece, query: Coordinates, chunk: int) -
     return frozen(counts)
 
 
-def coordinate_clipped_sum(
-    rows: CentredRows | GridPiece, query: CoordinateClippedSum, chunk: int
-) -> IntArray:
+def coordinate_clipped_sum(rows: CentredRows, query: CoordinateClippedSum, chunk: int) -> IntArray:
     """Sum of gradients less the middles, cut off coordinate by coordinate."""
     total = np.zeros(query.length, dtype=np.int64)
     for piece in rows.pieces(chunk):

@@ -12,7 +12,7 @@ from typing import assert_never
 
 import numpy as np
 
-from eigenveil.errors import Code, InternalError, RequestError
+from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.apply import Apply
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.queries import (
@@ -25,6 +25,7 @@ from eigenveil.queries import (
     Gradient,
     GradientNorms,
     Gram,
+    Grams,
     OnGradients,
     OnSubspaces,
     Query,
@@ -53,7 +54,8 @@ from eigenveil.site.rows import (
 from eigenveil.study.grid import GridRows
 
 CHUNK = 4096  # rows a product: they stay in the cache, and 4096 * 2**30 < 2**53 keeps it exact
-Whole = Count | Votes | ShuffledRecord | OnSubspaces  # what a record says depends on others, or on no column
+OnRows = RowNorms | RadiusSearch | ClippedSum | SquaredNormSum | Grams
+PieceByPiece = GradientNorms | Gradient | Coordinates | CoordinateClippedSum  # each record by itself
 
 
 class Site:
@@ -100,7 +102,7 @@ class Site:
             if isinstance(query, OnSubspaces):
                 return subspaces.answer(self.rows, query)
             pieces = (GridPiece(rows=rows, centre=query.centre) for rows in spans(self.rows, self._piece))
-            answers = apply(lambda piece: _answer(piece, query, self._chunk), pieces)
+            answers = apply(lambda piece: _of_rows(piece, query, self._chunk), pieces)
         return frozen(sum(answers, np.zeros(query.length, dtype=np.int64)))
 
     def _kept(self, query: OnGradients, apply: Apply) -> Iterable[IntArray]:
@@ -113,7 +115,7 @@ class Site:
             return [gradient(rows, Gradient(spec=query.spec, radius=query.radius), self._chunk)]
         if isinstance(query, Votes):  # the records of a subset may lie anywhere: no pieces
             return [single_pass.votes(rows, records, query)]
-        return apply(lambda piece: _answer(piece, query, self._chunk), rows.pieces(self._piece))
+        return apply(lambda piece: _of_gradients(piece, query, self._chunk), rows.pieces(self._piece))
 
     def _of(self, batch: Batch) -> IntArray:
         """The positions of the records in a batch; the dealing of a pass is kept while it lasts."""
@@ -149,9 +151,7 @@ class Site:
             )
 
 
-def _answer(rows: CentredRows | GridPiece, query: Query, chunk: int) -> IntArray:
-    if isinstance(query, Whole):
-        raise InternalError(Code.BUG, "this is asked of all records at once, never of a piece")
+def _of_rows(rows: GridPiece, query: OnRows, chunk: int) -> IntArray:
     match query:
         case RowNorms() | RadiusSearch():
             return row_norms(rows, query, chunk)
@@ -161,6 +161,12 @@ def _answer(rows: CentredRows | GridPiece, query: Query, chunk: int) -> IntArray
             return squared_norm_sum(rows, query, chunk)
         case Gram() | Spectrum() | Eigenvectors() | Subspace():
             return gram(rows, query, chunk)
+        case _:
+            assert_never(query)
+
+
+def _of_gradients(rows: CentredRows, query: PieceByPiece, chunk: int) -> IntArray:
+    match query:
         case GradientNorms():
             return gradient_norms(rows, query, chunk)
         case Gradient():

@@ -1,6 +1,6 @@
 """[P2] [P3] The planned noise costs its price and no more: exact in rationals, for every change found.
 
-`cost` is the checker: what a change D of the answer costs under independent discrete Gaussians,
+`cost` is the checker: what a change D of the answer costs under independent rounded Gaussians,
 sum_j D_j^2 / (2 sigma_j^2), as a fraction.
 """
 

@@ -102,16 +102,20 @@ def test_clipped_sums_and_energies_at_every_limit_equal_the_reference(d: int, pa
 
 
 def test_a_gram_of_many_rows_at_the_bound_is_exact() -> None:
-    """More rows than one exact float64 product may hold at this radius (see `site.gram`)."""
+    """More rows than float64 adds up exactly at this radius (see `rows.gram`)."""
     d, n = 1024, 40_000
     radius = row_norm_limit(d)
     assert n * radius**2 > 2**50
     query = Gram(centre=frozen(np.full(d, -S)), radius=radius)
     said = Site(np.full((n // 100, d), S, dtype=np.int16)).answer(query)
     assert set(said.tolist()) == {n // 100 * (2 * S) ** 2}
+
+
+@pytest.mark.slow
+def test_a_gram_beyond_what_floats_add_up_exactly_is_exact() -> None:
     thin = Gram(centre=frozen([-S]), radius=row_norm_limit(1))
-    many = 2**20
-    assert Site(np.full((many, 1), S, dtype=np.int16)).answer(thin).tolist() == [many * (2 * S) ** 2]
+    many = np.broadcast_to(np.int16(S - 1), (2**27 + 2**20 + 1, 1))  # their sum is odd and beyond 2^53
+    assert Site(many, chunk=2**17).answer(thin).tolist() == [len(many) * (2 * S - 1) ** 2]
 
 
 def test_norm_edges_up_to_their_limit_compare_exactly() -> None:

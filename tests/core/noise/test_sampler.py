@@ -1,0 +1,257 @@
+"""[P26] Each integer is the one that its bits stand for, whatever floats make of it.
+
+Nothing here is random but what hypothesis picks, so there are no false alarms.
+"""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from unittest import mock
+
+import numpy as np
+import pytest
+from flint import arb, ctx
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eigenveil.noise import sampler
+from eigenveil.noise import table as tables
+from eigenveil.noise.quantiles import GAUSSIAN, LAPLACE, Quantile
+from eigenveil.noise.sampler import (
+    AT_ONCE,
+    evaluated,
+    integers,
+    magnitude,
+    margins,
+    proposed,
+    settled,
+    shifted,
+)
+from eigenveil.noise.table import PIECES, Table, table
+from eigenveil.numerics.encoding import IntArray, Words
+from eigenveil.protocol.noise_ratio import LOUDEST
+from tests.core.noise import inversion
+from tests.core.noise.inversion import Given, Tail, boundary, draws, fixed
+
+LAWS: dict[str, tuple[Quantile, Tail]] = {
+    "gaussian": (GAUSSIAN, inversion.gaussian),
+    "laplace": (LAPLACE, inversion.laplace),
+}
+SCALES = [0.3, 1.0, 3.0, 1e3, 2.0**20, 2.0**32, 2.0**40]
+ONES = 2**63 - 1
+MORE = 4  # words that one value may append in a test
+
+both = pytest.mark.parametrize("law", LAWS)
+
+
+def hard_tails(tail: Tail, scale: float) -> list[int]:
+    """Leading bits near the boundaries between integers, and at both ends."""
+    ks = {1, 2, 3, *(max(1, round(scale * z)) for z in (0.01, 0.3, 0.67, 1, 2, 3.3, 4.7, 5.1, 6, 8))}
+    near = [boundary(tail, scale, k) + step for k in sorted(ks) for step in range(-3, 4)]
+    ends = [*range(4), *(2**e + step for e in (42, 43, 62) for step in (-1, 0, 1)), ONES - 1, ONES]
+    return [min(max(m, 0), ONES) for m in near + ends]
+
+
+def same(law: str, scale: float, first: list[int], after: list[int]) -> bool:
+    """Whether product and reference turn the same words into the same bytes, and read as many of them."""
+    quantile, tail = LAWS[law]
+    ours, theirs = Given([*first, *after]), Given([*first, *after])
+    drawn = integers(quantile, scale, len(first), ours)
+    wanted = draws(tail, scale, len(first), theirs)
+    return drawn.tobytes() == wanted.tobytes() and ours.read == theirs.read
+
+
+@both
+@pytest.mark.parametrize("scale", [*SCALES, LOUDEST])
+def test_fixed_bytes_give_the_bytes_of_the_reference(law: str, scale: float) -> None:
+    hard = [2 * m + sign for m in hard_tails(LAWS[law][1], scale) for sign in (0, 1)]
+    words = hard + fixed(f"{law} {scale}", 200)
+    assert same(law, scale, words, fixed("appended", MORE * len(words)))
+
+
+@both
+@settings(max_examples=40)
+@given(
+    scale=st.floats(-3, 56).map(lambda e: 2.0**e),
+    words=st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=2),
+    depth=st.integers(0, 40),
+)
+def test_fast_and_slow_agree_at_any_scale(law: str, scale: float, words: list[int], depth: int) -> None:
+    deep = [word >> depth for word in words]
+    assert same(law, scale, [*words, *deep], fixed(f"{scale}", MORE * 4))
+
+
+@both
+@pytest.mark.parametrize("scale", [1.0, 1e3, 2.0**32, 2.0**48])
+def test_a_boundary_within_the_first_word_is_settled_by_as_many_more_as_it_takes(
+    law: str, scale: float
+) -> None:
+    """Words that are the boundary's own bits, but for the last: one less is k, one more is k - 1."""
+    quantile, tail = LAWS[law]
+    k = max(1, round(scale))
+    for words in (2, 3):
+        exact = boundary(tail, scale, k, 64 * words)
+        for step, wanted in ((-1, k), (1, k - 1)):
+            bits = exact + step
+            first, *rest = [(bits >> (64 * i)) % 2**64 for i in reversed(range(words))]
+            stream = Given(rest)
+            assert settled(quantile, scale, 2 * first, stream) == wanted
+            assert stream.read == words - 1
+
+
+@both
+def test_pieces_are_drawn_one_after_the_other_from_one_stream(law: str) -> None:
+    """And words are appended behind the first words of their own piece."""
+    quantile, tail = LAWS[law]
+    straddling = 2 * boundary(tail, 5.0, 4)
+    first = fixed("piece", AT_ONCE + 1)
+    first[7] = straddling
+    first.insert(AT_ONCE, 12345)  # appended to the straddling one, between the two pieces
+    ours = Given(first)
+    drawn = integers(quantile, 5.0, AT_ONCE + 1, ours)
+    assert ours.read == AT_ONCE + 2
+    wanted = [settled(quantile, 5.0, w, Given([12345])) for w in (straddling, first[-1])]
+    assert [drawn[7], drawn[-1]] == wanted
+    assert AT_ONCE == inversion.PIECE
+
+
+def doubted(quantile: Quantile, scale: float, words: Words) -> tuple[IntArray, IntArray]:
+    """What floats propose, and which of it they are not sure of."""
+    out = np.empty(words.size, dtype=np.int64)
+    fast, (moved, off) = table(quantile), shifted(quantile, scale)
+    at = proposed(words, fast.coefficients, scale, moved, margins(fast, scale, off), out)
+    return out, at
+
+
+def wrong(quantile: Quantile, scale: float, words: Words) -> int:
+    """How many integers floats are sure of that are others."""
+    out, at = doubted(quantile, scale, words)
+    sure = np.setdiff1d(np.arange(words.size), at)
+    assert sure.size > words.size / 10
+    return sum(int(out[i]) != settled(quantile, scale, int(words[i]), Given([0] * MORE)) for i in sure)
+
+
+@both
+def test_floats_are_sure_of_nothing_that_balls_say_otherwise(law: str) -> None:
+    """So loud that most values are near a boundary by the bound."""
+    assert wrong(LAWS[law][0], 2.0**46, words_for_floats(100)) == 0
+
+
+def words_for_floats(count: int) -> Words:
+    """From the middle of the law to the end of the table; and halfway between two floats."""
+    fair = fixed("floats", count)
+    deep = [word >> depth for depth in range(18) for word in fair]
+    halfway = [((word >> 12 | 1 << 52) << k | 1 << k >> 1) << 1 for k in range(1, 11) for word in fair]
+    return np.array(deep + halfway, dtype=np.uint64)
+
+
+def furthest(quantile: Quantile, fast: Table, scale: float) -> float:
+    """The largest error of what is rounded to an integer, as a part of its bound, at both ends of every
+    word."""
+    words, (moved, off) = words_for_floats(60), shifted(quantile, scale)
+    values, pieces = evaluated(words, fast.coefficients)
+    margin = margins(fast, scale, off)[np.clip(pieces, 0, PIECES + 1)]
+    found = []
+    with ctx.workprec(160):
+        inside = np.isfinite(margin)
+        for word, value, m in zip(words[inside], scale * values[inside] + moved, margin[inside], strict=True):
+            for tail in (int(word) // 2, int(word) // 2 + 1):
+                exact = arb(scale) * quantile.at(arb((tail, -64))) + quantile.shift(scale) - arb(0.5)
+                found.append(float(abs(exact - arb(float(value)))) / (0.5 - m))
+    assert len(found) > words.size
+    return max(found)
+
+
+@both
+@pytest.mark.parametrize("degree", [3, tables.DEGREE])
+def test_no_float_is_further_off_than_its_bound_and_some_nearly_as_far(law: str, degree: int) -> None:
+    """Of polynomials of a lower degree, too: there the remainder is all that counts."""
+    quantile = LAWS[law][0]
+    with mock.patch.object(tables, "DEGREE", degree):
+        assert 0.8 < furthest(quantile, tables._build(quantile), 1000.0) <= 1
+
+
+@both
+def test_every_value_is_in_doubt_where_integers_are_finer_than_floats(law: str) -> None:
+    words = np.array(fixed("loudest", 2000), dtype=np.uint64)
+    assert doubted(LAWS[law][0], LOUDEST, words)[1].size == words.size
+
+
+@both
+@pytest.mark.parametrize("scale", [1.0, 2.0**32])
+def test_few_values_are_in_doubt_at_scales_of_use(law: str, scale: float) -> None:
+    """Below 2^-20 plus 2e-15 of the scale, of evenly spaced words."""
+    words = np.linspace(2**45, 2**64 - 2**12, 400_000).astype(np.uint64)
+    assert doubted(LAWS[law][0], scale, words)[1].size <= 400_000 * (2.0**-20 + 2e-15 * scale) + 3
+
+
+@both
+def test_what_lies_beyond_64_bits_becomes_the_largest(law: str) -> None:
+    """A tail below 2^-12000: only with bits that never come."""
+    with ctx.workprec(128):
+        assert magnitude(LAWS[law][0], LOUDEST, 1, 12_000) == 2**63 - 1
+        quieter = magnitude(LAWS[law][0], LOUDEST / 2**8, 1, 12_000)
+    assert quieter is not None
+    assert quieter < 2**63 - 1
+
+
+def test_it_is_written_with_its_sign() -> None:
+    for sign, end in ((0, 2**63 - 1), (1, -(2**63) + 1)):
+        assert integers(LAPLACE, LOUDEST, 1, Given([sign, 0, 0, 0, 1])).tolist() == [end]
+
+
+@both
+@pytest.mark.parametrize("scale", [1e-300, 1e-3])
+def test_next_to_no_noise_is_none(law: str, scale: float) -> None:
+    assert not integers(LAWS[law][0], scale, 300, Given(fixed("quiet", 300))).any()
+
+
+class Lowered:
+    """What other threads do to the precision: the first time that it is set, it is `bits`."""
+
+    def __init__(self, bits: int) -> None:
+        self.bits = bits
+        self.calls = 0
+
+    def workprec(self, bits: int) -> AbstractContextManager[object]:
+        self.calls += 1
+        return ctx.workprec(self.bits if self.calls == 1 else bits)
+
+
+@both
+def test_a_precision_lowered_meanwhile_reads_words_but_decides_nothing(law: str) -> None:
+    for word in fixed("lowered", 40):
+        stream, wanted = Given(fixed("more", 9)), settled(LAWS[law][0], 2.0**32, word, Given([]))
+        with mock.patch.object(sampler, "ctx", Lowered(20)):
+            assert settled(LAWS[law][0], 2.0**32, word, stream) == wanted
+        assert stream.read == 1
+        with mock.patch.object(sampler, "ctx", Lowered(20)):
+            assert integers(LAWS[law][0], 2.0**32, 1, Given([word])).tolist() == [wanted]
+
+
+@both
+def test_a_table_of_a_lowered_precision_is_built_again(law: str) -> None:
+    quantile, lowered = LAWS[law][0], Lowered(30)
+    with mock.patch.object(tables, "ctx", lowered):
+        built = table.__wrapped__(quantile)
+    assert lowered.calls == 2
+    assert np.array_equal(built.errors, table(quantile).errors)
+
+
+@both
+def test_threads_that_draw_at_once_draw_what_each_draws_alone(law: str) -> None:
+    """The precision is theirs in common, and switching as often as this lets each set it for the others."""
+
+    def drawn(name: str) -> list[int]:
+        return integers(LAWS[law][0], 2.0**46, 300, Given(fixed(name, 900))).tolist()
+
+    names, before = ["a", "b", "c", "d"], sys.getswitchinterval()
+    wanted = [drawn(name) for name in names]
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            assert list(threads.map(drawn, names)) == wanted
+    finally:
+        sys.setswitchinterval(before)
