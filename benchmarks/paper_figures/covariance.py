@@ -23,8 +23,9 @@ from benchmarks.paper_figures.cells import Point, Table
 from benchmarks.paper_figures.figure import Figure
 from benchmarks.paper_figures.simulated import DELTA, landed, run
 from benchmarks.paper_figures.style import Panel, draw
+from eigenveil.accounting import gaussian, zcdp
 from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import epsilon_at
+from eigenveil.accounting.zcdp import MICRO
 from eigenveil.algorithms import Estimate
 from eigenveil.algorithms.covariance.gauss_cov import deflated
 from eigenveil.algorithms.shared import preparation
@@ -63,9 +64,13 @@ def zipf_rows(n: int, d: int, bins: int, generator: np.random.Generator) -> Floa
     return rows
 
 
-def epsilon_for(rho: float) -> float:
-    """The epsilon at which a study with delta = 1e-6 may spend rho."""
-    return epsilon_at(rho, DELTA)
+def epsilon_for(algorithm: Algorithm, rho: float) -> float:
+    """The epsilon at which a study of the algorithm with delta = 1e-6 may spend rho."""
+    if algorithm.properties.basic:
+        return math.sqrt(2 * rho)
+    if algorithm.properties.gaussian:
+        return gaussian.epsilon_at(round(rho * MICRO), DELTA)
+    return zcdp.epsilon_at(rho, DELTA)
 
 
 @contextlib.contextmanager
@@ -87,7 +92,7 @@ def estimate(name: str, rows: FloatArray, reach: float, rho: float, seed: int) -
     """A method's estimate for rows in [-1, 1]^d of length up to `reach`."""
     algorithm, _, variant = name.partition(", ")
     d = rows.shape[1]
-    pure = algorithm == "em-cov"  # epsilon^2 / 2 = rho
+    pure = algorithm == "em-cov"
     wide = variant == "clipped" or algorithm == "adaptive-cov"
     with unit_ball(reach):
         return run(
@@ -95,7 +100,7 @@ def estimate(name: str, rows: FloatArray, reach: float, rho: float, seed: int) -
             rows,
             box(d, 1.0),
             seed,
-            epsilon=math.sqrt(2 * rho) if pure else epsilon_for(rho),
+            epsilon=epsilon_for(Algorithm(algorithm), rho),
             delta=DELTA,
             components=d if pure else 1,
             neighbours=Neighbours.REPLACE_ONE,

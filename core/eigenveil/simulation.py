@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from eigenveil import barrier
+from eigenveil.accounting.budget import Budget
 from eigenveil.accounting.ledger import Ledger
 from eigenveil.aggregation import Contribution, aggregate, validate
 from eigenveil.algorithms import Estimate, OwnAlgorithm, own
@@ -79,8 +80,8 @@ class MemoryJournal:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.ledger = Ledger(budget=plan.cost)
-        self.ledger.apply(self.ledger.reserve(plan.digest, plan.cost, at=0))
+        self.ledger = Ledger(budget=Budget(mixed=plan.cost))
+        self.ledger.apply(self.ledger.reserve(plan.digest, plan.cost, at=0, gaussian=plan.gaussian))
         self.releases: dict[int, Release] = {}
 
     def sealed(self, round: int) -> Release | None:

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from eigenveil.accounting.zcdp import ATTO, Cost, micro_rho_for
+from eigenveil.accounting.budget import Budget, NoiseRule, budget_for
 from eigenveil.study.study import NAME
 from eigenveil_common.config import (
     ABOVE_ZERO,
@@ -77,6 +77,7 @@ class Config:
     budget_epsilon: float = key(10.0, ABOVE_ZERO)
     budget_delta: float = key(1e-6, INSIDE_ONE)
     budget_own_delta: float = key(1e-5, BELOW_ONE)
+    noise: NoiseRule = NoiseRule.ANY
     max_epsilon_per_study: float = key(5.0, ABOVE_ZERO)
     max_delta_per_study: float = key(1e-6, BELOW_ONE)
     max_studies_per_analyst: int = key(8, AT_LEAST_ONE)
@@ -104,17 +105,9 @@ class Config:
         self.budget  # noqa: B018 - refuses a budget that leaves nothing to spend
 
     @property
-    def budget(self) -> Cost:
+    def budget(self) -> Budget:
         """All that the federation's data may ever spend."""
-        return Cost(
-            micro_rho=micro_rho_for(self.budget_epsilon, self.budget_delta),
-            atto_delta=int(self.budget_own_delta * ATTO),
-        )
-
-    @property
-    def largest_study(self) -> int:
-        """The most micro-rho that one study may reserve: max_epsilon_per_study, at the budget's delta."""
-        return micro_rho_for(self.max_epsilon_per_study, self.budget_delta)
+        return budget_for(self.budget_epsilon, self.budget_delta, self.budget_own_delta, self.noise)
 
     @property
     def store(self) -> Path | str:

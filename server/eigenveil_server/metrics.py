@@ -98,7 +98,7 @@ class _Standing(Collector):
         self._ledger = ledger
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        total, spent = self._ledger.budget.micro_rho, self._ledger.spent.micro_rho
+        total, spent = self._ledger.limit.micro_rho, self._ledger.spent.micro_rho
         parts = {"total": total, "spent": spent, "reserved": self._ledger.committed().micro_rho - spent}
         yield _gauge("eigenveil_budget_micro_rho", "The federation's budget.", "part", parts)
         rows = self._store.reader.rows("SELECT state, COUNT(*) AS many FROM studies GROUP BY state")

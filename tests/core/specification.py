@@ -8,13 +8,13 @@ are read (columns, radius, edges...). Squares of scales are fractions; what is n
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
 from typing import Any
 
 from flint import arb, ctx, fmpq
+
+from tests.core.conversions import local_rho, mu_for
 
 ctx.prec = 200
 
@@ -236,69 +236,6 @@ def steepness(query: Any, s: Setting) -> Fraction:
     return least(s.epsilon / max(1, min(query.count, d - 1)) / real(s.sites * s.pair * square + floats))
 
 
-# ---- [P5] [P24]: budgets
-
-
-def log_delta(rho: float, epsilon: float) -> float:
-    """ln of min over a > 1 of exp((a - 1) (a rho - epsilon)) / (a - 1) (1 - 1 / a)^a, at the a where the
-    derivative rho (2 a - 1) - epsilon - ln(1 + 1 / (a - 1)) is 0."""
-    low, high = -60.0, 60.0  # of ln(a - 1)
-    for _ in range(200):
-        middle = (low + high) / 2
-        t = math.exp(middle)
-        low, high = (low, middle) if rho * (2 * t + 1) - epsilon > math.log1p(1 / t) else (middle, high)
-    t = math.exp(low)
-    return t * ((t + 1) * rho - epsilon) - low + (t + 1) * math.log(t / (t + 1))
-
-
-def bisected(holds: Callable[[float], bool], high: float) -> float:
-    """The largest x below `high` at which `holds`, which turns false once."""
-    low = 0.0
-    for _ in range(200):
-        middle = (low + high) / 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
-
-
-@cache
-def rho_for(epsilon: float, delta: float) -> float:
-    """The largest rho that gives (epsilon, delta)."""
-    return bisected(lambda rho: log_delta(rho, epsilon) <= math.log(delta), 2 * epsilon + 1)
-
-
-@cache
-def epsilon_for(rho: float, delta: float) -> float:
-    """The least epsilon that rho gives at delta."""
-    return bisected(
-        lambda e: log_delta(rho, e) > math.log(delta), rho + 3 * math.sqrt(-rho * math.log(delta))
-    )
-
-
-def for_two_changes(epsilon: float, delta: float, rho: float, own: float, basic: bool) -> tuple[float, float]:
-    """(epsilon, delta) of a data set that is two neighbours away: a record out and another in."""
-    if basic:
-        return 2 * epsilon, own * (1 + math.exp(epsilon))
-    if not own:
-        return epsilon_for(4 * rho, delta), delta
-    once = epsilon_for(rho, delta - own)
-    return 2 * once, delta * (1 + math.exp(once))
-
-
-@cache
-def local_rho(epsilon: float, delta: float, n: int) -> float:
-    """[P24], Feldman, McMillan, Talwar, Theorems 3.1 and 3.8 with half of delta for the order."""
-    half = delta / 2
-
-    def together(local: float) -> float:
-        g = math.exp(local)
-        root = math.sqrt(g * math.log(4 / half) / n)
-        return math.log(1 + (g - 1) / (g + 1) * (8 * root + 8 * g / n))
-
-    most = math.log(n / (16 * math.log(2 / half)))
-    local = bisected(lambda e: together(e) <= epsilon, most)
-    return rho_for(local, half / ((math.exp(epsilon) + 1) * (1 + math.exp(-local) / 2) * n))
-
-
 def local_randomiser(query: Any, s: Setting) -> tuple[Noise, ...]:
     """Gaussian noise for one record's gradient against another's, 2 R apart."""
     local = Fraction(local_rho(float(s.epsilon), float(s.delta), query.batch.batches))
@@ -387,5 +324,5 @@ def tested_gap(turn: Turn, s: Setting) -> tuple[arb, int]:
 
 def tested_noise(turn: Turn, bound: Fraction, s: Setting) -> arb:
     """Gaussian noise for the distance at a tested bound, from four fifths of epsilon and half of delta."""
-    rho = rho_for(0.8 * float(s.epsilon), float(s.delta) / 2)
-    return (turn.local(real(bound)) + turn.blur) / real(2 * Fraction(rho)).sqrt() * GRID
+    mu = mu_for(0.8 * float(s.epsilon), float(s.delta) / 2)
+    return (turn.local(real(bound)) + turn.blur) / real(Fraction(mu)) * GRID

@@ -16,6 +16,7 @@ import pytest
 from sklearn.utils import check_random_state
 
 from eigenveil import PrivatePCA, simulate
+from eigenveil.accounting.budget import NoiseRule
 from eigenveil.algorithms import ALGORITHMS
 from eigenveil.errors import InternalError
 from eigenveil.estimators._base import SEEDS, SITE
@@ -150,6 +151,7 @@ async def site(identity: StoredIdentity, folder: Path, study: Study) -> AsyncIte
     policy = Policy(
         minimum_records=FEWEST_IN_BATCH * parts,
         algorithms=(study.algorithm.value,),
+        noise=NoiseRule.ANY,
         maximum_records=min(study.max_records, 100_000),
     )
     store = SiteStore(folder / "site.db", policy.budget, RollbackGuard(folder))

@@ -135,7 +135,7 @@ def test_settings_and_folders_that_others_can_change(stage: Stage) -> None:
 
 def test_a_ledger_that_was_edited(stage: Stage) -> None:
     store = stage.store()
-    store.ledger.reserve("ab" * 32, store.ledger.ledger.budget)
+    store.ledger.reserve("ab" * 32, store.ledger.ledger.limit, gaussian=True)
     store.close()
     with closing(sqlite3.connect(stage.config.state)) as connection, connection:
         connection.execute("DROP TRIGGER ledger_is_append_only_update")
@@ -162,7 +162,7 @@ def test_an_approval_that_has_ended_or_soon_will(stage: Stage, days: int, level:
 def test_an_approval_ends_by_the_clock_of_the_ledger_too(stage: Stage) -> None:
     """A clock that is set back revives nothing, and doctor says so."""
     store = stage.store()  # its clock is at 1_800_000_000, in January 2027
-    store.ledger.reserve("ab" * 32, Cost(micro_rho=1))
+    store.ledger.reserve("ab" * 32, Cost(micro_rho=1), gaussian=True)
     store.close()
     config = configured(stage, 'approval_ends = "2026-12-31"')
     with mock.patch("time.time", return_value=1_790_000_000):

@@ -15,6 +15,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from eigenveil.accounting.budget import Budget
 from eigenveil.accounting.ledger import Ledger
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code
@@ -82,8 +83,8 @@ def test_a_scrape_shows_budget_studies_rounds_and_certificates(tmp_path: Path) -
     assert before['eigenveil_studies{state="released"}'] == 0
     assert after['eigenveil_studies{state="released"}'] == 1
     assert before['eigenveil_budget_micro_rho{part="spent"}'] == 0
-    assert after['eigenveil_budget_micro_rho{part="total"}'] == config.budget.micro_rho
-    assert 0 < after['eigenveil_budget_micro_rho{part="spent"}'] < config.budget.micro_rho
+    assert after['eigenveil_budget_micro_rho{part="total"}'] == config.budget.mixed.micro_rho
+    assert 0 < after['eigenveil_budget_micro_rho{part="spent"}'] < config.budget.mixed.micro_rho
     assert after['eigenveil_budget_micro_rho{part="reserved"}'] == 0
     assert after['eigenveil_rounds_total{outcome="released"}'] == after["eigenveil_round_seconds_count"] >= 1
     assert after['eigenveil_refused_calls_total{code="not-found"}'] == 1
@@ -192,7 +193,7 @@ def test_a_site_s_metrics_are_a_file_that_is_replaced_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     contact = Contact(connected=True, connections=2, last=1000.0, ends=86400.0 * 3, lost=Counter(identity=1))
-    ledger = Ledger(Cost(micro_rho=500))
+    ledger = Ledger(Budget(mixed=Cost(micro_rho=500)))
     ledger.apply(ledger.reserve("ab" * 32, Cost(micro_rho=200), at=1))
     told = scraped(metrics.text(contact, ledger, 86400.0).decode())
     assert told['eigenveil_site_budget_micro_rho{part="total"}'] == 500
@@ -225,7 +226,7 @@ def test_a_site_s_metrics_are_a_file_that_is_replaced_whole(
 
 def test_no_metric_speaks_of_records() -> None:
     names = re.compile(r"(record|row|cohort|norm|value|mean|variance)")
-    text = metrics.text(Contact(), Ledger(Cost(micro_rho=500)), 0.0).decode()
+    text = metrics.text(Contact(), Ledger(Budget(mixed=Cost(micro_rho=500))), 0.0).decode()
     assert not names.search(text)
     source = (Path(__file__).parents[2] / "server/eigenveil_server/metrics.py").read_text()
     assert not [name for name in re.findall(r'"(eigenveil_[a-z_]+)"', source) if names.search(name)]

@@ -14,7 +14,7 @@ from eigenveil.algorithms import ALGORITHMS
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.planning.resolve import make_plan
 from eigenveil.queries import Query
-from eigenveil.study.algorithm import PROPERTIES, Algorithm
+from eigenveil.study.algorithm import PROPERTIES, Algorithm, AlgorithmProperties
 from eigenveil.study.study import Column, Federation, Study
 from tests.repo.test_privacy_claims import cited, claims
 from tests.repo.tree import ROOT
@@ -55,6 +55,13 @@ def stated(text: str) -> dict[str, str]:
     return dict(re.findall(r"^\| ([^|]+?) \| ([^|]+?) \|$", text, re.MULTILINE))
 
 
+def adds_up(traits: AlgorithmProperties) -> str:
+    """In what prices add up where delta is above 0."""
+    if traits.gaussian:
+        return "mu, as all noise is Gaussian"
+    return "epsilons" if traits.basic else "approximate zCDP" if traits.delta else "zCDP"
+
+
 def expected(algorithm: Algorithm) -> dict[str, str]:
     """The rows that the code's traits ask for."""
     traits = PROPERTIES[algorithm]
@@ -67,7 +74,7 @@ def expected(algorithm: Algorithm) -> dict[str, str]:
         "private": traits.private,
     }
     return {
-        "prices add up as": "epsilons" if traits.basic else "approximate zCDP" if traits.delta else "zCDP",
+        "prices add up as": adds_up(traits),
         "sites": "one" if traits.one_site else "any number",
         **{name: "yes" if answer else "no" for name, answer in answers.items()},
     }

@@ -19,14 +19,14 @@ import pytest
 from scipy.special import ndtri
 
 from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.noise.source import noise_spec
+from eigenveil.noise.source import Block, NoiseSource, NoiseSpec, noise_spec
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.queries import KINDS, Count
-from tests.statistical.audit import Mechanism, audit
+from tests.statistical.audit import Gaussian, Mechanism, audit
 from tests.statistical.behind import BEHIND
 from tests.statistical.checks import discrete_normal, rounded_normal
 from tests.statistical.counted import COUNTED
-from tests.statistical.mechanisms import ADDITIVE, PRICE
+from tests.statistical.mechanisms import ADDITIVE, LEVEL, PRICE, SUM
 from tests.statistical.noises import Bulk
 
 MECHANISMS = {mechanism.name: mechanism for mechanism in (*ADDITIVE, *COUNTED, *BEHIND)}
@@ -62,6 +62,40 @@ def test_no_attacker_proves_more_than_was_claimed(name: str, record_property: Re
 def test_every_kind_of_question_is_audited() -> None:
     assert {mechanism.kind for mechanism in MECHANISMS.values()} | FREE == set(KINDS)
     assert len(MECHANISMS) == len(ADDITIVE) + len(COUNTED) + len(BEHIND)
+
+
+FIRST = 0.25  # of the price, for a first release
+PATHS = ((), (0.75,), (0.25, 0.25, 0.25))  # for more, as that one speaks against the record, hardly, for it
+
+
+def chosen_by_results(more: float) -> Mechanism:
+    """One sum asked for again and again by an analyst who decides by the results so far how often, and at
+    which shares (times `more`) of the price. Released is the evidence for the record in all of them."""
+
+    def told(share: float, noise: NoiseSource, m: int, present: bool) -> FloatArray:
+        """Shape: (m,)."""
+        sigma = noise_spec(SUM, round(PRICE * share), Neighbours.ADD_REMOVE).sigma
+        drawn = noise.draw(NoiseSpec(blocks=(Block(count=m, scale=sigma),)))
+        shift = math.sqrt(SUM.l2_squared(Neighbours.ADD_REMOVE))
+        return np.asarray((drawn + shift * present - shift / 2) * shift / sigma**2)
+
+    def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
+        found = []
+        for present in (False, True):
+            known = told(FIRST, noise, m, present)
+            paths = [sum((told(more * x, noise, m, present) for x in path), np.zeros(m)) for path in PATHS]
+            found.append(known + np.choose(np.digitize(known, [-1.0, 0.5]), paths))
+        return found[0], found[1]
+
+    return Mechanism(name="adaptive", kind="clipped-sum", claim=Gaussian(mu=LEVEL), attack=attack, tight=0.75)
+
+
+def test_who_chooses_prices_by_results_proves_no_more_than_the_mu_of_their_sum() -> None:
+    """[P4] Squares of adaptively chosen mu add up. Planted: a third more for what comes second is seen."""
+    verdict = audit(chosen_by_results(1.0), Bulk())
+    assert not verdict.alarm
+    assert max(verdict.proven) >= 0.75 * verdict.claimed
+    assert audit(chosen_by_results(4 / 3), Bulk()).alarm
 
 
 def test_the_noise_of_a_count_is_gaussian_dp_at_any_scale() -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from eigenveil.accounting.budget import Budget
 from eigenveil.accounting.ledger import Entry, Ledger
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.accounting.zcdp import Cost
@@ -172,7 +173,7 @@ def revision_vectors() -> dict[str, Any]:
 
 def ledger_chain() -> list[Entry]:
     """Reserve, charge, settle; with an atto-delta beyond 53 bits."""
-    ledger = Ledger(budget=Cost(micro_rho=10**6, atto_delta=10**18))
+    ledger = Ledger(budget=Budget(mixed=Cost(micro_rho=10**6, atto_delta=10**18)))
     out: list[Entry] = []
     steps: list[Callable[[], Entry | None]] = [
         lambda: ledger.reserve(DIGEST, Cost(micro_rho=500, atto_delta=10**17), at=1_700_000_000),

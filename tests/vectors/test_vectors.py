@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from eigenveil.accounting.budget import Budget
 from eigenveil.accounting.ledger import Entry, EntryKind, replay
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code
@@ -106,7 +107,7 @@ def test_the_ledger_replays() -> None:
         Entry(**{**row, **{n: int(row[n]) for n in numbers}, "kind": EntryKind(row["kind"])})
         for row in stored("ledger")["rows"]
     ]
-    ledger = replay(Cost(micro_rho=500, atto_delta=10**17), rows)
+    ledger = replay(Budget(mixed=Cost(micro_rho=500, atto_delta=10**17)), rows)
     assert ledger.spent == Cost(micro_rho=500, atto_delta=10**16)
     assert ledger.head == rows[-1].digest
 

@@ -116,9 +116,11 @@ def _sites(shown: Demonstration) -> Table:
         table.add_column(heading, justify="right")
     for name, records in shown.records.items():
         books = shown.books.sites[name]
+        left = books["ledger"]["left"]
+        epsilon = left["epsilon"] if left["epsilon_gaussian"] is None else left["epsilon_gaussian"]
         answers = [row for row in books["egress"]["rows"] if row["kind"] in KINDS]
         table.add_row(
-            name, str(records), str(shown.spent(name)), f"{books['ledger']['left']['epsilon']:.2f}",
+            name, str(records), str(shown.spent(name)), f"{epsilon:.2f}",
             str(len(answers)), f"{shown.sent(name):,}",
         )  # fmt: skip
     return table

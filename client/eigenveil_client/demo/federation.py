@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from eigenveil.accounting.budget import NoiseRule
 from eigenveil.accounting.zcdp import MICRO, epsilon_at
 from eigenveil.planning.resolve import make_plan
 from eigenveil.queries.batch import FEWEST_IN_BATCH
@@ -50,6 +51,7 @@ class DemoFederation:
         self.least = FEWEST_IN_BATCH * plan.batches  # records at a site
         self._allowed = (
             *(f"--algorithm={name}" for name in algorithms),
+            *("--noise", (NoiseRule.GAUSSIAN if plan.gaussian else NoiseRule.ANY).value),
             *("--max-epsilon-per-study", most, "--minimum-records", str(self.least)),
         )
         self._processes = processes

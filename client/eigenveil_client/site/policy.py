@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from enum import Enum
 
-from eigenveil.accounting.zcdp import ATTO, Cost, micro_rho_for
+from eigenveil.accounting.budget import Budget, NoiseRule, budget_for
 from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.plan import Plan
 from eigenveil.queries.batch import FEWEST_IN_BATCH
@@ -83,6 +83,7 @@ class Policy:
     )
     max_columns_per_record: float = key(2.0, ABOVE_ZERO_OR_INF)
     algorithms: tuple[str, ...] = key(ALGORITHMS, Rule(holds=bool, words="{key}: name at least one"))
+    noise: NoiseRule = NoiseRule.GAUSSIAN
     max_epsilon_per_study: float = key(5.0, ABOVE_ZERO, "The most that one study may spend.")
     max_delta: float = key(1e-5, INSIDE_ONE)
     minimum_records: int = key(20, AT_LEAST_ONE, "Fewer usable ones: no answer.")
@@ -100,6 +101,12 @@ class Policy:
         known = [algorithm.value for algorithm, traits in PROPERTIES.items() if runs(traits)]
         strange = sorted(set(self.algorithms) - set(known))
         need(not strange, f"algorithms: {', '.join(strange)} unknown (known: {', '.join(known)})")
+        other = [name for name in self.algorithms if not Algorithm(name).properties.gaussian]
+        need(
+            self.noise is NoiseRule.ANY or not other,
+            f'algorithms: {", ".join(other)} not with Gaussian noise alone; state noise = "any", and the '
+            "budget holds by zCDP",
+        )
         check_rules(self)
         need(
             self.minimum_records <= self.maximum_records <= MAX_RECORDS,
@@ -107,21 +114,19 @@ class Policy:
         )
 
     @property
-    def budget(self) -> Cost:
+    def budget(self) -> Budget:
         """All that studies may ever spend on this site's records."""
-        return Cost(
-            micro_rho=micro_rho_for(self.budget_epsilon, self.budget_delta),
-            atto_delta=int(self.budget_own_delta * ATTO),
-        )
+        return self._budget_of(self.budget_epsilon)
+
+    def _budget_of(self, epsilon: float) -> Budget:
+        return budget_for(epsilon, self.budget_delta, self.budget_own_delta, self.noise)
 
     @property
     def yearly(self) -> YearlyLimit | None:
         """What studies may spend in one year; None if only the budget limits them."""
         if math.isinf(self.max_epsilon_per_year):
             return None
-        return YearlyLimit(
-            year=self.year, micro_rho=micro_rho_for(self.max_epsilon_per_year, self.budget_delta)
-        )
+        return YearlyLimit(year=self.year, budget=self._budget_of(self.max_epsilon_per_year))
 
     def verdicts(self, plan: Plan, now: int) -> tuple[Verdict, ...]:
         """Every rule, applied to `plan` at the Unix time `now`; no record is looked at."""
@@ -158,9 +163,16 @@ class Policy:
                 passed=plan.algorithm.value in self.algorithms,
                 text=f"{plan.algorithm.value}; allowed: {', '.join(self.algorithms)}",
             ),
+            self._about_noise(plan),
             _at_most("max_epsilon_per_study", "epsilon", study.epsilon, self.max_epsilon_per_study),
             _at_most("max_delta", "delta", study.delta, self.max_delta),
         )
+
+    def _about_noise(self, plan: Plan) -> Verdict:
+        """A budget that is counted in mu pays for Gaussian noise alone."""
+        passed = plan.gaussian or self.noise is NoiseRule.ANY
+        has = "all noise is Gaussian" if plan.gaussian else f"other noise, at delta {plan.study.delta:g}"
+        return Verdict(rule="noise", passed=passed, text=f"{has}; allowed: {self.noise.value}")
 
     def _about_analyst(self, analyst: str) -> Verdict:
         """A study that is not submitted yet has no analyst; a daemon refuses a plan without one before."""

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 
+from eigenveil.accounting.budget import Budget
+
 DAY_SECONDS = 86_400
 ROLLING_DAYS = 365
 
@@ -27,7 +29,7 @@ class Year(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class YearlyLimit:
-    """At most `micro_rho` in one `year`, in which what was charged adds up."""
+    """At most `budget` in one `year`, in which what was charged adds up; its own deltas are not counted."""
 
     year: Year
-    micro_rho: int
+    budget: Budget

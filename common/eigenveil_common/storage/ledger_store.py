@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import fields
 
+from eigenveil.accounting.budget import Budget
 from eigenveil.accounting.ledger import Entry, EntryKind, replay
 from eigenveil.accounting.zcdp import NOTHING, Cost
 from eigenveil.errors import Code, InternalError, RequestError
@@ -30,7 +31,7 @@ class LedgerStore:
     without the other); it runs even when the entry is there already and nothing is appended.
     """
 
-    def __init__(self, database: Database, budget: Cost, clock: Callable[[], int]) -> None:
+    def __init__(self, database: Database, budget: Budget, clock: Callable[[], int]) -> None:
         self._database = database
         self._clock = clock
         self._lock = threading.Lock()  # from the decision until the entry is in `ledger`
@@ -40,14 +41,18 @@ class LedgerStore:
     def entries(self) -> list[Entry]:
         return [_entry(row) for row in self._database.rows('SELECT * FROM ledger ORDER BY "index"')]
 
-    def reserve(self, study: str, cost: Cost, also: Also | None = None) -> None:
+    def reserve(self, study: str, cost: Cost, also: Also | None = None, *, gaussian: bool = False) -> None:
         """Set `cost` aside for `study`, durably on return. Raises as `Ledger.reserve`."""
-        self._append(lambda: self.ledger.reserve(study, cost, at=self._clock()), also)
+        self._append(lambda: self.ledger.reserve(study, cost, at=self._clock(), gaussian=gaussian), also)
 
-    def check(self, study: str, cost: Cost) -> None:
+    def reserve_lost(self, study: str, cost: Cost, *, gaussian: bool) -> None:
+        """The same for what was admitted before and whose rows are lost."""
+        self._append(lambda: self.ledger.reserve_lost(study, cost, at=self._clock(), gaussian=gaussian), None)
+
+    def check(self, study: str, cost: Cost, *, gaussian: bool) -> None:
         """Refuse what `reserve` would refuse now, and set nothing aside."""
         with self._lock:
-            self.ledger.reserve(study, cost, at=self._clock())
+            self.ledger.reserve(study, cost, at=self._clock(), gaussian=gaussian)
 
     def charge(self, study: str, round: int, query: str, cost: Cost, also: Also | None = None) -> None:
         """Spend `cost` for a round, durably on return; once only. Raises as `Ledger.charge`."""
@@ -100,7 +105,7 @@ class LedgerStore:
     def _take(self, entry: Entry) -> None:
         """What is stored was allowed by the budget of the process that stored it."""
         budget = self.ledger.budget
-        self.ledger.budget = self.ledger.committed() + entry.cost
+        self.ledger.budget = Budget(mixed=self.ledger.committed() + entry.cost)
         try:
             self.ledger.apply(entry)
         finally:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from eigenveil.accounting.zcdp import micro_rho_for
+from eigenveil.accounting.gaussian import micro_rho_for
 from eigenveil.errors import Code, RequestError
 
 SEARCHED = 2**31  # records up to which a hint is looked for, as many as a study may have
@@ -46,7 +46,8 @@ def amplified(local: float, delta: float, n: int) -> float:
 
 @lru_cache(maxsize=64)
 def local_micro_rho(epsilon: float, delta: float, n: int) -> int:
-    """What each of n shuffled records may cost in zCDP, so that all are together (epsilon, delta)-DP.
+    """The micro-rho of Gaussian noise for each of n shuffled records, so that all are together
+    (epsilon, delta)-DP: one alone is exactly the (epsilon0, delta0) randomiser that the theorem is about.
 
     Cost: (epsilon, delta) under replace-one, for the whole pass [P24].
 

@@ -36,8 +36,8 @@ def trail_sizes(size: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """The end of a ledger: how many rows, the digest of the last, what all of them spent. `trail` are the
-    beginnings of the digests at `trail_sizes(size)`.
+    """The end of a ledger: how many rows, the digest of the last, what all of them spent, and whether all its
+    studies were Gaussian. `trail` are the beginnings of the digests at `trail_sizes(size)`.
 
     Raises:
         PeerError: code `protocol`, the parts do not fit together.
@@ -47,6 +47,7 @@ class Checkpoint:
     size: int
     digest: str
     spent: Cost
+    gaussian: bool
     trail: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -64,6 +65,7 @@ class Checkpoint:
                 "digest": self.digest,
                 "micro_rho": str(self.spent.micro_rho),
                 "atto_delta": str(self.spent.atto_delta),
+                "gaussian": self.gaussian,
                 "trail": list(self.trail),
             }
         )
@@ -92,14 +94,18 @@ class Checkpoint:
         return max(shared, default=0)
 
 
-def checkpoint_of(federation: str, digests: list[str], costs: Iterable[Cost]) -> Checkpoint:
-    """The checkpoint of a ledger of at least one row with these digests, whose charges are `costs`."""
+def checkpoint_of(
+    federation: str, digests: list[str], costs: Iterable[Cost], *, gaussian: bool
+) -> Checkpoint:
+    """The checkpoint of a ledger of at least one row with these digests, whose charges are `costs` and whose
+    studies were all `gaussian` or not."""
     size = len(digests)
     return Checkpoint(
         federation=federation,
         size=size,
         digest=digests[-1],
         spent=sum(costs, NOTHING),
+        gaussian=gaussian,
         trail=tuple(digests[n - 1][:SHORT] for n in trail_sizes(size)),
     )
 
@@ -134,5 +140,6 @@ def _read(said: dict[str, object]) -> Checkpoint:
         size=int(str(said["size"])),
         digest=str(said["digest"]),
         spent=Cost(micro_rho=int(str(said["micro_rho"])), atto_delta=int(str(said["atto_delta"]))),
+        gaussian=said.get("gaussian") is True,  # not said by checkpoints of before: they may be of any noise
         trail=tuple(trail),
     )

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 
+from eigenveil.accounting.budget import Budget
 from eigenveil.accounting.zcdp import NOTHING, Cost, pico_epsilon
 from eigenveil.errors import Code, InternalError, PeerError, RequestError, spoken
 from eigenveil.numerics.encoding import digest
@@ -20,10 +21,12 @@ KEYS = {"micro-rho": "budget_epsilon", "atto-delta": "budget_own_delta"}  # of e
 
 
 class EntryKind(Enum):
-    """`reserve` sets a study's whole price aside; `charge` spends part of it for one round, for
-    ever; `settle` ends the study and frees what was not charged."""
+    """`reserve` sets a study's whole price aside, and so does `reserve-gaussian` for one whose noise is all
+    Gaussian; `charge` spends part of it for one round, for ever; `settle` ends the study and frees what was
+    not charged."""
 
     RESERVE = "reserve"
+    RESERVE_GAUSSIAN = "reserve-gaussian"
     CHARGE = "charge"
     SETTLE = "settle"
 
@@ -50,16 +53,18 @@ class Entry:
 
 @dataclass(slots=True)
 class Ledger:
-    """The state that entries add up to. `spent` never decreases; `pico_by_study` adds a study's charges up as
-    epsilons, in 1e-12.
+    """The state that entries add up to. `spent` never decreases; `gaussian` until a study of other noise was
+    ever set aside for; `pico_by_study` adds a study's charges up as epsilons, in 1e-12.
 
     Raises on append:
-        RequestError: code `budget-exhausted`, or a study reserved twice.
+        RequestError: code `budget-exhausted`, also for noise that the budget does not admit, or a study
+            reserved twice.
         PeerError: a round already charged for another query.
         InternalError: a stored row does not continue the chain.
     """
 
-    budget: Cost
+    budget: Budget
+    gaussian: bool = True
     head: str = GENESIS
     size: int = 0
     spent: Cost = NOTHING
@@ -72,9 +77,30 @@ class Ledger:
     def committed(self) -> Cost:
         return sum(self.reserved.values(), self.spent)
 
-    def reserve(self, study: str, cost: Cost, *, at: int) -> Entry:
-        """The entry that sets `cost` aside for `study`."""
-        return self._next(EntryKind.RESERVE, study, 0, "", cost, at)
+    @property
+    def limit(self) -> Cost:
+        """All that may be committed, as far as it is known what will be asked."""
+        return self.budget.limit(gaussian=self.gaussian)
+
+    @property
+    def exact(self) -> bool:
+        """Whether the budget holds in mu: nothing but Gaussian noise was ever charged, or can be."""
+        return self.gaussian and self.budget.gaussian is not None
+
+    def reserve(self, study: str, cost: Cost, *, at: int, gaussian: bool = False) -> Entry:
+        """The entry that sets `cost` aside for `study`; `gaussian`: all its noise is."""
+        if not gaussian and self.budget.gaussian is not None:
+            raise RequestError(
+                Code.BUDGET,
+                "this budget is for Gaussian noise alone, and the study asks for other noise; nothing was "
+                'charged: choose an algorithm without it and a delta above 0, or have noise = "any" admitted',
+            )
+        return self.reserve_lost(study, cost, at=at, gaussian=gaussian)
+
+    def reserve_lost(self, study: str, cost: Cost, *, at: int, gaussian: bool) -> Entry:
+        """The same for what was admitted before and whose rows are lost, whatever is admitted now."""
+        kind = EntryKind.RESERVE_GAUSSIAN if gaussian else EntryKind.RESERVE
+        return self._next(kind, study, 0, "", cost, at)
 
     def charge(self, study: str, round: int, query: str, cost: Cost, *, at: int) -> Entry | None:
         """The entry that spends `cost` for a round; None if exactly this was charged already."""
@@ -105,10 +131,11 @@ class Ledger:
 
     def _check(self, entry: Entry) -> None:
         match entry.kind:
-            case EntryKind.RESERVE:
+            case EntryKind.RESERVE | EntryKind.RESERVE_GAUSSIAN:
                 if entry.study in self.spent_by_study:
                     raise RequestError(Code.CONFLICT, f"study {entry.study[:12]} was reserved already")
-                self._check_fits(self.committed() + entry.cost, self.budget, "the budget")
+                limit = self.budget.limit(gaussian=self._stays_gaussian(entry))
+                self._check_fits(self.committed() + entry.cost, limit, "the budget")
             case EntryKind.CHARGE:
                 left = self.reserved.get(entry.study)
                 if left is None:
@@ -121,6 +148,9 @@ class Ledger:
                 self._check_fits(entry.cost, left, "the study's reservation")
             case EntryKind.SETTLE:
                 pass
+
+    def _stays_gaussian(self, reserving: Entry) -> bool:
+        return self.gaussian and reserving.kind is EntryKind.RESERVE_GAUSSIAN
 
     @staticmethod
     def _check_fits(cost: Cost, budget: Cost, name: str) -> None:
@@ -143,7 +173,8 @@ class Ledger:
         self._check(entry)
         self.head, self.size = entry.digest, self.size + 1
         match entry.kind:
-            case EntryKind.RESERVE:
+            case EntryKind.RESERVE | EntryKind.RESERVE_GAUSSIAN:
+                self.gaussian = self._stays_gaussian(entry)
                 self.reserved[entry.study] = entry.cost
                 self.spent_by_study[entry.study], self.pico_by_study[entry.study] = NOTHING, 0
             case EntryKind.CHARGE:
@@ -166,26 +197,28 @@ def _digest(body: dict[str, object]) -> str:
     return digest("ledger", {key: str(value) for key, value in body.items()})
 
 
-def replay(budget: Cost, entries: Iterable[Entry]) -> Ledger:
+def replay(budget: Budget, entries: Iterable[Entry]) -> Ledger:
     """The ledger that stored `entries` add up to.
 
     Raises:
         InternalError: the chain is broken.
-        RequestError: code `budget-exhausted`, if the budget was lowered below what is committed.
+        RequestError: code `budget-exhausted`, if the budget was lowered below what is committed, or no longer
+            holds as much because other noise than Gaussian is admitted.
     """
     rows = list(entries)
     # What was settled long ago may have had a larger budget: only what is committed now must fit.
-    ledger = Ledger(budget=sum((row.cost for row in rows), budget))
+    ledger = Ledger(budget=Budget(mixed=sum((row.cost for row in rows), NOTHING)))
     for row in rows:
         ledger.apply(row)
     ledger.budget = budget
     committed = ledger.committed()
-    if not committed.fits(budget):
-        column, much, most = _beyond(committed, budget)
+    if not committed.fits(ledger.limit):
+        column, much, most = _beyond(committed, ledger.limit)
         raise RequestError(
             Code.BUDGET,
             f"the configured budget of {most} {column} is below what is already spent or set aside "
-            f"({much} {column}): raise {KEYS[column]}",
+            f"({much} {column}): raise {KEYS[column]}"
+            + ("" if ledger.exact else " (it is larger where noise was never other than Gaussian)"),
         )
     return ledger
 

@@ -1,5 +1,6 @@
-"""The budget's currency: zero-concentrated DP in integer micro-rho, and what it means as (epsilon, delta).
+"""The budget's currency: integer micro-rho, and what it means as (epsilon, delta) by zero-concentrated DP.
 
+That holds whatever the noise is; where all of it is Gaussian, `gaussian` promises more for the same integers.
 Any order gives a valid conversion, so an imperfect minimum errs on the safe side [P5].
 Source: Bun & Steinke 2016 (composition); Canonne, Kamath & Steinke 2020, Proposition 12 (conversion).
 """
@@ -7,6 +8,7 @@ Source: Bun & Steinke 2016 (composition); Canonne, Kamath & Steinke 2020, Propos
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -16,6 +18,7 @@ from eigenveil.errors import Code, RequestError
 MICRO = 10**6
 ATTO = 10**18
 PICO = 10**12
+LOGARITHMS, HALVINGS = (-700.0, 700.0), 64  # of an order less 1: all that floats hold, and to their last bit
 MAX_EPSILON = 1e6  # a plan of it still has fewer micro-rho than canonical JSON has exact integers
 
 
@@ -55,7 +58,13 @@ def _check_rho(rho: float) -> None:
     _need(math.isfinite(rho) and rho >= 0, f"rho must be a finite number from 0, got {rho}")
 
 
-def _check_delta(delta: float) -> None:
+def check_epsilon(epsilon: float) -> None:
+    """Refuse what is no epsilon that a study may state."""
+    _need(0 <= epsilon <= MAX_EPSILON, f"epsilon must lie in [0, {MAX_EPSILON:g}], got {epsilon}")
+
+
+def check_delta(delta: float) -> None:
+    """Refuse what is no probability strictly between 0 and 1."""
     _need(0 < delta < 1, f"delta must lie strictly between 0 and 1, got {delta}")
 
 
@@ -94,26 +103,21 @@ def delta_at(rho: float, epsilon: float) -> float:
     _need(math.isfinite(epsilon) and epsilon >= 0, f"epsilon must be finite and from 0, got {epsilon}")
     if rho == 0:
         return 0.0
-    # A third of a second to import, and half of the commands never convert a budget.
-    from scipy.optimize import minimize_scalar
-
-    def log_delta(log_order: float) -> float:
-        a = 1 + math.exp(log_order)
-        return (a - 1) * (a * rho - epsilon) - math.log(a - 1) + a * math.log1p(-1 / a)
-
-    # With t = a - 1 the optimum solves rho + 2 t rho - eps = log(1 + 1/t), which lies in (0, 1/t), so
-    # max(0, p) <= t <= max(2 p, 1 / sqrt(rho)) for p = (eps - rho) / (2 rho). The function is convex in t.
-    peak = min((epsilon - rho) / (2 * rho), 1e300)
-    low, high = max(peak, 1e-6), max(2 * peak, rho**-0.5, 1e-6)
-    bounds = min(math.log(low), 0) - 8, math.log(high) + 1
-    best = minimize_scalar(log_delta, bounds=bounds, method="bounded")
-    return min(1.0, math.exp(min(0.0, float(best.fun))))
+    # The function is convex in t = a - 1, and least where rho + 2 t rho - epsilon = log(1 + 1/t).
+    low, high = LOGARITHMS
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        t = math.exp(middle)
+        low, high = (low, middle) if rho + 2 * t * rho - epsilon > math.log1p(1 / t) else (middle, high)
+    t = math.exp(low)
+    log_delta = t * ((1 + t) * rho - epsilon) - t * math.log1p(1 / t) - math.log1p(t)
+    return min(1.0, math.exp(min(0.0, log_delta)))
 
 
 def epsilon_at(rho: float, delta: float) -> float:
     """The least epsilon (to a relative 1e-9, rounded up) with delta_at(rho, epsilon) <= delta."""
     _check_rho(rho)
-    _check_delta(delta)
+    check_delta(delta)
     if rho == 0:
         return 0.0
     low, high = 0.0, rho + 2 * math.sqrt(-rho * math.log(delta)) + 1e-12
@@ -123,41 +127,33 @@ def epsilon_at(rho: float, delta: float) -> float:
     return high
 
 
-@lru_cache(maxsize=256)  # 3 ms, and asked for by every plan of a study
+@lru_cache(maxsize=256)  # asked for by every plan of a study
 def micro_rho_for(epsilon: float, delta: float) -> int:
-    """The largest budget in micro-rho that still gives (epsilon, delta), rounded down.
+    """The largest budget in micro-rho that still gives (epsilon, delta) by zCDP, rounded down.
 
     Raises:
         RequestError: the guarantee is so strict that not even one micro-rho is left.
     """
-    _need(0 <= epsilon <= MAX_EPSILON, f"epsilon must lie in [0, {MAX_EPSILON:g}], got {epsilon}")
-    _check_delta(delta)
+    return most_micro_rho(lambda n: delta_at(n / MICRO, epsilon) <= delta, epsilon, delta)
+
+
+def most_micro_rho(gives: Callable[[int], bool], epsilon: float, delta: float) -> int:
+    """The largest whole number that `gives` (epsilon, delta), where no more does.
+
+    Raises:
+        RequestError: not even one micro-rho does.
+    """
+    check_epsilon(epsilon)
+    check_delta(delta)
     low, high = 0, 1
-    while delta_at(high / MICRO, epsilon) <= delta:
+    while gives(high):
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if delta_at(middle / MICRO, epsilon) <= delta else (low, middle)
+        low, high = (middle, high) if gives(middle) else (low, middle)
     if low < 1:
         raise RequestError(
             Code.BAD_STUDY,
             f"epsilon = {epsilon:g} at delta = {delta:g} leaves less than one micro-rho; raise epsilon",
         )
     return low
-
-
-@lru_cache(maxsize=256)
-def noise_for(epsilon: float, delta: float) -> float:
-    """How many times its L2 sensitivity Gaussian noise must be to be (epsilon, delta)-DP: 1 / sqrt(2 rho).
-
-    Rounded up by at most 1e-5. Not in micro-rho, of which a small share of a small epsilon may leave none.
-    """
-    _need(0 < epsilon <= MAX_EPSILON, f"epsilon must lie in (0, {MAX_EPSILON:g}], got {epsilon}")
-    _check_delta(delta)
-    low, high = 0.0, epsilon
-    while delta_at(high, epsilon) <= delta:
-        low, high = high, 2 * high
-    while high - low > 1e-5 * high:
-        middle = (low + high) / 2
-        low, high = (middle, high) if delta_at(middle, epsilon) <= delta else (low, middle)
-    return 1 / math.sqrt(2 * low) * (1 + 2.0**-40)

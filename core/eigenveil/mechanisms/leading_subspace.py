@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from eigenveil.accounting.zcdp import ATTO, mu, noise_for
+from eigenveil.accounting.gaussian import noise_for
+from eigenveil.accounting.zcdp import ATTO, mu
 from eigenveil.errors import Code, RequestError
 from eigenveil.mechanisms.outcome import Outcome
 from eigenveil.noise.cauchy import cauchy

@@ -29,23 +29,42 @@ def check_affordable(
         raise RequestError(
             Code.BUDGET, f"{spoken(asked.round)} would exceed the study's {plan.micro_rho} micro-rho"
         )
-    check_epsilon(plan, asked, asked.cost, pico)
+    check_composition(plan, asked, asked.cost, pico)
     check_noise_ratio(asked, plan.study)
     batch = batch_of(asked.query)
     if batch is not None:
         check_batch(plan, asked.price, batch, asked.cost if batch.index == 0 else _paid(before, batch))
 
 
-def check_epsilon(plan: Plan, asked: RoundQuery, cost: Cost, pico: int) -> None:
-    """Insist that a study of basic composition stays within its epsilon, with mechanisms that have one.
+def check_composition(plan: Plan, asked: RoundQuery, cost: Cost, pico: int) -> None:
+    """Insist that the noise of `asked` is of a kind that adds up as the plan says, and that epsilons suffice.
 
     `pico` is what was spent before, added up as epsilons in 1e-12. The session and every site check it [P4].
 
     Raises:
         RequestError: code `budget-exhausted`.
     """
-    if plan.composition is not Composition.BASIC:
-        return
+    match plan.composition:
+        case Composition.GAUSSIAN:
+            _check_gaussian(asked)
+        case Composition.BASIC:
+            _check_epsilon(plan, asked, cost, pico)
+        case Composition.ZCDP:  # whatever has a rho may be asked
+            pass
+
+
+def _check_gaussian(asked: RoundQuery) -> None:
+    """A guarantee in mu covers Gaussian noise alone: no other law, no mechanism with noise or a delta of its
+    own."""
+    added = isinstance(asked.query, Additive | Spectrum) and asked.law is NoiseLaw.GAUSSIAN
+    if not added or asked.atto_delta:
+        raise RequestError(
+            Code.BUDGET,
+            f"{spoken(asked.round)} asks for noise that is not Gaussian, and the study's guarantee is in mu",
+        )
+
+
+def _check_epsilon(plan: Plan, asked: RoundQuery, cost: Cost, pico: int) -> None:
     query = asked.query
     if isinstance(query, Additive | Spectrum):
         # Gaussian noise has no epsilon of its own to add up; several histograms at once are priced as zCDP.

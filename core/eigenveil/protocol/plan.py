@@ -25,7 +25,7 @@ from eigenveil.study.price import Composition, affordable, composition
 from eigenveil.study.study import NAME, Extraction, Study, Trust
 from eigenveil.study.toml import study_from_dict, study_to_dict
 
-PLAN_VERSION = 3
+PLAN_VERSION = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +110,11 @@ class Plan:
     @property
     def composition(self) -> Composition:
         return composition(self.study, self.algorithm)
+
+    @property
+    def gaussian(self) -> bool:
+        """Whether all noise of the study is Gaussian."""
+        return self.composition is Composition.GAUSSIAN
 
     @property
     def batches(self) -> int:

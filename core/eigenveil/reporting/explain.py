@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from eigenveil.accounting import gaussian, zcdp
 from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import ATTO, MICRO, epsilon_at
+from eigenveil.accounting.zcdp import ATTO, MICRO
 from eigenveil.planning.choose import doubts
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
@@ -48,8 +49,8 @@ def explain(plan: Plan, asked: Sequence[RoundQuery] | None = None) -> dict[str, 
     >>> study = Study(name="pilot", columns=columns, epsilon=2.0, delta=1e-6, components=1,
     ...               federation=Federation(sites=("north", "south")))
     >>> said = explain(make_plan(study))
-    >>> said["guarantee"]["words"][:26], len(said["rounds"]), said["rounds"][0]["kind"]
-    ('0.088152-zCDP, hence (2, 1', 7, 'count')
+    >>> said["guarantee"]["words"][:27], len(said["rounds"]), said["rounds"][0]["kind"]
+    ('0.448335-Gaussian different', 7, 'count')
     """
     queries = rehearse(plan) if asked is None else asked
     study = plan.study
@@ -123,6 +124,7 @@ def guarantee(plan: Plan) -> dict[str, Any]:
         "neighbours": study.neighbours.value,
         "max_sites_per_person": study.max_sites_per_person,
         "composition": plan.composition.value,
+        "mu": _mu(plan),
         "rho": plan.micro_rho / MICRO,
         "micro_rho": plan.micro_rho,
         "atto_delta": str(plan.atto_delta),
@@ -131,29 +133,52 @@ def guarantee(plan: Plan) -> dict[str, Any]:
         "other_neighbours": Neighbours.REPLACE_ONE.value if adds else None,
         "other_epsilon": other_epsilon,
         "other_delta": other_delta,
-        "words": _words(plan, plan.micro_rho / MICRO, epsilon, delta),
+        "words": _words(plan, epsilon, delta),
     }
 
 
 def _promise(plan: Plan, changes: int) -> tuple[float, float]:
     """(epsilon, delta) for a chain of `changes` neighbours.
 
-    zCDP: rho grows with the square of the chain. Basic: epsilon grows with it, and delta by the factor
-    1 + e^epsilon for a chain of two; so do deltas of single mechanisms.
+    Gaussian: mu grows with the chain. zCDP: rho grows with its square. Basic: epsilon grows with it, and
+    delta by the factor 1 + e^epsilon for a chain of two; so do deltas of single mechanisms.
     """
-    study, own = plan.study, plan.atto_delta / ATTO
-    if plan.composition is Composition.BASIC:
-        grown = own if changes == 1 else min(1.0, own * (1 + math.exp(min(study.epsilon, 700.0))))
-        return changes * study.epsilon, grown
-    rho = changes**2 * plan.micro_rho / MICRO
-    epsilon = epsilon_at(rho, study.delta - own)
-    if changes == 1 or own == 0:
-        return epsilon, study.delta
-    once = epsilon_at(plan.micro_rho / MICRO, study.delta - own)
-    return changes * once, min(1.0, study.delta * (1 + math.exp(min(once, 700.0))))
+    study, own, micro_rho = plan.study, plan.atto_delta / ATTO, changes**2 * plan.micro_rho
+    match plan.composition:
+        case Composition.GAUSSIAN:
+            return gaussian.epsilon_at(micro_rho, study.delta), study.delta
+        case Composition.BASIC:
+            return changes * study.epsilon, own if changes == 1 else _twice(own, study.epsilon)
+        case Composition.ZCDP if changes == 1 or own == 0:
+            return zcdp.epsilon_at(micro_rho / MICRO, study.delta - own), study.delta
+        case Composition.ZCDP:
+            once = zcdp.epsilon_at(plan.micro_rho / MICRO, study.delta - own)
+            return changes * once, _twice(study.delta, once)
 
 
-def _words(plan: Plan, rho: float, epsilon: float, delta: float) -> str:
+def _twice(delta: float, epsilon: float) -> float:
+    """What delta grows to over a chain of two."""
+    return min(1.0, delta * (1 + math.exp(min(epsilon, 700.0))))
+
+
+def _mu(plan: Plan) -> float | None:
+    """mu, rounded up to 1e-6, where all noise is Gaussian."""
+    return gaussian.micro_mu(plan.micro_rho) / MICRO if plan.gaussian else None
+
+
+def _measure(plan: Plan) -> str:
+    """What holds before it is read as (epsilon, delta)."""
+    match plan.composition:
+        case Composition.GAUSSIAN:
+            return f"{_mu(plan):.6f}-Gaussian differential privacy, hence "
+        case Composition.ZCDP:
+            own = plan.atto_delta / ATTO
+            return f"{f'{own:.3g}-approximate ' if own else ''}{plan.micro_rho / MICRO:.6f}-zCDP, hence "
+        case Composition.BASIC:
+            return ""
+
+
+def _words(plan: Plan, epsilon: float, delta: float) -> str:
     study = plan.study
     change = (
         "adding or removing one person's record anywhere in the federation"
@@ -162,12 +187,9 @@ def _words(plan: Plan, rho: float, epsilon: float, delta: float) -> str:
     )
     sites = study.max_sites_per_person
     where = "" if sites == 1 else f" (who may be at up to {sites} sites)"
-    own = plan.atto_delta / ATTO
-    kind = f"{own:.3g}-approximate " if own else ""
-    zcdp = "" if plan.composition is Composition.BASIC else f"{kind}{rho:.6f}-zCDP, hence "
     except_for = f", except with probability {delta:.3g}" if delta > 0 else ""
     return (
-        f"{zcdp}({epsilon:.4g}, {delta:.3g})-differential privacy: {change}{where} changes the "
+        f"{_measure(plan)}({epsilon:.4g}, {delta:.3g})-differential privacy: {change}{where} changes the "
         f"probability of any set of released results by a factor of at most e^{epsilon:.4g}{except_for}."
         f"{_kept(plan)}"
     )

@@ -53,17 +53,23 @@ class Algorithm(Enum):
 class AlgorithmProperties:
     """Properties of an algorithm that plans, prices and sites rest on.
 
-    `basic`: its epsilons (and deltas) are added up as they are; otherwise prices add up as zCDP, which is
-    better for many small questions and worse for one. `pure`: it can run at delta = 0, with Laplace noise
-    where it adds noise. `delta`: some of its mechanisms carry a delta of their own. `trusted`: it needs the
-    exact sum at the coordinator, so no secure aggregation could ever serve it. `one_site`: it cannot run
-    over several sites. `batches`: it works through disjoint batches of the records. `deflation`: it can find
-    its components one after the other. `single_records`: a sum would be one record, so it runs where all
-    records are on one machine and in no federation. `private`: False for a reference that only a simulation
-    may run. `revision`: goes up whenever the algorithm asks other questions after the same releases; a plan
+    `gaussian`: where delta > 0 all its noise is Gaussian, so that its prices add up as mu^2 and are converted
+    exactly; the session and every site refuse it any other. `basic`: its epsilons (and deltas) are added up
+    as they are; otherwise prices add up as zCDP, which is better for many small questions and worse for one.
+    `pure`: it can run at delta = 0, with Laplace noise where it adds noise. `delta`: some of its mechanisms
+    carry a delta of their own. `trusted`: it needs the exact sum at the coordinator, so no secure aggregation
+    could ever serve it. `one_site`: it cannot run over several sites. `batches`: it works through disjoint
+    batches of the records. `deflation`: it can find its components one after the other. `single_records`: a
+    sum would be one record, so it runs where all records are on one machine and in no federation. `private`:
+    False for a reference that only a simulation may run. `revision`: goes up whenever the algorithm asks
+    other questions after the same releases; a plan
     names it, so that a study never begins under one revision and goes on under another.
+
+    Raises:
+        RequestError: prices that are added up in two ways.
     """
 
+    gaussian: bool = False
     basic: bool = False
     pure: bool = False
     delta: bool = False
@@ -75,22 +81,29 @@ class AlgorithmProperties:
     private: bool = True
     revision: int = 1
 
+    def __post_init__(self) -> None:
+        if self.gaussian and (self.basic or self.delta):
+            raise RequestError(
+                Code.BAD_ARGUMENT,
+                "noise that is all Gaussian has no delta of its own and no epsilon to add up",
+            )
+
 
 PROPERTIES: dict[Algorithm, AlgorithmProperties] = {
-    Algorithm.GAUSS_COV: AlgorithmProperties(pure=True),
-    Algorithm.ANALYZE_GAUSS: AlgorithmProperties(),
-    Algorithm.SEPARATE_COV: AlgorithmProperties(pure=True, trusted=True),
+    Algorithm.GAUSS_COV: AlgorithmProperties(gaussian=True, pure=True),
+    Algorithm.ANALYZE_GAUSS: AlgorithmProperties(gaussian=True),
+    Algorithm.SEPARATE_COV: AlgorithmProperties(gaussian=True, pure=True, trusted=True),
     Algorithm.ADAPTIVE_COV: AlgorithmProperties(pure=True, trusted=True),
     Algorithm.EM_COV: AlgorithmProperties(basic=True, pure=True, trusted=True),
-    Algorithm.ZERO: AlgorithmProperties(pure=True),
-    Algorithm.DP_PCA: AlgorithmProperties(),
+    Algorithm.ZERO: AlgorithmProperties(gaussian=True, pure=True),
+    Algorithm.DP_PCA: AlgorithmProperties(gaussian=True),
     Algorithm.DP_PCA_SINGLE_PASS: AlgorithmProperties(trusted=True, delta=True, batches=True, deflation=True),
     Algorithm.OJA: AlgorithmProperties(deflation=True, private=False),
-    Algorithm.PRIVATE_OJA: AlgorithmProperties(batches=True, deflation=True),
+    Algorithm.PRIVATE_OJA: AlgorithmProperties(gaussian=True, batches=True, deflation=True),
     Algorithm.PRIVATE_OJA_SHUFFLED: AlgorithmProperties(
         basic=True, delta=True, trusted=True, one_site=True, batches=True, single_records=True
     ),
-    Algorithm.NOISY_POWER: AlgorithmProperties(),
+    Algorithm.NOISY_POWER: AlgorithmProperties(gaussian=True),
     Algorithm.SUBSPACE_EXACT: AlgorithmProperties(basic=True, delta=True, trusted=True),
     Algorithm.SUBSPACE_EXACT_RANK: AlgorithmProperties(basic=True, delta=True, trusted=True),
     Algorithm.SUBSPACE_REFERENCE: AlgorithmProperties(basic=True, delta=True, trusted=True, one_site=True),

@@ -6,7 +6,8 @@ import math
 from enum import Enum
 from fractions import Fraction
 
-from eigenveil.accounting.zcdp import ATTO, MICRO, Cost, micro_rho_for
+from eigenveil.accounting import gaussian, zcdp
+from eigenveil.accounting.zcdp import ATTO, MICRO, Cost
 from eigenveil.numerics.encoding import EXACT
 from eigenveil.study.algorithm import Algorithm, OwnAlgorithm
 from eigenveil.study.checks import need
@@ -14,23 +15,26 @@ from eigenveil.study.study import Study
 
 
 class Composition(Enum):
-    """`zcdp`: rho adds up, and is converted to (epsilon, delta) once. `basic`: epsilons and deltas add up."""
+    """`gaussian`: all noise is; rho = mu^2 / 2 adds up, and is converted to (epsilon, delta) once, exactly.
+    `zcdp`: rho adds up, whatever the noise, and is converted once. `basic`: epsilons and deltas add up."""
 
+    GAUSSIAN = "gaussian"
     ZCDP = "zcdp"
     BASIC = "basic"
 
 
 def composition(study: Study, algorithm: Algorithm | OwnAlgorithm) -> Composition:
     """How the prices of a study add up to its guarantee; at delta = 0 only epsilons can."""
-    basic = algorithm.properties.basic or study.delta == 0
-    return Composition.BASIC if basic else Composition.ZCDP
+    if algorithm.properties.basic or study.delta == 0:
+        return Composition.BASIC
+    return Composition.GAUSSIAN if algorithm.properties.gaussian else Composition.ZCDP
 
 
 def affordable(study: Study, algorithm: Algorithm | OwnAlgorithm) -> Cost:
     """All that a study may spend: with it, (epsilon, delta) of the study holds [P4] [P5].
 
-    An epsilon-DP mechanism is epsilon^2 / 2-zCDP, so ledgers hold both kinds in one currency. Under zCDP a
-    mechanism with a delta of its own may use half of the study's.
+    Gaussian noise of mu is mu^2 / 2-zCDP and an epsilon-DP mechanism epsilon^2 / 2-zCDP, so ledgers hold all
+    kinds in one currency. Under zCDP a mechanism with a delta of its own may use half of the study's.
 
     Raises:
         RequestError: the algorithm cannot run at this delta, or nothing is left to spend.
@@ -41,11 +45,14 @@ def affordable(study: Study, algorithm: Algorithm | OwnAlgorithm) -> Cost:
     own = 0
     if traits.delta:
         own = math.floor(Fraction(study.delta) * ATTO * (1 if traits.basic else Fraction(1, 2)))
-    if composition(study, algorithm) is Composition.ZCDP:
-        return Cost(micro_rho=micro_rho_for(study.epsilon, study.delta - own / ATTO), atto_delta=own)
-    # More than canonical JSON can write is not spent.
-    rho = min(math.floor(Fraction(study.epsilon) ** 2 * MICRO / 2), EXACT - 1)
-    need(rho >= 1, f"epsilon = {study.epsilon:g} leaves less than one micro-rho; raise epsilon")
+    match composition(study, algorithm):
+        case Composition.GAUSSIAN:
+            rho = gaussian.micro_rho_for(study.epsilon, study.delta)
+        case Composition.ZCDP:
+            rho = zcdp.micro_rho_for(study.epsilon, study.delta - own / ATTO)
+        case Composition.BASIC:
+            rho = min(micro_rho_of(study.epsilon), EXACT - 1)  # what canonical JSON cannot write is not spent
+            need(rho >= 1, f"epsilon = {study.epsilon:g} leaves less than one micro-rho; raise epsilon")
     return Cost(micro_rho=rho, atto_delta=own)
 
 

@@ -97,7 +97,7 @@ def _database(config: Config, store: Store) -> Check:
 
 def _ledger(config: Config, store: Store) -> Check:
     books = LedgerStore(store.reader, config.budget, unix_ms).ledger
-    budget, committed = books.budget.micro_rho, books.committed().micro_rho
+    budget, committed = books.limit.micro_rho, books.committed().micro_rho
     text = f"the chain replays; {budget - committed} of {budget} micro-rho are left"
     return ok("ledger", text)
 

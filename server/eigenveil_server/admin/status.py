@@ -6,8 +6,8 @@ from contextlib import closing
 from statistics import median
 from typing import Any
 
+from eigenveil.accounting.budget import epsilons
 from eigenveil.accounting.ledger import Ledger
-from eigenveil.accounting.zcdp import MICRO, epsilon_at
 from eigenveil.identity import spoken
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_server.clock import as_datetime, unix_ms
@@ -38,7 +38,8 @@ def report(config: Config) -> dict[str, Any]:
 
 
 def _budget(config: Config, ledger: Ledger) -> dict[str, Any]:
-    budget, spent, committed = ledger.budget.micro_rho, ledger.spent.micro_rho, ledger.committed().micro_rho
+    budget, spent, committed = ledger.limit.micro_rho, ledger.spent.micro_rho, ledger.committed().micro_rho
+    by_zcdp, exactly = epsilons(spent, config.budget_delta, gaussian_only=ledger.gaussian)
     return {
         "epsilon": config.budget_epsilon,
         "delta": config.budget_delta,
@@ -46,7 +47,9 @@ def _budget(config: Config, ledger: Ledger) -> dict[str, Any]:
         "spent_micro_rho": spent,
         "reserved_micro_rho": committed - spent,
         "left_micro_rho": budget - committed,
-        "spent_epsilon": epsilon_at(spent / MICRO, config.budget_delta),
+        "exact": ledger.exact,
+        "spent_epsilon": by_zcdp,
+        "spent_epsilon_gaussian": exactly,
     }
 
 
@@ -89,11 +92,10 @@ def text(found: dict[str, Any]) -> str:
     lines = [
         f"Federation {found['federation']} at {found['coordinator']}",
         f"Release key {found['release_key']} (public: for eigenveil verify --key)",
-        f"Budget     epsilon {budget['epsilon']:g} at delta {budget['delta']:g}, in micro-rho:",
+        f"Budget     epsilon {budget['epsilon']:g} at delta {budget['delta']:g}, {_kind(budget)}:",
         (
-            f"  {budget['spent_micro_rho']} of {budget['micro_rho']} spent (epsilon "
-            f"{budget['spent_epsilon']:.4g}), {budget['reserved_micro_rho']} reserved, "
-            f"{budget['left_micro_rho']} left"
+            f"  {budget['spent_micro_rho']} of {budget['micro_rho']} spent ({_spent(budget)}), "
+            f"{budget['reserved_micro_rho']} reserved, {budget['left_micro_rho']} left"
         ),
         studies_text(found),
     ]
@@ -105,6 +107,16 @@ def text(found: dict[str, Any]) -> str:
         for i in found["identities"]
     ]
     return "\n".join(lines)
+
+
+def _kind(budget: dict[str, Any]) -> str:
+    return "in micro-rho of Gaussian noise alone" if budget["exact"] else "in micro-rho, by zCDP"
+
+
+def _spent(budget: dict[str, Any]) -> str:
+    exactly = budget["spent_epsilon_gaussian"]
+    also = "" if exactly is None else f"; {exactly:.4g} exactly, as all noise was Gaussian"
+    return f"epsilon {budget['spent_epsilon']:.4g} by zCDP{also}"
 
 
 def studies_text(found: dict[str, Any]) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from eigenveil.accounting.zcdp import ATTO, MICRO, epsilon_at
+from eigenveil.accounting import gaussian, zcdp
+from eigenveil.accounting.zcdp import ATTO, MICRO
 from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.plan import Plan
 from eigenveil.study.price import Composition
@@ -23,12 +24,11 @@ def check_price(plan: Plan, config: Config) -> None:
             f"this study may fail with probability {own:.3g} of its own, and the operator allows one study "
             f"{most:.3g} (max_delta_per_study); nothing was reserved: ask for a smaller delta",
         )
-    epsilon, basic = _cost(plan, config)
     allowed, delta = config.max_epsilon_per_study, config.budget_delta
-    if epsilon > allowed if basic else plan.micro_rho > config.largest_study:
+    if not _within(plan, allowed, delta):
         raise RequestError(
             Code.BUDGET,
-            f"this study costs epsilon {epsilon:.4g} at delta {delta:g}, "
+            f"this study costs epsilon {_epsilon(plan, delta):.4g} at delta {delta:g}, "
             f"and the operator allows one study {allowed:g} "
             "(max_epsilon_per_study); nothing was reserved: ask for a smaller epsilon",
         )
@@ -36,12 +36,27 @@ def check_price(plan: Plan, config: Config) -> None:
 
 def first_state(plan: Plan, config: Config) -> StudyState:
     """Whether it runs at once, or waits for the operator's word."""
-    epsilon, _ = _cost(plan, config)
+    epsilon = _epsilon(plan, config.budget_delta)
     return StudyState.AWAITING if epsilon > config.approve_above_epsilon else StudyState.RUNNING
 
 
-def _cost(plan: Plan, config: Config) -> tuple[float, bool]:
-    """Epsilon, and whether it is pure rather than at the budget's delta."""
-    if plan.composition is Composition.BASIC:
-        return plan.study.epsilon, True
-    return epsilon_at(plan.micro_rho / MICRO, config.budget_delta), False
+def _within(plan: Plan, epsilon: float, delta: float) -> bool:
+    """Whether a study's price is within what `epsilon` at `delta` buys, added up as its prices are."""
+    match plan.composition:
+        case Composition.GAUSSIAN:
+            return plan.micro_rho <= gaussian.micro_rho_for(epsilon, delta)
+        case Composition.ZCDP:
+            return plan.micro_rho <= zcdp.micro_rho_for(epsilon, delta)
+        case Composition.BASIC:
+            return plan.study.epsilon <= epsilon
+
+
+def _epsilon(plan: Plan, delta: float) -> float:
+    """What a study costs at `delta`; its own epsilon where that is what adds up."""
+    match plan.composition:
+        case Composition.GAUSSIAN:
+            return gaussian.epsilon_at(plan.micro_rho, delta)
+        case Composition.ZCDP:
+            return zcdp.epsilon_at(plan.micro_rho / MICRO, delta)
+        case Composition.BASIC:
+            return plan.study.epsilon

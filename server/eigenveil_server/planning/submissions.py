@@ -113,7 +113,7 @@ class Submissions:
         plan = await self._compute.run(self._repository.studies.plan, told["plan"].encode())
         check_price(plan, self._config)
         self.check_quota(submission.analyst, plan.micro_rho)
-        self._repository.ledger.check(plan.digest, plan.cost)
+        self._repository.ledger.check(plan.digest, plan.cost, gaussian=plan.gaussian)
         explanation: str = told["explanation"]
         return explanation
 
@@ -134,7 +134,7 @@ class Submissions:
             )
         running = [one for one in own if one.state is StudyState.RUNNING]
         held = sum(one.micro_rho - self._repository.ledger.spent(one.digest) for one in running)
-        most = int(self._config.max_share_per_analyst * self._config.budget.micro_rho)
+        most = int(self._config.max_share_per_analyst * self._repository.ledger.ledger.limit.micro_rho)
         if held and held + micro_rho > most:
             raise RequestError(
                 Code.BUDGET,

@@ -105,7 +105,7 @@ def _charge(ledger: LedgerStore, study: str, checkpoint: Checkpoint, cost: Cost)
     """The loss as a study of one round, whose name and query are the checkpoint's."""
     if study not in ledger.ledger.spent_by_study:
         try:
-            ledger.reserve(study, cost)
+            ledger.reserve_lost(study, cost, gaussian=checkpoint.gaussian)
         except RequestError as problem:
             raise RequestError(
                 problem.code,

@@ -37,6 +37,7 @@ class Chain:
     digests: list[str] = field(default_factory=list)
     places: set[str] = field(default_factory=set)
     spent: Cost = NOTHING
+    gaussian: bool = True
 
     def read_on(self) -> None:
         rows = self.reader.rows(
@@ -46,6 +47,7 @@ class Chain:
         for row in rows:
             self.digests.append(row["digest"])
             self.places.add(row["digest"])
+            self.gaussian = self.gaussian and row["kind"] != EntryKind.RESERVE.value
             if row["kind"] == EntryKind.CHARGE.value:
                 self.spent += Cost(micro_rho=row["micro_rho"], atto_delta=int(row["atto_delta"]))
 
@@ -82,7 +84,10 @@ class Checkpoints:
         if not now or self._chain.digests[-1] == held.hex():
             return None
         if self._signed is None or self._signed_size != now:
-            checkpoint = checkpoint_of(self._config.federation, self._chain.digests, [self._chain.spent])
+            chain = self._chain
+            checkpoint = checkpoint_of(
+                self._config.federation, chain.digests, [chain.spent], gaussian=chain.gaussian
+            )
             said = checkpoint.to_json()
             self._signed = pb.SignedCheckpoint(checkpoint_json=said, signature=self._keys.sign_head(said))
             self._signed_size = now

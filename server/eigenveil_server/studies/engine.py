@@ -179,7 +179,7 @@ class Engine:
             study_writes.add_study(change, stored, "submitted")
             failpoint("study-reserving")
 
-        self._repository.ledger.reserve(stored.digest, plan.cost, insert)
+        self._repository.ledger.reserve(stored.digest, plan.cost, insert, gaussian=plan.gaussian)
 
     async def cancel(self, digest: str, analyst: str) -> None:
         """Stop a study of this analyst; what it spent stays spent.

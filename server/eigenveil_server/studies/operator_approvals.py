@@ -69,7 +69,8 @@ class OperatorApprovals:
             if self._repository.studies.state(stored.digest) is not StudyState.AWAITING:
                 return  # cancelled meanwhile
             try:
-                await self._compute.run(self._repository.ledger.reserve, stored.digest, plan.cost, begin)
+                reserve = partial(self._repository.ledger.reserve, gaussian=plan.gaussian)
+                await self._compute.run(reserve, stored.digest, plan.cost, begin)
             except RequestError as problem:
                 gone = str(problem)
             else:

@@ -53,7 +53,8 @@ def test_it_stands_beside_the_others_and_is_said_to_be_ones_own(capfd: Capture) 
     mine, named = rows["one_gram"], rows["gauss-cov"]
     assert (code, mine["own"], named["own"], mine["private"]) == (0, True, False, True)
     assert mine["sin_angle"] < 0.2
-    assert (mine["rounds"], mine["epsilon"], mine["delta"]) == (6, named["epsilon"], named["delta"])
+    assert (mine["rounds"], mine["delta"]) == (6, named["delta"])
+    assert mine["epsilon"] == pytest.approx(named["epsilon"], rel=1e-4)
     assert 0 < mine["micro_rho"] < named["micro_rho"]
     assert mine["frobenius"] is not None
     eigenveil(

@@ -6,7 +6,8 @@ from datetime import date
 
 import pytest
 
-from eigenveil.accounting.zcdp import micro_rho_for
+from eigenveil.accounting import gaussian, zcdp
+from eigenveil.accounting.budget import NoiseRule
 from eigenveil.errors import TABLE, Code, RequestError, error
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Federation
@@ -133,7 +134,8 @@ def test_a_year_is_365_days_or_begins_on_the_first_of_january() -> None:
     assert a_policy().yearly is None
     limit = a_policy(max_epsilon_per_year=2.0).yearly
     assert limit is not None
-    assert limit.micro_rho == micro_rho_for(2.0, 1e-6)
+    assert limit.budget.mixed.micro_rho == zcdp.micro_rho_for(2.0, 1e-6)
+    assert limit.budget.limit(gaussian=True).micro_rho == gaussian.micro_rho_for(2.0, 1e-6)
 
 
 def test_the_site_counts_against_its_own_numbers_and_tells_no_count() -> None:
@@ -147,8 +149,21 @@ def test_the_site_counts_against_its_own_numbers_and_tells_no_count() -> None:
         assert str(records) not in str(caught.value)
 
 
-def test_the_budget_is_the_rho_that_the_pair_allows() -> None:
-    assert a_policy().budget.micro_rho == micro_rho_for(10.0, 1e-6)
+def test_a_budget_is_counted_in_mu_only_where_no_other_noise_is_ever_admitted() -> None:
+    """By its own key, not by what is asked: a listed algorithm that has other noise, and delta = 0 with one
+    that has not, are refused unless the site says `any`; then the smaller limit of zCDP holds for all."""
+    pure = a_plan(a_study(algorithm=Algorithm.GAUSS_COV, delta=0.0))
+    policy, open_policy = a_policy(), a_policy(noise=NoiseRule.ANY)
+    assert policy.budget.mixed == open_policy.budget.mixed
+    assert policy.budget.mixed.micro_rho == zcdp.micro_rho_for(10.0, 1e-6)
+    assert policy.budget.limit(gaussian=True).micro_rho == gaussian.micro_rho_for(10.0, 1e-6)
+    assert open_policy.budget.gaussian is None
+    policy.require(a_plan(), NOW)
+    open_policy.require(pure, NOW)
+    with pytest.raises(RequestError, match="noise: other noise, at delta 0"):
+        policy.require(pure, NOW)
+    with pytest.raises(RequestError, match=r'adaptive-cov not with Gaussian noise alone.*"any"'):
+        a_policy(algorithms=("gauss-cov", "adaptive-cov"))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from eigenveil.accounting.budget import NoiseRule
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import RequestError
 from eigenveil.planning.dry_run import rehearse
@@ -24,7 +25,9 @@ from tests.client.site.support import SITE, Stage, a_plan, a_stage, a_study, wor
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Stage:
-    stage = a_stage(tmp_path, algorithms=("gauss-cov", "private-oja"), minimum_records=80)
+    stage = a_stage(
+        tmp_path, algorithms=("gauss-cov", "private-oja"), noise=NoiseRule.ANY, minimum_records=80
+    )
     write_records(stage.config.records, rows=80)
     return stage
 
@@ -103,6 +106,18 @@ def test_epsilons_add_up_at_the_site_too(stage: Stage) -> None:
     with pytest.raises(RequestError, match="exceed the study's epsilon"):
         store.rounds.check_price(plan, third)
     assert spent(store) == 2 * half < 3 * half < plan.micro_rho
+    store.close()
+
+
+def test_a_study_in_mu_gets_gaussian_noise_or_no_answer(stage: Stage) -> None:
+    """The site insists on it by itself: a guarantee in mu holds for no other noise of the same price."""
+    plan, store = a_plan(), stage.store()
+    stage.worker(store).work(work(None, stage.signed(plan)))
+    asked = rehearse(plan)[0]
+    store.rounds.check_price(plan, asked)
+    for other in (replace(asked, law=NoiseLaw.LAPLACE), replace(asked, law=NoiseLaw.STABILITY)):
+        with pytest.raises(RequestError, match="noise that is not Gaussian"):
+            store.rounds.check_price(plan, other)
     store.close()
 
 

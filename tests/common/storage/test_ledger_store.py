@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from eigenveil.accounting.budget import Budget
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, InternalError
 from eigenveil_common.storage.database import Connection
@@ -32,7 +33,7 @@ def open_database(path: Path) -> Database:
 
 
 def open_store(path: Path, budget: Cost = BUDGET) -> LedgerStore:
-    return LedgerStore(open_database(path), budget, lambda: 1_700_000_000)
+    return LedgerStore(open_database(path), Budget(mixed=budget), lambda: 1_700_000_000)
 
 
 @pytest.fixture(autouse=True)
@@ -165,7 +166,7 @@ def test_what_a_process_with_a_larger_budget_stored_stands(path: Path) -> None:
         second.reserve("c" * 64, Cost(micro_rho=1))
     second.charge(STUDY, 1, OTHER, Cost(micro_rho=1))
     assert second.ledger.committed().micro_rho == 300
-    assert second.ledger.budget.micro_rho == 100
+    assert second.ledger.limit.micro_rho == 100
 
 
 def test_a_ledger_put_back_under_a_running_process_stops_it(path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from eigenveil.accounting.budget import Budget
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code
 from eigenveil_common.storage.database import Connection
@@ -18,7 +19,7 @@ A, B, QUERY = "a" * 64, "b" * 64, "d" * 64
 
 
 def ledger(place: Place) -> LedgerStore:
-    return LedgerStore(place.open(LEDGER), BUDGET, lambda: 1_700_000_000)
+    return LedgerStore(place.open(LEDGER), Budget(mixed=BUDGET), lambda: 1_700_000_000)
 
 
 def test_a_ledger_reopens_as_it_was(place: Place) -> None:

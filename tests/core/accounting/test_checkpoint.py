@@ -30,8 +30,8 @@ def digests(count: int, seed: int = 0) -> list[str]:
     return [random.randbytes(32).hex() for _ in range(count)]
 
 
-def checkpoint(rows: list[str], spent: int = 7) -> Checkpoint:
-    return checkpoint_of("fed", rows, [Cost(micro_rho=spent, atto_delta=10**20)])
+def checkpoint(rows: list[str], spent: int = 7, gaussian: bool = False) -> Checkpoint:
+    return checkpoint_of("fed", rows, [Cost(micro_rho=spent, atto_delta=10**20)], gaussian=gaussian)
 
 
 def signed(said: bytes) -> tuple[bytes, bytes, bytes]:
@@ -40,8 +40,16 @@ def signed(said: bytes) -> tuple[bytes, bytes, bytes]:
 
 @pytest.mark.parametrize("size", [1, 2, 17, 18, 500])
 def test_a_head_is_read_back_as_it_was_signed(size: int) -> None:
-    one = checkpoint(digests(size))
-    assert verify_checkpoint(*signed(one.to_json())) == one
+    for gaussian in (True, False):
+        one = checkpoint(digests(size), gaussian=gaussian)
+        assert verify_checkpoint(*signed(one.to_json())) == one
+
+
+def test_a_checkpoint_that_says_nothing_of_its_noise_may_be_of_any() -> None:
+    said = json.loads(checkpoint(digests(3), gaussian=True).to_json())
+    for wrong in ({}, {"gaussian": "true"}, {"gaussian": 1}):
+        bare = {name: value for name, value in said.items() if name != "gaussian"} | wrong
+        assert not verify_checkpoint(*signed(json.dumps(bare).encode())).gaussian
 
 
 def test_the_trail_is_short_near_its_end_and_reaches_back_to_the_beginning() -> None:

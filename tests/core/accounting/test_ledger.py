@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,12 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from eigenveil.accounting.budget import Budget
 from eigenveil.accounting.ledger import GENESIS, Entry, EntryKind, Ledger, replay
 from eigenveil.accounting.zcdp import NOTHING, Cost
 from eigenveil.errors import Code, EigenveilError, InternalError
 from tests.support import refused
 
-BUDGET = Cost(micro_rho=100, atto_delta=10**18)
+MOST = Cost(micro_rho=100, atto_delta=10**18)
+BUDGET = Budget(mixed=MOST)
+EXACT = Budget(mixed=MOST, gaussian=Cost(micro_rho=115, atto_delta=10**18))
 
 costs = st.builds(Cost, micro_rho=st.integers(0, 60), atto_delta=st.sampled_from([0, 1, 10**17, 6 * 10**17]))
 names = st.sampled_from(["a" * 64, "b" * 64, "c" * 64])
@@ -31,6 +35,11 @@ class Model:
         self.prices: dict[str, Cost] = {}
         self.charges: dict[tuple[str, int], tuple[str, Cost]] = {}
         self.ended: set[str] = set()
+        self.mixed = False
+
+    def limit(self, budget: Budget, gaussian: bool) -> Cost:
+        """Any noise but Gaussian, once and for ever, leaves the smaller limit."""
+        return budget.gaussian if budget.gaussian and gaussian and not self.mixed else budget.mixed
 
     def spent(self, study: str | None = None) -> Cost:
         """Every charge ever made (for one study)."""
@@ -46,9 +55,11 @@ class Model:
 class LedgerMachine(RuleBasedStateMachine):
     """Each rule asks both; they must agree on the answer, and on the state ever after."""
 
+    budget = BUDGET
+
     def __init__(self) -> None:
         super().__init__()
-        self.ledger, self.model = Ledger(budget=BUDGET), Model()
+        self.ledger, self.model = Ledger(budget=self.budget), Model()
         self.entries: list[Entry] = []
         self.highest = NOTHING
 
@@ -57,18 +68,23 @@ class LedgerMachine(RuleBasedStateMachine):
             self.ledger.apply(entry)
             self.entries.append(entry)
 
-    @rule(study=names, cost=costs)
-    def reserve(self, study: str, cost: Cost) -> None:
-        """Once a study, and only what is left."""
-        if study in self.model.prices:
+    @rule(study=names, cost=costs, gaussian=st.booleans(), lost=st.booleans())
+    def reserve(self, study: str, cost: Cost, gaussian: bool, lost: bool) -> None:
+        """Once a study, only what is left, and only noise that is admitted; what was lost was admitted."""
+        reserve = partial(self.ledger.reserve_lost if lost else self.ledger.reserve, study, cost, at=1)
+        if not (gaussian or lost) and self.budget.gaussian:
+            with refused(Code.BUDGET, "Gaussian noise alone"):
+                reserve(gaussian=gaussian)
+        elif study in self.model.prices:
             with refused(Code.CONFLICT, "already"):
-                self.ledger.reserve(study, cost, at=1)
-        elif not (self.model.committed() + cost).fits(BUDGET):
+                reserve(gaussian=gaussian)
+        elif not (self.model.committed() + cost).fits(self.model.limit(self.budget, gaussian)):
             with refused(Code.BUDGET, "nothing was charged"):
-                self.ledger.reserve(study, cost, at=1)
+                reserve(gaussian=gaussian)
         else:
-            self.append(self.ledger.reserve(study, cost, at=1))
+            self.append(reserve(gaussian=gaussian))
             self.model.prices[study] = cost
+            self.model.mixed |= not gaussian
 
     @rule(study=names, round=rounds, query=queries, cost=costs)
     def charge(self, study: str, round: int, query: str, cost: Cost) -> None:
@@ -101,7 +117,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         """The stored entries say everything."""
-        again = replay(BUDGET, self.entries)
+        again = replay(self.budget, self.entries)
         assert again == self.ledger
         self.ledger = again
 
@@ -119,13 +135,47 @@ class LedgerMachine(RuleBasedStateMachine):
     def the_budget_holds_and_spending_never_shrinks(self) -> None:
         """The two promises."""
         assert self.ledger.spent.fits(self.ledger.committed())
-        assert self.ledger.committed().fits(BUDGET)
+        assert self.ledger.committed().fits(self.model.limit(self.budget, True))
+        assert self.ledger.gaussian is not self.model.mixed
         assert self.highest.fits(self.ledger.spent)
         self.highest = self.ledger.spent
 
 
 LedgerMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=30)
 TestLedger = LedgerMachine.TestCase
+
+
+class ExactMachine(LedgerMachine):
+    """The same where Gaussian noise alone is admitted."""
+
+    budget = EXACT
+
+
+ExactMachine.TestCase.settings = LedgerMachine.TestCase.settings
+TestExactLedger = ExactMachine.TestCase
+
+
+def test_a_row_of_before_is_of_any_noise_and_a_later_rule_refunds_nothing() -> None:
+    """A ledger with `reserve` rows keeps the limit of zCDP for ever, whatever its rules say now; and one that
+    holds more than that in mu stops when other noise is admitted, until the budget is raised."""
+    ledger, entries = Ledger(budget=BUDGET), []
+    for study in "ab":
+        entries.append(ledger.reserve(study * 64, Cost(micro_rho=50), at=1))
+        ledger.apply(entries[-1])
+    assert replay(EXACT, entries).limit == MOST
+    assert not replay(EXACT, entries).exact
+    exact = Ledger(budget=EXACT)
+    full = exact.reserve("a" * 64, Cost(micro_rho=115), at=1, gaussian=True)
+    assert replay(EXACT, [full]).exact
+    with refused(Code.BUDGET, "115 micro-rho", "raise budget_epsilon", "never other than Gaussian"):
+        replay(BUDGET, [full])
+    small = exact.reserve("a" * 64, Cost(micro_rho=99), at=1, gaussian=True)
+    opened = replay(BUDGET, [small])
+    assert opened.gaussian
+    with refused(Code.BUDGET):
+        opened.reserve("b" * 64, Cost(micro_rho=2), at=2, gaussian=True)
+    opened.apply(opened.reserve("b" * 64, Cost(micro_rho=1), at=2))
+    assert not opened.gaussian
 
 
 def chain() -> list[Entry]:
@@ -212,7 +262,7 @@ def test_a_budget_lowered_below_what_is_committed_is_named(
     lowered: dict[str, int], words: tuple[str, ...]
 ) -> None:
     with refused(Code.BUDGET, *words):
-        replay(replace(BUDGET, **lowered), chain())
+        replay(Budget(mixed=replace(MOST, **lowered)), chain())
 
 
 def test_a_refused_request_changes_nothing() -> None:

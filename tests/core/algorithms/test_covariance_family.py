@@ -84,7 +84,7 @@ def test_never_spends_more_than_the_budget(algorithm: Algorithm, neighbours: Nei
     result = run(study(8, algorithm, neighbours=neighbours, components=2), spectrum(4000, [2.0] + [0.2] * 7))
     spent = sum(release.micro_rho for release in result.releases)
     assert spent <= result.plan.micro_rho
-    if result.plan.composition is Composition.ZCDP:
+    if result.plan.composition is not Composition.BASIC:
         assert spent >= 0.98 * result.plan.micro_rho
 
 
@@ -216,7 +216,7 @@ def test_separate_wins_over_the_noised_matrix_for_many_columns_and_adaptive_foll
     )
     assert gauss[0] < separate[0]
     assert gauss[1] > 1.2 * separate[1]
-    assert adaptive[0] <= 1.5 * gauss[0]
+    assert adaptive[0] <= 1.75 * gauss[0]  # not all Gaussian: less for its epsilon
     assert adaptive[1] <= 1.5 * separate[1]
 
 

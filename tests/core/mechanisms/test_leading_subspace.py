@@ -16,8 +16,9 @@ from numpy.typing import ArrayLike
 from scipy import stats
 from scipy.special import log_ndtr, ndtr
 
+from eigenveil.accounting.gaussian import noise_for
 from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import ATTO, delta_at, noise_for
+from eigenveil.accounting.zcdp import ATTO
 from eigenveil.mechanisms import leading_subspace
 from eigenveil.noise.cauchy import cauchy
 from eigenveil.noise.haar import haar, normals
@@ -29,6 +30,7 @@ from eigenveil.queries.eigenspace_sensitivity import EigenspaceSensitivity, off,
 from eigenveil.queries.trusted import CAUCHY, FRAME, GAP_STEPS, GAUSSIAN, TESTED, Subspace
 from eigenveil.study.grid import S
 from eigenveil.study.price import micro_rho_of
+from tests.core.conversions import log_lost
 from tests.support import DIGEST, a_study
 
 ALARM = 1e-6
@@ -290,9 +292,8 @@ def test_a_tested_gap_without_its_margin_is_caught() -> None:
 def test_the_noise_of_an_epsilon_and_a_delta(epsilon: float) -> None:
     for delta in (1e-9, 1e-3):
         factor = noise_for(epsilon, delta)
-        assert delta_at(0.5 / factor**2, epsilon) <= delta
-        assert delta_at(0.5 / (0.999 * factor) ** 2, epsilon) > delta
-        assert shifted_delta(1 / factor, epsilon) <= delta
+        assert log_lost(1 / factor, epsilon) <= math.log(delta) + 1e-6
+        assert log_lost(1 / (0.9999 * factor), epsilon) > math.log(delta)
 
 
 # ------------------------------------------------------------------ what is public is decided in public

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import numpy as np
 import pytest
 
-from eigenveil.accounting.zcdp import MICRO, delta_at
 from eigenveil.errors import Code, EigenveilError, PeerError
 from eigenveil.numerics.encoding import canonical
 from eigenveil.planning.resolve import make_plan
@@ -17,6 +17,7 @@ from eigenveil.queries.batch import pass_key
 from eigenveil.site.partition import deal
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.grid import ROW_BITS, S
+from tests.core.conversions import log_lost
 from tests.support import a_plan, a_study, refused
 
 
@@ -33,7 +34,8 @@ def test_a_plan_reads_back_as_itself() -> None:
 
 def test_a_plan_spends_what_its_promise_allows() -> None:
     plan = a_plan(epsilon=0.7, delta=1e-7)
-    assert delta_at(plan.micro_rho / MICRO, 0.7) <= 1e-7 < delta_at((plan.micro_rho + 2) / MICRO, 0.7)
+    least, beyond = (math.sqrt(2e-6 * n) for n in (plan.micro_rho, plan.micro_rho + 1))
+    assert log_lost(least, 0.7) <= math.log(1e-7) < log_lost(beyond, 0.7)
     assert plan.cost.micro_rho == plan.micro_rho
 
 

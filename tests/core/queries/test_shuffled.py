@@ -15,7 +15,7 @@ from scipy import stats
 
 from eigenveil.accounting.amplification import CLONES, amplified, local_micro_rho, most_local
 from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import ATTO, MICRO, delta_at
+from eigenveil.accounting.zcdp import ATTO, MICRO
 from eigenveil.errors import Code
 from eigenveil.mechanisms import local_randomizer
 from eigenveil.numerics.encoding import FloatArray, frozen
@@ -30,6 +30,7 @@ from eigenveil.site.site import Site
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.grid import S
 from eigenveil.study.study import Federation, Study
+from tests.core.conversions import log_lost
 from tests.core.records import Case, hostile_rows, site_answer, verdict
 from tests.support import DIGEST, FixedNoise, a_field, a_plan, a_study, random_rows, refused
 
@@ -96,9 +97,9 @@ def test_outside_its_range_the_theorem_says_nothing() -> None:
 def test_the_local_price_adds_up_to_the_promise(epsilon: float, n: int) -> None:
     """Worked backwards: some epsilon0 within the range covers the price, and the deltas add up."""
     delta = 1e-6
-    rho = local_micro_rho(epsilon, delta, n) / MICRO
+    mu = math.sqrt(2e-6 * local_micro_rho(epsilon, delta, n))
     for local in np.linspace(epsilon, most_local(CLONES * delta, n), 4000):
-        own = delta_at(rho, local)
+        own = math.exp(log_lost(mu, local))
         total = CLONES * delta + (math.exp(epsilon) + 1) * (1 + math.exp(-local) / 2) * n * own
         if amplified(float(local), CLONES * delta, n) <= epsilon and total <= delta * 1.01:
             return

@@ -6,6 +6,7 @@ import math
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,16 +16,17 @@ from eigenveil.accounting.zcdp import ATTO, MICRO, NOTHING, PICO, Cost, delta_at
 from eigenveil.algorithms.shared.preparation import law
 from eigenveil.errors import Code
 from eigenveil.planning.dry_run import check_every_size, rehearse
-from eigenveil.protocol.budget import check_affordable, check_batch
-from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import NoiseLaw, RoundQuery
-from eigenveil.queries import Batch, Count
+from eigenveil.protocol.budget import check_affordable, check_batch, check_composition
+from eigenveil.protocol.plan import Plan, plan_for
+from eigenveil.protocol.query import NoiseLaw, PricedQuery, RoundQuery
+from eigenveil.queries import Batch, Count, Query, RadiusSearch, Spectrum
 from eigenveil.queries.batch import pass_key
 from eigenveil.reporting.explain import guarantee
-from eigenveil.study.algorithm import PROPERTIES, Algorithm
+from eigenveil.session import Session
+from eigenveil.study.algorithm import PROPERTIES, Algorithm, AlgorithmProperties, OwnAlgorithm
 from eigenveil.study.price import Composition, affordable, micro_rho_of
 from eigenveil.study.study import Trust
-from tests.core.specification import epsilon_for, for_two_changes
+from tests.core.conversions import epsilon_for, for_two_changes, gaussian_epsilon, log_lost
 from tests.support import a_plan, a_study, refused
 
 ONE = ("north",)
@@ -38,6 +40,10 @@ def a_count(plan: Plan, micro_rho: int, law: NoiseLaw = NoiseLaw.LAPLACE, atto_d
     return RoundQuery(
         plan_digest=plan.digest, round=0, query=Count(), micro_rho=micro_rho, law=law, atto_delta=atto_delta
     )
+
+
+def a_question(plan: Plan, query: Query, law: NoiseLaw = NoiseLaw.GAUSSIAN) -> RoundQuery:
+    return RoundQuery(plan_digest=plan.digest, round=0, query=query, micro_rho=1, law=law)
 
 
 def test_every_algorithm_has_its_traits() -> None:
@@ -62,7 +68,9 @@ def test_what_a_study_may_spend_keeps_its_promise(algorithm: Algorithm, epsilon:
     study = a_study(sites=ONE, algorithm=algorithm, epsilon=epsilon, delta=1e-6)
     cost = affordable(study, algorithm)
     own = cost.atto_delta / ATTO
-    if PROPERTIES[algorithm].basic:
+    if PROPERTIES[algorithm].gaussian:
+        assert log_lost(math.sqrt(2 * cost.micro_rho / MICRO), epsilon) <= math.log(1e-6)
+    elif PROPERTIES[algorithm].basic:
         assert pico_epsilon(cost.micro_rho) <= math.floor(Fraction(epsilon) * PICO)
         assert own <= 1e-6
     else:
@@ -77,6 +85,52 @@ def test_no_delta_means_pure_mechanisms_only() -> None:
     assert (plan.composition, law(plan)) == (Composition.BASIC, NoiseLaw.LAPLACE)
     with refused(Code.BUDGET, "no epsilon"):
         check_affordable(plan, a_count(plan, 1, NoiseLaw.GAUSSIAN), (), NOTHING, 0)
+
+
+def test_a_guarantee_in_mu_is_for_gaussian_noise_alone() -> None:
+    """Whatever else a question asks for is refused before it is asked: another law, a delta of its own, or a
+    mechanism that decides on its noise. Under zCDP each of them may be asked."""
+    gauss, mixed = a_plan_of(Algorithm.SEPARATE_COV), a_plan_of(Algorithm.ADAPTIVE_COV)
+    assert (gauss.composition, mixed.composition) == (Composition.GAUSSIAN, Composition.ZCDP)
+    centre = np.zeros(3, dtype=np.int64)
+    spectrum = Spectrum(centre=centre, radius=10**4, records=100)
+    search = RadiusSearch(centre=centre, edges=np.array([1, 2]), limits=np.array([3, 4]))
+    for plan in (gauss, mixed):
+        for query in (Count(), spectrum):
+            check_composition(plan, a_question(plan, query), NOTHING, 0)
+    for asked in (
+        a_count(gauss, 1),
+        a_count(gauss, 1, NoiseLaw.STABILITY),
+        a_count(gauss, 1, NoiseLaw.GAUSSIAN, atto_delta=1),
+        a_question(gauss, spectrum, NoiseLaw.LAPLACE),
+        a_question(gauss, search),
+    ):
+        check_composition(mixed, asked, NOTHING, 0)
+        with refused(Code.BUDGET, "not Gaussian"):
+            check_composition(gauss, asked, NOTHING, 0)
+        with refused(Code.BUDGET):
+            check_affordable(gauss, asked, (), NOTHING, 0)
+
+
+def test_an_algorithm_of_ones_own_is_gaussian_only_by_its_word_and_is_held_to_it() -> None:
+    """Its guarantee is in mu if it declares so, and then it can ask for no other noise."""
+
+    def asks(plan: Plan) -> Any:
+        yield PricedQuery(query=Count(), micro_rho=1, law=NoiseLaw.LAPLACE)
+
+    study = a_study(sites=ONE)
+    silent, sworn = (
+        plan_for(study, OwnAlgorithm(steps=asks, properties=said), federation="", submission="s")
+        for said in (AlgorithmProperties(), AlgorithmProperties(gaussian=True))
+    )
+    assert (silent.composition, sworn.composition) == (Composition.ZCDP, Composition.GAUSSIAN)
+    assert silent.micro_rho < sworn.micro_rho
+    assert Session(silent).pending is not None
+    with refused(Code.BUDGET, "not Gaussian"):
+        Session(sworn)
+    for word in ("basic", "delta"):
+        with refused(Code.BAD_ARGUMENT, "all Gaussian"):
+            AlgorithmProperties(gaussian=True, **{word: True})
 
 
 def test_epsilons_add_up_as_they_are() -> None:
@@ -125,8 +179,9 @@ def test_a_guarantee_says_how_it_was_added_up() -> None:
 @pytest.mark.parametrize("algorithm", [a for a in PROPERTIES if PROPERTIES[a].private])
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 def test_the_words_claim_what_the_prices_add_up_to(algorithm: Algorithm, delta: float) -> None:
-    """zCDP where every mechanism has it, approximate zCDP where some have a delta of their own, and neither
-    where epsilons are added up. A plan of pure mechanisms excepts nothing."""
+    """Gaussian where every question's noise is, zCDP where every mechanism has it, approximate zCDP where
+    some have a delta of their own, and none of these where epsilons are added up. A plan of pure mechanisms
+    excepts nothing."""
     traits = PROPERTIES[algorithm]
     if delta == 0 and not traits.pure:
         return
@@ -135,7 +190,10 @@ def test_the_words_claim_what_the_prices_add_up_to(algorithm: Algorithm, delta: 
     queries = [] if algorithm is Algorithm.ZERO or traits.single_records else rehearse(plan)
     words, own = guarantee(plan)["words"], sum(query.cost.atto_delta for query in queries)
     adds_epsilons = traits.basic or delta == 0
-    assert ("zCDP" in words) is not adds_epsilons
+    laws = {(query.law, query.cost.atto_delta) for query in queries}
+    assert ("-Gaussian" in words) is (traits.gaussian and not adds_epsilons)
+    assert ("zCDP" in words) is not (adds_epsilons or traits.gaussian)
+    assert "-Gaussian" not in words or laws <= {(NoiseLaw.GAUSSIAN, 0)}
     assert words.startswith("5e-07-approximate ") is (own > 0 and not adds_epsilons)
     assert ("except with probability" in words) is (delta > 0 and (not adds_epsilons or traits.delta))
     if queries and not adds_epsilons and not own:
@@ -144,15 +202,19 @@ def test_the_words_claim_what_the_prices_add_up_to(algorithm: Algorithm, delta: 
 
 @pytest.mark.parametrize("algorithm", [a for a in PROPERTIES if PROPERTIES[a].private])
 def test_the_reading_under_replacement_is_that_of_two_changes(algorithm: Algorithm) -> None:
-    """Computed apart from the product: 4 rho under zCDP, else 2 epsilon and delta (1 + e^epsilon)."""
+    """Computed apart: 2 mu, 4 rho under zCDP, else 2 epsilon and delta (1 + e^epsilon)."""
     for epsilon, delta in ((0.3, 1e-9), (1.0, 1e-6), (4.0, 1e-3)):
         plan = a_plan_of(algorithm, epsilon=epsilon, delta=delta)
-        said, basic = guarantee(plan), PROPERTIES[algorithm].basic
+        said, traits = guarantee(plan), PROPERTIES[algorithm]
         rho, own = plan.micro_rho / MICRO, plan.atto_delta / ATTO
-        wanted = for_two_changes(epsilon, delta, rho, own, basic)
+        kind = "gaussian" if traits.gaussian else "basic" if traits.basic else "zcdp"
+        wanted = for_two_changes(epsilon, delta, rho, own, kind=kind)
         assert (said["other_epsilon"], said["other_delta"]) == pytest.approx(wanted, rel=1e-6)
-        least = epsilon if basic else epsilon_for(rho, delta - own)
-        assert said["epsilon"] == pytest.approx(least, rel=1e-6)
+        mu = math.sqrt(2 * rho)
+        if kind != "basic":
+            least = gaussian_epsilon(mu, delta) if traits.gaussian else epsilon_for(rho, delta - own)
+        assert said["epsilon"] == pytest.approx(epsilon if kind == "basic" else least, rel=1e-6)
+        assert said["mu"] is None if kind != "gaussian" else mu <= said["mu"] < mu + 1e-6
 
 
 def test_a_budget_too_small_for_one_share_is_refused_before_anything_is_spent() -> None:

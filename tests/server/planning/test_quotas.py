@@ -44,7 +44,7 @@ def test_one_analyst_has_so_many_studies_under_way_and_leaves_room_for_others(tm
             await eve.submit(study_toml(name="s0", epsilon=5.0), "0")
             many = await refusal(eve.submit(study_toml(name="s1", epsilon=5.0), "1"))
             assert (many.code, "max_share_per_analyst" in str(many)) == (Code.BUDGET, True)
-            assert 2 * reserved(rig) <= config.budget.micro_rho
+            assert 2 * reserved(rig) <= config.budget.mixed.micro_rho
             for number in (2, 3):
                 await eve.submit(study_toml(name=f"s{number}"), str(number))
             more = await refusal(eve.submit(study_toml(name="s4"), "4"))
@@ -97,7 +97,7 @@ def test_an_approval_that_the_budget_has_no_room_for_ends_the_study(tmp_path: Pa
             ada = await rig.client(Role.ANALYST, "ada")
             large = await ada.submit(study_toml(epsilon=5.0), "large")
             for number in range(4):
-                await ada.submit(study_toml(name=f"s{number}", epsilon=4.5), str(number))
+                await ada.submit(study_toml(name=f"s{number}", epsilon=4.1), str(number))
             assert (await decided(config, "approve", large[:12]))[0] == 0
             end = (await ada.events(large))[-1]
             assert end.state == pb.STUDY_STATE_FAILED

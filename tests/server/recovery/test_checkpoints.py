@@ -11,6 +11,7 @@ from unittest import mock
 
 import pytest
 
+from eigenveil.accounting.budget import Budget, NoiseRule
 from eigenveil.accounting.checkpoint import CHECKPOINT_SIGNED, Checkpoint, checkpoint_of, verify_checkpoint
 from eigenveil.accounting.ledger import Entry, Ledger
 from eigenveil.accounting.zcdp import Cost
@@ -18,6 +19,7 @@ from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import Role
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.admin.doctor import coordinator_checks
+from eigenveil_server.admin.status import report
 from eigenveil_server.config import Config, Files
 from eigenveil_server.daemon import Daemon
 from eigenveil_server.pki.keys import load_keys
@@ -104,7 +106,7 @@ def test_sites_are_given_the_head_with_their_work(tmp_path: Path) -> None:
 
 
 def test_a_later_head_stops_the_coordinator_until_the_loss_is_charged(tmp_path: Path) -> None:
-    config = made(tmp_path / "c")
+    config = made(tmp_path / "c", noise=NoiseRule.GAUSSIAN)
 
     async def scenario() -> pb.SignedCheckpoint:
         later = await behind(config)
@@ -137,6 +139,9 @@ def test_a_later_head_stops_the_coordinator_until_the_loss_is_charged(tmp_path: 
 
     asyncio.run(afterwards())
     assert spent(config) == owed
+    told = report(config)["budget"]
+    assert told["exact"], "that all of it was Gaussian is not lost with the rows"
+    assert 0 < told["spent_epsilon_gaussian"] < told["spent_epsilon"]
 
 
 def test_a_coordinator_that_cannot_write_down_that_it_is_behind_ends_all_the_same(tmp_path: Path) -> None:
@@ -207,7 +212,7 @@ def test_a_head_that_nobody_here_signed_stops_nothing(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with serving(made(tmp_path / "c")) as rig:
             keys = rig.daemon.runtime.keys
-            strange = checkpoint_of("fed", ["ab" * 32], []).to_json()
+            strange = checkpoint_of("fed", ["ab" * 32], [], gaussian=True).to_json()
             forged = pb.SignedCheckpoint(checkpoint_json=strange, signature=bytes(64))
             assert (await refusal(greeted(rig, forged))).code is Code.IDENTITY
             other = pb.SignedCheckpoint(
@@ -243,11 +248,11 @@ def grown(ledger: Ledger, entries: list[Entry], random: Random, count: int) -> N
 
 def checkpoint(entries: list[Entry]) -> Checkpoint:
     costs = [entry.cost for entry in entries if entry.kind.value == "charge"]
-    return checkpoint_of("fed", [entry.digest for entry in entries], costs)
+    return checkpoint_of("fed", [entry.digest for entry in entries], costs, gaussian=False)
 
 
 def ledger_of(entries: list[Entry]) -> Ledger:
-    ledger = Ledger(budget=Cost(micro_rho=10**9, atto_delta=10**9))
+    ledger = Ledger(budget=Budget(mixed=Cost(micro_rho=10**9, atto_delta=10**9)))
     for entry in entries:
         ledger.apply(entry)
     return ledger

@@ -10,7 +10,8 @@ import grpc
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from eigenveil.accounting.zcdp import micro_rho_for
+from eigenveil.accounting.budget import NoiseRule
+from eigenveil.accounting.gaussian import micro_rho_for
 from eigenveil.errors import Code
 from eigenveil.identity import Role
 from eigenveil.numerics.encoding import frozen
@@ -62,7 +63,7 @@ def test_the_plan_is_signed_and_says_what_was_submitted(tmp_path: Path) -> None:
 
 def test_a_study_beyond_the_budget_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with serving(made(tmp_path / "c", budget_epsilon=1.5)) as rig:
+        async with serving(made(tmp_path / "c", budget_epsilon=1.5, noise=NoiseRule.GAUSSIAN)) as rig:
             await rig.sites()
             ada = await rig.client(Role.ANALYST, "ada")
             refused = await refusal(ada.submit(study_toml(epsilon=2.0)))
@@ -70,8 +71,33 @@ def test_a_study_beyond_the_budget_is_refused_and_leaves_nothing(tmp_path: Path)
             books = rig.daemon.runtime.repository.ledger.ledger
             assert (books.spent.micro_rho, books.committed().micro_rho) == (0, 0)
             assert list((await ada.stub.ListStudies(pb.ListStudiesRequest())).studies) == []
-            await ada.submit(study_toml(epsilon=1.4))
-            assert (await refusal(ada.submit(study_toml(epsilon=1.4), "two"))).code is Code.BUDGET
+            await ada.submit(study_toml(epsilon=1.5))
+            assert (await refusal(ada.submit(study_toml(epsilon=0.4), "two"))).code is Code.BUDGET
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("rule", list(NoiseRule))
+def test_a_budget_in_mu_admits_gaussian_noise_alone(tmp_path: Path, rule: NoiseRule) -> None:
+    """Or who asks could choose, by the results so far, which of two limits to use up. Where any noise is
+    admitted, the budget is zCDP's, and does not hold a Gaussian study of its own epsilon."""
+
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c", budget_epsilon=1.0, noise=rule)) as rig:
+            await rig.sites()
+            ada = await rig.client(Role.ANALYST, "ada")
+            small = study_toml(epsilon=0.2)
+            for other in (small.replace("gauss-cov", "adaptive-cov"), small.replace("1e-6", "0.0")):
+                explained = ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=other))
+                if rule is NoiseRule.ANY:
+                    await explained
+                    continue
+                for call in (explained, ada.submit(other)):
+                    assert "for Gaussian noise alone" in str(await refusal(call))
+            if rule is NoiseRule.ANY:
+                assert (await refusal(ada.submit(study_toml()))).code is Code.BUDGET
+            else:
+                await ada.submit(study_toml())
 
     asyncio.run(scenario())
 

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
-from eigenveil.accounting.zcdp import micro_rho_for
+from eigenveil.accounting.gaussian import micro_rho_for
 from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Role
 from eigenveil.numerics.encoding import frozen

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from eigenveil import barrier
+from eigenveil.accounting.budget import Budget
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.numerics.encoding import frozen
@@ -39,14 +40,14 @@ def test_the_books_are_charged_the_price_and_nothing_for_later_parts(name: str, 
     s = Setting(adds=False, sites=1, micro_rho=500_000, atto_delta=10**12)
     paid, free = in_a_pass(plan, query_of(plan, QUERIES[name], s))
     asked, store = [paid[-1], *free], open_store(tmp_path / "coordinator.db")
-    books = LedgerStore(store.writer, PLENTY, lambda: 0)
+    books = LedgerStore(store.writer, Budget(mixed=PLENTY), lambda: 0)
     books.reserve(plan.digest, PLENTY, lambda change: None)
     for query in asked:
         zeros = frozen([0] * total_length(query.query, 1))
         barrier.release(
             query, zeros, plan.study.federation.sites, plan=plan, journal=OnBooks(books), noise=Recorder()
         )
-    entries = LedgerStore(store.reader, PLENTY, lambda: 0).entries()
+    entries = LedgerStore(store.reader, Budget(mixed=PLENTY), lambda: 0).entries()
     store.close()
     assert [(e.round, e.cost) for e in entries[1:]] == [
         (query.round, Cost(micro_rho=500_000, atto_delta=10**12) if query in paid else Cost(micro_rho=0))

@@ -18,6 +18,7 @@ from unittest import mock
 
 import numpy as np
 
+from eigenveil.accounting.budget import Budget
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import EigenveilError
 from eigenveil.numerics.encoding import digest
@@ -100,7 +101,7 @@ class Outside:
 
     def lost(self, database: Database) -> list[str]:
         """What of it `database` does not know."""
-        ledger = LedgerStore(database, BUDGET, lambda: 0).ledger
+        ledger = LedgerStore(database, Budget(mixed=BUDGET), lambda: 0).ledger
         studies, found = Studies(database), []
         if not self.taken <= set(ledger.spent_by_study):
             found.append("a study that was taken")
@@ -125,7 +126,7 @@ class Work:
         self._random = random
         self._repository = Repository(
             store=Store(writer=database, reader=database, claim=lambda: None, check_whole=lambda: None),
-            studies=Studies(database), ledger=LedgerStore(database, BUDGET, lambda: 0),
+            studies=Studies(database), ledger=LedgerStore(database, Budget(mixed=BUDGET), lambda: 0),
             writer=GroupCommit(database), clock=lambda: 0, fatal=end_process,
         )  # fmt: skip
 

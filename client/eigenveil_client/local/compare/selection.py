@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from eigenveil.accounting.zcdp import ATTO, MICRO, NOTHING, Cost, epsilon_at
+from eigenveil.accounting.budget import epsilons
+from eigenveil.accounting.zcdp import ATTO, NOTHING, Cost
 from eigenveil.algorithms import ALGORITHMS
 from eigenveil.errors import Code, RequestError
 from eigenveil.planning.error_models.spectrum import AssumedSpectrum, default_guess
@@ -75,10 +76,12 @@ def total_cost(study: Study, algorithms: Sequence[Algorithm]) -> Cost:
 def cost_words(study: Study, algorithms: Sequence[Algorithm]) -> str:
     """That sum as a sentence."""
     cost = total_cost(study, algorithms)
-    rho, own = cost.micro_rho / MICRO, cost.atto_delta / ATTO
     if study.delta > 0:
-        delta = study.delta + own
-        meaning = f"together ({epsilon_at(rho, study.delta):.3g}, {delta:.2g})-differential privacy"
+        delta = study.delta + cost.atto_delta / ATTO
+        alike = all(algorithm.properties.gaussian for algorithm in algorithms)
+        by_zcdp, exactly = epsilons(cost.micro_rho, study.delta, gaussian_only=alike)
+        epsilon = by_zcdp if exactly is None else exactly
+        meaning = f"together ({epsilon:.3g}, {delta:.2g})-differential privacy"
     else:
         meaning = f"together an epsilon of {study.epsilon * len(algorithms):.3g}"
     number = "1 study" if len(algorithms) == 1 else f"{len(algorithms)} studies"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from eigenveil.accounting.zcdp import MICRO, epsilon_at
+from eigenveil.accounting.budget import epsilons
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.reporting.explain import explain
 from eigenveil_client.site.commands.tables import moment, plain, show, table
@@ -43,21 +43,32 @@ def explained(config: SiteConfig, store: SiteStore, plan: Plan) -> dict[str, Any
 def budget(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
     """What is left for studies to come, for ever and of this year."""
     state, yearly = store.ledger.ledger, config.policy.yearly
-    left = state.budget.micro_rho - state.committed().micro_rho
-    this_year = None if yearly is None else max(0, yearly.micro_rho - store.this_year(yearly))
+    left, this_year = state.limit.micro_rho - state.committed().micro_rho, None
+    if yearly is not None:
+        most = yearly.budget.limit(gaussian=state.gaussian).micro_rho
+        this_year = amount(max(0, most - store.this_year(yearly)), config, state.exact)
     return {
         "delta": config.policy.budget_delta,
-        "left": amount(left, config),
-        "left_this_year": None if this_year is None else amount(this_year, config),
+        "left": amount(left, config, state.exact),
+        "left_this_year": this_year,
     }
 
 
-def amount(micro_rho: int, config: SiteConfig) -> dict[str, Any]:
-    """A price in both currencies."""
+def amount(micro_rho: int, config: SiteConfig, gaussian_only: bool) -> dict[str, Any]:
+    """A price in micro-rho, as epsilon by zCDP and, if it is of Gaussian noise alone, exactly."""
+    by_zcdp, exactly = epsilons(micro_rho, config.policy.budget_delta, gaussian_only=gaussian_only)
     return {
         "micro_rho": micro_rho,
-        "epsilon": round(epsilon_at(micro_rho / MICRO, config.policy.budget_delta), 4),
+        "epsilon": round(by_zcdp, 4),
+        "epsilon_gaussian": None if exactly is None else round(exactly, 4),
     }
+
+
+def amount_words(amount: dict[str, Any], delta: float) -> str:
+    """`amount` as text."""
+    exactly = amount["epsilon_gaussian"]
+    also = "" if exactly is None else f"; {exactly:g} of Gaussian noise alone"
+    return f"{amount['micro_rho']} micro-rho (epsilon {amount['epsilon']:g} at delta {delta:g}{also})"
 
 
 def studies(store: SiteStore) -> dict[str, Any]:
@@ -136,8 +147,6 @@ def show_explanation(told: dict[str, Any]) -> None:
 
 def _left(budget: dict[str, Any]) -> str:
     year = budget["left_this_year"]
-    return (
-        f"left of the budget before it: {budget['left']['micro_rho']} micro-rho"
-        f" (epsilon {budget['left']['epsilon']:g} at delta {budget['delta']:g})"
-        + ("" if year is None else f"; of this year's: {year['micro_rho']} micro-rho")
+    return f"left of the budget before it: {amount_words(budget['left'], budget['delta'])}" + (
+        "" if year is None else f"; of this year's: {year['micro_rho']} micro-rho"
     )

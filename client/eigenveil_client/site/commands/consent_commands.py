@@ -127,20 +127,18 @@ def accept_loss(config: SiteConfig, as_json: bool) -> None:
 
 def _say(seen: ReceivedPlan, standing: Decision, cost: Cost, config: SiteConfig, as_json: bool) -> None:
     """What a study was and has become, and what that freed of the budget."""
-    freed = consent.amount(cost.micro_rho, config)
+    delta = config.policy.budget_delta
+    freed = consent.amount(cost.micro_rho, config, plan_from_json(seen.plan_json).gaussian)
     told = {
         "study": seen.plan,
         "was": seen.standing.value,
         "standing": standing.value,
         "freed": freed,
-        "delta": config.policy.budget_delta,
+        "delta": delta,
     }
     words = f"study {seen.plan[:12]} is {standing.value} (it was {seen.standing.value})"
     if cost.micro_rho:
-        words += (
-            f"; {freed['micro_rho']} micro-rho are free again "
-            f"(epsilon {freed['epsilon']:g} at delta {config.policy.budget_delta:g})"
-        )
+        words += f"; free again: {consent.amount_words(freed, delta)}"
     say(told, as_json, words)
 
 

@@ -22,16 +22,19 @@ MOST_SHOWN = 200
 def ledger(store: SiteStore, config: SiteConfig) -> dict[str, Any]:
     """The verified ledger and what it adds up to (it was replayed when the store opened)."""
     state = store.ledger.ledger
-    left = state.budget.micro_rho - state.committed().micro_rho
-    reserved = {study: consent.amount(cost.micro_rho, config) for study, cost in state.reserved.items()}
+    left = state.limit.micro_rho - state.committed().micro_rho
+    reserved = {
+        study: consent.amount(cost.micro_rho, config, state.gaussian)
+        for study, cost in state.reserved.items()
+    }
     return {
         "verified": True,
         "head": state.head,
         "delta": config.policy.budget_delta,
-        "budget": consent.amount(state.budget.micro_rho, config),
-        "spent": consent.amount(state.spent.micro_rho, config),
+        "budget": consent.amount(state.limit.micro_rho, config, state.exact),
+        "spent": consent.amount(state.spent.micro_rho, config, state.gaussian),
         "reserved": reserved,
-        "left": consent.amount(left, config),
+        "left": consent.amount(left, config, state.exact),
         "entries": [asdict(entry) | {"kind": entry.kind.value} for entry in store.ledger.entries()],
     }
 
@@ -47,11 +50,7 @@ def show_ledger(told: dict[str, Any]) -> None:
     show(listed)
     console.print("the chain is whole; head " + told["head"], markup=False)
     for name in ("budget", "spent", "left"):
-        amount = told[name]
-        console.print(
-            f"{name:>8}: {amount['micro_rho']} micro-rho "
-            f"(epsilon {amount['epsilon']:g} at delta {told['delta']:g})"
-        )
+        console.print(f"{name:>8}: {consent.amount_words(told[name], told['delta'])}")
 
 
 def egress(rows: list[Row], counts: list[dict[str, Any]], head: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 from eigenveil import __version__
+from eigenveil.accounting.budget import NoiseRule
 from eigenveil.identity import Role
 from eigenveil_client.connection.identity import compared
 from eigenveil_client.connection.identity import enrol as enrol_here
@@ -69,10 +70,18 @@ def _policy_options(command: Command) -> Command:
     show_default=True,
     help="What this site answers for; give it once for each.",
 )
+@click.option(
+    "--noise",
+    type=click.Choice([rule.value for rule in NoiseRule]),
+    default=NoiseRule.GAUSSIAN.value,
+    show_default=True,
+    help="What its budget pays for; any: also delta = 0 and algorithms with other noise.",
+)
 @JSON
-def init(folder: Path, name: str, records: Path, as_json: bool, **limits: Any) -> None:
+def init(folder: Path, name: str, records: Path, noise: str, as_json: bool, **limits: Any) -> None:
     """Write DIR/site.toml."""
-    path = site_config.create(folder, name=name, records=records, policy=Policy(**limits))
+    policy = Policy(noise=NoiseRule(noise), **limits)
+    path = site_config.create(folder, name=name, records=records, policy=policy)
     say(
         {"config": str(path), "name": name},
         as_json,

@@ -60,7 +60,7 @@ class SiteMetrics:
         yield _gauge("certificate_days_left", "Days until the certificate in use ends.", days)
         budget = Gauge("eigenveil_site_budget_micro_rho", "This site's budget.", labels=["part"])
         for part, value in (
-            ("total", ledger.budget.micro_rho), ("spent", spent), ("reserved", committed - spent)
+            ("total", ledger.limit.micro_rho), ("spent", spent), ("reserved", committed - spent)
         ):  # fmt: skip
             budget.add_metric([part], value)
         yield budget

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eigenveil.accounting.zcdp import NOTHING, Cost
 from eigenveil.errors import Code, PeerError, spoken
-from eigenveil.protocol.budget import check_batch, check_epsilon
+from eigenveil.protocol.budget import check_batch, check_composition
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import batch_of
@@ -77,11 +77,11 @@ class AnsweredRounds:
         """Insist that the study's reservation and guarantee cover a query, unless it is charged already.
 
         Raises:
-            EigenveilError: as `Ledger.charge` and `budget.check_epsilon`; nothing was changed.
+            EigenveilError: as `Ledger.charge` and `budget.check_composition`; nothing was changed.
         """
         ledger, cost = self._store.ledger, self.cost(plan, asked)
         if ledger.charge(asked.plan_digest, asked.round, asked.digest, cost, at=0) is not None:
-            check_epsilon(plan, asked, cost, ledger.pico_by_study[asked.plan_digest])
+            check_composition(plan, asked, cost, ledger.pico_by_study[asked.plan_digest])
 
     def begin_pass(self, asked: RoundQuery, change: Connection) -> None:
         """Note, within the transaction `change`, with which round a pass is paid."""

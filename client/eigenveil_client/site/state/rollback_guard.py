@@ -24,11 +24,13 @@ NAME = "ledger.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """A state of the ledger: its rows, the digest of the last one, and what was spent or set aside."""
+    """A state of the ledger: its rows, the digest of the last one, what was spent or set aside, and whether
+    all its studies were Gaussian."""
 
     size: int
     digest: str
     committed: Cost
+    gaussian: bool
 
     def is_in(self, store: LedgerStore) -> bool:
         """Whether the ledger in `store` is this one or continues it."""
@@ -63,7 +65,12 @@ class RollbackGuard:
         try:
             held = json.loads(read_secret(self._path))
             committed = Cost(micro_rho=int(held["micro_rho"]), atto_delta=int(held["atto_delta"]))
-            return Seen(size=int(held["size"]), digest=str(held["digest"]), committed=committed)
+            return Seen(
+                size=int(held["size"]),
+                digest=str(held["digest"]),
+                committed=committed,
+                gaussian=held.get("gaussian") is True,  # not said by notes of before: any noise may have been
+            )
         except (ValueError, KeyError, TypeError) as problem:
             raise RequestError(
                 Code.BAD_CONFIG,
@@ -94,6 +101,7 @@ class RollbackGuard:
             "digest": ledger.head,
             "micro_rho": committed.micro_rho,
             "atto_delta": str(committed.atto_delta),
+            "gaussian": ledger.gaussian,
         }
         write_secret(self._path, json.dumps(held, sort_keys=True).encode())
 
@@ -123,7 +131,8 @@ class RollbackGuard:
             had, spent = seen.committed, store.ledger.spent
             micro_rho = max(0, had.micro_rho - spent.micro_rho)
             atto_delta = max(0, had.atto_delta - spent.atto_delta)
-            store.reserve(study, Cost(micro_rho=micro_rho, atto_delta=atto_delta))
+            cost = Cost(micro_rho=micro_rho, atto_delta=atto_delta)
+            store.reserve_lost(study, cost, gaussian=seen.gaussian)
         if study in store.ledger.reserved:
             store.charge(study, 0, seen.digest, store.ledger.reserved[study])
             store.settle(study)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from eigenveil.accounting.budget import Budget
 from eigenveil.accounting.zcdp import NOTHING, Cost
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.protocol.plan import Plan
@@ -64,7 +65,7 @@ class SiteStore:
     def __init__(
         self,
         path: Path,
-        budget: Cost,
+        budget: Budget,
         guard: RollbackGuard,
         clock: Callable[[], int] = lambda: int(time.time()),
     ) -> None:
@@ -110,10 +111,10 @@ class SiteStore:
         """
 
         def also(change: Connection) -> None:
-            self._check_year(plan.cost, yearly)
+            self._check_year(plan, yearly)
             self.studies.decide(seen, Decision.ACCEPTED, change, person=person)
 
-        self.ledger.reserve(plan.digest, plan.cost, also=also)
+        self.ledger.reserve(plan.digest, plan.cost, also=also, gaussian=plan.gaussian)
         failpoint("plan-accepted")
         self.note_ledger()
 
@@ -127,13 +128,16 @@ class SiteStore:
         spent: int = self.database.rows(statement, (yearly.year.began(self.now()),))[0][0]
         return spent + sum(reserved.micro_rho for reserved in self.ledger.ledger.reserved.values())
 
-    def _check_year(self, cost: Cost, yearly: YearlyLimit | None) -> None:
-        committed = 0 if yearly is None else self.this_year(yearly)
-        if yearly is not None and committed + cost.micro_rho > yearly.micro_rho:
+    def _check_year(self, plan: Plan, yearly: YearlyLimit | None) -> None:
+        if yearly is None:
+            return
+        committed = self.this_year(yearly)
+        limit = yearly.budget.limit(gaussian=plan.gaussian and self.ledger.ledger.gaussian).micro_rho
+        if committed + plan.micro_rho > limit:
             raise RequestError(
                 Code.BUDGET,
-                f"{cost.micro_rho} micro-rho would exceed what this site allows in one year "
-                f"({yearly.micro_rho}, of which {committed} are spent or set aside); nothing was charged",
+                f"{plan.micro_rho} micro-rho would exceed what this site allows in one year "
+                f"({limit}, of which {committed} are spent or set aside); nothing was charged",
             )
 
     def decline(self, seen: ReceivedPlan, reason: Code, *, person: bool = False) -> None:

@@ -64,20 +64,20 @@ EPSILONS = Shares(count=0.02, mean=0.15, small_mean=0.25, steps=((0.15, 0.20), (
 
 def shares(plan: Plan) -> Shares:
     """The shares of the preparations under the plan's composition."""
-    return Shares() if plan.composition is Composition.ZCDP else EPSILONS
+    return EPSILONS if plan.composition is Composition.BASIC else Shares()
 
 
 def law(plan: Plan) -> NoiseLaw:
     """The noise of additive questions: Laplace wherever epsilons are added up, as only it is pure."""
-    return NoiseLaw.GAUSSIAN if plan.composition is Composition.ZCDP else NoiseLaw.LAPLACE
+    return NoiseLaw.LAPLACE if plan.composition is Composition.BASIC else NoiseLaw.GAUSSIAN
 
 
 def price(plan: Plan, share: float) -> int:
     """A share of the plan's budget in micro-rho, rounded down: of rho, or of epsilon = sqrt(2 rho) where
     epsilons add up (less 1e-9 of it, which pays for rounding their sum up)."""
-    if plan.composition is Composition.ZCDP:
-        return part(plan.micro_rho, share)
-    return part(plan.micro_rho, (share * (1 - 1e-9)) ** 2)
+    if plan.composition is Composition.BASIC:
+        return part(plan.micro_rho, (share * (1 - 1e-9)) ** 2)
+    return part(plan.micro_rho, share)
 
 
 def priced(plan: Plan, query: Query, share: float) -> PricedQuery:
@@ -86,7 +86,7 @@ def priced(plan: Plan, query: Query, share: float) -> PricedQuery:
 
 
 def louder(plan: Plan, query: Additive) -> float:
-    """How much larger the sd of an entry is than with Gaussian noise: 1 under zCDP, sqrt 2 l1 / l2 for
+    """How much larger the sd of an entry is than with Gaussian noise: 1 where rho adds up, sqrt 2 l1 / l2 for
     Laplace noise, and sqrt 2 more off the diagonal of a Gram matrix [P3]."""
     if law(plan) is NoiseLaw.GAUSSIAN:
         return math.sqrt(2) if isinstance(query, Gram) and query.flat else 1.0
@@ -137,9 +137,9 @@ def locate(plan: Plan) -> Generator[PricedQuery, Release, Centred]:
 
 def step_price(plan: Plan, share: float, inner: float) -> int:
     """A share of a share; the products are taken in this order, so that prices do not change by a bit."""
-    if plan.composition is Composition.ZCDP:
-        return math.floor(plan.micro_rho * share * inner)
-    return price(plan, share * inner)
+    if plan.composition is Composition.BASIC:
+        return price(plan, share * inner)
+    return math.floor(plan.micro_rho * share * inner)
 
 
 def _reach(centre: IntArray) -> Grid:

@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from eigenveil.accounting.zcdp import ATTO, mu, noise_for
+from eigenveil.accounting.gaussian import noise_for
+from eigenveil.accounting.zcdp import ATTO, mu
 from eigenveil.algorithms.shared.preparation import price
 from eigenveil.algorithms.subspace.smooth_sensitivity import VARIANCES, rounding, spread_at
 from eigenveil.planning.error_models.covariance import clipped, seen, shortened

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil.accounting.zcdp import micro_rho_for
+from eigenveil.accounting.gaussian import micro_rho_for
+from eigenveil.accounting.zcdp import Cost
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, RequestError
 from eigenveil.planning.dry_run import rehearse
@@ -198,6 +199,19 @@ def test_what_is_set_aside_counts_for_the_year(tmp_path: Path) -> None:
         limit = micro_rho_for(1.3, 1e-6)
         told = consent.budget(stage.config, store)
         assert told["left_this_year"]["micro_rho"] == limit - PLAN.micro_rho - small.micro_rho
+        assert 0 < told["left"]["epsilon_gaussian"] < told["left"]["epsilon"]
+
+
+def test_a_year_that_other_noise_was_ever_charged_in_is_zcdp_s(tmp_path: Path) -> None:
+    """A limit of exactly one study in mu; after one lost row of unknown noise it holds none."""
+    for lost in (False, True):
+        folder = tmp_path / str(lost)
+        folder.mkdir()
+        stage = a_stage(folder, max_epsilon_per_year=PLAN.study.epsilon)
+        with process(stage) as (store, worker):
+            if lost:
+                store.ledger.reserve_lost("ab" * 32, Cost(micro_rho=0), gaussian=False)
+            assert isinstance(asked(stage, worker), Refusal if lost else Contribution)
 
 
 END = pb.StudyEnd(plan_digest=bytes.fromhex(PLAN.digest), state=pb.STUDY_STATE_FAILED)
@@ -278,7 +292,7 @@ def test_the_commands_list_show_ask_and_decide(asking: Stage) -> None:
     assert site(config, "decline", other, "--json").json["standing"] == "declined"
     assert site(config, "decline", PLAN.digest, "--json").json["error"] == "conflict"
     gone = site(config, "withdraw", PLAN.digest[:8])
-    assert "micro-rho are free again" in gone.out
+    assert "free again: " in gone.out
     again = site(config, "withdraw", PLAN.digest[:8], "--json")
     assert (again.code, again.json["error"]) == (9, "conflict")
     assert again.json["message"] == f"study {PLAN.digest[:12]} was withdrawn before, and that is for good"

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from eigenveil.accounting.budget import NoiseRule
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import PeerError, RequestError
 from eigenveil.numerics.encoding import canonical, frozen
@@ -188,7 +189,7 @@ def test_what_is_refused_fills_no_disk_and_stands_in_nobodys_way(stage: Stage, r
 
 
 def test_a_release_that_leads_nowhere_is_a_breach_and_the_site_goes_on(tmp_path: Path) -> None:
-    stage = a_stage(tmp_path, algorithms=("adaptive-cov",))
+    stage = a_stage(tmp_path, algorithms=("adaptive-cov",), noise=NoiseRule.ANY)
     plan = a_plan(a_study(algorithm=Algorithm.ADAPTIVE_COV, federation=PLAN.study.federation))
     honest = tuple(release for _, release in rehearsed(plan))
     search = next(asked.round for asked in rehearse(plan) if isinstance(asked.query, RadiusSearch))

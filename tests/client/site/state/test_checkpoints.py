@@ -32,7 +32,7 @@ def stage(tmp_path: Path) -> Stage:
 
 def signed(stage: Stage, rows: list[str], federation: str = FEDERATION) -> pb.SignedCheckpoint:
     """The checkpoint of a ledger with these rows, as the coordinator signs it."""
-    said = checkpoint_of(federation, rows, [Cost(micro_rho=len(rows))]).to_json()
+    said = checkpoint_of(federation, rows, [Cost(micro_rho=len(rows))], gaussian=True).to_json()
     return pb.SignedCheckpoint(
         checkpoint_json=said, signature=stage.authority.release_key.sign(CHECKPOINT_SIGNED + said)
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sqlite3
@@ -107,9 +108,23 @@ def test_a_ledger_gone_or_older_is_charged_for_and_never_begun_anew(
     with opening.opened(stage.config) as store:
         assert store.ledger.ledger.reserved == {}
         assert store.ledger.ledger.spent == before
+        assert store.ledger.ledger.exact, "that all of it was Gaussian is not lost with the rows"
     with refused(Code.CONFLICT, "no loss"):
         opening.accept_loss(stage.config)
     agree(stage, a_plan(submission="afterwards"))
+
+
+def test_a_loss_of_which_nobody_noted_the_noise_may_be_of_any(stage: Stage) -> None:
+    """As a note of before this was noted: the limit is zCDP's from then on."""
+    agree(stage)
+    remove(stage)
+    note = stage.config.identity / NAME
+    said = json.loads(note.read_text())
+    note.write_text(json.dumps({name: value for name, value in said.items() if name != "gaussian"}))
+    opening.accept_loss(stage.config)
+    with opening.opened(stage.config) as store:
+        assert not store.ledger.ledger.gaussian
+        assert store.ledger.ledger.limit == stage.config.policy.budget.mixed
 
 
 def test_a_study_that_ended_is_noted(stage: Stage) -> None:
@@ -160,7 +175,7 @@ def test_root_does_not_work_in_the_folder_of_the_daemons_user(
         check_owner(stage.folder)
 
 
-@pytest.mark.parametrize("step", ["reserve", "charge", "settle"])
+@pytest.mark.parametrize("step", ["reserve_lost", "charge", "settle"])
 def test_a_crash_while_accepting_charges_once(stage: Stage, step: str) -> None:
     agree(stage)
     before = committed(stage)

@@ -1,0 +1,55 @@
+"""What all studies of one ledger may spend together, and what that means [P4].
+
+Squares of mu and rhos add up in the same integers. Which promise their sum keeps depends on the noise: in mu,
+exactly, if nothing but Gaussian noise can ever be charged; as zCDP otherwise. That has to be settled before
+anything is charged and not by what happened to be asked: whoever may choose, by the results so far, between
+Gaussian noise up to one limit and other noise up to another is held by neither.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from eigenveil.accounting import gaussian, zcdp
+from eigenveil.accounting.zcdp import ATTO, MICRO, Cost
+
+
+class NoiseRule(Enum):
+    """What a ledger admits: studies whose noise is all Gaussian, or any."""
+
+    GAUSSIAN = "gaussian"
+    ANY = "any"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """`mixed` holds whatever the noise is. `gaussian`, which is larger, is there if no study of other noise
+    is admitted, and holds as long as none ever was."""
+
+    mixed: Cost
+    gaussian: Cost | None = None
+
+    def limit(self, *, gaussian: bool) -> Cost:
+        """What holds for studies that are all Gaussian, or are not."""
+        return self.gaussian if gaussian and self.gaussian is not None else self.mixed
+
+
+def budget_for(epsilon: float, delta: float, own_delta: float, rule: NoiseRule) -> Budget:
+    """The budget that gives (epsilon, delta), and `own_delta` to mechanisms with a delta of their own.
+
+    Raises:
+        RequestError: not one micro-rho is left.
+    """
+    own = int(own_delta * ATTO)
+    exact = gaussian.micro_rho_for(epsilon, delta) if rule is NoiseRule.GAUSSIAN else None
+    return Budget(
+        mixed=Cost(micro_rho=zcdp.micro_rho_for(epsilon, delta), atto_delta=own),
+        gaussian=None if exact is None else Cost(micro_rho=exact, atto_delta=own),
+    )
+
+
+def epsilons(micro_rho: int, delta: float, *, gaussian_only: bool) -> tuple[float, float | None]:
+    """What an amount is at `delta`: by zCDP, and exactly if all of it is Gaussian noise."""
+    by_zcdp = zcdp.epsilon_at(micro_rho / MICRO, delta)
+    return by_zcdp, gaussian.epsilon_at(micro_rho, delta) if gaussian_only else None

@@ -1,0 +1,127 @@
+"""[P5] Budgets of Gaussian noise alone: exact, safely rounded, right by three other computations."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from dp_accounting import dp_event
+from dp_accounting.pld import privacy_loss_distribution as pld
+from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
+from flint import arb, ctx, fmpq
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from scipy.special import expit
+
+from eigenveil.accounting import zcdp
+from eigenveil.accounting.gaussian import epsilon_at, gives, micro_mu, micro_rho_for, noise_for
+from eigenveil.accounting.zcdp import MAX_EPSILON, MICRO
+from eigenveil.errors import Code
+from tests.core.conversions import gaussian_epsilon, log_lost, mu_for
+from tests.support import refused
+
+deltas = st.floats(-300, -0.5).map(lambda x: 10.0**x)
+epsilons = st.floats(-3, 6).map(lambda x: 10.0**x)
+SIZES = [1, 300, 28_014, 10**6, 10**8]  # micro-rho
+
+
+def lost(micro_rho: int, epsilon: float) -> arb:
+    """delta by its formula, in balls of 2,000 bits."""
+    with ctx.workprec(2000):
+        mu, e = (arb(fmpq(2 * micro_rho, 10**6))).sqrt(), arb(epsilon)
+        cdf = [(-x / arb(2).sqrt()).erfc() / 2 for x in (mu / 2 - e / mu, -mu / 2 - e / mu)]
+        return cdf[0] - e.exp() * cdf[1]
+
+
+def test_a_known_value() -> None:
+    """epsilon = 1 at delta = 1e-6: mu is .2367, where zCDP leaves .2207."""
+    assert micro_mu(micro_rho_for(1.0, 1e-6)) == 236_703
+    assert math.sqrt(2e-6 * zcdp.micro_rho_for(1.0, 1e-6)) == pytest.approx(0.2207, abs=1e-4)
+
+
+@given(epsilon=epsilons, delta=deltas)
+def test_the_budget_is_the_largest_whole_number_that_keeps_the_promise(epsilon: float, delta: float) -> None:
+    if lost(1, epsilon) > arb(delta):
+        with refused(Code.BAD_STUDY, "raise epsilon"):
+            micro_rho_for(epsilon, delta)
+        return
+    budget = micro_rho_for(epsilon, delta)
+    assert lost(budget, epsilon) <= arb(delta) < lost(budget + 1, epsilon)
+    assert budget < 2**53
+
+
+@given(micro_rho=st.integers(1, 10**12), delta=deltas)
+def test_epsilon_is_the_least_that_holds(micro_rho: int, delta: float) -> None:
+    epsilon = epsilon_at(micro_rho, delta)
+    assert lost(micro_rho, epsilon) <= arb(delta)
+    assert epsilon == 0 or lost(micro_rho, epsilon * (1 - 2e-9)) > arb(delta)
+
+
+@pytest.mark.parametrize("micro_rho", SIZES[1:])
+@pytest.mark.parametrize("delta", [1e-12, 1e-6, 1e-2])
+def test_dp_accounting_says_the_same(micro_rho: int, delta: float) -> None:
+    """As one event, as a hundred of a hundredth of it, and by an integral of the privacy loss."""
+    sigma = (2 * micro_rho / MICRO) ** -0.5
+    ours = epsilon_at(micro_rho, delta)
+    step = max(ours * 1e-4, 1e-6)
+    once = pld.from_gaussian_mechanism(sigma, value_discretization_interval=step)
+    assert ours == pytest.approx(once.get_epsilon_for_delta(delta), rel=1e-3, abs=2 * step)
+    many = PLDAccountant(value_discretization_interval=step)
+    many.compose(dp_event.GaussianDpEvent(10 * sigma), 100)
+    assert ours == pytest.approx(many.get_epsilon(delta), rel=0.02, abs=100 * step)
+    assert ours == pytest.approx(gaussian_epsilon(1 / sigma, delta), rel=1e-6)
+
+
+@given(epsilon=st.floats(0.02, 100), delta=st.floats(1e-12, 0.1))
+def test_it_is_never_less_than_zcdp_leaves(epsilon: float, delta: float) -> None:
+    """A Gaussian of mu is mu^2 / 2-zCDP, so its exact budget holds at least what that one does."""
+    less = zcdp.micro_rho_for(epsilon, delta)
+    assert less <= micro_rho_for(epsilon, delta)
+    assert epsilon_at(less, delta) <= epsilon
+
+
+@pytest.mark.parametrize("epsilon", [1e-9, 0.01, 1.0, 40.0, MAX_EPSILON])
+def test_the_noise_of_an_epsilon_and_a_delta_is_rounded_up_and_barely(epsilon: float) -> None:
+    for delta in (1e-15, 1e-6, 0.1):
+        factor = Fraction(noise_for(epsilon, delta))
+        assert gives(1 / factor**2, epsilon, delta)
+        assert not gives(1 / (factor * (1 - Fraction(1, 10**8))) ** 2, epsilon, delta)
+        if 1e-3 < epsilon < 100:
+            assert mu_for(epsilon, delta) * float(factor) == pytest.approx(1, rel=1e-6)
+
+
+@given(st.integers(1, 10**15))
+def test_a_stated_mu_is_rounded_up_and_by_less_than_a_step(micro_rho: int) -> None:
+    stated, exact_square = micro_mu(micro_rho), Fraction(2 * micro_rho, MICRO) * MICRO**2
+    assert (stated - 1) ** 2 < exact_square <= stated**2
+
+
+def test_whoever_picks_the_better_of_two_totals_by_results_gets_more_than_delta() -> None:
+    """[P4] Why a ledger's rule is stated beforehand: half of zCDP's total is spent on Gaussian noise, and by
+    what that told an analyst goes on with the rest in mu, or with one pure mechanism at zCDP's rest. Either
+    alone keeps delta; the choice does not."""
+    epsilon, delta = 1.0, 1e-3
+    mixed, exact = zcdp.micro_rho_for(epsilon, delta) / MICRO, noise_for(epsilon, delta) ** -2 / 2
+    rest, pure = math.sqrt(2 * exact - mixed), math.sqrt(mixed)
+    steps = np.linspace(-12, 12, 4001)
+    known = mixed / 2 + math.sqrt(mixed) * steps  # the privacy loss so far
+    chance = stats.norm.pdf(steps) * 24 / 4000
+    going_on = np.array([math.exp(log_lost(rest, epsilon - loss)) for loss in known])
+    told = [np.maximum(0, -np.expm1(epsilon - known - answer)) for answer in (pure, -pure)]
+    answering = expit(pure) * told[0] + expit(-pure) * told[1]
+    assert chance @ answering < delta
+    assert chance @ going_on == pytest.approx(delta, rel=1e-7)
+    assert chance @ np.maximum(going_on, answering) > (1 + 1e-5) * delta
+
+
+def test_other_threads_precision_changes_nothing() -> None:
+    """The library's precision is the process's; whatever it is, the same whole number is found."""
+    found = set()
+    for bits in (2, 53, 4000):
+        with ctx.workprec(bits):
+            micro_rho_for.cache_clear()
+            found.add(micro_rho_for(3.0, 1e-7))
+    assert len(found) == 1
