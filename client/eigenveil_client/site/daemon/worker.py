@@ -84,7 +84,7 @@ class SiteWorker:
         return frozenset() if self._policy.approval is Approval.AUTO else self.store.studies.pending()
 
     def take_checkpoint(self, signed: pb.SignedCheckpoint, parted: bool) -> None:
-        """Keep a checkpoint, durably on return. Raises as `HeldCheckpoints.take`."""
+        """Hold a checkpoint. Raises as `HeldCheckpoints.take`."""
         member = self._member
         self.store.checkpoints.take(signed, member.release_key, member.identity.federation, parted=parted)
 
