@@ -1,4 +1,4 @@
-"""[P6] Draw, charge and seal at once, publish: observed, under crashes at every point, and with planted faults."""
+"""[P6] Draw, charge and seal at once, publish: observed, under crashes everywhere, with planted faults."""
 
 from __future__ import annotations
 
