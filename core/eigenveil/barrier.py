@@ -1,7 +1,7 @@
 """The barrier: the only place where a true sum becomes a release. Draw, charge and seal at once, publish.
 
 A crash before the seal may draw again, because nothing of the first draw left the process, not even that it
-was there; after the seal the price is charged and the same bytes are served for ever [P6].
+was there; after the seal the price is charged and the same bytes are served for ever [P6] [P27].
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def release(
             raise InternalError(Code.BUG, f"the release of {spoken(asked.round)} has the wrong shape")
         sealed = Release.of(asked, outcome.values, outcome.sigma, present)
     except Exception:
-        journal.charge(asked)  # that it failed, and how, may tell of the draw or of the sum
+        journal.charge(asked)  # that it failed may tell of the draw, or of the sum
         raise
     journal.seal(asked, sealed)
     return sealed

@@ -41,9 +41,10 @@ def add_study(change: Connection, stored: StoredStudy, how: str) -> None:
 
 def add_event(change: Connection, study: str, event: pb.StudyEvent) -> None:
     """Append an event; it gets the study's next sequence number, from 1."""
+    last = "(SELECT MAX(sequence) FROM events WHERE study = ?)"
     change.execute(
-        "INSERT INTO events SELECT ?, COALESCE(MAX(sequence), 0) + 1, ? FROM events WHERE study = ?",
-        (study, event.SerializeToString(), study),
+        f"INSERT INTO events VALUES (?, COALESCE({last}, 0) + 1, ?)",
+        (study, study, event.SerializeToString()),
     )
 
 

@@ -15,6 +15,7 @@ from eigenveil import barrier
 from eigenveil.aggregation import aggregate
 from eigenveil.errors import Code, EigenveilError, InternalError, RequestError, spoken
 from eigenveil.mechanisms import noise_ahead
+from eigenveil.noise.source import NoiseSource
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
@@ -123,7 +124,8 @@ class StudyRun:
             await self._noise.drawn()
             failpoint("noise-drawn")
             journal = self._journal(offer, session)
-            await self._runtime.compute.run(self._release, opened.asked, answers, journal)
+            noise = self._runtime.noise if spec is None else self._noise
+            await self._runtime.compute.run(self._release, opened.asked, answers, journal, noise)
             durable = True
         finally:
             opened.settle(durable=durable)
@@ -178,7 +180,13 @@ class StudyRun:
         told = partial(self._event, spent=session.spent.micro_rho)
         return opening(session, self._repository, told)
 
-    def _release(self, asked: RoundQuery, answers: Mapping[str, IntArray], journal: RoundJournal) -> None:
+    def _release(
+        self,
+        asked: RoundQuery,
+        answers: Mapping[str, IntArray],
+        journal: RoundJournal,
+        noise: NoiseSource,
+    ) -> None:
         """Off the event loop in one go, because every site waits for it."""
         barrier.release(
             asked,
@@ -186,13 +194,13 @@ class StudyRun:
             tuple(answers),
             plan=self.plan,
             journal=journal,
-            noise=self._noise if noise_ahead(asked, self.plan.study) else self._runtime.noise,
+            noise=noise,
         )
 
     def _enter(self, opened: OpenRound, state: RoundState) -> None:
         opened.enter(state)
-        if state in (RoundState.CLOSED, RoundState.RELEASED):
-            log.event(f"round-{state.value}", study=self.digest)
+        if state is RoundState.RELEASED:
+            log.event("round-released", study=self.digest)
 
     def _bundle(self, session: Session) -> bytes:
         document = build(
