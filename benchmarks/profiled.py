@@ -1,8 +1,8 @@
 """One of our commands under a profiler of its threads' CPU time, for `benchmarks.federation --profile`.
 
 `python -m benchmarks.profiled OUT PROGRAM ARGUMENT ...` writes into OUT, as JSON, what the rounds from FIRST
-to LAST cost: milliseconds of CPU a round for every function, without those that it calls. A profiler slows
-Python down and not what is compiled, so the figures rank parts and do not add up to a round.
+to LAST cost: milliseconds of CPU a round for every part, without what it calls. A profiler slows Python down
+and not what is compiled, so the figures rank parts and do not add up to a round.
 """
 
 from __future__ import annotations
@@ -49,11 +49,12 @@ def so_far() -> Counter[object]:
     return spent
 
 
-def _name(code: object) -> str:
+def _part(code: object) -> str:
+    """A module in Python, or one function that is compiled."""
     if isinstance(code, str):
         return code.strip("<>")
     path = Path(code.co_filename)  # type: ignore[attr-defined]
-    return f"{path.parent.name}/{path.name}:{code.co_name}"  # type: ignore[attr-defined]
+    return f"{path.parent.name}/{path.name}"
 
 
 def main() -> int:
@@ -70,7 +71,7 @@ def main() -> int:
             now.subtract(before)
             each: Counter[str] = Counter()
             for code, spent in now.items():
-                each[_name(code)] += 1e3 * spent / (LAST - FIRST)
+                each[_part(code)] += 1e3 * spent / (LAST - FIRST)
             Path(out).write_text(json.dumps(each))
 
     for name in PASSED:

@@ -109,7 +109,8 @@ class OpenRound:
     async def complete(self, seconds: float) -> bool:
         """Wait up to `seconds` for `ready`; whether it is."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self.ready.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self.ready.wait()
         return self.ready.is_set()
 
     async def stored_by_release(self, site: str) -> None:
