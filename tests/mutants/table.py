@@ -128,6 +128,9 @@ MUTANTS: tuple[Mutant, ...] = (
        ONE_SYNC),
     of("P27", "server/eigenveil_server/studies/contributions.py", "await opened.complete(GATHER)", "False",
        ONE_SYNC),
+    of("P27", "server/eigenveil_server/studies/open_round.py", " or self._closed", "",
+       "tests/server/studies/test_rounds.py"
+       "::test_nobody_is_told_with_whom_a_round_was_closed_before_its_release"),
     of("P27", "client/eigenveil_client/site/state/store.py",
        "        self.checkpoints.keep(taken, change)\n        self.transcript",
        "        self.transcript",

@@ -107,11 +107,11 @@ class OpenRound:
         self._look()
 
     async def complete(self, seconds: float) -> bool:
-        """Wait up to `seconds` for `ready`; whether it is."""
+        """Wait up to `seconds` for `ready`; whether the release will store what is here."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.ready.wait()
-        return self.ready.is_set()
+        return self.ready.is_set() or self._closed
 
     async def stored_by_release(self, site: str) -> None:
         """Wait for the release, which stores what is here.

@@ -281,7 +281,7 @@ class StudyRun:
     async def tell_of_waiting(self, site: str) -> None:
         """Have whoever watches see that `site` waits."""
         opened = self.opened
-        if opened is None:
+        if opened is None or opened.state is not RoundState.OPEN:
             return
         study, round, event = self.digest, opened.asked.round, self.news(opened)
         log.event("site-waits", study=study, round=round, site=site)

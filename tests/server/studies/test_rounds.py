@@ -12,6 +12,7 @@ from eigenveil.identity import Role
 from eigenveil.numerics.encoding import frozen
 from eigenveil.reporting.verify import load_release
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.studies import contributions
 from tests.server.rig import (
     SITES,
     Client,
@@ -197,6 +198,36 @@ def test_nothing_is_seen_of_a_draw_before_its_tick(tmp_path: Path, monkeypatch: 
             states = [(event.round, event.round_state) for event in studies.events(digest, 0)]
             assert states[-2:] == [(0, "released"), (1, "open")]
             assert studies.round_ms(digest)[0] >= 0
+
+    asyncio.run(scenario())
+
+
+def test_nobody_is_told_with_whom_a_round_was_closed_before_its_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[P27] Neither by an answer that waited for the others when it was closed, nor by what a site says."""
+    tick = Tick(monkeypatch)
+    monkeypatch.setattr(contributions, "GATHER", 3 * SHORT)
+
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            sites = await rig.sites()
+            ada = await rig.client(Role.ANALYST, "ada")
+            digest = await ada.submit(study_toml(quorum=2, deadline_seconds=SHORT))
+            query = await sites["anna"].query()
+            answers = [
+                asyncio.create_task(sites[name].contribute(query, frozen([60]))) for name in ("anna", "bert")
+            ]
+            await tick.due()
+            await rig.daemon.engine.run(digest).tell_of_waiting("carl")
+            await asyncio.sleep(3 * SHORT)
+            events = rig.daemon.runtime.repository.studies.events(digest, 0)
+            said = {one.status for event in events for one in event.sites}
+            assert ({event.round_state for event in events}, said) == ({"planned", "open"}, {"waiting"})
+            tick.go.set()
+            assert [answer.repeated for answer in await asyncio.gather(*answers)] == [False, False]
+            (released,) = rig.daemon.runtime.repository.studies.sealed_rounds(digest)
+            assert released.release.present == ("anna", "bert")
 
     asyncio.run(scenario())
 
