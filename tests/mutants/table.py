@@ -89,8 +89,8 @@ MUTANTS: tuple[Mutant, ...] = (
        "return Cost(micro_rho=0)\n        "
        'return Cost(micro_rho=0) if NAMES[type(self.query)] == "energy" else self.price',
        COSTS),
-    of("P4", "common/eigenveil_common/storage/ledger_store.py", "asked.digest, asked.cost, also",
-       'asked.digest, Cost(micro_rho=0) if "SquaredNormSum" in str(type(asked.query)) else asked.cost, also',
+    of("P4", "common/eigenveil_common/storage/ledger_store.py", "asked.digest, asked.cost, at=at",
+       'asked.digest, Cost(micro_rho=0) if "SquaredNormSum" in str(type(asked.query)) else asked.cost, at=at',
        "tests/server/storage/test_ledger.py"),
     of("P4", "accounting/ledger.py", "self._check_fits(self.committed() + entry.cost,",
        "self._check_fits(entry.cost,",

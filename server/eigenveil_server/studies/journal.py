@@ -77,9 +77,15 @@ class RoundJournal:
         """That a release leads nowhere changes nothing of it: it is sealed, and then the study ends."""
         try:
             return self.follow(release)
-        except Exception as problem:  # noqa: BLE001 - raised by the study once the release is out
+        except Exception as problem:  # noqa: BLE001 - raised by `following`, once the release is out
             self.problem = problem
             return None
+
+    def following(self) -> Offer | None:
+        """The next question; None if there is none. Raises whatever kept the study from saying it."""
+        if self.problem is not None:
+            raise self.problem
+        return self.next
 
     def charge(self, asked: RoundQuery) -> None:
         """Spend the price of a draw that failed."""

@@ -95,7 +95,8 @@ class StudyRun:
         while offer is not None:
             self._stop_if_cancelled()
             with self._runtime.metrics.round():
-                offer = await self._one_round(offer, session)
+                journal = await self._one_round(offer, session)
+            offer = journal.following()
         data = await compute.run(self._bundle, session)
         failpoint("bundle-built")
         await self._end(StudyState.RELEASED, release=data)
@@ -111,8 +112,8 @@ class StudyRun:
         if self._cancelled:
             raise Cancelled
 
-    async def _one_round(self, offer: Offer, session: Session) -> Offer | None:
-        """From an open question to the next one; None if the study asks nothing more."""
+    async def _one_round(self, offer: Offer, session: Session) -> RoundJournal:
+        """From an open question to its release, with which the next one is open."""
         opened, durable = offer.opened, False
         self._announce(offer)
         try:
@@ -132,9 +133,7 @@ class StudyRun:
         failpoint("round-released")
         self._enter(opened, RoundState.RELEASED)
         opened.forget()
-        if journal.problem is not None:
-            raise journal.problem
-        return journal.next
+        return journal
 
     def _announce(self, offer: Offer) -> None:
         """Tell sites and watchers of a question that is durably open, and of the release that led to it."""
