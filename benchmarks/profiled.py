@@ -1,8 +1,8 @@
 """One of our commands under a profiler of its threads' CPU time, for `benchmarks.federation --profile`.
 
 `python -m benchmarks.profiled OUT PROGRAM ARGUMENT ...` writes into OUT, as JSON, what the rounds from FIRST
-to LAST cost: milliseconds of CPU a round for every part, without what it calls. A profiler slows Python down
-and not what is compiled, so the figures rank parts and do not add up to a round.
+to LAST cost: milliseconds of CPU a round for every part, without the parts that it calls. A profiler slows
+Python down and not what is compiled, so the figures rank parts and do not add up to a round.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from functools import cache
 from itertools import count
 from pathlib import Path
 
@@ -20,7 +21,8 @@ from eigenveil_client.site.commands import main as site
 from eigenveil_common.failpoints import arm
 from eigenveil_server import cli as coordinator
 
-FIRST, LAST = 8, 38
+FIRST, LAST = 14, 44
+COMPILED = ("apsw", "cryptography", "_ssl", "_socket", "epoll", "numpy", "opendp", "Context")
 PASSED = ("noise-drawn", "answer-computed")  # once a round, at the coordinator and at a site
 PROGRAMS = {"eigenveil-coordinator": coordinator.main, "eigenveil-site": site.main}
 
@@ -40,38 +42,50 @@ def _watched(thread: threading.Thread) -> None:
     _run(thread)
 
 
-def so_far() -> Counter[object]:
-    """CPU seconds of each function, of all threads."""
-    spent: Counter[object] = Counter()
+def so_far() -> Counter[str]:
+    """CPU seconds of each part, of all threads; what it calls of the interpreter is its own."""
+    spent: Counter[str] = Counter()
     for profile in tuple(_profiles):
         for entry in profile.getstats():
-            spent[entry.code] += entry.inlinetime
+            if isinstance(entry.code, str):
+                continue  # counted with whoever called it
+            part = _part(entry.code.co_filename)
+            spent[part] += entry.inlinetime
+            for called in entry.calls or ():
+                if isinstance(called.code, str):
+                    spent[_compiled(called.code) or part] += called.inlinetime
+    del spent["benchmarks"]
     return spent
 
 
-def _part(code: object) -> str:
-    """A module in Python, or one function that is compiled."""
-    if isinstance(code, str):
-        return code.strip("<>")
-    path = Path(code.co_filename)  # type: ignore[attr-defined]
-    return f"{path.parent.name}/{path.name}"
+@cache
+def _part(file: str) -> str:
+    """A library, or a folder of ours."""
+    path = file.split("/")
+    for place in ("site-packages", f"python3.{sys.version_info.minor}"):
+        if place in path:
+            return path[path.index(place) + 1].removesuffix(".py")
+    return "benchmarks" if "benchmarks" in path else "/".join(path[-3:-1]) or file
+
+
+def _compiled(name: str) -> str | None:
+    """Which library a compiled function is of, if it says so."""
+    return next((library for library in COMPILED if library in name), None)
 
 
 def main() -> int:
     """Be the command, and write down what its rounds cost."""
     out, program, *arguments = sys.argv[1:]
-    passages, before = count(), Counter[object]()
+    passages, before = count(), Counter[str]()
 
     def passed() -> None:
         round = next(passages)
         if round == FIRST:
             before.update(so_far())
         elif round == LAST:
-            now = so_far()
-            now.subtract(before)
-            each: Counter[str] = Counter()
-            for code, spent in now.items():
-                each[_part(code)] += 1e3 * spent / (LAST - FIRST)
+            spent = so_far()
+            spent.subtract(before)
+            each = {part: 1e3 * seconds / (LAST - FIRST) for part, seconds in spent.items()}
             Path(out).write_text(json.dumps(each))
 
     for name in PASSED:
