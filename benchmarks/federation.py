@@ -1,7 +1,11 @@
-"""What a round costs beyond arithmetic: three site processes, mutual TLS, ledgers durable on both sides.
+"""What a round costs beyond its two syncs: three site processes, mutual TLS, ledgers durable on both sides.
 
 A dp-pca study of 1,000 columns runs on loopback. A round lasts from its opening to that of the next, by the
-coordinator's own records; a site's arithmetic is the same gradient answered in this process.
+coordinator's own records; a site's arithmetic is the same gradient answered in this process. In the same
+run, on the same disk, the syncs of one round are probed, and an echo of its bytes over the same TLS.
+
+`python -m benchmarks.federation --profile` prints the largest parts of a round's CPU instead, in the
+coordinator and in one site.
 """
 
 from __future__ import annotations
@@ -11,14 +15,19 @@ import csv
 import json
 import sqlite3
 import statistics
+import sys
 import tempfile
 import time
+from collections import Counter
 from contextlib import closing
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.disk import sync_ms
+from benchmarks.echo import echo_ms
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.queries import Gradient, GradientSpec
 from eigenveil.site.quantize import to_grid
@@ -27,10 +36,12 @@ from eigenveil.study.study import Study
 from eigenveil.study.toml import parse_study
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.connection.identity import load_identity
+from eigenveil_client.connection.identity_files import KEY
 from eigenveil_client.demo.federation import DemoFederation
 from eigenveil_client.demo.layout import Layout, prepared
 from eigenveil_client.demo.processes import Job, Processes
 
+LARGEST, TARGET_MS = 10, 6.0
 COLUMNS, RECORDS, SITES = 1000, 500, ("site-a", "site-b", "site-c")
 
 STUDY = f"""name = "bench"
@@ -59,12 +70,36 @@ class Wide(DemoFederation):
         return super().serve_site(name)
 
 
-def run() -> list[float]:
-    """Run the study in a temporary folder; the milliseconds of each gradient round."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """Milliseconds: of each gradient round, of a sync at the coordinator and at the sites, of an echo."""
+
+    rounds: list[float]
+    coordinator: float
+    site: float
+    echo: float
+
+
+class Profiled(Processes):
+    """Daemons under a profiler of their CPU; each writes NAME.json into `out`."""
+
+    def __init__(self, logs: Path, out: Path) -> None:
+        super().__init__(logs)
+        self._out = out
+
+    def command(self, name: str, program: str, *arguments: str | Path) -> list[str]:
+        if arguments[0] != "serve":
+            return super().command(name, program, *arguments)
+        wrapper = (sys.executable, "-m", "benchmarks.profiled", str(self._out / f"{name}.json"))
+        return [*wrapper, program, *map(str, arguments)]
+
+
+def run(profiles: Path | None = None) -> Measured:
+    """Run the study in a temporary folder, and the probes beside it. Profiles go into `profiles`."""
     study = parse_study(STUDY)
     with tempfile.TemporaryDirectory() as folder, prepared(Path(folder) / "bench") as layout:
         layout.study.write_text(STUDY)
-        processes = Processes(layout.logs)
+        processes = Processes(layout.logs) if profiles is None else Profiled(layout.logs, profiles)
         try:
             federation = Wide(layout, study, processes)
             begun = federation.begin()
@@ -74,9 +109,31 @@ def run() -> list[float]:
             federation.set_up(begun)
             digest = bytes.fromhex(federation.submit())
             asyncio.run(released(layout, digest))
+            return probed(layout)
         finally:
             processes.stop()
-        return periods(layout)
+
+
+def probed(layout: Layout) -> Measured:
+    """The rounds that were run, and what their bytes cost the disk and gRPC alone."""
+    question, release = sizes(layout)
+    keys = [load_identity(layout.site(name) / "identity").folder / KEY for name in SITES]
+    return Measured(
+        rounds=periods(layout),
+        coordinator=sync_ms(layout.logs, "coordinator", question + release, 1),
+        site=sync_ms(layout.logs, "site", question + release, len(SITES)),
+        echo=echo_ms(layout.coordinator, keys, release, question + release),
+    )
+
+
+def sizes(layout: Layout) -> tuple[int, int]:
+    """Bytes of a gradient round's question and of its release: either side stores both."""
+    with closing(sqlite3.connect(layout.coordinator / "state.db")) as database:
+        (found,) = database.execute(
+            'SELECT AVG(LENGTH(a.query)), AVG(LENGTH(r."values")) FROM rounds a '
+            "JOIN releases r USING (study, round) WHERE a.kind = 'gradient'"
+        )
+    return int(found[0]), int(found[1])
 
 
 def periods(layout: Layout) -> list[float]:
@@ -119,16 +176,30 @@ def arithmetic_ms() -> float:
 
 
 def main() -> None:
-    """Print the median round and what it costs beyond arithmetic."""
-    gradients = sorted(run())
-    median, own = statistics.median(gradients), arithmetic_ms()
+    """Print the median round, and what it costs beyond its syncs."""
+    found, own = run(), arithmetic_ms()
+    rounds, syncs = sorted(found.rounds), found.coordinator + found.site
+    median = statistics.median(rounds)
     print(
-        f"federation: {len(gradients)} gradient rounds, d = {COLUMNS:,}, {len(SITES)} sites: "
-        f"median {median:.1f} ms (quartiles {gradients[len(gradients) // 4]:.0f} to "
-        f"{gradients[3 * len(gradients) // 4]:.0f}), a site's arithmetic {own:.1f} ms, "
-        f"beyond it {median - own:.1f} ms"
+        f"federation: {len(rounds)} gradient rounds, d = {COLUMNS:,}, {len(SITES)} sites: "
+        f"median {median:.1f} ms (quartiles {rounds[len(rounds) // 4]:.0f} to "
+        f"{rounds[3 * len(rounds) // 4]:.0f}), a site's arithmetic {own:.1f} ms\n"
+        f"  a sync at the coordinator {found.coordinator:.1f} ms, at the sites {found.site:.1f} ms, beyond "
+        f"them {median - syncs:.1f} ms (target {TARGET_MS:.0f}); an echo of the bytes {found.echo:.1f} ms: "
+        f"{(median - syncs) / found.echo:.1f} times that"
     )
 
 
+def profile() -> None:
+    """Print the largest parts of a round's CPU."""
+    with tempfile.TemporaryDirectory() as folder:
+        run(Path(folder))
+        for name in ("coordinator", SITES[0]):
+            spent = Counter(json.loads((Path(folder) / f"{name}.json").read_text()))
+            print(f"{name}: {spent.total():.1f} ms of CPU a round, slowed down by the profiler")
+            for part, each in spent.most_common(LARGEST):
+                print(f"  {each / spent.total():6.1%}  {part}")
+
+
 if __name__ == "__main__":
-    main()
+    profile() if "--profile" in sys.argv else main()

@@ -157,16 +157,17 @@ class MemoryStore:
         """The stored release of a round, if any."""
         return self.releases.get(round)
 
+    def seal(self, asked: RoundQuery, release: Release) -> None:
+        """Spend, and store once."""
+        assert release.round not in self.releases
+        self.charge(asked)
+        self.releases[release.round] = release
+        self.events.append("seal")
+
     def charge(self, asked: RoundQuery) -> None:
         """Spend once."""
         assert self.charged.setdefault(asked.round, asked.digest) == asked.digest
         self.events.append("charge")
-
-    def seal(self, release: Release) -> None:
-        """Store once."""
-        assert release.round not in self.releases
-        self.releases[release.round] = release
-        self.events.append("seal")
 
 
 @contextmanager

@@ -1,7 +1,7 @@
-"""The barrier: the only place where a true sum becomes a release. Charge, draw, seal, publish.
+"""The barrier: the only place where a true sum becomes a release. Draw, charge and seal at once, publish.
 
-A crash between charge and seal may draw again under the same charge, because nothing of the first
-draw left the process; after the seal the same bytes are served for ever [P6].
+A crash before the seal may draw again, because nothing of the first draw left the process, not even that it
+was there; after the seal the price is charged and the same bytes are served for ever [P6] [P27].
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from eigenveil.queries import released, total_length
 
 
 class Journal(Protocol):
-    """Durable memory of a study. `charge` and `seal` return only once their effect is stored."""
+    """Durable memory of a study. `seal` and `charge` return only once their effect is stored."""
 
     def sealed(self, round: int) -> Release | None:
         """The stored release of a round, if any."""
 
-    def charge(self, asked: RoundQuery) -> None:
-        """Spend the query's price (no effect if exactly this was charged already)."""
+    def seal(self, asked: RoundQuery, release: Release) -> None:
+        """Spend the query's price and store its release, which never changes afterwards: both or neither."""
 
-    def seal(self, release: Release) -> None:
-        """Store a release; it can never change afterwards."""
+    def charge(self, asked: RoundQuery) -> None:
+        """Spend the price alone (no effect if exactly this was charged already)."""
 
 
 def release(
@@ -45,7 +45,8 @@ def release(
     Shape: total as `aggregate` makes it.
     Neighbours: as the plan's study says.
     Sensitivity: of one person's records, at up to max_sites_per_person sites, as the question states it.
-    Privacy: [P2], [P6]; charged before anything is drawn, sealed before anything is returned.
+    Privacy: [P2], [P6]; charged and sealed before anything is returned, and charged before anybody is told
+    that a draw failed.
     Cost: asked.cost.
     """
     if asked.plan_digest != plan.digest:
@@ -57,10 +58,13 @@ def release(
         if done.query != asked.digest:
             raise InternalError(Code.BUG, f"{spoken(asked.round)} was sealed for another query")
         return done
-    journal.charge(asked)
-    outcome = publishable(asked, total, plan.study, noise, present)
-    if outcome.values.shape != (released(asked.query),):
-        raise InternalError(Code.BUG, f"the release of {spoken(asked.round)} has the wrong shape")
-    sealed = Release.of(asked, outcome.values, outcome.sigma, present)
-    journal.seal(sealed)
+    try:
+        outcome = publishable(asked, total, plan.study, noise, present)
+        if outcome.values.shape != (released(asked.query),):
+            raise InternalError(Code.BUG, f"the release of {spoken(asked.round)} has the wrong shape")
+        sealed = Release.of(asked, outcome.values, outcome.sigma, present)
+    except Exception:
+        journal.charge(asked)  # that it failed may tell of the draw, or of the sum
+        raise
+    journal.seal(asked, sealed)
     return sealed

@@ -54,6 +54,9 @@ class Session:
             RequestError: code `plan-overflow`: it passes a bound by its last unit.
         """
         own = self._own
+        if own is not None and own.says(asked):
+            self.pending = self._own = asked  # one object, whose digest is computed once
+            return
         if own is None or not same_question(own, asked):
             due = "nothing more" if own is None else f"as {spoken(own.round)} something else"
             raise PeerError(
@@ -61,9 +64,6 @@ class Session:
                 f"what was asked as {spoken(asked.round)} does not follow from the plan and the releases "
                 f"so far, which ask {due}",
             )
-        if own.says(asked):
-            self.pending = self._own = asked  # one object, whose digest is computed once
-            return
         self._check_reach(asked)
         self.pending = asked
 

@@ -88,15 +88,16 @@ class MemoryJournal:
         """The release of a round, if there is one."""
         return self.releases.get(round)
 
+    def seal(self, asked: RoundQuery, release: Release) -> None:
+        """Spend the query's price, and keep the release."""
+        self.charge(asked)
+        self.releases[release.round] = release
+
     def charge(self, asked: RoundQuery) -> None:
         """Spend the query's price."""
         entry = self.ledger.charge(self.plan.digest, asked.round, asked.digest, asked.cost, at=0)
         if entry is not None:
             self.ledger.apply(entry)
-
-    def seal(self, release: Release) -> None:
-        """Keep the release."""
-        self.releases[release.round] = release
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

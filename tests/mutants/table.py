@@ -50,6 +50,10 @@ def of(claim: str, file: str, old: str, new: str, test: str) -> Mutant:
 
 
 STEERED = "tests/torture/peers/test_malicious.py::test_it_is_refused_and_logged_and_nothing_is_sent"
+ONE_SYNC = (
+    "tests/server/studies/test_one_sync.py"
+    "::test_a_round_with_its_charge_and_the_next_question_is_one_transaction"
+)
 LIES = "tests/core/algorithms/test_bounds.py::test_no_lie_leads_beyond_them"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -100,8 +104,8 @@ MUTANTS: tuple[Mutant, ...] = (
        "return Cost(micro_rho=0)\n        "
        'return Cost(micro_rho=0) if NAMES[type(self.query)] == "energy" else self.price',
        COSTS),
-    of("P4", "common/eigenveil_common/storage/ledger_store.py", "asked.digest, asked.cost, also",
-       'asked.digest, Cost(micro_rho=0) if "SquaredNormSum" in str(type(asked.query)) else asked.cost, also',
+    of("P4", "common/eigenveil_common/storage/ledger_store.py", "asked.digest, asked.cost, at=at",
+       'asked.digest, Cost(micro_rho=0) if "SquaredNormSum" in str(type(asked.query)) else asked.cost, at=at',
        "tests/server/storage/test_ledger.py"),
     of("P4", "accounting/ledger.py", "self._check_fits(self.committed() + entry.cost,",
        "self._check_fits(entry.cost,",
@@ -148,9 +152,10 @@ MUTANTS: tuple[Mutant, ...] = (
        "tests/client/site/test_policy.py"),
     of("P5", "reporting/explain.py", "changes**2 * plan.micro_rho", "changes * plan.micro_rho",
        "tests/core/study/test_price.py::test_the_reading_under_replacement_is_that_of_two_changes"),
-    of("P6", "barrier.py", "    journal.charge(asked)\n", "",
-       "tests/core/test_barrier.py::test_the_order_is_charge_draw_seal"),
-    of("P6", "barrier.py", "    journal.seal(sealed)\n", "",
+    of("P6", "barrier.py",
+       "        journal.charge(asked)  # that it failed may tell of the draw, or of the sum\n", "",
+       "tests/core/test_barrier.py::test_only_as_many_integers_as_asked_reach_a_release"),
+    of("P6", "barrier.py", "    journal.seal(asked, sealed)\n", "",
        "tests/core/test_barrier.py::test_whenever_it_dies_one_charged_answer_gets_out"),
     of("P6", "barrier.py", "if done is not None:", "if done is not None and done.round < 0:",
        "tests/core/test_barrier.py::test_a_different_sum_after_the_seal_changes_nothing"),
@@ -158,6 +163,26 @@ MUTANTS: tuple[Mutant, ...] = (
        "prepared, self._prepared = self._prepared, None",
        "prepared = self._prepared",
        "tests/server/studies/test_study_run.py::test_prepared_noise_is_handed_out_once_and_only_as_specified"),
+    of("P6", "server/eigenveil_server/studies/journal.py", "        await_tick()\n", "",
+       "tests/server/studies/test_rounds.py::test_nothing_is_seen_of_a_draw_before_its_tick"),
+    of("P27", "server/eigenveil_server/studies/journal.py",
+       "        self.repository.ledger.charge_round(asked, write)\n",
+       "        with self.repository.store.writer.transaction() as change:\n"
+       "            write(change, self.repository.ledger.tip)\n"
+       "        self.charge(asked)\n",
+       ONE_SYNC),
+    of("P27", "server/eigenveil_server/studies/journal.py", "                opening.write(change)\n", "",
+       ONE_SYNC),
+    of("P27", "server/eigenveil_server/studies/contributions.py", "await opened.complete(GATHER)", "False",
+       ONE_SYNC),
+    of("P27", "server/eigenveil_server/studies/open_round.py", " or self._closed", "",
+       "tests/server/studies/test_rounds.py"
+       "::test_nobody_is_told_with_whom_a_round_was_closed_before_its_release"),
+    of("P27", "client/eigenveil_client/site/state/store.py",
+       "        self.checkpoints.keep(taken, change)\n        self.transcript",
+       "        self.transcript",
+       "tests/client/site/state/test_store.py"
+       "::test_an_answered_round_is_one_transaction_and_the_checkpoint_is_in_it"),
     of("P7", "algorithms/covariance/gauss_cov.py", "from __future__ import annotations\n",
        "from __future__ import annotations\n\nfrom eigenveil.site.site import Site as Site\n",
        "lint-imports"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
 import numpy as np
+import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
@@ -33,6 +35,7 @@ from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon, Ports
 from eigenveil_server.pki.authority import Authority, key_to_pem, new_key, pem
 from eigenveil_server.pki.authority_files import Authorities
+from eigenveil_server.studies import journal
 from tests.support import a_hello
 
 if TYPE_CHECKING:
@@ -346,3 +349,19 @@ async def uncertified_hello(rig: Rig, port: int) -> pb.HelloResponse:
     credentials = grpc.ssl_channel_credentials(rig.ca)
     async with grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials) as channel:
         return await CoordinatorStub(channel).Hello(a_hello())
+
+
+class Tick:
+    """Holds every release before its tick, drawn and not durable, until `go` is set."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._due, self.go = threading.Event(), threading.Event()
+        monkeypatch.setattr(journal, "await_tick", self._wait)
+
+    def _wait(self) -> None:
+        self._due.set()
+        assert self.go.wait(60)
+
+    async def due(self) -> None:
+        """Wait until a release is held."""
+        assert await asyncio.to_thread(self._due.wait, 60)

@@ -107,7 +107,7 @@ def _said(place: Place) -> str:
 @dataclass(slots=True)
 class Witness:
     """Everything that was ever seen, and what was wrong with it. `most_open` is the largest number of
-    charges without a sealed release that one study ever had: 1 is allowed."""
+    charges without a sealed release that one study ever had: none is allowed [P27]."""
 
     digests: dict[Place, str] = field(default_factory=dict)
     bundles: dict[str, bytes] = field(default_factory=dict)
@@ -174,7 +174,6 @@ class Witness:
         self._tell(
             f"over-charge: {count} charges of study {study[:12]} are not sealed"
             for study, count in unsealed.items()
-            if count > 1
         )
 
     def _tell(self, faults: Iterable[str]) -> None:

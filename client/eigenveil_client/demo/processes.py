@@ -63,7 +63,7 @@ class Processes:
         out, log = self._logs / f"{name}.out", self._logs / f"{name}.log"
         with out.open("wb") as output, log.open("ab") as problems:
             process = subprocess.Popen(
-                [*_leashed(), *command_line(program), *map(str, arguments)],
+                [*_leashed(), *self.command(name, program, *arguments)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=problems,
@@ -73,6 +73,10 @@ class Processes:
         job = Job(name=name, process=process, out=out, log=log)
         self._jobs.append(job)
         return job
+
+    def command(self, name: str, program: str, *arguments: str | Path) -> list[str]:
+        """What to run as the job `name`."""
+        return [*command_line(program), *map(str, arguments)]
 
     def finish(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
         """Wait for commands to end well; the JSON object each printed last.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import fields
+from typing import TypeVar
 
 from eigenveil.accounting.budget import Budget
-from eigenveil.accounting.ledger import Entry, EntryKind, replay
+from eigenveil.accounting.ledger import Entry, EntryKind, Ledger, replay
 from eigenveil.accounting.zcdp import NOTHING, Cost
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.protocol.query import RoundQuery
@@ -18,7 +19,10 @@ SCHEMA, POSTGRESQL_SCHEMA = tables(__package__)
 COLUMNS = tuple(f.name for f in fields(Entry))
 
 
+T = TypeVar("T")
+Tip = tuple[str, int]  # the digest of a ledger's last row, and how many rows that makes
 Also = Callable[[Connection], None]
+AlsoAt = Callable[[Connection, Tip], None]
 
 
 class LedgerStore:
@@ -43,11 +47,16 @@ class LedgerStore:
 
     def reserve(self, study: str, cost: Cost, also: Also | None = None, *, gaussian: bool = False) -> None:
         """Set `cost` aside for `study`, durably on return. Raises as `Ledger.reserve`."""
-        self._append(lambda: self.ledger.reserve(study, cost, at=self._clock(), gaussian=gaussian), also)
+        self._append(
+            lambda: self.ledger.reserve(study, cost, at=self._clock(), gaussian=gaussian), _anywhere(also)
+        )
 
     def reserve_lost(self, study: str, cost: Cost, *, gaussian: bool) -> None:
         """The same for what was admitted before and whose rows are lost."""
-        self._append(lambda: self.ledger.reserve_lost(study, cost, at=self._clock(), gaussian=gaussian), None)
+        self._append(
+            lambda: self.ledger.reserve_lost(study, cost, at=self._clock(), gaussian=gaussian),
+            _anywhere(None),
+        )
 
     def check(self, study: str, cost: Cost, *, gaussian: bool) -> None:
         """Refuse what `reserve` would refuse now, and set nothing aside."""
@@ -58,34 +67,43 @@ class LedgerStore:
         """Spend `cost` for a round, durably on return; once only. Raises as `Ledger.charge`."""
         if also is None and self.ledger.charged.get((study, round)) == query:
             return
-        self._append(lambda: self.ledger.charge(study, round, query, cost, at=self._clock()), also)
+        self._append(lambda: self.ledger.charge(study, round, query, cost, at=self._clock()), _anywhere(also))
 
-    def charge_round(self, asked: RoundQuery, also: Also) -> None:
-        """`charge` of a query's price."""
-        self.charge(asked.plan_digest, asked.round, asked.digest, asked.cost, also)
+    def charge_round(self, asked: RoundQuery, also: AlsoAt) -> None:
+        """`charge` of a query's price; `also` is told where the ledger stands with it."""
+
+        def decide() -> Entry | None:
+            study, at = asked.plan_digest, self._clock()
+            return self.ledger.charge(study, asked.round, asked.digest, asked.cost, at=at)
+
+        self._append(decide, also)
 
     def settle(self, study: str, also: Also | None = None) -> None:
         """End `study`, durably on return; frees what was not charged."""
-        self._append(lambda: self.ledger.settle(study, at=self._clock()), also)
+        self._append(lambda: self.ledger.settle(study, at=self._clock()), _anywhere(also))
 
     def spent(self, study: str) -> int:
         """Micro-rho that `study` has spent."""
         return self.ledger.spent_by_study.get(study, NOTHING).micro_rho
+
+    def read(self, look: Callable[[Ledger], T]) -> T:
+        """`look` at the ledger while nothing is appended to it."""
+        with self._lock:
+            return look(self.ledger)
 
     def refresh(self) -> None:
         """Take in what other processes have appended."""
         with self._lock, self._database.transaction() as change:
             self._catch_up(change)
 
-    def _append(self, decide: Callable[[], Entry | None], also: Also | None) -> None:
+    def _append(self, decide: Callable[[], Entry | None], also: AlsoAt) -> None:
         with self._lock:
             with self._database.transaction() as change:
                 self._catch_up(change)
                 entry = decide()
                 if entry is not None:
                     change.insert("ledger", _row(entry))
-                if also is not None:
-                    also(change)
+                also(change, _tip(self.ledger, entry))
             if entry is not None:
                 self.ledger.apply(entry)
             self.tip = (self.ledger.head, self.ledger.size)
@@ -110,6 +128,15 @@ class LedgerStore:
             self.ledger.apply(entry)
         finally:
             self.ledger.budget = budget
+
+
+def _tip(ledger: Ledger, entry: Entry | None) -> Tip:
+    """Where `ledger` stands once it holds `entry`."""
+    return (ledger.head, ledger.size) if entry is None else (entry.digest, entry.index + 1)
+
+
+def _anywhere(also: Also | None) -> AlsoAt:
+    return lambda change, tip: None if also is None else also(change)
 
 
 def _row(entry: Entry) -> dict[str, object]:

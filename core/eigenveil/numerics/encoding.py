@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -77,9 +78,24 @@ def from_bytes(data: bytes, shape: tuple[int, ...]) -> IntArray:
     return frozen(np.frombuffer(data, dtype="<i8").reshape(shape))
 
 
+_COMPACT = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
 def canonical(value: Any) -> bytes:
-    """Canonical JSON (RFC 8785) of plain values."""
-    return rfc8785.dumps(value)
+    """Canonical JSON (RFC 8785) of plain values. Most headers have no float and no letter beyond ASCII; the
+    standard library's encoder, which is compiled, then writes the same bytes."""
+    return _COMPACT.encode(value).encode() if _simple(value) else rfc8785.dumps(value)
+
+
+def _simple(value: Any) -> bool:
+    kind = type(value)
+    if kind is str:
+        return bool(value.isascii())
+    if kind is int:
+        return bool(-EXACT < value < EXACT)
+    if kind is dict:
+        return all(type(key) is str and key.isascii() and _simple(one) for key, one in value.items())
+    return value is None or kind is bool or (kind in (list, tuple) and all(map(_simple, value)))
 
 
 def digest(domain: str, header: Any, arrays: Sequence[IntArray] = ()) -> str:

@@ -8,12 +8,11 @@ from eigenveil.errors import Code, InternalError
 
 
 class RoundState(Enum):
-    """PLANNED -> OPEN -> CLOSED -> SEALED -> RELEASED; FAILED from any state before SEALED."""
+    """PLANNED -> OPEN -> CLOSED -> RELEASED; FAILED from any state before RELEASED."""
 
     PLANNED = "planned"
     OPEN = "open"
     CLOSED = "closed"
-    SEALED = "sealed"
     RELEASED = "released"
     FAILED = "failed"
 
@@ -21,11 +20,10 @@ class RoundState(Enum):
 MOVES: dict[RoundState, tuple[RoundState, ...]] = {
     RoundState.PLANNED: (RoundState.OPEN, RoundState.FAILED),
     RoundState.OPEN: (RoundState.CLOSED, RoundState.OPEN, RoundState.FAILED),
-    RoundState.CLOSED: (RoundState.SEALED, RoundState.OPEN, RoundState.FAILED),
-    RoundState.SEALED: (RoundState.RELEASED,),
+    RoundState.CLOSED: (RoundState.RELEASED, RoundState.FAILED),
     RoundState.RELEASED: (),
     RoundState.FAILED: (),
-}  # -> OPEN: a coordinator that died before the seal asks its sites again.
+}  # OPEN -> OPEN: a coordinator that died before the release asks its sites again, and had told of no close.
 
 
 def move(state: RoundState, to: RoundState) -> RoundState:

@@ -151,15 +151,12 @@ class Studies:
 
     def released(self, digest: str, round: int) -> pb.SealedRound | None:
         """The release of a round with its question; None before it is out."""
-        rows = self._reader.rows(
-            "SELECT query FROM rounds WHERE (study, round, state) = (?, ?, ?)",
-            (digest, round, RoundState.RELEASED.value),
-        )
-        sealed = self.sealed(digest, round) if rows else None
+        sealed = self.sealed(digest, round)
         if sealed is None:
             return None
         message = sealed.message
-        message.query.ParseFromString(rows[0][0])
+        asked = "SELECT query FROM rounds WHERE (study, round) = (?, ?)"
+        message.query.ParseFromString(self._reader.rows(asked, (digest, round))[0][0])
         return message
 
     def query_digest(self, digest: str, round: int) -> str | None:
@@ -168,11 +165,6 @@ class Studies:
             "SELECT query_digest FROM rounds WHERE (study, round) = (?, ?)", (digest, round)
         )
         return rows[0][0] if rows else None
-
-    def round_state(self, digest: str, round: int) -> RoundState | None:
-        """Where a round stands; None before it is opened."""
-        rows = self._reader.rows("SELECT state FROM rounds WHERE (study, round) = (?, ?)", (digest, round))
-        return RoundState(rows[0]["state"]) if rows else None
 
     def answers(self, digest: str, round: int) -> Answers:
         """Who answered or declined a round."""

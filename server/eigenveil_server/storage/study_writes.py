@@ -41,9 +41,10 @@ def add_study(change: Connection, stored: StoredStudy, how: str) -> None:
 
 def add_event(change: Connection, study: str, event: pb.StudyEvent) -> None:
     """Append an event; it gets the study's next sequence number, from 1."""
+    last = "(SELECT MAX(sequence) FROM events WHERE study = ?)"
     change.execute(
-        "INSERT INTO events SELECT ?, COALESCE(MAX(sequence), 0) + 1, ? FROM events WHERE study = ?",
-        (study, event.SerializeToString(), study),
+        f"INSERT INTO events VALUES (?, COALESCE({last}, 0) + 1, ?)",
+        (study, study, event.SerializeToString()),
     )
 
 
@@ -52,14 +53,6 @@ def add_news(change: Connection, study: str, round: int, event: pb.StudyEvent) -
     where = (study, round, RoundState.OPEN.value)
     if change.execute("SELECT 1 FROM rounds WHERE (study, round, state) = (?, ?, ?)", where):
         add_event(change, study, event)
-
-
-def release_sealed(change: Connection, study: str, at: int) -> None:
-    """What is sealed is out now: watchers may read its event."""
-    sealed = "SELECT round, sealed_event FROM rounds WHERE (study, state) = (?, ?)"
-    for row in change.execute(sealed, (study, RoundState.SEALED.value)):
-        _enter(change, study, row["round"], RoundState.RELEASED, released_at=at)
-        add_event(change, study, pb.StudyEvent.FromString(row["sealed_event"]))
 
 
 def _enter(change: Connection, study: str, round: int, to: RoundState, **noted: object) -> None:
@@ -72,8 +65,7 @@ def _enter(change: Connection, study: str, round: int, to: RoundState, **noted: 
 
 
 def open_round(change: Connection, asked: RoundQuery, message: bytes, at: int) -> None:
-    """Store a round's query (`message` says it) and open it, or open it again; the last one is out."""
-    release_sealed(change, asked.plan_digest, at)
+    """Store a round's query (`message` says it) and open it, or open it again."""
     study, round, kind = asked.plan_digest, asked.round, NAMES[type(asked.query)]
     change.execute(
         "INSERT INTO rounds (study, round, kind, state, query, query_digest, opened_at) "
@@ -100,16 +92,22 @@ def add_decline(change: Connection, study: str, round: int, site: str, reason: s
     )
 
 
-def close_round(change: Connection, asked: RoundQuery, absent: Mapping[str, str], at: int) -> None:
-    """Freeze the set of sites of a round."""
-    noted = {"absent": json.dumps(dict(absent), sort_keys=True), "closed_at": at}
-    _enter(change, asked.plan_digest, asked.round, RoundState.CLOSED, **noted)
-
-
-def seal_round(
-    change: Connection, study: str, release: Release, stated: SignedRound, at: int, event: pb.StudyEvent
+def release_round(
+    change: Connection,
+    study: str,
+    release: Release,
+    stated: SignedRound,
+    at: int,
+    *,
+    macs: Mapping[str, bytes],
+    absent: Mapping[str, str],
 ) -> None:
-    """Store a release for ever, what is stated of it, and what watchers shall see of it once it is out."""
+    """Freeze the set of sites of a round, and store its release and what is stated of it for ever. Whoever
+    reads the tables sees all of it or nothing."""
+    for site, mac in macs.items():
+        add_answer(change, study, release.round, site, mac)
+    closed = json.dumps(dict(absent), sort_keys=True)
+    _enter(change, study, release.round, RoundState.CLOSED, absent=closed)
     row = {
         "study": study,
         "round": release.round,
@@ -124,8 +122,7 @@ def seal_round(
         "signature": stated.signature,
     }
     change.insert("releases", row)
-    noted = {"sealed_at": at, "sealed_event": event.SerializeToString()}
-    _enter(change, study, release.round, RoundState.SEALED, **noted)
+    _enter(change, study, release.round, RoundState.RELEASED, released_at=at)
 
 
 def begin_study(change: Connection, begun: StoredStudy) -> None:
@@ -155,7 +152,6 @@ def end_study(
         "UPDATE studies SET state = ?, failure = ?, release = ?, ended_at = ? WHERE digest = ?",
         (state.value, failure, release, at, study),
     )
-    release_sealed(change, study, at)
     left = "SELECT round FROM rounds WHERE study = ? AND state != ?"
     for row in change.execute(left, (study, RoundState.RELEASED.value)):
         _enter(change, study, row["round"], RoundState.FAILED)

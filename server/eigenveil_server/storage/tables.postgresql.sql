@@ -57,9 +57,6 @@ CREATE TABLE rounds (
   query BYTEA NOT NULL,
   query_digest TEXT COLLATE "C" NOT NULL,
   opened_at BIGINT NOT NULL,
-  closed_at BIGINT,
-  sealed_at BIGINT,
-  sealed_event BYTEA,
   released_at BIGINT,
   absent TEXT COLLATE "C" NOT NULL DEFAULT '{}',
   PRIMARY KEY (study, round)

@@ -57,9 +57,6 @@ CREATE TABLE rounds (
   query BLOB NOT NULL,
   query_digest TEXT NOT NULL,
   opened_at INTEGER NOT NULL,
-  closed_at INTEGER,
-  sealed_at INTEGER,
-  sealed_event BLOB,
   released_at INTEGER,
   absent TEXT NOT NULL DEFAULT '{}',
   PRIMARY KEY (study, round)

@@ -20,6 +20,7 @@ from eigenveil_server.studies.open_round import DifferentAnswer, LateAnswer, Ope
 from eigenveil_server.studies.runtime import Runtime
 from eigenveil_server.studies.study_run import StudyRun
 
+GATHER = 0.02  # seconds in which an answer waits for the rest of its round, to be stored with the release
 AT_ONCE_BYTES = 64 * 1024  # checked in well under a millisecond; larger answers leave the event loop
 
 
@@ -149,17 +150,18 @@ class Contributions:
         log.event("late-answer", study=study, round=round, site=site)
 
     async def _store(self, run: StudyRun, opened: OpenRound, site: str, mac: bytes) -> None:
-        study, round, event = run.digest, opened.asked.round, run.news(opened)
+        study, round = run.digest, opened.asked.round
+        log.event("answered", study=study, round=round, site=site)
+        if await opened.complete(GATHER):  # nobody is awaited any more: one transaction stores all of it
+            await opened.stored_by_release(site)
+            return
+        event = run.news(opened)
 
         def change(connection: Connection) -> None:
             study_writes.add_answer(connection, study, round, site, mac)
             study_writes.add_news(connection, study, round, event)
             failpoint("answer-storing")
 
-        log.event("answered", study=study, round=round, site=site)
-        if opened.ready.is_set():  # nobody is awaited any more: one transaction stores this and closes
-            await opened.stored_by_close(site)
-            return
         await self._repository.writer.write(change)
         failpoint("answer-stored")
         opened.stored(site)

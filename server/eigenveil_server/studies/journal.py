@@ -1,79 +1,96 @@
-"""The barrier's durable memory of one round: charge with the close, then the seal."""
+"""The barrier's durable memory of one round, and the step from it to the next: one transaction [P27]."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
-from eigenveil.protocol.round import RoundState
-from eigenveil.protocol.statements import RoundStatement, Sign
+from eigenveil.protocol.statements import Sign
 from eigenveil_common.failpoints import failpoint
 from eigenveil_common.storage.database import Connection
-from eigenveil_common.storage.ledger_store import LedgerStore
+from eigenveil_common.storage.ledger_store import Tip
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.repository import Repository
+from eigenveil_server.storage.study_reads import Sealed
+from eigenveil_server.studies.offer import Offer, Opening, stated
+
+TICK = 0.002  # seconds; releases leave on this grid, so that timing says nothing about the draw [P6]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class RoundJournal:
-    """`eigenveil.barrier.Journal` of one round; two transactions, each durable on return.
+    """`eigenveil.barrier.Journal` of one round, whose set of sites is frozen.
 
-    `macs` are the HMACs of the contributions that are in; `after` is the digest of the release before;
-    `sign` signs what is stated of this one. `sealed` is for watchers, but only once the
-    round is released: when a seal was done tells how long the noise took.
+    `macs` are the HMACs of the answers that are in, `absent` is who is not; `query` is what was asked,
+    `after` the digest of the release before, `event` what watchers see of this one; `sign` signs what is
+    stated of it. `follow` feeds it to the study, and gives what that asks then, with `seconds` to answer.
+    Sites are offered that as `next`; `problem` is why there was no telling.
     """
 
     study: str
     macs: Mapping[str, bytes]
+    absent: Mapping[str, str]
+    query: pb.Query
     after: str
     sign: Sign
-    absent: Mapping[str, str]
-    closed_at: int
-    closed_event: pb.StudyEvent
-    sealed_event: pb.StudyEvent
+    event: pb.StudyEvent
+    follow: Callable[[Release], Opening | None]
+    seconds: float
     repository: Repository
+    next: Offer | None = None
+    problem: Exception | None = None
 
     def sealed(self, round: int) -> Release | None:
         found = self.repository.studies.sealed(self.study, round)
         return None if found is None else found.release
 
-    def charge(self, asked: RoundQuery) -> None:
-        """Freeze the set of sites and spend the price, in one transaction. An answer that arrived last
-        is stored here, too.
+    def seal(self, asked: RoundQuery, release: Release) -> None:
+        """Spend the price, store the release with its statement [R21] and the answers that are not stored
+        yet, and open the next question: in one transaction, which begins on a tick, because readers see it as
+        soon as it is durable. Whatever takes its time after the draw, and could tell of it, comes before."""
+        opening = self._followed(release)
+        failpoint("round-followed")
 
-        The study charges while its noise is being drawn; when the barrier does, before it takes that noise,
-        the round is closed and this has no effect.
-        """
-        if self.repository.studies.round_state(self.study, asked.round) is RoundState.CLOSED:
-            return
-
-        def close(change: Connection) -> None:
-            for site, mac in self.macs.items():
-                study_writes.add_answer(change, self.study, asked.round, site, mac)
-            study_writes.close_round(change, asked, self.absent, self.closed_at)
-            study_writes.add_event(change, self.study, self.closed_event)
-            failpoint("round-charging")
-
-        self.repository.ledger.charge_round(asked, close)
-
-    def seal(self, release: Release) -> None:
-        """Store the release with its statement [R21]; neither can ever change afterwards."""
-        ledger, at = self.repository.ledger, self.repository.clock
-        stated = state(ledger, self.study, release.round, release.query, self.after, release.digest)
-        signed = stated.signed(self.sign)
-        with self.repository.store.writer.transaction() as change:
-            study_writes.seal_round(change, self.study, release, signed, at(), self.sealed_event)
+        def write(change: Connection, tip: Tip) -> None:
+            said = stated(asked, tip, self.after, release.digest).signed(self.sign)
+            at = self.repository.clock()
+            study_writes.release_round(
+                change, self.study, release, said, at, macs=self.macs, absent=self.absent
+            )
+            study_writes.add_event(change, self.study, self.event)
+            if opening is not None:
+                opening.write(change)
+                last = Sealed(release=release, stated=said).message
+                last.query.CopyFrom(self.query)
+                self.next = opening.offer(tip, self.sign, self.seconds, last)
             failpoint("round-sealing")
 
+        await_tick()
+        self.repository.ledger.charge_round(asked, write)
+        failpoint("round-sealed")
 
-def state(
-    ledger: LedgerStore, study: str, round: int, query: str, after: str, release: str = ""
-) -> RoundStatement:
-    """What is stated of a round now, with the ledger's last row [R21]."""
-    head, size = ledger.tip
-    return RoundStatement(
-        plan=study, round=round, query=query, after=after, release=release, ledger=head, size=size
-    )
+    def _followed(self, release: Release) -> Opening | None:
+        """That a release leads nowhere changes nothing of it: it is sealed, and then the study ends."""
+        try:
+            return self.follow(release)
+        except Exception as problem:  # noqa: BLE001 - raised by `following`, once the release is out
+            self.problem = problem
+            return None
+
+    def following(self) -> Offer | None:
+        """The next question; None if there is none. Raises whatever kept the study from saying it."""
+        if self.problem is not None:
+            raise self.problem
+        return self.next
+
+    def charge(self, asked: RoundQuery) -> None:
+        """Spend the price of a draw that failed."""
+        self.repository.ledger.charge(self.study, asked.round, asked.digest, asked.cost)
+
+
+def await_tick() -> None:
+    time.sleep(TICK - time.monotonic() % TICK)

@@ -6,17 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from eigenveil.errors import Code, InternalError, spoken
+from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.round import RoundState
-from eigenveil.protocol.statements import Sign
+from eigenveil.protocol.statements import RoundStatement, Sign
 from eigenveil.protocol.wire import query_to_proto
 from eigenveil.session import Session
 from eigenveil_common.failpoints import failpoint
 from eigenveil_common.rpc import INLINE_BYTES
+from eigenveil_common.storage.database import Connection
+from eigenveil_common.storage.ledger_store import Tip
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.repository import Repository
-from eigenveil_server.storage.study_reads import Studies
-from eigenveil_server.studies.journal import state
 from eigenveil_server.studies.open_round import OpenRound
 
 Tell = Callable[[OpenRound, RoundState], pb.StudyEvent]
@@ -39,8 +40,38 @@ class Offer:
         return offer
 
 
-def open_next(session: Session, repository: Repository, sign: Sign, tell: Tell) -> Offer | None:
-    """Open the session's pending question, or open it again after a crash; None if it asks nothing more.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """A question about to be opened, with what watchers see of that; `last` is the release before it."""
+
+    opened: OpenRound
+    query: pb.Query
+    at: int
+    event: pb.StudyEvent
+    after: str
+
+    def write(self, change: Connection) -> None:
+        """Open it within the transaction `change`."""
+        asked = self.opened.asked
+        study_writes.open_round(change, asked, self.query.SerializeToString(), self.at)
+        study_writes.add_event(change, asked.plan_digest, self.event)
+
+    def offer(self, tip: Tip, sign: Sign, seconds: float, last: pb.SealedRound | None) -> Offer:
+        """What sites get once that is durable. `last`, with the question that it answers (who missed that one
+        may have it in other words), is left out where it is too large to come with the next one."""
+        asked = stated(self.opened.asked, tip, self.after).signed(sign)
+        message = pb.NextWorkResponse(
+            query=self.query,
+            asked=pb.SignedRound(said=asked.said, signature=asked.signature),
+            deadline_unix_ms=self.at + int(1000 * seconds),
+            release=last if last is not None and last.ByteSize() <= INLINE_BYTES else None,
+        )
+        return Offer(opened=self.opened, message=message)
+
+
+def opening(session: Session, repository: Repository, tell: Tell) -> Opening | None:
+    """What opens the session's pending question, or opens it again after a crash; None if it asks nothing
+    more.
 
     Raises:
         InternalError: another question was opened as this round before.
@@ -48,37 +79,42 @@ def open_next(session: Session, repository: Repository, sign: Sign, tell: Tell) 
     asked, studies = session.pending, repository.studies
     if asked is None:
         return None
-    study, federation = asked.plan_digest, session.plan.study.federation
-    if studies.query_digest(study, asked.round) not in (None, asked.digest):
+    if studies.query_digest(asked.plan_digest, asked.round) not in (None, asked.digest):
         raise InternalError(Code.BUG, f"{spoken(asked.round)} was opened with another query before")
-    opened = OpenRound(asked, federation, studies.answers(study, asked.round))
+    earlier = studies.answers(asked.plan_digest, asked.round)
+    opened = OpenRound(asked, session.plan.study.federation, earlier)
     opened.enter(RoundState.OPEN)
-    message, now = query_to_proto(asked), repository.clock()
-    event = tell(opened, opened.state)
-    with repository.store.writer.transaction() as change:
-        study_writes.open_round(change, asked, message.SerializeToString(), now)
-        study_writes.add_event(change, study, event)
-        failpoint("round-opening")
-    failpoint("round-opened")
-    stated = state(repository.ledger, study, asked.round, asked.digest, after(session)).signed(sign)
-    return Offer(
+    return Opening(
         opened=opened,
-        message=pb.NextWorkResponse(
-            query=message,
-            asked=pb.SignedRound(said=stated.said, signature=stated.signature),
-            deadline_unix_ms=now + int(1000 * federation.deadline_seconds),
-            release=_last_released(studies, study, asked.round - 1) if asked.round else None,
-        ),
+        query=query_to_proto(asked),
+        at=repository.clock(),
+        event=tell(opened, opened.state),
+        after=after(session),
     )
 
 
-def _last_released(studies: Studies, study: str, round: int) -> pb.SealedRound | None:
-    """What sites need to compute the next question [R21], with the question that it answers: who missed
-    that one may have it in other words. None where it is too large to come with the next one."""
-    released = studies.released(study, round)
-    if released is None:
-        raise InternalError(Code.BUG, f"{spoken(round)} was fed to the study and is not stored")
-    return released if released.ByteSize() <= INLINE_BYTES else None
+def open_first(session: Session, repository: Repository, sign: Sign, tell: Tell) -> Offer | None:
+    """Open the question at which this process takes up a study, in a transaction of its own; None if it asks
+    nothing more. Raises as `opening`."""
+    first = opening(session, repository, tell)
+    if first is None:
+        return None
+    with repository.store.writer.transaction() as change:
+        first.write(change)
+        failpoint("round-opening")
+    failpoint("round-opened")
+    asked = first.opened.asked
+    last = repository.studies.released(asked.plan_digest, asked.round - 1) if asked.round else None
+    seconds = session.plan.study.federation.deadline_seconds
+    return first.offer(repository.ledger.tip, sign, seconds, last)
+
+
+def stated(asked: RoundQuery, tip: Tip, after: str, release: str = "") -> RoundStatement:
+    """What is stated of a round when the ledger's last row is `tip` [R21]."""
+    return RoundStatement(
+        plan=asked.plan_digest, round=asked.round, query=asked.digest, after=after, release=release,
+        ledger=tip[0], size=tip[1],
+    )  # fmt: skip
 
 
 def after(session: Session) -> str:

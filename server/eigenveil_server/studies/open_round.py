@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 
 from eigenveil.errors import Code, RequestError, spoken
 from eigenveil.numerics.encoding import IntArray
@@ -43,7 +44,7 @@ class LateAnswer(RequestError):
 class OpenRound:
     """What sites sent for `asked`. `earlier` is what they sent before this process started.
 
-    Whoever's values are here at the close is in: the close stores the HMACs that are not stored yet.
+    Whoever's values are here at the close is in: the release stores the HMACs that are not stored yet.
     `ready` is set when nobody is awaited any more, or when the round cannot succeed whoever still
     answers.
     """
@@ -105,8 +106,15 @@ class OpenRound:
         self._stored.add(site)
         self._look()
 
-    async def stored_by_close(self, site: str) -> None:
-        """Wait for the close, which stores what is here.
+    async def complete(self, seconds: float) -> bool:
+        """Wait up to `seconds` for `ready`; whether the release will store what is here."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.ready.wait()
+        return self.ready.is_set() or self._closed
+
+    async def stored_by_release(self, site: str) -> None:
+        """Wait for the release, which stores what is here.
 
         Raises:
             LateAnswer: the round ended without one.
@@ -145,7 +153,7 @@ class OpenRound:
         return {site: self._macs[site] for site in sorted(self._answered)}
 
     def settle(self, *, durable: bool) -> None:
-        """The round's close is over, or will never be; `durable`: it stored what is here."""
+        """The round's release is out, or will never be; `durable`: it stored what is here."""
         if durable:
             self._stored |= self._answered
         self._settled.set()

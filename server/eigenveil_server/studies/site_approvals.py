@@ -28,7 +28,7 @@ class SiteApprovals:
     @property
     def asking(self) -> Collection[str]:
         """Sites where a person is being asked, as each of them said last."""
-        return self._heard.keys()
+        return tuple(self._heard)
 
     def hear(self, site: str, *, asks: bool) -> bool:
         """Note whether a person is being asked at `site`; whether nobody was told before."""

@@ -1,18 +1,21 @@
 """One running study: drives its session round by round; can be killed and resumed at any point.
 
-The order within a round never changes: query durable -> sites answer -> set of sites frozen and
-price charged -> noise added -> sealed durable -> published on a tick -> fed to the algorithm.
+The order within a round never changes: query durable -> sites answer -> set of sites frozen -> noise added ->
+fed to the algorithm -> a tick -> price charged, release sealed and next query opened, in one transaction ->
+published, sites asked. Before that transaction nothing of the draw, nor of what follows from it, leaves the
+process [P27].
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
+from functools import partial
 
 from eigenveil import barrier
 from eigenveil.aggregation import aggregate
 from eigenveil.errors import Code, EigenveilError, InternalError, RequestError, spoken
 from eigenveil.mechanisms import noise_ahead
+from eigenveil.noise.source import NoiseSource
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
@@ -30,13 +33,11 @@ from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import StoredStudy
 from eigenveil_server.studies.journal import RoundJournal
-from eigenveil_server.studies.offer import Offer, after, open_next
+from eigenveil_server.studies.offer import Offer, Opening, after, open_first, opening
 from eigenveil_server.studies.open_round import OpenRound
 from eigenveil_server.studies.prepared_noise import NoiseAhead
 from eigenveil_server.studies.runtime import Runtime
 from eigenveil_server.studies.site_approvals import HOUR_MS, SiteApprovals
-
-TICK = 0.002  # seconds; releases leave on this grid, so that timing says nothing about the draw [P6]
 
 
 class Cancelled(Exception):
@@ -88,10 +89,14 @@ class StudyRun:
         compute = self._runtime.compute
         sealed = await compute.run(self._repository.studies.sealed_rounds, self.digest)
         session = await compute.run(Session.replay, self.plan, [one.release for one in sealed])
-        release: Release | None = None
-        while (opened := await self._next(session, release)) is not None:
+        self._stop_if_cancelled()
+        sign = self._runtime.keys.release.sign
+        offer = await compute.run(open_first, session, self._repository, sign, self._event)
+        while offer is not None:
+            self._stop_if_cancelled()
             with self._runtime.metrics.round():
-                release = await self._one_round(opened, session)
+                journal = await self._one_round(offer, session)
+            offer = journal.following()
         data = await compute.run(self._bundle, session)
         failpoint("bundle-built")
         await self._end(StudyState.RELEASED, release=data)
@@ -103,66 +108,49 @@ class StudyRun:
             StudyState.FAILED, f"a defect of the coordinator stopped the study: {detail}; tell its operator"
         )
 
-    async def _next(self, session: Session, release: Release | None) -> OpenRound | None:
-        """Feed the last release and offer what the study asks then; None if it asks nothing more."""
-        self._stop_if_cancelled()
-        offer = await self._runtime.compute.run(self._open, session, release)
-        self._stop_if_cancelled()
-        if offer is None:
-            return None
+    def _stop_if_cancelled(self) -> None:
+        if self._cancelled:
+            raise Cancelled
+
+    async def _one_round(self, offer: Offer, session: Session) -> RoundJournal:
+        """From an open question to its release, with which the next one is open."""
+        opened, durable = offer.opened, False
+        self._announce(offer)
+        try:
+            spec = noise_ahead(opened.asked, self.plan.study)
+            if spec is not None:
+                self._noise.prepare(spec)  # only now: the question leaves first, then the sites compute
+            await self.approvals.answered(opened, self.plan.study.federation.deadline_seconds)
+            answers = self._close(opened)
+            await self._noise.drawn()
+            failpoint("noise-drawn")
+            journal = self._journal(offer, session)
+            noise = self._runtime.noise if spec is None else self._noise
+            await self._runtime.compute.run(self._release, opened.asked, answers, journal, noise)
+            durable = True
+        finally:
+            opened.settle(durable=durable)
+        failpoint("round-released")
+        self._enter(opened, RoundState.RELEASED)
+        opened.forget()
+        return journal
+
+    def _announce(self, offer: Offer) -> None:
+        """Tell sites and watchers of a question that is durably open, and of the release that led to it."""
         self._offer = offer
         self._runtime.signals.work.ring()
         self._runtime.signals.news.ring()
         asked = offer.opened.asked
         log.event("round-open", study=self.digest, round=asked.round, kind=NAMES[type(asked.query)])
-        return offer.opened
 
-    def _stop_if_cancelled(self) -> None:
-        if self._cancelled:
-            raise Cancelled
-
-    def _open(self, session: Session, release: Release | None) -> Offer | None:
-        """Off the event loop in one go, because every site waits for it."""
-        if release is not None:
-            session.feed(release)
-        return open_next(session, self._repository, self._runtime.keys.release.sign, self._event)
-
-    async def _one_round(self, opened: OpenRound, session: Session) -> Release:
-        spec = noise_ahead(opened.asked, self.plan.study)
-        if spec is not None:
-            self._noise.prepare(spec)  # only now: the question leaves first, then the sites compute
-        await self.approvals.answered(opened, self.plan.study.federation.deadline_seconds)
-        answers, journal = await self._close(opened, session)
-        await self._noise.drawn()
-        failpoint("noise-drawn")
-        release = await self._runtime.compute.run(self._seal, opened.asked, answers, journal)
-        failpoint("round-sealed")
-        self._enter(opened, RoundState.SEALED)
-        opened.forget()
-        await _tick()
-        failpoint("round-published")
-        self._enter(opened, RoundState.RELEASED)
-        return release
-
-    async def _close(
-        self, opened: OpenRound, session: Session
-    ) -> tuple[Mapping[str, IntArray], RoundJournal]:
-        """Freeze the set of sites and charge, while the noise may still be under way."""
-        durable = False
-        try:
-            answers, closed_at = opened.close(), self._repository.clock()
-            self._stop_if_cancelled()
-            self._check_present(opened, answers)
-            self._enter(opened, RoundState.CLOSED)
-            journal = self._journal(opened, closed_at, session)
-            failpoint("round-closing")
-            await self._runtime.compute.run(journal.charge, opened.asked)
-            durable = True
-            failpoint("round-charged")
-        finally:
-            opened.settle(durable=durable)
-        self._runtime.signals.news.ring()
-        return answers, journal
+    def _close(self, opened: OpenRound) -> Mapping[str, IntArray]:
+        """Freeze the set of sites, in this process only: nobody is told of it before the release."""
+        answers = opened.close()
+        self._stop_if_cancelled()
+        self._check_present(opened, answers)
+        self._enter(opened, RoundState.CLOSED)
+        failpoint("round-closed")
+        return answers
 
     def _check_present(self, opened: OpenRound, answers: Mapping[str, IntArray]) -> None:
         try:
@@ -171,34 +159,47 @@ class StudyRun:
             why = f"{spoken(opened.asked.round)}: {problem} ({self.approvals.reasons(opened)})"
             raise RequestError(problem.code, why) from problem
 
-    def _journal(self, opened: OpenRound, closed_at: int, session: Session) -> RoundJournal:
-        repository, spent = self._repository, session.spent.micro_rho + opened.asked.cost.micro_rho
+    def _journal(self, offer: Offer, session: Session) -> RoundJournal:
+        opened, spent = offer.opened, session.spent.micro_rho + offer.opened.asked.cost.micro_rho
         return RoundJournal(
             study=self.digest,
             macs=opened.macs(),
+            absent=opened.absent(),
+            query=offer.message.query,
             after=after(session),
             sign=self._runtime.keys.release.sign,
-            absent=opened.absent(),
-            closed_at=closed_at,
-            closed_event=self._event(opened, RoundState.CLOSED, spent=spent),
-            sealed_event=self._event(opened, RoundState.SEALED, spent=spent),
-            repository=repository,
+            event=self._event(opened, RoundState.RELEASED, spent=spent),
+            follow=partial(self._follow, session),
+            seconds=self.plan.study.federation.deadline_seconds,
+            repository=self._repository,
         )
 
-    def _seal(self, asked: RoundQuery, answers: Mapping[str, IntArray], journal: RoundJournal) -> Release:
-        return barrier.release(
+    def _follow(self, session: Session, release: Release) -> Opening | None:
+        session.feed(release)
+        told = partial(self._event, spent=session.spent.micro_rho)
+        return opening(session, self._repository, told)
+
+    def _release(
+        self,
+        asked: RoundQuery,
+        answers: Mapping[str, IntArray],
+        journal: RoundJournal,
+        noise: NoiseSource,
+    ) -> None:
+        """Off the event loop in one go, because every site waits for it."""
+        barrier.release(
             asked,
             aggregate(asked, answers),
             tuple(answers),
             plan=self.plan,
             journal=journal,
-            noise=self._noise if noise_ahead(asked, self.plan.study) else self._runtime.noise,
+            noise=noise,
         )
 
     def _enter(self, opened: OpenRound, state: RoundState) -> None:
         opened.enter(state)
-        if state in (RoundState.CLOSED, RoundState.SEALED):
-            log.event(f"round-{state.value}", study=self.digest)
+        if state is RoundState.RELEASED:
+            log.event("round-released", study=self.digest)
 
     def _bundle(self, session: Session) -> bytes:
         document = build(
@@ -217,7 +218,7 @@ class StudyRun:
         last = RoundState.RELEASED if state is StudyState.RELEASED else RoundState.FAILED
         if self.opened is not None:
             self.opened.settle(durable=False)
-            if self.opened.state not in (RoundState.SEALED, RoundState.RELEASED):
+            if self.opened.state is not RoundState.RELEASED:
                 self._enter(self.opened, RoundState.FAILED)
             last = self.opened.state
         event = self._event(self.opened, last, state=state, failure=failure)
@@ -261,7 +262,7 @@ class StudyRun:
         return event
 
     def cancel(self) -> None:
-        """Stop before the next draw; a round whose price is charged is sealed first."""
+        """Stop before the next close; a round whose set of sites is frozen is released first."""
         self._cancelled = True
         if self.opened is not None:
             self.opened.ready.set()
@@ -279,7 +280,7 @@ class StudyRun:
     async def tell_of_waiting(self, site: str) -> None:
         """Have whoever watches see that `site` waits."""
         opened = self.opened
-        if opened is None:
+        if opened is None or opened.state is not RoundState.OPEN:
             return
         study, round, event = self.digest, opened.asked.round, self.news(opened)
         log.event("site-waits", study=study, round=round, site=site)
@@ -288,7 +289,3 @@ class StudyRun:
 
     def news(self, opened: OpenRound) -> pb.StudyEvent:
         return self._event(opened, opened.state)
-
-
-async def _tick() -> None:
-    await asyncio.sleep(TICK - asyncio.get_running_loop().time() % TICK)

@@ -44,12 +44,8 @@ def test_every_state_can_be_reached_and_every_round_can_end() -> None:
     assert all(reachable(state) & ends for state in RoundState)
 
 
-def test_after_the_seal_there_is_only_the_release() -> None:
-    assert reachable(RoundState.SEALED) == {RoundState.SEALED, RoundState.RELEASED}
-
-
-def test_nothing_is_sealed_before_the_sites_are_frozen() -> None:
-    assert [state for state in RoundState if RoundState.SEALED in MOVES[state]] == [RoundState.CLOSED]
+def test_nothing_is_released_before_the_sites_are_frozen() -> None:
+    assert [state for state in RoundState if RoundState.RELEASED in MOVES[state]] == [RoundState.CLOSED]
 
 
 def test_the_protocol_shows_the_table_as_it_is() -> None:

@@ -151,8 +151,8 @@ class Died(BaseException):
     """Stands for a process that ended here."""
 
 
-def dying(*_: object) -> None:
-    """Stands where a release is sealed, that is, between charge and seal."""
+def dying(*_: object, **__: object) -> None:
+    """Stands where a release is stored, that is, after its price in one transaction."""
     raise Died
 
 
@@ -167,9 +167,7 @@ class CountingNoise(OsNoise):
         return super().draw(spec)
 
 
-def test_a_death_between_charge_and_seal_costs_nothing_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_death_between_draw_and_seal_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = made(tmp_path / "c")
 
     async def dies() -> tuple[str, dict[str, Credentials]]:
@@ -179,8 +177,11 @@ def test_a_death_between_charge_and_seal_costs_nothing_more(
             sites = {name: rig.connect(held[name]) for name in SITES}
             digest = await rig.connect(held["ada"]).submit(study_toml())
             task = rig.daemon.engine._tasks[digest]
-            for site in sites.values():
-                await site.contribute(await site.query(), frozen([60]))
+            asked = {name: await site.query() for name, site in sites.items()}
+            for name in ("anna", "bert"):
+                await sites[name].contribute(asked[name], frozen([60]))
+            lost = await refusal(sites["carl"].contribute(asked["carl"], frozen([60])))
+            assert "ask for work" in str(lost)
             with pytest.raises(Died):
                 await task
         return digest, held
@@ -193,16 +194,16 @@ def test_a_death_between_charge_and_seal_costs_nothing_more(
             assert query.round == 0
             refused = await refusal(sites["anna"].contribute(query, frozen([61])))
             assert "differently before" in str(refused)
-            for site in sites.values():
-                assert (await site.contribute(query, frozen([60]))).repeated
+            repeated = [(await site.contribute(query, frozen([60]))).repeated for site in sites.values()]
+            assert repeated == [True, True, False]
             async with answering(sites):
                 last = (await ada.events(digest))[-1]
             assert last.state == pb.STUDY_STATE_RELEASED
 
     with monkeypatch.context() as patched:
-        patched.setattr(study_writes, "seal_round", dying)
+        patched.setattr(study_writes, "release_round", dying)
         digest, held = asyncio.run(dies())
-    assert charges(config).keys() == {(digest, 0)}
+    assert charges(config).keys() == set()
     assert sealed(config.state) == {}
     asyncio.run(resumes(digest, held))
     assert sorted(charges(config)) == [(digest, round) for round in sorted(sealed(config.state))]

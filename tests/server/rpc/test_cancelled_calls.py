@@ -184,7 +184,7 @@ def test_an_answer_alone_in_its_round_is_in_although_its_sender_vanished(
             await ada.submit(study_toml(sites=("anna",)))
             query = await anna.query()
             slow_writes(monkeypatch)
-            monkeypatch.setattr(LedgerStore, "charge", slowly(LedgerStore.charge))
+            monkeypatch.setattr(LedgerStore, "charge_round", slowly(LedgerStore.charge_round))
             message = anna.contribution(query, frozen([60]))
             await gives_up(anna.stub.Contribute(message, timeout=GONE))
             assert (await asyncio.wait_for(anna.query(), 60)).round == 1

@@ -31,7 +31,7 @@ class OnBooks(MemoryStore):
 
     def charge(self, asked: RoundQuery) -> None:
         """Durable."""
-        self.books.charge_round(asked, lambda change: None)
+        self.books.charge_round(asked, lambda change, tip: None)
 
 
 @pytest.mark.parametrize("name", QUERIES)

@@ -15,8 +15,7 @@ from eigenveil.numerics.encoding import frozen
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.reporting.verify import load_release
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.studies import study_run
-from tests.server.rig import Client, Rig, answering, made, refusal, serving, study_toml
+from tests.server.rig import Client, Rig, Tick, answering, made, refusal, serving, study_toml
 
 SHORT = 0.3  # seconds; a deadline that tests can wait for
 PATIENT = 2.0  # one that a busy machine meets
@@ -76,24 +75,23 @@ def test_a_late_answer_is_refused_audited_once_and_not_kept(tmp_path: Path) -> N
 def test_an_answer_between_the_close_and_the_seal_is_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tick = asyncio.Event()
+    tick = Tick(monkeypatch)
 
     async def scenario() -> None:
         async with serving(made(tmp_path / "c")) as rig:
             sites = await rig.sites()
             ada = await rig.client(Role.ANALYST, "ada")
-            monkeypatch.setattr(study_run, "_tick", tick.wait)
             digest = await ada.submit(study_toml(quorum=2, deadline_seconds=SHORT))
             queries = {name: await site.query() for name, site in sites.items()}
             for name in ("anna", "bert"):
                 await sites[name].contribute(queries[name], frozen([60]))
-            while rig.daemon.runtime.repository.studies.sealed(digest, 0) is None:
-                await asyncio.sleep(0.01)
+            await tick.due()
+            assert rig.daemon.runtime.repository.studies.sealed(digest, 0) is None
             refused = await refusal(sites["carl"].contribute(queries["carl"], frozen([60])))
             assert "was closed before" in str(refused)
             assert (await sites["anna"].contribute(queries["anna"], frozen([60]))).repeated
             assert [subject for subject, _ in late_rows(rig)] == ["site/carl"]
-            tick.set()
+            tick.go.set()
 
     asyncio.run(scenario())
 

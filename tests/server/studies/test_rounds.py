@@ -12,11 +12,12 @@ from eigenveil.identity import Role
 from eigenveil.numerics.encoding import frozen
 from eigenveil.reporting.verify import load_release
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.studies import study_run
+from eigenveil_server.studies import contributions
 from tests.server.rig import (
     SITES,
     Client,
     Rig,
+    Tick,
     answering,
     made,
     refusal,
@@ -173,28 +174,60 @@ def test_a_refusal_that_records_may_decide_is_told_to_the_operator_alone(tmp_pat
     asyncio.run(scenario())
 
 
-def test_a_sealed_round_is_not_seen_before_its_tick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tick = asyncio.Event()
+def test_nothing_is_seen_of_a_draw_before_its_tick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """[P6] [P27] Not that the set of sites is frozen, nor the price, nor the next question."""
+    tick = Tick(monkeypatch)
 
     async def scenario() -> None:
         async with serving(made(tmp_path / "c")) as rig:
             sites = await rig.sites()
             ada = await rig.client(Role.ANALYST, "ada")
-            monkeypatch.setattr(study_run, "_tick", tick.wait)
             digest = await ada.submit(study_toml())
-            for site in sites.values():
-                await site.contribute(await site.query(), frozen([60]))
             studies = rig.daemon.runtime.repository.studies
-            while studies.sealed(digest, 0) is None:
-                await asyncio.sleep(0.01)
-            seen = [event.round_state for event in studies.events(digest, 0)]
-            assert seen[-1] == "closed"
-            assert "sealed" not in seen
-            tick.set()
+            answers = [
+                asyncio.create_task(site.contribute(await site.query(), frozen([60])))
+                for site in sites.values()
+            ]
+            await tick.due()
+            assert {event.round_state for event in studies.events(digest, 0)} == {"planned", "open"}
+            assert (studies.sealed(digest, 0), spent(rig)[0], studies.rounds(digest)) == (None, 0, 1)
+            assert not all(answer.done() for answer in answers)
+            tick.go.set()
+            await asyncio.gather(*answers)
             assert (await sites["anna"].query()).round == 1
             states = [(event.round, event.round_state) for event in studies.events(digest, 0)]
-            assert states[len(seen) :][:2] == [(0, "sealed"), (1, "open")]
+            assert states[-2:] == [(0, "released"), (1, "open")]
             assert studies.round_ms(digest)[0] >= 0
+
+    asyncio.run(scenario())
+
+
+def test_nobody_is_told_with_whom_a_round_was_closed_before_its_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[P27] Neither by an answer that waited for the others when it was closed, nor by what a site says."""
+    tick = Tick(monkeypatch)
+    monkeypatch.setattr(contributions, "GATHER", 3 * SHORT)
+
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            sites = await rig.sites()
+            ada = await rig.client(Role.ANALYST, "ada")
+            digest = await ada.submit(study_toml(quorum=2, deadline_seconds=SHORT))
+            query = await sites["anna"].query()
+            answers = [
+                asyncio.create_task(sites[name].contribute(query, frozen([60]))) for name in ("anna", "bert")
+            ]
+            await tick.due()
+            await rig.daemon.engine.run(digest).tell_of_waiting("carl")
+            await asyncio.sleep(3 * SHORT)
+            events = rig.daemon.runtime.repository.studies.events(digest, 0)
+            said = {one.status for event in events for one in event.sites}
+            assert ({event.round_state for event in events}, said) == ({"planned", "open"}, {"waiting"})
+            tick.go.set()
+            assert [answer.repeated for answer in await asyncio.gather(*answers)] == [False, False]
+            (released,) = rig.daemon.runtime.repository.studies.sealed_rounds(digest)
+            assert released.release.present == ("anna", "bert")
 
     asyncio.run(scenario())
 

@@ -167,7 +167,7 @@ def test_what_is_here_at_the_close_is_in_and_stored_by_it() -> None:
         assert list(box.close()) == ["a", "b"]
         assert box.macs() == {"a": b"m", "b": b"n"}
         assert box.statuses() == {"a": "answered", "b": "answered", "c": "absent"}
-        waiting = asyncio.create_task(box.stored_by_close("b"))
+        waiting = asyncio.create_task(box.stored_by_release("b"))
         await asyncio.sleep(0)
         assert not waiting.done()
         box.settle(durable=True)
@@ -186,7 +186,7 @@ def test_what_a_failed_close_did_not_store_is_refused() -> None:
         box.close()
         box.settle(durable=False)
         with pytest.raises(RequestError, match="was closed before site a"):
-            await box.stored_by_close("a")
+            await box.stored_by_release("a")
 
     asyncio.run(scenario())
 

@@ -25,19 +25,16 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.protocol.round import RoundState
 from eigenveil_client import cli as analyst_cli
 from eigenveil_client.connection import channel, renewal
 from eigenveil_client.site.commands import main as site_cli
 from eigenveil_client.site.daemon import connection
 from eigenveil_common.failpoints import arm
-from eigenveil_common.storage.ledger_store import LedgerStore
+from eigenveil_common.storage.ledger_store import AlsoAt, LedgerStore
 from eigenveil_server import cli as coordinator_cli
 from eigenveil_server.pki.registry import Registry
 from eigenveil_server.rpc import service
-from eigenveil_server.storage import study_writes
-from eigenveil_server.studies import uploads
-from eigenveil_server.studies.journal import RoundJournal
+from eigenveil_server.studies import contributions, uploads
 
 PROGRAMS: dict[str, Callable[[], int]] = {
     "eigenveil": analyst_cli.main,
@@ -133,12 +130,13 @@ def _note(name: str, notes: Path, done: list[str]) -> None:
 
 
 def hasten() -> None:
-    """Small limits and short pauses, so that little time is spent on waiting and small answers upload; and
-    every site renews its certificate every few seconds."""
+    """Small limits and short pauses, so that little time is spent on waiting and small answers upload; early
+    answers are stored apart, and every site renews its certificate every few seconds."""
     smaller: tuple[tuple[object, str, object], ...] = (
         (service, "INLINE_BYTES", SMALL), (service, "CHUNK_BYTES", SMALL), (uploads, "CHUNK_BYTES", SMALL),
         (channel, "LONGEST_PAUSE", SHORT_PAUSE), (connection, "QUICK_SECONDS", SHORT_PAUSE),
-        (renewal, "datetime", Early), (renewal, "LONGEST_SLEEP", 1.0), (renewal, "RETRY_SECONDS", 1.0),
+        (contributions, "GATHER", 0.0), (renewal, "datetime", Early),
+        (renewal, "LONGEST_SLEEP", 1.0), (renewal, "RETRY_SECONDS", 1.0),
         (Registry, "_check_due", lambda self, shown: None),
     )  # fmt: skip
     for where, name, value in smaller:
@@ -160,23 +158,20 @@ class Early(datetime):
 
 
 def publish_before_charging() -> None:
-    """The planted fault: a round is closed, sealed and published, and charged only a little later."""
+    """The planted fault: a round is sealed, published and followed by the next, and charged only a little
+    later."""
+    honest = LedgerStore.charge_round
 
-    def charge(self: RoundJournal, asked: RoundQuery) -> None:
-        if self.repository.studies.round_state(self.study, asked.round) is RoundState.CLOSED:
-            return
-        with self.repository.store.writer.transaction() as change:
-            for site, mac in self.macs.items():
-                study_writes.add_answer(change, self.study, asked.round, site, mac)
-            study_writes.close_round(change, asked, self.absent, self.closed_at)
-            study_writes.add_event(change, self.study, self.closed_event)
-        threading.Timer(LATE, late, (self.repository.ledger, asked)).start()
+    def charge(self: LedgerStore, asked: RoundQuery, also: AlsoAt) -> None:
+        with self._database.transaction() as change:
+            also(change, self.tip)
+        threading.Timer(LATE, late, (self, asked)).start()
 
     def late(ledger: LedgerStore, asked: RoundQuery) -> None:
         with suppress(Exception):  # the study may have been settled
-            ledger.charge_round(asked, lambda change: None)
+            honest(ledger, asked, lambda change, tip: None)
 
-    RoundJournal.charge = charge  # type: ignore[method-assign]
+    LedgerStore.charge_round = charge  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

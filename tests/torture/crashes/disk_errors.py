@@ -107,7 +107,7 @@ async def _studies(analyst: Client, told: Told) -> None:
             study = await analyst.submit(STUDY, f"study-{number}")
             watch = pb.WatchStudyRequest(plan_digest=bytes.fromhex(study))
             async for event in analyst.stub.WatchStudy(watch):
-                if event.round_state in ("sealed", "released"):
+                if event.round_state == "released":
                     told.sealed.add((study, event.round))
             told.bundles[study] = await analyst.release(study)
 

@@ -24,7 +24,9 @@ from eigenveil.errors import EigenveilError
 from eigenveil.numerics.encoding import digest
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
+from eigenveil.protocol.wire import query_to_proto
 from eigenveil.queries import Count
+from eigenveil.study.study import Federation
 from eigenveil_common.storage import sqlite
 from eigenveil_common.storage.database import Connection
 from eigenveil_common.storage.ledger_store import LedgerStore
@@ -36,8 +38,10 @@ from eigenveil_server.storage.database import MIGRATIONS, SCHEMA, VERSION, Store
 from eigenveil_server.storage.group_commit import GroupCommit
 from eigenveil_server.storage.repository import Repository
 from eigenveil_server.storage.states import StudyState
-from eigenveil_server.storage.study_reads import StoredStudy, Studies
+from eigenveil_server.storage.study_reads import Answers, StoredStudy, Studies
 from eigenveil_server.studies.journal import RoundJournal
+from eigenveil_server.studies.offer import Opening
+from eigenveil_server.studies.open_round import OpenRound
 from tests.torture.crashes.vfs import Disk, powered
 from tests.torture.line import Line
 
@@ -117,8 +121,8 @@ class Outside:
 
 
 class Work:
-    """The coordinator's work on one database, without its sites: reserve, then charge, seal and publish
-    round by round, then settle; for ever."""
+    """The coordinator's work on one database, without its sites: reserve, then release round by round, each
+    with its charge and the opening of the next, then settle; for ever."""
 
     def __init__(self, database: Database, outside: Outside, random: Random) -> None:
         self._database = database
@@ -154,11 +158,16 @@ class Work:
         return study
 
     def _run(self, study: str) -> None:
+        sealed = self._repository.studies.sealed_rounds(study)
+        if len(sealed) < ROUNDS:
+            with self._database.transaction() as change:
+                _opening(study, len(sealed)).write(change)
+        releases = [one.release for one in sealed]
         for round in range(ROUNDS):
-            query = RoundQuery(plan_digest=study, round=round, query=Count(), micro_rho=PRICE.micro_rho)
-            sealed = self._repository.studies.sealed(study, round)
-            release = self._round(query) if sealed is None else sealed.release
-            self._outside.published.setdefault((study, round), (query.digest, release.digest))
+            if round == len(releases):
+                releases.append(self._round(study, round, releases[-1].digest if round else ""))
+            told = (_asked(study, round).digest, releases[round].digest)
+            self._outside.published.setdefault((study, round), told)
 
         def end(change: Connection) -> None:
             study_writes.end_study(change, study, StudyState.RELEASED, 0, release=bytes(3000))
@@ -167,24 +176,32 @@ class Work:
         self._repository.ledger.settle(study, end)
         self._outside.ended.add(study)
 
-    def _round(self, asked: RoundQuery) -> Release:
-        with self._database.transaction() as change:
-            study_writes.open_round(change, asked, bytes(100), 0)
-            study_writes.add_event(change, asked.plan_digest, pb.StudyEvent())
+    def _round(self, study: str, round: int, after: str) -> Release:
+        asked, left = _asked(study, round), round + 1 < ROUNDS
         journal = RoundJournal(
-            study=asked.plan_digest, macs={"anna": bytes(32), "bert": bytes(32)}, absent={}, closed_at=0,
-            closed_event=pb.StudyEvent(), sealed_event=pb.StudyEvent(), repository=self._repository,
-            after="0" * 64 if asked.round else "", sign=lambda _: bytes(64),
+            study=study, macs={"anna": bytes(32), "bert": bytes(32)}, absent={}, query=query_to_proto(asked),
+            after=after, sign=lambda _: bytes(64), event=pb.StudyEvent(), seconds=1.0,
+            follow=lambda release: _opening(study, round + 1, release.digest) if left else None,
+            repository=self._repository,
         )  # fmt: skip
-        journal.charge(asked)
-        journal.charge(asked)  # the barrier asks for it again
         drawn = np.array([self._random.getrandbits(40) for _ in range(self._random.choice((1, 600)))])
         release = Release(
-            round=asked.round, query=asked.digest, values=drawn, sigma=1.0, present=("anna", "bert"),
+            round=round, query=asked.digest, values=drawn, sigma=1.0, present=("anna", "bert"),
             micro_rho=asked.micro_rho, atto_delta=0,
         )  # fmt: skip
-        journal.seal(release)
+        journal.seal(asked, release)
         return release
+
+
+def _asked(study: str, round: int) -> RoundQuery:
+    return RoundQuery(plan_digest=study, round=round, query=Count(), micro_rho=PRICE.micro_rho)
+
+
+def _opening(study: str, round: int, after: str = "") -> Opening:
+    asked = _asked(study, round)
+    opened = OpenRound(asked, Federation(sites=("anna", "bert")), Answers(macs={}, declined={}))
+    query = query_to_proto(asked)
+    return Opening(opened=opened, query=query, at=0, event=pb.StudyEvent(), after=after)
 
 
 def opened(path: Path, mode: Mode, vfs: str | None = None) -> Database:

@@ -66,13 +66,13 @@ def test_nothing_in_production_arms_a_failpoint() -> None:
 
 def test_an_unarmed_failpoint_does_nothing_and_an_armed_one_does_it_every_time() -> None:
     passed: list[int] = []
-    failpoint("round-charged")
-    arm("round-charged", lambda: passed.append(1))
-    failpoint("round-charged")
+    failpoint("round-closed")
+    arm("round-closed", lambda: passed.append(1))
+    failpoint("round-closed")
     failpoint("round-sealed")
-    failpoint("round-charged")
+    failpoint("round-closed")
     disarm()
-    failpoint("round-charged")
+    failpoint("round-closed")
     assert passed == [1, 1]
 
 

@@ -84,7 +84,6 @@ class SiteConnection:
                 self._pending = self._ask()
                 if reply is not None:
                     await self._deliver(reply)
-                    await asyncio.to_thread(self._worker.store.note_ledger)
         finally:
             await self._give_up()
 
@@ -123,16 +122,16 @@ class SiteConnection:
         response = await _remote(call(self._stub.NextWork, request, seconds=self._poll, attempts=1))
         self._contact.last = time.time()
         if response.HasField("checkpoint"):
-            await self._keep(response)
+            self._hold(response)
             response.ClearField("checkpoint")
         if response.ByteSize() == 0 and time.monotonic() - began < QUICK_SECONDS:
             await asyncio.sleep(QUICK_SECONDS)
         return response
 
-    async def _keep(self, response: pb.NextWorkResponse) -> None:
-        """Keep a checkpoint of the coordinator's ledger before anything of its answer is believed [R20]."""
+    def _hold(self, response: pb.NextWorkResponse) -> None:
+        """Hold a checkpoint of the coordinator's ledger before anything of its answer is believed [R20]."""
         try:
-            await asyncio.to_thread(self._worker.take_checkpoint, response.checkpoint, response.parted)
+            self._worker.take_checkpoint(response.checkpoint, response.parted)
         except PeerError as problem:
             alarm("checkpoint-refused", code=problem.code.value, detail=str(problem))
             raise Lost(problem) from problem

@@ -50,7 +50,8 @@ class SiteDaemon:
             RequestError: the configuration does not hold any more (such as a key others can read), or the
                 coordinator's ledger went backwards; nothing was sent after it.
         """
-        tasks = [asyncio.create_task(work) for work in (self._serve(), self._store.traffic.keep_flushed())]
+        unending = (self._serve(), self._store.keep_noted(), self._store.traffic.keep_flushed())
+        tasks = [asyncio.create_task(work) for work in unending]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:

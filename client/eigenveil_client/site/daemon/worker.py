@@ -73,8 +73,7 @@ class SiteWorker:
         """The rounds whose releases this site has to fetch before it can tell whether `response` asks what it
         should [R21]; none for a study that is not agreed to."""
         plan = response.query.plan_digest.hex()
-        seen = self.store.studies.get(plan) if response.HasField("query") else None
-        if seen is None or seen.standing is not Decision.ACCEPTED:
+        if not response.HasField("query") or self.store.studies.standing(plan) is not Decision.ACCEPTED:
             return range(0)
         inline = response.HasField("release")
         return range(self.held(plan), min(response.query.round - inline, MAX_ROUNDS))
@@ -84,14 +83,13 @@ class SiteWorker:
         return frozenset() if self._policy.approval is Approval.AUTO else self.store.studies.pending()
 
     def take_checkpoint(self, signed: pb.SignedCheckpoint, parted: bool) -> None:
-        """Keep a checkpoint, durably on return. Raises as `HeldCheckpoints.take`."""
+        """Hold a checkpoint. Raises as `HeldCheckpoints.take`."""
         member = self._member
         self.store.checkpoints.take(signed, member.release_key, member.identity.federation, parted=parted)
 
     def stands(self, reply: Reply) -> bool:
         """Whether `reply` may still be sent: an answer leaves only while its study is agreed to."""
-        seen = self.store.studies.get(reply.plan_digest)
-        agreed = seen is not None and seen.standing is Decision.ACCEPTED
+        agreed = self.store.studies.standing(reply.plan_digest) is Decision.ACCEPTED
         return agreed or isinstance(reply, Refusal)
 
     def work(self, response: pb.NextWorkResponse, fetched: Sequence[pb.SealedRound] = ()) -> Reply | None:

@@ -96,6 +96,11 @@ class ReceivedPlans:
         rows = self._database.rows("SELECT * FROM studies WHERE plan = ?", (digest,))
         return _seen(rows[0]) if rows else None
 
+    def standing(self, digest: str) -> Decision | None:
+        """What was decided about a plan; None for one that was never seen."""
+        rows = self._database.rows("SELECT standing FROM studies WHERE plan = ?", (digest,))
+        return Decision(rows[0]["standing"]) if rows else None
+
     def pending(self) -> frozenset[str]:
         """The plans that wait for a person's word."""
         rows = self._database.rows("SELECT plan FROM studies WHERE standing = ?", (Decision.PENDING.value,))

@@ -2,7 +2,7 @@
 
 A ledger that is gone or was put back must not begin anew with a budget that is spent. What is written here
 is never ahead of the ledger; no answer leaves before the row that set its study's price aside is here, and
-the row of the answer itself follows when it was delivered.
+the row of the answer itself follows within a second.
 """
 
 from __future__ import annotations
@@ -31,6 +31,13 @@ class Seen:
     digest: str
     committed: Cost
     gaussian: bool
+
+    @classmethod
+    def of(cls, ledger: Ledger) -> Seen:
+        """Where a ledger stands."""
+        return cls(
+            size=ledger.size, digest=ledger.head, committed=ledger.committed(), gaussian=ledger.gaussian
+        )
 
     def is_in(self, store: LedgerStore) -> bool:
         """Whether the ledger in `store` is this one or continues it."""
@@ -78,30 +85,29 @@ class RollbackGuard:
                 "certainly the newest, remove this one file; it is written anew",
             ) from problem
 
-    def note(self, ledger: Ledger) -> None:
+    def note(self, now: Seen) -> None:
         """Write down where the ledger stands, durably on return; never an earlier state than before.
 
         Raises:
             InternalError: code `storage`, also if what was noted before cannot be read any more.
         """
-        if not ledger.size:
+        if not now.size:
             return
         try:
             with locked(self._path.parent):  # nobody writes between our reading and our writing
                 seen = self.seen()
-                if seen is None or ledger.size > seen.size:
-                    self._write(ledger)
+                if seen is None or now.size > seen.size:
+                    self._write(now)
         except (OSError, RequestError) as problem:
             raise InternalError(Code.STORAGE, f"cannot keep {self._path}: {problem}") from problem
 
-    def _write(self, ledger: Ledger) -> None:
-        committed = ledger.committed()
+    def _write(self, now: Seen) -> None:
         held = {
-            "size": ledger.size,
-            "digest": ledger.head,
-            "micro_rho": committed.micro_rho,
-            "atto_delta": str(committed.atto_delta),
-            "gaussian": ledger.gaussian,
+            "size": now.size,
+            "digest": now.digest,
+            "micro_rho": now.committed.micro_rho,
+            "atto_delta": str(now.committed.atto_delta),
+            "gaussian": now.gaussian,
         }
         write_secret(self._path, json.dumps(held, sort_keys=True).encode())
 
@@ -136,7 +142,7 @@ class RollbackGuard:
         if study in store.ledger.reserved:
             store.charge(study, 0, seen.digest, store.ledger.reserved[study])
             store.settle(study)
-        self._write(store.ledger)
+        self._write(Seen.of(store.ledger))
         return store.ledger.spent_by_study[study]
 
 

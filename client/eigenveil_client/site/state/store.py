@@ -2,11 +2,12 @@
 
 What a round costs, which query was answered and what left are written in one transaction, before
 the answer leaves: after a crash at any moment the same query gets the same answer at no further
-charge, and no other query is answered for that round.
+charge, and no other query is answered for that round. That transaction is the one sync of a round [P27].
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -29,9 +30,10 @@ from eigenveil_client.site.state import (
     transcript,
 )
 from eigenveil_client.site.state.answered_rounds import AnsweredRounds
+from eigenveil_client.site.state.checkpoints import Taken
 from eigenveil_client.site.state.egress import Fingerprints, Sent
 from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan, ReceivedPlans
-from eigenveil_client.site.state.rollback_guard import RollbackGuard, lost_study
+from eigenveil_client.site.state.rollback_guard import RollbackGuard, Seen, lost_study
 from eigenveil_client.site.state.transcript import Stated, Transcript
 from eigenveil_client.site.yearly_limit import YearlyLimit
 from eigenveil_common.failpoints import failpoint
@@ -50,6 +52,7 @@ CHANGE_OVER = (
     "here you need not count: move it and egress.key away, keep both as evidence, and run eigenveil-site "
     "accept-loss --config site.toml, which charges what was spent"
 )
+NOTE_SECONDS = 1.0
 TIMED = ("ledger", "egress", "studies", "chatter")  # tables with the time of each row
 
 
@@ -71,6 +74,7 @@ class SiteStore:
     ) -> None:
         self._clock = clock
         self._guard = guard
+        self._noted: Seen | None = None
         self.fingerprints = Fingerprints(path.with_name("egress.key"), path)
         try:
             self.database = Database(path, SCHEMA, VERSION)
@@ -120,7 +124,24 @@ class SiteStore:
 
     def note_ledger(self) -> None:
         """Note outside of the database how far its ledger is."""
-        self._guard.note(self.ledger.ledger)
+        now = self.ledger.read(Seen.of)
+        if now != self._noted:
+            self._guard.note(now)
+            self._noted = now
+
+    async def keep_noted(self) -> None:
+        """Every second, and at the end, make durable what need not be before an answer leaves: how far the
+        ledger is, and the last checkpoint. For ever, in a thread. Raises InternalError, code `storage`."""
+        try:
+            while True:
+                await asyncio.sleep(NOTE_SECONDS)
+                await asyncio.to_thread(self._note)
+        finally:
+            self._note()
+
+    def _note(self) -> None:
+        self.checkpoints.flush()
+        self.note_ledger()
 
     def this_year(self, yearly: YearlyLimit) -> int:
         """Micro-rho spent in the current year or set aside, which may all be spent before the year ends."""
@@ -211,8 +232,8 @@ class SiteStore:
     def answer(
         self, plan: Plan, asked: RoundQuery, values: bytes, meaning: str, stated: Sequence[Stated]
     ) -> None:
-        """Charge a round and write down what is about to leave, and what the coordinator `stated` to be asked
-        this: one transaction, durable on return.
+        """Charge a round and write down what is about to leave, what the coordinator `stated` to be asked
+        this, and its last checkpoint: one transaction, durable on return.
 
         Raises:
             EigenveilError: as `Ledger.charge`, or code `site-policy`: the study was withdrawn meanwhile; then
@@ -227,18 +248,23 @@ class SiteStore:
             query=asked.digest,
             meaning=meaning,
         )
+        taken = self.checkpoints.unkept()
         self.ledger.charge(
             asked.plan_digest,
             asked.round,
             asked.digest,
             self.rounds.cost(plan, asked),
-            also=partial(self._write, asked, sent, stated),
+            also=partial(self._write, asked, sent, stated, taken),
         )
         failpoint("answer-charged")
+        self.checkpoints.kept(taken)
         self.rounds.passed(asked.plan_digest, asked.round)
 
-    def _write(self, asked: RoundQuery, sent: Sent, stated: Sequence[Stated], change: Connection) -> None:
+    def _write(
+        self, asked: RoundQuery, sent: Sent, stated: Sequence[Stated], taken: Taken | None, change: Connection
+    ) -> None:
         self.studies.require(asked.plan_digest, Decision.ACCEPTED, change)
+        self.checkpoints.keep(taken, change)
         self.transcript.keep(stated, change)
         self.egress.append(sent, change)
         self.egress.keep_question(asked, change)
@@ -251,11 +277,14 @@ class SiteStore:
             study=plan_digest, round=round, kind="decline", bytes=0, contribution="", query="",
             meaning=f"this site declines: {reason}",
         )  # fmt: skip
+        taken = self.checkpoints.unkept()
         with self.database.transaction() as change:
+            self.checkpoints.keep(taken, change)
             self.egress.append(sent, change)
             self.transcript.keep(stated, change)
             failpoint("refusal-writing")
         failpoint("refusal-written")
+        self.checkpoints.kept(taken)
 
     def check_whole(self) -> None:
         """Insist that what is kept here under a digest is what that names; the pages were looked at before.

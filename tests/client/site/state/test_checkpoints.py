@@ -49,6 +49,9 @@ def test_heads_move_forward_and_outlive_the_process(stage: Stage) -> None:
     assert store.checkpoints.digest() == b""
     for size in (1, 5, 5, 50):
         take(stage, store.checkpoints, ROWS[:size])
+    assert store.checkpoints.latest() == signed(stage, ROWS[:50])
+    assert (store.checkpoints.size(), store.checkpoints.digest()) == (0, bytes.fromhex(ROWS[49]))
+    store.checkpoints.flush()
     store.close()
     store = stage.store()
     store.checkpoints.check()

@@ -23,7 +23,7 @@ from eigenveil_client.site.commands import consent
 from eigenveil_client.site.commands.checks import site_checks
 from eigenveil_client.site.policy import Approval
 from eigenveil_client.site.state import opening
-from eigenveil_client.site.state.rollback_guard import NAME, RollbackGuard
+from eigenveil_client.site.state.rollback_guard import NAME, RollbackGuard, Seen
 from eigenveil_common.doctor import Level
 from eigenveil_common.files import check_owner
 from eigenveil_common.storage.ledger_store import LedgerStore
@@ -206,7 +206,7 @@ def test_what_is_noted_is_never_ahead_and_never_goes_back(stage: Stage) -> None:
     guard = RollbackGuard(stage.config.identity)
     assert guard.seen() is None
     with closing(stage.store()) as early:
-        empty = early.ledger.ledger
+        empty = Seen.of(early.ledger.ledger)
         early.note_ledger()
         assert guard.seen() is None
         agree(stage)

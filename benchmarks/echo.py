@@ -1,0 +1,83 @@
+"""What `grpc.aio` alone costs: a round's bytes there and back over mutual TLS, one server and its clients,
+each a process of its own. The keys and certificates are a federation's.
+
+`python -m benchmarks.echo serve COORDINATOR DOWN` prints its port; `... call COORDINATOR KEY PORT UP` prints
+the milliseconds of each call. COORDINATOR is the coordinator's folder, KEY a site's key.pem.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+import grpc
+
+from eigenveil_server.config import Files
+
+METHOD, CALLS, WARM = "/bench.Echo/Call", 200, 20
+COMMAND = (sys.executable, "-m", "benchmarks.echo")
+
+
+async def serve(folder: Path, down: int) -> None:
+    """Answer every call with `down` bytes, until killed."""
+    files, answer = Files(folder), bytes(down)
+
+    async def call(request: bytes, context: object) -> bytes:
+        return answer
+
+    handler = grpc.unary_unary_rpc_method_handler(call)
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("bench.Echo", {"Call": handler}),))
+    pair = (files.server_key.read_bytes(), files.server.read_bytes())
+    credentials = grpc.ssl_server_credentials([pair], files.ca.read_bytes(), require_client_auth=True)
+    print(server.add_secure_port("127.0.0.1:0", credentials), flush=True)
+    await server.start()
+    await server.wait_for_termination()
+
+
+async def call(folder: Path, key: Path, port: int, up: int) -> None:
+    """Call one time after the other, and print how long each took."""
+    pair, times = key.read_bytes(), []
+    credentials = grpc.ssl_channel_credentials(Files(folder).server.read_bytes(), pair, pair)
+    async with grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials) as channel:
+        method = channel.unary_unary(METHOD)
+        for _ in range(WARM + CALLS):
+            begin = time.perf_counter()
+            await method(bytes(up), timeout=60)
+            times.append(1e3 * (time.perf_counter() - begin))
+    print(json.dumps(times[WARM:]))
+
+
+def echo_ms(folder: Path, keys: Sequence[Path], up: int, down: int) -> float:
+    """Median milliseconds of one call, of as many clients at once as there are keys."""
+    server = subprocess.Popen([*COMMAND, "serve", str(folder), str(down)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None
+        port = server.stdout.readline().strip()
+        clients = [
+            subprocess.Popen([*COMMAND, "call", folder, key, port, str(up)], stdout=subprocess.PIPE)
+            for key in keys
+        ]
+        return median(time for client in clients for time in json.loads(client.communicate()[0]))
+    finally:
+        server.kill()
+        server.wait()
+
+
+def main() -> None:
+    """One end of it."""
+    what, folder, *rest = sys.argv[1:]
+    if what == "serve":
+        asyncio.run(serve(Path(folder), int(rest[0])))
+    else:
+        asyncio.run(call(Path(folder), Path(rest[0]), int(rest[1]), int(rest[2])))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""[P27] What a site must not forget: with an answer in its one transaction, or a moment later."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing, suppress
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from eigenveil.aggregation import Contribution
+from eigenveil.planning.dry_run import rehearse
+from eigenveil_client.site.state import store as store_module
+from eigenveil_client.site.state.rollback_guard import RollbackGuard, Seen
+from eigenveil_client.site.state.store import SiteStore
+from eigenveil_common.storage.transactions import Transactions
+from tests.client.site.state.test_checkpoints import ROWS, signed, take
+from tests.client.site.support import Stage, a_plan, a_stage, work
+
+PLAN = a_plan()
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    """A site."""
+    return a_stage(tmp_path)
+
+
+def answered(stage: Stage, store: SiteStore, rounds: int) -> int:
+    """Answer so many rounds, each with a later checkpoint; how many transactions the last one took."""
+    worker = stage.worker(store)
+    for round, query in enumerate(rehearse(PLAN)[:rounds]):
+        message = work(query) if round else work(query, stage.signed(PLAN))
+        take(stage, store.checkpoints, ROWS[: round + 1])
+        commits = mock.patch.object(Transactions, "_commit", autospec=True, side_effect=Transactions._commit)
+        with commits as counted, mock.patch.object(RollbackGuard, "note") as noted:
+            assert isinstance(worker.work(message), Contribution)
+    assert noted.call_count == 0
+    return counted.call_count
+
+
+def test_an_answered_round_is_one_transaction_and_the_checkpoint_is_in_it(stage: Stage) -> None:
+    with closing(stage.store()) as store:
+        assert answered(stage, store, 3) == 1
+    with closing(stage.store()) as again:
+        assert again.checkpoints.latest() == signed(stage, ROWS[:3])
+        assert len(again.ledger.ledger.charged) == len(again.egress.verify(again.ledger.ledger)) == 3
+
+
+@pytest.mark.parametrize("seconds", [0.001, 60.0], ids=["while it runs", "at the end"])
+def test_ledger_and_checkpoint_are_noted_a_moment_later(
+    stage: Stage, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "NOTE_SECONDS", seconds)
+    guard = RollbackGuard(stage.config.identity)
+
+    async def noted(store: SiteStore) -> None:
+        task = asyncio.create_task(store.keep_noted())
+        while seconds < 1 and (guard.seen() != Seen.of(store.ledger.ledger) or store.checkpoints.unkept()):
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    with closing(stage.store()) as store:
+        answered(stage, store, 2)
+        assert guard.seen() != Seen.of(store.ledger.ledger)
+        take(stage, store.checkpoints, ROWS[:40])
+        asyncio.run(noted(store))
+        assert guard.seen() == Seen.of(store.ledger.ledger)
+    with closing(stage.store()) as again:
+        assert again.checkpoints.size() == 40
+
+
+def test_two_threads_that_keep_checkpoints_leave_the_later_one(stage: Stage) -> None:
+    with closing(stage.store()) as store:
+        take(stage, store.checkpoints, ROWS[:3])
+        early = store.checkpoints.unkept()
+        take(stage, store.checkpoints, ROWS[:7])
+        store.checkpoints.kept(early)  # that does not make the later one durable
+        store.checkpoints.flush()
+        with store.database.transaction() as change:
+            store.checkpoints.keep(early, change)
+        assert store.checkpoints.size() == 7

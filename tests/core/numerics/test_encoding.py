@@ -1,0 +1,33 @@
+"""Canonical JSON is the same bytes whoever writes it: every digest and signature rests on that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import rfc8785
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from eigenveil.numerics.encoding import EXACT, canonical
+
+TEXT = st.text(st.characters(codec="utf-8"))
+LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | TEXT | st.text('\x00\x1f\x7f"\\/\n ab')
+VALUES = st.recursive(LEAVES, lambda some: st.lists(some) | st.dictionaries(TEXT, some) | st.tuples(some))
+
+
+def written(write: Any, value: Any) -> bytes | str:
+    """What it writes, or that it refuses."""
+    try:
+        return bytes(write(value))
+    except rfc8785.CanonicalizationError:
+        return "refused"
+
+
+@given(VALUES)
+@example({"b": 1, "a": [True, None, EXACT - 1, 1 - EXACT, "\x7f"], "A": {"\n": "\u2028"}})
+@example([EXACT])
+@example([-EXACT])
+@example({"\U0001f600": 1, "\ufb33": 2})
+@example(1e21)
+def test_it_is_what_the_standard_says_by_whichever_encoder(value: Any) -> None:
+    assert written(canonical, value) == written(rfc8785.dumps, value)

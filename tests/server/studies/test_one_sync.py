@@ -1,0 +1,114 @@
+"""[P27] A round is one transaction at the coordinator, and whatever was drawn is paid for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from eigenveil import barrier
+from eigenveil.errors import Code, InternalError, RequestError
+from eigenveil.identity import Role
+from eigenveil.numerics.encoding import frozen
+from eigenveil.session import Session
+from eigenveil_common.failpoints import arm, disarm
+from eigenveil_common.storage.transactions import Transactions
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.studies import contributions
+from tests.server.rig import Rig, answering, made, serving, study_toml
+
+
+def books(rig: Rig, digest: str) -> tuple[list[int], list[int], list[int]]:
+    """Which rounds are charged, released and opened."""
+    repository = rig.daemon.runtime.repository
+    charged = sorted(round for study, round in repository.ledger.ledger.charged if study == digest)
+    released = [one.release.round for one in repository.studies.sealed_rounds(digest)]
+    return charged, released, list(range(repository.studies.rounds(digest)))
+
+
+def test_a_round_with_its_charge_and_the_next_question_is_one_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contributions, "GATHER", 60.0)
+    whole: list[bool] = []
+
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            sites = await rig.sites()
+            ada = await rig.client(Role.ANALYST, "ada")
+            digest = await ada.submit(study_toml())
+            asked = {name: await site.query() for name, site in sites.items()}
+
+            def look() -> None:
+                whole.append(books(rig, digest)[1:] == ([], [0]))  # readers see nothing of it yet
+
+            arm("round-sealing", look)
+            with mock.patch.object(
+                Transactions, "_commit", autospec=True, side_effect=Transactions._commit
+            ) as commits:
+                await asyncio.gather(
+                    *(site.contribute(asked[name], frozen([60])) for name, site in sites.items())
+                )
+            assert (await sites["anna"].query()).round == 1
+            assert commits.call_count == 1
+            assert books(rig, digest) == ([0], [0], [0, 1])
+            macs = rig.daemon.runtime.repository.studies.answers(digest, 0).macs
+            assert macs.keys() == sites.keys()
+
+    try:
+        asyncio.run(scenario())
+    finally:
+        disarm()
+    assert whole == [True]
+
+
+def overflowing(*_: object, **__: object) -> None:
+    """Stands for a draw whose sum does not fit."""
+    raise RequestError(Code.OVERFLOW, "the noised sum does not fit")
+
+
+def leads_nowhere(feed: Callable[..., None]) -> Callable[..., None]:
+    """The first release is one that the algorithm cannot go on from."""
+
+    def fed(self: Session, release: object) -> None:
+        feed(self, release)
+        raise InternalError(Code.BUG, "the algorithm stopped")
+
+    return fed
+
+
+def test_that_a_draw_failed_is_charged_before_anybody_hears_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            ada = await rig.client(Role.ANALYST, "ada")
+            async with answering(await rig.sites()):
+                monkeypatch.setattr(barrier, "publishable", overflowing)
+                digest = await ada.submit(study_toml())
+                last = (await ada.events(digest))[-1]
+            assert (last.state, last.round_state) == (pb.STUDY_STATE_FAILED, "failed")
+            assert books(rig, digest) == ([0], [], [0])
+
+    asyncio.run(scenario())
+
+
+def test_a_release_that_leads_nowhere_is_released_and_the_study_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            ada = await rig.client(Role.ANALYST, "ada")
+            async with answering(await rig.sites()):
+                digest = await ada.submit(study_toml())
+                monkeypatch.setattr(Session, "feed", leads_nowhere(Session.feed))
+                last = (await ada.events(digest))[-1]
+            assert (last.state, last.round_state) == (pb.STUDY_STATE_FAILED, "released")
+            assert "the algorithm stopped" in last.failure
+            assert books(rig, digest) == ([0], [0], [0])
+            assert last.spent_micro_rho == rig.daemon.runtime.repository.ledger.spent(digest) > 0
+
+    asyncio.run(scenario())
