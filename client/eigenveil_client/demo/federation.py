@@ -11,8 +11,7 @@ from typing import Any
 
 from eigenveil.accounting.zcdp import MICRO, epsilon_at
 from eigenveil.planning.resolve import make_plan
-from eigenveil.queries.batch import FEWEST_IN_BATCH
-from eigenveil.study.study import Study
+from eigenveil.study.study import FEWEST_IN_BATCH, Study
 from eigenveil_client.demo.layout import Layout
 from eigenveil_client.demo.processes import Job, Processes
 from eigenveil_client.site.policy import ALGORITHMS

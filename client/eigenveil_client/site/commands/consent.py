@@ -9,14 +9,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from eigenveil.accounting.zcdp import MICRO, epsilon_at
+from eigenveil.accounting.zcdp import MICRO, Cost, epsilon_at
+from eigenveil.errors import Code, RequestError
+from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.reporting.explain import explain
+from eigenveil.study.toml import parse_study
+from eigenveil_client.connection.identity import named
 from eigenveil_client.site.commands.tables import moment, plain, show, table
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan
 from eigenveil_client.site.state.store import SiteStore
-from eigenveil_common.command import console, quoted, typed
+from eigenveil_common.command import console, quoted, say, typed
+from eigenveil_common.files import read
 
 
 def approve(config: SiteConfig, store: SiteStore, seen: ReceivedPlan) -> None:
@@ -140,4 +145,41 @@ def _left(budget: dict[str, Any]) -> str:
         f"left of the budget before it: {budget['left']['micro_rho']} micro-rho"
         f" (epsilon {budget['left']['epsilon']:g} at delta {budget['delta']:g})"
         + ("" if year is None else f"; of this year's: {year['micro_rho']} micro-rho")
+    )
+
+
+def show_move(seen: ReceivedPlan, standing: Decision, cost: Cost, config: SiteConfig, as_json: bool) -> None:
+    """What a study was and has become, and what that freed of the budget."""
+    freed = amount(cost.micro_rho, config)
+    told = {
+        "study": seen.plan,
+        "was": seen.standing.value,
+        "standing": standing.value,
+        "freed": freed,
+        "delta": config.policy.budget_delta,
+    }
+    words = f"study {seen.plan[:12]} is {standing.value} (it was {seen.standing.value})"
+    if cost.micro_rho:
+        words += (
+            f"; {freed['micro_rho']} micro-rho are free again "
+            f"(epsilon {freed['epsilon']:g} at delta {config.policy.budget_delta:g})"
+        )
+    say(told, as_json, words)
+
+
+def plan_of(config: SiteConfig, path: Path) -> Plan:
+    """The plan that a study file would become.
+
+    Raises:
+        RequestError: the file cannot be read or is no study.
+    """
+    try:
+        text = read(path).decode()
+    except UnicodeDecodeError as problem:
+        raise RequestError(Code.BAD_STUDY, f"{path} is not UTF-8 text") from problem
+    identity = named(config.identity)
+    return make_plan(
+        parse_study(text),
+        federation="not-enrolled" if identity is None else identity.federation,
+        submission="explained-at-the-site",
     )
