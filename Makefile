@@ -10,6 +10,7 @@ JOBS ?= 3
 UV ?= uv
 LOCK = $(UV) pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest \
   --generate-hashes --no-emit-index-url --no-emit-find-links
+HELD := --constraints requirements/lock.txt
 VENV := .venv
 BIN := $(VENV)/bin
 
@@ -138,9 +139,12 @@ lock: ## Write requirements/*.txt anew from pyproject.toml (needs uv)
 	@command -v $(UV) >/dev/null || { \
 	  echo "make lock needs uv; install it with: pipx install uv" >&2; exit 1; }
 	$(LOCK) --extra dev --output-file requirements/lock.txt pyproject.toml
-	$(LOCK) --extra server --extra site --extra postgres --constraints requirements/lock.txt \
+	$(LOCK) --extra site $(HELD) --output-file requirements/site.txt pyproject.toml
+	$(LOCK) --extra coordinator --extra postgres $(HELD) --output-file requirements/coordinator.txt pyproject.toml
+	$(LOCK) --extra analyst $(HELD) --output-file requirements/analyst.txt pyproject.toml
+	$(LOCK) --extra site --extra coordinator --extra postgres --extra analyst $(HELD) \
 	  --output-file requirements/runtime.txt pyproject.toml
-	printf 'hatchling\neditables\n' | $(LOCK) --constraints requirements/lock.txt --output-file requirements/build.txt -
+	printf 'hatchling\neditables\n' | $(LOCK) $(HELD) --output-file requirements/build.txt -
 
 .PHONY: clean
 clean: ## Remove the environment, caches and everything that was built
