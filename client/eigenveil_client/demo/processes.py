@@ -108,6 +108,8 @@ class Processes:
             self._asked[program] = 0
         job, number = self._shells[program], self._asked[program]
         out, log = self._logs / f"{name}.out", self._logs / f"{name}.log"
+        for path in (out, log):
+            path.touch()  # for whoever asks why a command never had its turn
         line = json.dumps([str(out), str(log), [program, *map(str, arguments)]])
         assert job.process.stdin is not None
         with suppress(BrokenPipeError):  # `finish` says why it ended
