@@ -44,7 +44,7 @@ for command in (
 
 
 def main() -> int:
-    return run(eigenveil)
+    return run(eigenveil, "analyst")
 
 
 if __name__ == "__main__":

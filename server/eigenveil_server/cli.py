@@ -202,7 +202,7 @@ for command in backup_commands.COMMANDS:
 
 
 def main() -> int:
-    return run(group)
+    return run(group, "coordinator")
 
 
 if __name__ == "__main__":

@@ -171,7 +171,7 @@ for command in (*consent_commands.COMMANDS, *evidence_commands.COMMANDS):
 
 
 def main() -> int:
-    return run(group)
+    return run(group, "site")
 
 
 if __name__ == "__main__":
