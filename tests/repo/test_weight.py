@@ -34,7 +34,6 @@ NEVER = {
     "hypothesis",
     "jinja2",
     "matplotlib",
-    "opendp",
     "pandas",
     "psycopg",
     "scipy",
