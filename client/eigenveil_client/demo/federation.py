@@ -58,6 +58,7 @@ class DemoFederation:
         """Start making the certificate authority, the coordinator's keys, and what each party enrols with."""
         port, enrol_port = map(str, free_ports())
         parties = [("site", name) for name in self._sites] + [("analyst", ANALYST)]
+        self._processes.open_shells()
         made = self._processes.ask(
             "coordinator-init", "eigenveil-coordinator", "init", "--dir", self._layout.coordinator,
             "--federation", NAME, "--port", port, "--enrol-port", enrol_port, *self._budget, "--json",
@@ -117,10 +118,17 @@ class DemoFederation:
         )
         return self.daemons[name]
 
+    def start_submission(self) -> Task:
+        """Start submitting the study."""
+        return self._analyst("submit", "study", "submit", self._layout.study)
+
+    def finish_submission(self, task: Task) -> str:
+        """Its digest."""
+        return str(self._processes.finish([task])[0]["study"])
+
     def submit(self) -> str:
         """Submit the study; its digest."""
-        task = self._analyst("submit", "study", "submit", self._layout.study)
-        return str(self._processes.finish([task])[0]["study"])
+        return self.finish_submission(self.start_submission())
 
     def check(self) -> None:
         self._processes.check(list(self.daemons.values()))

@@ -21,6 +21,12 @@ MODULES = {
     "eigenveil-coordinator": "eigenveil_server.cli",
     "eigenveil-site": "eigenveil_client.site.commands.main",
 }
+# What most commands of a program need, and its shell may load while nobody asks anything of it.
+LOADED = {
+    "eigenveil": "eigenveil_client.analyst.studies",
+    "eigenveil-coordinator": "eigenveil_server.admin.setup",
+    "eigenveil-site": "eigenveil_client.site.commands.consent",
+}
 COMMAND_SECONDS = 60.0
 STOP_SECONDS = 5.0
 GLANCE_SECONDS = 0.02
@@ -100,13 +106,22 @@ class Processes:
         self._jobs.append(job)
         return job
 
-    def ask(self, name: str, program: str, *arguments: str | Path) -> Task:
-        """Have a command run, after all that were asked of the same program before it."""
+    def open_shells(self) -> None:
+        """Start all shells, so that they load side by side."""
+        for program in MODULES:
+            self._shell(program)
+
+    def _shell(self, program: str) -> Job:
         if program not in self._shells:
-            shell = [sys.executable, "-m", "eigenveil_client.demo.shell", MODULES[program]]
+            shell = [sys.executable, "-m", "eigenveil_client.demo.shell", MODULES[program], LOADED[program]]
             self._shells[program] = self._start(f"{program}-shell", shell, subprocess.PIPE)
             self._asked[program] = 0
-        job, number = self._shells[program], self._asked[program]
+        return self._shells[program]
+
+    def ask(self, name: str, program: str, *arguments: str | Path) -> Task:
+        """Have a command run, after all that were asked of the same program before it."""
+        job = self._shell(program)
+        number = self._asked[program]
         out, log = self._logs / f"{name}.out", self._logs / f"{name}.log"
         for path in (out, log):
             path.touch()  # for whoever asks why a command never had its turn

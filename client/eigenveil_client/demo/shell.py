@@ -13,9 +13,10 @@ from collections.abc import Callable
 from importlib import import_module
 
 
-def main(module: str) -> None:
+def main(module: str, loaded: str) -> None:
     """A line of standard input is [standard output, standard error, words]; the answer is an exit code."""
     command: Callable[[], int] = import_module(module).main
+    import_module(loaded)
     with os.fdopen(os.dup(sys.stdout.fileno()), "w") as answers:
         for line in sys.stdin:
             out, log, words = json.loads(line)
@@ -36,4 +37,4 @@ def _turn(number: int, path: str, how: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], sys.argv[2])
