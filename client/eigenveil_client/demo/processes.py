@@ -114,7 +114,8 @@ class Processes:
     def _shell(self, program: str) -> Job:
         if program not in self._shells:
             shell = [sys.executable, "-m", "eigenveil_client.demo.shell", MODULES[program], LOADED[program]]
-            self._shells[program] = self._start(f"{program}-shell", shell, subprocess.PIPE)
+            command = [*shell, str(self._logs)]
+            self._shells[program] = self._start(f"{program}-shell", command, subprocess.PIPE)
             self._asked[program] = 0
         return self._shells[program]
 
@@ -125,7 +126,7 @@ class Processes:
         out, log = self._logs / f"{name}.out", self._logs / f"{name}.log"
         for path in (out, log):
             path.touch()  # for whoever asks why a command never had its turn
-        line = json.dumps([str(out), str(log), [program, *map(str, arguments)]])
+        line = json.dumps([name, [program, *map(str, arguments)]])
         assert job.process.stdin is not None
         with suppress(BrokenPipeError):  # `finish` says why it ended
             job.process.stdin.write(f"{line}\n".encode())

@@ -13,16 +13,16 @@ from collections.abc import Callable
 from importlib import import_module
 
 
-def main(module: str, loaded: str) -> None:
-    """A line of standard input is [standard output, standard error, words]; the answer is an exit code."""
+def main(module: str, loaded: str, logs: str) -> None:
+    """A line of standard input is [name, words] and the answer an exit code; what the command says is in
+    `logs`, as `name`.out and `name`.log."""
     command: Callable[[], int] = import_module(module).main
     import_module(loaded)
     with os.fdopen(os.dup(sys.stdout.fileno()), "w") as answers:
         for line in sys.stdin:
-            out, log, words = json.loads(line)
-            _turn(sys.stdout.fileno(), out, os.O_TRUNC)
-            _turn(sys.stderr.fileno(), log, os.O_APPEND)
-            sys.argv = words
+            name, sys.argv = json.loads(line)
+            _turn(sys.stdout.fileno(), f"{logs}/{name}.out", os.O_TRUNC)
+            _turn(sys.stderr.fileno(), f"{logs}/{name}.log", os.O_APPEND)
             code = command()
             sys.stdout.flush()
             sys.stderr.flush()
@@ -37,4 +37,4 @@ def _turn(number: int, path: str, how: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])
+    main(*sys.argv[1:])
