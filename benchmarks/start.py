@@ -17,6 +17,7 @@ import tomllib
 from collections.abc import Iterator
 from importlib.metadata import distribution
 from pathlib import Path
+from resource import RUSAGE_CHILDREN, getrusage
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -57,12 +58,12 @@ def processor_seconds(command: list[str], cwd: Path = ROOT) -> tuple[float, floa
     Raises:
         SystemExit: the command failed.
     """
-    begin, before = time.monotonic(), os.times()
+    begin, before = time.monotonic(), getrusage(RUSAGE_CHILDREN)
     done = subprocess.run(command, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
     if done.returncode:
         sys.exit(f"{command}: {done.stderr.decode()}")
-    after = os.times()
-    used = after.children_user + after.children_system - before.children_user - before.children_system
+    after = getrusage(RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return used, time.monotonic() - begin
 
 
