@@ -10,7 +10,9 @@ JOBS ?= 3
 UV ?= uv
 LOCK = $(UV) pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest \
   --generate-hashes --no-emit-index-url --no-emit-find-links
+HELD := --constraints requirements/lock.txt
 VENV := .venv
+LIGHT := .venv-demo
 BIN := $(VENV)/bin
 
 # The environment holds what the lock says and nothing else. The tests start hundreds of processes: each of
@@ -19,7 +21,11 @@ export PYTHONNOUSERSITE := 1
 unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 
 # Named after this folder: a tree that was copied with its .venv would otherwise run the original.
-STAMP := $(VENV)/.installed-$(shell printf %s '$(CURDIR)' | cksum | cut -d' ' -f1)
+INSTALLED := .installed-$(shell printf %s '$(CURDIR)' | cksum | cut -d' ' -f1)
+STAMP := $(VENV)/$(INSTALLED)
+
+# The demonstration needs no developer's tools. Where they are installed already it takes that environment.
+DEMO := $(if $(wildcard $(STAMP)),$(VENV),$(LIGHT))
 
 # The tests run side by side; BLAS threads on top of that only get in each other's way.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
@@ -35,17 +41,21 @@ help: ## List the commands
 .PHONY: venv
 venv: $(STAMP) ## Create .venv from the hash-locked requirements (PYTHON=python3.12 picks the Python)
 
-# Naming another Python than the one in .venv builds it anew.
+# Naming another Python than the one in an environment builds it anew.
 ifneq ($(origin PYTHON),file)
-ifneq ($(shell $(PYTHON) -V 2>&1),$(shell $(BIN)/python -V 2>&1))
+OTHERS := $(foreach env,$(VENV) $(LIGHT),$(shell \
+  [ "$$($(PYTHON) -V 2>&1)" = "$$($(env)/bin/python -V 2>&1)" ] || echo $(env)))
+ifneq ($(OTHERS),)
 .PHONY: other-python
 other-python:
-	@rm -f $(STAMP)
-$(STAMP): other-python
+	@rm -f $(OTHERS:=/$(INSTALLED))
+$(OTHERS:=/$(INSTALLED)): other-python
 endif
 endif
 
 $(STAMP): requirements/lock.txt pyproject.toml
+$(LIGHT)/$(INSTALLED): requirements/runtime.txt requirements/build.txt pyproject.toml
+$(STAMP) $(LIGHT)/$(INSTALLED):
 	@command -v $(PYTHON) >/dev/null || { \
 	  echo "There is no '$(PYTHON)' here. Name a Python 3.11, 3.12 or 3.13: make venv PYTHON=/path/to/python3" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || { \
@@ -55,14 +65,15 @@ $(STAMP): requirements/lock.txt pyproject.toml
 	  version=$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
 	  echo "'$(PYTHON)' cannot create virtual environments: its venv or ensurepip module is missing." >&2; \
 	  echo "On Debian and Ubuntu: sudo apt install python$$version-venv" >&2; exit 1; }
-	@[ -e $@ ] || { echo "Creating $(VENV) with $$($(PYTHON) -V)"; $(PYTHON) -m venv --clear $(VENV); }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/lock.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@[ -e $@ ] || { echo "Creating $(@D) with $$($(PYTHON) -V)"; $(PYTHON) -m venv --clear $(@D); }
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+	  $(patsubst %,-r %,$(filter requirements/%,$^))
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@touch $@
 
 .PHONY: demo
-demo: $(STAMP) ## Run a whole study on this machine and write its report to demo-out/
-	$(BIN)/eigenveil demo --out demo-out
+demo: $(DEMO)/$(INSTALLED) ## Run a whole study on this machine and write its report to demo-out/
+	$(DEMO)/bin/eigenveil demo --out demo-out
 
 .PHONY: lint
 lint: $(STAMP) ## The gates before the tests: ruff, repo tests, mypy, import contracts
@@ -138,11 +149,14 @@ lock: ## Write requirements/*.txt anew from pyproject.toml (needs uv)
 	@command -v $(UV) >/dev/null || { \
 	  echo "make lock needs uv; install it with: pipx install uv" >&2; exit 1; }
 	$(LOCK) --extra dev --output-file requirements/lock.txt pyproject.toml
-	$(LOCK) --extra server --extra site --extra postgres --constraints requirements/lock.txt \
+	$(LOCK) --extra site $(HELD) --output-file requirements/site.txt pyproject.toml
+	$(LOCK) --extra coordinator --extra postgres $(HELD) --output-file requirements/coordinator.txt pyproject.toml
+	$(LOCK) --extra analyst $(HELD) --output-file requirements/analyst.txt pyproject.toml
+	$(LOCK) --extra site --extra coordinator --extra postgres --extra analyst $(HELD) \
 	  --output-file requirements/runtime.txt pyproject.toml
-	printf 'hatchling\neditables\n' | $(LOCK) --constraints requirements/lock.txt --output-file requirements/build.txt -
+	printf 'hatchling\neditables\n' | $(LOCK) $(HELD) --output-file requirements/build.txt -
 
 .PHONY: clean
 clean: ## Remove the environment, caches and everything that was built
-	rm -rf $(VENV) demo-out build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(LIGHT) demo-out build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find core common server client proto tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

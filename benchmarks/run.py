@@ -9,14 +9,14 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def main() -> int:
-    """Kernels, noise, rounds, whole algorithms, the planner, accuracy; 1 if a target was missed."""
+    """Starting, kernels, noise, rounds, whole algorithms, planner, accuracy; 1 if a target was missed."""
     sys.path.insert(0, str(ROOT))
-    from benchmarks import accuracy, algorithms, federation, kernels, noise, planner
+    from benchmarks import accuracy, algorithms, federation, kernels, noise, planner, start
 
     kernels.main()
     missed = noise.main()
     federation.main()
-    return max(missed, algorithms.main(), planner.main(), accuracy.main())
+    return max(missed, start.main(), algorithms.main(), planner.main(), accuracy.main())
 
 
 if __name__ == "__main__":

@@ -1,43 +1,25 @@
-"""`eigenveil`: what an analyst runs, and what anybody can run without a federation."""
+"""`eigenveil`: what an analyst runs, and what anybody can run without a federation.
+
+Modules of commands say what can be typed. What a command needs is imported when it is run: help, and a word
+mistyped, cost nobody the second that numpy, gRPC and Arrow take to load.
+"""
 
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 
 import click
 
 from eigenveil import __version__
+from eigenveil_client.analyst import profile_commands, verify_commands
+from eigenveil_client.analyst.study_commands import study
+from eigenveil_client.demo.command import demo
+from eigenveil_client.local import commands as local_commands
+from eigenveil_client.local.compare.command import compare
 from eigenveil_common.command import SHORT_HELP, run
 
-COMMANDS = {
-    "compare": "eigenveil_client.local.compare.command:compare",
-    "demo": "eigenveil_client.demo.command:demo",
-    "doctor": "eigenveil_client.analyst.profile:doctor",
-    "enrol": "eigenveil_client.analyst.profile:enrol",
-    "plan": "eigenveil_client.local.plan:plan",
-    "report": "eigenveil_client.analyst.verify_commands:report",
-    "simulate": "eigenveil_client.local.simulate:simulate",
-    "study": "eigenveil_client.analyst.study_commands:study",
-    "verify": "eigenveil_client.analyst.verify_commands:verify",
-}
 
-
-class LateGroup(click.Group):
-    """Imports a command when it is asked for, so that each pays only for what it uses."""
-
-    def list_commands(self, context: click.Context) -> list[str]:
-        return sorted(COMMANDS)
-
-    def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        if name not in COMMANDS:
-            return None
-        module, attribute = COMMANDS[name].split(":")
-        found: click.Command = getattr(import_module(module), attribute)
-        return found
-
-
-@click.group(cls=LateGroup, context_settings=SHORT_HELP)
+@click.group(context_settings=SHORT_HELP)
 @click.version_option(__version__, prog_name="eigenveil")
 def eigenveil() -> None:
     """Federated PCA with differential privacy, over records that never leave their site.
@@ -50,8 +32,19 @@ def eigenveil() -> None:
     """
 
 
+for command in (
+    compare,
+    demo,
+    study,
+    *local_commands.COMMANDS,
+    *profile_commands.COMMANDS,
+    *verify_commands.COMMANDS,
+):
+    eigenveil.add_command(command)
+
+
 def main() -> int:
-    return run(eigenveil)
+    return run(eigenveil, "analyst")
 
 
 if __name__ == "__main__":

@@ -52,8 +52,11 @@ def quoted(words: str) -> str:
     return "\n".join(f"| {line}" for line in lines)
 
 
-def run(group: click.Command) -> int:
-    """Run a command line and return its exit code; every error is one line on standard error."""
+def run(group: click.Command, extra: str) -> int:
+    """Run a command line and return its exit code; every error is one line on standard error.
+
+    `extra` is what pip installs with eigenveil for these commands.
+    """
     as_json = "--json" in sys.argv
     try:
         result = group.main(standalone_mode=False)
@@ -67,9 +70,18 @@ def run(group: click.Command) -> int:
     except (KeyboardInterrupt, click.Abort):
         return _fail("interrupted", "interrupted", INTERRUPTED, as_json)
     except Exception as surprise:  # noqa: BLE001 - its text may quote a record, so only its place is said
+        if lacking := _lacking(surprise):
+            advice = f"this needs {lacking}, which is not installed: pip install 'eigenveil[{extra}]'"
+            return _fail(Code.BAD_CONFIG.value, advice, TABLE[Code.BAD_CONFIG].exit_code, as_json)
         defect = f"{type(surprise).__qualname__} at {places(surprise.__traceback__)}: please report this line"
         return _fail(Code.BUG.value, defect, TABLE[Code.BUG].exit_code, as_json)
     return result if isinstance(result, int) else 0
+
+
+def _lacking(problem: Exception) -> str:
+    """The library that could not be imported; empty if that was not it, or the module is one of ours."""
+    name = (problem.name or "") if isinstance(problem, ModuleNotFoundError) else ""
+    return "" if name.startswith("eigenveil") else name.partition(".")[0]
 
 
 def _fail(code: str, message: str, exit_code: int, as_json: bool) -> int:

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from dataclasses import dataclass
 from enum import Enum
-
-from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from eigenveil.errors import Code, PeerError
 from eigenveil.study.study import NAME
@@ -26,11 +20,6 @@ class Role(Enum):
     OPERATOR = "operator"
 
 
-# Everything that reading somebody else's certificate or request may raise.
-UNREADABLE = (
-    *(ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm),
-    *(x509.InvalidVersion, x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType),
-)
 CALLERS = (Role.SITE, Role.ANALYST, Role.OPERATOR)  # who can enrol
 
 
@@ -66,14 +55,6 @@ def parse_identity(uri: str) -> Identity:
     if match is None or match[2] not in {role.value for role in Role}:
         raise PeerError(Code.IDENTITY, f"{uri!r} is not an eigenveil identity")
     return Identity(federation=match[1], role=Role(match[2]), name=match[3])
-
-
-def key_print(key: ec.EllipticCurvePublicKey) -> str:
-    """SHA-256 (hex) of a public key's SubjectPublicKeyInfo: `openssl pkey -pubin -outform DER | sha256sum`.
-
-    Two people compare it at enrolment, one at each end.
-    """
-    return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
 
 
 def spoken(digest: str, indent: int = 0) -> str:

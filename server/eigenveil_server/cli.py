@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
 import math
-import os
-import signal
 import sys
 from pathlib import Path
-from typing import NoReturn
 
 import click
 
 from eigenveil import __version__
 from eigenveil.errors import TABLE
 from eigenveil.identity import CALLERS, Role
-from eigenveil_common import log
 from eigenveil_common.command import SHORT_HELP, run, say, typed
 from eigenveil_common.config import load
-from eigenveil_common.doctor import show
 from eigenveil_common.examples import example
-from eigenveil_common.process import forbid_core_dumps
 from eigenveil_common.start import INTERRUPTED
 from eigenveil_server.admin import backup_commands
 from eigenveil_server.admin.ca_commands import ca
-from eigenveil_server.admin.doctor import coordinator_checks
 from eigenveil_server.admin.options import PATH, config_option, json_option
-from eigenveil_server.admin.setup import Layout, create, deny_identity, join_file
-from eigenveil_server.admin.status import report, studies_text, text
 from eigenveil_server.config import Config
-from eigenveil_server.studies.operator_approvals import APPROVED, REFUSED, decide
-
-STOP_SECONDS = 10.0
 
 
 def _exit_codes() -> str:
@@ -69,6 +55,8 @@ def group() -> None:
 @json_option
 def init(folder: Path, csr: Path | None, as_json: bool, **values: str | int | float) -> None:
     """Make a new federation: keys, certificate authority, empty ledger, coordinator.toml."""
+    from eigenveil_server.admin.setup import Layout, create
+
     path = create(Layout(folder=folder, csr=csr, **values))  # type: ignore[arg-type]
     if csr is None:
         then = typed("eigenveil-coordinator", "serve", "--config", path)
@@ -91,41 +79,9 @@ def show_example() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Errors as JSON; the serving line always is.")
 def serve(config_path: Path, as_json: bool) -> None:
     """Serve until SIGTERM or SIGINT. Studies that were under way are resumed."""
-    config = load(config_path, Config)
-    forbid_core_dumps()
-    log.to_stderr(config.log_format)
-    asyncio.run(_serve(config))
-    _leave()
+    from eigenveil_server.serving import serve_until_stopped
 
-
-async def _serve(config: Config) -> None:
-    from eigenveil_server.daemon import Daemon  # gRPC takes a while to load; the others do without
-
-    daemon = Daemon(config)
-    ports = await daemon.start()
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    serving = {
-        "event": "serving",
-        "federation": config.federation,
-        "host": config.host,
-        "port": ports.port,
-        "enrol_port": ports.enrol_port,
-    }
-    click.echo(json.dumps(serving, sort_keys=True))
-    sys.stdout.flush()
-    await stop.wait()
-    log.event("stopping", federation=config.federation)
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(daemon.stop(), STOP_SECONDS)
-
-
-def _leave() -> NoReturn:
-    """A long draw of noise cannot be interrupted; being killed is safe at any point, so do not wait."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+    serve_until_stopped(load(config_path, Config))
 
 
 @group.command()
@@ -146,6 +102,8 @@ def token(
     as_json: bool,
 ) -> None:
     """Make a one-time join file for a site, an analyst or an operator. Earlier unused ones are void."""
+    from eigenveil_server.admin.setup import join_file
+
     if math.isnan(valid_hours):  # which lies in every range
         raise click.BadParameter("nan is no number of hours", param_hint="--valid-hours")
     valid_ms = int(valid_hours * 3_600_000)
@@ -167,6 +125,8 @@ def deny(config_path: Path, role: str, name: str, as_json: bool) -> None:
 
     Only a token made with --lift-denial lets it in again.
     """
+    from eigenveil_server.admin.setup import deny_identity
+
     deny_identity(load(config_path, Config), Role(role), name)
     say({"denied": f"{role}/{name}"}, as_json, f"{role} {name} is refused from now on.")
 
@@ -179,6 +139,8 @@ study_option = click.option("--study", required=True, help="The first digits of 
 @json_option
 def studies(config_path: Path, as_json: bool) -> None:
     """List the studies: those that wait for `approve` or `refuse`, and all others."""
+    from eigenveil_server.admin.status import report, studies_text
+
     found = report(load(config_path, Config))
     say({"studies": found["studies"]}, as_json, studies_text(found))
 
@@ -189,6 +151,8 @@ def studies(config_path: Path, as_json: bool) -> None:
 @json_option
 def approve(config_path: Path, study: str, as_json: bool) -> None:
     """Let a study begin that waits because it costs more than approve_above_epsilon."""
+    from eigenveil_server.studies.operator_approvals import APPROVED, decide
+
     found = decide(load(config_path, Config), study, APPROVED)
     say({"approved": found.digest}, as_json, f"{found.name} by {found.analyst} begins if the budget allows.")
 
@@ -199,6 +163,8 @@ def approve(config_path: Path, study: str, as_json: bool) -> None:
 @json_option
 def refuse(config_path: Path, study: str, as_json: bool) -> None:
     """End a study that waits for approval; it has reserved nothing."""
+    from eigenveil_server.studies.operator_approvals import REFUSED, decide
+
     found = decide(load(config_path, Config), study, REFUSED)
     say({"refused": found.digest}, as_json, f"{found.name} by {found.analyst} will not begin.")
 
@@ -208,6 +174,8 @@ def refuse(config_path: Path, study: str, as_json: bool) -> None:
 @json_option
 def status(config_path: Path, as_json: bool) -> None:
     """Budget, studies and identities; works whether or not the coordinator is serving."""
+    from eigenveil_server.admin.status import report, text
+
     found = report(load(config_path, Config))
     say(found, as_json, text(found))
 
@@ -220,6 +188,9 @@ def doctor(config_path: Path, as_json: bool) -> int:
 
     It reads only. Exit code 1 if a check failed.
     """
+    from eigenveil_common.doctor import show
+    from eigenveil_server.admin.doctor import coordinator_checks
+
     return show(coordinator_checks(config_path), as_json)
 
 
@@ -231,7 +202,7 @@ for command in backup_commands.COMMANDS:
 
 
 def main() -> int:
-    return run(group)
+    return run(group, "coordinator")
 
 
 if __name__ == "__main__":

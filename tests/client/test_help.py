@@ -72,25 +72,40 @@ raise ImportError("nobody stopped")
 """
 
 
-@pytest.mark.parametrize("ignored", [False, True])
-@pytest.mark.parametrize("program", SCRIPTS)
-def test_ctrl_c_while_modules_are_loaded_is_no_traceback(program: str, ignored: bool, tmp_path: Path) -> None:
-    """A module that every command needs is replaced by one in whose import Ctrl-C comes."""
-    (tmp_path / "click.py").write_text(PRESSED)
+# A library that nothing loads before a command is run, and a command that needs it.
+LATE = {
+    "eigenveil": ("grpc", "study list"),
+    "eigenveil-site": ("grpc", "enrol --config s --join j"),
+    "eigenveil-coordinator": ("apsw", "init --dir s --federation a"),
+}
+
+
+def pressed(program: str, library: str, words: str, folder: Path, handler: str) -> tuple[int, str, str]:
+    """Run a program in whose import of `library` Ctrl-C comes."""
+    (folder / f"{library}.py").write_text(PRESSED)
     module, function = SCRIPTS[program].split(":")
-    handler = "SIG_IGN" if ignored else "default_int_handler"
     start = f"import signal, sys; signal.signal(signal.SIGINT, signal.{handler}); "
     start += f"sys.path[:0] = sys.argv.pop(1).split(':'); from {module} import {function} as run"
-    path = ":".join(map(str, (tmp_path, *PACKAGES.values())))
+    path = ":".join(map(str, (folder, *PACKAGES.values())))
     done = subprocess.run(
-        [sys.executable, "-c", f"{start}; sys.exit(run())", path, "--json"],
-        capture_output=True, text=True, check=False,
+        [sys.executable, "-c", f"{start}; sys.exit(run())", path, *words.split(), "--json"],
+        cwd=folder, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    if ignored:  # as under nohup: nobody meant us
-        assert "nobody stopped" in done.stderr
-    else:
-        assert (done.returncode, done.stderr) == (130, "error [interrupted]: interrupted\n")
-        assert json.loads(done.stdout)["error"] == "interrupted"
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("program", SCRIPTS)
+def test_ctrl_c_while_modules_are_loaded_is_no_traceback(program: str, late: bool, tmp_path: Path) -> None:
+    library, words = LATE[program] if late else ("click", "")
+    code, out, err = pressed(program, library, words, tmp_path, "default_int_handler")
+    assert (code, err.lstrip("\n")) == (130, "error [interrupted]: interrupted\n")
+    assert json.loads(out)["error"] == "interrupted"
+
+
+@pytest.mark.parametrize("program", SCRIPTS)
+def test_ctrl_c_that_is_ignored_as_under_nohup_stops_nothing(program: str, tmp_path: Path) -> None:
+    assert "nobody stopped" in pressed(program, "click", "", tmp_path, "SIG_IGN")[2]
 
 
 # What is in the repository only.

@@ -24,10 +24,9 @@ from eigenveil.identity import Role
 from eigenveil.noise.seeded import SeededNoise
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.planning.resolve import make_plan
-from eigenveil.queries.batch import FEWEST_IN_BATCH
 from eigenveil.study.algorithm import PROPERTIES
 from eigenveil.study.grid import S
-from eigenveil.study.study import Study
+from eigenveil.study.study import FEWEST_IN_BATCH, Study
 from eigenveil.study.toml import study_from_dict
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.connection.identity import StoredIdentity, enrol

@@ -41,7 +41,7 @@ def lower_bound(package: str) -> Version:
     """The lowest version of `package` that pyproject.toml admits."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    lines = [*project["dependencies"], *extras["server"], *extras["site"]]
+    lines = [*project["dependencies"], *extras["coordinator"], *extras["site"]]
     named = [r for r in map(Requirement, lines) if r.name == package]
     bounds = [Version(s.version) for r in named for s in r.specifier if s.operator == ">="]
     return min(bounds)

@@ -17,7 +17,17 @@ PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^ ;\\]+)[^\n]*\\\n((?: +--hash=[^\n]+\n
 PINNED_NAME = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)", re.MULTILINE)
 NEWEST = re.compile(r"^## \[(\d+\.\d+\.\d+)\] - \d{4}-\d{2}-\d{2}$", re.MULTILINE)
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
-LOCK = (ROOT / "requirements" / "lock.txt").read_text()
+LOCKS = {path.name: path.read_text() for path in sorted((ROOT / "requirements").glob("*.txt"))}
+LOCK = LOCKS["lock.txt"]
+# What each role's list is made for.
+ROLES = {
+    "analyst.txt": {"analyst"},
+    "coordinator.txt": {"coordinator", "postgres"},
+    "runtime.txt": {"analyst", "coordinator", "postgres", "site"},
+    "site.txt": {"site"},
+}
+# What draws noise for tests, learns and plots: hundreds of megabytes that no daemon runs with.
+UNWANTED = {"matplotlib", "opendp", "pandas", "pytest", "scikit-learn", "scipy"}
 
 
 def direct_dependencies() -> list[Requirement]:
@@ -50,21 +60,31 @@ def test_the_lock_holds_every_direct_dependency() -> None:
     assert unlocked(direct_dependencies(), LOCK) == []
 
 
-def test_every_line_of_the_lock_is_hashed() -> None:
-    assert {canonicalize_name(name) for name in PINNED_NAME.findall(LOCK)} == set(pins(LOCK))
+@pytest.mark.parametrize("name", LOCKS)
+def test_every_line_of_a_lock_is_hashed_and_pins_what_was_tested(name: str) -> None:
+    held = pins(LOCKS[name])
+    assert {canonicalize_name(found) for found in PINNED_NAME.findall(LOCKS[name])} == set(held)
+    assert held.items() <= pins(LOCK).items()
 
 
-def test_the_lock_names_no_place() -> None:
-    lines = LOCK.splitlines()
+@pytest.mark.parametrize("name", LOCKS)
+def test_a_lock_names_no_place_and_says_how_it_was_made(name: str) -> None:
+    lines = LOCKS[name].splitlines()
     options = [line for line in lines if line.lstrip().startswith(("-", "--"))]
     assert [line for line in options if not line.startswith("    --hash=sha256:")] == []
     assert [line for line in lines if "://" in line or " @ " in line] == []
-
-
-def test_the_lock_says_how_it_was_made() -> None:
-    header = "\n".join(line for line in LOCK.splitlines()[:5] if line.startswith("#"))
+    header = "\n".join(line for line in lines[:5] if line.startswith("#"))
     assert "uv pip compile" in header
     assert "--generate-hashes" in header
+
+
+@pytest.mark.parametrize("name", ROLES)
+def test_a_role_installs_what_it_needs_and_nothing_that_others_do(name: str) -> None:
+    project = PROJECT["project"]
+    wanted = [line for extra in ROLES[name] for line in project["optional-dependencies"][extra]]
+    assert unlocked([Requirement(line) for line in [*project["dependencies"], *wanted]], LOCKS[name]) == []
+    unwanted = UNWANTED - ({"matplotlib"} if "analyst" in ROLES[name] else set())
+    assert set(pins(LOCKS[name])) & unwanted == set()
 
 
 def test_the_version_is_the_newest_in_the_changelog() -> None:

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.reporting.verify import load_release
+from eigenveil.reporting.verify import SignedRelease, load_release, verify_release
+from eigenveil_client.analyst.profile import default_profile
+from eigenveil_client.connection.identity import pinned
 from eigenveil_common.files import check_output, is_there, make_folder, read, write_durably
 
 KEY = re.compile(r"[0-9a-f]{64}")
@@ -107,3 +109,34 @@ def write_result(data: bytes, folder: Path) -> Written:
     page = render(published.document, public_key=published.public_key.hex())
     write_durably(report, page.encode())
     return Written(release=release, report=report, document=published.document)
+
+
+def check_log(release: SignedRelease, path: Path) -> dict[str, Any] | None:
+    """How much of a release a log of signed rounds shows."""
+    found = verify_release(release, release.public_key, read(path))
+    if found is None:
+        return None
+    some = (
+        f"every question in the log follows, {found.rounds} of {found.of} rounds; the result was NOT compared"
+    )
+    words = "every question and the result follow" if found.result else some
+    return {
+        "statements": found.statements,
+        "rounds": found.rounds,
+        "result_compared": found.result,
+        "words": f"From the plan and the signed releases {words}.",
+    }
+
+
+def profile_key(profile: Path | None, federation: str) -> bytes | None:
+    """The release key that the profile trusts; None if the default profile is not of `federation`.
+
+    Raises:
+        RequestError: the profile that was asked for is not of `federation`, or is damaged.
+    """
+    found = pinned(profile or default_profile())
+    if found is not None and found[0].federation == federation:
+        return found[1]
+    if profile is not None:
+        raise RequestError(Code.BAD_ARGUMENT, f"{profile} holds no identity of federation {federation}")
+    return None

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
-from eigenveil.errors import Code, RequestError
-from eigenveil.reporting.verify import SignedRelease, load_release, verify_release
-from eigenveil_client.analyst.profile import default_profile, json_option, profile_option
-from eigenveil_client.analyst.verify import read_key
-from eigenveil_client.connection.identity import pinned
+from eigenveil_client.analyst.options import json_option, profile_option
 from eigenveil_common.command import FILE, errors, say
 from eigenveil_common.files import check_output, read, write_durably
 
@@ -42,6 +37,9 @@ def verify(release: Path, key: str | None, log_file: Path | None, profile: Path 
     Who signed it is checked with --key, or else by your profile, if that is of the release's federation.
     Where neither says whose key it should be, anybody may have signed it: exit code 14.
     """
+    from eigenveil.reporting.verify import load_release, verify_release
+    from eigenveil_client.analyst.verify import check_log, profile_key, read_key
+
     signed = load_release(read(release))
     federation = signed.document["plan"]["federation"]
     trusted = profile_key(profile, federation) if key is None else read_key(key)
@@ -57,7 +55,7 @@ def verify(release: Path, key: str | None, log_file: Path | None, profile: Path 
         "name": document["plan"]["study"]["name"],
         "federation": federation,
         "guarantee": document["guarantee"],
-        "log": None if log_file is None else _check_log(signed, log_file),
+        "log": None if log_file is None else check_log(signed, log_file),
     }
     told = "the key you gave" if key is not None else "your profile's key of this federation"
     text = (
@@ -77,37 +75,6 @@ def verify(release: Path, key: str | None, log_file: Path | None, profile: Path 
     return 0
 
 
-def _check_log(release: SignedRelease, path: Path) -> dict[str, Any] | None:
-    """How much of a release a log of signed rounds shows."""
-    found = verify_release(release, release.public_key, read(path))
-    if found is None:
-        return None
-    some = (
-        f"every question in the log follows, {found.rounds} of {found.of} rounds; the result was NOT compared"
-    )
-    words = "every question and the result follow" if found.result else some
-    return {
-        "statements": found.statements,
-        "rounds": found.rounds,
-        "result_compared": found.result,
-        "words": f"From the plan and the signed releases {words}.",
-    }
-
-
-def profile_key(profile: Path | None, federation: str) -> bytes | None:
-    """The release key that the profile trusts; None if the default profile is not of `federation`.
-
-    Raises:
-        RequestError: the profile that was asked for is not of `federation`, or is damaged.
-    """
-    found = pinned(profile or default_profile())
-    if found is not None and found[0].federation == federation:
-        return found[1]
-    if profile is not None:
-        raise RequestError(Code.BAD_ARGUMENT, f"{profile} holds no identity of federation {federation}")
-    return None
-
-
 @click.command()
 @release_argument
 @click.option("--out", type=FILE, default=Path("report.html"), show_default=True)
@@ -118,16 +85,21 @@ def report(release: Path, out: Path, profile: Path | None, as_json: bool) -> Non
 
     Who signed the release is checked if your profile is of its federation; `eigenveil verify` tells.
     """
+    from eigenveil.reporting.report import render
+    from eigenveil.reporting.verify import load_release, verify_release
+    from eigenveil_client.analyst.verify import profile_key
+
     check_output(out, release)
     signed = load_release(read(release))
     trusted = profile_key(profile, signed.document["plan"]["federation"])
     if trusted is not None:
         verify_release(signed, trusted)
-    from eigenveil.reporting.report import render  # drawing takes a second to import
-
     page = render(signed.document, public_key=signed.public_key.hex())
     write_durably(out, page.encode())
     if trusted is None:
         sentence = "whose signature this release bears was not checked: eigenveil verify --key"
         errors.print(f"warning: {sentence}", style="yellow", markup=False)
     say({"report": str(out), "key_checked": trusted is not None}, as_json, str(out))
+
+
+COMMANDS = (verify, report)

@@ -16,8 +16,9 @@ import grpc
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from eigenveil.certificates import key_print
 from eigenveil.errors import Code, PeerError, RequestError
-from eigenveil.identity import Identity, Role, key_print, parse_identity, spoken
+from eigenveil.identity import Identity, Role, parse_identity, spoken
 from eigenveil.protocol.authorities import AuthorityList, list_from_json
 from eigenveil_client.connection import identity_files as files
 from eigenveil_client.connection.channel import call

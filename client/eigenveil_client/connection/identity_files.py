@@ -18,8 +18,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from eigenveil.certificates import UNREADABLE
 from eigenveil.errors import Code, PeerError, RequestError
-from eigenveil.identity import UNREADABLE, Identity, parse_identity
+from eigenveil.identity import Identity, parse_identity
 from eigenveil.protocol.authorities import AuthorityList
 from eigenveil_client.connection.interception import signed_by
 from eigenveil_client.connection.tls import only_uri

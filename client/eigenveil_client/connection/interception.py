@@ -15,8 +15,8 @@ from contextlib import suppress
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
+from eigenveil.certificates import UNREADABLE
 from eigenveil.errors import Code, EigenveilError, PeerError
-from eigenveil.identity import UNREADABLE
 from eigenveil_client.connection.proxy import Proxy, connect, split_address
 
 GLANCE_SECONDS = 10.0

@@ -17,8 +17,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from eigenveil.certificates import UNREADABLE
 from eigenveil.errors import Code, PeerError, RequestError
-from eigenveil.identity import UNREADABLE, Role, parse_identity
+from eigenveil.identity import Role, parse_identity
 from eigenveil_client.connection.interception import handshake, who_else
 from eigenveil_client.connection.proxy import DIRECT, Proxy, ProxyRule
 from eigenveil_common.files import read

@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.numerics.linalg import sin_angle
-from eigenveil.reporting.verify import load_release, verify_release
-from eigenveil.site.quantize import to_grid
+from eigenveil.reporting.verify import load_release
 from eigenveil.study.study import Study
 from eigenveil.study.toml import study_to_toml
 from eigenveil_client.analyst.client import Analyst
@@ -22,8 +20,6 @@ from eigenveil_client.connection.identity import StoredIdentity, load_identity
 from eigenveil_client.demo.federation import DemoFederation, DemoLedger
 from eigenveil_client.demo.layout import Layout, PublicRecords, prepared, public_records, write_records
 from eigenveil_client.demo.processes import Processes
-from eigenveil_client.local.exact_pca import exact
-from eigenveil_common.files import write_durably
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 CHECK_SECONDS = 0.5
@@ -99,13 +95,17 @@ def demonstrate(study: Study, out: Path, *, say: Say, show: Show) -> Demonstrati
         try:
             federation = DemoFederation(layout, study, processes)
             records, sizes = _set_up(federation, layout, study, say)
-            digest = federation.submit()
+            submitting = federation.start_submission()
+            # Matplotlib takes a second to load, and the coordinator about as long to plan.
+            from eigenveil_client.demo import results
+
+            digest = federation.finish_submission(submitting)
             say(f"Submitted the study: {digest[:12]}")
             identity = load_identity(layout.analyst)
             release = asyncio.run(_watch(identity, bytes.fromhex(digest), federation, show))
             reading = federation.start_books()
             say("Writing the release and its report")
-            sin_angle = _write(layout, study, records, release, identity)
+            sin_angle = results.write(layout, study, records, release, identity)
             books = federation.finish_books(reading)
         finally:
             processes.stop()
@@ -169,36 +169,3 @@ async def _follow(identity: StoredIdentity, digest: bytes, show: Show) -> bytes:
             if event.state == pb.STUDY_STATE_FAILED:
                 raise RequestError(Code.STUDY_FAILED, event.failure or "the study failed")
         return await analyst.release(digest)
-
-
-def _write(
-    layout: Layout, study: Study, records: PublicRecords, release: bytes, identity: StoredIdentity
-) -> float | None:
-    """Write release.json and report.html; the sine to the exact answer, which public records allow.
-
-    None if nothing was released that has an error.
-    """
-    from eigenveil.reporting.report import Projection, render  # drawing takes a second to import
-
-    write_durably(layout.root / "release.json", release)
-    signed = load_release(release)
-    verify_release(signed, identity.release_key)
-    result = signed.result
-    sine, projection = None, None
-    if result.declined is None:
-        components = result.components
-        sine = sin_angle(exact(to_grid(records.values, study), study), components)
-        scaled = (records.values - result.mean) / result.scale
-        projection = Projection(
-            points=scaled @ components.T,
-            groups=records.groups,
-            note="The dots are the demonstration's public records; in a study none would leave its site.",
-        )
-    page = render(
-        signed.document,
-        public_key=signed.public_key.hex(),
-        projection=projection,
-        measured_sin_angle=sine,
-    )
-    write_durably(layout.root / "report.html", page.encode())
-    return sine

@@ -1,4 +1,4 @@
-"""A federation of the demonstration: every party its own process, set up by its own commands."""
+"""A federation of the demonstration: every daemon its own process, every party set up by its own commands."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from typing import Any
 from eigenveil.accounting.budget import NoiseRule
 from eigenveil.accounting.zcdp import MICRO, epsilon_at
 from eigenveil.planning.resolve import make_plan
-from eigenveil.queries.batch import FEWEST_IN_BATCH
-from eigenveil.study.study import Study
+from eigenveil.study.study import FEWEST_IN_BATCH, Study
 from eigenveil_client.demo.layout import Layout
-from eigenveil_client.demo.processes import Job, Processes
+from eigenveil_client.demo.processes import Job, Processes, Task
 from eigenveil_client.site.policy import ALGORITHMS
 
 NAME = "demo"
@@ -57,55 +56,57 @@ class DemoFederation:
         self._processes = processes
         self.daemons: dict[str, Job] = {}
 
-    def begin(self) -> Job:
-        """Start making the certificate authority and the coordinator's keys."""
+    def begin(self) -> list[Task]:
+        """Start making the certificate authority, the coordinator's keys, and what each party enrols with."""
         port, enrol_port = map(str, free_ports())
-        return self._processes.start(
+        parties = [("site", name) for name in self._sites] + [("analyst", ANALYST)]
+        self._processes.open_shells()
+        made = self._processes.ask(
             "coordinator-init", "eigenveil-coordinator", "init", "--dir", self._layout.coordinator,
             "--federation", NAME, "--port", port, "--enrol-port", enrol_port, *self._budget, "--json",
         )  # fmt: skip
-
-    def set_up(self, begun: Job) -> None:
-        """Sites make their configuration, get their tokens, make their keys and enrol; all but submit."""
-        sites = [
-            self._processes.start(
-                f"{name}-init", "eigenveil-site", "init", "--dir", self._layout.site(name),
-                "--name", name, "--records", self._layout.records(name),
-                *self._budget, *self._allowed, "--json",
-            )
-            for name in self._sites
-        ]  # fmt: skip
-        self._processes.finish([begun])
-        coordinator = self._serve_coordinator()
-        parties = [("site", name) for name in self._sites] + [("analyst", ANALYST)]
         tokens = [
             self._coordinator(
                 f"{name}-token", "token", "--role", role, "--name", name, "--out", self._layout.join(name)
             )
             for role, name in parties
         ]
-        self._processes.finish([*sites, *tokens])
+        return [made, *tokens]
+
+    def set_up(self, begun: Sequence[Task]) -> None:
+        """Sites make their configuration, get their tokens, make their keys and enrol; all but submit."""
+        sites = [
+            self._processes.ask(
+                f"{name}-init", "eigenveil-site", "init", "--dir", self._layout.site(name),
+                "--name", name, "--records", self._layout.records(name),
+                *self._budget, *self._allowed, "--json",
+            )
+            for name in self._sites
+        ]  # fmt: skip
+        self._processes.finish(begun)
+        coordinator = self._serve_coordinator()
+        self._processes.finish(sites)
         self._processes.ready([coordinator])
         enrolling = [self._site(name, "enrol", "--join", self._layout.join(name)) for name in self._sites]
         analyst = self._analyst(f"{ANALYST}-enrol", "enrol", "--join", self._layout.join(ANALYST))
-        self._processes.finish([analyst, *enrolling])
+        self._processes.finish([*enrolling, analyst])
         explained = [self._site(name, "explain", self._layout.study) for name in self._sites]
         serving = [self.serve_site(name) for name in self._sites]
         self._processes.finish(explained)
         self._processes.ready(serving)
 
-    def _coordinator(self, job: str, *words: str | Path) -> Job:
+    def _coordinator(self, name: str, *words: str | Path) -> Task:
         config = self._layout.coordinator_config
-        return self._processes.start(job, "eigenveil-coordinator", *words, "--config", config, "--json")
+        return self._processes.ask(name, "eigenveil-coordinator", *words, "--config", config, "--json")
 
-    def _site(self, name: str, *words: str | Path) -> Job:
+    def _site(self, name: str, *words: str | Path) -> Task:
         config = self._layout.site_config(name)
-        return self._processes.start(
+        return self._processes.ask(
             f"{name}-{words[0]}", "eigenveil-site", *words, "--config", config, "--json"
         )
 
-    def _analyst(self, job: str, *words: str | Path) -> Job:
-        return self._processes.start(job, "eigenveil", *words, "--profile", self._layout.analyst, "--json")
+    def _analyst(self, name: str, *words: str | Path) -> Task:
+        return self._processes.ask(name, "eigenveil", *words, "--profile", self._layout.analyst, "--json")
 
     def _serve_coordinator(self) -> Job:
         self.daemons[COORDINATOR] = self._processes.start(
@@ -119,10 +120,17 @@ class DemoFederation:
         )
         return self.daemons[name]
 
+    def start_submission(self) -> Task:
+        """Start submitting the study."""
+        return self._analyst("submit", "study", "submit", self._layout.study)
+
+    def finish_submission(self, task: Task) -> str:
+        """Its digest."""
+        return str(self._processes.finish([task])[0]["study"])
+
     def submit(self) -> str:
         """Submit the study; its digest."""
-        job = self._analyst("submit", "study", "submit", self._layout.study)
-        return str(self._processes.finish([job])[0]["study"])
+        return self.finish_submission(self.start_submission())
 
     def check(self) -> None:
         self._processes.check(list(self.daemons.values()))
@@ -136,14 +144,14 @@ class DemoFederation:
         job = self._serve_coordinator() if name == COORDINATOR else self.serve_site(name)
         self._processes.ready([job])
 
-    def start_books(self) -> list[Job]:
+    def start_books(self) -> list[Task]:
         """Start reading the coordinator's status, and every site's own two ledgers."""
         books = (self._site(name, book, "show") for name in self._sites for book in ("ledger", "egress"))
         return [self._coordinator("status", "status"), *books]
 
-    def finish_books(self, jobs: Sequence[Job]) -> DemoLedger:
+    def finish_books(self, tasks: Sequence[Task]) -> DemoLedger:
         """What all of them say."""
-        status, *told = self._processes.finish(jobs)
+        status, *told = self._processes.finish(tasks)
         pairs = zip(self._sites, told[::2], told[1::2], strict=True)
         sites = {name: {"ledger": ledger, "egress": egress} for name, ledger, egress in pairs}
         return DemoLedger(status=status, sites=sites)

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 
+import numpy as np
+
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.simulation import split_rows
@@ -89,11 +91,10 @@ class PublicRecords:
 
 def public_records() -> PublicRecords:
     """scikit-learn's breast-cancer records: public, so a demonstration may look at them."""
-    from sklearn.datasets import load_breast_cancer  # a second to import
-
-    data = load_breast_cancer()
-    names = [str(name) for name in data.target_names]
-    return PublicRecords(values=data.data, groups=tuple(names[label] for label in data.target))
+    text = files("eigenveil_client").joinpath("studies", "breast-cancer.csv").read_text()
+    _, *rows = csv.reader(text.splitlines())
+    values = np.array([row[:-1] for row in rows], dtype=np.float64)
+    return PublicRecords(values=values, groups=tuple(row[-1] for row in rows))
 
 
 def demo_study(sites: int, algorithm: Algorithm, components: int, epsilon: float) -> Study:

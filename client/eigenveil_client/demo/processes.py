@@ -7,10 +7,11 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from eigenveil.errors import Code, EigenveilError, InternalError, error
 from eigenveil_client.demo import leash
@@ -20,6 +21,12 @@ MODULES = {
     "eigenveil-coordinator": "eigenveil_server.cli",
     "eigenveil-site": "eigenveil_client.site.commands.main",
 }
+# What most commands of a program need, and its shell may load while nobody asks anything of it.
+LOADED = {
+    "eigenveil": "eigenveil_client.analyst.studies",
+    "eigenveil-coordinator": "eigenveil_server.admin.setup",
+    "eigenveil-site": "eigenveil_client.site.commands.consent",
+}
 COMMAND_SECONDS = 60.0
 STOP_SECONDS = 5.0
 GLANCE_SECONDS = 0.02
@@ -27,12 +34,30 @@ GLANCE_SECONDS = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One running command. Its standard output and error are `name`.out and `name`.log in the logs."""
+    """One running program. Its standard output and error are `name`.out and `name`.log in the logs."""
 
     name: str
     process: subprocess.Popen[bytes]
     out: Path
     log: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A command that a shell was asked for, as its `number`th; `out` and `log` are the command's own."""
+
+    name: str
+    shell: Job
+    number: int
+    out: Path
+    log: Path
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        return self.shell.process
+
+
+One = TypeVar("One", Job, Task)
 
 
 def command_line(program: str) -> list[str]:
@@ -49,22 +74,33 @@ def _leashed() -> list[str]:
 class Processes:
     """Everything one demonstration started. `stop` ends all of it.
 
+    Daemons have processes of their own; other commands share one, a shell, with all of the same program.
     Use from the main thread only: a child ends with the thread that started it.
     """
 
     def __init__(self, logs: Path) -> None:
         self._logs = logs
         self._jobs: list[Job] = []
+        self._shells: dict[str, Job] = {}
+        self._asked: dict[str, int] = {}
         # Four processes on two cores: more BLAS threads only get in each other's way.
         self._environment = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", **os.environ}
 
     def start(self, name: str, program: str, *arguments: str | Path) -> Job:
-        """Start a command in a session of its own, so that Ctrl-C reaches the demonstration only."""
+        """Start a daemon."""
+        return self._start(name, self.command(name, program, *arguments), subprocess.DEVNULL)
+
+    def command(self, name: str, program: str, *arguments: str | Path) -> list[str]:
+        """What to run as the daemon `name`."""
+        return [*command_line(program), *map(str, arguments)]
+
+    def _start(self, name: str, command: list[str], stdin: int) -> Job:
+        """In a session of its own, so that Ctrl-C reaches the demonstration only."""
         out, log = self._logs / f"{name}.out", self._logs / f"{name}.log"
         with out.open("wb") as output, log.open("ab") as problems:
             process = subprocess.Popen(
-                [*_leashed(), *self.command(name, program, *arguments)],
-                stdin=subprocess.DEVNULL,
+                [*_leashed(), *command],
+                stdin=stdin,
                 stdout=output,
                 stderr=problems,
                 env=self._environment,
@@ -74,28 +110,46 @@ class Processes:
         self._jobs.append(job)
         return job
 
-    def command(self, name: str, program: str, *arguments: str | Path) -> list[str]:
-        """What to run as the job `name`."""
-        return [*command_line(program), *map(str, arguments)]
+    def open_shells(self) -> None:
+        """Start all shells, so that they load side by side."""
+        for program in MODULES:
+            self._shell(program)
 
-    def finish(self, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+    def _shell(self, program: str) -> Job:
+        if program not in self._shells:
+            shell = [sys.executable, "-m", "eigenveil_client.demo.shell", MODULES[program], LOADED[program]]
+            command = [*shell, str(self._logs)]
+            self._shells[program] = self._start(f"{program}-shell", command, subprocess.PIPE)
+            self._asked[program] = 0
+        return self._shells[program]
+
+    def ask(self, name: str, program: str, *arguments: str | Path) -> Task:
+        """Have a command run, after all that were asked of the same program before it."""
+        job = self._shell(program)
+        number = self._asked[program]
+        out, log = self._logs / f"{name}.out", self._logs / f"{name}.log"
+        for path in (out, log):
+            path.touch()  # for whoever asks why a command never had its turn
+        line = json.dumps([name, [program, *map(str, arguments)]])
+        assert job.process.stdin is not None
+        with suppress(BrokenPipeError):  # `finish` says why it ended
+            job.process.stdin.write(f"{line}\n".encode())
+            job.process.stdin.flush()
+        self._asked[program] += 1
+        return Task(name=name, shell=job, number=number, out=out, log=log)
+
+    def finish(self, tasks: Sequence[Task]) -> list[dict[str, Any]]:
         """Wait for commands to end well; the JSON object each printed last.
 
         Raises:
             EigenveilError: the command's own error, naming its log.
         """
         deadline = time.monotonic() + COMMAND_SECONDS
-        for job in jobs:
-            try:
-                job.process.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired as problem:
-                raise InternalError(
-                    Code.BUG, f"{job.name} did not end within {COMMAND_SECONDS:.0f} s; see {job.log}"
-                ) from problem
-            self._jobs.remove(job)
-            if job.process.returncode != 0:
-                raise failure(job)
-        return [_last_object(job) for job in jobs]
+        for task in tasks:
+            _until(_has_ended, task, "did not end", deadline)
+            if code := _code(task):
+                raise failure(task, code)
+        return [_last_object(task) for task in tasks]
 
     def ready(self, jobs: Sequence[Job]) -> None:
         """Wait until each daemon has printed the line that says it serves.
@@ -105,19 +159,12 @@ class Processes:
         """
         deadline = time.monotonic() + COMMAND_SECONDS
         for job in jobs:
-            while b"\n" not in job.out.read_bytes():
-                self.check([job])
-                if time.monotonic() > deadline:
-                    raise InternalError(
-                        Code.BUG, f"{job.name} did not serve within {COMMAND_SECONDS:.0f} s; see {job.log}"
-                    )
-                time.sleep(GLANCE_SECONDS)
+            _until(_serves, job, "did not serve", deadline)
 
     def check(self, daemons: Sequence[Job]) -> None:
         """Raise the error of any of `daemons` that has ended."""
         for job in daemons:
-            if job.process.poll() is not None:
-                raise failure(job)
+            _check(job)
 
     def kill(self, job: Job) -> None:
         """kill -9, and wait for the end."""
@@ -130,6 +177,9 @@ class Processes:
         for job in reversed(self._jobs):
             if job.process.poll() is None:
                 job.process.terminate()
+            if job.process.stdin is not None:
+                with suppress(BrokenPipeError):  # of one that ended before it read all
+                    job.process.stdin.close()
         deadline = time.monotonic() + STOP_SECONDS
         for job in reversed(self._jobs):
             try:
@@ -138,23 +188,58 @@ class Processes:
                 job.process.kill()
                 job.process.wait()
         self._jobs.clear()
+        self._shells.clear()
 
 
-def failure(job: Job) -> EigenveilError:
+def _until(done: Callable[[One], bool], one: One, problem: str, deadline: float) -> None:
+    """Look until it is done.
+
+    Raises:
+        EigenveilError: the process that does it ended, or the deadline passed.
+    """
+    while not done(one):
+        _check(one)
+        if time.monotonic() > deadline:
+            raise InternalError(
+                Code.BUG, f"{one.name} {problem} within {COMMAND_SECONDS:.0f} s; see {one.log}"
+            )
+        time.sleep(GLANCE_SECONDS)
+
+
+def _check(one: Job | Task) -> None:
+    if one.process.poll() is not None:
+        raise failure(one, one.process.returncode)
+
+
+def _serves(daemon: Job) -> bool:
+    return b"\n" in daemon.out.read_bytes()
+
+
+def _has_ended(task: Task) -> bool:
+    return _code(task) is not None
+
+
+def _code(task: Task) -> int | None:
+    """What a command ended with; None while it runs, or waits for its turn."""
+    *codes, _ = task.shell.out.read_text().split("\n")
+    return int(codes[task.number]) if task.number < len(codes) else None
+
+
+def failure(ended: Job | Task, code: int) -> EigenveilError:
     """The error of a command that ended badly, with where to read more."""
-    where = f"its log is {job.log}"
+    where = f"its log is {ended.log}"
     try:
-        told = _last_object(job)
-        return error(Code(told["error"]), f"{job.name}: {told['message']} ({where})")
+        told = _last_object(ended)
+        return error(Code(told["error"]), f"{ended.name}: {told['message']} ({where})")
     except (ValueError, KeyError):
-        lines = job.log.read_text(errors="replace").strip().splitlines()
+        lines = ended.log.read_text(errors="replace").strip().splitlines()
         last = lines[-1] if lines else "no message"
-        return InternalError(Code.BUG, f"{job.name} ended with {job.process.returncode}: {last} ({where})")
+        return InternalError(Code.BUG, f"{ended.name} ended with {code}: {last} ({where})")
 
 
-def _last_object(job: Job) -> dict[str, Any]:
-    lines = job.out.read_text().strip().splitlines()
+def _last_object(ended: Job | Task) -> dict[str, Any]:
+    lines = ended.out.read_text().strip().splitlines()
     value = json.loads(lines[-1]) if lines else {}
     if not isinstance(value, dict):
-        raise ValueError(f"{job.name} printed no JSON object")
+        raise ValueError(f"{ended.name} printed no JSON object")
     return value

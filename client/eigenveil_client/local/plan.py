@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import click
 from rich import box
 from rich.table import Table
 
@@ -21,12 +20,9 @@ from eigenveil.planning.predict import Prediction, predict_all
 from eigenveil.planning.recommend import recommend
 from eigenveil.study.grid import S
 from eigenveil.study.study import Study
-from eigenveil.study.toml import parse_study
-from eigenveil_client.analyst.profile import json_option
-from eigenveil_client.analyst.study_text import study_text
 from eigenveil_client.local.format import seconds_text, sine_text, size_text
 from eigenveil_client.records.records import load
-from eigenveil_common.command import FILE, console, tell
+from eigenveil_common.command import console
 
 UNCLEAR = (
     "on this spectrum the last component wanted is hardly told from the next one: errors depend on luck, and "
@@ -37,24 +33,6 @@ MEANING = (
     "lie; 0 is exact, 1 is noise. bytes: from each site. trust: whether the coordinator works on sums only, "
     "or must be trusted with exact ones. Errors and times are estimates."
 )
-
-
-@click.command()
-@click.argument("study", metavar="STUDY.toml", type=FILE)
-@click.option(
-    "--sample",
-    type=FILE,
-    help="Records that are public and resemble the sites' (CSV or Parquet): errors are predicted for those.",
-)
-@click.option("--spectrum", metavar="LIST", help="Assumed variances, largest first, such as 5,2,1,1.")
-@json_option
-def plan(study: Path, sample: Path | None, spectrum: str | None, as_json: bool) -> None:
-    """Predict each algorithm's error, rounds, bytes and time for STUDY.toml, and recommend one.
-
-    Nothing is asked of anybody and nothing is charged. Without --sample or --spectrum a spectrum is assumed.
-    """
-    wanted = parse_study(study_text(study))
-    tell(value(wanted, read_guess(wanted, sample, spectrum)), as_json, _show)
 
 
 def read_guess(study: Study, sample: Path | None, spectrum: str | None) -> AssumedSpectrum:
@@ -113,7 +91,7 @@ def _algorithm(one: Prediction) -> dict[str, Any]:
     }
 
 
-def _show(told: dict[str, Any]) -> None:
+def show(told: dict[str, Any]) -> None:
     console.print(
         f"{told['study']}: {told['components']} of {told['columns']} columns' components, about "
         f"{told['expected_records']} records, epsilon {told['epsilon']:g}, delta {told['delta']:g}, "

@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import click
-
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray, canonical
 from eigenveil.numerics.linalg import sin_angle
@@ -18,13 +16,7 @@ from eigenveil.simulation import Simulation, site_places
 from eigenveil.simulation import simulate as run_study
 from eigenveil.study.grid import GridRows, offsets, steps
 from eigenveil.study.study import Study
-from eigenveil.study.toml import parse_study
-from eigenveil_client.analyst.profile import json_option
-from eigenveil_client.analyst.study_text import study_text
-from eigenveil_client.local.exact_pca import exact
-from eigenveil_client.records.records import load
-from eigenveil_common.command import FILE, say
-from eigenveil_common.files import check_output, make_folder, write_durably
+from eigenveil_common.files import write_durably
 from eigenveil_common.threads import CORES
 
 LOOKED = (
@@ -47,53 +39,6 @@ class Runs:
         if self.sin_angles[-1] is None:
             return last
         return last | {"private": False, "guarantee": {"words": LOOKED}}
-
-
-@click.command()
-@click.argument("study", metavar="STUDY.toml", type=FILE)
-@click.option("--data", required=True, type=FILE, help="CSV or Parquet.")
-@click.option("--sites", type=click.IntRange(1, 1000), help="How many sites [default: as the study says].")
-@click.option("--split", default="even", show_default=True, help="even, uneven, or weights such as 5,3,2.")
-@click.option("--repeat", default=1, show_default=True, type=click.IntRange(1, 10_000))
-@click.option("--truth", is_flag=True, help="Compare with the exact answer (not private: for you only).")
-@click.option("--seed", type=click.IntRange(0), help="Reproducible noise; the result says it is not private.")
-@click.option(
-    "--drop-out", "drop_outs", multiple=True, metavar="ROUND:SITE", help="SITE misses ROUND (from 1)."
-)
-@click.option(
-    "--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for the last run's results."
-)
-@json_option
-def simulate(
-    study: Path,
-    data: Path,
-    sites: int | None,
-    split: str,
-    repeat: int,
-    truth: bool,
-    seed: int | None,
-    drop_outs: tuple[str, ...],
-    out: Path | None,
-    as_json: bool,
-) -> None:
-    """Run STUDY.toml on the records in one file, with the session and the noise of a real federation.
-
-    A result drawn without --seed and without --truth carries the study's guarantee, once for every repeat.
-    Which imagined site a record is at depends on that record alone.
-    """
-    wanted = with_sites(parse_study(study_text(study)), sites)
-    if out is not None:
-        make_folder(out)
-        check_output(out / "simulation.json", study, data)
-    rows = load(data, wanted)
-    parts = divide(rows, wanted, split)
-    gone = parse_drop_outs(drop_outs, wanted)
-    goal = exact(rows, wanted) if truth else None
-    runs = repeat_study(wanted, parts, repeat, seed, gone, goal)
-    value = summary(runs)
-    if out is not None:
-        value |= write_simulation(runs, out)
-    say(value, as_json, text(runs, value))
 
 
 def with_sites(study: Study, number: int | None) -> Study:

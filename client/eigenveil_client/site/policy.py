@@ -12,15 +12,17 @@ import math
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from eigenveil.accounting.budget import Budget, NoiseRule, budget_for
 from eigenveil.errors import Code, RequestError
-from eigenveil.protocol.plan import Plan
-from eigenveil.queries.batch import FEWEST_IN_BATCH
-from eigenveil.study.algorithm import PROPERTIES, Algorithm, AlgorithmProperties
-from eigenveil.study.study import MAX_MULTIPLICITY, MAX_RECORDS, Study
+from eigenveil.study.algorithm import PROPERTIES, Algorithm
+from eigenveil.study.study import FEWEST_IN_BATCH, MAX_MULTIPLICITY, MAX_RECORDS, Study
 from eigenveil_client.site.yearly_limit import Year, YearlyLimit
 from eigenveil_common.config import AT_LEAST_ONE, BELOW_ONE, INSIDE_ONE, Rule, check_rules, key, need
+
+if TYPE_CHECKING:
+    from eigenveil.protocol.plan import Plan
 
 ANY = "*"
 # What `auto` chooses from; a site that wants to allow more says so by name.
@@ -98,7 +100,7 @@ class Policy:
     year: Year = Year.ROLLING
 
     def __post_init__(self) -> None:
-        known = [algorithm.value for algorithm, traits in PROPERTIES.items() if runs(traits)]
+        known = [algorithm.value for algorithm, traits in PROPERTIES.items() if traits.federated]
         strange = sorted(set(self.algorithms) - set(known))
         need(not strange, f"algorithms: {', '.join(strange)} unknown (known: {', '.join(known)})")
         other = [name for name in self.algorithms if not Algorithm(name).properties.gaussian]
@@ -287,8 +289,3 @@ def _at_most(rule: str, name: str, asked: float, most: float) -> Verdict:
 
 def _person(column: str) -> str:
     return f"a person is a value of column {column!r}" if column else "every row is another person"
-
-
-def runs(traits: AlgorithmProperties) -> bool:
-    """Whether a site ever answers for such an algorithm: a sum over one record would be that record."""
-    return traits.private and not traits.single_records

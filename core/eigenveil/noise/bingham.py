@@ -14,6 +14,7 @@ import numpy as np
 
 from eigenveil.noise.source import NoiseSource
 from eigenveil.numerics.encoding import FloatArray
+from eigenveil.numerics.normal import quantiles
 
 PROPOSALS = 32  # drawn at once
 
@@ -54,7 +55,4 @@ def log_accept(x: FloatArray, b: float, m: int) -> FloatArray:
 
 def normals(count: int, noise: NoiseSource) -> FloatArray:
     """Independent standard normals, by inversion. Shape: (count,)."""
-    # A third of a second to import, and only this mechanism needs it.
-    from scipy.special import ndtri
-
-    return np.asarray(ndtri(noise.uniform(count)))
+    return quantiles(noise.uniform(count))

@@ -9,6 +9,7 @@ import numpy as np
 from eigenveil.noise.source import NoiseSource
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import complement
+from eigenveil.numerics.normal import quantiles
 
 SHORTEST = 1 / 16  # of sqrt m: shorter normal vectors would blur their direction, and are drawn again
 
@@ -43,9 +44,6 @@ def normals(count: int, noise: NoiseSource) -> FloatArray:
     One uniform number alone lies on a grid that leaves the tails coarse: from 5 standard deviations on it is
     off by 2^-33. So the distance to the nearer end of (0, 1) gets 52 more bits.
     """
-    # A third of a second to import, and only some mechanisms need it.
-    from scipy.special import ndtri
-
     coarse, fine = noise.uniform(2 * count).reshape(2, count)
     tail = np.minimum(coarse, 1 - coarse) + (fine - 0.5) * 2.0**-52
-    return np.where(coarse < 0.5, 1.0, -1.0) * np.asarray(ndtri(tail), dtype=np.float64)
+    return np.where(coarse < 0.5, 1.0, -1.0) * quantiles(tail)

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from eigenveil.certificates import UNREADABLE
 from eigenveil.errors import Code, EigenveilError, PeerError
-from eigenveil.identity import UNREADABLE
 from eigenveil.numerics.encoding import canonical
 from eigenveil.study.study import NAME
 

@@ -16,13 +16,12 @@ from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.numerics.encoding import canonical, digest_of
 from eigenveil.protocol.query import check_no_overflow
 from eigenveil.queries import Gram
-from eigenveil.queries.batch import FEWEST_IN_BATCH
 from eigenveil.queries.limits import row_norm_limit
 from eigenveil.study.algorithm import PROPERTIES, Algorithm, OwnAlgorithm
 from eigenveil.study.checks import need
 from eigenveil.study.grid import ROW_BITS
 from eigenveil.study.price import Composition, affordable, composition
-from eigenveil.study.study import NAME, Extraction, Study, Trust
+from eigenveil.study.study import FEWEST_IN_BATCH, NAME, Extraction, Study, Trust
 from eigenveil.study.toml import study_from_dict, study_to_dict
 
 PLAN_VERSION = 4

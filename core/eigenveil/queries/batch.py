@@ -14,8 +14,6 @@ from eigenveil.numerics.encoding import IntArray, digest
 from eigenveil.queries.limits import check_whole, freeze, need
 
 MOST_BATCHES = 2**20
-# Records to expect in each batch at a site: of batches of 20, 1 in 23 million holds fewer than 2.
-FEWEST_IN_BATCH = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -13,6 +13,7 @@ import numpy as np
 from eigenveil.numerics.blas import one_thread
 from eigenveil.numerics.encoding import FloatArray, IntArray
 from eigenveil.numerics.linalg import fix_signs
+from eigenveil.numerics.normal import quantiles
 from eigenveil.queries.fingerprints import CELL_BITS, Cells
 
 POINT_STEP = 2.0**-20  # points lie on a grid, so that another mathematical library gives the same ones
@@ -20,10 +21,7 @@ POINT_STEP = 2.0**-20  # points lie on a grid, so that another mathematical libr
 
 def points(cells: Cells) -> FloatArray:
     """Public points, normal in every direction. Shape: (q, d)."""
-    # A third of a second to import, and only this algorithm needs it.
-    from scipy.special import ndtri
-
-    return np.asarray(np.rint(ndtri(_uniform(cells, b"points")) / POINT_STEP) * POINT_STEP)
+    return np.asarray(np.rint(quantiles(_uniform(cells, b"points")) / POINT_STEP) * POINT_STEP)
 
 
 def offsets(cells: Cells) -> FloatArray:

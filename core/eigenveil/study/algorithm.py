@@ -88,6 +88,11 @@ class AlgorithmProperties:
                 "noise that is all Gaussian has no delta of its own and no epsilon to add up",
             )
 
+    @property
+    def federated(self) -> bool:
+        """Whether a site ever answers for it: a sum over one record would be that record."""
+        return self.private and not self.single_records
+
 
 PROPERTIES: dict[Algorithm, AlgorithmProperties] = {
     Algorithm.GAUSS_COV: AlgorithmProperties(gaussian=True, pure=True),
@@ -133,7 +138,7 @@ class OwnAlgorithm:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", self.name or self.steps.__name__)
-        if self.properties.single_records or not self.properties.private:
+        if not self.properties.federated:
             raise RequestError(
                 Code.BAD_ARGUMENT,
                 f"{self.name}: an algorithm of your own is private and works on sums over many records",

@@ -24,6 +24,8 @@ MAX_SITES = 1000
 MAX_RECORDS = 2**31
 MAX_MULTIPLICITY = 1000
 MAX_BATCHES = 2**20
+# Records to expect in each batch at a site: of batches of 20, 1 in 23 million holds fewer than 2.
+FEWEST_IN_BATCH = 20
 LONGEST_NAME, LONGEST_PURPOSE = 200, 4000
 
 

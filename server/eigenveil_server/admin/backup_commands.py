@@ -12,12 +12,7 @@ from eigenveil.errors import Code, RequestError
 from eigenveil_common.command import console, say, typed
 from eigenveil_common.config import load
 from eigenveil_server.admin.options import PATH, json_option
-from eigenveil_server.clock import unix_ms
 from eigenveil_server.config import CONFIG_NAME, Config
-from eigenveil_server.recovery.accept_loss import accept_loss
-from eigenveil_server.recovery.backup import back_up, restore, restored
-from eigenveil_server.recovery.checkpoints import awaited, stop_waiting
-from eigenveil_server.storage.database import existing_store
 
 config_option = click.option(
     "--config", "config_path", required=True, type=PATH, help="The coordinator.toml."
@@ -50,6 +45,8 @@ def backup(config_path: Path, out: Path, as_json: bool) -> None:
 
     The copy's ledger is replayed. Keep the folder as safe as the coordinator: it holds all its keys.
     """
+    from eigenveil_server.recovery.backup import back_up
+
     made = back_up(config_path, load(config_path, Config), out, _teller(as_json))
     told = {"backup": str(out), "rows": made.rows, "head": made.head, "files": len(made.files)}
     text = f"Wrote {out}: the ledger has {made.rows} rows, checkpoint {made.head[:16]}"
@@ -67,6 +64,8 @@ def restore_command(source: Path, folder: Path, gone: tuple[str, ...], as_json: 
     It opens no round before every enrolled site has shown the last checkpoint of the ledger that it saw.
     Never serve it beside the one that was backed up.
     """
+    from eigenveil_server.recovery.backup import restore
+
     manifest, waiting = restore(source, folder, gone, _teller(as_json))
     config = folder / CONFIG_NAME
     told = {"config": str(config), "made": manifest.made, "rows": manifest.rows, "awaited": waiting}
@@ -84,6 +83,8 @@ def restored_command(config_path: Path, gone: tuple[str, ...], as_json: bool) ->
     As after `restore`, no round is then opened before every enrolled site has shown the last checkpoint of
     the ledger that it saw. The coordinator must not be serving.
     """
+    from eigenveil_server.recovery.backup import restored
+
     ledger, waiting = restored(load(config_path, Config), gone)
     told = {"rows": ledger.size, "head": ledger.head, "awaited": waiting}
     text = f"The ledger is whole: {ledger.size} rows, head {ledger.head[:16]}\n{_then(waiting, config_path)}"
@@ -99,6 +100,10 @@ def checkpoints(config_path: Path, gone: tuple[str, ...], as_json: bool) -> None
 
     Works whether or not the coordinator is serving.
     """
+    from eigenveil_server.clock import unix_ms
+    from eigenveil_server.recovery.checkpoints import awaited, stop_waiting
+    from eigenveil_server.storage.database import existing_store
+
     with closing(existing_store(load(config_path, Config))) as store:
         strange = sorted(set(gone) - set(awaited(store.reader)))
         if strange:
@@ -119,6 +124,8 @@ def accept_loss_command(config_path: Path, as_json: bool) -> None:
 
     Only when there is no newer backup. Each site's operator must then agree, too.
     """
+    from eigenveil_server.recovery.accept_loss import accept_loss
+
     accepted = accept_loss(load(config_path, Config))
     told = {
         "site": accepted.site,

@@ -11,10 +11,6 @@ from eigenveil_common.config import load
 from eigenveil_common.files import read
 from eigenveil_server.admin.options import PATH, config_option, json_option
 from eigenveil_server.config import Config
-from eigenveil_server.pki import rollover
-from eigenveil_server.pki.authority_files import certificates
-from eigenveil_server.pki.lists import Lists, list_of_draft
-from eigenveil_server.pki.rollover_status import standing
 
 signer_option = click.option(
     "--signer",
@@ -47,28 +43,9 @@ def ca() -> None:
 @json_option
 def show(config_path: Path, as_json: bool) -> None:
     """Which authorities are trusted, which one issues, and who has not followed yet."""
-    _tell(load(config_path, Config), as_json)
+    from eigenveil_server.admin import succession
 
-
-def _tell(config: Config, as_json: bool) -> None:
-    found = standing(config)
-    say(found.as_dict(), as_json, found.text())
-
-
-def _tell_change(config: Config, config_path: Path, in_force: bool, as_json: bool) -> None:
-    """Where the change stands, or what to sign elsewhere."""
-    draft = Lists(config.files).draft
-    if in_force or draft is None:
-        _tell(config, as_json)
-        return
-    accept = typed("eigenveil-coordinator", "ca", "accept", "--config", config_path, "--signature", "FILE")
-    say(
-        {"draft": str(config.files.draft), "list": draft.as_dict()},
-        as_json,
-        f"{draft.text()}\nNot in force yet: those who sign are elsewhere. "
-        f"Carry {config.files.draft} there, then:\neigenveil-coordinator ca sign --draft FILE --key KEY "
-        "--out SIGNATURE\nand here:\n" + accept,
-    )
+    succession.tell(load(config_path, Config), as_json)
 
 
 @ca.command()
@@ -76,8 +53,11 @@ def _tell_change(config: Config, config_path: Path, in_force: bool, as_json: boo
 @json_option
 def rotate(config_path: Path, as_json: bool) -> None:
     """Make the next authority, its own root. It is trusted from now on; the old one still issues."""
+    from eigenveil_server.admin import succession
+    from eigenveil_server.pki import rollover
+
     config = load(config_path, Config)
-    _tell_change(config, config_path, rollover.rotate(config), as_json)
+    succession.tell_change(config, config_path, rollover.rotate(config), as_json)
 
 
 @ca.command()
@@ -86,6 +66,8 @@ def rotate(config_path: Path, as_json: bool) -> None:
 @json_option
 def csr(config_path: Path, out: Path, as_json: bool) -> None:
     """Ask an authority elsewhere, such as an offline root, to sign the next one; its key is made here."""
+    from eigenveil_server.pki import rollover
+
     rollover.request(load(config_path, Config), out)
     say(
         {"request": str(out)},
@@ -106,15 +88,12 @@ def import_(
 ) -> None:
     """Trust the authority whose certificate came back for `csr`, or for `init --csr`; an old one still
     issues."""
+    from eigenveil_server.admin import succession
+    from eigenveil_server.pki import rollover
+
     config = load(config_path, Config)
-    in_force = rollover.take(config, cert, _signers(signer_paths, threshold))
-    _tell_change(config, config_path, in_force, as_json)
-
-
-def _signers(paths: tuple[Path, ...], threshold: int) -> rollover.Signers:
-    return rollover.Signers(
-        certificates=tuple(certificates(read(path))[0] for path in paths), threshold=threshold
-    )
+    in_force = rollover.take(config, cert, succession.signers(signer_paths, threshold))
+    succession.tell_change(config, config_path, in_force, as_json)
 
 
 @ca.command()
@@ -124,9 +103,12 @@ def _signers(paths: tuple[Path, ...], threshold: int) -> rollover.Signers:
 @json_option
 def extend(config_path: Path, signer_paths: tuple[Path, ...], threshold: int, as_json: bool) -> None:
     """Make the list of authorities anew, for another year; with --signer, others sign from now on."""
+    from eigenveil_server.admin import succession
+    from eigenveil_server.pki import rollover
+
     config = load(config_path, Config)
-    in_force = rollover.extend(config, _signers(signer_paths, threshold))
-    _tell_change(config, config_path, in_force, as_json)
+    in_force = rollover.extend(config, succession.signers(signer_paths, threshold))
+    succession.tell_change(config, config_path, in_force, as_json)
 
 
 @ca.command()
@@ -141,6 +123,9 @@ def sign(draft: Path, key: Path, out: Path, yes: bool, as_json: bool) -> None:
     It shows the fingerprints first; --json asks nobody: add --yes. `openssl dgst -sha256 -sign KEY -out
     SIGNATURE authorities.draft` does the same, also with a passphrase.
     """
+    from eigenveil_server.pki import rollover
+    from eigenveil_server.pki.lists import list_of_draft
+
     if as_json and not yes:
         raise click.UsageError("--json asks nobody; read the draft, then add --yes")
     shown = list_of_draft(read(draft))
@@ -158,9 +143,12 @@ def sign(draft: Path, key: Path, out: Path, yes: bool, as_json: bool) -> None:
 @json_option
 def accept(config_path: Path, signature: tuple[Path, ...], as_json: bool) -> None:
     """Put the draft in force by the signatures that were brought back."""
+    from eigenveil_server.admin import succession
+    from eigenveil_server.pki import rollover
+
     config = load(config_path, Config)
     rollover.accept(config, signature)
-    _tell(config, as_json)
+    succession.tell(config, as_json)
 
 
 @ca.command()
@@ -169,9 +157,12 @@ def accept(config_path: Path, signature: tuple[Path, ...], as_json: bool) -> Non
 @json_option
 def switch(config_path: Path, anyway: bool, as_json: bool) -> None:
     """Issue with the new authority from now on; the old one stays trusted."""
+    from eigenveil_server.admin import succession
+    from eigenveil_server.pki import rollover
+
     config = load(config_path, Config)
     rollover.switch(config, anyway=anyway)
-    _tell(config, as_json)
+    succession.tell(config, as_json)
 
 
 @ca.command()
@@ -180,5 +171,8 @@ def switch(config_path: Path, anyway: bool, as_json: bool) -> None:
 @json_option
 def retire(config_path: Path, anyway: bool, as_json: bool) -> None:
     """Trust the old authority no more, and delete its key."""
+    from eigenveil_server.admin import succession
+    from eigenveil_server.pki import rollover
+
     config = load(config_path, Config)
-    _tell_change(config, config_path, rollover.retire(config, anyway=anyway), as_json)
+    succession.tell_change(config, config_path, rollover.retire(config, anyway=anyway), as_json)

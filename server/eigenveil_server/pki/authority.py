@@ -17,8 +17,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from eigenveil.certificates import UNREADABLE, key_print
 from eigenveil.errors import Code, RequestError
-from eigenveil.identity import UNREADABLE, Identity, Role, key_print
+from eigenveil.identity import Identity, Role
 from eigenveil.protocol.authorities import AUTHORITIES_SIGNED
 
 CA_LIFE = timedelta(days=3650)

@@ -16,8 +16,8 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from eigenveil.certificates import UNREADABLE
 from eigenveil.errors import Code, RequestError
-from eigenveil.identity import UNREADABLE
 from eigenveil.protocol.authorities import SignedList
 from eigenveil_common.files import read, read_secret
 from eigenveil_server.config import Files

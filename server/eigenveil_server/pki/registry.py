@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from cryptography import x509
 
+from eigenveil.certificates import key_print
 from eigenveil.errors import Code, PeerError, RequestError
-from eigenveil.identity import Identity, Role, key_print
+from eigenveil.identity import Identity, Role
 from eigenveil_common.failpoints import failpoint
 from eigenveil_common.storage.database import Connection, Row
 from eigenveil_server.clock import Clock, as_datetime

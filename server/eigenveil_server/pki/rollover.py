@@ -18,8 +18,8 @@ from pathlib import Path
 
 from cryptography import x509
 
+from eigenveil.certificates import UNREADABLE
 from eigenveil.errors import Code, PeerError, RequestError
-from eigenveil.identity import UNREADABLE
 from eigenveil.protocol.authorities import AuthorityList, ListedAuthority
 from eigenveil_common.files import check_new, read, read_secret, write_durably
 from eigenveil_common.locks import locked

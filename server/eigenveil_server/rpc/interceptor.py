@@ -19,8 +19,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from eigenveil.certificates import UNREADABLE
 from eigenveil.errors import Code, EigenveilError, InternalError, PeerError
-from eigenveil.identity import UNREADABLE, Identity, Role, parse_identity
+from eigenveil.identity import Identity, Role, parse_identity
 from eigenveil_common import log
 from eigenveil_common.rpc import CODE_KEY
 from eigenveil_proto.v1 import eigenveil_pb2 as pb

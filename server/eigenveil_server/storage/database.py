@@ -66,7 +66,7 @@ def _on_server(url: str, expect: Expect) -> Store:
         from eigenveil_common.storage import postgres  # an extra: most coordinators do without
     except ModuleNotFoundError as problem:
         raise RequestError(
-            Code.BAD_CONFIG, "a PostgreSQL database needs more: pip install 'eigenveil[server,postgres]'"
+            Code.BAD_CONFIG, "a PostgreSQL database needs more: pip install 'eigenveil[coordinator,postgres]'"
         ) from problem
     writer = postgres.Database(url, POSTGRESQL_SCHEMA, VERSION, migrations=MIGRATIONS, expect=expect)
     try:

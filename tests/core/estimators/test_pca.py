@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import warnings
 from typing import Any
 
@@ -227,12 +225,3 @@ REFUSED: list[tuple[str, dict[str, Any], Any, str]] = [
 def test_bad_input_is_refused(parameters: dict[str, Any], x: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         PrivatePCA(**{"n_components": 2, "bounds": BOUNDS, **parameters}).fit(x)
-
-
-def test_daemons_do_not_import_scikit_learn() -> None:
-    code = (
-        "import sys, eigenveil.site.site, eigenveil.barrier\n"
-        "import eigenveil.reporting.document, eigenveil.reporting.explain\n"
-        "sys.exit('sklearn' in sys.modules or 'matplotlib' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -22,8 +22,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID as Usage
 
+from eigenveil.certificates import key_print
 from eigenveil.errors import Code, EigenveilError
-from eigenveil.identity import Role, key_print
+from eigenveil.identity import Role
 from eigenveil_client.connection import renewal
 from eigenveil_client.connection.channel import call
 from eigenveil_client.connection.identity import open_channel

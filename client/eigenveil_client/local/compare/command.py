@@ -2,37 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.study.study import Study
-from eigenveil.study.toml import parse_study
-from eigenveil_client.analyst.profile import json_option, load_profile, profile_option
-from eigenveil_client.analyst.study_text import study_text
-from eigenveil_client.local.compare import federated
-from eigenveil_client.local.compare.own import load as load_own
-from eigenveil_client.local.compare.progress import run_all
-from eigenveil_client.local.compare.rows import Row, as_csv, ordered, remarks, table
-from eigenveil_client.local.compare.selection import Wanted, cost_words, wanted
-from eigenveil_client.local.compare.simulated import bench, refusals, steps
-from eigenveil_client.local.exact_pca import exact
-from eigenveil_client.local.simulate import divide, with_sites
-from eigenveil_client.records.records import load
-from eigenveil_common.command import FILE, console, errors
+from eigenveil_client.analyst.options import json_option, profile_option
+from eigenveil_common.command import FILE
 from eigenveil_common.files import check_output, write_durably
 from eigenveil_common.start import INTERRUPTED
-
-MEANING = (
-    "error: sine of the largest angle to the records' exact components, 0 is exact, 1 is noise (median of "
-    "repeats). matrix: relative Frobenius error of the covariance matrix. stated: the error that the release "
-    "itself states. apart: sine to the release of the algorithm that `auto` means. bytes: from each site. "
-    "trust: whether the coordinator works on sums only, or must be trusted with exact ones."
-)
 
 
 @click.command()
@@ -68,6 +46,12 @@ def compare(
     private, for you only. With --federation each algorithm is a study of its own at your coordinator.
     An algorithm of your own (--with) runs in simulations only, because no code travels.
     """
+    from eigenveil.study.toml import parse_study
+    from eigenveil_client.analyst.study_text import study_text
+    from eigenveil_client.local.compare import run
+    from eigenveil_client.local.compare.rows import as_csv
+    from eigenveil_client.local.simulate import with_sites
+
     study = parse_study(study_text(file))
     if out is not None:
         check_output(out, file, *([] if data is None else [data]))
@@ -80,62 +64,12 @@ def compare(
             raise RequestError(
                 Code.BAD_ARGUMENT, "--sites, --seed and --repeat are for simulations: leave out --federation"
             )
-        rows, whole = _asked(study, data, algorithms, profile, yes=yes, as_json=as_json)
+        rows, whole = run.asked(study, data, algorithms, profile, yes=yes, as_json=as_json)
     else:
         if data is None:
             raise RequestError(Code.BAD_ARGUMENT, "give --data FILE, or --federation to ask the sites")
-        rows, whole = _simulated(with_sites(study, sites), data, algorithms, own, repeat, seed)
+        rows, whole = run.simulated(with_sites(study, sites), data, algorithms, own, repeat, seed)
     if out is not None:
         write_durably(out, as_csv(rows).encode())
-    _say(study, rows, whole, as_json)
+    run.show(study, rows, whole, as_json)
     return 0 if whole else INTERRUPTED
-
-
-def _asked(
-    study: Study, data: Path | None, algorithms: str | None, profile: Path | None, *, yes: bool, as_json: bool
-) -> tuple[list[Row], bool]:
-    chosen = wanted(study, algorithms, private=True)
-    truth = None if data is None else exact(load(data, study), study)
-    asking = federated.Asking(identity=load_profile(profile), study=study, truth=truth)
-    federated.consent(study, chosen, yes=yes, as_json=as_json)
-    rows, whole = run_all(federated.steps(asking, chosen))
-    return [*federated.beside(asking, rows), *refusals(chosen)], whole
-
-
-def _simulated(
-    study: Study, data: Path, algorithms: str | None, own: str | None, repeat: int, seed: int | None
-) -> tuple[list[Row], bool]:
-    chosen = wanted(study, algorithms, own=None if own is None else load_own(own))
-    rows = load(data, study)
-    one = bench(study, rows, divide(rows, study, "even"), repeat, seed)
-    _warn(study, chosen)
-    done, whole = run_all(steps(one, chosen))
-    return [*done, *refusals(chosen)], whole
-
-
-def _warn(study: Study, chosen: Wanted) -> None:
-    algorithms = [one.algorithm for one in chosen.able]
-    own = "" if chosen.own is None else f" {chosen.own.name} is your own, and no federation runs it."
-    errors.print(
-        "This looks at the records and compares with the exact answer: NOT PRIVATE, for you only. In a "
-        f"federation these would be {cost_words(study, algorithms)}.{own}",
-        style="yellow",
-        markup=False,
-    )
-
-
-def _say(study: Study, rows: Sequence[Row], whole: bool, as_json: bool) -> None:
-    if as_json:
-        value = {
-            "study": study.name,
-            "complete": whole,
-            "rows": [asdict(row) for row in ordered(rows)],
-        }
-        click.echo(json.dumps(value, sort_keys=True))
-        return
-    console.print(table(rows))
-    console.print(MEANING, style="dim", markup=False)
-    for sentence in remarks(rows):
-        console.print(sentence, style="dim", markup=False)
-    if not whole:
-        errors.print("Interrupted: what had ended is shown.", style="yellow")

@@ -10,13 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from eigenveil.accounting.budget import epsilons
+from eigenveil.accounting.zcdp import Cost
+from eigenveil.errors import Code, RequestError
+from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.reporting.explain import explain
+from eigenveil.study.toml import parse_study
+from eigenveil_client.connection.identity import named
 from eigenveil_client.site.commands.tables import moment, plain, show, table
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan
 from eigenveil_client.site.state.store import SiteStore
-from eigenveil_common.command import console, quoted, typed
+from eigenveil_common.command import console, quoted, say, typed
+from eigenveil_common.files import read
 
 
 def approve(config: SiteConfig, store: SiteStore, seen: ReceivedPlan) -> None:
@@ -149,4 +155,39 @@ def _left(budget: dict[str, Any]) -> str:
     year = budget["left_this_year"]
     return f"left of the budget before it: {amount_words(budget['left'], budget['delta'])}" + (
         "" if year is None else f"; of this year's: {year['micro_rho']} micro-rho"
+    )
+
+
+def show_move(seen: ReceivedPlan, standing: Decision, cost: Cost, config: SiteConfig, as_json: bool) -> None:
+    """What a study was and has become, and what that freed of the budget."""
+    delta = config.policy.budget_delta
+    freed = amount(cost.micro_rho, config, plan_from_json(seen.plan_json).gaussian)
+    told = {
+        "study": seen.plan,
+        "was": seen.standing.value,
+        "standing": standing.value,
+        "freed": freed,
+        "delta": delta,
+    }
+    words = f"study {seen.plan[:12]} is {standing.value} (it was {seen.standing.value})"
+    if cost.micro_rho:
+        words += f"; free again: {amount_words(freed, delta)}"
+    say(told, as_json, words)
+
+
+def plan_of(config: SiteConfig, path: Path) -> Plan:
+    """The plan that a study file would become.
+
+    Raises:
+        RequestError: the file cannot be read or is no study.
+    """
+    try:
+        text = read(path).decode()
+    except UnicodeDecodeError as problem:
+        raise RequestError(Code.BAD_STUDY, f"{path} is not UTF-8 text") from problem
+    identity = named(config.identity)
+    return make_plan(
+        parse_study(text),
+        federation="not-enrolled" if identity is None else identity.federation,
+        submission="explained-at-the-site",
     )

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from eigenveil.accounting.zcdp import NOTHING, Cost
-from eigenveil.errors import Code, RequestError
-from eigenveil.planning.resolve import make_plan
-from eigenveil.protocol.plan import Plan, plan_from_json
-from eigenveil.study.toml import parse_study
-from eigenveil_client.connection.identity import named
-from eigenveil_client.site import config as site_config
-from eigenveil_client.site.commands import consent
+from eigenveil.errors import Code
 from eigenveil_client.site.commands.options import CONFIG, CONFIG_FILE, JSON
-from eigenveil_client.site.config import SiteConfig
-from eigenveil_client.site.state import opening
-from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan, check_move
 from eigenveil_common.command import console, say, tell
-from eigenveil_common.files import read
+
+if TYPE_CHECKING:
+    from eigenveil_client.site.config import SiteConfig
 
 
 @click.command()
@@ -28,6 +21,10 @@ from eigenveil_common.files import read
 @JSON
 def studies(config_file: Path, as_json: bool) -> None:
     """List every study that came here, and what was decided about it."""
+    from eigenveil_client.site import config as site_config
+    from eigenveil_client.site.commands import consent
+    from eigenveil_client.site.state import opening
+
     config = site_config.load(config_file)
     with opening.opened(config) as store:
         told = consent.studies(store)
@@ -40,9 +37,17 @@ def studies(config_file: Path, as_json: bool) -> None:
 @JSON
 def explain(config: SiteConfig, study: str, as_json: bool) -> None:
     """Say what STUDY (a study file, or a study that came here) asks, reveals and costs."""
+    from eigenveil.protocol.plan import plan_from_json
+    from eigenveil_client.site.commands import consent
+    from eigenveil_client.site.state import opening
+
     with opening.opened(config) as store:
         file = Path(study)
-        plan = plan_of(config, file) if file.exists() else plan_from_json(store.studies.find(study).plan_json)
+        plan = (
+            consent.plan_of(config, file)
+            if file.exists()
+            else plan_from_json(store.studies.find(study).plan_json)
+        )
         told = consent.explained(config, store, plan)
     tell(told, as_json, consent.show_explanation)
 
@@ -57,6 +62,12 @@ def approve(config: SiteConfig, study: str, yes: bool, as_json: bool) -> None:
 
     Whoever answers no leaves it waiting; that is no error (exit code 0). --json asks nobody: add --yes.
     """
+    from eigenveil.accounting.zcdp import NOTHING
+    from eigenveil.protocol.plan import plan_from_json
+    from eigenveil_client.site.commands import consent
+    from eigenveil_client.site.state import opening
+    from eigenveil_client.site.state.received_plans import Decision, check_move
+
     if as_json and not yes:
         raise click.UsageError("--json asks nobody; read `explain`, then add --yes")
     with opening.opened(config) as store:
@@ -68,7 +79,7 @@ def approve(config: SiteConfig, study: str, yes: bool, as_json: bool) -> None:
                 console.print("not approved; it still waits")
                 return
         consent.approve(config, store, seen)
-        _say(seen, Decision.ACCEPTED, NOTHING, config, as_json)
+        consent.show_move(seen, Decision.ACCEPTED, NOTHING, config, as_json)
 
 
 @click.command()
@@ -77,10 +88,15 @@ def approve(config: SiteConfig, study: str, yes: bool, as_json: bool) -> None:
 @JSON
 def decline(config: SiteConfig, study: str, as_json: bool) -> None:
     """Refuse STUDY, which waits, for good. Nobody is told why."""
+    from eigenveil.accounting.zcdp import NOTHING
+    from eigenveil_client.site.commands import consent
+    from eigenveil_client.site.state import opening
+    from eigenveil_client.site.state.received_plans import Decision
+
     with opening.opened(config) as store:
         seen = store.studies.find(study)
         store.decline(seen, Code.POLICY, person=True)
-        _say(seen, Decision.DECLINED, NOTHING, config, as_json)
+        consent.show_move(seen, Decision.DECLINED, NOTHING, config, as_json)
 
 
 @click.command()
@@ -93,9 +109,13 @@ def withdraw(config: SiteConfig, study: str, as_json: bool) -> None:
     Holds from the next answer on, beside a running daemon too; what was spent stays spent. It also
     ends a study that its coordinator will never end.
     """
+    from eigenveil_client.site.commands import consent
+    from eigenveil_client.site.state import opening
+    from eigenveil_client.site.state.received_plans import Decision
+
     with opening.opened(config) as store:
         seen = store.studies.find(study)
-        _say(seen, Decision.WITHDRAWN, store.withdraw(seen.plan), config, as_json)
+        consent.show_move(seen, Decision.WITHDRAWN, store.withdraw(seen.plan), config, as_json)
 
 
 @click.command(name="accept-checkpoint")
@@ -106,6 +126,8 @@ def accept_checkpoint(config: SiteConfig, as_json: bool) -> None:
 
     Only after its operator has said why. What this site has spent itself stays spent. Stop the daemon first.
     """
+    from eigenveil_client.site.state import opening
+
     with opening.alone(config.state), opening.opened(config) as store:
         before, now = store.checkpoints.accept()
     text = f"Accepted a ledger of {now} rows in place of one of {before}. Start the daemon again."
@@ -120,44 +142,11 @@ def accept_loss(config: SiteConfig, as_json: bool) -> None:
 
     Only when there is no newer copy of the state. What was spent or set aside counts as spent.
     """
+    from eigenveil_client.site.state import opening
+
     charged = opening.accept_loss(config)
     text = f"Charged {charged.micro_rho} micro-rho for the rows that are lost. Start the daemon again."
     say({"micro_rho": charged.micro_rho, "atto_delta": str(charged.atto_delta)}, as_json, text)
-
-
-def _say(seen: ReceivedPlan, standing: Decision, cost: Cost, config: SiteConfig, as_json: bool) -> None:
-    """What a study was and has become, and what that freed of the budget."""
-    delta = config.policy.budget_delta
-    freed = consent.amount(cost.micro_rho, config, plan_from_json(seen.plan_json).gaussian)
-    told = {
-        "study": seen.plan,
-        "was": seen.standing.value,
-        "standing": standing.value,
-        "freed": freed,
-        "delta": delta,
-    }
-    words = f"study {seen.plan[:12]} is {standing.value} (it was {seen.standing.value})"
-    if cost.micro_rho:
-        words += f"; free again: {consent.amount_words(freed, delta)}"
-    say(told, as_json, words)
-
-
-def plan_of(config: SiteConfig, path: Path) -> Plan:
-    """The plan that a study file would become.
-
-    Raises:
-        RequestError: the file cannot be read or is no study.
-    """
-    try:
-        text = read(path).decode()
-    except UnicodeDecodeError as problem:
-        raise RequestError(Code.BAD_STUDY, f"{path} is not UTF-8 text") from problem
-    identity = named(config.identity)
-    return make_plan(
-        parse_study(text),
-        federation="not-enrolled" if identity is None else identity.federation,
-        submission="explained-at-the-site",
-    )
 
 
 COMMANDS = (studies, explain, approve, decline, withdraw, accept_checkpoint, accept_loss)

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
-from eigenveil.accounting.ledger import GENESIS
-from eigenveil.errors import Code, InternalError, RequestError, spoken
-from eigenveil.reporting.verify import load_release, verify_release
-from eigenveil_client.connection.identity import load_identity
-from eigenveil_client.records.records import Reader
-from eigenveil_client.site.commands import evidence_views, recompute
 from eigenveil_client.site.commands.options import CONFIG, JSON
-from eigenveil_client.site.commands.sbom import sbom as installed
-from eigenveil_client.site.config import SiteConfig
-from eigenveil_client.site.state import opening
-from eigenveil_client.site.state.egress import Row
-from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.command import FILE, say, tell
 from eigenveil_common.files import check_output, read, write_durably
+
+if TYPE_CHECKING:
+    from eigenveil_client.site.config import SiteConfig
+
 
 HEAD = click.option("--head", default="", help="A head noted earlier: insist that the chain still holds it.")
 
@@ -36,6 +28,9 @@ def ledger() -> None:
 @JSON
 def show_ledger(config: SiteConfig, as_json: bool) -> None:
     """Verify the ledger and show it."""
+    from eigenveil_client.site.commands import evidence_views
+    from eigenveil_client.site.state import opening
+
     with opening.opened(config) as store:
         told = evidence_views.ledger(store, config)
     tell(told, as_json, evidence_views.show_ledger)
@@ -56,14 +51,19 @@ def verify_ledger(config: SiteConfig, head: str, release: Path | None, as_json: 
     With --release exit code 13 if the published document contradicts what the coordinator signed to this
     site, or the questions that this site was charged for: both are then proof against the coordinator.
     """
+    from eigenveil.reporting.verify import load_release, verify_release
+    from eigenveil_client.connection.identity import load_identity
+    from eigenveil_client.site.commands import evidence
+    from eigenveil_client.site.state import opening
+
     with opening.opened(config) as store:
         if release is not None:
             key = load_identity(config.identity).release_key
             published = load_release(read(release))
             verify_release(published, key)
-            check_published(store, published.document, key, config.name)
+            evidence.check_published(store, published.document, key, config.name)
         entries = store.ledger.entries()
-        _say_whole("ledger", [entry.digest for entry in entries], head, as_json)
+        evidence.say_whole("ledger", [entry.digest for entry in entries], head, as_json)
 
 
 @ledger.command("rounds")
@@ -73,6 +73,8 @@ def verify_ledger(config: SiteConfig, head: str, release: Path | None, as_json: 
 @JSON
 def write_rounds(config: SiteConfig, wanted: str, out: Path, as_json: bool) -> None:
     """Write what the coordinator signed to this site of a study's rounds, for `eigenveil verify --log`."""
+    from eigenveil_client.site.state import opening
+
     check_output(out)
     with opening.opened(config) as store:
         log = store.transcript.log(store.studies.find(wanted).plan)
@@ -101,13 +103,17 @@ def show_egress(
     shortened to that. So they are whole grid steps, not the study's units; sums and products are shown in
     those units besides, and the rest has none. --json shows every row and number in full.
     """
+    from eigenveil_client.records.records import Reader
+    from eigenveil_client.site.commands import evidence, evidence_views, recompute
+    from eigenveil_client.site.state import opening
+
     with opening.opened(config) as store:
-        rows = _chosen(store, round_number, wanted)
+        rows = evidence.chosen(store, round_number, wanted)
         if not decode:
             told = evidence_views.egress(rows, store.traffic.counts(), store.egress.head())
         else:
             reader = Reader(config.records)
-            told = evidence_views.decoded(recompute.again(store, _one_answer(rows), reader))
+            told = evidence_views.decoded(recompute.again(store, evidence.one_answer(rows), reader))
     tell(told, as_json, evidence_views.show_decoded if decode else evidence_views.show_egress)
 
 
@@ -117,67 +123,20 @@ def show_egress(
 @JSON
 def verify_egress(config: SiteConfig, head: str, as_json: bool) -> None:
     """Verify the chain, every question beside it, and that each charge of the budget has its row."""
+    from eigenveil_client.site.commands import evidence
+    from eigenveil_client.site.state import opening
+
     with opening.opened(config) as store:
         rows = store.egress.verify(store.ledger.ledger)
-        _say_whole("egress ledger", [row.digest for row in rows], head, as_json)
+        evidence.say_whole("egress ledger", [row.digest for row in rows], head, as_json)
 
 
 @click.command()
 def sbom() -> None:
     """List what is installed beside this program, as CycloneDX JSON."""
+    from eigenveil_client.site.commands.sbom import sbom as installed
+
     say(installed(), True, "")
-
-
-def check_published(store: SiteStore, document: Mapping[str, Any], key: bytes, site: str) -> None:
-    """Hold a published document against what was signed to this site, and what it was charged for.
-
-    Raises:
-        RequestError: code `bad-release`, they contradict.
-    """
-    plan, charged = document["plan_digest"], store.ledger.ledger.charged
-    found = store.transcript.log(plan).contradictions(document, key)
-    found += [
-        f"{spoken(row['round'])}: this site is named as present, and has answered no such question"
-        for row in document["rounds"]
-        if site in row["present"] and charged.get((plan, row["round"])) != row["query"]
-    ]
-    if found:
-        raise RequestError(
-            Code.BAD_RELEASE,
-            f"the release contradicts what this site holds: {'; '.join(found)}. Keep both, and tell the "
-            "federation: eigenveil-site ledger rounds writes the proof",
-        )
-
-
-def _chosen(store: SiteStore, round_number: int | None, wanted: str | None) -> list[Row]:
-    study = None if wanted is None else store.studies.find(wanted).plan
-    rows = (row for row in store.egress.rows() if study in (None, row.study))
-    return [row for row in rows if round_number in (None, row.round + 1)]
-
-
-def _one_answer(rows: list[Row]) -> Row:
-    """An answer that left twice (its first reply was lost) is one answer."""
-    answers = {(row.study, row.round): row for row in rows if row.query}
-    if len(answers) != 1:
-        raise RequestError(
-            Code.NOT_FOUND, f"{len(answers)} answers are chosen; name one with --study and --round"
-        )
-    return next(iter(answers.values()))
-
-
-def _say_whole(name: str, digests: list[str], noted: str, as_json: bool) -> None:
-    """`noted` is a head that somebody kept: rows can be cut off the end of a chain, and only it will tell."""
-    chain = [GENESIS, *digests]
-    if noted and noted not in chain:
-        raise InternalError(
-            Code.STORAGE,
-            f"the {name} of {len(digests)} rows does not hold {noted}: since it was noted, rows were cut off "
-            "or replaced",
-        )
-    since = len(digests) - chain.index(noted) if noted else None
-    told = {"verified": True, "rows": len(digests), "head": chain[-1], "rows_since": since}
-    later = "" if since is None else f", {since} of them after the head that was noted"
-    say(told, as_json, f"the {name} is whole: {len(digests)} rows{later}\nhead {chain[-1]}")
 
 
 COMMANDS = (ledger, egress, sbom)

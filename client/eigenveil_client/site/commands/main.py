@@ -12,28 +12,21 @@ import sys
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from eigenveil import __version__
 from eigenveil.accounting.budget import NoiseRule
-from eigenveil.identity import Role
-from eigenveil_client.connection.identity import compared
-from eigenveil_client.connection.identity import enrol as enrol_here
-from eigenveil_client.connection.trusted_authorities import held_list
-from eigenveil_client.site import config as site_config
 from eigenveil_client.site.commands import consent_commands, evidence_commands
-from eigenveil_client.site.commands.checks import offline_checks, site_checks
-from eigenveil_client.site.commands.consent_commands import plan_of
 from eigenveil_client.site.commands.options import CONFIG, CONFIG_FILE, JSON
-from eigenveil_client.site.config import SiteConfig
-from eigenveil_client.site.daemon import service
 from eigenveil_client.site.policy import ALGORITHMS, Policy
 from eigenveil_common.command import SHORT_HELP, run, say, typed
-from eigenveil_common.doctor import exit_code
-from eigenveil_common.doctor import show as doctor_show
 from eigenveil_common.examples import example
+
+if TYPE_CHECKING:
+    from eigenveil_client.site.config import SiteConfig
+
 
 Command = Callable[..., None]
 
@@ -80,6 +73,8 @@ def _policy_options(command: Command) -> Command:
 @JSON
 def init(folder: Path, name: str, records: Path, noise: str, as_json: bool, **limits: Any) -> None:
     """Write DIR/site.toml."""
+    from eigenveil_client.site import config as site_config
+
     policy = Policy(noise=NoiseRule(noise), **limits)
     path = site_config.create(folder, name=name, records=records, policy=policy)
     say(
@@ -101,6 +96,12 @@ def show_example() -> None:
 @JSON
 def enrol(config_file: Path, join_file: Path, as_json: bool) -> None:
     """Make this site's key, here, and get it certified with a one-time join file."""
+    from eigenveil.identity import Role
+    from eigenveil_client.connection.identity import compared
+    from eigenveil_client.connection.identity import enrol as enrol_here
+    from eigenveil_client.site import config as site_config
+    from eigenveil_client.site.daemon import service
+
     config = site_config.load(config_file)
     enrolled = enrol_here(join_file, config.identity, (Role.SITE,), config.proxy_rule)
     stored = service.check_role(enrolled, config.name)
@@ -124,6 +125,11 @@ def enrol(config_file: Path, join_file: Path, as_json: bool) -> None:
 @JSON
 def check(config: SiteConfig, study_file: Path | None, as_json: bool) -> int:
     """Check the configuration, the identity and the records, here; nothing is sent."""
+    from eigenveil_client.site.commands.checks import offline_checks
+    from eigenveil_client.site.commands.consent import plan_of
+    from eigenveil_common.doctor import exit_code
+    from eigenveil_common.doctor import show as doctor_show
+
     plan = None if study_file is None else plan_of(config, study_file)
     checks = offline_checks(config, plan)
     doctor_show(checks, as_json)
@@ -135,6 +141,8 @@ def check(config: SiteConfig, study_file: Path | None, as_json: bool) -> int:
 @JSON
 def serve(config: SiteConfig, as_json: bool) -> None:
     """Serve until SIGTERM or SIGINT: ask the coordinator for work and answer it."""
+    from eigenveil_client.site.daemon import service
+
     del as_json  # the one line on standard output is JSON in any case
     service.serve(config)
 
@@ -147,6 +155,8 @@ def authorities(config: SiteConfig, as_json: bool) -> None:
 
     The next greeting may bring a later list, and nothing but such signatures; every change is in the log.
     """
+    from eigenveil_client.connection.trusted_authorities import held_list
+
     held = held_list(config.identity)
     say(held.as_dict(), as_json, f"list of authorities: {held.text()}")
 
@@ -159,6 +169,9 @@ def doctor(config_file: Path, as_json: bool) -> int:
 
     Nothing is sent but a greeting. Exit code 1 if a check failed.
     """
+    from eigenveil_client.site.commands.checks import site_checks
+    from eigenveil_common.doctor import show as doctor_show
+
     return doctor_show(site_checks(config_file), as_json)
 
 
@@ -167,7 +180,7 @@ for command in (*consent_commands.COMMANDS, *evidence_commands.COMMANDS):
 
 
 def main() -> int:
-    return run(group)
+    return run(group, "site")
 
 
 if __name__ == "__main__":

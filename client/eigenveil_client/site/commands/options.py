@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from eigenveil_client.site import config as site_config
-from eigenveil_client.site.config import SiteConfig
+if TYPE_CHECKING:
+    from eigenveil_client.site.config import SiteConfig
 
 
 def _loaded(context: click.Context, parameter: click.Parameter, path: Path) -> SiteConfig:
+    from eigenveil_client.site import config as site_config
+
     return site_config.load(path)
 
 

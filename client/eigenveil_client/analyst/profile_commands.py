@@ -1,0 +1,57 @@
+"""`eigenveil enrol` and `eigenveil doctor`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from eigenveil_client.analyst.options import at_profile
+from eigenveil_common.command import say
+
+
+@click.command()
+@click.option(
+    "--join", "join", type=click.Path(path_type=Path, dir_okay=False), required=True, help="Your join file."
+)
+@at_profile
+def enrol(join: Path, profile: Path | None, as_json: bool) -> None:
+    """Enrol as an analyst or operator with the join file that the coordinator's operator gave you."""
+    from eigenveil.identity import Role
+    from eigenveil_client.analyst.profile import default_profile, proxy_rule
+    from eigenveil_client.connection import identity
+
+    folder = profile or default_profile()
+    stored = identity.enrol(join, folder, (Role.ANALYST, Role.OPERATOR), proxy_rule(folder))
+    value = {
+        "identity": stored.identity.uri,
+        "coordinator": stored.coordinator,
+        "profile": str(folder),
+        "expires": stored.expires.isoformat(),
+        "key_sha256": stored.key_print,
+    }
+    text = (
+        f"Enrolled as {stored.identity.uri}\n"
+        f"The certificate in {folder} is good until {stored.expires:%Y-%m-%d %H:%M} UTC.\n"
+        f"{identity.compared(stored.key_print)}"
+    )
+    say(value, as_json, text)
+
+
+@click.command()
+@at_profile
+def doctor(profile: Path | None, as_json: bool) -> int:
+    """Check your profile and the way to the coordinator, one line each.
+
+    Nothing is sent but a greeting. Exit code 1 if a check failed.
+    """
+    from eigenveil_client.analyst.profile import default_profile, proxy_rule
+    from eigenveil_client.connection.doctor import files, identity_and_network
+    from eigenveil_common.doctor import show
+
+    folder = profile or default_profile()
+    checks = [files(folder), *identity_and_network(folder, lambda: proxy_rule(folder))]
+    return show(checks, as_json)
+
+
+COMMANDS = (enrol, doctor)

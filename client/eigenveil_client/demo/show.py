@@ -1,0 +1,94 @@
+"""What a demonstration gave, for a person; and how signals stop it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from rich.table import Table
+
+from eigenveil.queries import KINDS
+from eigenveil_client.demo.demo import Demonstration
+from eigenveil_common.command import console
+
+STRONGEST = 4
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP stop the demonstration as Ctrl-C does, so that nothing is left behind."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def show(value: dict[str, Any], shown: Demonstration) -> None:
+    document = shown.document
+    console.print()
+    if value["declined"] is None:
+        console.print(_components(shown))
+    console.print(_sites(shown))
+    console.print(document["guarantee"]["words"], markup=False)
+    console.print()
+    rounds = f"{value['rounds']} rounds of {value['round_ms_median']:.0f} ms (median)"
+    lines = (
+        f"algorithm   {value['algorithm']}, {rounds}",
+        _outcome(value),
+        f"release     {value['release']} (signature verified)",
+        f"report      {value['report']}",
+        f"time        {value['seconds']:.1f} s; all processes stopped",
+    )
+    for line in (*lines, *(f"warning     {text}" for text in document["result"]["warnings"])):
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def _outcome(value: Mapping[str, Any]) -> str:
+    if value["declined"] is not None:
+        return f"no release  {value['declined']}"
+    predicted = value["predicted_sin_angle"]
+    forecast = "" if predicted is None else f" (predicted {predicted:.3f})"
+    accuracy = f"sine of the largest angle to the exact components: {value['sin_angle']:.3f}{forecast}"
+    return f"accuracy    {accuracy}; measured because these records are public"
+
+
+def _components(shown: Demonstration) -> Table:
+    result = shown.document["result"]
+    table = Table(title="Principal components", title_justify="left")
+    for heading in ("component", "variance", "share"):
+        table.add_column(heading, justify="right")
+    table.add_column("strongest columns (loading)")
+    rows = zip(
+        result["components"], result["explained_variance"], result["explained_variance_ratio"], strict=True
+    )
+    for i, (row, variance, ratio) in enumerate(rows, 1):
+        strongest = sorted(zip(result["columns"], row, strict=True), key=lambda pair: -abs(pair[1]))
+        words = ", ".join(f"{name} ({loading:+.2f})" for name, loading in strongest[:STRONGEST])
+        table.add_row(str(i), f"{variance:.4g}", f"{100 * ratio:.1f} %", words)
+    return table
+
+
+def _sites(shown: Demonstration) -> Table:
+    table = Table(title="What each site spent, by its own ledgers", title_justify="left")
+    table.add_column("site")
+    for heading in ("records", "micro-rho", "epsilon left", "answers", "bytes sent"):
+        table.add_column(heading, justify="right")
+    for name, records in shown.records.items():
+        books = shown.books.sites[name]
+        left = books["ledger"]["left"]
+        epsilon = left["epsilon"] if left["epsilon_gaussian"] is None else left["epsilon_gaussian"]
+        answers = [row for row in books["egress"]["rows"] if row["kind"] in KINDS]
+        table.add_row(
+            name, str(records), str(shown.spent(name)), f"{epsilon:.2f}",
+            str(len(answers)), f"{shown.sent(name):,}",
+        )  # fmt: skip
+    return table

@@ -1,0 +1,56 @@
+"""A coordinator from its first line of output to SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from typing import NoReturn
+
+import click
+
+from eigenveil_common import log
+from eigenveil_common.process import forbid_core_dumps
+from eigenveil_server.config import Config
+from eigenveil_server.daemon import Daemon
+
+STOP_SECONDS = 10.0
+
+
+def serve_until_stopped(config: Config) -> NoReturn:
+    """Serve until SIGTERM or SIGINT, and end the process."""
+    forbid_core_dumps()
+    log.to_stderr(config.log_format)
+    asyncio.run(_serve(config))
+    _leave()
+
+
+async def _serve(config: Config) -> None:
+    daemon = Daemon(config)
+    ports = await daemon.start()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    serving = {
+        "event": "serving",
+        "federation": config.federation,
+        "host": config.host,
+        "port": ports.port,
+        "enrol_port": ports.enrol_port,
+    }
+    click.echo(json.dumps(serving, sort_keys=True))
+    sys.stdout.flush()
+    await stop.wait()
+    log.event("stopping", federation=config.federation)
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(daemon.stop(), STOP_SECONDS)
+
+
+def _leave() -> NoReturn:
+    """A long draw of noise cannot be interrupted; being killed is safe at any point, so do not wait."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)

@@ -1,0 +1,84 @@
+"""What a command line loads before it is told what to do, and what a daemon loads; no time is measured."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+from tests.repo.tree import ROOT
+
+SCRIPTS: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+GROUPS = {
+    "eigenveil": "eigenveil_client.cli:eigenveil",
+    "eigenveil-site": "eigenveil_client.site.commands.main:group",
+    "eigenveil-coordinator": "eigenveil_server.cli:group",
+}
+# Libraries that help may load: the command line's own.
+LIGHT = {"click", "markdown_it", "mdurl", "pygments", "rich", "tomli_w"}
+HELP = """
+import click
+from {module} import {group} as group
+def helps(command, context):
+    command.get_help(context)
+    for name in command.list_commands(context) if isinstance(command, click.Group) else ():
+        one = command.get_command(context, name)
+        helps(one, click.Context(one, info_name=name, parent=context))
+helps(group, click.Context(group))
+"""
+NEVER = {
+    "dp_accounting",
+    "hypothesis",
+    "jinja2",
+    "matplotlib",
+    "pandas",
+    "psycopg",
+    "scipy",
+    "sklearn",
+}
+DAEMONS = {
+    "eigenveil_server.serving": NEVER | {"pyarrow", "eigenveil_client"},
+    "eigenveil_client.site.daemon.service": NEVER | {"eigenveil_server"},
+}
+
+
+def loaded(code: str) -> set[str]:
+    """Top-level modules that `code` loads from installed distributions, our own packages with them."""
+    program = f"""
+import sys; before = set(sys.modules)
+{code}
+import json
+new = {{name.partition(".")[0] for name in set(sys.modules) - before}}
+print(json.dumps(sorted(name for name in new if name not in sys.stdlib_module_names)))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stdout))
+
+
+def strangers(names: set[str]) -> set[str]:
+    """Those that are neither ours nor the command line's."""
+    return {name for name in names if not name.startswith("eigenveil")} - LIGHT
+
+
+def test_every_program_is_looked_at() -> None:
+    assert set(GROUPS) == set(SCRIPTS)
+
+
+@pytest.mark.parametrize("program", GROUPS)
+def test_help_of_every_command_loads_nothing_heavy(program: str) -> None:
+    module, group = GROUPS[program].split(":")
+    assert strangers(loaded(HELP.format(module=module, group=group))) == set()
+
+
+def test_a_heavy_import_in_a_module_of_commands_is_found() -> None:
+    assert strangers(loaded("import eigenveil_client.cli, eigenveil.numerics.linalg")) >= {"numpy"}
+
+
+@pytest.mark.parametrize("daemon", DAEMONS)
+def test_a_daemon_loads_nothing_of_other_roles(daemon: str) -> None:
+    found = loaded(f"import {daemon}")
+    assert found >= {"grpc", "numpy"}
+    assert found & DAEMONS[daemon] == set()
