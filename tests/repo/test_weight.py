@@ -34,6 +34,7 @@ NEVER = {
     "hypothesis",
     "jinja2",
     "matplotlib",
+    "opendp",
     "pandas",
     "psycopg",
     "scipy",
