@@ -64,9 +64,11 @@ class Wide(DemoFederation):
     def serve_site(self, name: str) -> Job:
         """Start a site's daemon."""
         config = self._layout.site_config(name)
-        config.write_text(
+        wide = config.with_suffix(".wide")  # put in its place at once: another command may be reading it
+        wide.write_text(
             config.read_text().replace("max_columns_per_record = 2.0", "max_columns_per_record = inf")
         )
+        wide.replace(config)
         return super().serve_site(name)
 
 
