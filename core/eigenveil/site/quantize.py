@@ -10,7 +10,7 @@ from eigenveil.numerics.encoding import FloatArray
 from eigenveil.study.grid import GridRows, offsets, steps
 from eigenveil.study.study import Missing, Study
 
-CACHED = 2**16  # entries worked on at a time
+CACHED = 2**17  # entries worked on at a time
 
 
 def to_grid(values: FloatArray, study: Study, apply: Apply = map) -> GridRows:

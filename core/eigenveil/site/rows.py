@@ -12,7 +12,7 @@ from eigenveil.queries import ClippedSum, Grams, RadiusSearch, RowNorms, Squared
 from eigenveil.site.clipping import shorten, weights
 from eigenveil.study.grid import GridRows
 
-CACHED = 2**17  # entries of a piece that is centred on the fly and looked at once
+CACHED = 2**18  # entries of a piece that is centred on the fly and looked at once
 MULTIPLIED = 2**20  # and of one that is multiplied by itself: a larger product costs less an entry
 
 
