@@ -22,7 +22,7 @@ from eigenveil_common.failpoints import arm
 from eigenveil_server import cli as coordinator
 
 FIRST, LAST = 14, 44
-COMPILED = ("apsw", "cryptography", "_ssl", "_socket", "epoll", "numpy", "opendp", "Context")
+COMPILED = ("apsw", "cryptography", "_ssl", "_socket", "epoll", "numpy", "Context")
 PASSED = ("noise-drawn", "answer-computed")  # once a round, at the coordinator and at a site
 PROGRAMS = {"eigenveil-coordinator": coordinator.main, "eigenveil-site": site.main}
 
