@@ -54,6 +54,10 @@ ONE_SYNC = (
     "tests/server/studies/test_one_sync.py"
     "::test_a_round_with_its_charge_and_the_next_question_is_one_transaction"
 )
+LOST_OF_ANY = (
+    "tests/server/recovery/test_checkpoints.py"
+    "::test_what_was_lost_where_any_noise_was_admitted_is_charged_as_of_any"
+)
 LIES = "tests/core/algorithms/test_bounds.py::test_no_lie_leads_beyond_them"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -138,6 +142,20 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P4", "client/eigenveil_client/site/state/store.py",
        "gaussian=plan.gaussian and self.ledger.ledger.gaussian", "gaussian=plan.gaussian",
        "tests/client/site/commands/test_consent.py"),
+    of("P4", "accounting/ledger.py", "gaussian=self.budget.gaussian is not None)", "gaussian=gaussian)",
+       "tests/core/accounting/test_ledger.py"),
+    of("P4", "server/eigenveil_server/recovery/checkpoints.py",
+       'self.gaussian = self.gaussian and row["kind"] != EntryKind.RESERVE.value', "self.gaussian = True",
+       LOST_OF_ANY),
+    of("P4", "server/eigenveil_server/recovery/accept_loss.py",
+       "gaussian=checkpoint.gaussian", "gaussian=True", LOST_OF_ANY),
+    of("P4", "client/eigenveil_client/site/state/store.py", "also=also, gaussian=plan.gaussian",
+       "also=also, gaussian=True", "tests/client/site/state/test_rollback_guard.py"),
+    of("P4", "client/eigenveil_client/site/state/rollback_guard.py",
+       "gaussian=ledger.gaussian", "gaussian=True",
+       "tests/client/site/state/test_rollback_guard.py"),
+    of("P5", "reporting/digits.py", "rounding=ROUND_CEILING", "",
+       "tests/core/reporting/test_report.py"),
     of("P4", "client/eigenveil_client/site/policy.py", "plan.gaussian or self.noise is NoiseRule.ANY", "True",
        "tests/client/site/test_policy.py"),
     of("P5", "study/algorithm.py", "Algorithm.ADAPTIVE_COV: AlgorithmProperties(",
@@ -175,9 +193,21 @@ MUTANTS: tuple[Mutant, ...] = (
        ONE_SYNC),
     of("P27", "server/eigenveil_server/studies/contributions.py", "await opened.complete(GATHER)", "False",
        ONE_SYNC),
-    of("P27", "server/eigenveil_server/studies/open_round.py", " or self._closed", "",
+    of("P27", "server/eigenveil_server/studies/contributions.py",
+       "None if opened.closed else run.news(opened)", "run.news(opened)",
        "tests/server/studies/test_rounds.py"
        "::test_nobody_is_told_with_whom_a_round_was_closed_before_its_release"),
+    of("P27", "server/eigenveil_server/studies/journal.py", "if not self.again:", "if True:",
+       "tests/server/recovery/test_restart.py"
+       "::test_a_step_that_ends_the_process_by_what_it_was_fed_discards_one_draw_and_no_more"),
+    of("P27", "server/eigenveil_server/studies/offer.py",
+       "if (asked.plan_digest, asked.round) in repository.ledger.ledger.charged:", "if False:",
+       "tests/server/recovery/test_restart.py::test_a_draw_that_failed_and_was_paid_is_not_drawn_again"),
+    of("P27", "server/eigenveil_server/studies/prepared_noise.py",
+       "await asyncio.wait([asyncio.wrap_future(self._prepared[1])])",
+       "await asyncio.wrap_future(self._prepared[1])",
+       "tests/server/studies/test_one_sync.py"
+       "::test_that_a_draw_failed_is_charged_before_anybody_hears_of_it_and_answers_are_kept"),
     of("P27", "client/eigenveil_client/site/state/store.py",
        "        self.checkpoints.keep(taken, change)\n        self.transcript",
        "        self.transcript",

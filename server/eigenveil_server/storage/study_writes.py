@@ -83,6 +83,12 @@ def add_answer(change: Connection, study: str, round: int, site: str, mac: bytes
     )
 
 
+def add_answers(change: Connection, study: str, round: int, macs: Mapping[str, bytes]) -> None:
+    """`add_answer` for all that are in."""
+    for site, mac in macs.items():
+        add_answer(change, study, round, site, mac)
+
+
 def add_decline(change: Connection, study: str, round: int, site: str, reason: str) -> None:
     """Remember that a site will not answer, and why."""
     change.execute(
@@ -104,8 +110,7 @@ def release_round(
 ) -> None:
     """Freeze the set of sites of a round, and store its release and what is stated of it for ever. Whoever
     reads the tables sees all of it or nothing."""
-    for site, mac in macs.items():
-        add_answer(change, study, release.round, site, mac)
+    add_answers(change, study, release.round, macs)
     closed = json.dumps(dict(absent), sort_keys=True)
     _enter(change, study, release.round, RoundState.CLOSED, absent=closed)
     row = {

@@ -20,6 +20,7 @@ from eigenveil_server.studies.open_round import DifferentAnswer, LateAnswer, Ope
 from eigenveil_server.studies.runtime import Runtime
 from eigenveil_server.studies.study_run import StudyRun
 
+PATIENCE = 0.1  # seconds in which it waits for a release: a long draw keeps no site from its other studies
 GATHER = 0.02  # seconds in which an answer waits for the rest of its round, to be stored with the release
 AT_ONCE_BYTES = 64 * 1024  # checked in well under a millisecond; larger answers leave the event loop
 
@@ -152,14 +153,15 @@ class Contributions:
     async def _store(self, run: StudyRun, opened: OpenRound, site: str, mac: bytes) -> None:
         study, round = run.digest, opened.asked.round
         log.event("answered", study=study, round=round, site=site)
-        if await opened.complete(GATHER):  # nobody is awaited any more: one transaction stores all of it
-            await opened.stored_by_release(site)
+        # Once nobody is awaited any more, one transaction stores all of it.
+        if await opened.complete(GATHER) and await opened.stored_with_the_rest(site, PATIENCE):
             return
-        event = run.news(opened)
+        event = None if opened.closed else run.news(opened)
 
         def change(connection: Connection) -> None:
             study_writes.add_answer(connection, study, round, site, mac)
-            study_writes.add_news(connection, study, round, event)
+            if event is not None:
+                study_writes.add_news(connection, study, round, event)
             failpoint("answer-storing")
 
         await self._repository.writer.write(change)

@@ -16,7 +16,7 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.repository import Repository
 from eigenveil_server.storage.study_reads import Sealed
-from eigenveil_server.studies.offer import Offer, Opening, stated
+from eigenveil_server.studies.offer import Offer, Opening, open_alone, stated
 
 TICK = 0.002  # seconds; releases leave on this grid, so that timing says nothing about the draw [P6]
 
@@ -28,7 +28,8 @@ class RoundJournal:
     `macs` are the HMACs of the answers that are in, `absent` is who is not; `query` is what was asked,
     `after` the digest of the release before, `event` what watchers see of this one; `sign` signs what is
     stated of it. `follow` feeds it to the study, and gives what that asks then, with `seconds` to answer.
-    Sites are offered that as `next`; `problem` is why there was no telling.
+    Sites are offered that as `next`; `problem` is why there was no telling. `again`: the round was open in
+    an earlier process.
     """
 
     study: str
@@ -41,6 +42,7 @@ class RoundJournal:
     follow: Callable[[Release], Opening | None]
     seconds: float
     repository: Repository
+    again: bool
     next: Offer | None = None
     problem: Exception | None = None
 
@@ -50,9 +52,21 @@ class RoundJournal:
 
     def seal(self, asked: RoundQuery, release: Release) -> None:
         """Spend the price, store the release with its statement [R21] and the answers that are not stored
-        yet, and open the next question: in one transaction, which begins on a tick, because readers see it as
-        soon as it is durable. Whatever takes its time after the draw, and could tell of it, comes before."""
+        yet, and open the next question: in one transaction, asked for on a tick, because readers see it as
+        soon as it is durable. Whatever takes its time after the draw, and could tell of it, comes before.
+
+        What was drawn may have ended a process in which the round was open. So when it is open `again`, its
+        release is durable before the study sees it, and the next question is opened by itself.
+        """
+        if not self.again:
+            self._release(asked, release, self._followed(release))
+            return
+        self._release(asked, release, None)
         opening = self._followed(release)
+        if opening is not None:
+            self.next = open_alone(opening, self.repository, self.sign, self.seconds)
+
+    def _release(self, asked: RoundQuery, release: Release, opening: Opening | None) -> None:
         failpoint("round-followed")
 
         def write(change: Connection, tip: Tip) -> None:
@@ -88,8 +102,13 @@ class RoundJournal:
         return self.next
 
     def charge(self, asked: RoundQuery) -> None:
-        """Spend the price of a draw that failed."""
-        self.repository.ledger.charge(self.study, asked.round, asked.digest, asked.cost)
+        """Spend the price of a draw that failed, and store whose answers it was about."""
+
+        def write(change: Connection) -> None:
+            study_writes.add_answers(change, self.study, asked.round, self.macs)
+
+        self.repository.ledger.charge(self.study, asked.round, asked.digest, asked.cost, write)
+        failpoint("failure-charged")
 
 
 def await_tick() -> None:

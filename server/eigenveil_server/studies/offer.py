@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from eigenveil.errors import Code, InternalError, spoken
+from eigenveil.errors import Code, InternalError, RequestError, spoken
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.round import RoundState
 from eigenveil.protocol.statements import RoundStatement, Sign
@@ -25,10 +25,12 @@ Tell = Callable[[OpenRound, RoundState], pb.StudyEvent]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """An open round, and what its sites get; of the last release only if that is small."""
+    """An open round, and what its sites get; of the last release only if that is small. `again`: it was open
+    in an earlier process, which ended before its release."""
 
     opened: OpenRound
     message: pb.NextWorkResponse
+    again: bool
 
     def to(self, held: int) -> pb.NextWorkResponse:
         """What a site gets that holds the releases of `held` rounds: the last one only if that is all that it
@@ -49,6 +51,7 @@ class Opening:
     at: int
     event: pb.StudyEvent
     after: str
+    again: bool
 
     def write(self, change: Connection) -> None:
         """Open it within the transaction `change`."""
@@ -66,7 +69,7 @@ class Opening:
             deadline_unix_ms=self.at + int(1000 * seconds),
             release=last if last is not None and last.ByteSize() <= INLINE_BYTES else None,
         )
-        return Offer(opened=self.opened, message=message)
+        return Offer(opened=self.opened, message=message, again=self.again)
 
 
 def opening(session: Session, repository: Repository, tell: Tell) -> Opening | None:
@@ -79,7 +82,8 @@ def opening(session: Session, repository: Repository, tell: Tell) -> Opening | N
     asked, studies = session.pending, repository.studies
     if asked is None:
         return None
-    if studies.query_digest(asked.plan_digest, asked.round) not in (None, asked.digest):
+    before = studies.query_digest(asked.plan_digest, asked.round)
+    if before not in (None, asked.digest):
         raise InternalError(Code.BUG, f"{spoken(asked.round)} was opened with another query before")
     earlier = studies.answers(asked.plan_digest, asked.round)
     opened = OpenRound(asked, session.plan.study.federation, earlier)
@@ -90,22 +94,34 @@ def opening(session: Session, repository: Repository, tell: Tell) -> Opening | N
         at=repository.clock(),
         event=tell(opened, opened.state),
         after=after(session),
+        again=before is not None,
     )
 
 
 def open_first(session: Session, repository: Repository, sign: Sign, tell: Tell) -> Offer | None:
-    """Open the question at which this process takes up a study, in a transaction of its own; None if it asks
-    nothing more. Raises as `opening`."""
+    """Open the question at which this process takes up a study; None if it asks nothing more.
+
+    Raises:
+        InternalError: as `opening`.
+        RequestError: the question was drawn for and paid, and the draw failed.
+    """
     first = opening(session, repository, tell)
     if first is None:
         return None
+    asked = first.opened.asked
+    if (asked.plan_digest, asked.round) in repository.ledger.ledger.charged:
+        raise RequestError(Code.CONFLICT, f"the draw of {spoken(asked.round)} failed in an earlier process")
+    return open_alone(first, repository, sign, session.plan.study.federation.deadline_seconds)
+
+
+def open_alone(first: Opening, repository: Repository, sign: Sign, seconds: float) -> Offer:
+    """Open a question in a transaction of its own."""
     with repository.store.writer.transaction() as change:
         first.write(change)
         failpoint("round-opening")
     failpoint("round-opened")
     asked = first.opened.asked
     last = repository.studies.released(asked.plan_digest, asked.round - 1) if asked.round else None
-    seconds = session.plan.study.federation.deadline_seconds
     return first.offer(repository.ledger.tip, sign, seconds, last)
 
 

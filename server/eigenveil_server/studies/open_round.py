@@ -44,7 +44,8 @@ class LateAnswer(RequestError):
 class OpenRound:
     """What sites sent for `asked`. `earlier` is what they sent before this process started.
 
-    Whoever's values are here at the close is in: the release stores the HMACs that are not stored yet.
+    Whoever's values are here at the close is in: the release, or the end of the study, stores
+    the HMACs that are not stored yet.
     `ready` is set when nobody is awaited any more, or when the round cannot succeed whoever still
     answers.
     """
@@ -107,21 +108,19 @@ class OpenRound:
         self._look()
 
     async def complete(self, seconds: float) -> bool:
-        """Wait up to `seconds` for `ready`; whether the release will store what is here."""
+        """Wait up to `seconds` for `ready`; whether it is."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.ready.wait()
-        return self.ready.is_set() or self._closed
+        return self.ready.is_set()
 
-    async def stored_by_release(self, site: str) -> None:
-        """Wait for the release, which stores what is here.
-
-        Raises:
-            LateAnswer: the round ended without one.
-        """
-        await self._settled.wait()
-        if site not in self._stored:
-            raise LateAnswer(site, self.asked.round)
+    async def stored_with_the_rest(self, site: str, seconds: float) -> bool:
+        """Wait up to `seconds` for the release, or the end of the study, to store what is here; whether it
+        did."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._settled.wait()
+        return site in self._stored
 
     def decline(self, site: str, reason: str) -> None:
         """Note that `site` will not answer.
@@ -143,6 +142,11 @@ class OpenRound:
         enough = len(self._answered) >= federation.least and self._answered.issuperset(federation.required)
         return not enough and any(self.wants(site) for site in asking)
 
+    @property
+    def closed(self) -> bool:
+        """Whether the set of sites is frozen, of which nobody is told before the release."""
+        return self._closed
+
     def close(self) -> Mapping[str, IntArray]:
         """Freeze the set of sites; the values of those whose records are in."""
         self._closed = True
@@ -153,7 +157,7 @@ class OpenRound:
         return {site: self._macs[site] for site in sorted(self._answered)}
 
     def settle(self, *, durable: bool) -> None:
-        """The round's release is out, or will never be; `durable`: it stored what is here."""
+        """The round is over; `durable`: what is here was stored with its release or the study's end."""
         if durable:
             self._stored |= self._answered
         self._settled.set()

@@ -29,9 +29,10 @@ class NoiseAhead:
         self._prepared = spec, self._threads.submit(self._source.draw, spec)
 
     async def drawn(self) -> None:
-        """Wait for what was prepared, off every thread: a long draw keeps no other study waiting."""
+        """Wait for what was prepared, off every thread: a long draw keeps no other study waiting. That it
+        failed is for `draw` to say, behind the barrier."""
         if self._prepared is not None:
-            await asyncio.wrap_future(self._prepared[1])
+            await asyncio.wait([asyncio.wrap_future(self._prepared[1])])
 
     def draw(self, spec: NoiseSpec) -> IntArray:
         """The prepared vector. Shape: (spec.length,). Blocks until it is drawn.

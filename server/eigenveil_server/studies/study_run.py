@@ -8,6 +8,7 @@ process [P27].
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from functools import partial
 
@@ -93,6 +94,7 @@ class StudyRun:
         sign = self._runtime.keys.release.sign
         offer = await compute.run(open_first, session, self._repository, sign, self._event)
         while offer is not None:
+            self._offer = offer
             self._stop_if_cancelled()
             with self._runtime.metrics.round():
                 journal = await self._one_round(offer, session)
@@ -114,7 +116,7 @@ class StudyRun:
 
     async def _one_round(self, offer: Offer, session: Session) -> RoundJournal:
         """From an open question to its release, with which the next one is open."""
-        opened, durable = offer.opened, False
+        opened = offer.opened
         self._announce(offer)
         try:
             spec = noise_ahead(opened.asked, self.plan.study)
@@ -127,9 +129,10 @@ class StudyRun:
             journal = self._journal(offer, session)
             noise = self._runtime.noise if spec is None else self._noise
             await self._runtime.compute.run(self._release, opened.asked, answers, journal, noise)
-            durable = True
-        finally:
-            opened.settle(durable=durable)
+        except asyncio.CancelledError:  # the process stops; whatever else ends the round ends the study
+            opened.settle(durable=False)
+            raise
+        opened.settle(durable=True)
         failpoint("round-released")
         self._enter(opened, RoundState.RELEASED)
         opened.forget()
@@ -137,7 +140,6 @@ class StudyRun:
 
     def _announce(self, offer: Offer) -> None:
         """Tell sites and watchers of a question that is durably open, and of the release that led to it."""
-        self._offer = offer
         self._runtime.signals.work.ring()
         self._runtime.signals.news.ring()
         asked = offer.opened.asked
@@ -172,6 +174,7 @@ class StudyRun:
             follow=partial(self._follow, session),
             seconds=self.plan.study.federation.deadline_seconds,
             repository=self._repository,
+            again=offer.again,
         )
 
     def _follow(self, session: Session, release: Release) -> Opening | None:
@@ -216,15 +219,19 @@ class StudyRun:
         self._noise.discard()
         # Nothing was open if all that a study asks was sealed by an earlier process, or if it failed before.
         last = RoundState.RELEASED if state is StudyState.RELEASED else RoundState.FAILED
-        if self.opened is not None:
-            self.opened.settle(durable=False)
-            if self.opened.state is not RoundState.RELEASED:
-                self._enter(self.opened, RoundState.FAILED)
-            last = self.opened.state
-        event = self._event(self.opened, last, state=state, failure=failure)
+        opened = self.opened
+        if opened is not None:
+            if opened.state is not RoundState.RELEASED:
+                self._enter(opened, RoundState.FAILED)
+            last = opened.state
+        event = self._event(opened, last, state=state, failure=failure)
         at = self._repository.clock()
+        if opened is not None:
+            opened.close()
 
         def end(change: Connection) -> None:
+            if opened is not None:
+                study_writes.add_answers(change, self.digest, opened.asked.round, opened.macs())
             study_writes.end_study(change, self.digest, state, at, failure=failure, release=release)
             study_writes.add_event(change, self.digest, event)
             failpoint("study-settling")
@@ -234,6 +241,8 @@ class StudyRun:
         except InternalError as problem:
             self._repository.fatal(problem)
         failpoint("study-settled")
+        if opened is not None:
+            opened.settle(durable=True)
         self.state, self._offer = state, None
         log.event(f"study-{state.value}", study=self.digest)
         self._runtime.signals.news.ring()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -12,13 +13,14 @@ import pytest
 from eigenveil import barrier
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.identity import Role
+from eigenveil.noise.source import OsNoise
 from eigenveil.numerics.encoding import frozen
 from eigenveil.session import Session
 from eigenveil_common.failpoints import arm, disarm
 from eigenveil_common.storage.transactions import Transactions
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.studies import contributions
-from tests.server.rig import Rig, answering, made, serving, study_toml
+from tests.server.rig import Rig, answering, made, refusal, serving, study_toml
 
 
 def books(rig: Rig, digest: str) -> tuple[list[int], list[int], list[int]]:
@@ -32,7 +34,8 @@ def books(rig: Rig, digest: str) -> tuple[list[int], list[int], list[int]]:
 def test_a_round_with_its_charge_and_the_next_question_is_one_transaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(contributions, "GATHER", 60.0)
+    for limit in ("GATHER", "PATIENCE"):
+        monkeypatch.setattr(contributions, limit, 60.0)
     whole: list[bool] = []
 
     async def scenario() -> None:
@@ -65,8 +68,8 @@ def test_a_round_with_its_charge_and_the_next_question_is_one_transaction(
     assert whole == [True]
 
 
-def overflowing(*_: object, **__: object) -> None:
-    """Stands for a draw whose sum does not fit."""
+def failing(*_: object, **__: object) -> None:
+    """Stands for a draw that fails, or whose sum does not fit."""
     raise RequestError(Code.OVERFLOW, "the noised sum does not fit")
 
 
@@ -80,20 +83,34 @@ def leads_nowhere(feed: Callable[..., None]) -> Callable[..., None]:
     return fed
 
 
-def test_that_a_draw_failed_is_charged_before_anybody_hears_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("place", [(barrier, "publishable"), (OsNoise, "draw")], ids=["sum", "noise"])
+def test_that_a_draw_failed_is_charged_before_anybody_hears_of_it_and_answers_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: tuple[Any, str]
 ) -> None:
+    heard: list[set[int]] = []
+
     async def scenario() -> None:
         async with serving(made(tmp_path / "c")) as rig:
+            sites = await rig.sites()
             ada = await rig.client(Role.ANALYST, "ada")
-            async with answering(await rig.sites()):
-                monkeypatch.setattr(barrier, "publishable", overflowing)
-                digest = await ada.submit(study_toml())
-                last = (await ada.events(digest))[-1]
+            monkeypatch.setattr(*place, failing)
+            digest = await ada.submit(study_toml())
+            asked = {name: await site.query() for name, site in sites.items()}
+            studies = rig.daemon.runtime.repository.studies
+            arm("failure-charged", lambda: heard.append({one.state for one in studies.events(digest, 0)}))
+            answers = [site.contribute(asked[name], frozen([60])) for name, site in sites.items()]
+            assert [one.repeated for one in await asyncio.gather(*answers)] == [False] * 3
+            last = (await ada.events(digest))[-1]
             assert (last.state, last.round_state) == (pb.STUDY_STATE_FAILED, "failed")
             assert books(rig, digest) == ([0], [], [0])
+            assert (await sites["anna"].contribute(asked["anna"], frozen([60]))).repeated
+            assert "differently" in str(await refusal(sites["bert"].contribute(asked["bert"], frozen([61]))))
 
-    asyncio.run(scenario())
+    try:
+        asyncio.run(scenario())
+    finally:
+        disarm()
+    assert heard == [{pb.STUDY_STATE_RUNNING}]
 
 
 def test_a_release_that_leads_nowhere_is_released_and_the_study_ends(

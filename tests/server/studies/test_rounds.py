@@ -224,8 +224,10 @@ def test_nobody_is_told_with_whom_a_round_was_closed_before_its_release(
             events = rig.daemon.runtime.repository.studies.events(digest, 0)
             said = {one.status for event in events for one in event.sites}
             assert ({event.round_state for event in events}, said) == ({"planned", "open"}, {"waiting"})
-            tick.go.set()
+            # They are not kept waiting for it, and what is stored for them names nobody.
             assert [answer.repeated for answer in await asyncio.gather(*answers)] == [False, False]
+            tick.go.set()
+            assert (await sites["anna"].query()).round == 1
             (released,) = rig.daemon.runtime.repository.studies.sealed_rounds(digest)
             assert released.release.present == ("anna", "bert")
 

@@ -167,11 +167,11 @@ def test_what_is_here_at_the_close_is_in_and_stored_by_it() -> None:
         assert list(box.close()) == ["a", "b"]
         assert box.macs() == {"a": b"m", "b": b"n"}
         assert box.statuses() == {"a": "answered", "b": "answered", "c": "absent"}
-        waiting = asyncio.create_task(box.stored_by_release("b"))
+        waiting = asyncio.create_task(box.stored_with_the_rest("b", 60))
         await asyncio.sleep(0)
         assert not waiting.done()
         box.settle(durable=True)
-        await waiting
+        assert await waiting
         assert box.put("a", b"m", frozen([1]))
         with pytest.raises(RequestError, match="was closed"):
             box.put("c", b"m", frozen([1]))
@@ -179,14 +179,14 @@ def test_what_is_here_at_the_close_is_in_and_stored_by_it() -> None:
     asyncio.run(scenario())
 
 
-def test_what_a_failed_close_did_not_store_is_refused() -> None:
+def test_whoever_waits_is_told_what_was_not_stored_and_waits_no_longer_than_agreed() -> None:
     async def scenario() -> None:
         box = inbox()
         box.put("a", b"m", frozen([1]))
         box.close()
+        assert not await box.stored_with_the_rest("a", 0.01)
         box.settle(durable=False)
-        with pytest.raises(RequestError, match="was closed before site a"):
-            await box.stored_by_release("a")
+        assert not await box.stored_with_the_rest("a", 60)
 
     asyncio.run(scenario())
 

@@ -182,7 +182,7 @@ class Work:
             study=study, macs={"anna": bytes(32), "bert": bytes(32)}, absent={}, query=query_to_proto(asked),
             after=after, sign=lambda _: bytes(64), event=pb.StudyEvent(), seconds=1.0,
             follow=lambda release: _opening(study, round + 1, release.digest) if left else None,
-            repository=self._repository,
+            repository=self._repository, again=False,
         )  # fmt: skip
         drawn = np.array([self._random.getrandbits(40) for _ in range(self._random.choice((1, 600)))])
         release = Release(
@@ -201,7 +201,7 @@ def _opening(study: str, round: int, after: str = "") -> Opening:
     asked = _asked(study, round)
     opened = OpenRound(asked, Federation(sites=("anna", "bert")), Answers(macs={}, declined={}))
     query = query_to_proto(asked)
-    return Opening(opened=opened, query=query, at=0, event=pb.StudyEvent(), after=after)
+    return Opening(opened=opened, query=query, at=0, event=pb.StudyEvent(), after=after, again=False)
 
 
 def opened(path: Path, mode: Mode, vfs: str | None = None) -> Database:
