@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
@@ -56,18 +57,27 @@ async def call(folder: Path, key: Path, port: int, up: int) -> None:
 
 def echo_ms(folder: Path, keys: Sequence[Path], up: int, down: int) -> float:
     """Median milliseconds of one call, of as many clients at once as there are keys."""
-    server = subprocess.Popen([*COMMAND, "serve", str(folder), str(down)], stdout=subprocess.PIPE, text=True)
-    try:
+    with ExitStack() as ends:
+
+        def run(*words: str | Path) -> subprocess.Popen[str]:
+            process = subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, text=True)
+            ends.callback(process.wait)
+            ends.callback(process.kill)  # which comes first, however this ends
+            return process
+
+        server = run("serve", folder, str(down))
         assert server.stdout is not None
         port = server.stdout.readline().strip()
-        clients = [
-            subprocess.Popen([*COMMAND, "call", folder, key, port, str(up)], stdout=subprocess.PIPE)
-            for key in keys
-        ]
-        return median(time for client in clients for time in json.loads(client.communicate()[0]))
-    finally:
-        server.kill()
-        server.wait()
+        clients = {key: run("call", folder, key, port, str(up)) for key in keys}
+        return median(time for key, client in clients.items() for time in _times(key, client))
+
+
+def _times(key: Path, client: subprocess.Popen[str]) -> list[float]:
+    said, _ = client.communicate()
+    if client.returncode:
+        raise SystemExit(f"the client with {key} ended with {client.returncode}")
+    times: list[float] = json.loads(said)
+    return times
 
 
 def main() -> None:

@@ -6,14 +6,15 @@ import json
 import shlex
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.console import Console
 
-from eigenveil.errors import TABLE, Code, EigenveilError
+from eigenveil.errors import TABLE, Code, EigenveilError, RequestError
 from eigenveil_common.log import places
 from eigenveil_common.start import INTERRUPTED
 
@@ -59,9 +60,10 @@ def run(group: click.Command, extra: str) -> int:
     """
     as_json = "--json" in sys.argv
     try:
-        result = group.main(standalone_mode=False)
+        with needing(extra):
+            result = group.main(standalone_mode=False)
     except EigenveilError as problem:
-        return _fail(problem.code.value, str(problem), problem.exit_code, as_json)
+        return failed(problem)
     except click.exceptions.NoArgsIsHelpError as asked:
         asked.show()
         return asked.exit_code
@@ -70,18 +72,33 @@ def run(group: click.Command, extra: str) -> int:
     except (KeyboardInterrupt, click.Abort):
         return _fail("interrupted", "interrupted", INTERRUPTED, as_json)
     except Exception as surprise:  # noqa: BLE001 - its text may quote a record, so only its place is said
-        if lacking := _lacking(surprise):
-            advice = f"this needs {lacking}, which is not installed: pip install 'eigenveil[{extra}]'"
-            return _fail(Code.BAD_CONFIG.value, advice, TABLE[Code.BAD_CONFIG].exit_code, as_json)
         defect = f"{type(surprise).__qualname__} at {places(surprise.__traceback__)}: please report this line"
         return _fail(Code.BUG.value, defect, TABLE[Code.BUG].exit_code, as_json)
     return result if isinstance(result, int) else 0
 
 
-def _lacking(problem: Exception) -> str:
-    """The library that could not be imported; empty if that was not it, or the module is one of ours."""
-    name = (problem.name or "") if isinstance(problem, ModuleNotFoundError) else ""
-    return "" if name.startswith("eigenveil") else name.partition(".")[0]
+@contextmanager
+def needing(extra: str) -> Iterator[None]:
+    """What is imported meanwhile comes with `extra`, or with several, after commas.
+
+    Raises:
+        RequestError: code `bad-config`, a library is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as problem:
+        library = (problem.name or "").partition(".")[0]
+        if not library or library.startswith("eigenveil"):  # a module of ours: a bug
+            raise
+        raise RequestError(
+            Code.BAD_CONFIG,
+            f"this needs {library}, which is not installed: pip install 'eigenveil[{extra}]'",
+        ) from problem
+
+
+def failed(problem: EigenveilError) -> int:
+    """Say an error of ours as a command does; its exit code."""
+    return _fail(problem.code.value, str(problem), problem.exit_code, "--json" in sys.argv)
 
 
 def _fail(code: str, message: str, exit_code: int, as_json: bool) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tomllib
@@ -31,6 +32,7 @@ def without(library: str, code: str) -> subprocess.CompletedProcess[str]:
         ("matplotlib", "matplotlib", ANALYST, "report release.json", "analyst"),
         ("grpc", "grpcio", ANALYST, "study list", "analyst"),
         ("grpc", "grpcio", "eigenveil_client.site.commands.main", "enrol --config s --join j", "site"),
+        ("grpc", "grpcio", ANALYST, "demo --out {new}", "analyst,coordinator,site"),
         ("apsw", "apsw", "eigenveil_server.cli", "init --dir {new} --federation a", "coordinator"),
     ],
 )  # fmt: skip
@@ -43,7 +45,26 @@ def test_a_library_that_is_not_installed_is_named_with_its_extra(
     message = json.loads(done.stdout)["message"]
     assert library in message
     assert f"pip install 'eigenveil[{extra}]'" in message
-    assert distribution in {Requirement(line).name for line in EXTRAS[extra]}
+    assert all(distribution in {Requirement(line).name for line in EXTRAS[one]} for one in extra.split(","))
+
+
+def test_what_a_command_of_the_demonstration_lacks_is_named_with_all_that_the_demonstration_needs(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "apsw.py").write_text("raise ModuleNotFoundError(name='apsw')")  # as if it were not there
+    words = ["demo", "--out", str(tmp_path / "demo"), "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", ANALYST, *words],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 4, done.stderr
+    message = json.loads(done.stdout)["message"]
+    assert "coordinator-init: this needs apsw" in message
+    assert "pip install 'eigenveil[analyst,coordinator,site]'" in message
+    assert "this needs apsw" in (tmp_path / "demo/logs/coordinator-init.log").read_text()
 
 
 def test_a_module_of_ours_that_is_not_there_is_a_bug_of_ours() -> None:

@@ -198,11 +198,11 @@ MUTANTS: tuple[Mutant, ...] = (
        "tests/server/studies/test_rounds.py"
        "::test_nobody_is_told_with_whom_a_round_was_closed_before_its_release"),
     of("P27", "server/eigenveil_server/studies/journal.py", "if not self.again:", "if True:",
-       "tests/server/recovery/test_restart.py"
+       "tests/server/recovery/test_lost_draws.py"
        "::test_a_step_that_ends_the_process_by_what_it_was_fed_discards_one_draw_and_no_more"),
     of("P27", "server/eigenveil_server/studies/offer.py",
        "if (asked.plan_digest, asked.round) in repository.ledger.ledger.charged:", "if False:",
-       "tests/server/recovery/test_restart.py::test_a_draw_that_failed_and_was_paid_is_not_drawn_again"),
+       "tests/server/recovery/test_lost_draws.py::test_a_draw_that_failed_and_was_paid_is_not_drawn_again"),
     of("P27", "server/eigenveil_server/studies/prepared_noise.py",
        "await asyncio.wait([asyncio.wrap_future(self._prepared[1])])",
        "await asyncio.wrap_future(self._prepared[1])",

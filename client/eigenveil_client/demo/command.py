@@ -8,7 +8,8 @@ import click
 
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil_client.analyst.options import json_option
-from eigenveil_common.command import console, errors, tell
+from eigenveil_client.demo.shell import EXTRAS
+from eigenveil_common.command import console, errors, needing, tell
 
 CHOICES = [Algorithm.AUTO.value, *(name.value for name, traits in PROPERTIES.items() if traits.federated)]
 
@@ -22,10 +23,12 @@ CHOICES = [Algorithm.AUTO.value, *(name.value for name, traits in PROPERTIES.ite
     "--out", default=Path("demo-out"), show_default=True, type=click.Path(path_type=Path, file_okay=False)
 )
 @json_option
+@needing(EXTRAS)
 def demo(sites: int, algorithm: str, components: int, epsilon: float, out: Path, as_json: bool) -> None:
-    """Run a whole study on this machine: coordinator, sites and analyst, each its own process.
+    """Run a whole study on this machine: coordinator, sites and analyst.
 
-    The records are scikit-learn's breast-cancer set, 569 public records of 30 measurements, divided
+    The coordinator and every site serve in processes of their own; all other commands of one program share
+    one. The records are scikit-learn's breast-cancer set, 569 public records of 30 measurements, divided
     unevenly over the sites. Takes about ten seconds; stops all that it started.
     """
     from eigenveil_client.analyst.display import Display

@@ -227,14 +227,20 @@ def _code(task: Task) -> int | None:
 
 def failure(ended: Job | Task, code: int) -> EigenveilError:
     """The error of a command that ended badly, with where to read more."""
-    where = f"its log is {ended.log}"
     try:
         told = _last_object(ended)
-        return error(Code(told["error"]), f"{ended.name}: {told['message']} ({where})")
+        return error(Code(told["error"]), f"{ended.name}: {told['message']} (its log is {ended.log})")
     except (ValueError, KeyError):
-        lines = ended.log.read_text(errors="replace").strip().splitlines()
-        last = lines[-1] if lines else "no message"
-        return InternalError(Code.BUG, f"{ended.name} ended with {code}: {last} ({where})")
+        log, last = _last_words(ended)
+        return InternalError(Code.BUG, f"{ended.name} ended with {code}: {last} (its log is {log})")
+
+
+def _last_words(ended: Job | Task) -> tuple[Path, str]:
+    """The log that says how it ended, and its last line. A command without its turn has its shell's."""
+    lines = ended.log.read_text(errors="replace").strip().splitlines()
+    if not lines and isinstance(ended, Task):
+        return _last_words(ended.shell)
+    return ended.log, lines[-1] if lines else "no message"
 
 
 def _last_object(ended: Job | Task) -> dict[str, Any]:

@@ -10,14 +10,19 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
+
+from eigenveil.errors import EigenveilError
+from eigenveil_common.command import failed, needing
+
+EXTRAS = "analyst,coordinator,site"  # the demonstration is all roles at once
 
 
 def main(module: str, loaded: str, logs: str) -> None:
     """A line of standard input is [name, words] and the answer an exit code; what the command says is in
     `logs`, as `name`.out and `name`.log."""
-    command: Callable[[], int] = import_module(module).main
-    import_module(loaded)
+    command = _command(module, loaded)
     with os.fdopen(os.dup(sys.stdout.fileno()), "w") as answers:
         for line in sys.stdin:
             name, sys.argv = json.loads(line)
@@ -27,6 +32,17 @@ def main(module: str, loaded: str, logs: str) -> None:
             sys.stdout.flush()
             sys.stderr.flush()
             print(code, file=answers, flush=True)
+
+
+def _command(module: str, loaded: str) -> Callable[[], int]:
+    """`main` of `module`, with `loaded` in memory; where a library is not there, what says so each time."""
+    try:
+        with needing(EXTRAS):
+            main: Callable[[], int] = import_module(module).main
+            import_module(loaded)
+            return main
+    except EigenveilError as problem:
+        return partial(failed, problem)
 
 
 def _turn(number: int, path: str, how: int) -> None:

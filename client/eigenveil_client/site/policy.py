@@ -72,7 +72,7 @@ class Policy:
     how many sites may hold records of one; a study must say the same.
 
     Raises:
-        RequestError: code `bad-config`, a value that cannot be meant.
+        RequestError: code `bad-config`, a value that cannot be meant; or as `budget_for`.
     """
 
     approval: Approval = Approval.AUTO
@@ -114,6 +114,7 @@ class Policy:
             self.minimum_records <= self.maximum_records <= MAX_RECORDS,
             f"maximum_records must lie between minimum_records and {MAX_RECORDS}",
         )
+        self.budget, self.yearly  # noqa: B018 - refuse a budget, or a year, that leaves nothing to spend
 
     @property
     def budget(self) -> Budget:

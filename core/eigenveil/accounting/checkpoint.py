@@ -36,8 +36,8 @@ def trail_sizes(size: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """The end of a ledger: how many rows, the digest of the last, what all of them spent, and whether all its
-    studies were Gaussian. `trail` are the beginnings of the digests at `trail_sizes(size)`.
+    """The end of a ledger: how many rows, the digest of the last, what all of them spent, and whether nothing
+    but Gaussian noise was admitted for any. `trail` are the beginnings of the digests at `trail_sizes(size)`.
 
     Raises:
         PeerError: code `protocol`, the parts do not fit together.

@@ -20,13 +20,19 @@ from eigenveil.accounting.zcdp import (
     pico_epsilon,
     root_of,
 )
+from eigenveil.errors import Code, InternalError
 
 PRECISIONS = tuple(2**bits for bits in range(7, 15))  # in bits, until a ball leaves no doubt
 TIGHT = 1e-9  # relative width at which a search for a float ends
 
 
 def gives(mu_squared: Fraction, epsilon: float, delta: float) -> bool:
-    """Whether mu-Gaussian DP is (epsilon, delta)-DP; where no precision decides, no."""
+    """Whether mu-Gaussian DP is (epsilon, delta)-DP.
+
+    Raises:
+        InternalError: no precision decides. The two sides are never equal, so another thread lowered the
+            precision, which all share, each time; an answer would be kept for the life of the process.
+    """
     # 60 ms to import, and half of the commands never convert a budget.
     from flint import arb, ctx, fmpq
 
@@ -40,7 +46,9 @@ def gives(mu_squared: Fraction, epsilon: float, delta: float) -> bool:
                 return True
             if twice > most:
                 return False
-    return False
+    raise InternalError(
+        Code.BUG, f"(epsilon, delta) = ({epsilon:g}, {delta:g}) is not decided in {PRECISIONS[-1]} bits"
+    )
 
 
 @lru_cache(maxsize=256)

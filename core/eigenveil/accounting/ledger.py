@@ -21,9 +21,9 @@ KEYS = {"micro-rho": "budget_epsilon", "atto-delta": "budget_own_delta"}  # of e
 
 
 class EntryKind(Enum):
-    """`reserve` sets a study's whole price aside, and so does `reserve-gaussian` for one whose noise is all
-    Gaussian; `charge` spends part of it for one round, for ever; `settle` ends the study and frees what was
-    not charged."""
+    """`reserve` sets a study's whole price aside, and so does `reserve-gaussian` where nothing but Gaussian
+    noise was admitted; `charge` spends part of it for one round, for ever; `settle` ends the study and frees
+    what was not charged."""
 
     RESERVE = "reserve"
     RESERVE_GAUSSIAN = "reserve-gaussian"
@@ -53,8 +53,8 @@ class Entry:
 
 @dataclass(slots=True)
 class Ledger:
-    """The state that entries add up to. `spent` never decreases; `gaussian` until a study of other noise was
-    ever set aside for; `pico_by_study` adds a study's charges up as epsilons, in 1e-12.
+    """The state that entries add up to. `spent` never decreases; `gaussian` until anything was set
+    aside while other noise was admitted; `pico_by_study` adds a study's charges up as epsilons, in 1e-12.
 
     Raises on append:
         RequestError: code `budget-exhausted`, also for noise that the budget does not admit, or a study
@@ -84,18 +84,22 @@ class Ledger:
 
     @property
     def exact(self) -> bool:
-        """Whether the budget holds in mu: nothing but Gaussian noise was ever charged, or can be."""
+        """Whether the budget holds in mu: nothing but Gaussian noise could ever be charged, or can be."""
         return self.gaussian and self.budget.gaussian is not None
 
     def reserve(self, study: str, cost: Cost, *, at: int, gaussian: bool = False) -> Entry:
-        """The entry that sets `cost` aside for `study`; `gaussian`: all its noise is."""
+        """The entry that sets `cost` aside for `study`; `gaussian`: all its noise is.
+
+        Where other noise is admitted, the row is as of any: its analyst could have chosen other, by the
+        results so far, so what it is part of never adds up in mu.
+        """
         if not gaussian and self.budget.gaussian is not None:
             raise RequestError(
                 Code.BUDGET,
                 "this budget is for Gaussian noise alone, and the study asks for other noise; nothing was "
                 'charged: choose an algorithm without it and a delta above 0, or have noise = "any" admitted',
             )
-        return self.reserve_lost(study, cost, at=at, gaussian=gaussian)
+        return self.reserve_lost(study, cost, at=at, gaussian=self.budget.gaussian is not None)
 
     def reserve_lost(self, study: str, cost: Cost, *, at: int, gaussian: bool) -> Entry:
         """The same for what was admitted before and whose rows are lost, whatever is admitted now."""
@@ -218,7 +222,7 @@ def replay(budget: Budget, entries: Iterable[Entry]) -> Ledger:
             Code.BUDGET,
             f"the configured budget of {most} {column} is below what is already spent or set aside "
             f"({much} {column}): raise {KEYS[column]}"
-            + ("" if ledger.exact else " (it is larger where noise was never other than Gaussian)"),
+            + (', or set noise back to "gaussian"' if ledger.gaussian and budget.gaussian is None else ""),
         )
     return ledger
 

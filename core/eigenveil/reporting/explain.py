@@ -14,6 +14,7 @@ from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import NAMES, batch_of
+from eigenveil.reporting.digits import rounded_up
 from eigenveil.study.algorithm import Algorithm, OwnAlgorithm
 from eigenveil.study.price import Composition
 from eigenveil.study.study import Missing, Study
@@ -173,7 +174,7 @@ def _measure(plan: Plan) -> str:
             return f"{_mu(plan):.6f}-Gaussian differential privacy, hence "
         case Composition.ZCDP:
             own = plan.atto_delta / ATTO
-            return f"{f'{own:.3g}-approximate ' if own else ''}{plan.micro_rho / MICRO:.6f}-zCDP, hence "
+            return f"{f'{_up(own, 3)}-approximate ' if own else ''}{plan.micro_rho / MICRO:.6f}-zCDP, hence "
         case Composition.BASIC:
             return ""
 
@@ -187,12 +188,18 @@ def _words(plan: Plan, epsilon: float, delta: float) -> str:
     )
     sites = study.max_sites_per_person
     where = "" if sites == 1 else f" (who may be at up to {sites} sites)"
-    except_for = f", except with probability {delta:.3g}" if delta > 0 else ""
+    epsilon_said, delta_said = _up(epsilon, 4), _up(delta, 3)
+    except_for = f", except with probability {delta_said}" if delta > 0 else ""
     return (
-        f"{_measure(plan)}({epsilon:.4g}, {delta:.3g})-differential privacy: {change}{where} changes the "
-        f"probability of any set of released results by a factor of at most e^{epsilon:.4g}{except_for}."
+        f"{_measure(plan)}({epsilon_said}, {delta_said})-differential privacy: {change}{where} changes the "
+        f"probability of any set of released results by a factor of at most e^{epsilon_said}{except_for}."
         f"{_kept(plan)}"
     )
+
+
+def _up(value: float, digits: int) -> str:
+    """In so many digits, and never less than it is."""
+    return f"{rounded_up(value, digits):.{digits}g}"
 
 
 def _kept(plan: Plan) -> str:

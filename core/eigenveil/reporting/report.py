@@ -14,6 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.planning.choose import USABLE
 from eigenveil.queries import KINDS
+from eigenveil.reporting.digits import rounded_up
 from eigenveil.reporting.figures import MOST_COLUMNS, Projection, biplot, loadings, scree
 from eigenveil.study.study import Scaling
 
@@ -67,6 +68,7 @@ def _template() -> Template:
         lstrip_blocks=True,
     )
     environment.filters["number"] = number
+    environment.filters["bound"] = bound
     environment.filters["percent"] = lambda value: f"{100 * value:.1f} %"
     return environment.get_template("report.html.j2")
 
@@ -84,6 +86,13 @@ def number(value: float) -> str:
         mantissa, exponent = f"{value:.2e}".split("e")
         text = f"{float(mantissa):g} × 10{str(int(exponent)).translate(RAISED)}"
     return text.replace("-", "\N{MINUS SIGN}")
+
+
+def bound(value: float) -> str:
+    """A number of the guarantee as `number` shows it, never less than it is."""
+    if value >= 1000:
+        return number(math.ceil(value))
+    return number(rounded_up(value, 4 if value >= 1e-4 else 3))
 
 
 def _figures(

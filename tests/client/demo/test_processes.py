@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from eigenveil.errors import Code
-from eigenveil_client.demo.processes import Processes, command_line
+from eigenveil_client.demo.processes import LOADED, Processes, command_line
 from tests.support import refused
 
 SITE = "eigenveil-site"
@@ -61,6 +61,15 @@ def test_a_shell_that_ends_ends_the_wait(processes: Processes, tmp_path: Path) -
     first.process.wait()
     with refused(Code.BUG, "second ended with -9"):
         processes.finish([processes.ask("second", SITE, "example")])
+
+
+def test_a_shell_that_cannot_begin_is_told_by_its_own_log(
+    processes: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(LOADED, SITE, "eigenveil_client.nowhere")
+    asked = processes.ask("first", SITE, "example")
+    with refused(Code.BUG, "first ended with 1", "nowhere", str(asked.shell.log)):
+        processes.finish([asked])
 
 
 def test_stopping_leaves_no_shell(processes: Processes) -> None:

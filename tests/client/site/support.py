@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -350,16 +350,15 @@ class Stage:
     @asynccontextmanager
     async def daemon(self) -> AsyncIterator[SiteStore]:
         """The site's daemon at work; its store."""
-        store = self.store()
-        daemon = SiteDaemon(self.worker(store), lambda: load_identity(self.config.identity))
-        task = asyncio.create_task(daemon.run())
-        try:
-            yield store
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
-            store.close()
+        with closing(self.store()) as store:
+            daemon = SiteDaemon(self.worker(store), lambda: load_identity(self.config.identity))
+            task = asyncio.create_task(daemon.run())
+            try:
+                yield store
+            finally:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
 
 
 def write_records(path: Path, rows: int = 40, columns: tuple[str, ...] = ("a", "b", "c")) -> None:

@@ -183,6 +183,13 @@ def test_values_that_cannot_be_meant_are_refused(changes: dict[str, object]) -> 
     assert caught.value.code is Code.BAD_CONFIG
 
 
+@pytest.mark.parametrize("epsilon", [1e7, 1e-3])
+@pytest.mark.parametrize("name", ["budget_epsilon", "max_epsilon_per_year"])
+def test_a_total_that_is_no_budget_is_refused_before_any_study(name: str, epsilon: float) -> None:
+    with pytest.raises(RequestError, match="epsilon"):
+        a_policy(**{name: epsilon})
+
+
 def test_every_error_has_a_reason() -> None:
     reasons = {code: reason_of(error(code, "x")) for code in TABLE}
     assert pb.DECLINE_REASON_UNSPECIFIED not in reasons.values()

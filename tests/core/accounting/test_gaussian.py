@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import expit
 
-from eigenveil.accounting import zcdp
+from eigenveil.accounting import gaussian, zcdp
 from eigenveil.accounting.gaussian import epsilon_at, gives, micro_mu, micro_rho_for, noise_for
 from eigenveil.accounting.zcdp import MAX_EPSILON, MICRO
-from eigenveil.errors import Code
+from eigenveil.errors import Code, InternalError
 from tests.core.conversions import gaussian_epsilon, log_lost, mu_for
 from tests.support import refused
 
@@ -125,3 +125,13 @@ def test_other_threads_precision_changes_nothing() -> None:
             micro_rho_for.cache_clear()
             found.add(micro_rho_for(3.0, 1e-7))
     assert len(found) == 1
+
+
+def test_what_no_precision_decides_is_no_answer_and_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if another thread had lowered it every time: the next time it is found all the same."""
+    micro_rho_for.cache_clear()
+    with monkeypatch.context() as lowered:
+        lowered.setattr(gaussian, "PRECISIONS", (2,))
+        with pytest.raises(InternalError, match="not decided"):
+            micro_rho_for(3.0, 1e-7)
+    assert lost(micro_rho_for(3.0, 1e-7) + 1, 3.0) > arb(1e-7)

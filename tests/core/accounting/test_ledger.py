@@ -38,7 +38,7 @@ class Model:
         self.mixed = False
 
     def limit(self, budget: Budget, gaussian: bool) -> Cost:
-        """Any noise but Gaussian, once and for ever, leaves the smaller limit."""
+        """Any noise but Gaussian, admitted once and for ever, leaves the smaller limit."""
         return budget.gaussian if budget.gaussian and gaussian and not self.mixed else budget.mixed
 
     def spent(self, study: str | None = None) -> Cost:
@@ -84,7 +84,7 @@ class LedgerMachine(RuleBasedStateMachine):
         else:
             self.append(reserve(gaussian=gaussian))
             self.model.prices[study] = cost
-            self.model.mixed |= not gaussian
+            self.model.mixed |= not gaussian or not (lost or self.budget.gaussian)
 
     @rule(study=names, round=rounds, query=queries, cost=costs)
     def charge(self, study: str, round: int, query: str, cost: Cost) -> None:
@@ -155,26 +155,26 @@ ExactMachine.TestCase.settings = LedgerMachine.TestCase.settings
 TestExactLedger = ExactMachine.TestCase
 
 
-def test_a_row_of_before_is_of_any_noise_and_a_later_rule_refunds_nothing() -> None:
-    """A ledger with `reserve` rows keeps the limit of zCDP for ever, whatever its rules say now; and one that
-    holds more than that in mu stops when other noise is admitted, until the budget is raised."""
+def test_a_row_where_any_noise_was_admitted_is_of_any_and_a_later_rule_refunds_nothing() -> None:
+    """A ledger that ever took anything in under `any`, Gaussian noise too, keeps the limit of zCDP for ever;
+    and one that holds more than that in mu does not open to other noise, until the budget is raised."""
     ledger, entries = Ledger(budget=BUDGET), []
     for study in "ab":
-        entries.append(ledger.reserve(study * 64, Cost(micro_rho=50), at=1))
+        entries.append(ledger.reserve(study * 64, Cost(micro_rho=50), at=1, gaussian=True))
         ledger.apply(entries[-1])
     assert replay(EXACT, entries).limit == MOST
     assert not replay(EXACT, entries).exact
     exact = Ledger(budget=EXACT)
     full = exact.reserve("a" * 64, Cost(micro_rho=115), at=1, gaussian=True)
     assert replay(EXACT, [full]).exact
-    with refused(Code.BUDGET, "115 micro-rho", "raise budget_epsilon", "never other than Gaussian"):
+    with refused(Code.BUDGET, "115 micro-rho", 'raise budget_epsilon, or set noise back to "gaussian"'):
         replay(BUDGET, [full])
     small = exact.reserve("a" * 64, Cost(micro_rho=99), at=1, gaussian=True)
     opened = replay(BUDGET, [small])
     assert opened.gaussian
     with refused(Code.BUDGET):
         opened.reserve("b" * 64, Cost(micro_rho=2), at=2, gaussian=True)
-    opened.apply(opened.reserve("b" * 64, Cost(micro_rho=1), at=2))
+    opened.apply(opened.reserve("b" * 64, Cost(micro_rho=1), at=2, gaussian=True))
     assert not opened.gaussian
 
 

@@ -13,13 +13,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from eigenveil import simulate
 from eigenveil.reporting.figures import MOST_LABELS, biplot
-from eigenveil.reporting.report import Projection, number, render
+from eigenveil.reporting.report import RAISED, Projection, bound, number, render
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column, Federation, Study
 
+LOWERED = {raised: lowered for lowered, raised in RAISED.items()}
 VOID = {"meta", "img", "br", "hr", "link", "input"}
 NASTY = ('<script>alert("1")</script>', "cost ($/$)", "température ½", "x" * 80, "名前")
 
@@ -110,8 +113,9 @@ def test_it_says_what_it_must() -> None:
     assert "Does <it> work?" in text
     assert source["plan_digest"] in text
     assert f"eigenveil verify release.json --key {'ab' * 32}" in text
-    assert number(source["guarantee"]["epsilon"]) in text
-    assert number(source["guarantee"]["other_epsilon"]) in text
+    assert bound(source["guarantee"]["epsilon"]) in text
+    assert bound(source["guarantee"]["other_epsilon"]) in text
+    assert "Promised" in text
     for site in ("site-a", "site-b"):
         assert site in text
     assert "dropped out" in text
@@ -200,6 +204,14 @@ def test_a_study_without_prediction_has_a_report() -> None:
 )
 def test_numbers_are_readable(value: float, text: str) -> None:
     assert number(value) == text
+
+
+@example(1000.4)
+@given(st.floats(-300, 9).map(lambda x: 10.0**x))
+def test_what_is_promised_never_looks_smaller_than_it_is(value: float) -> None:
+    """And larger by less than a step of the last digit that is shown."""
+    shown = bound(value).replace("\N{NARROW NO-BREAK SPACE}", "").translate(LOWERED)
+    assert value <= float(shown.replace(" × 10", "e")) <= value * 1.0101
 
 
 def test_a_study_of_one_column() -> None:

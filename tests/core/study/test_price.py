@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from fractions import Fraction
 from typing import Any
 
@@ -174,6 +175,18 @@ def test_a_guarantee_says_how_it_was_added_up() -> None:
     assert "except" not in pure["words"]
     assert "floating point" in pure["words"]
     assert "floating point" not in guarantee(a_plan_of(Algorithm.GAUSS_COV, delta=0.0))["words"]
+
+
+@given(
+    st.floats(0.05, 2000), st.floats(-12, -1.01).map(lambda x: 10.0**x), st.sampled_from(["dp-pca", "em-cov"])
+)
+def test_the_words_never_promise_more_than_holds(epsilon: float, delta: float, name: str) -> None:
+    said = guarantee(a_plan_of(Algorithm(name), epsilon=epsilon, delta=delta))
+    stated = re.search(r"\((\S+), (\S+)\)-differential privacy", said["words"])
+    assert stated is not None
+    for word, true, step in zip(stated.groups(), (said["epsilon"], said["delta"]), (1e-3, 1e-2), strict=True):
+        assert true <= float(word) <= true * (1 + 1.01 * step)
+    assert f"e^{stated.group(1)}" in said["words"]
 
 
 @pytest.mark.parametrize("algorithm", [a for a in PROPERTIES if PROPERTIES[a].private])

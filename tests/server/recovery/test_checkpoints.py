@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -35,11 +36,11 @@ def hello(checkpoint: pb.SignedCheckpoint | None) -> pb.HelloRequest:
     return a_hello(checkpoint=checkpoint)
 
 
-async def released(rig: Rig) -> pb.SignedCheckpoint:
+async def released(rig: Rig, study: str = STUDY) -> pb.SignedCheckpoint:
     """Run a study; the checkpoint of the ledger after it."""
     sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
     async with answering(sites):
-        events = await ada.events(await ada.submit(STUDY))
+        events = await ada.events(await ada.submit(study))
     assert events[-1].state == pb.STUDY_STATE_RELEASED
     found = rig.daemon.checkpoints.other_than(b"")
     assert found is not None
@@ -63,14 +64,14 @@ def spent(config: Config) -> Cost:
         with_rows.close()
 
 
-async def behind(config: Config) -> pb.SignedCheckpoint:
+async def behind(config: Config, study: str = STUDY) -> pb.SignedCheckpoint:
     """Run a study, put the database back to before it; the checkpoint that sites now hold."""
     async with serving(config) as rig:
         await rig.client(Role.SITE, "anna")
     early = config.files.folder / "early"
     shutil.copy(config.files.database, early)
     async with serving(config) as rig:
-        later = await released(rig)
+        later = await released(rig, study)
     put_back(config, early)
     return later
 
@@ -142,6 +143,24 @@ def test_a_later_head_stops_the_coordinator_until_the_loss_is_charged(tmp_path: 
     told = report(config)["budget"]
     assert told["exact"], "that all of it was Gaussian is not lost with the rows"
     assert 0 < told["spent_epsilon_gaussian"] < told["spent_epsilon"]
+
+
+@pytest.mark.parametrize("study", [STUDY, STUDY.replace("1e-6", "0.0")])
+def test_what_was_lost_where_any_noise_was_admitted_is_charged_as_of_any(tmp_path: Path, study: str) -> None:
+    """Laplace noise, and Gaussian that was admitted where other could have been: zCDP's total holds for ever,
+    also if the rule says Gaussian noise alone by then."""
+    config = made(tmp_path / "c", noise=NoiseRule.ANY)
+
+    async def scenario() -> None:
+        later = await behind(config, study)
+        async with serving(config) as rig:
+            await refusal(greeted(rig, later))
+
+    asyncio.run(scenario())
+    assert not accept_loss(config).checkpoint.gaussian
+    told = report(replace(config, noise=NoiseRule.GAUSSIAN))["budget"]
+    assert not told["exact"]
+    assert told["micro_rho"] == config.budget.mixed.micro_rho
 
 
 def test_a_coordinator_that_cannot_write_down_that_it_is_behind_ends_all_the_same(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from typing import NoReturn
 
 import pytest
 
-from eigenveil import barrier
 from eigenveil.accounting.ledger import replay
 from eigenveil.errors import TABLE, Code, InternalError, RequestError
 from eigenveil.identity import Role
@@ -20,9 +19,7 @@ from eigenveil.noise.source import NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.protocol.wire import query_from_proto
 from eigenveil.reporting.verify import load_release
-from eigenveil.session import Session
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
-from eigenveil_common.failpoints import arm, disarm
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.clock import unix_ms
@@ -209,67 +206,6 @@ def test_a_death_between_draw_and_seal_costs_nothing(tmp_path: Path, monkeypatch
     assert sealed(config.state) == {}
     asyncio.run(resumes(digest, held))
     assert sorted(charges(config)) == [(digest, round) for round in sorted(sealed(config.state))]
-
-
-async def lives_until_its_death(config: Config, held: dict[str, Credentials]) -> str:
-    """Everybody answers; a new study if `held` is empty. The study's digest."""
-    async with serving(config) as rig:
-        if not held:
-            held |= {name: await rig.credentials(Role.SITE, name) for name in SITES}
-            held["ada"] = await rig.credentials(Role.ANALYST, "ada")
-            await rig.connect(held["ada"]).submit(study_toml())
-        ((digest, task),) = rig.daemon.engine._tasks.items()
-        async with answering({name: rig.connect(held[name]) for name in SITES}):
-            with pytest.raises(Died):
-                await task
-    return digest
-
-
-def test_a_step_that_ends_the_process_by_what_it_was_fed_discards_one_draw_and_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config, held = made(tmp_path / "c"), dict[str, Credentials]()
-    with monkeypatch.context() as patched:
-        patched.setattr(Session, "feed", dying)
-        digest = asyncio.run(lives_until_its_death(config, held))
-        assert not charges(config)
-        assert not sealed(config.state)
-        asyncio.run(lives_until_its_death(config, held))
-    kept = sealed(config.state)
-    assert (list(charges(config)), list(kept)) == ([(digest, 0)], [0])
-
-    async def goes_on() -> None:
-        async with serving(config) as rig, answering({name: rig.connect(held[name]) for name in SITES}):
-            assert (await rig.connect(held["ada"]).events(digest))[-1].state == pb.STUDY_STATE_RELEASED
-
-    asyncio.run(goes_on())
-    assert sealed(config.state)[0] == kept[0]
-
-
-def test_a_draw_that_failed_and_was_paid_is_not_drawn_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config, held = made(tmp_path / "c"), dict[str, Credentials]()
-
-    def failing(*_: object, **__: object) -> None:
-        raise RequestError(Code.OVERFLOW, "the noised sum does not fit")
-
-    try:
-        with monkeypatch.context() as patched:
-            patched.setattr(barrier, "publishable", failing)
-            arm("failure-charged", dying)
-            digest = asyncio.run(lives_until_its_death(config, held))
-    finally:
-        disarm()
-
-    async def ends() -> None:
-        async with serving(config) as rig:
-            last = (await rig.connect(held["ada"]).events(digest))[-1]
-            assert last.state == pb.STUDY_STATE_FAILED
-            assert "failed in an earlier process" in last.failure
-
-    asyncio.run(ends())
-    assert (list(charges(config)), sealed(config.state)) == ([(digest, 0)], {})
 
 
 def test_a_death_before_the_release_is_stored_changes_no_byte_of_it(

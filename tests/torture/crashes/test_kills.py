@@ -38,7 +38,7 @@ from tests.torture.model import Charge, Sealed, Snapshot, Witness
 KILLED = AT_COORDINATOR.keys() | AT_SITE.keys() | AT_ENROLMENT.keys() | AT_OPERATOR.keys()
 # Passed in scenarios of their own below, by nobody who runs undisturbed.
 IN_PROCESS = {"study-resumed", "study-cancelling", "answer-late"}
-BY_FAILURE = {"failure-charged"}  # tests/server/recovery/test_restart.py
+BY_FAILURE = {"failure-charged"}  # tests/server/recovery/test_lost_draws.py
 BY_ROLLOVER = {"authorities-listed"}  # tests/integration/test_rollover.py
 PLACES = ("core", "common", "server", "client")
 STUDY, OTHER = "a" * 64, "b" * 64

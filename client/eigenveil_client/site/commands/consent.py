@@ -49,7 +49,7 @@ def explained(config: SiteConfig, store: SiteStore, plan: Plan) -> dict[str, Any
 def budget(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
     """What is left for studies to come, for ever and of this year."""
     state, yearly = store.ledger.ledger, config.policy.yearly
-    left, this_year = state.limit.micro_rho - state.committed().micro_rho, None
+    left, this_year = max(0, state.limit.micro_rho - state.committed().micro_rho), None
     if yearly is not None:
         most = yearly.budget.limit(gaussian=state.gaussian).micro_rho
         this_year = amount(max(0, most - store.this_year(yearly)), config, state.exact)

@@ -22,7 +22,7 @@ MOST_SHOWN = 200
 def ledger(store: SiteStore, config: SiteConfig) -> dict[str, Any]:
     """The verified ledger and what it adds up to (it was replayed when the store opened)."""
     state = store.ledger.ledger
-    left = state.limit.micro_rho - state.committed().micro_rho
+    left = max(0, state.limit.micro_rho - state.committed().micro_rho)
     reserved = {
         study: consent.amount(cost.micro_rho, config, state.gaussian)
         for study, cost in state.reserved.items()

@@ -59,7 +59,9 @@ class SiteDaemon:
         finally:
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            for ended in await asyncio.gather(*tasks, return_exceptions=True):
+                if isinstance(ended, InternalError):  # what had to be written at the end was not
+                    raise ended
 
     async def _serve(self) -> None:
         attempt = 0

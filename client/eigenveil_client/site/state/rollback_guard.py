@@ -25,7 +25,7 @@ NAME = "ledger.json"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
     """A state of the ledger: its rows, the digest of the last one, what was spent or set aside, and whether
-    all its studies were Gaussian."""
+    nothing but Gaussian noise was admitted for any."""
 
     size: int
     digest: str

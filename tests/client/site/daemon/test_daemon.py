@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from eigenveil.errors import Code
 from eigenveil.numerics.encoding import from_bytes
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
@@ -20,6 +21,8 @@ from eigenveil.queries import Count, Gram, SquaredNormSum
 from eigenveil.site.site import Site
 from eigenveil.study.study import Column, Federation
 from eigenveil_client.records import records
+from eigenveil_client.site.state import store as store_module
+from eigenveil_client.site.state.rollback_guard import NAME
 from eigenveil_common.rpc import VERSION_MAX
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.support import (
@@ -33,6 +36,7 @@ from tests.client.site.support import (
     work,
     write_records,
 )
+from tests.support import refused
 
 
 def queries(plan: Plan) -> Sequence[RoundQuery]:
@@ -360,6 +364,23 @@ def test_work_that_cannot_even_be_named_is_alarmed_and_survived(
 
     asyncio.run(scenario())
     assert sum("work-unreadable" in record.message for record in caplog.records) == 2
+
+
+def test_a_note_that_cannot_be_written_when_asked_to_stop_is_an_error(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "NOTE_SECONDS", 60.0)  # so that the end is the first to find out
+    plan, note = a_plan(), stage.config.identity / NAME
+    coordinator = Coordinator(work=script(stage, plan, queries(plan)))
+
+    async def scenario() -> None:
+        async with stage.serving(coordinator), stage.daemon():
+            await until(lambda: len(coordinator.contributions) == len(queries(plan)))
+            note.unlink()
+            note.mkdir()
+
+    with refused(Code.STORAGE, str(note)):
+        asyncio.run(scenario())
 
 
 def test_a_site_that_the_study_can_do_without_may_miss_rounds(stage: Stage) -> None:

@@ -14,6 +14,7 @@ from unittest import mock
 
 import pytest
 
+from eigenveil.accounting.budget import NoiseRule
 from eigenveil.accounting.zcdp import NOTHING, Cost
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, InternalError
@@ -21,14 +22,16 @@ from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil_client.site.commands import consent
 from eigenveil_client.site.commands.checks import site_checks
+from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_client.site.policy import Approval
 from eigenveil_client.site.state import opening
 from eigenveil_client.site.state.rollback_guard import NAME, RollbackGuard, Seen
 from eigenveil_common.doctor import Level
 from eigenveil_common.files import check_owner
 from eigenveil_common.storage.ledger_store import LedgerStore
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.command_line import site, written
-from tests.client.site.support import Stage, a_plan, a_stage, work
+from tests.client.site.support import Stage, a_plan, a_stage, a_study, work
 from tests.support import refused
 
 PLAN, LATER = a_plan(), a_plan(submission="later")
@@ -112,6 +115,29 @@ def test_a_ledger_gone_or_older_is_charged_for_and_never_begun_anew(
     with refused(Code.CONFLICT, "no loss"):
         opening.accept_loss(stage.config)
     agree(stage, a_plan(submission="afterwards"))
+
+
+@pytest.mark.parametrize("delta", [1e-6, 0.0])
+def test_a_loss_of_where_any_noise_was_admitted_is_of_any(tmp_path: Path, delta: float) -> None:
+    """Also if the rule says Gaussian noise alone by then."""
+    stage = a_stage(tmp_path, noise=NoiseRule.ANY)
+    agree(stage, a_plan(a_study(delta=delta)))
+    remove(stage)
+    stage.rule(noise=NoiseRule.GAUSSIAN)
+    opening.accept_loss(stage.config)
+    with opening.opened(stage.config) as store:
+        assert not store.ledger.ledger.gaussian
+        assert store.ledger.ledger.limit == stage.config.policy.budget.mixed
+
+
+def test_a_ledger_of_gaussian_noise_alone_takes_in_no_other_whatever_the_rules_let_pass(stage: Stage) -> None:
+    plan = a_plan(a_study(delta=0.0))
+    with opening.opened(stage.config) as store:
+        stage.rule(noise=NoiseRule.ANY)  # as another process may have read by then
+        answer = stage.worker(store).work(work(rehearse(plan)[0], stage.signed(plan)))
+        assert isinstance(answer, Refusal)
+        assert answer.reason == pb.DECLINE_REASON_BUDGET
+        assert store.ledger.ledger.committed() == NOTHING
 
 
 def test_a_loss_of_which_nobody_noted_the_noise_may_be_of_any(stage: Stage) -> None:
