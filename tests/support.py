@@ -22,6 +22,9 @@ from eigenveil.queries import (
     CoordinateClippedSum,
     Coordinates,
     Count,
+    CrossCovariance,
+    CrossNorms,
+    CrossSpec,
     Eigenvectors,
     Gradient,
     GradientNorms,
@@ -89,6 +92,19 @@ def a_field(d: int, k: int, *, pulls: bool = True) -> GradientSpec:
     )
 
 
+def a_cross(d: int, k: int) -> CrossSpec:
+    """k leading directions and a spare one, of a reflection; no two scales alike."""
+    v = np.arange(1, d + 1)
+    reflection = 2**20 * np.eye(d, dtype=np.int64) - 2**21 * np.outer(v, v) // int(v @ v)
+    return CrossSpec(
+        centre=(np.arange(d) * 53) % 97 - 48,
+        directions=reflection[:, : k + 1],
+        scales=np.arange(k) * 100 + 700,
+        kept=np.array([300]),
+        shift=20,
+    )
+
+
 def every_query(d: int = 4, k: int = 2) -> dict[str, Additive]:
     """Additive queries about `d` columns; gradients with and without offset, k = 1 and k. New ones go last:
     stored vectors count them."""
@@ -111,6 +127,8 @@ def every_query(d: int = 4, k: int = 2) -> dict[str, Additive]:
         "boxed": CoordinateClippedSum(
             spec=one, middles=np.arange(d) * 999 - 1500, halves=np.arange(d) * 2**14
         ),
+        "cross-norms": CrossNorms(spec=a_cross(d, k), edges=np.array([10**5, 10**7])),
+        "cross-covariance": CrossCovariance(spec=a_cross(d, k), radius=2**24),
     }
 
 

@@ -313,7 +313,7 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P23", "site/single_pass.py", "np.clip(off, -query.halves, query.halves)",
        "np.clip(off, -query.halves, 2 * query.halves)",
        "tests/core/queries/test_single_pass.py::test_no_neighbour_pair_exceeds_the_declared_sensitivity_and_one_reaches_it"),
-    of("P24", "queries/shuffled.py", "return 4 * self.radius**2", "return self.radius**2",
+    of("P24", "queries/gradients.py", "return 4 * self.radius**2", "return self.radius**2",
        f"{DRAWN}::test_a_slot_gets_the_noise_of_one_local_randomiser"),
     of("P24", "accounting/amplification.py", "own = (delta - order) * TIGHT", "own = delta * TIGHT",
        f"{DRAWN}::test_a_slot_gets_the_noise_of_one_local_randomiser"),

@@ -48,6 +48,9 @@ from eigenveil.queries import (
     CoordinateClippedSum,
     Coordinates,
     Count,
+    CrossCovariance,
+    CrossNorms,
+    CrossSpec,
     Eigenvectors,
     Gradient,
     GradientNorms,
@@ -98,9 +101,9 @@ def steps_of(plan: Plan) -> Steps:
 __all__ = ["ALGORITHMS", "AlgorithmProperties", "Estimate", "OwnAlgorithm", "Plan", "PricedQuery", "Release"]
 __all__ += ["NoiseLaw", "Steps", "no_release", "own", "steps_of"]
 # What it may ask.
-__all__ += ["ClippedSum", "CoordinateClippedSum", "Coordinates", "Count", "Eigenvectors", "Gradient"]
-__all__ += ["GradientNorms", "GradientSpec", "Gram", "RadiusSearch", "RowNorms", "Spectrum"]
-__all__ += ["SquaredNormSum", "Subspace", "Votes"]
+__all__ += ["ClippedSum", "CoordinateClippedSum", "Coordinates", "Count", "CrossCovariance", "CrossNorms"]
+__all__ += ["CrossSpec", "Eigenvectors", "Gradient", "GradientNorms", "GradientSpec", "Gram"]
+__all__ += ["RadiusSearch", "RowNorms", "Spectrum", "SquaredNormSum", "Subspace", "Votes"]
 # The steps that many have in common.
 __all__ += ["Centred", "Pass", "Rounds", "Slope", "law", "locate", "price", "priced", "public_radius"]
 __all__ += ["row_norms", "row_radius"]
