@@ -92,13 +92,17 @@ def a_field(d: int, k: int, *, pulls: bool = True) -> GradientSpec:
     )
 
 
+def reflection(v: IntArray) -> IntArray:
+    """Orthogonal directions without floats: the axes, mirrored along v. Shape: (d, d)."""
+    mirrored: IntArray = 2**20 * np.eye(v.size, dtype=np.int64) - 2**21 * np.outer(v, v) // int(v @ v)
+    return mirrored
+
+
 def a_cross(d: int, k: int) -> CrossSpec:
-    """k leading directions and a spare one, of a reflection; no two scales alike."""
-    v = np.arange(1, d + 1)
-    reflection = 2**20 * np.eye(d, dtype=np.int64) - 2**21 * np.outer(v, v) // int(v @ v)
+    """k leading directions and a spare one, no two scales alike."""
     return CrossSpec(
         centre=(np.arange(d) * 53) % 97 - 48,
-        directions=reflection[:, : k + 1],
+        directions=reflection(np.arange(1, d + 1))[:, : k + 1],
         scales=np.arange(k) * 100 + 700,
         kept=np.array([300]),
         shift=20,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from fractions import Fraction
 
 from eigenveil.queries import (
     ClippedSum,
@@ -71,16 +70,22 @@ def contribution(row: Sequence[int], query: Query) -> list[int]:
         case Gradient():
             return _gradient(_projected(row, query.spec), query.radius)
         case CrossNorms():
-            norm = _beside(row, query.spec).norm()
+            norm = beside(row, query.spec).norm()
             return _one_hot(sum(edge <= norm for edge in query.edges.tolist()), query.length)
         case CrossCovariance():
-            return _gradient(_beside(row, query.spec), query.radius)
+            return _gradient(beside(row, query.spec), query.radius)
         case _:
             raise AssertionError("what groups of records say is defined in the tests of its own kind")
 
 
 def _centred(row: Sequence[int], centre: Sequence[int]) -> list[int]:
     return [int(value) - middle for value, middle in zip(row, centre, strict=True)]
+
+
+def _nearest(above: int, below: int) -> int:
+    """The nearest whole number to a fraction; of two, the even one."""
+    whole, rest = divmod(above, below)
+    return whole + (2 * rest > below or (2 * rest == below and whole % 2 == 1))
 
 
 def _square(vector: Iterable[int]) -> int:
@@ -129,15 +134,15 @@ def _projected(row: Sequence[int], field: GradientSpec) -> _Projected:
     return _Projected(z, a, field.offset.tolist())
 
 
-def _beside(row: Sequence[int], spec: CrossSpec) -> _Projected:
+def beside(row: Sequence[int], spec: CrossSpec) -> _Projected:
     """What a record has beside the leading directions, in z's place, and what it has of them."""
     z, scales = _centred(row, spec.centre.tolist()), spec.scales.tolist()
     directions: list[list[int]] = spec.directions.tolist()
     y = _columns_times(z, directions)
     taken = [2**10] * len(scales) + [2**10 - one for one in spec.kept.tolist()]
-    c = [round(Fraction(w * v, 2**22)) for w, v in zip(taken, y, strict=True)]
+    c = [_nearest(w * v, 2**22) for w, v in zip(taken, y, strict=True)]
     less = [sum(v * u for v, u in zip(c, line, strict=True)) for line in directions]
-    rest = [round(v - Fraction(one, 2**28)) for v, one in zip(z, less, strict=True)]
+    rest = [_nearest(v * 2**28 - one, 2**28) for v, one in zip(z, less, strict=True)]
     a = [v * one * 2.0**-spec.shift for v, one in zip(y, scales, strict=False)]
     return _Projected(rest, a, [[0] * len(a) for _ in rest])
 

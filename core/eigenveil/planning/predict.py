@@ -20,7 +20,7 @@ from eigenveil.planning.error_models.spectrum import AssumedSpectrum, default_gu
 from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.queries import Gram, Preimage, Query, SpanGap, batch_of, released
+from eigenveil.queries import CrossCovariance, CrossNorms, Gram, Preimage, Query, SpanGap, batch_of, released
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Study
 
@@ -145,6 +145,9 @@ def _site_seconds(query: Query, records: float, d: int) -> float:
         # Every span of a few records: eliminated, then all records are compared with it.
         few = min(int(records), query.pool.most)
         return SPAN_SECONDS * math.comb(few, query.pool.rank)
-    # A number of the answer takes a multiplication or two a record, and no answer more than all products do.
-    products = min(d, 2 * query.length / d)
+    if isinstance(query, CrossNorms | CrossCovariance):
+        # There along every direction, back, and as much again for what is done to each entry of a row.
+        products = 4.0 * query.spec.directions.size / d
+    else:  # a number of the answer takes a multiplication or two a record; no answer more than all products
+        products = min(d, 2 * query.length / d)
     return records * d * (TOUCH_SECONDS + MULTIPLY_SECONDS * products)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -33,6 +34,9 @@ from eigenveil.study.study import Study
 INNER_BITS = 22  # what a row has of a direction keeps 8 bits behind the point; then it is taken off the row:
 OUTER_BITS = 28  # 2^22 2^28 is a direction of norm 2^20, twice, and WEIGHT
 LONGEST = DIRECTION_LIMIT**2 * 9 // 8  # the square of the largest singular value of the directions
+FARTHEST = (
+    GRADIENT_LIMIT // 16
+)  # that the longest part there can be comes to at least, before it is shortened
 
 
 def rest_norm_limit(d: int) -> int:
@@ -96,6 +100,15 @@ class CrossSpec:
     def k(self) -> int:
         return self.scales.size
 
+    @property
+    def farthest(self) -> int:
+        """2**shift ||a|| ||b|| of the longest row there can be, if it lay along the leading direction that is
+        stretched most, and its rest were as long: what no shift of an honest study makes small."""
+        leading = self.directions[:, : self.k]
+        longest = int(((leading * leading).sum(axis=0) * self.scales**2).max())
+        d = self.centre.size
+        return math.isqrt(longest) * row_norm_limit(d) * rest_norm_limit(d)
+
 
 def _squared_reach(directions: IntArray) -> int:
     """A bound of the square of the largest singular value: the largest row sum of |U^T U|; exact.
@@ -118,7 +131,7 @@ class CrossNorms:
 
     kind: ClassVar[Kind] = "cross_norms"
     meaning: ClassVar[str] = (
-        "how many records say how much of how the leading directions go together with the rest (a histogram)"
+        "how many records weigh how much in what relates the leading directions to the rest (a histogram)"
     )
     bound: ClassVar[int] = 1
     spec: CrossSpec
@@ -187,7 +200,12 @@ class CrossCovariance:
         return is_short(values, most(records) * self.radius)
 
     def check_honest(self) -> None:
+        """Neither the radius nor the shift leaves all but the farthest records without a coefficient."""
         check_floor(self.radius, least_cross_radius(self.spec.centre.size, self.spec.k))
+        need(
+            self.spec.farthest >= FARTHEST << self.spec.shift,
+            f"a shift of {self.spec.shift} leaves too little of records",
+        )
 
     def imagined(self, records: int) -> IntArray:
         """Directions that were right: nothing turns them."""

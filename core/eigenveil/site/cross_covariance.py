@@ -85,7 +85,7 @@ def cross_norms(rows: GridPiece, query: CrossNorms, chunk: int) -> IntArray:
 
 
 def cross_covariance(rows: GridPiece, query: CrossCovariance, chunk: int) -> IntArray:
-    """Sum of b a'^T (see `clipping.gradient_coefficients`), the d-by-k matrix row by row.
+    """Sum of b a'^T, a' from `clipping.gradient_coefficients` with b in z's place: d by k, row by row.
 
     Exactness: ||b|| ||a'|| <= R <= GRADIENT_LIMIT, so a chunk's sums of absolute products stay below
     chunk * 2**29.

@@ -16,6 +16,9 @@ from eigenveil.errors import Code
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.queries import (
     ClippedSum,
+    CrossCovariance,
+    CrossNorms,
+    CrossSpec,
     Gradient,
     GradientNorms,
     GradientSpec,
@@ -28,7 +31,7 @@ from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows, S
 from tests.core import reference
 from tests.core.records import hostile_rows
-from tests.support import a_query, every_query, random_rows, refused
+from tests.support import a_query, every_query, random_rows, reflection, refused
 
 KINDS = list(every_query())
 ROWS = np.concatenate([random_rows(9000, 4), hostile_rows(400, frozen(np.zeros(4, dtype=int)), S, 2)])
@@ -139,6 +142,18 @@ def small_problems(draw: st.DrawFn) -> tuple[GridRows, Query]:
         Gram(centre=centre, radius=radius),
         GradientNorms(spec=field, edges=wide),
         Gradient(spec=field, radius=draw(st.integers(1, 2**29))),
+    ]
+    p, v = draw(st.integers(k, d)), matrix(st.integers(-50, 50), d)
+    beside = CrossSpec(
+        centre=centre,
+        directions=reflection(v if v.any() else v + 1)[:, :p],
+        scales=matrix(st.integers(1, 2**10), k),
+        kept=matrix(st.integers(0, 2**10), p - k),
+        shift=field.shift,
+    )
+    asks += [
+        CrossNorms(spec=beside, edges=wide),
+        CrossCovariance(spec=beside, radius=draw(st.integers(1, 2**29))),
     ]
     return rows.astype(np.int16), draw(st.sampled_from(asks))
 
