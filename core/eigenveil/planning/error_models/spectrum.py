@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -115,6 +115,19 @@ def sample_guess(rows: FloatArray, k: int) -> AssumedSpectrum:
         source=f"a public sample of {len(rows)} records",
         sampled=len(rows),
     )
+
+
+def within(guess: AssumedSpectrum, norm: float) -> AssumedSpectrum:
+    """The same of records that are no longer than a norm: all are smaller if they were assumed to be longer on
+    average, and each is shortened to it. A public sample stays as long as it is."""
+    if guess.sampled is not None or math.isinf(norm):
+        return guess
+    lengths, m = np.maximum(guess.lengths, 1e-300), guess.leading.shape[1]
+    less = np.minimum(min(1.0, norm / math.sqrt((lengths**2).mean())), norm / lengths)
+    leading, rest = guess.leading * less[:, None], guess.rest * less**2
+    tail = guess.values[m:] * (rest.mean() / max(float(guess.values[m:].sum()), 1e-300))
+    values = np.minimum.accumulate(np.concatenate([(leading**2).mean(axis=0), tail]))
+    return replace(guess, values=values, leading=leading, rest=rest)
 
 
 def _coordinates(d: int, k: int) -> int:
