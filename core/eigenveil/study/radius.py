@@ -14,7 +14,7 @@ SAID = 'radius must be "balance", "none", a quantile strictly between 0 and 1, o
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicNorm:
-    """An L2 bound on every record that is known before any is seen, such as 1 for rows of unit norm.
+    """An L2 bound `norm` on every record that is known before any is seen, such as 1 for rows of unit norm.
 
     It counts in scaled units (a column's public bounds are -1 and 1; with `scaling = "none"` those of the
     widest column are), from the middle of the bounds. A record that is longer all the same is shortened to

@@ -118,7 +118,7 @@ def sample_guess(rows: FloatArray, k: int) -> AssumedSpectrum:
 
 
 def within(guess: AssumedSpectrum, norm: float) -> AssumedSpectrum:
-    """The same of records that are no longer than a norm: all are smaller if they were assumed to be longer on
+    """The same of records that are no longer than a norm: all are smaller if they were assumed longer on
     average, and each is shortened to it. A public sample stays as long as it is."""
     if guess.sampled is not None or math.isinf(norm):
         return guess
