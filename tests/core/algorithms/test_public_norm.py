@@ -15,7 +15,7 @@ from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, sin_angle
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.planning.resolve import make_plan
-from eigenveil.queries import NAMES, Eigenvectors, Gram, Spectrum, SquaredNormSum, Subspace
+from eigenveil.queries import NAMES, Eigenvectors, Gram, RowNorms, Spectrum, SquaredNormSum, Subspace
 from eigenveil.queries.limits import BINS
 from eigenveil.reporting.explain import explain
 from eigenveil.simulation import Simulation, simulate
@@ -121,7 +121,7 @@ def test_longer_records_count_as_records_of_that_norm(algorithm: Algorithm) -> N
 def test_about_a_private_mean_lengths_are_asked_for_up_to_where_they_can_reach() -> None:
     study = a_normed(5, A.GAUSS_COV, centring=True)
     for asked in rehearse(make_plan(study)):
-        if NAMES[type(asked.query)] == "row-norms":
+        if isinstance(asked.query, RowNorms):
             top = (NORM + float(np.linalg.norm(asked.query.centre)) / S) * S
             assert 0 <= asked.query.edges[-1] - top * 2**-0.25 < BINS  # small edges are kept apart
     rows = unit_rows(4000, 5) * NORM + np.r_[0.15, np.zeros(4)]

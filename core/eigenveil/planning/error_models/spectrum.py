@@ -26,6 +26,7 @@ LEADING = 32  # coordinates of a point that are held one by one; of the others o
 BEYOND = 4
 FLOOR = 1e-12
 LEAST_ROWS = 20
+FITTINGS = 8  # of points to a norm and to their spectrum in turn: they then have it to 5 %
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -118,15 +119,18 @@ def sample_guess(rows: FloatArray, k: int) -> AssumedSpectrum:
 
 
 def within(guess: AssumedSpectrum, norm: float) -> AssumedSpectrum:
-    """The same of records that are no longer than a norm: all are smaller if they were assumed longer on
-    average, and each is shortened to it. A public sample stays as long as it is."""
+    """The same spectrum of records that are no longer than a norm: smaller, if they were assumed longer on
+    average, and with points that keep both to it and to the norm. A public sample stays as it is."""
     if guess.sampled is not None or math.isinf(norm):
         return guess
-    lengths, m = np.maximum(guess.lengths, 1e-300), guess.leading.shape[1]
-    less = np.minimum(min(1.0, norm / math.sqrt((lengths**2).mean())), norm / lengths)
-    leading, rest = guess.leading * less[:, None], guess.rest * less**2
-    tail = guess.values[m:] * (rest.mean() / max(float(guess.values[m:].sum()), 1e-300))
-    values = np.minimum.accumulate(np.concatenate([(leading**2).mean(axis=0), tail]))
+    values = guess.values * min(1.0, norm**2 / float(guess.values.sum()))
+    m = guess.leading.shape[1]
+    tail, leading, rest = float(values[m:].sum()), guess.leading, guess.rest
+    for _ in range(FITTINGS):
+        leading = leading * np.sqrt(values[:m] / (leading**2).mean(axis=0))
+        rest = rest * (tail / max(float(rest.mean()), 1e-300))
+        less = np.minimum(1.0, norm / np.sqrt((leading**2).sum(axis=1) + rest))
+        leading, rest = leading * less[:, None], rest * less**2
     return replace(guess, values=values, leading=leading, rest=rest)
 
 
