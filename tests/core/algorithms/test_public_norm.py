@@ -16,7 +16,7 @@ from eigenveil.numerics.linalg import eigenpairs, sin_angle
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.planning.resolve import make_plan
 from eigenveil.queries import NAMES, Eigenvectors, Gram, RowNorms, Spectrum, SquaredNormSum, Subspace
-from eigenveil.queries.limits import BINS
+from eigenveil.queries.limits import least_row_radius
 from eigenveil.reporting.explain import explain
 from eigenveil.simulation import Simulation, simulate
 from eigenveil.study.algorithm import Algorithm
@@ -119,14 +119,26 @@ def test_longer_records_count_as_records_of_that_norm(algorithm: Algorithm) -> N
 
 
 def test_about_a_private_mean_lengths_are_asked_for_up_to_where_they_can_reach() -> None:
-    study = a_normed(5, A.GAUSS_COV, centring=True)
-    for asked in rehearse(make_plan(study)):
-        if isinstance(asked.query, RowNorms):
-            top = (NORM + float(np.linalg.norm(asked.query.centre)) / S) * S
-            assert 0 <= asked.query.edges[-1] - top * 2**-0.25 < BINS  # small edges are kept apart
+    asked = [one.query for one in rehearse(make_plan(a_normed(5, A.GAUSS_COV, centring=True)))]
+    lengths = [one for one in asked if isinstance(one, RowNorms)]
+    assert len(lengths) == 3  # two steps of the mean, and the matrix
+    for one in lengths:
+        top = NORM * S + float(np.linalg.norm(one.centre))
+        assert one.edges[-1] == pytest.approx(top * 2**-0.25, abs=1)
     rows = unit_rows(4000, 5) * NORM + np.r_[0.15, np.zeros(4)]
     found = run(a_normed(5, A.GAUSS_COV, 1.0, centring=True), rows).estimate
     assert found.mean[0] == pytest.approx(0.15, abs=0.03)
+
+
+@pytest.mark.parametrize("algorithm", UNASKED)
+@pytest.mark.parametrize("centring", [False, True])
+def test_the_shortest_norm_that_may_be_stated_can_be_asked_about(
+    algorithm: Algorithm, centring: bool
+) -> None:
+    """The session refuses edges that do not rise, or are off the public grid by more than whole numbers."""
+    for d in (1, 4):
+        for norm in (least_row_radius(d) / S, 0.01, 0.1):
+            assert rehearse(make_plan(a_normed(d, algorithm, norm, centring=centring, epsilon=8.0)))
 
 
 def mu_of(epsilon: float, delta: float) -> float:

@@ -26,7 +26,7 @@ LEADING = 32  # coordinates of a point that are held one by one; of the others o
 BEYOND = 4
 FLOOR = 1e-12
 LEAST_ROWS = 20
-FITTINGS = 8  # of points to a norm and to their spectrum in turn: they then have it to 5 %
+FITTINGS = 32  # of points to a norm and to their spectrum in turn: they then have it to 4 %
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
