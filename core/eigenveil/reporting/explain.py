@@ -105,7 +105,8 @@ def _stated_norm(study: Study, norm: float) -> str:
             "records are shortened to a radius, chosen from a noised histogram of their lengths, of at most "
             f"{norm:g} in scaled units and what the private mean is off the middle of the bounds ({stated})"
         )
-    return f"records longer than {norm:g} in scaled units are shortened to it ({stated})"
+    what = f"records longer than {norm:g} in scaled units are shortened to it"
+    return f"{what}, gradients of records to what that length allows ({stated})"
 
 
 def _round(asked: RoundQuery) -> dict[str, Any]:
