@@ -35,6 +35,7 @@ from eigenveil.site.partition import SPREAD, deal
 from eigenveil.site.site import Site
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil.study.grid import GridRows
+from eigenveil.study.radius import PublicNorm
 from eigenveil.study.study import Federation, Missing, Study
 from eigenveil.study.toml import study_to_dict
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -75,9 +76,16 @@ def a_vector_plan() -> Plan:
 
 
 def plan_vector() -> dict[str, Any]:
-    """The plan's canonical bytes and digest."""
+    """The plan's canonical bytes and digest, and those of a study that states a norm."""
     plan = a_vector_plan()
-    return {"plan_json": plan.to_json().decode(), "digest": plan.digest}
+    stated = make_plan(
+        replace(plan.study, radius=PublicNorm(norm=1.25)), federation="vectors", submission="two"
+    )
+    return {
+        "plan_json": plan.to_json().decode(),
+        "digest": plan.digest,
+        "stated norm": {"plan_json": stated.to_json().decode(), "digest": stated.digest},
+    }
 
 
 def query_vectors() -> dict[str, Any]:
@@ -228,6 +236,13 @@ def spoiled_batch(change: Callable[[pb.Batch], None]) -> bytes:
     return message.SerializeToString(deterministic=True)
 
 
+def normed(norm: float, **more: str) -> dict[str, Any]:
+    """What differs in a plan whose study states this norm."""
+    study = study_to_dict(a_vector_plan().study)
+    study["privacy"]["radius"] = {"norm": norm, **more}
+    return {"study": study}
+
+
 def bad_vectors() -> dict[str, Any]:
     """Plans and queries that must be refused, with the code of the refusal."""
     good = plan_to_dict(a_vector_plan())
@@ -239,6 +254,9 @@ def bad_vectors() -> dict[str, Any]:
         "price beyond the promise": (canonical(good | {"micro_rho": good["micro_rho"] + 1}), "bad-study"),
         "fractional price": (canonical(good | {"micro_rho": 1.5}), "bad-study"),
         "batches of 10 records": (canonical(good | crowded(100)), "bad-study"),
+        "norm of no length": (canonical(good | normed(0)), "bad-study"),
+        "norm below the floor": (canonical(good | normed(1e-4)), "bad-study"),
+        "norm in another unit": (canonical(good | normed(1.0, unit="mm")), "bad-study"),
         "algorithm not chosen": (canonical(good | {"algorithm": "auto"}), "bad-study"),
     }
     queries = {

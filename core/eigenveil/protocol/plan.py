@@ -7,6 +7,7 @@ ask, answer, price and release the same thing.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,11 +17,12 @@ from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.numerics.encoding import canonical, digest_of
 from eigenveil.protocol.query import check_no_overflow
 from eigenveil.queries import Gram
-from eigenveil.queries.limits import row_norm_limit
+from eigenveil.queries.limits import least_row_radius, row_norm_limit
 from eigenveil.study.algorithm import PROPERTIES, Algorithm, OwnAlgorithm
 from eigenveil.study.checks import need
-from eigenveil.study.grid import ROW_BITS
+from eigenveil.study.grid import ROW_BITS, S
 from eigenveil.study.price import Composition, affordable, composition
+from eigenveil.study.radius import longest
 from eigenveil.study.study import FEWEST_IN_BATCH, NAME, Extraction, Study, Trust
 from eigenveil.study.toml import study_from_dict, study_to_dict
 
@@ -76,6 +78,10 @@ class Plan:
         together = self.study.rank is Extraction.BLOCK or traits.deflation
         need(together, f'{name} finds its components together; leave out rank = "deflation"')
         never = f"; {name} needs exact sums at the coordinator and never can" if traits.trusted else ""
+        stated, least = longest(self.study.radius), least_row_radius(self.study.dimension) / S
+        shortens = traits.shortens or math.isinf(stated)
+        need(shortens, f"{name} shortens no row, so it takes no public norm; leave out radius")
+        need(stated >= least, f"radius: norm = {stated:g} is below the public floor of {least:g}")
         central = self.study.trust is Trust.CENTRAL
         need(central, f'trust = "secure-aggregation" is not available yet{never}; use "central"')
 

@@ -17,6 +17,7 @@ from eigenveil.queries import NAMES, batch_of
 from eigenveil.reporting.digits import rounded_up
 from eigenveil.study.algorithm import Algorithm, OwnAlgorithm
 from eigenveil.study.price import Composition
+from eigenveil.study.radius import PublicNorm
 from eigenveil.study.study import Missing, Study
 from eigenveil.study.toml import study_to_dict
 
@@ -87,12 +88,25 @@ def _clip(study: Study) -> str:
     """How a long record is shortened before it is added to anything."""
     if study.radius == 1:
         return "no record is shortened: the public bounds alone limit what one adds"
+    if isinstance(study.radius, PublicNorm):
+        return _stated_norm(study, study.radius.norm)
     how = (
         "that balances noise against what is cut off"
         if study.radius is None
         else f"that leaves about {study.radius:.0%} of the records whole"
     )
     return f"every record is shortened to a radius {how}, chosen from a noised histogram of their lengths"
+
+
+def _stated_norm(study: Study, norm: float) -> str:
+    stated = "stated by the analyst, read off no data; variances and errors rest on no record being longer"
+    if study.centring:
+        return (
+            "records are shortened to a radius, chosen from a noised histogram of their lengths, of at most "
+            f"{norm:g} in scaled units and what the private mean is off the middle of the bounds ({stated})"
+        )
+    what = f"records longer than {norm:g} in scaled units are shortened to it"
+    return f"{what}, gradients of records to what that length allows ({stated})"
 
 
 def _round(asked: RoundQuery) -> dict[str, Any]:

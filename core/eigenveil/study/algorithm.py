@@ -60,7 +60,8 @@ class AlgorithmProperties:
     carry a delta of their own. `trusted`: it needs the exact sum at the coordinator, so no secure aggregation
     could ever serve it. `one_site`: it cannot run over several sites. `batches`: it works through disjoint
     batches of the records. `deflation`: it can find its components one after the other. `single_records`: a
-    sum would be one record, so it runs where all records are on one machine and in no federation. `private`:
+    sum would be one record, so it runs where all records are on one machine and in no federation. `shortens`:
+    whole rows are shortened to a radius, so that a study may state their norm. `private`:
     False for a reference that only a simulation may run. `revision`: goes up whenever the algorithm asks
     other questions after the same releases; a plan
     names it, so that a study never begins under one revision and goes on under another.
@@ -78,6 +79,7 @@ class AlgorithmProperties:
     batches: bool = False
     deflation: bool = False
     single_records: bool = False
+    shortens: bool = True
     private: bool = True
     revision: int = 1
 
@@ -102,18 +104,22 @@ PROPERTIES: dict[Algorithm, AlgorithmProperties] = {
     Algorithm.EM_COV: AlgorithmProperties(basic=True, pure=True, trusted=True),
     Algorithm.ZERO: AlgorithmProperties(gaussian=True, pure=True),
     Algorithm.DP_PCA: AlgorithmProperties(gaussian=True),
-    Algorithm.DP_PCA_SINGLE_PASS: AlgorithmProperties(trusted=True, delta=True, batches=True, deflation=True),
+    Algorithm.DP_PCA_SINGLE_PASS: AlgorithmProperties(
+        trusted=True, delta=True, batches=True, deflation=True, shortens=False
+    ),
     Algorithm.OJA: AlgorithmProperties(deflation=True, private=False),
     Algorithm.PRIVATE_OJA: AlgorithmProperties(gaussian=True, batches=True, deflation=True),
     Algorithm.PRIVATE_OJA_SHUFFLED: AlgorithmProperties(
         basic=True, delta=True, trusted=True, one_site=True, batches=True, single_records=True
     ),
     Algorithm.NOISY_POWER: AlgorithmProperties(gaussian=True),
-    Algorithm.SUBSPACE_EXACT: AlgorithmProperties(basic=True, delta=True, trusted=True),
-    Algorithm.SUBSPACE_EXACT_RANK: AlgorithmProperties(basic=True, delta=True, trusted=True),
-    Algorithm.SUBSPACE_REFERENCE: AlgorithmProperties(basic=True, delta=True, trusted=True, one_site=True),
-    Algorithm.SUBSPACE_APPROX: AlgorithmProperties(basic=True, delta=True, trusted=True),
-    Algorithm.SUBSPACE_APPROX_RANK: AlgorithmProperties(basic=True, delta=True, trusted=True),
+    Algorithm.SUBSPACE_EXACT: AlgorithmProperties(basic=True, delta=True, trusted=True, shortens=False),
+    Algorithm.SUBSPACE_EXACT_RANK: AlgorithmProperties(basic=True, delta=True, trusted=True, shortens=False),
+    Algorithm.SUBSPACE_REFERENCE: AlgorithmProperties(
+        basic=True, delta=True, trusted=True, one_site=True, shortens=False
+    ),
+    Algorithm.SUBSPACE_APPROX: AlgorithmProperties(basic=True, delta=True, trusted=True, shortens=False),
+    Algorithm.SUBSPACE_APPROX_RANK: AlgorithmProperties(basic=True, delta=True, trusted=True, shortens=False),
     Algorithm.SMOOTH_GAUSSIAN: AlgorithmProperties(basic=True, delta=True, trusted=True),
     Algorithm.SMOOTH_CAUCHY: AlgorithmProperties(basic=True, pure=True, trusted=True),
     Algorithm.PROPOSE_TEST_RELEASE: AlgorithmProperties(basic=True, delta=True, trusted=True),

@@ -17,6 +17,7 @@ from eigenveil.accounting.zcdp import MAX_EPSILON
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.checks import check_bounds, check_readable, need, settle
+from eigenveil.study.radius import Radius, check_radius, idle_norm
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 MAX_COLUMNS = 4096
@@ -183,9 +184,9 @@ class Study:
     is run by the sites of `federation`; `rank` says how it finds several components, `trust` who may see
     exact sums. `missing` is the rule for missing values, `person_column` names who a row is about, `centring`
     subtracts the private mean, `scaling` says in which units columns are compared.
-    `radius` is "balance" (None), a quantile such as 0.8 (the share of records left unclipped) or "none" (1.0:
-    the public bounds alone limit a record). `batches` is the number of disjoint batches for the algorithms
-    that work through the records once.
+    `radius` is "balance" (None), a quantile such as 0.8 (the share of records left unclipped), "none" (1.0:
+    the public bounds alone limit a record) or a `PublicNorm`. `batches` is the number of disjoint batches for
+    the algorithms that work through the records once.
     `max_records` is a public upper bound on one site's records: exact sums are proven not to
     overflow below it. `expected_records` is a public guess of the whole federation's records; it steers the
     planner, limits the number of batches, and may be wrong without harm to the guarantee.
@@ -222,7 +223,7 @@ class Study:
     person_column: str | None = None
     centring: bool = True
     scaling: Scaling = Scaling.BOUNDS
-    radius: float | None = None
+    radius: Radius = None
     max_records: int = 2**24
     expected_records: int = 10_000
     rank: Extraction = Extraction.BLOCK
@@ -237,10 +238,7 @@ class Study:
             1 <= self.components <= len(self.columns),
             f"components = {self.components} must lie between 1 and the {len(self.columns)} columns",
         )
-        need(
-            self.radius is None or (math.isfinite(self.radius) and 0 < self.radius <= 1),
-            f'radius must be "balance", "none" or a quantile strictly between 0 and 1, got {self.radius}',
-        )
+        check_radius(self.radius)
         limits = {"batches": MAX_BATCHES, "max_records": MAX_RECORDS, "expected_records": MAX_RECORDS}
         for name, most in limits.items():
             value = getattr(self, name)
@@ -290,12 +288,21 @@ class Study:
         """How many columns."""
         return len(self.columns)
 
+    @property
+    def reach(self) -> float:
+        """How far a record within the public bounds can be from their middle, in scaled units."""
+        if self.scaling is Scaling.BOUNDS:
+            return math.sqrt(self.dimension)
+        widest = max(column.half_range for column in self.columns)
+        return math.hypot(*(column.half_range / widest for column in self.columns))
+
     def warnings(self) -> tuple[str, ...]:
         """Sentences the analyst should read; none of them stops the study."""
+        idle = idle_norm(self.radius, self.reach)
         if self.delta * self.expected_records < 0.1:
-            return ()
+            return idle
         sentence = (
             f"delta = {self.delta:g} is not far below 1/n for about {self.expected_records} "
             f"records; choose delta below {0.1 / self.expected_records:.1e}"
         )
-        return (sentence,)
+        return (sentence, *idle)

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from eigenveil import PrivateCovariance, PrivatePCA
+from eigenveil import PrivateCovariance, PrivatePCA, PublicNorm
 from eigenveil.estimators import _base
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import sin_angle
@@ -82,6 +83,18 @@ def test_a_table_gives_its_names() -> None:
     assert list(fitted.get_feature_names_out()) == ["privatepca0", "privatepca1"]
     assert fitted.release_["result"]["columns"] == table.column_names
     assert callable(fitted.set_output)
+
+
+def test_a_stated_norm_is_the_studys_however_it_is_written() -> None:
+    """In units of the widest column's half range: longer records are shortened to 0.05 of it."""
+
+    def fitted(radius: Any) -> PrivatePCA:
+        return clone(PrivatePCA(1, bounds=BOUNDS, radius=radius, random_state=3)).fit(records())
+
+    found = fitted(PublicNorm(norm=0.05))
+    assert found.release_["plan"]["study"]["privacy"]["radius"] == {"norm": 0.05}
+    assert fitted({"norm": 0.05}).release_["result"] == found.release_["result"]
+    assert fitted({"norm": 0.5}).explained_variance_[0] > 2 * found.explained_variance_[0]
 
 
 def test_it_works_in_a_pipeline() -> None:

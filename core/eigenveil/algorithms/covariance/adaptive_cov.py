@@ -35,7 +35,7 @@ MISTAKEN = 0.1  # how often noise alone may make a search stop too early or run 
 def adaptive_cov(plan: Plan) -> Steps:
     """Count, mean, private radius, total variance, threshold, then the better of the two methods.
 
-    A radius that the study states (a quantile, or none) replaces both searches.
+    A radius that the study states (a quantile, a norm, or none) replaces both searches.
 
     Neighbours: as the study says.
     Privacy: [P7], [P10], [P12]; searches and spectrum work at the coordinator, which must be trusted with

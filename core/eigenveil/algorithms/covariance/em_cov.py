@@ -21,6 +21,7 @@ from eigenveil.protocol.estimate import Estimate, Steps
 from eigenveil.protocol.plan import Plan
 from eigenveil.queries import VECTOR, Eigenvectors
 from eigenveil.study.grid import S
+from eigenveil.study.radius import quantile
 
 
 def em_cov(plan: Plan) -> Steps:
@@ -63,7 +64,7 @@ def _filled(values: FloatArray, vectors: FloatArray) -> FloatArray:
 
 def _error(plan: Plan, values: FloatArray, clip: Clip, records: float) -> float | None:
     """First-order sine: u_j^2 of a direction near i is about 1 / (2 t n (l_i - l_j)), t the exponent."""
-    if plan.study.radius not in (None, UNCLIPPED):
+    if quantile(plan.study.radius) not in (None, UNCLIPPED):
         return None
     k, d = plan.study.components, len(values)
     epsilon = mu(price(plan, clip.left / 2)) / max(1, min(k, d - 1))

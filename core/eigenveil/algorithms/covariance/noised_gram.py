@@ -13,6 +13,7 @@ from eigenveil.algorithms.shared.clip_radius import Balance, choose
 from eigenveil.algorithms.shared.preparation import (
     UNCLIPPED,
     Centred,
+    is_public,
     law,
     locate,
     louder,
@@ -30,6 +31,7 @@ from eigenveil.protocol.query import NoiseLaw, PricedQuery
 from eigenveil.protocol.release import Release
 from eigenveil.queries import Gram
 from eigenveil.study.grid import S
+from eigenveil.study.radius import longest, quantile
 
 RADIUS_SHARE = 0.05  # of rho; where epsilons are added up, `preparation.EPSILONS` says
 CLIPPED = 0.9
@@ -64,17 +66,17 @@ def noise_ratio(plan: Plan, *, flat: bool = False) -> float:
 def clip_radius(plan: Plan, start: Centred, ratio: float) -> Generator[PricedQuery, Release, Clip]:
     """The radius that the study's rule gives for one Gram matrix of that `noise_ratio` at all that is left.
 
-    Privacy: [P7] post-processing; a study that clips nothing asks nothing.
+    Privacy: [P7] post-processing; a study whose radius is public asks nothing.
     Cost: 5 % of rho, or 8 % of epsilon.
     """
     d, left = plan.study.dimension, left_after(plan, start)
-    if plan.study.radius == UNCLIPPED:
+    if is_public(plan):
         return Clip(radius=public_radius(plan, start.centre), kept=1.0, left=left)
     share = RADIUS_SHARE if law(plan) is NoiseLaw.GAUSSIAN else shares(plan).norms
-    norms = yield from row_norms(start.centre, price(plan, share), law(plan))
+    norms = yield from row_norms(start.centre, price(plan, share), law(plan), longest(plan.study.radius))
     noise = 8 * math.sqrt(d) / mu(price(plan, left - share)) * ratio
     rule = Balance(power=2, noise=noise, quadratic=True)
-    radius = row_radius(choose(norms, plan.study.radius, rule), d)
+    radius = row_radius(choose(norms, quantile(plan.study.radius), rule), d)
     return Clip(radius=radius, kept=norms.kept(radius / S), left=left - share)
 
 
@@ -134,7 +136,7 @@ def stated_error(plan: Plan, values: FloatArray, scale: float) -> float | None:
     E^2 = scale^2 / 2 sum_{i <= k < j} 1 / (l_i - l_j)^2. It does not see what clipping bends, so it
     is stated only for the balanced radius. Shape: values (d,), falling.
     """
-    if plan.study.radius not in (None, UNCLIPPED):
+    if quantile(plan.study.radius) not in (None, UNCLIPPED):
         return None
     k = plan.study.components
     gaps = np.maximum(values[:k, None] - values[None, k:], 1e-12)

@@ -25,6 +25,7 @@ from eigenveil.protocol.query import PricedQuery
 from eigenveil.protocol.release import Release
 from eigenveil.queries import SquaredNormSum
 from eigenveil.study.grid import S
+from eigenveil.study.radius import quantile
 
 RADIUS_SHARE, VARIANCE_SHARE = 0.08, 0.04
 ROUNDS, MANY_ROUNDS = 40, 100
@@ -87,7 +88,7 @@ def dp_pca(plan: Plan) -> Steps:
     components = tail.components(study.components)
     variances, total, scale = yield from read_variances(plan, start, components)
     weak = 2.0 if times.signal < WEAK else 1.0
-    stated = study.radius is None
+    stated = quantile(study.radius) is None
     return Estimate(
         components=components.T,
         explained_variance=variances,
@@ -207,7 +208,7 @@ def gradient_radius(
     averaged = mu(times.round_price * (times.rounds - times.tail))
     rule = Balance(power=1, noise=6 * math.sqrt(slope.offset.size) / averaged, quadratic=False)
     fallback = None if before is None else before * slope.reach
-    return choose(histogram, plan.study.radius, rule, fallback) / slope.reach
+    return choose(histogram, quantile(plan.study.radius), rule, fallback) / slope.reach
 
 
 def _gradient(

@@ -26,6 +26,7 @@ from eigenveil.protocol.estimate import Estimate, Steps
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import PricedQuery
 from eigenveil.protocol.release import Release
+from eigenveil.study.radius import quantile
 from eigenveil.study.study import Extraction
 
 SEARCHED = 15_000.0  # signal from which on a search for the step lengths is worth its noise (measured)
@@ -145,4 +146,4 @@ def gradient_radius(
     # What matters is the noise left after the steps have averaged.
     noise = 4 * math.sqrt(slope.offset.size / once.size) / mu(once.micro_rho)
     rule = Balance(power=1, noise=noise, quadratic=False)
-    return choose(histogram, plan.study.radius, rule, None if math.isnan(before) else before)
+    return choose(histogram, quantile(plan.study.radius), rule, None if math.isnan(before) else before)

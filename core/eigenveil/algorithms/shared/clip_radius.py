@@ -28,9 +28,9 @@ class Grid:
     def edges(self, unit: float) -> IntArray:
         """The inner edges, rising, in integers of `unit` a norm of 1. Shape: (BINS - 1,)."""
         inner = self.top * unit * 2.0 ** (-np.arange(BINS - 1, 0, -1) / PER_OCTAVE)
-        rising = np.maximum.accumulate(np.rint(inner).astype(np.int64))
+        whole, least = np.rint(inner).astype(np.int64), np.arange(1, BINS)
         # Norms near the grid's own resolution: keep the edges apart, so that bins stay well defined.
-        return frozen(rising + np.arange(BINS - 1) if (np.diff(rising) < 1).any() else rising)
+        return frozen(np.maximum.accumulate(np.maximum(whole - least, 0)) + least)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -18,9 +18,10 @@ from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import TOO_LITTLE, NoiseLaw, PricedQuery
 from eigenveil.protocol.release import Release
 from eigenveil.queries import Additive, ClippedSum, Count, Gram, Query, RowNorms
-from eigenveil.queries.limits import BINS, WEIGHT, least_row_radius, row_norm_limit
+from eigenveil.queries.limits import BINS, WEIGHT, least_row_radius, root_up, row_norm_limit
 from eigenveil.study.grid import S, midpoint
 from eigenveil.study.price import Composition
+from eigenveil.study.radius import PublicNorm, longest
 
 COUNT_SHARE = 0.01
 MEAN_SHARE, SMALL_MEAN_SHARE, SMALL = 0.05, 0.15, 5000
@@ -120,17 +121,17 @@ def locate(plan: Plan) -> Generator[PricedQuery, Release, Centred]:
     cost = shares(plan)
     release = yield priced(plan, Count(), cost.count)
     records = max(float(release.values[0]), FEWEST)
-    centre = midpoint(plan.study)
+    centre, most = midpoint(plan.study), longest(plan.study.radius)
     if not plan.study.centring:
-        # Where nothing is clipped none is asked for: no bin counts.
-        norms, share = Histogram(grid=_reach(centre), counts=np.zeros(BINS)), 0.0
-        if plan.study.radius != UNCLIPPED:
+        # Where every radius is public none is asked for: no bin counts.
+        norms, share = Histogram(grid=_reach(centre, most), counts=np.zeros(BINS)), 0.0
+        if not is_public(plan):
             share = cost.norms
-            norms = yield from row_norms(centre, price(plan, share), law(plan))
+            norms = yield from row_norms(centre, price(plan, share), law(plan), most)
         return Centred(records=records, centre=centre, norms=norms, mean_share=share)
     share = cost.small_mean if records < SMALL else cost.mean
     for norm_share, sum_share in cost.steps:
-        norms = yield from row_norms(centre, step_price(plan, share, norm_share), law(plan))
+        norms = yield from row_norms(centre, step_price(plan, share, norm_share), law(plan), most)
         centre = yield from _step(plan, centre, norms, records, step_price(plan, share, sum_share))
     return Centred(records=records, centre=centre, norms=norms, mean_share=share)
 
@@ -142,16 +143,26 @@ def step_price(plan: Plan, share: float, inner: float) -> int:
     return math.floor(plan.micro_rho * share * inner)
 
 
-def _reach(centre: IntArray) -> Grid:
-    # A root of an integer, so that every machine has the same edges.
-    return Grid(top=math.sqrt(centre.size) + math.sqrt(int((centre**2).sum())) / S)
+def is_public(plan: Plan) -> bool:
+    """Whether the radius of rows is: nothing is clipped, or all is to a stated norm about the public middle.
+
+    About a private mean a row reaches to that norm and the mean's together, which few do: a histogram pays.
+    """
+    radius = plan.study.radius
+    return radius == UNCLIPPED or (isinstance(radius, PublicNorm) and not plan.study.centring)
+
+
+def _reach(centre: IntArray, most: float) -> Grid:
+    # Roots of integers, so that every machine has the same edges.
+    return Grid(top=min(math.sqrt(centre.size), most) + math.sqrt(int((centre**2).sum())) / S)
 
 
 def row_norms(
-    centre: IntArray, micro_rho: int, law: NoiseLaw = NoiseLaw.GAUSSIAN
+    centre: IntArray, micro_rho: int, law: NoiseLaw = NoiseLaw.GAUSSIAN, most: float = math.inf
 ) -> Generator[PricedQuery, Release, Histogram]:
-    """How far the records lie from a public centre, on a grid whose top is public."""
-    grid = _reach(centre)
+    """How far the records lie from a public centre, on a grid whose top is public: no row is longer than
+    `most`, in analysis units."""
+    grid = _reach(centre, most)
     query = RowNorms(centre=centre, edges=grid.edges(S))
     return read_histogram((yield PricedQuery(query=query, micro_rho=micro_rho, law=law)), grid)
 
@@ -170,9 +181,12 @@ def _step(
 
 
 def public_radius(plan: Plan, centre: IntArray) -> int:
-    """The largest norm that a row within the public bounds can have about a centre, in grid units."""
+    """The largest norm that a row can have about a centre, by the public bounds and a stated norm, in grid
+    units."""
     reach = box(plan.study) + np.abs(centre)
-    return min(math.isqrt(int((reach**2).sum())) + 1, row_norm_limit(centre.size))
+    most = min(math.isqrt(int((reach**2).sum())) + 1, row_norm_limit(centre.size))
+    stated = longest(plan.study.radius) * S
+    return most if stated >= most else min(most, math.floor(stated) + root_up(int((centre**2).sum())))
 
 
 def row_radius(radius: float, d: int) -> int:

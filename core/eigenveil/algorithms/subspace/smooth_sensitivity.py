@@ -24,6 +24,7 @@ from eigenveil.protocol.release import Release
 from eigenveil.queries.eigenspace_sensitivity import EigenspaceSensitivity, weight
 from eigenveil.queries.trusted import CAUCHY, FRAME, GAP_STEPS, TESTED, Subspace
 from eigenveil.study.grid import S, midpoint
+from eigenveil.study.radius import quantile
 
 SPECTRUM, AXES = 0.04, 0.04  # shares of epsilon: all eigenvalues, and variances along what was released
 VARIANCES = SPECTRUM + AXES
@@ -62,7 +63,7 @@ def smooth(plan: Plan) -> Steps:
         records=start.records,
         total_variance=max(float(values.sum()), float(variances.sum())),
         noise_scale=scale,
-        sin_error=error if plan.study.radius in (None, UNCLIPPED) else None,
+        sin_error=error if quantile(plan.study.radius) in (None, UNCLIPPED) else None,
         warnings=clip_warning(clip.kept) + warnings,
     )
 

@@ -8,9 +8,10 @@ from functools import partial
 from eigenveil.planning.error_models import covariance, power_iteration, references, smooth_sensitivity
 from eigenveil.planning.error_models.eigengaps import Assumed
 from eigenveil.planning.error_models.rotation import NOISE, PredictedError
-from eigenveil.planning.error_models.spectrum import AssumedSpectrum
+from eigenveil.planning.error_models.spectrum import AssumedSpectrum, within
 from eigenveil.protocol.plan import Plan, plan_for
 from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.radius import longest
 from eigenveil.study.study import Study
 
 LAWS: dict[Algorithm, Callable[[Plan, AssumedSpectrum], PredictedError | None]] = {
@@ -46,7 +47,9 @@ def predicted(study: Study, guess: AssumedSpectrum) -> PredictedError | None:
 
 def law(plan: Plan, guess: AssumedSpectrum) -> PredictedError | None:
     """The error of a plan; None if no law is known for its algorithm."""
-    return LAWS[plan.algorithm](plan, guess) if plan.algorithm in LAWS else None
+    if plan.algorithm not in LAWS:
+        return None
+    return LAWS[plan.algorithm](plan, within(guess, longest(plan.study.radius)))
 
 
 def clear(study: Study, guess: AssumedSpectrum) -> bool:
