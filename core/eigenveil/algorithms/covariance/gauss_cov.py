@@ -55,7 +55,7 @@ def of_matrix(
         records=start.records,
         total_variance=noised.trace,
         noise_scale=noised.scale,
-        sin_error=stated_error(plan, values, noised.scale),
+        sin_error=stated_error(plan, start, values, noised.scale),
         covariance=noised.matrix,
         warnings=clip_warning(clip.kept),
     )

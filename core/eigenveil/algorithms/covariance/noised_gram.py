@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from eigenveil.accounting.zcdp import mu
+from eigenveil.algorithms.shared.centre_error import lean
 from eigenveil.algorithms.shared.clip_radius import Balance, choose
 from eigenveil.algorithms.shared.preparation import (
     UNCLIPPED,
@@ -127,15 +128,19 @@ def clip_warning(kept: float) -> tuple[str, ...]:
     return (sentence,)
 
 
-def stated_error(plan: Plan, values: FloatArray, scale: float) -> float | None:
-    """First-order sine of the angle that symmetric noise turns the top-k subspace by; None where the radius
-    rule does not allow to state one: for a fixed quantile.
+def stated_error(plan: Plan, start: Centred, values: FloatArray, scale: float) -> float | None:
+    """First-order sine of the angle that symmetric noise and the centre's error turn the top-k subspace by;
+    None where the radius rule does not allow to state one: for a fixed quantile.
 
-    E^2 = scale^2 / 2 sum_{i <= k < j} 1 / (l_i - l_j)^2. It does not see what clipping bends, so it
-    is stated only for the balanced radius. Shape: values (d,), falling.
+    E^2 = scale^2 / 2 sum_{i <= k < j} 1 / (l_i - l_j)^2, and what the centre adds (`centre_error`). It does not
+    see what clipping bends, so it is stated only for the balanced radius. Shape: values (d,), falling.
     """
     if plan.study.radius not in (None, UNCLIPPED):
         return None
-    k = plan.study.components
-    gaps = np.maximum(values[:k, None] - values[None, k:], 1e-12)
-    return min(1.0, scale * math.sqrt(float((1 / gaps**2).sum()) / 2))
+    gaps = gaps_of(values, plan.study.components)
+    return min(1.0, math.sqrt(scale**2 / 2 * float((1 / gaps**2).sum()) + lean(start, gaps)))
+
+
+def gaps_of(values: FloatArray, k: int) -> FloatArray:
+    """Between the first k and all others. Shape: values (d,), falling -> (k, d - k)."""
+    return np.asarray(np.maximum(values[:k, None] - values[None, k:], 1e-12))

@@ -52,7 +52,7 @@ def separately(plan: Plan, start: Centred, clip: Clip) -> Steps:
         records=start.records,
         total_variance=float(values.sum()),
         noise_scale=noised.scale,
-        sin_error=stated_error(plan, values, noised.scale),
+        sin_error=stated_error(plan, start, values, noised.scale),
         covariance=(vectors * values) @ vectors.T,
         warnings=clip_warning(clip.kept),
     )

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from eigenveil.accounting.zcdp import mu
+from eigenveil.algorithms.shared.centre_error import even_gaps, lean
 from eigenveil.algorithms.shared.clip_radius import Balance, Grid, choose, read_histogram
 from eigenveil.algorithms.shared.gradient_query import Slope
 from eigenveil.algorithms.shared.preparation import COUNT_SHARE, Centred, locate, part, row_radius
@@ -88,6 +89,8 @@ def dp_pca(plan: Plan) -> Steps:
     variances, total, scale = yield from read_variances(plan, start, components)
     weak = 2.0 if times.signal < WEAK else 1.0
     stated = study.radius is None
+    leant = lean(start, even_gaps(variances, total, study.dimension))
+    error = math.hypot(weak * tail.error(study.components), math.sqrt(leant))
     return Estimate(
         components=components.T,
         explained_variance=variances,
@@ -95,7 +98,7 @@ def dp_pca(plan: Plan) -> Steps:
         records=start.records,
         total_variance=total,
         noise_scale=scale,
-        sin_error=min(1.0, weak * tail.error(study.components)) if stated else None,
+        sin_error=min(1.0, error) if stated else None,
         warnings=_gap_warning(tail, variances, total, scale) if stated else (),
     )
 

@@ -7,12 +7,14 @@ Rounds are fixed, share the budget evenly, and only the last one counts. `dp-pca
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator
 
 import numpy as np
 
 from eigenveil.accounting.zcdp import mu
 from eigenveil.algorithms.covariance.noised_gram import Clip, clip_warning, noise_ratio, prepared
+from eigenveil.algorithms.shared.centre_error import even_gaps, lean
 from eigenveil.algorithms.shared.gradient_query import Slope
 from eigenveil.algorithms.shared.preparation import Centred, price, priced
 from eigenveil.numerics.encoding import FloatArray
@@ -47,15 +49,18 @@ def noisy_power(plan: Plan) -> Steps:
     small = basis.T @ product
     values, turn = eigenpairs((small + small.T) / 2)
     scale = (clip.radius / S) ** 2 / (mu(price(plan, each)) * start.records * clip.kept)
+    total = max(float(release.values[0]) / clip.unit(start.records), 0.0)
+    # The angle that the last product's noise turns the weakest direction by, and the centre's error all of them.
+    turned = scale * math.sqrt(d) / max(float(values[-1]), 1e-12)
+    turned = math.hypot(turned, math.sqrt(lean(start, even_gaps(values, total, d))))
     return Estimate(
         components=fix_signs(orthonormal(product @ turn)).T,
         explained_variance=np.maximum(values, 0.0),
         mean=start.mean,
         records=start.records,
-        total_variance=max(float(release.values[0]) / clip.unit(start.records), 0.0),
+        total_variance=total,
         noise_scale=scale,
-        # The angle that the last product's noise alone turns the weakest direction by.
-        sin_error=min(1.0, scale * float(np.sqrt(d)) / max(float(values[-1]), 1e-12)),
+        sin_error=min(1.0, turned),
         warnings=clip_warning(clip.kept),
     )
 
