@@ -12,10 +12,10 @@ import math
 import numpy as np
 
 from eigenveil.accounting.zcdp import mu
-from eigenveil.algorithms.covariance.noised_gram import Clip, clip_warning, gaps_of, prepared
+from eigenveil.algorithms.covariance.noised_gram import Clip, matrix_warnings, prepared
 from eigenveil.algorithms.covariance.separate_cov import spectrum
-from eigenveil.algorithms.shared.centre_error import lean
 from eigenveil.algorithms.shared.preparation import UNCLIPPED, Centred, price, priced
+from eigenveil.algorithms.shared.stated_error import centre_sine, gaps_of
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import fix_signs, orthonormal
 from eigenveil.protocol.estimate import Estimate, Steps
@@ -48,7 +48,7 @@ def em_cov(plan: Plan) -> Steps:
         noise_scale=sigma,
         sin_error=_error(plan, start, values, clip),
         covariance=_filled(values, vectors),
-        warnings=clip_warning(clip.kept),
+        warnings=matrix_warnings(plan, start, clip, values),
     )
 
 
@@ -63,8 +63,8 @@ def _filled(values: FloatArray, vectors: FloatArray) -> FloatArray:
 
 
 def _error(plan: Plan, start: Centred, values: FloatArray, clip: Clip) -> float | None:
-    """First-order sine: u_j^2 of a direction near i is about 1 / (2 t n (l_i - l_j)), t the exponent; and what
-    the centre's error adds."""
+    """First-order sine: u_j^2 of a direction near i is about 1 / (2 t n (l_i - l_j)), t the exponent; and
+    what the centre's error adds."""
     if plan.study.radius not in (None, UNCLIPPED):
         return None
     k, d = plan.study.components, len(values)
@@ -72,4 +72,4 @@ def _error(plan: Plan, start: Centred, values: FloatArray, clip: Clip) -> float 
     moved = plan.study.neighbours.records * plan.study.max_sites_per_person * (clip.radius / S) ** 2
     gaps = gaps_of(values, k)
     sampled = float((1 / gaps).sum()) * moved / (2 * epsilon * start.records * clip.kept)
-    return min(1.0, math.sqrt(sampled + lean(start, gaps)))
+    return min(1.0, math.hypot(math.sqrt(sampled), centre_sine(start, gaps)))

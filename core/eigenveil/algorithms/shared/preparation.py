@@ -99,8 +99,8 @@ def louder(plan: Plan, query: Additive) -> float:
 class Centred:
     """Where the records are: noised count, public centre (integer, (d,)), norms about the last one asked.
 
-    `off`: about how far noise puts the centre from the records' mean, as a squared length in analysis units;
-    0 where the study does not centre.
+    `off`: about how far noise puts the centre from the records' mean, squared, in analysis units; 0 where the
+    study does not centre.
     """
 
     records: float
@@ -137,8 +137,8 @@ def locate(plan: Plan) -> Generator[PricedQuery, Release, Centred]:
     share, off = cost.small_mean if records < SMALL else cost.mean, 0.0
     for norm_share, sum_share in cost.steps:
         norms = yield from row_norms(centre, step_price(plan, share, norm_share), law(plan))
-        price = step_price(plan, share, sum_share)
-        centre, off = yield from _step(plan, centre, norms, records, counted, price)
+        paid = step_price(plan, share, sum_share)
+        centre, off = yield from _step(plan, centre, norms, records, counted, paid)
     return Centred(records=records, centre=centre, norms=norms, mean_share=share, off=off)
 
 
@@ -167,11 +167,11 @@ def _step(
     plan: Plan, centre: IntArray, norms: Histogram, records: float, counted: float, micro_rho: int
 ) -> Generator[PricedQuery, Release, tuple[IntArray, float]]:
     """Move the centre by the clipped mean of the rows about it, as far as that stands out of its noise; and
-    the expected square of what noise leaves between the two.
+    about how far it is off then, squared.
 
-    With |step|^2 = L and the noise's d sigma^2 the step is shortened by 1 - d sigma^2 / L, and to nothing below
-    (James & Stein 1961, positive part). The centre is then d sigma^2 (1 - d sigma^2 / L) off, as far as L
-    tells: to sqrt(2 d) sigma^2.
+    A step of square L, with noise of square d sigma^2 in it, is shortened to 1 - d sigma^2 / L of itself, or
+    to nothing (James & Stein 1961, positive part). That leaves d sigma^2 (1 - d sigma^2 / L), which L tells up
+    to sqrt(2 d) sigma^2, and the step's part of the count's error.
     """
     noise = 4 * math.sqrt(centre.size) / mu(micro_rho) * louder(plan, ClippedSum(centre=centre, radius=S))
     radius = choose(norms, None, Balance(power=1, noise=noise, quadratic=True))
