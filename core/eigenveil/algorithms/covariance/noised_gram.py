@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from eigenveil.accounting.zcdp import mu
-from eigenveil.algorithms.shared.clip_radius import Balance, choose
+from eigenveil.algorithms.shared.clip_radius import Balance, Histogram, choose
 from eigenveil.algorithms.shared.preparation import (
     UNCLIPPED,
     Centred,
@@ -23,6 +23,14 @@ from eigenveil.algorithms.shared.preparation import (
     row_norms,
     row_radius,
     shares,
+)
+from eigenveil.algorithms.shared.stated_error import (
+    bending,
+    bent,
+    centre_sine,
+    centre_warning,
+    gaps_of,
+    typical_sine,
 )
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import symmetric
@@ -39,11 +47,12 @@ CLIPPED = 0.9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clip:
-    """A clip radius of rows, in grid units, the share of their squared norms that it leaves, and the share
-    of the budget that is left after it."""
+    """A clip radius of rows, in grid units, the share of their squared norms that it leaves, how much it
+    bends (`stated_error.bending`), and the share of the budget that is left after it."""
 
     radius: int
     kept: float
+    bending: float
     left: float
 
     def unit(self, records: float) -> float:
@@ -71,13 +80,19 @@ def clip_radius(plan: Plan, start: Centred, ratio: float) -> Generator[PricedQue
     """
     d, left = plan.study.dimension, left_after(plan, start)
     if is_public(plan):
-        return Clip(radius=public_radius(plan, start.centre), kept=1.0, left=left)
+        return Clip(radius=public_radius(plan, start.centre), kept=1.0, bending=0.0, left=left)
     share = RADIUS_SHARE if law(plan) is NoiseLaw.GAUSSIAN else shares(plan).norms
     norms = yield from row_norms(start.centre, price(plan, share), law(plan), longest(plan.study.radius))
     noise = 8 * math.sqrt(d) / mu(price(plan, left - share)) * ratio
     rule = Balance(power=2, noise=noise, quadratic=True)
     radius = row_radius(choose(norms, quantile(plan.study.radius), rule), d)
-    return Clip(radius=radius, kept=norms.kept(radius / S), left=left - share)
+    return clip_to(radius, norms, start.records, left - share)
+
+
+def clip_to(radius: int, norms: Histogram, records: float, left: float) -> Clip:
+    """A radius in grid units and what a histogram of norms says that clipping to it does."""
+    kept, bends = norms.kept(radius / S), bending(norms, radius / S, records)
+    return Clip(radius=radius, kept=kept, bending=bends, left=left)
 
 
 def prepared(plan: Plan, ratio: float) -> Generator[PricedQuery, Release, tuple[Centred, Clip]]:
@@ -129,15 +144,22 @@ def clip_warning(kept: float) -> tuple[str, ...]:
     return (sentence,)
 
 
-def stated_error(plan: Plan, values: FloatArray, scale: float) -> float | None:
-    """First-order sine of the angle that symmetric noise turns the top-k subspace by; None where the radius
-    rule does not allow to state one: for a fixed quantile.
+def stated_error(plan: Plan, start: Centred, clip: Clip, values: FloatArray, scale: float) -> float | None:
+    """First-order sine of the angle that symmetric noise, clipping and the centre's error turn the top-k
+    subspace by; None where the radius rule does not allow to state one: for a fixed quantile, whose bending
+    is large and hardly known.
 
-    E^2 = scale^2 / 2 sum_{i <= k < j} 1 / (l_i - l_j)^2. It does not see what clipping bends, so it
-    is stated only for the balanced radius. Shape: values (d,), falling.
+    A leaning has variance scale^2 / 2 / (l_i - l_j)^2, and what clipping adds. Shape: values (d,), falling.
     """
     if quantile(plan.study.radius) not in (None, UNCLIPPED):
         return None
-    k = plan.study.components
-    gaps = np.maximum(values[:k, None] - values[None, k:], 1e-12)
-    return min(1.0, scale * math.sqrt(float((1 / gaps**2).sum()) / 2))
+    gaps = gaps_of(values, plan.study.components)
+    leanings = scale**2 / 2 / gaps**2 + bent(clip.bending, values, gaps)
+    return min(1.0, math.hypot(typical_sine(leanings), centre_sine(start, gaps)))
+
+
+def matrix_warnings(plan: Plan, start: Centred, clip: Clip, values: FloatArray) -> tuple[str, ...]:
+    """What the result of a noised matrix has to be read with. Shape: values (d,), falling."""
+    return clip_warning(clip.kept) + centre_warning(
+        centre_sine(start, gaps_of(values, plan.study.components))
+    )

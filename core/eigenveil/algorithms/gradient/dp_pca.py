@@ -17,6 +17,7 @@ from eigenveil.accounting.zcdp import mu
 from eigenveil.algorithms.shared.clip_radius import Balance, Grid, choose, read_histogram
 from eigenveil.algorithms.shared.gradient_query import Slope
 from eigenveil.algorithms.shared.preparation import COUNT_SHARE, Centred, locate, part, row_radius
+from eigenveil.algorithms.shared.stated_error import centre_sine, centre_warning, even_gaps
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, fix_signs, orthonormal, sin_angle, start_directions
 from eigenveil.protocol.estimate import Estimate, Steps
@@ -30,7 +31,6 @@ from eigenveil.study.radius import quantile
 RADIUS_SHARE, VARIANCE_SHARE = 0.08, 0.04
 ROUNDS, MANY_ROUNDS = 40, 100
 STRONG = 2000.0  # signal from which on small gaps are worth more rounds and spare directions
-WEAK = 100.0  # signal below which the error estimate was seen to be half the error
 SPARE = 2
 TAIL = 0.3  # the pull and the averaging begin after this share of the rounds
 FLOOR = 1e-4  # smallest scale of a direction, relative to the largest
@@ -43,7 +43,6 @@ class Schedule:
     rounds: int
     directions: int
     round_price: int
-    signal: float
 
     @property
     def tail(self) -> int:
@@ -70,7 +69,6 @@ def schedule(plan: Plan, start: Centred) -> Schedule:
         rounds=rounds,
         directions=min(k + SPARE, d) if strength >= STRONG and k > 1 else k,
         round_price=part(plan.micro_rho, left / rounds),
-        signal=strength,
     )
 
 
@@ -87,8 +85,8 @@ def dp_pca(plan: Plan) -> Steps:
     tail = yield from _iterate(plan, start, times)
     components = tail.components(study.components)
     variances, total, scale = yield from read_variances(plan, start, components)
-    weak = 2.0 if times.signal < WEAK else 1.0
     stated = quantile(study.radius) is None
+    centre = centre_sine(start, even_gaps(variances, total, study.dimension))
     return Estimate(
         components=components.T,
         explained_variance=variances,
@@ -96,8 +94,8 @@ def dp_pca(plan: Plan) -> Steps:
         records=start.records,
         total_variance=total,
         noise_scale=scale,
-        sin_error=min(1.0, weak * tail.error(study.components)) if stated else None,
-        warnings=_gap_warning(tail, variances, total, scale) if stated else (),
+        sin_error=min(1.0, math.hypot(tail.error(study.components), centre)) if stated else None,
+        warnings=centre_warning(centre) + _gap_warning(tail, variances, total, scale) if stated else (),
     )
 
 
@@ -144,9 +142,9 @@ class Tail:
         return self._leading(self.first + self.second, k)
 
     def error(self, k: int) -> float:
-        """Estimated sine: 1.2 / 2 of the halves' disagreement (measured against exact components)."""
+        """Estimated sine: 1.2 times half of the halves' chord (measured against exact components)."""
         first, second = self._leading(self.first, k), self._leading(self.second, k)
-        return 0.6 * sin_angle(first.T, second.T)
+        return 1.2 * math.sin(math.asin(sin_angle(first.T, second.T)) / 2)
 
     def gap(self, k: int) -> tuple[float, float]:
         """By how much more the gradients stretch a k-th direction than a next one, and the most that the

@@ -19,6 +19,7 @@ from eigenveil.algorithms.shared.clip_radius import Balance, Grid, choose, read_
 from eigenveil.algorithms.shared.gradient_query import Slope
 from eigenveil.algorithms.shared.passes import Pass, Rounds, apart
 from eigenveil.algorithms.shared.preparation import COUNT_SHARE, Centred, locate, part
+from eigenveil.algorithms.shared.stated_error import centre_sine, centre_warning, even_gaps
 from eigenveil.algorithms.shared.step_sizes import CANDIDATES, Rates, Strength, best
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import fix_signs, start_directions
@@ -59,6 +60,7 @@ def ordered(
 ) -> Estimate:
     """An estimate of directions found one by one, the longest first. Shape: found (d, k), variances (k,)."""
     order = np.argsort(-variances, kind="stable")
+    centre = centre_sine(start, even_gaps(variances, total, len(found)))
     return Estimate(
         components=fix_signs(found[:, order]).T,
         explained_variance=variances[order],
@@ -67,7 +69,7 @@ def ordered(
         total_variance=total,
         noise_scale=scale,
         sin_error=None,
-        warnings=warnings,
+        warnings=centre_warning(centre) + warnings,
     )
 
 

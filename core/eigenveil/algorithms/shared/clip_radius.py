@@ -56,6 +56,17 @@ class Histogram:
         total = float((counts * norms**2).sum())
         return float((counts * np.minimum(norms, radius) ** 2).sum()) / total if total > 0 else 1.0
 
+    def unevenness(self, radius: float) -> float:
+        """Mean square by which clipping to `radius` changes a record's weight among all, relative to a mean
+        record: (kept / kept on average - 1) |x|^2 / mean |x|^2."""
+        norms, counts = _fine(self)
+        total = float((counts * norms**2).sum())
+        if total <= 0:
+            return 0.0
+        mean = total / float(counts.sum())
+        moved = np.minimum(norms, radius) ** 2 / self.kept(radius) - norms**2
+        return float((counts * (moved / mean) ** 2).sum()) / float(counts.sum())
+
     @property
     def empty(self) -> bool:
         """Whether no bin rises above the noise."""

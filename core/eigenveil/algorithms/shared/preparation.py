@@ -98,12 +98,17 @@ def louder(plan: Plan, query: Additive) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Centred:
-    """Where the records are: noised count, public centre (integer, (d,)), norms about the last one asked."""
+    """Where the records are: noised count, public centre (integer, (d,)), norms about the last one asked.
+
+    `off`: about how far noise puts the centre from the records' mean, squared, in analysis units; 0 where the
+    study does not centre.
+    """
 
     records: float
     centre: IntArray
     norms: Histogram
     mean_share: float
+    off: float = 0.0
 
     @property
     def mean(self) -> FloatArray:
@@ -122,6 +127,7 @@ def locate(plan: Plan) -> Generator[PricedQuery, Release, Centred]:
     release = yield priced(plan, Count(), cost.count)
     records = max(float(release.values[0]), FEWEST)
     centre, most = midpoint(plan.study), longest(plan.study.radius)
+    counted = release.sigma / records  # the relative error of the count
     if not plan.study.centring:
         # Where every radius is public none is asked for: no bin counts.
         norms, share = Histogram(grid=_reach(centre, most), counts=np.zeros(BINS)), 0.0
@@ -129,11 +135,12 @@ def locate(plan: Plan) -> Generator[PricedQuery, Release, Centred]:
             share = cost.norms
             norms = yield from row_norms(centre, price(plan, share), law(plan), most)
         return Centred(records=records, centre=centre, norms=norms, mean_share=share)
-    share = cost.small_mean if records < SMALL else cost.mean
+    share, off = cost.small_mean if records < SMALL else cost.mean, 0.0
     for norm_share, sum_share in cost.steps:
         norms = yield from row_norms(centre, step_price(plan, share, norm_share), law(plan), most)
-        centre = yield from _step(plan, centre, norms, records, step_price(plan, share, sum_share))
-    return Centred(records=records, centre=centre, norms=norms, mean_share=share)
+        paid = step_price(plan, share, sum_share)
+        centre, off = yield from _step(plan, centre, norms, records, counted, paid)
+    return Centred(records=records, centre=centre, norms=norms, mean_share=share, off=off)
 
 
 def step_price(plan: Plan, share: float, inner: float) -> int:
@@ -168,16 +175,27 @@ def row_norms(
 
 
 def _step(
-    plan: Plan, centre: IntArray, norms: Histogram, records: float, micro_rho: int
-) -> Generator[PricedQuery, Release, IntArray]:
-    """Move the centre by the clipped mean of the rows about it."""
+    plan: Plan, centre: IntArray, norms: Histogram, records: float, counted: float, micro_rho: int
+) -> Generator[PricedQuery, Release, tuple[IntArray, float]]:
+    """Move the centre by the clipped mean of the rows about it, as far as that stands out of its noise; and
+    about how far it is off then, squared.
+
+    A step of square L, with noise of square d sigma^2 in it, is shortened to 1 - d sigma^2 / L of itself, or
+    to nothing (James & Stein 1961, positive part). That leaves d sigma^2 (1 - d sigma^2 / L), which L tells up
+    to sqrt(2 d) sigma^2, and the step's part of the count's error.
+    """
     noise = 4 * math.sqrt(centre.size) / mu(micro_rho) * louder(plan, ClippedSum(centre=centre, radius=S))
     radius = choose(norms, None, Balance(power=1, noise=noise, quadratic=True))
     query = ClippedSum(centre=centre, radius=row_radius(radius, centre.size))
     release = yield PricedQuery(query=query, micro_rho=micro_rho, law=law(plan))
-    moved = np.rint(centre + release.values / (WEIGHT * records))
+    step = release.values / (WEIGHT * records)
+    length = float((step**2).sum())
+    blur = centre.size * (release.sigma / (WEIGHT * records)) ** 2
+    kept = max(0.0, 1 - blur / length) if length > 0 else 0.0
     most = box(plan.study)
-    return frozen(np.clip(moved, -most, most).astype(np.int64))
+    moved = np.clip(np.rint(centre + kept * step), -most, most)
+    off = blur * (kept + math.sqrt(2 / centre.size)) + (counted * kept) ** 2 * length
+    return frozen(moved.astype(np.int64)), off / S**2
 
 
 def public_radius(plan: Plan, centre: IntArray) -> int:

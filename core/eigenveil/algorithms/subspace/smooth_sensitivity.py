@@ -15,6 +15,7 @@ from eigenveil.algorithms.covariance.noised_gram import Clip, clip_warning, prep
 from eigenveil.algorithms.covariance.separate_cov import spectrum
 from eigenveil.algorithms.gradient.noisy_power import noised_product
 from eigenveil.algorithms.shared.preparation import UNCLIPPED, Centred, law, price
+from eigenveil.algorithms.shared.stated_error import centre_sine, centre_warning, gaps_of
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, fix_signs, orthonormal
 from eigenveil.protocol.estimate import Estimate, Steps, no_release
@@ -56,6 +57,7 @@ def smooth(plan: Plan) -> Steps:
         error = turned(plan, spread)
         warnings = _rounded(plan, gap)
     vectors, variances, scale = yield from _axes(plan, start, clip, vectors, clip.left - SPECTRUM - paid)
+    centre = centre_sine(start, gaps_of(values, k))
     return Estimate(
         components=vectors.T,
         explained_variance=variances,
@@ -63,8 +65,10 @@ def smooth(plan: Plan) -> Steps:
         records=start.records,
         total_variance=max(float(values.sum()), float(variances.sum())),
         noise_scale=scale,
-        sin_error=error if quantile(plan.study.radius) in (None, UNCLIPPED) else None,
-        warnings=clip_warning(clip.kept) + warnings,
+        sin_error=min(1.0, math.hypot(error, centre))
+        if quantile(plan.study.radius) in (None, UNCLIPPED)
+        else None,
+        warnings=clip_warning(clip.kept) + centre_warning(centre) + warnings,
     )
 
 
