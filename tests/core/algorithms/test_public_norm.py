@@ -79,14 +79,9 @@ def test_about_the_public_middle_no_length_of_a_row_is_asked_for(
         if isinstance(one.query, OF_ROWS):
             assert one.query.radius == math.floor(NORM * S)
             assert not one.query.centre.any()
-
-
-@pytest.mark.parametrize("algorithm", [A.GAUSS_COV, A.ANALYZE_GAUSS])
-def test_the_matrix_gets_all_but_the_price_of_the_count(algorithm: Algorithm) -> None:
-    count, matrix = rehearse(make_plan(a_normed(4, algorithm)))
-    stated = make_plan(a_normed(4, algorithm))
-    assert matrix.micro_rho >= 99 * count.micro_rho - 100
-    assert stated.micro_rho - 2 <= count.micro_rho + matrix.micro_rho <= stated.micro_rho
+    if len(asked) == 2:  # a count and a matrix, which gets all but the count's hundredth
+        assert asked[1].micro_rho >= 99 * asked[0].micro_rho - 100
+        assert sum(one.micro_rho for one in asked) >= plan.micro_rho - 2
 
 
 @pytest.mark.parametrize("neighbours", list(Neighbours))
