@@ -13,6 +13,7 @@ from eigenveil.algorithms.covariance.adaptive_cov import adaptive_cov
 from eigenveil.algorithms.covariance.analyze_gauss import analyze_gauss
 from eigenveil.algorithms.covariance.em_cov import em_cov
 from eigenveil.algorithms.covariance.gauss_cov import gauss_cov
+from eigenveil.algorithms.covariance.refined_cov import refined_cov
 from eigenveil.algorithms.covariance.separate_cov import separate_cov
 from eigenveil.algorithms.covariance.zero import zero
 from eigenveil.algorithms.gradient.dp_pca import dp_pca
@@ -75,6 +76,7 @@ ALGORITHMS: dict[Algorithm, Callable[[Plan], Steps]] = {
     Algorithm.EM_COV: em_cov,
     Algorithm.ZERO: zero,
     Algorithm.NOISY_POWER: noisy_power,
+    Algorithm.REFINED_COV: refined_cov,
     Algorithm.DP_PCA: dp_pca,
     Algorithm.DP_PCA_SINGLE_PASS: single_pass,
     Algorithm.PRIVATE_OJA: private_oja,

@@ -28,6 +28,8 @@ class Algorithm(Enum):
     ADAPTIVE_COV = "adaptive-cov"
     EM_COV = "em-cov"
     ZERO = "zero"
+    REFINED_COV = "refined-cov"
+    REFINED_PCA = "refined-pca"
     DP_PCA = "dp-pca"
     DP_PCA_SINGLE_PASS = "dp-pca-single-pass"
     OJA = "oja"
@@ -103,6 +105,8 @@ PROPERTIES: dict[Algorithm, AlgorithmProperties] = {
     Algorithm.ADAPTIVE_COV: AlgorithmProperties(pure=True, trusted=True),
     Algorithm.EM_COV: AlgorithmProperties(basic=True, pure=True, trusted=True),
     Algorithm.ZERO: AlgorithmProperties(gaussian=True, pure=True),
+    Algorithm.REFINED_COV: AlgorithmProperties(gaussian=True),
+    Algorithm.REFINED_PCA: AlgorithmProperties(gaussian=True),
     Algorithm.DP_PCA: AlgorithmProperties(gaussian=True),
     Algorithm.DP_PCA_SINGLE_PASS: AlgorithmProperties(
         trusted=True, delta=True, batches=True, deflation=True, shortens=False

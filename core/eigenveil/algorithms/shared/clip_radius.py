@@ -50,21 +50,21 @@ class Histogram:
         first = int(filled[0]) if filled.size else 0
         return self.grid.top * math.exp2(-first / PER_OCTAVE)
 
-    def kept(self, radius: float) -> float:
-        """Estimated share of the records' squared norms that clipping to `radius` leaves, in (0, 1]."""
+    def kept(self, radius: float, power: int = 2) -> float:
+        """Estimated share of the records' norms to a power that clipping to `radius` leaves, in (0, 1]."""
         norms, counts = _fine(self)
-        total = float((counts * norms**2).sum())
-        return float((counts * np.minimum(norms, radius) ** 2).sum()) / total if total > 0 else 1.0
+        total = float((counts * norms**power).sum())
+        return float((counts * np.minimum(norms, radius) ** power).sum()) / total if total > 0 else 1.0
 
-    def unevenness(self, radius: float) -> float:
+    def unevenness(self, radius: float, power: int = 2) -> float:
         """Mean square by which clipping to `radius` changes a record's weight among all, relative to a mean
-        record: (kept / kept on average - 1) |x|^2 / mean |x|^2."""
+        record: (kept / kept on average - 1) |x|^power / mean |x|^power."""
         norms, counts = _fine(self)
-        total = float((counts * norms**2).sum())
+        total = float((counts * norms**power).sum())
         if total <= 0:
             return 0.0
         mean = total / float(counts.sum())
-        moved = np.minimum(norms, radius) ** 2 / self.kept(radius) - norms**2
+        moved = np.minimum(norms, radius) ** power / self.kept(radius, power) - norms**power
         return float((counts * (moved / mean) ** 2).sum()) / float(counts.sum())
 
     @property

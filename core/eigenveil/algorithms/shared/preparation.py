@@ -49,7 +49,8 @@ def part(total: int, share: float) -> int:
 class Shares:
     """What the preparations cost, in shares of rho, or of epsilon where epsilons add up.
 
-    `steps`: for the norms and for the sum of each step of the mean, as shares of the mean's.
+    `steps`: for the norms and for the sum of each step of the mean, as shares of the mean's. `last`: what the
+    last norms asked get beside, where a radius for more than the mean is read off them.
     """
 
     count: float = COUNT_SHARE
@@ -57,6 +58,7 @@ class Shares:
     small_mean: float = SMALL_MEAN_SHARE
     steps: tuple[tuple[float, float], ...] = MEAN_STEPS
     norms: float = NORMS_SHARE
+    last: float = 0.0
 
 
 # A share of epsilon buys the square of what the same share of rho does, so small questions need more of it.
@@ -116,14 +118,14 @@ class Centred:
         return self.centre / S
 
 
-def locate(plan: Plan) -> Generator[PricedQuery, Release, Centred]:
+def locate(plan: Plan, cost: Shares | None = None) -> Generator[PricedQuery, Release, Centred]:
     """Noised count and, if the study centres, the private mean.
 
     Privacy: [P7] post-processing of the releases asked for.
-    Cost: 1 % of the budget, and 5 % (15 % below 5,000 records) for the mean; where epsilons are added up,
-    2 % and 15 % (25 %) of epsilon. A study that neither centres nor clips asks for the count alone.
+    Cost: `cost`, by default 1 % of the budget, and 5 % (15 % below 5,000 records) for the mean; where epsilons
+    are added up, 2 % and 15 % (25 %) of epsilon. A study that neither centres nor clips asks for the count alone.
     """
-    cost = shares(plan)
+    cost = cost or shares(plan)
     release = yield priced(plan, Count(), cost.count)
     records = max(float(release.values[0]), FEWEST)
     centre, most = midpoint(plan.study), longest(plan.study.radius)
@@ -132,15 +134,18 @@ def locate(plan: Plan) -> Generator[PricedQuery, Release, Centred]:
         # Where every radius is public none is asked for: no bin counts.
         norms, share = Histogram(grid=_reach(centre, most), counts=np.zeros(BINS)), 0.0
         if not is_public(plan):
-            share = cost.norms
+            share = max(cost.norms, cost.last)
             norms = yield from row_norms(centre, price(plan, share), law(plan), most)
         return Centred(records=records, centre=centre, norms=norms, mean_share=share)
     share, off = cost.small_mean if records < SMALL else cost.mean, 0.0
     for norm_share, sum_share in cost.steps:
-        norms = yield from row_norms(centre, step_price(plan, share, norm_share), law(plan), most)
+        seen = step_price(plan, share, norm_share)
+        if cost.last and (norm_share, sum_share) == cost.steps[-1]:
+            seen = price(plan, share * norm_share + cost.last)
+        norms = yield from row_norms(centre, seen, law(plan), most)
         paid = step_price(plan, share, sum_share)
         centre, off = yield from _step(plan, centre, norms, records, counted, paid)
-    return Centred(records=records, centre=centre, norms=norms, mean_share=share, off=off)
+    return Centred(records=records, centre=centre, norms=norms, mean_share=share + cost.last, off=off)
 
 
 def step_price(plan: Plan, share: float, inner: float) -> int:

@@ -69,13 +69,14 @@ def centre_sine(start: Centred, gaps: FloatArray) -> float:
     return math.sqrt(float(((inverse**2).sum(axis=1) / (1 - pulled) ** 2).sum()))
 
 
-def bending(norms: Histogram, radius: float, records: float) -> float:
+def bending(norms: Histogram, radius: float, records: float, power: int = 2) -> float:
     """What clipping does to mean(x_i x_j), as a variance: a share of the product of the variances along both.
 
     Long records count less than in the records' own components: by chance, as 1 / n, and where records are
     lopsided also on average, of which the norms tell only how much it could be.
     """
-    return TAILS * norms.unevenness(radius) / records + (LOPSIDED * (1 - norms.kept(radius))) ** 2
+    lost = 1 - norms.kept(radius, power)
+    return TAILS * norms.unevenness(radius, power) / records + (LOPSIDED * lost) ** 2
 
 
 def bent(share: float, values: FloatArray, gaps: FloatArray) -> FloatArray:
