@@ -39,7 +39,7 @@ from eigenveil.site.clipping import gradient_coefficients
 from eigenveil.site.site import Site
 from tests.core import reference
 from tests.core.records import hostile_rows
-from tests.support import a_study, reflection, refused
+from tests.support import a_cross, a_study, random_rows, reflection, refused
 
 PLAIN = CrossSpec(  # a = z_1, b = (0, z_2)
     centre=frozen([0, 0]),
@@ -87,6 +87,12 @@ def test_the_rest_has_nothing_of_leading_directions_and_a_part_of_spare_ones(
     slack = math.sqrt(row.size) + 1  # rounding
     assert np.abs(b @ turn - part * (z @ turn)).max() <= slack
     assert np.abs((b - z) - (b - z) @ turn @ turn.T).max() <= slack
+
+
+def test_what_is_taken_off_a_row_is_rounded_before() -> None:
+    """It moves one entry of hundreds by one, and is what keeps the products exact."""
+    rows, query = random_rows(3000, 4), CrossCovariance(spec=a_cross(4, 2), radius=2**24)
+    assert Site(rows).answer(query).tolist() == reference.answer(rows.tolist(), query)
 
 
 LARGE = 2**13
