@@ -337,6 +337,9 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P28", "site/cross_covariance.py", "        np.rint(y, out=y)\n", "",
        f"{CROSS}::test_what_is_taken_off_a_row_is_rounded_before"),
     of("P28", "site/cross_covariance.py", "0.0, query.radius)", "0.0, 2 * query.radius)", SENSITIVITY),
+    of("P28", "site/cross_covariance.py", "part.norm, part.norm2, 0.0", "part.norm, 0 * part.norm2, 0.0",
+       "tests/core/site/test_clipping_decides.py"
+       "::test_a_norm_proposed_too_small_costs_records_but_no_privacy[cross-covariance]"),
     of("P25", "queries/cross_covariance.py", "min(2 * root_up(k) * ", "min(root_up(k) * ", f"{CROSS}"
        "::test_at_the_floor_a_shortened_record_still_has_a_coefficient"),
     of("P25", "queries/cross_covariance.py", "FARTHEST << self.spec.shift", "0",
