@@ -26,6 +26,9 @@ REFERENCE = "tests/core/noise/test_sampler.py::test_fixed_bytes_give_the_bytes_o
 BOUND = "tests/core/noise/test_sampler.py::test_no_float_is_further_off_than_its_bound_and_some_nearly_as_far"
 STEEPNESS = "tests/statistical/test_steepness.py::test_released_directions_are_exactly_as_steep_as_claimed"
 BOUNDS = "tests/core/algorithms/test_bounds.py"
+CROSS = "tests/core/queries/test_cross_covariance.py"
+OUTSIDE = "tests/core/site/test_clipping_limits.py::test_a_question_outside_its_limits_cannot_be_built"
+WHOLE = "tests/core/site/test_site.py::test_the_reference_in_python_integers_agrees"
 SENSITIVITY = (
     "tests/core/queries/test_sensitivity.py::"
     "test_no_neighbour_pair_exceeds_the_declared_sensitivity_and_one_reaches_it"
@@ -319,6 +322,28 @@ MUTANTS: tuple[Mutant, ...] = (
        f"{DRAWN}::test_a_slot_gets_the_noise_of_one_local_randomiser"),
     of("P24", "site/partition.py", "digest_size=16, key=secret", "digest_size=16",
        "tests/core/queries/test_shuffled.py::test_the_order_is_a_permutation_that_only_the_secret_tells"),
+    # ---- the cross covariance of leading directions and the rest
+    of("P28", "queries/cross_covariance.py", "return (self.radius * neighbours.records) ** 2",
+       "return self.radius**2 * neighbours.records", SUMS),
+    of("P28", "queries/cross_covariance.py", "return root_up(self.length * ", "return root_up(self.spec.k * ",
+       SUMS),
+    of("P28", "queries/cross_covariance.py", "_squared_reach(self.directions) <= LONGEST",
+       "_squared_reach(self.directions) <= 4 * LONGEST", OUTSIDE),
+    of("P28", "queries/cross_covariance.py", ".sum(axis=0).max())", ".max())", OUTSIDE),
+    of("P28", "queries/cross_covariance.py", "need(reach * WEIGHT < EXACT", "need(reach < EXACT",
+       "tests/core/site/test_clipping_limits.py"
+       "::test_a_cross_covariance_of_more_columns_than_any_study_has_is_exact"),
+    of("P28", "site/cross_covariance.py", "        np.rint(z, out=z)\n", "", WHOLE),
+    of("P28", "site/cross_covariance.py", "        np.rint(y, out=y)\n", "",
+       f"{CROSS}::test_what_is_taken_off_a_row_is_rounded_before"),
+    of("P28", "site/cross_covariance.py", "0.0, query.radius)", "0.0, 2 * query.radius)", SENSITIVITY),
+    of("P28", "site/cross_covariance.py", "part.norm, part.norm2, 0.0", "part.norm, 0 * part.norm2, 0.0",
+       "tests/core/site/test_clipping_decides.py"
+       "::test_a_norm_proposed_too_small_costs_records_but_no_privacy[cross-covariance]"),
+    of("P25", "queries/cross_covariance.py", "min(2 * root_up(k) * ", "min(root_up(k) * ", f"{CROSS}"
+       "::test_at_the_floor_a_shortened_record_still_has_a_coefficient"),
+    of("P25", "queries/cross_covariance.py", "FARTHEST << self.spec.shift", "0",
+       f"{CROSS}::test_what_leaves_too_little_of_records_is_not_honest"),
     # ---- a site asks itself
     of("P25", "client/eigenveil_client/site/daemon/worker.py", "own.expect(asked, signed)", "pass",
        f"{STEERED}[presence of one exact record]"),

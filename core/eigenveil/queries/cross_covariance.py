@@ -86,6 +86,8 @@ class CrossSpec:
             and self.scales.size >= 1,
             "directions must be a d-by-p matrix, a column for each scale and part kept, 1 <= k <= p <= d",
         )
+        reach = root_up(row_norm_limit(d) ** 2 * LONGEST)  # of y: Cauchy-Schwarz
+        need(reach * WEIGHT < EXACT, f"{d} columns are too many for exact products")
         check_whole("shift", self.shift, 0, 60)
         need(bool((self.scales >= 1).all()) and within(self.scales, WEIGHT), f"scales lie in 1 to {WEIGHT}")
         need(bool((self.kept >= 0).all()) and within(self.kept, WEIGHT), f"parts kept lie in 0 to {WEIGHT}")
@@ -93,8 +95,6 @@ class CrossSpec:
             within(self.directions, DIRECTION_LIMIT) and _squared_reach(self.directions) <= LONGEST,
             f"directions must be orthogonal, and no longer than {DIRECTION_LIMIT}, but for an eighth",
         )
-        reach = root_up(row_norm_limit(d) ** 2 * LONGEST)  # of y: Cauchy-Schwarz
-        need(reach * WEIGHT < EXACT, f"{d} columns are too many for exact products")
 
     @property
     def k(self) -> int:

@@ -35,7 +35,7 @@ from eigenveil.queries.limits import GRADIENT_LIMIT, OFFSET_STEPS, row_norm_limi
 from eigenveil.site.site import Site
 from eigenveil.study.grid import S
 from tests.core.records import Case, contributions, hostile_rows, site_answer, squares, verdict
-from tests.support import every_query, random_rows
+from tests.support import a_cross, every_query, random_rows
 
 SHAPES = [(1, "middle"), (2, "middle"), (3, "corner"), (5, "random"), (8, "middle")]
 RADII = (1, 5 * 117, 4000, S)
@@ -122,24 +122,11 @@ def along_axes(d: int, k: int, shift: int, where: str = "middle") -> CrossSpec:
     )
 
 
-def along_anything(d: int, k: int, shift: int) -> CrossSpec:
-    """Random directions, all that there are."""
-    rng = np.random.default_rng(d + k)
-    turn = np.linalg.qr(rng.normal(size=(d, d)))[0]
-    return CrossSpec(
-        centre=centre_of(d, "random"),
-        directions=np.rint(2**20 * turn).astype(np.int64),
-        scales=rng.integers(1, 2**10, k, endpoint=True),
-        kept=rng.integers(0, 2**10, d - k, endpoint=True),
-        shift=shift,
-    )
-
-
 def cross_cases(k: int) -> list[Case]:
     """Radii from the limit down to one at which every record is dropped."""
     out = []
     for seed, (d, radius) in enumerate(product((3, 8), (GRADIENT_LIMIT, 2**24, 2**15, 7))):
-        for spec in (along_axes(d, k, 12), along_axes(d, k, 40, "corner"), along_anything(d, k, 20)):
+        for spec in (along_axes(d, k, 12), along_axes(d, k, 40, "corner"), a_cross(d, k)):
             rows = hostile_rows(450, spec.centre, S, seed)
             out.append(Case(query=CrossCovariance(spec=spec, radius=radius), rows=rows))
     return out
@@ -147,7 +134,7 @@ def cross_cases(k: int) -> list[Case]:
 
 def cross_norm_cases() -> list[Case]:
     edges = frozen([1, 2**20, 2**30, 2**36, 2**60])
-    specs = [along_axes(3, 2, 8, "corner"), along_anything(4, 1, 0), along_anything(5, 3, 20)]
+    specs = [along_axes(3, 2, 8, "corner"), a_cross(4, 1), a_cross(5, 3)]
     return [
         Case(query=CrossNorms(spec=spec, edges=edges), rows=hostile_rows(3400, spec.centre, S, seed))
         for seed, spec in enumerate(specs)

@@ -18,7 +18,6 @@ from eigenveil.queries import (
     ClippedSum,
     CrossCovariance,
     CrossNorms,
-    CrossSpec,
     Gradient,
     GradientNorms,
     GradientSpec,
@@ -30,8 +29,9 @@ from eigenveil.queries import (
 from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows, S
 from tests.core import reference
+from tests.core.queries.test_cross_covariance import cross_specs
 from tests.core.records import hostile_rows
-from tests.support import a_query, every_query, random_rows, reflection, refused
+from tests.support import a_query, every_query, random_rows, refused
 
 KINDS = list(every_query())
 ROWS = np.concatenate([random_rows(9000, 4), hostile_rows(400, frozen(np.zeros(4, dtype=int)), S, 2)])
@@ -143,14 +143,7 @@ def small_problems(draw: st.DrawFn) -> tuple[GridRows, Query]:
         GradientNorms(spec=field, edges=wide),
         Gradient(spec=field, radius=draw(st.integers(1, 2**29))),
     ]
-    p, v = draw(st.integers(k, d)), matrix(st.integers(-50, 50), d)
-    beside = CrossSpec(
-        centre=centre,
-        directions=reflection(v if v.any() else v + 1)[:, :p],
-        scales=matrix(st.integers(1, 2**10), k),
-        kept=matrix(st.integers(0, 2**10), p - k),
-        shift=field.shift,
-    )
+    beside = draw(cross_specs(d))
     asks += [
         CrossNorms(spec=beside, edges=wide),
         CrossCovariance(spec=beside, radius=draw(st.integers(1, 2**29))),
