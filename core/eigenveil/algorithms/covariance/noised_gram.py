@@ -41,22 +41,37 @@ from eigenveil.study.grid import S
 
 RADIUS_SHARE = 0.05  # of rho; where epsilons are added up, `preparation.EPSILONS` says
 CLIPPED = 0.9
+DRAG = 0.6  # measured on normal and heavy-tailed records, independent columns and scaled rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clip:
     """A clip radius of rows, in grid units, the share of their squared norms that it leaves, how much it
-    bends (`stated_error.bending`), and the share of the budget that is left after it."""
+    bends (`stated_error.bending`) and falls on long records, and the share of the budget that is left after
+    it."""
 
     radius: int
     kept: float
     bending: float
+    drag: float
     left: float
 
     def unit(self, records: float) -> float:
         """What a covariance of 1 is in the integers of a Gram matrix; puts back what clipping cut off, on
         average."""
         return S**2 * records * self.kept
+
+    def restored(self, values: FloatArray) -> FloatArray:
+        """Variances with what clipping cut off of each, where `unit` has put back the average.
+
+        A record's square grows with x_i^2 as l_i^2 where columns are independent, and as l_i where all of a
+        record is longer: DRAG of the way from these to those. Shape: values (d,), falling -> (d,).
+        """
+        squares = float((values**2).sum())
+        ahead = np.maximum(values * (float(values.sum()) / squares) - 1, 0.0) if squares > 0 else values
+        return np.asarray(
+            values * self.kept / np.maximum(self.kept - DRAG * self.drag * ahead, self.kept / 2)
+        )
 
 
 def left_after(plan: Plan, start: Centred) -> float:
@@ -78,7 +93,7 @@ def clip_radius(plan: Plan, start: Centred, ratio: float) -> Generator[PricedQue
     """
     d, left = plan.study.dimension, left_after(plan, start)
     if plan.study.radius == UNCLIPPED:
-        return Clip(radius=public_radius(plan, start.centre), kept=1.0, bending=0.0, left=left)
+        return Clip(radius=public_radius(plan, start.centre), kept=1.0, bending=0.0, drag=0.0, left=left)
     share = RADIUS_SHARE if law(plan) is NoiseLaw.GAUSSIAN else shares(plan).norms
     norms = yield from row_norms(start.centre, price(plan, share), law(plan))
     noise = 8 * math.sqrt(d) / mu(price(plan, left - share)) * ratio
@@ -89,8 +104,14 @@ def clip_radius(plan: Plan, start: Centred, ratio: float) -> Generator[PricedQue
 
 def clip_to(radius: int, norms: Histogram, records: float, left: float) -> Clip:
     """A radius in grid units and what a histogram of norms says that clipping to it does."""
-    kept, bends = norms.kept(radius / S), bending(norms, radius / S, records)
-    return Clip(radius=radius, kept=kept, bending=bends, left=left)
+    at = radius / S
+    return Clip(
+        radius=radius,
+        kept=norms.kept(at),
+        bending=bending(norms, at, records),
+        drag=norms.drag(at),
+        left=left,
+    )
 
 
 def prepared(plan: Plan, ratio: float) -> Generator[PricedQuery, Release, tuple[Centred, Clip]]:

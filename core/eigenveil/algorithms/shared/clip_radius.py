@@ -57,15 +57,25 @@ class Histogram:
         return float((counts * np.minimum(norms, radius) ** 2).sum()) / total if total > 0 else 1.0
 
     def unevenness(self, radius: float) -> float:
-        """Mean square by which clipping to `radius` changes a record's weight among all, relative to a mean
-        record: (kept / kept on average - 1) |x|^2 / mean |x|^2."""
+        """Mean square by which clipping to `radius` changes a record's part of the sum of squared norms, in
+        parts of a mean record."""
+        shares, squares, kept = self._clipped(radius)
+        return float(shares @ ((kept / self.kept(radius) - 1) * squares) ** 2)
+
+    def drag(self, radius: float) -> float:
+        """How clipping to `radius` falls on long records: the covariance of the share that it takes of a
+        record's square with that square, in parts of the mean square."""
+        shares, squares, kept = self._clipped(radius)
+        return float(shares @ ((1 - kept) * (squares - 1)))
+
+    def _clipped(self, radius: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Shares of the records, their squares in parts of the mean, and what clipping leaves of each."""
         norms, counts = _fine(self)
-        total = float((counts * norms**2).sum())
-        if total <= 0:
-            return 0.0
-        mean = total / float(counts.sum())
-        moved = np.minimum(norms, radius) ** 2 / self.kept(radius) - norms**2
-        return float((counts * (moved / mean) ** 2).sum()) / float(counts.sum())
+        if self.empty:
+            return counts, norms, np.ones_like(norms)
+        shares = counts / counts.sum()
+        mean = float(shares @ norms**2)
+        return shares, norms**2 / mean, np.minimum(1.0, radius / norms) ** 2
 
     @property
     def empty(self) -> bool:

@@ -170,8 +170,8 @@ def _step(
     about how far it is off then, squared.
 
     A step of square L, with noise of square d sigma^2 in it, is shortened to 1 - d sigma^2 / L of itself, or
-    to nothing (James & Stein 1961, positive part). That leaves d sigma^2 (1 - d sigma^2 / L), which L tells up
-    to sqrt(2 d) sigma^2, and the step's part of the count's error.
+    to nothing (James & Stein 1961, positive part). That leaves d sigma^2 (1 - d sigma^2 / L), which L tells
+    up to sqrt(2 d) sigma^2, and the step's part of the count's error.
     """
     noise = 4 * math.sqrt(centre.size) / mu(micro_rho) * louder(plan, ClippedSum(centre=centre, radius=S))
     radius = choose(norms, None, Balance(power=1, noise=noise, quadratic=True))
