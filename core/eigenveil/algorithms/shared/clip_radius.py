@@ -50,11 +50,20 @@ class Histogram:
         first = int(filled[0]) if filled.size else 0
         return self.grid.top * math.exp2(-first / PER_OCTAVE)
 
-    def kept(self, radius: float) -> float:
-        """Estimated share of the records' squared norms that clipping to `radius` leaves, in (0, 1]."""
+    def kept(self, radius: float, power: int = 2) -> float:
+        """Estimated share of the records' norms to that power that clipping to `radius` leaves, in (0, 1]."""
+        norms, counts = _fine(self)
+        total = float((counts * norms**power).sum())
+        return float((counts * np.minimum(norms, radius) ** power).sum()) / total if total > 0 else 1.0
+
+    def of_mean_square(self, square: float) -> Histogram:
+        """As many norms that are spread alike, and as long that this is their mean square."""
         norms, counts = _fine(self)
         total = float((counts * norms**2).sum())
-        return float((counts * np.minimum(norms, radius) ** 2).sum()) / total if total > 0 else 1.0
+        if total <= 0 or square <= 0:
+            return self
+        longer = math.sqrt(square * float(counts.sum()) / total)
+        return Histogram(grid=Grid(top=self.grid.top * longer), counts=self.counts)
 
     def unevenness(self, radius: float) -> float:
         """Mean square by which clipping to `radius` changes a record's part of the sum of squared norms, in

@@ -171,7 +171,7 @@ def _step(
 
     A step of square L, with noise of square d sigma^2 in it, is shortened to 1 - d sigma^2 / L of itself, or
     to nothing (James & Stein 1961, positive part). That leaves d sigma^2 (1 - d sigma^2 / L), which L tells
-    up to sqrt(2 d) sigma^2, and the step's part of the count's error.
+    up to sqrt(2 d) sigma^2, and as much of the step as the count and clipping make it too short.
     """
     noise = 4 * math.sqrt(centre.size) / mu(micro_rho) * louder(plan, ClippedSum(centre=centre, radius=S))
     radius = choose(norms, None, Balance(power=1, noise=noise, quadratic=True))
@@ -183,7 +183,8 @@ def _step(
     kept = max(0.0, 1 - blur / length) if length > 0 else 0.0
     most = box(plan.study)
     moved = np.clip(np.rint(centre + kept * step), -most, most)
-    off = blur * (kept + math.sqrt(2 / centre.size)) + (counted * kept) ** 2 * length
+    missed = math.hypot(counted, 1 - norms.kept(query.radius / S, power=1))
+    off = blur * (kept + math.sqrt(2 / centre.size)) + (missed * kept) ** 2 * length
     return frozen(moved.astype(np.int64)), off / S**2
 
 

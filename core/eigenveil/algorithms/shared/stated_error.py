@@ -14,7 +14,7 @@ from eigenveil.algorithms.shared.clip_radius import Histogram
 from eigenveil.algorithms.shared.preparation import Centred
 from eigenveil.numerics.encoding import FloatArray
 
-NEAR = 0.5  # share of a gap from which on the centre's error may be what is seen
+NEAR = 1 / 3  # of a gap: from there on the error, up to 3 times as long as said, may be what is seen (measured)
 # Histograms leave out thin tails; and records are as lopsided as that where they are (measured).
 TAILS, LOPSIDED = 3.0, 0.25
 
