@@ -85,7 +85,7 @@ def dp_pca(plan: Plan) -> Steps:
     components = tail.components(study.components)
     variances, total, scale = yield from read_variances(plan, start, components)
     stated = study.radius is None
-    centre = centre_sine(start, even_gaps(variances, total, study.dimension))
+    centre = centre_sine(start, even_gaps(variances, total, study.dimension) - scale)
     return Estimate(
         components=components.T,
         explained_variance=variances,
