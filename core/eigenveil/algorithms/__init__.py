@@ -21,6 +21,7 @@ from eigenveil.algorithms.gradient.dp_pca_single_pass import single_pass
 from eigenveil.algorithms.gradient.noisy_power import noisy_power
 from eigenveil.algorithms.gradient.private_oja import private_oja
 from eigenveil.algorithms.gradient.private_oja_shuffled import private_oja_shuffled
+from eigenveil.algorithms.gradient.refined_pca import refined_pca
 from eigenveil.algorithms.shared.gradient_query import Slope
 from eigenveil.algorithms.shared.own import checked, own
 from eigenveil.algorithms.shared.passes import Pass, Rounds
@@ -77,6 +78,7 @@ ALGORITHMS: dict[Algorithm, Callable[[Plan], Steps]] = {
     Algorithm.ZERO: zero,
     Algorithm.NOISY_POWER: noisy_power,
     Algorithm.REFINED_COV: refined_cov,
+    Algorithm.REFINED_PCA: refined_pca,
     Algorithm.DP_PCA: dp_pca,
     Algorithm.DP_PCA_SINGLE_PASS: single_pass,
     Algorithm.PRIVATE_OJA: private_oja,

@@ -99,24 +99,24 @@ class AlgorithmProperties:
 
 
 PROPERTIES: dict[Algorithm, AlgorithmProperties] = {
-    Algorithm.GAUSS_COV: AlgorithmProperties(gaussian=True, pure=True),
-    Algorithm.ANALYZE_GAUSS: AlgorithmProperties(gaussian=True),
-    Algorithm.SEPARATE_COV: AlgorithmProperties(gaussian=True, pure=True, trusted=True),
-    Algorithm.ADAPTIVE_COV: AlgorithmProperties(pure=True, trusted=True),
-    Algorithm.EM_COV: AlgorithmProperties(basic=True, pure=True, trusted=True),
+    Algorithm.GAUSS_COV: AlgorithmProperties(gaussian=True, pure=True, revision=2),
+    Algorithm.ANALYZE_GAUSS: AlgorithmProperties(gaussian=True, revision=2),
+    Algorithm.SEPARATE_COV: AlgorithmProperties(gaussian=True, pure=True, trusted=True, revision=2),
+    Algorithm.ADAPTIVE_COV: AlgorithmProperties(pure=True, trusted=True, revision=2),
+    Algorithm.EM_COV: AlgorithmProperties(basic=True, pure=True, trusted=True, revision=2),
     Algorithm.ZERO: AlgorithmProperties(gaussian=True, pure=True),
     Algorithm.REFINED_COV: AlgorithmProperties(gaussian=True),
     Algorithm.REFINED_PCA: AlgorithmProperties(gaussian=True),
-    Algorithm.DP_PCA: AlgorithmProperties(gaussian=True),
+    Algorithm.DP_PCA: AlgorithmProperties(gaussian=True, revision=2),
     Algorithm.DP_PCA_SINGLE_PASS: AlgorithmProperties(
-        trusted=True, delta=True, batches=True, deflation=True, shortens=False
+        trusted=True, delta=True, batches=True, deflation=True, shortens=False, revision=2
     ),
     Algorithm.OJA: AlgorithmProperties(deflation=True, private=False),
-    Algorithm.PRIVATE_OJA: AlgorithmProperties(gaussian=True, batches=True, deflation=True),
+    Algorithm.PRIVATE_OJA: AlgorithmProperties(gaussian=True, batches=True, deflation=True, revision=2),
     Algorithm.PRIVATE_OJA_SHUFFLED: AlgorithmProperties(
-        basic=True, delta=True, trusted=True, one_site=True, batches=True, single_records=True
+        basic=True, delta=True, trusted=True, one_site=True, batches=True, single_records=True, revision=2
     ),
-    Algorithm.NOISY_POWER: AlgorithmProperties(gaussian=True),
+    Algorithm.NOISY_POWER: AlgorithmProperties(gaussian=True, revision=2),
     Algorithm.SUBSPACE_EXACT: AlgorithmProperties(basic=True, delta=True, trusted=True, shortens=False),
     Algorithm.SUBSPACE_EXACT_RANK: AlgorithmProperties(basic=True, delta=True, trusted=True, shortens=False),
     Algorithm.SUBSPACE_REFERENCE: AlgorithmProperties(
@@ -124,9 +124,9 @@ PROPERTIES: dict[Algorithm, AlgorithmProperties] = {
     ),
     Algorithm.SUBSPACE_APPROX: AlgorithmProperties(basic=True, delta=True, trusted=True, shortens=False),
     Algorithm.SUBSPACE_APPROX_RANK: AlgorithmProperties(basic=True, delta=True, trusted=True, shortens=False),
-    Algorithm.SMOOTH_GAUSSIAN: AlgorithmProperties(basic=True, delta=True, trusted=True),
-    Algorithm.SMOOTH_CAUCHY: AlgorithmProperties(basic=True, pure=True, trusted=True),
-    Algorithm.PROPOSE_TEST_RELEASE: AlgorithmProperties(basic=True, delta=True, trusted=True),
+    Algorithm.SMOOTH_GAUSSIAN: AlgorithmProperties(basic=True, delta=True, trusted=True, revision=2),
+    Algorithm.SMOOTH_CAUCHY: AlgorithmProperties(basic=True, pure=True, trusted=True, revision=2),
+    Algorithm.PROPOSE_TEST_RELEASE: AlgorithmProperties(basic=True, delta=True, trusted=True, revision=2),
 }
 
 

@@ -75,7 +75,9 @@ def _searched(plan: Plan, start: Centred) -> Generator[PricedQuery, Release, tup
     trace = yield from _energy(plan, start, radius, energy)
     edges = edges[: max(1, int(np.searchsorted(edges, radius)))]
     tau = yield from _search(plan, start.centre, edges, _worth(plan, edges, radius, left, trace), radius)
-    return clip_to(tau, start.norms, start.records, left), trace
+    # The norms are those about the centre before its last step, which may have been far off.
+    norms = start.norms.of_mean_square(trace / start.records)
+    return clip_to(tau, norms, start.records, left), trace
 
 
 def _stated(plan: Plan, start: Centred) -> Generator[PricedQuery, Release, tuple[Clip, float]]:

@@ -47,7 +47,7 @@ def em_cov(plan: Plan) -> Steps:
         records=start.records,
         total_variance=float(values.sum()),
         noise_scale=sigma,
-        sin_error=_error(plan, start, values, clip),
+        sin_error=_error(plan, start, clip, values, sigma),
         covariance=_filled(values, vectors),
         warnings=matrix_warnings(plan, start, clip, values),
     )
@@ -63,7 +63,7 @@ def _filled(values: FloatArray, vectors: FloatArray) -> FloatArray:
     return rest * np.eye(d) + (vectors * (values[:k] - rest)) @ vectors.T
 
 
-def _error(plan: Plan, start: Centred, values: FloatArray, clip: Clip) -> float | None:
+def _error(plan: Plan, start: Centred, clip: Clip, values: FloatArray, sigma: float) -> float | None:
     """First-order sine: u_j^2 of a direction near i is about 1 / (2 t n (l_i - l_j)), t the exponent; and
     what the centre's error adds."""
     if quantile(plan.study.radius) not in (None, UNCLIPPED):
@@ -73,4 +73,4 @@ def _error(plan: Plan, start: Centred, values: FloatArray, clip: Clip) -> float 
     moved = plan.study.neighbours.records * plan.study.max_sites_per_person * (clip.radius / S) ** 2
     gaps = gaps_of(values, k)
     sampled = float((1 / gaps).sum()) * moved / (2 * epsilon * start.records * clip.kept)
-    return min(1.0, math.hypot(math.sqrt(sampled), centre_sine(start, gaps)))
+    return min(1.0, math.hypot(math.sqrt(sampled), centre_sine(start, gaps - sigma)))

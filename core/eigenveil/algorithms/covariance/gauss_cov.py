@@ -50,7 +50,7 @@ def of_matrix(
     values, vectors = eigenpairs(noised.matrix)
     return Estimate(
         components=vectors[:, :k].T,
-        explained_variance=variances(values, noised.scale)[:k],
+        explained_variance=clip.restored(variances(values, noised.scale))[:k],
         mean=start.mean,
         records=start.records,
         total_variance=noised.trace,

@@ -8,34 +8,31 @@ synthetic and clinical tables.
 from __future__ import annotations
 
 import math
+
 import numpy as np
 
-from eigenveil.accounting.zcdp import mu
 from eigenveil.algorithms.covariance.gauss_cov import deflated, gauss_cov
 from eigenveil.algorithms.covariance.noised_gram import (
     Clip,
     Noised,
+    balanced,
     clip_to,
     clip_warning,
     covariance,
     noise_ratio,
+    public_clip,
 )
-from eigenveil.algorithms.shared.clip_radius import Balance, choose
 from eigenveil.algorithms.shared.preparation import (
     Centred,
     Shares,
     is_public,
     locate,
-    price,
-    public_radius,
-    row_radius,
 )
 from eigenveil.algorithms.shared.refinement import Aligned, refined, steps_for
 from eigenveil.algorithms.shared.stated_error import centre_sine, centre_warning
 from eigenveil.numerics.linalg import eigenpairs, fix_signs
 from eigenveil.protocol.estimate import Estimate, Steps
 from eigenveil.protocol.plan import Plan
-from eigenveil.study.radius import quantile
 
 MATRIX = 0.35  # of what is left after the mean, for the first stage
 LEAST = 0.3  # a variance is at least this share of the edge of the noise
@@ -63,17 +60,13 @@ def _clip(plan: Plan, start: Centred) -> Clip:
     """The radius that the study's rule gives for the matrix, from the last norms of the mean."""
     left = 1 - Shares().count - start.mean_share
     if is_public(plan):
-        return Clip(radius=public_radius(plan, start.centre), kept=1.0, bending=0.0, left=left)
-    d = plan.study.dimension
-    noise = 8 * math.sqrt(d) / mu(price(plan, left * MATRIX)) * noise_ratio(plan)
-    rule = Balance(power=2, noise=noise, quadratic=True)
-    radius = row_radius(choose(start.norms, quantile(plan.study.radius), rule), d)
+        return public_clip(plan, start, left)
+    radius = balanced(plan, start.norms, left * MATRIX, noise_ratio(plan))
     return clip_to(radius, start.norms, start.records, left)
 
 
 def aligned(plan: Plan, noised: Noised) -> Aligned:
-    """A noised matrix on its own axes; of what is off its diagonal is known that it is 0, as well as the noise
-    lets know."""
+    """A noised matrix on its own axes: off its diagonal it is 0, give or take the noise."""
     d, k = plan.study.dimension, plan.study.components
     values, vectors = eigenpairs(noised.matrix)
     sd = noised.scale / math.sqrt(2)
@@ -93,7 +86,7 @@ def _estimate(plan: Plan, start: Centred, clip: Clip, noised: Noised, found: Ali
     components = fix_signs(found.basis[:, :k])
     return Estimate(
         components=components.T,
-        explained_variance=found.variances[:k],
+        explained_variance=clip.restored(found.variances)[:k],
         mean=start.mean,
         records=start.records,
         total_variance=noised.trace,

@@ -29,6 +29,7 @@ from eigenveil.study.grid import S
 from eigenveil.study.radius import quantile
 
 RADIUS_SHARE, VARIANCE_SHARE = 0.08, 0.04
+REFRESHES = 3  # of the clip radius
 ROUNDS, MANY_ROUNDS = 40, 100
 STRONG = 2000.0  # signal from which on small gaps are worth more rounds and spare directions
 SPARE = 2
@@ -43,6 +44,7 @@ class Schedule:
     rounds: int
     directions: int
     round_price: int
+    radius_price: int
 
     @property
     def tail(self) -> int:
@@ -69,6 +71,7 @@ def schedule(plan: Plan, start: Centred) -> Schedule:
         rounds=rounds,
         directions=min(k + SPARE, d) if strength >= STRONG and k > 1 else k,
         round_price=part(plan.micro_rho, left / rounds),
+        radius_price=part(plan.micro_rho, RADIUS_SHARE / REFRESHES),
     )
 
 
@@ -82,11 +85,11 @@ def dp_pca(plan: Plan) -> Steps:
     study = plan.study
     start = yield from locate(plan)
     times = schedule(plan, start)
-    tail = yield from _iterate(plan, start, times)
+    tail = yield from iterate(plan, start, times)
     components = tail.components(study.components)
     variances, total, scale = yield from read_variances(plan, start, components)
     stated = quantile(study.radius) is None
-    centre = centre_sine(start, even_gaps(variances, total, study.dimension))
+    centre = centre_sine(start, even_gaps(variances, total, study.dimension) - scale)
     return Estimate(
         components=components.T,
         explained_variance=variances,
@@ -95,11 +98,11 @@ def dp_pca(plan: Plan) -> Steps:
         total_variance=total,
         noise_scale=scale,
         sin_error=min(1.0, math.hypot(tail.error(study.components), centre)) if stated else None,
-        warnings=centre_warning(centre) + _gap_warning(tail, variances, total, scale) if stated else (),
+        warnings=centre_warning(centre) + gap_warning(tail, variances, total, scale) if stated else (),
     )
 
 
-def _gap_warning(tail: Tail, variances: FloatArray, total: float, scale: float) -> tuple[str, ...]:
+def gap_warning(tail: Tail, variances: FloatArray, total: float, scale: float) -> tuple[str, ...]:
     """A sentence if the releases do not tell the last component from the next direction.
 
     The tail's halves begin alike and keep what the rounds have not yet turned away. Where variances nearly
@@ -167,7 +170,7 @@ class Tail:
         return stretches, q @ turn
 
 
-def _iterate(plan: Plan, start: Centred, times: Schedule) -> Generator[PricedQuery, Release, Tail]:
+def iterate(plan: Plan, start: Centred, times: Schedule) -> Generator[PricedQuery, Release, Tail]:
     v, scales = start_directions(plan.study.dimension, times.directions), np.ones(times.directions)
     radius: float | None = None
     tail: Tail | None = None
@@ -199,9 +202,10 @@ def gradient_radius(
     plan: Plan, start: Centred, times: Schedule, slope: Slope, before: float | None
 ) -> Generator[PricedQuery, Release, float]:
     """A new clip radius, for directions of length 1."""
-    price = part(plan.micro_rho, RADIUS_SHARE / len(times.refreshes))
     grid = Grid(top=start.norms.largest**2 * slope.reach)
-    histogram = read_histogram((yield PricedQuery(query=slope.norms(grid), micro_rho=price)), grid)
+    histogram = read_histogram(
+        (yield PricedQuery(query=slope.norms(grid), micro_rho=times.radius_price)), grid
+    )
     # What matters is the noise left after averaging the tail, not one round's.
     averaged = mu(times.round_price * (times.rounds - times.tail))
     rule = Balance(power=1, noise=6 * math.sqrt(slope.offset.size) / averaged, quadratic=False)

@@ -52,7 +52,7 @@ def noisy_power(plan: Plan) -> Steps:
     total = max(float(release.values[0]) / clip.unit(start.records), 0.0)
     # The angle that the last product's noise turns the weakest direction by.
     turned = scale * math.sqrt(d) / max(float(values[-1]), 1e-12)
-    lost = centre_sine(start, even_gaps(values, total, d))
+    lost = centre_sine(start, even_gaps(values, total, d) - scale)
     return Estimate(
         components=fix_signs(orthonormal(product @ turn)).T,
         explained_variance=np.maximum(values, 0.0),

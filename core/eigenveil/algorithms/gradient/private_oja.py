@@ -60,7 +60,7 @@ def ordered(
 ) -> Estimate:
     """An estimate of directions found one by one, the longest first. Shape: found (d, k), variances (k,)."""
     order = np.argsort(-variances, kind="stable")
-    centre = centre_sine(start, even_gaps(variances, total, len(found)))
+    centre = centre_sine(start, even_gaps(variances, total, len(found)) - scale)
     return Estimate(
         components=fix_signs(found[:, order]).T,
         explained_variance=variances[order],

@@ -51,21 +51,41 @@ class Histogram:
         return self.grid.top * math.exp2(-first / PER_OCTAVE)
 
     def kept(self, radius: float, power: int = 2) -> float:
-        """Estimated share of the records' norms to a power that clipping to `radius` leaves, in (0, 1]."""
+        """Estimated share of the records' norms to that power that clipping to `radius` leaves, in (0, 1]."""
         norms, counts = _fine(self)
         total = float((counts * norms**power).sum())
         return float((counts * np.minimum(norms, radius) ** power).sum()) / total if total > 0 else 1.0
 
-    def unevenness(self, radius: float, power: int = 2) -> float:
-        """Mean square by which clipping to `radius` changes a record's weight among all, relative to a mean
-        record: (kept / kept on average - 1) |x|^power / mean |x|^power."""
+    def of_mean_square(self, square: float) -> Histogram:
+        """As many norms that are spread alike, and as long that this is their mean square."""
         norms, counts = _fine(self)
-        total = float((counts * norms**power).sum())
-        if total <= 0:
-            return 0.0
-        mean = total / float(counts.sum())
-        moved = np.minimum(norms, radius) ** power / self.kept(radius, power) - norms**power
-        return float((counts * (moved / mean) ** 2).sum()) / float(counts.sum())
+        total = float((counts * norms**2).sum())
+        if total <= 0 or square <= 0:
+            return self
+        longer = math.sqrt(square * float(counts.sum()) / total)
+        return Histogram(grid=Grid(top=self.grid.top * longer), counts=self.counts)
+
+    def unevenness(self, radius: float, power: int = 2) -> float:
+        """Mean square by which clipping to `radius` changes a record's part of the sum of norms to a power,
+        in parts of a mean record."""
+        shares, sizes, kept = self._clipped(radius, power)
+        return float(shares @ ((kept / self.kept(radius, power) - 1) * sizes) ** 2)
+
+    def drag(self, radius: float) -> float:
+        """How clipping to `radius` falls on long records: the covariance of the share that it takes of a
+        record's square with that square, in parts of the mean square."""
+        shares, squares, kept = self._clipped(radius)
+        return float(shares @ ((1 - kept) * (squares - 1)))
+
+    def _clipped(self, radius: float, power: int = 2) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Shares of the records, their norms to a power in parts of the mean, and what clipping leaves of
+        each."""
+        norms, counts = _fine(self)
+        if self.empty:
+            return counts, norms, np.ones_like(norms)
+        shares = counts / counts.sum()
+        mean = float(shares @ norms**power)
+        return shares, norms**power / mean, np.minimum(1.0, radius / norms) ** power
 
     @property
     def empty(self) -> bool:

@@ -122,8 +122,9 @@ def locate(plan: Plan, cost: Shares | None = None) -> Generator[PricedQuery, Rel
     """Noised count and, if the study centres, the private mean.
 
     Privacy: [P7] post-processing of the releases asked for.
-    Cost: `cost`, by default 1 % of the budget, and 5 % (15 % below 5,000 records) for the mean; where epsilons
-    are added up, 2 % and 15 % (25 %) of epsilon. A study that neither centres nor clips asks for the count alone.
+    Cost: `cost`, by default 1 % of the budget, and 5 % (15 % below 5,000 records) for the mean; where
+    epsilons are added up, 2 % and 15 % (25 %) of epsilon. A study that neither centres nor clips asks for
+    the count alone.
     """
     cost = cost or shares(plan)
     release = yield priced(plan, Count(), cost.count)
@@ -186,8 +187,8 @@ def _step(
     about how far it is off then, squared.
 
     A step of square L, with noise of square d sigma^2 in it, is shortened to 1 - d sigma^2 / L of itself, or
-    to nothing (James & Stein 1961, positive part). That leaves d sigma^2 (1 - d sigma^2 / L), which L tells up
-    to sqrt(2 d) sigma^2, and the step's part of the count's error.
+    to nothing (James & Stein 1961, positive part). That leaves d sigma^2 (1 - d sigma^2 / L), which L tells
+    up to sqrt(2 d) sigma^2, and as much of the step as the count and clipping make it too short.
     """
     noise = 4 * math.sqrt(centre.size) / mu(micro_rho) * louder(plan, ClippedSum(centre=centre, radius=S))
     radius = choose(norms, None, Balance(power=1, noise=noise, quadratic=True))
@@ -199,7 +200,8 @@ def _step(
     kept = max(0.0, 1 - blur / length) if length > 0 else 0.0
     most = box(plan.study)
     moved = np.clip(np.rint(centre + kept * step), -most, most)
-    off = blur * (kept + math.sqrt(2 / centre.size)) + (counted * kept) ** 2 * length
+    missed = math.hypot(counted, 1 - norms.kept(query.radius / S, power=1))
+    off = blur * (kept + math.sqrt(2 / centre.size)) + (missed * kept) ** 2 * length
     return frozen(moved.astype(np.int64)), off / S**2
 
 

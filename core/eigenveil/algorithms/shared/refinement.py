@@ -3,7 +3,7 @@
 
 To first order only the cross covariance between the leading directions and the rest turns the components. A
 whole matrix spends its noise on d (d + 1) / 2 numbers at the sensitivity of |z|^2, a gradient on d k at that
-of |z| |a|; the cross covariance on k (d - k) at that of |a| |b|, a record's leading part times its rest, whose
+of |z| |a|; the cross covariance on k (d - k) at that of |a| |b|, a record's leading part times its rest. Its
 mean is about 0 once the directions are nearly right, so that clipping takes from the tails and hardly from
 the signal. Where a first stage was weak it is asked several times: directions that turn far turn in steps.
 """
@@ -37,10 +37,10 @@ WEAK, STEPS, MANY_STEPS = 0.4, 2, 8  # a stated sine from which on the direction
 class Aligned:
     """A covariance as far as releases tell it, turned to its own axes.
 
-    Along `basis` the variances are known, falling, and cross covariances of the leading k and the others are 0,
-    give or take `sd` (the last column: with a direction outside of the basis, where the variance is `level`).
-    A gap below `blur` is noise, and a variance has the sd `unsure`. `bent` is the square that clipping may add, as a share of the variances
-    (`stated_error.bending`).
+    Along `basis` the variances are known, falling, and cross covariances of the leading k and the others are
+    0, give or take `sd` (the last column: with a direction outside of the basis, where the variance is
+    `level`). A gap below `blur` is noise, and a variance has the sd `unsure`. `bent` is the square that
+    clipping may add, as a share of the variances (`stated_error.bending`).
 
     Shape: basis (d, m), variances (m,), sd (k, m - k + 1).
     """
@@ -55,13 +55,12 @@ class Aligned:
 
     @property
     def k(self) -> int:
-        return int(self.sd.shape[0])
+        return len(self.sd)
 
     @property
     def outside(self) -> int:
         """Directions that are not in the basis."""
-        d, m = self.basis.shape
-        return d - m
+        return len(self.basis) - len(self.variances)
 
     def gaps(self) -> FloatArray:
         """From the leading variances to all others, and to the level outside, as far as they stand out of the
@@ -82,8 +81,8 @@ class Aligned:
         return min(1.0, math.hypot(typical_sine(leanings), centre_sine(start, gaps)))
 
     def turned(self, along: FloatArray, outside: FloatArray, noise: FloatArray) -> Aligned:
-        """Turned by a noised cross covariance, which says 0 with `sd` until now: each entry counts for as much
-        as it is known better, and what is then known turns the axes.
+        """Turned by a noised cross covariance, of which `sd` says how near to 0 it is: each entry counts for
+        as much as it is known better, and what is then known turns the axes.
 
         Shape: along (k, m - k), outside (d, k), noise as `sd`.
         """
@@ -179,4 +178,3 @@ def _entries(
 def steps_for(sine: float) -> int:
     """How many steps suit a first stage of that stated error."""
     return STEPS if sine < WEAK else MANY_STEPS
-

@@ -14,7 +14,8 @@ from eigenveil.algorithms.shared.clip_radius import Histogram
 from eigenveil.algorithms.shared.preparation import Centred
 from eigenveil.numerics.encoding import FloatArray
 
-NEAR = 0.5  # share of a gap from which on the centre's error may be what is seen
+# The share of a gap from which on the error, at times 3 times as long as said, may be what is seen.
+NEAR = 1 / 3
 # Histograms leave out thin tails; and records are as lopsided as that where they are (measured).
 TAILS, LOPSIDED = 3.0, 0.25
 
@@ -31,7 +32,7 @@ def even_gaps(variances: FloatArray, total: float, d: int) -> FloatArray:
     """
     k = len(variances)
     level = max(total - float(variances.sum()), 0.0) / max(d - k, 1)
-    return np.repeat(np.maximum(variances - level, 1e-12)[:, None], d - k, axis=1)
+    return np.repeat(variances[:, None] - level, d - k, axis=1)
 
 
 def typical_sine(variances: FloatArray) -> float:
@@ -58,11 +59,12 @@ def centre_sine(start: Centred, gaps: FloatArray) -> float:
     first order in the lean, and to all in e by Sherman & Morrison. Where e e^T is longer than what is looked
     for, it is what is found.
 
-    Shape: gaps (k, d - k), of variances along the directions found and along all others.
+    Shape: gaps (k, d - k), of variances along the directions found and along all others; where these carry
+    noise of their own, less that.
     """
     if start.off == 0 or not gaps.size:
         return 0.0
-    inverse = start.off / sum(gaps.shape) / gaps
+    inverse = start.off / sum(gaps.shape) / np.maximum(gaps, 1e-12)
     pulled = inverse.sum(axis=1)
     if pulled.max() > NEAR:
         return math.inf
