@@ -49,14 +49,14 @@ def refined_cov(plan: Plan) -> Steps:
     if plan.study.components == plan.study.dimension:  # nothing is left to turn towards
         return (yield from gauss_cov(plan))
     start = yield from locate(plan, Shares(last=0.03))
-    clip = _clip(plan, start)
+    clip = matrix_clip(plan, start)
     noised = yield from covariance(plan, start, clip, clip.left * MATRIX)
     first = aligned(plan, noised)
     found = yield from refined(plan, start, first, clip.left * (1 - MATRIX), steps_for(first.sine(start)))
-    return _estimate(plan, start, clip, noised, found)
+    return of_aligned(plan, start, clip, noised, found)
 
 
-def _clip(plan: Plan, start: Centred) -> Clip:
+def matrix_clip(plan: Plan, start: Centred) -> Clip:
     """The radius that the study's rule gives for the matrix, from the last norms of the mean."""
     left = 1 - Shares().count - start.mean_share
     if is_public(plan):
@@ -81,7 +81,8 @@ def aligned(plan: Plan, noised: Noised) -> Aligned:
     )
 
 
-def _estimate(plan: Plan, start: Centred, clip: Clip, noised: Noised, found: Aligned) -> Estimate:
+def of_aligned(plan: Plan, start: Centred, clip: Clip, noised: Noised, found: Aligned) -> Estimate:
+    """What a noised matrix and the turned directions say."""
     k, known = plan.study.components, plan.study.radius is None
     components = fix_signs(found.basis[:, :k])
     return Estimate(
