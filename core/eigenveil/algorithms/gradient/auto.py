@@ -20,7 +20,7 @@ from eigenveil.algorithms.covariance.noised_gram import Clip, Noised, averaged, 
 from eigenveil.algorithms.covariance.refined_cov import MATRIX, aligned, matrix_clip, of_aligned
 from eigenveil.algorithms.gradient.refined_pca import by_gradients
 from eigenveil.algorithms.shared.preparation import COUNT_SHARE, Centred, Shares, locate
-from eigenveil.algorithms.shared.refinement import MANY_STEPS, refined, steps_for
+from eigenveil.algorithms.shared.refinement import refined, steps_for
 from eigenveil.numerics.linalg import eigenpairs
 from eigenveil.protocol.estimate import Steps
 from eigenveil.protocol.plan import Plan
@@ -79,7 +79,7 @@ def auto(plan: Plan, imagined: Way | None = None) -> Steps:
     if k == d:  # nothing is left to turn towards
         return (yield from gauss_cov(plan))
     start = yield from locate(plan, Shares(last=0.03))
-    steps = None if imagined is None else MANY_STEPS
+    steps = None if imagined is None else steps_for(1.0)
     if d > WIDE:
         found = yield from by_gradients(plan, start, 1 - COUNT_SHARE - start.mean_share, steps)
         return replace(found, way=f"gradients, then their refinement: {d} columns are too many for a matrix")

@@ -70,7 +70,7 @@ def refined_pca(plan: Plan) -> Steps:
 
 
 def by_gradients(plan: Plan, start: Centred, share: float, steps: int | None = None) -> Steps:
-    """Both stages, at a share of the budget, once it is known where the records are; the second one of so many
+    """Both stages, at a share of the budget, once it is known where the records are; the second of so many
     steps, or of as many as suit the first."""
     study, left = plan.study, share - RADIUS_SHARE - VARIANCE_SHARE
     strength = signal(plan, start.records)
