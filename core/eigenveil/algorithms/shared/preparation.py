@@ -205,6 +205,11 @@ def _step(
     return frozen(moved.astype(np.int64)), off / S**2
 
 
+def signal(plan: Plan, records: float) -> float:
+    """mu n / sqrt(d k): how far the data stand above the noise."""
+    return mu(plan.micro_rho) * records / math.sqrt(plan.study.dimension * plan.study.components)
+
+
 def public_radius(plan: Plan, centre: IntArray) -> int:
     """The largest norm that a row can have about a centre, by the public bounds and a stated norm, in grid
     units."""
