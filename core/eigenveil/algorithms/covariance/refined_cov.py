@@ -35,24 +35,25 @@ from eigenveil.numerics.linalg import eigenpairs, fix_signs
 from eigenveil.protocol.estimate import Estimate, Steps
 from eigenveil.protocol.plan import Plan
 
-# Of what is left after the mean, for the first stage; and less from a signal on at which it is clear anyway.
-MATRIX, CLEAR_MATRIX, CLEAR = 0.35, 0.2, 1000.0
+# The matrix's share of what is left after the mean, from a signal (`preparation.signal`) on.
+SHARES = ((1000.0, 0.2), (100.0, 0.35), (0.0, 0.5))
 LAST_SHARE = 0.03  # of rho, for the norms that both the mean and the matrix are clipped by
 LEAST = 0.3  # a variance is at least this share of the edge of the noise
 
 
 def refined_cov(plan: Plan) -> Steps:
-    """Count, mean, one Gram matrix, one histogram, two cross covariances, or eight where the matrix was weak.
+    """Count, mean, one Gram matrix, one histogram, three cross covariances, or eight where the matrix was weak.
 
     Neighbours: as the study says.
     Privacy: [P7], [P28]; the questions are priced and answered behind the barrier.
-    Cost: the whole budget, d (d + 1) / 2 + 2 d k integers from every site, 9 rounds; 15 where the matrix
-    was weak.
+    Cost: the whole budget, d (d + 1) / 2 + 3 d k integers from every site, 10 rounds; 15 where the
+    matrix was weak.
     """
     if plan.study.components == plan.study.dimension:  # nothing is left to turn towards
         return (yield from gauss_cov(plan))
     start = yield from locate(plan, Shares(last=LAST_SHARE))
-    share = CLEAR_MATRIX if signal(plan, start.records) >= CLEAR else MATRIX
+    strength = signal(plan, start.records)
+    share = next(share for least, share in SHARES if strength >= least)
     clip = _clip(plan, start, share)
     noised = yield from covariance(plan, start, clip, clip.left * share)
     first = aligned(plan, noised)

@@ -30,7 +30,7 @@ from eigenveil.study.radius import quantile
 
 NORMS_SHARE = 0.03  # of rho, for the one histogram of all steps
 SPARE = 32  # directions beside the leading ones that may have a weight of their own
-WEAK, STEPS, MANY_STEPS = 0.4, 2, 8  # a stated sine from which on the directions turn in many steps
+WEAK, STEPS, MANY_STEPS = 0.25, 3, 8  # a stated sine from which on the directions turn in many steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
