@@ -42,7 +42,7 @@ LEAST = 0.3  # a variance is at least this share of the edge of the noise
 
 
 def refined_cov(plan: Plan) -> Steps:
-    """Count, mean, one Gram matrix, one histogram, three cross covariances, or eight where the matrix was weak.
+    """Count, mean, one Gram matrix, one histogram, and three cross covariances: eight where it was weak.
 
     Neighbours: as the study says.
     Privacy: [P7], [P28]; the questions are priced and answered behind the barrier.
