@@ -171,8 +171,8 @@ def _step(
 
     A step of square L, with noise of square B = d sigma^2 in it, is shortened to a = 1 - (B / L)^2 of itself,
     or to nothing. (1 - B / L, by James & Stein 1961, is off by less, but more in one direction, which turns
-    components further: measured.) What is left is a^2 B + (1 - a)^2 (L - B), where L tells B up to sqrt(2 / d)
-    of it, and as much of the step as the count and clipping make it too short.
+    components further: measured.) What is left is a^2 B + (1 - a)^2 (L - B), where L tells B up to
+    sqrt(2 / d) of it, and as much of the step as the count and clipping make it too short.
     """
     noise = 4 * math.sqrt(centre.size) / mu(micro_rho) * louder(plan, ClippedSum(centre=centre, radius=S))
     radius = choose(norms, None, Balance(power=1, noise=noise, quadratic=True))
