@@ -67,7 +67,7 @@ class Aligned:
         variances' own noise. Shape: (k, m - k + 1)."""
         others = np.append(self.variances[self.k :], self.level)
         found = np.maximum(self.variances[: self.k, None] - others, 0.0)
-        return np.asarray(np.maximum(np.sqrt(np.maximum(found**2 - 2 * self.unsure**2, 0.0)), 1e-12))
+        return np.asarray(np.maximum(np.sqrt(np.maximum(found**2 - self.unsure**2, 0.0)), 1e-12))
 
     def _spread(self, columns: FloatArray) -> FloatArray:
         """A column for each direction outside. Shape: (k, m - k + 1) -> (k, d - k)."""
