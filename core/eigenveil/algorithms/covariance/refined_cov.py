@@ -42,12 +42,12 @@ LEAST = 0.3  # a variance is at least this share of the edge of the noise
 
 
 def refined_cov(plan: Plan) -> Steps:
-    """Count, mean, one Gram matrix, one histogram, and three cross covariances: eight where it was weak.
+    """Count, mean, one Gram matrix, one histogram, one or two cross covariances: eight where it was weak.
 
     Neighbours: as the study says.
     Privacy: [P7], [P28]; the questions are priced and answered behind the barrier.
-    Cost: the whole budget, d (d + 1) / 2 + 3 d k integers from every site, 10 rounds; 15 where the
-    matrix was weak.
+    Cost: the whole budget, d (d + 1) / 2 + 2 d k integers from every site, 8 or 9 rounds; 15 where
+    the matrix was weak.
     """
     if plan.study.components == plan.study.dimension:  # nothing is left to turn towards
         return (yield from gauss_cov(plan))

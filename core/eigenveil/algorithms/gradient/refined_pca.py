@@ -56,7 +56,7 @@ STAGES = (
 
 
 def refined_pca(plan: Plan) -> Steps:
-    """Count, mean, 15 or 30 gradients with three radii, variances, then two to eight cross covariances.
+    """Count, mean, 15 or 30 gradients with three radii, variances, then one to eight cross covariances.
 
     Neighbours: as the study says.
     Privacy: [P7], [P28]; the questions are priced and answered behind the barrier.

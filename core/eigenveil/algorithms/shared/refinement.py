@@ -30,7 +30,8 @@ from eigenveil.study.radius import quantile
 
 NORMS_SHARE = 0.03  # of rho, for the one histogram of all steps
 SPARE = 32  # directions beside the leading ones that may have a weight of their own
-WEAK, STEPS, MANY_STEPS = 0.25, 3, 8  # a stated sine from which on the directions turn in many steps
+# Steps below a stated sine of the first stage: what is far off turns in small ones.
+STEPS = ((0.03, 1), (0.25, 2), (math.inf, 8))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -176,4 +177,4 @@ def _entries(
 
 def steps_for(sine: float) -> int:
     """How many steps suit a first stage of that stated error."""
-    return STEPS if sine < WEAK else MANY_STEPS
+    return next(steps for most, steps in STEPS if sine < most)
