@@ -37,7 +37,9 @@ from eigenveil.protocol.plan import Plan
 
 # The matrix's share of what is left after the mean, from a signal (`preparation.signal`) on.
 SHARES = ((1000.0, 0.2), (100.0, 0.35), (0.0, 0.5))
-LAST_SHARE = 0.03  # of rho, for the norms that both the mean and the matrix are clipped by
+# The last norms are those that the matrix is clipped by, too; and a first step of the mean that is nearer
+# leaves fewer records far from it.
+PREPARED = Shares(steps=((0.05, 0.30), (0.10, 0.55)), last=0.03)
 LEAST = 0.3  # a variance is at least this share of the edge of the noise
 
 
@@ -51,7 +53,7 @@ def refined_cov(plan: Plan) -> Steps:
     """
     if plan.study.components == plan.study.dimension:  # nothing is left to turn towards
         return (yield from gauss_cov(plan))
-    start = yield from locate(plan, Shares(last=LAST_SHARE))
+    start = yield from locate(plan, PREPARED)
     strength = signal(plan, start.records)
     share = next(share for least, share in SHARES if strength >= least)
     clip = _clip(plan, start, share)
@@ -63,7 +65,7 @@ def refined_cov(plan: Plan) -> Steps:
 
 def _clip(plan: Plan, start: Centred, share: float) -> Clip:
     """The radius for a matrix at a share of what is left, from the last norms of the mean."""
-    left = 1 - Shares().count - start.mean_share
+    left = 1 - PREPARED.count - start.mean_share
     if is_public(plan):
         return public_clip(plan, start, left)
     radius = balanced(plan, start.norms, left * share, noise_ratio(plan))
