@@ -17,9 +17,15 @@ import numpy as np
 
 from eigenveil.algorithms.covariance.gauss_cov import gauss_cov
 from eigenveil.algorithms.covariance.noised_gram import Clip, Noised, averaged, covariance
-from eigenveil.algorithms.covariance.refined_cov import MATRIX, aligned, matrix_clip, of_aligned
+from eigenveil.algorithms.covariance.refined_cov import (
+    PREPARED,
+    aligned,
+    matrix_clip,
+    matrix_share,
+    of_aligned,
+)
 from eigenveil.algorithms.gradient.refined_pca import by_gradients
-from eigenveil.algorithms.shared.preparation import COUNT_SHARE, Centred, Shares, locate
+from eigenveil.algorithms.shared.preparation import Centred, locate
 from eigenveil.algorithms.shared.refinement import refined, steps_for
 from eigenveil.numerics.linalg import eigenpairs
 from eigenveil.protocol.estimate import Steps
@@ -78,18 +84,19 @@ def auto(plan: Plan, imagined: Way | None = None) -> Steps:
     d, k = plan.study.dimension, plan.study.components
     if k == d:  # nothing is left to turn towards
         return (yield from gauss_cov(plan))
-    start = yield from locate(plan, Shares(last=0.03))
+    start = yield from locate(plan, PREPARED)
     steps = None if imagined is None else steps_for(1.0)
     if d > WIDE:
-        found = yield from by_gradients(plan, start, 1 - COUNT_SHARE - start.mean_share, steps)
+        found = yield from by_gradients(plan, start, 1 - PREPARED.count - start.mean_share, steps)
         return replace(found, way=f"gradients, then their refinement: {d} columns are too many for a matrix")
-    clip = matrix_clip(plan, start)
-    first = yield from covariance(plan, start, clip, clip.left * MATRIX * PROBE)
+    share = matrix_share(plan, start)
+    clip = matrix_clip(plan, start, share)
+    first = yield from covariance(plan, start, clip, clip.left * share * PROBE)
     probe = _probe(plan, start, first)
     if (imagined or probe.way) is Way.GRADIENTS:
-        found = yield from by_gradients(plan, start, clip.left * (1 - MATRIX * PROBE), steps)
+        found = yield from by_gradients(plan, start, clip.left * (1 - share * PROBE), steps)
         return replace(found, way=f"gradients, then their refinement: {probe}")
-    found = yield from _by_matrix(plan, start, clip, first, steps)
+    found = yield from _by_matrix(plan, start, clip, share, first, steps)
     return replace(found, way=f"the rest of the matrix, then its refinement: {probe}")
 
 
@@ -103,12 +110,14 @@ def _probe(plan: Plan, start: Centred, first: Noised) -> Probe:
     )
 
 
-def _by_matrix(plan: Plan, start: Centred, clip: Clip, first: Noised, steps: int | None) -> Steps:
+def _by_matrix(
+    plan: Plan, start: Centred, clip: Clip, share: float, first: Noised, steps: int | None
+) -> Steps:
     """The rest of the matrix, averaged with its first part, and the refinement of both."""
-    rest = yield from covariance(plan, start, clip, clip.left * MATRIX * (1 - PROBE))
+    rest = yield from covariance(plan, start, clip, clip.left * share * (1 - PROBE))
     noised = averaged(first, rest)
     whole = aligned(plan, noised)
     found = yield from refined(
-        plan, start, whole, clip.left * (1 - MATRIX), steps or steps_for(whole.sine(start))
+        plan, start, whole, clip.left * (1 - share), steps or steps_for(whole.sine(start))
     )
     return of_aligned(plan, start, clip, noised, found)
