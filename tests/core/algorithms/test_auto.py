@@ -1,4 +1,4 @@
-"""auto, where the first releases choose: every way within the budget and foreseen, and decided by them alone."""
+"""auto, where the first releases choose: by them alone, and on every way within what was foreseen."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
@@ -86,9 +86,10 @@ def test_an_algorithm_chosen_before_says_nothing_of_a_way() -> None:
     assert explain(chosen.plan)["depends"] is None
 
 
+@settings(max_examples=30)
 @given(
-    seed=st.integers(0, 2**32), size=st.sampled_from([0, 1, 10**3, 10**8, 10**14]), count=st.integers(-9, 10**5),
-    d=st.sampled_from([2, 3, 9]), k=st.integers(1, 2), centring=st.booleans(),
+    seed=st.integers(0, 2**32), size=st.sampled_from([0, 1, 10**3, 10**6, 10**10]),
+    count=st.integers(-9, 10**5), d=st.sampled_from([2, 9]), k=st.integers(1, 2), centring=st.booleans(),
 )  # fmt: skip
 def test_no_releases_spend_or_ask_more_than_was_foreseen(
     seed: int, size: int, count: int, d: int, k: int, centring: bool
