@@ -71,7 +71,6 @@ from eigenveil.study.algorithm import Algorithm, AlgorithmProperties, OwnAlgorit
 from eigenveil.study.grid import S, midpoint
 
 ALGORITHMS: dict[Algorithm, Callable[[Plan], Steps]] = {
-    Algorithm.AUTO: auto,
     Algorithm.GAUSS_COV: gauss_cov,
     Algorithm.ANALYZE_GAUSS: analyze_gauss,
     Algorithm.SEPARATE_COV: separate_cov,
@@ -93,6 +92,7 @@ ALGORITHMS: dict[Algorithm, Callable[[Plan], Steps]] = {
     Algorithm.SUBSPACE_REFERENCE: subspace_reference,
     Algorithm.SUBSPACE_APPROX: subspace_approx,
     Algorithm.SUBSPACE_APPROX_RANK: subspace_approx_rank,
+    Algorithm.AUTO: auto,
 }
 
 
