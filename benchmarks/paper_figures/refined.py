@@ -7,7 +7,6 @@ a second direction with half of the first one's variance, and a third with .35 o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 

@@ -35,7 +35,8 @@ STOP = {
     Algorithm.SUBSPACE_APPROX,
     Algorithm.SUBSPACE_APPROX_RANK,
 }
-CHOOSE = {Algorithm.ADAPTIVE_COV}  # between two ways of spending the rest
+# Between two ways of spending the rest.
+CHOOSE = {Algorithm.ADAPTIVE_COV, Algorithm.REFINED_COV, Algorithm.REFINED_PCA}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
