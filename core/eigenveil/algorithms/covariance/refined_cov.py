@@ -27,6 +27,7 @@ from eigenveil.algorithms.shared.preparation import (
     Shares,
     is_public,
     locate,
+    signal,
 )
 from eigenveil.algorithms.shared.refinement import Aligned, refined, steps_for
 from eigenveil.algorithms.shared.stated_error import centre_sine, centre_warning
@@ -34,34 +35,38 @@ from eigenveil.numerics.linalg import eigenpairs, fix_signs
 from eigenveil.protocol.estimate import Estimate, Steps
 from eigenveil.protocol.plan import Plan
 
-MATRIX = 0.35  # of what is left after the mean, for the first stage
+# The matrix's share of what is left after the mean, from a signal (`preparation.signal`) on.
+SHARES = ((1000.0, 0.2), (100.0, 0.35), (0.0, 0.5))
+LAST_SHARE = 0.03  # of rho, for the norms that both the mean and the matrix are clipped by
 LEAST = 0.3  # a variance is at least this share of the edge of the noise
 
 
 def refined_cov(plan: Plan) -> Steps:
-    """Count, mean, one Gram matrix, one histogram, two cross covariances, or eight where the matrix was weak.
+    """Count, mean, one Gram matrix, one histogram, and three cross covariances: eight where it was weak.
 
     Neighbours: as the study says.
     Privacy: [P7], [P28]; the questions are priced and answered behind the barrier.
-    Cost: the whole budget, d (d + 1) / 2 + 2 d k integers from every site, 9 rounds; 15 where the matrix
-    was weak.
+    Cost: the whole budget, d (d + 1) / 2 + 3 d k integers from every site, 10 rounds; 15 where the
+    matrix was weak.
     """
     if plan.study.components == plan.study.dimension:  # nothing is left to turn towards
         return (yield from gauss_cov(plan))
-    start = yield from locate(plan, Shares(last=0.03))
-    clip = _clip(plan, start)
-    noised = yield from covariance(plan, start, clip, clip.left * MATRIX)
+    start = yield from locate(plan, Shares(last=LAST_SHARE))
+    strength = signal(plan, start.records)
+    share = next(share for least, share in SHARES if strength >= least)
+    clip = _clip(plan, start, share)
+    noised = yield from covariance(plan, start, clip, clip.left * share)
     first = aligned(plan, noised)
-    found = yield from refined(plan, start, first, clip.left * (1 - MATRIX), steps_for(first.sine(start)))
+    found = yield from refined(plan, start, first, clip.left * (1 - share), steps_for(first.sine(start)))
     return _estimate(plan, start, clip, noised, found)
 
 
-def _clip(plan: Plan, start: Centred) -> Clip:
-    """The radius that the study's rule gives for the matrix, from the last norms of the mean."""
+def _clip(plan: Plan, start: Centred, share: float) -> Clip:
+    """The radius for a matrix at a share of what is left, from the last norms of the mean."""
     left = 1 - Shares().count - start.mean_share
     if is_public(plan):
         return public_clip(plan, start, left)
-    radius = balanced(plan, start.norms, left * MATRIX, noise_ratio(plan))
+    radius = balanced(plan, start.norms, left * share, noise_ratio(plan))
     return clip_to(radius, start.norms, start.records, left)
 
 

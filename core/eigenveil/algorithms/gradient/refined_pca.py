@@ -22,9 +22,8 @@ from eigenveil.algorithms.gradient.dp_pca import (
     gap_warning,
     iterate,
     read_variances,
-    signal,
 )
-from eigenveil.algorithms.shared.preparation import COUNT_SHARE, Centred, locate, part
+from eigenveil.algorithms.shared.preparation import COUNT_SHARE, Centred, locate, part, signal
 from eigenveil.algorithms.shared.refinement import Aligned, refined, steps_for
 from eigenveil.algorithms.shared.stated_error import centre_sine, centre_warning
 from eigenveil.numerics.encoding import FloatArray
@@ -47,8 +46,8 @@ class Stage:
     share: float
 
 
-# From a signal (`dp_pca.signal`) on. Spare directions show the gap and have weights of their own, but where
-# the signal is weak they are noise that every round carries along.
+# From a signal (`preparation.signal`) on. Spare directions show the gap and have weights of their own, but
+# where the signal is weak they are noise that every round carries along.
 STAGES = (
     (600.0, Stage(spare=4, rounds=30, share=0.35)),
     (180.0, Stage(spare=2, rounds=30, share=0.35)),

@@ -20,7 +20,7 @@ from eigenveil.accounting.zcdp import mu
 from eigenveil.algorithms.shared.clip_radius import Balance, Grid, choose, read_histogram
 from eigenveil.algorithms.shared.cross_query import Cross, weights
 from eigenveil.algorithms.shared.preparation import Centred, price, priced
-from eigenveil.algorithms.shared.stated_error import bending, bent, centre_sine, typical_sine
+from eigenveil.algorithms.shared.stated_error import LOPSIDED, bending, bent, centre_sine, typical_sine
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs
 from eigenveil.protocol.plan import Plan
@@ -29,8 +29,8 @@ from eigenveil.protocol.release import Release
 from eigenveil.study.radius import quantile
 
 NORMS_SHARE = 0.03  # of rho, for the one histogram of all steps
-SPARE = 16  # directions beside the leading ones that may have a weight of their own
-WEAK, STEPS, MANY_STEPS = 0.4, 2, 8  # a stated sine from which on the directions turn in many steps
+SPARE = 32  # directions beside the leading ones that may have a weight of their own
+WEAK, STEPS, MANY_STEPS = 0.25, 3, 8  # a stated sine from which on the directions turn in many steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -158,12 +158,11 @@ def _clip(
     """The radius by balance, for what all steps together leave of the noise."""
     grid = Grid(top=start.norms.largest**2 / 2)  # |a| |b| <= |z|^2 / 2
     norms = read_histogram((yield priced(plan, cross.norms(grid), NORMS_SHARE)), grid)
-    noise = 1.5 * math.sqrt(cross.centre.size * cross.k) / mu(price(plan, share))
+    noise = 2 * math.sqrt(cross.centre.size * cross.k) / mu(price(plan, share))
     rule = Balance(power=1, noise=noise, quadratic=False)
     radius = choose(norms, quantile(plan.study.radius), rule)
-    return CrossClip(
-        radius=radius, kept=norms.kept(radius, 1), bending=bending(norms, radius, start.records, 1)
-    )
+    bends = bending(norms, radius, start.records, 1) + (LOPSIDED * norms.unseen(radius)) ** 2
+    return CrossClip(radius=radius, kept=norms.kept(radius, 1), bending=bends)
 
 
 def _entries(
