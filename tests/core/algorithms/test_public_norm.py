@@ -112,7 +112,7 @@ def test_longer_records_count_as_records_of_that_norm(algorithm: Algorithm) -> N
     found, same = (run(study, one).estimate for one in (rows, short))
     assert found.total_variance == pytest.approx(same.total_variance, rel=2e-3)
     assert found.total_variance == pytest.approx((short**2).sum(axis=1).mean(), rel=0.01)
-    assert sin_angle(found.components, eigenpairs(short.T @ short)[1][:, :1].T) < 0.02
+    assert sin_angle(found.components, eigenpairs(short.T @ short)[1][:, :1].T) < 0.03
 
 
 def test_about_a_private_mean_lengths_are_asked_for_up_to_where_they_can_reach() -> None:
