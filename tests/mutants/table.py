@@ -375,7 +375,7 @@ MUTANTS: tuple[Mutant, ...] = (
        "tests/client/site/daemon/test_own_session.py::test_one_unit_is_the_same_question_and_two_are_another"),
     of("P25", "algorithms/shared/preparation.py", "max(math.floor(radius * S), least_row_radius(d))",
        "max(math.floor(radius * S), 1)", f"{LIES}[Algorithm.GAUSS_COV-all at the centre]"),
-    of("P25", "algorithms/shared/preparation.py", "np.clip(moved, -most, most)", "np.clip(moved, -S, S)",
+    of("P25", "algorithms/shared/preparation.py", "kept * step), -most, most)", "kept * step), -S, S)",
        f"{LIES}[Algorithm.GAUSS_COV-towards a corner]"),
     of("P25", "queries/gradients.py", "min(2 * truncated + 1,", "min(truncated + 1,",
        f"{BOUNDS}::test_at_the_floor_a_shortened_record_still_has_a_gradient"),
