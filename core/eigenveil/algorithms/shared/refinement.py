@@ -93,7 +93,9 @@ class Aligned:
         # More change than both explain: the directions are on their way still, and less is known than that.
         surprise = self._surprise(along, outside, prior + new)
         k, m = self.k, self.variances.size
-        beyond, legs = np.linalg.qr(outside * trust[:, -1]) if self.outside else (outside[:, :0], outside[:0])
+        # Beside the basis, not alone: what `outside` does not fill is then outside of the basis as well.
+        frame, legs = np.linalg.qr(np.hstack([self.basis, outside * trust[:, -1]]))
+        beyond, legs = frame[:, m:], legs[m:, m:]
         matrix = np.diag(np.append(self.variances, np.full(len(legs), self.level)))
         matrix[k:m, :k] = (along * trust[:, :-1]).T
         matrix[m:, :k] = legs
