@@ -54,16 +54,21 @@ def refined_cov(plan: Plan) -> Steps:
     if plan.study.components == plan.study.dimension:  # nothing is left to turn towards
         return (yield from gauss_cov(plan))
     start = yield from locate(plan, PREPARED)
-    strength = signal(plan, start.records)
-    share = next(share for least, share in SHARES if strength >= least)
-    clip = _clip(plan, start, share)
+    share = matrix_share(plan, start)
+    clip = matrix_clip(plan, start, share)
     noised = yield from covariance(plan, start, clip, clip.left * share)
     first = aligned(plan, noised)
     found = yield from refined(plan, start, first, clip.left * (1 - share), steps_for(first.sine(start)))
-    return _estimate(plan, start, clip, noised, found)
+    return of_aligned(plan, start, clip, noised, found)
 
 
-def _clip(plan: Plan, start: Centred, share: float) -> Clip:
+def matrix_share(plan: Plan, start: Centred) -> float:
+    """Of what is left after the mean, for the matrix."""
+    strength = signal(plan, start.records)
+    return next(share for least, share in SHARES if strength >= least)
+
+
+def matrix_clip(plan: Plan, start: Centred, share: float) -> Clip:
     """The radius for a matrix at a share of what is left, from the last norms of the mean."""
     left = 1 - PREPARED.count - start.mean_share
     if is_public(plan):
@@ -88,7 +93,8 @@ def aligned(plan: Plan, noised: Noised) -> Aligned:
     )
 
 
-def _estimate(plan: Plan, start: Centred, clip: Clip, noised: Noised, found: Aligned) -> Estimate:
+def of_aligned(plan: Plan, start: Centred, clip: Clip, noised: Noised, found: Aligned) -> Estimate:
+    """What a noised matrix and the turned directions say."""
     k, known = plan.study.components, plan.study.radius is None
     components = fix_signs(found.basis[:, :k])
     return Estimate(
