@@ -29,7 +29,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     bounds : (lower, upper), each a number or an array of shape (n_features,)
         Public bounds of the columns, in their units. Required: bounds read off the records would
         tell about them. Values beyond a bound count as the bound.
-    algorithm : {"auto", "gauss-cov", "dp-pca"}, default="auto"
+    algorithm : {"auto", "refined-cov", "refined-pca", "gauss-cov", "dp-pca"}, default="auto"
     choose : {"before", "during"}, default="before"
         When "auto" chooses: by public numbers, or by the first releases, which then say which way was taken.
     neighbours : {"add-remove", "replace-one"}, default="add-remove"
