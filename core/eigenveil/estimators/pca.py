@@ -29,7 +29,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     bounds : (lower, upper), each a number or an array of shape (n_features,)
         Public bounds of the columns, in their units. Required: bounds read off the records would
         tell about them. Values beyond a bound count as the bound.
-    algorithm : {"auto", "gauss-cov", "dp-pca"}, default="auto"
+    algorithm : {"auto", "gauss-cov", "dp-pca", "refined-cov", "refined-pca"}, default="auto"
     neighbours : {"add-remove", "replace-one"}, default="add-remove"
     radius : {"balance", "none"}, float, PublicNorm or {"norm": float}, default="balance"
         How long records are shortened: to a radius chosen privately, not at all beyond the bounds, so that

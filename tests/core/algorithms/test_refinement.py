@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import example, given, reject, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -207,9 +207,9 @@ def test_whatever_is_released_the_budget_holds_and_the_result_is_defined(
         try:
             session.feed(Release.of(asked, values, 1.0, ("a", "b", "c")))
         except RequestError as problem:  # no question about numbers so absurd can be asked
-            assert problem.code is Code.OVERFLOW
-            assume("absurd" not in kinds)
-            raise
+            if problem.code is not Code.OVERFLOW or "absurd" not in kinds:
+                raise
+            reject()
     assert sum(one.micro_rho for one in session.releases) <= plan.micro_rho
     found = session.result
     assert np.allclose(found.components @ found.components.T, np.eye(k), atol=1e-8)
