@@ -31,7 +31,7 @@ from eigenveil.simulation import simulate
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.price import Composition
 from eigenveil.study.study import Federation
-from tests.core.algorithms.test_algorithms import DEGENERATE, run, spectrum, study, truth
+from tests.core.algorithms.test_algorithms import run, spectrum, study, truth
 from tests.support import refused
 
 A = Algorithm
@@ -131,6 +131,18 @@ def test_without_clipping_records_at_the_bounds_stay_whole(algorithm: Algorithm)
     assert found.warnings == ()
 
 
+DEGENERATE = {
+    "all equal": np.full((300, 5), 2.0),
+    "all at zero": np.zeros((300, 5)),
+    "rank one": np.outer(np.linspace(-1, 1, 300), [1.0, 2.0, 0.0, -1.0, 0.5]),
+    "at the bounds": np.where(np.arange(1500).reshape(300, 5) % 2 == 0, 6.0, -6.0),
+    "beyond the bounds": np.full((300, 5), 1e9),
+    "one record": np.array([[1.0, 2.0, 3.0, 4.0, 5.0]]),
+    "no gap": spectrum(300, [1.0] * 5),
+    "no record": np.empty((0, 5)),
+}
+
+
 @pytest.mark.parametrize("delta", [1e-6, 0.0])
 @pytest.mark.parametrize("algorithm", [*FAMILY, A.ZERO])
 @pytest.mark.parametrize("name", DEGENERATE)
@@ -150,12 +162,6 @@ def test_degenerate_data_give_a_defined_result(algorithm: Algorithm, name: str, 
         assert found.covariance is None or np.isfinite(found.covariance).all()
         assert found.sin_error is not None
         assert 0 <= found.sin_error <= 1
-
-
-def test_a_single_column_is_its_own_component() -> None:
-    rows = np.random.default_rng(0).normal(size=(500, 1))
-    for algorithm in FAMILY:
-        assert abs(run(study(1, algorithm), rows).estimate.components[0, 0]) == pytest.approx(1)
 
 
 def test_zero_asks_nothing_and_costs_nothing() -> None:
