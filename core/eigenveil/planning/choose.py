@@ -7,14 +7,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from eigenveil.accounting.zcdp import MAX_EPSILON
+from eigenveil.algorithms.gradient.auto import WIDE
 from eigenveil.errors import RequestError
 from eigenveil.planning.error_models import predicted
 from eigenveil.planning.error_models.spectrum import AssumedSpectrum, default_guess
 from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.study import MAX_RECORDS, Study
+from eigenveil.study.study import MAX_RECORDS, Choose, Study
 
-# A covariance matrix of more columns is d^2 / 2 > 500,000 numbers a site.
-WIDE = 1000
 # What `auto` chooses from, the simplest first: a later one must promise clearly less.
 CANDIDATES = (Algorithm.GAUSS_COV, Algorithm.DP_PCA)
 CLEARLY = 0.95
@@ -23,8 +22,9 @@ STEPS = 12  # of a search for the numbers that would do
 
 
 def choose(study: Study) -> Algorithm:
-    """The study's algorithm, or for `auto` the better of the candidates on the default spectrum."""
-    if study.algorithm is not Algorithm.AUTO:
+    """The study's algorithm, or for `auto` the better of the candidates on the default spectrum, unless the
+    first releases are to choose; at delta = 0 they have nothing to choose from."""
+    if study.algorithm is not Algorithm.AUTO or (study.choose is Choose.DURING and study.delta > 0):
         return study.algorithm
     return better(study, default_guess(study.dimension, study.components))
 
@@ -45,7 +45,7 @@ def doubts(study: Study) -> tuple[str, ...]:
     """
     one = replace(study, components=1)
     guess = default_guess(one.dimension, 1)
-    if choose(one) not in CANDIDATES or _first_error(one, guess) < HOPELESS:
+    if choose(one) not in (Algorithm.AUTO, *CANDIDATES) or _first_error(one, guess) < HOPELESS:
         return ()  # the others say themselves what they need
     would_do = enough(*remedies(one, guess))
     sentence = (
@@ -103,7 +103,7 @@ def _first_error(study: Study, guess: AssumedSpectrum) -> float:
 
 def _raw(study: Study, algorithm: Algorithm, guess: AssumedSpectrum) -> float:
     try:
-        error = predicted(replace(study, algorithm=algorithm), guess)
+        error = predicted(study.running(algorithm), guess)
     except RequestError:  # a question would cost less than the smallest price there is
         return math.inf
     return math.inf if error is None else error.raw

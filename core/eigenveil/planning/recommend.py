@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from eigenveil.accounting.zcdp import MAX_EPSILON
-from eigenveil.planning.choose import CANDIDATES, HOPELESS, USABLE, WIDE, better, enough, least, remedies
+from eigenveil.algorithms.gradient.auto import WIDE
+from eigenveil.planning.choose import CANDIDATES, HOPELESS, USABLE, better, enough, least, remedies
 from eigenveil.planning.error_models.spectrum import AssumedSpectrum
 from eigenveil.planning.predict import Prediction, predict
 from eigenveil.study.algorithm import Algorithm
@@ -89,7 +90,7 @@ def _noise(study: Study, guess: AssumedSpectrum, best: Prediction) -> tuple[str,
     if best.error is None or best.raw <= USABLE:
         return ()
     what = "would be mostly noise" if best.raw >= HOPELESS else "would be rough"
-    would_do = enough(*remedies(replace(study, algorithm=best.algorithm), guess))
+    would_do = enough(*remedies(study.running(best.algorithm), guess))
     if would_do:
         remedy, fewer = f"{would_do} would do", ", or fewer components"
     else:

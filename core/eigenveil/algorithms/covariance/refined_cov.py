@@ -37,33 +37,40 @@ from eigenveil.protocol.plan import Plan
 
 # The matrix's share of what is left after the mean, from a signal (`preparation.signal`) on.
 SHARES = ((1000.0, 0.2), (100.0, 0.35), (0.0, 0.5))
-LAST_SHARE = 0.03  # of rho, for the norms that both the mean and the matrix are clipped by
+# The last norms are those that the matrix is clipped by, too; and a first step of the mean that is nearer
+# leaves fewer records far from it.
+PREPARED = Shares(steps=((0.05, 0.30), (0.10, 0.55)), last=0.03)
 LEAST = 0.3  # a variance is at least this share of the edge of the noise
 
 
 def refined_cov(plan: Plan) -> Steps:
-    """Count, mean, one Gram matrix, one histogram, and three cross covariances: eight where it was weak.
+    """Count, mean, one Gram matrix, one histogram, one or two cross covariances: eight where it was weak.
 
     Neighbours: as the study says.
     Privacy: [P7], [P28]; the questions are priced and answered behind the barrier.
-    Cost: the whole budget, d (d + 1) / 2 + 3 d k integers from every site, 10 rounds; 15 where the
-    matrix was weak.
+    Cost: the whole budget, d (d + 1) / 2 + 2 d k integers from every site, 8 or 9 rounds; 15 where
+    the matrix was weak.
     """
     if plan.study.components == plan.study.dimension:  # nothing is left to turn towards
         return (yield from gauss_cov(plan))
-    start = yield from locate(plan, Shares(last=LAST_SHARE))
-    strength = signal(plan, start.records)
-    share = next(share for least, share in SHARES if strength >= least)
-    clip = _clip(plan, start, share)
+    start = yield from locate(plan, PREPARED)
+    share = matrix_share(plan, start)
+    clip = matrix_clip(plan, start, share)
     noised = yield from covariance(plan, start, clip, clip.left * share)
     first = aligned(plan, noised)
     found = yield from refined(plan, start, first, clip.left * (1 - share), steps_for(first.sine(start)))
-    return _estimate(plan, start, clip, noised, found)
+    return of_aligned(plan, start, clip, noised, found)
 
 
-def _clip(plan: Plan, start: Centred, share: float) -> Clip:
+def matrix_share(plan: Plan, start: Centred) -> float:
+    """Of what is left after the mean, for the matrix."""
+    strength = signal(plan, start.records)
+    return next(share for least, share in SHARES if strength >= least)
+
+
+def matrix_clip(plan: Plan, start: Centred, share: float) -> Clip:
     """The radius for a matrix at a share of what is left, from the last norms of the mean."""
-    left = 1 - Shares().count - start.mean_share
+    left = 1 - PREPARED.count - start.mean_share
     if is_public(plan):
         return public_clip(plan, start, left)
     radius = balanced(plan, start.norms, left * share, noise_ratio(plan))
@@ -86,7 +93,8 @@ def aligned(plan: Plan, noised: Noised) -> Aligned:
     )
 
 
-def _estimate(plan: Plan, start: Centred, clip: Clip, noised: Noised, found: Aligned) -> Estimate:
+def of_aligned(plan: Plan, start: Centred, clip: Clip, noised: Noised, found: Aligned) -> Estimate:
+    """What a noised matrix and the turned directions say."""
     k, known = plan.study.components, plan.study.radius is None
     components = fix_signs(found.basis[:, :k])
     return Estimate(

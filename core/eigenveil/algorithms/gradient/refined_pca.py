@@ -56,23 +56,28 @@ STAGES = (
 
 
 def refined_pca(plan: Plan) -> Steps:
-    """Count, mean, 15 or 30 gradients with three radii, variances, then two to eight cross covariances.
+    """Count, mean, 15 or 30 gradients with three radii, variances, then one to eight cross covariances.
 
     Neighbours: as the study says.
     Privacy: [P7], [P28]; the questions are priced and answered behind the barrier.
     Cost: the whole budget, at most d (k + 4) integers a round from every site.
     """
-    study = plan.study
-    if study.components == study.dimension:  # nothing is left to turn towards
+    if plan.study.components == plan.study.dimension:  # nothing is left to turn towards
         return (yield from dp_pca(plan))
     start = yield from locate(plan)
-    left = 1 - COUNT_SHARE - start.mean_share - RADIUS_SHARE - VARIANCE_SHARE
+    return (yield from by_gradients(plan, start, 1 - COUNT_SHARE - start.mean_share))
+
+
+def by_gradients(plan: Plan, start: Centred, share: float, steps: int | None = None) -> Steps:
+    """Both stages, at a share of the budget, once it is known where the records are; the second of so many
+    steps, or of as many as suit the first."""
+    study, left = plan.study, share - RADIUS_SHARE - VARIANCE_SHARE
     strength = signal(plan, start.records)
     stage = next(stage for least, stage in STAGES if strength >= least)
     tail = yield from iterate(plan, start, _schedule(plan, stage, left))
     first, total = yield from _aligned(plan, start, tail)
-    sine = tail.error(study.components)
-    found = yield from refined(plan, start, first, left * (1 - stage.share), steps_for(sine))
+    steps = steps or steps_for(tail.error(study.components))
+    found = yield from refined(plan, start, first, left * (1 - stage.share), steps)
     return _estimate(plan, start, tail, found, total)
 
 
