@@ -73,7 +73,7 @@ def _check_size(rounds: int, numbers: int) -> None:
         raise RequestError(
             Code.BAD_STUDY,
             f"this study would ask more than {MAX_ROUNDS} questions, or for over {MAX_NUMBERS} numbers of "
-            'each site; ask for fewer columns, batches or components, or rank = "block"',
+            'each site; ask for fewer batches, components or columns, or rank = "block"',
         )
 
 
