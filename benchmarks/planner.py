@@ -66,12 +66,15 @@ def spectrum(generator: np.random.Generator, d: int, k: int) -> tuple[str, Float
     return kind, np.sort(values)[::-1]
 
 
-def records(kind: str, values: FloatArray) -> Draw:
-    """Records of that spectrum along random axes. Shape: values (d,) -> draws of (n, d)."""
+def records(axes: np.random.Generator, kind: str, values: FloatArray) -> Draw:
+    """Records of that spectrum along random axes; signs of such records where they are binary.
+
+    Shape: values (d,) -> draws of (n, d).
+    """
+    basis = np.linalg.qr(axes.standard_normal((len(values), len(values))))[0]
 
     def draw(generator: np.random.Generator, n: int) -> FloatArray:
         shape = (n, len(values))
-        basis = np.linalg.qr(generator.standard_normal((len(values), len(values))))[0]
         match kind:
             case "normal":
                 scores = generator.standard_normal(shape)
@@ -79,23 +82,29 @@ def records(kind: str, values: FloatArray) -> Draw:
                 scores = generator.standard_t(5, shape) * math.sqrt(3 / 5)
             case "even":
                 scores = generator.uniform(-math.sqrt(3), math.sqrt(3), shape)
-            case _:  # two groups along the first component
+            case "groups":  # two of them along the first component
                 scores = generator.standard_normal(shape)
                 scores[:, 0] = generator.choice([-1.0, 1.0], n)
-        return np.asarray((scores * np.sqrt(values)) @ basis.T)
+            case _:  # yes or no in every column, the one seldom in some
+                scores = generator.standard_normal(shape)
+        rows = (scores * np.sqrt(values)) @ basis.T
+        if kind == "binary":
+            limits = np.linspace(0.0, 2.0, len(values)) * np.sqrt((basis**2) @ values)
+            rows = np.where(rows > limits, 1.0, -1.0) * math.sqrt(float(values.mean()))
+        return np.asarray(rows)
 
     return draw
 
 
 def case(generator: np.random.Generator) -> Case:
     """The next random study."""
-    d = round(math.exp(generator.uniform(math.log(8), math.log(100))))
+    d = round(math.exp(generator.uniform(math.log(8), math.log(200))))
     k = min(int(generator.choice([1, 1, 2, 3, 5])), d // 3)
-    n = round(math.exp(generator.uniform(math.log(1500), math.log(20_000))))
+    n = round(math.exp(generator.uniform(math.log(500), math.log(30_000))))
     epsilon = float(generator.choice([0.5, 1.0, 2.0, 4.0]))
     shape, values = spectrum(generator, d, k)
-    kind = str(generator.choice(["normal", "heavy", "even", "groups"]))
-    draw = records(kind, values)
+    kind = str(generator.choice(["normal", "heavy", "even", "groups", "binary"]))
+    draw = records(generator, kind, values)
     half = SIZES * math.sqrt(min(values[0], 9 * values.mean()))
     study = Study(
         name="planned",

@@ -8,6 +8,7 @@ synthetic and clinical tables.
 from __future__ import annotations
 
 import math
+from collections.abc import Generator
 
 import numpy as np
 
@@ -30,9 +31,12 @@ from eigenveil.algorithms.shared.preparation import (
 )
 from eigenveil.algorithms.shared.refinement import Aligned, refined, steps_for
 from eigenveil.algorithms.shared.stated_error import centre_sine, centre_warning
+from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, fix_signs
 from eigenveil.protocol.estimate import Estimate, Steps
 from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import PricedQuery
+from eigenveil.protocol.release import Release
 
 MATRIX = 0.35  # of what is left after the mean, for the first stage
 LEAST = 0.3  # a variance is at least this share of the edge of the noise
@@ -48,36 +52,43 @@ def refined_cov(plan: Plan) -> Steps:
     """
     if plan.study.components == plan.study.dimension:  # nothing is left to turn towards
         return (yield from gauss_cov(plan))
-    start = yield from locate(plan, Shares(last=0.03))
-    clip = _clip(plan, start)
+    start, clip = yield from prepared(plan)
     noised = yield from covariance(plan, start, clip, clip.left * MATRIX)
     first = aligned(plan, noised)
     found = yield from refined(plan, start, first, clip.left * (1 - MATRIX), steps_for(first.sine(start)))
     return _estimate(plan, start, clip, noised, found)
 
 
-def _clip(plan: Plan, start: Centred) -> Clip:
-    """The radius that the study's rule gives for the matrix, from the last norms of the mean."""
+def prepared(plan: Plan) -> Generator[PricedQuery, Release, tuple[Centred, Clip]]:
+    """Where the records are, and the radius that the study's rule gives for the matrix, from the last norms
+    of the mean."""
+    start = yield from locate(plan, Shares(last=0.03))
     left = 1 - Shares().count - start.mean_share
     if is_public(plan):
-        return public_clip(plan, start, left)
+        return start, public_clip(plan, start, left)
     radius = balanced(plan, start.norms, left * MATRIX, noise_ratio(plan))
-    return clip_to(radius, start.norms, start.records, left)
+    return start, clip_to(radius, start.norms, start.records, left)
 
 
 def aligned(plan: Plan, noised: Noised) -> Aligned:
-    """A noised matrix on its own axes: off its diagonal it is 0, give or take the noise."""
-    d, k = plan.study.dimension, plan.study.components
+    """A noised matrix on its own axes."""
     values, vectors = eigenpairs(noised.matrix)
-    sd = noised.scale / math.sqrt(2)
-    level = LEAST * sd * math.sqrt(d)
+    return on_axes(vectors, deflated(values, noised.scale), plan.study.components, noised.scale)
+
+
+def on_axes(basis: FloatArray, variances: FloatArray, k: int, scale: float) -> Aligned:
+    """A matrix with noise of that `scale`: off its diagonal it is 0, give or take the noise.
+
+    Shape: basis (d, m), variances (m,), falling.
+    """
+    sd, edge = scale / math.sqrt(2), scale / math.sqrt(2) * math.sqrt(len(basis))
     return Aligned(
-        basis=vectors,
-        variances=np.maximum(deflated(values, noised.scale), level),
-        level=level,
-        sd=np.full((k, d - k + 1), sd),
-        blur=sd * math.sqrt(d) / 2,
-        unsure=noised.scale,
+        basis=basis,
+        variances=np.maximum(variances, LEAST * edge),
+        level=LEAST * edge,
+        sd=np.full((k, variances.size - k + 1), sd),
+        blur=edge / 2,
+        unsure=scale,
     )
 
 

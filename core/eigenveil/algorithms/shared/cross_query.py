@@ -35,9 +35,10 @@ def weights(variances: FloatArray, k: int, level: float, count: int, blur: float
     """The weights with which one clip serves all entries best.
 
     A leading direction i of variance l_i is divided by s_i, another of variance m_j by t_j, and the `count`
-    others outside by one t at variance `level`. The noise of entry (i, j) is then s_i t_j times a radius that goes
-    with the root of sum l_i / s_i^2 sum m_j / t_j^2, and turns component i by 1 / (l_i - m_j) of it. Each set
-    is the minimum for the other (Cauchy-Schwarz). A gap below `blur` is not seen: it is taken for that.
+    others outside by one t at variance `level`. The noise of entry (i, j) is then s_i t_j times a radius that
+    goes with the root of sum l_i / s_i^2 sum m_j / t_j^2, and turns component i by 1 / (l_i - m_j) of it.
+    Each set is the minimum for the other (Cauchy-Schwarz). A gap below `blur` is not seen: it is taken for
+    that.
 
     Shape: variances (k + q,), the leading ones first.
     """
@@ -74,12 +75,12 @@ class Cross:
     def norms(self, grid: Grid) -> CrossNorms:
         """The question how long the records' parts are. Edges keep apart from their limit by half."""
         shift = _shift(grid.top, EDGE_LIMIT / 2)
-        return CrossNorms(spec=self._spec(shift), edges=grid.edges(UNIT / 2.0**shift))
+        return CrossNorms(spec=self._spec(shift), edges=grid.edges(part_unit(shift)))
 
     def query(self, radius: float) -> tuple[CrossCovariance, float]:
         """The question for the sum clipped to `radius`, and how many integers a part of norm 1 is."""
         shift = _shift(radius, GRADIENT_LIMIT)
-        unit = UNIT / 2.0**shift
+        unit = part_unit(shift)
         least = least_cross_radius(self.centre.size, self.k)
         clip = min(max(math.floor(radius * unit), least), GRADIENT_LIMIT)
         return CrossCovariance(spec=self._spec(shift), radius=clip), unit
@@ -110,6 +111,11 @@ class Cross:
         outside = part - self.basis @ (self.basis.T @ part)
         sd = release.sigma / unit / inside[:, None] / np.append(spare, 1.0)
         return along, outside, sd
+
+
+def part_unit(shift: int) -> float:
+    """How many integers a record's part of norm 1 is, after a shift."""
+    return UNIT / 2.0**shift
 
 
 def _shift(length: float, limit: float) -> int:

@@ -130,7 +130,7 @@ def refined(
     Privacy: [P7] post-processing of one `CrossNorms` and some `CrossCovariance` questions [P28].
     Cost: `share` of rho, d k integers a step from every site.
     """
-    cross, each = _question(start, first), (share - NORMS_SHARE) / steps
+    cross, each = question(start, first), (share - NORMS_SHARE) / steps
     clip = yield from _clip(plan, start, cross, share - NORMS_SHARE)
     found = replace(first, bent=clip.bending)
     for _ in range(steps):
@@ -141,7 +141,7 @@ def refined(
     return found
 
 
-def _question(start: Centred, first: Aligned) -> Cross:
+def question(start: Centred, first: Aligned) -> Cross:
     """The weights for what is known, the leading directions and some others first."""
     p = min(first.k + SPARE, first.variances.size)
     rest, count = first.variances[p:], first.basis.shape[0] - p
@@ -150,11 +150,16 @@ def _question(start: Centred, first: Aligned) -> Cross:
     return Cross(centre=start.centre, basis=first.basis[:, :p], weights=chosen)
 
 
+def reach(start: Centred) -> Grid:
+    """How long a record's part can be: |a| |b| <= |z|^2 / 2."""
+    return Grid(top=start.norms.largest**2 / 2)
+
+
 def _clip(
     plan: Plan, start: Centred, cross: Cross, share: float
 ) -> Generator[PricedQuery, Release, CrossClip]:
     """The radius by balance, for what all steps together leave of the noise."""
-    grid = Grid(top=start.norms.largest**2 / 2)  # |a| |b| <= |z|^2 / 2
+    grid = reach(start)
     norms = read_histogram((yield priced(plan, cross.norms(grid), NORMS_SHARE)), grid)
     noise = 1.5 * math.sqrt(cross.centre.size * cross.k) / mu(price(plan, share))
     rule = Balance(power=1, noise=noise, quadratic=False)

@@ -1,0 +1,94 @@
+"""The error of refined-cov and refined-pca: a first stage, then what the last stage leaves of its error.
+
+The last stage itself runs, without noise, on assumed records whose directions are right already: how well it
+then says that it knows an entry of the cross covariance is what a noised one would be off by. A first stage
+that is far off is not mended in full; how much is left of it was fitted.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from eigenveil.algorithms.covariance import refined_cov as matrix
+from eigenveil.algorithms.covariance.frobenius import entry_noise
+from eigenveil.algorithms.gradient import refined_pca as gradients
+from eigenveil.algorithms.shared.cross_query import Cross, part_unit
+from eigenveil.algorithms.shared.preparation import Centred, price
+from eigenveil.algorithms.shared.refinement import SPARE, Aligned, question, reach, refined, steps_for
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.planning.error_models.covariance import of_matrix
+from eigenveil.planning.error_models.eigengaps import Assumed, bent
+from eigenveil.planning.error_models.noiseless import imagine, located
+from eigenveil.planning.error_models.power_iteration import averaged, dp_pca
+from eigenveil.planning.error_models.rotation import PredictedError, error
+from eigenveil.planning.error_models.spectrum import AssumedSpectrum
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import PricedQuery
+from eigenveil.queries import CrossCovariance
+from eigenveil.queries.limits import WEIGHT
+from eigenveil.study.grid import S
+
+
+def refined_cov(plan: Plan, guess: AssumedSpectrum) -> PredictedError:
+    """One noised matrix at its share, then its directions turned."""
+    k = plan.study.components
+    if k == plan.study.dimension:  # the algorithm is gauss-cov then
+        return of_matrix(plan, guess)
+    start, clip = imagine(plan, matrix.prepared(plan), guess.lengths * S)
+    sd = entry_noise(plan, price(plan, clip.left * matrix.MATRIX)) / clip.unit(start.records) * clip.radius**2
+    held = guess.values[: k + SPARE]
+    first = matrix.on_axes(np.eye(plan.study.dimension, held.size), held, k, math.sqrt(2) * sd)
+    rest = guess.values[held.size :]
+    if rest.size:
+        first = replace(first, level=max(first.level, float(rest.mean())))
+    assumed = Assumed(guess=guess, k=k, records=start.records)
+    before = error(np.asarray(sd**2 / assumed.gaps**2), assumed.beyond.counts)
+    return _turned(plan, assumed, start, first, clip.left * (1 - matrix.MATRIX), before)
+
+
+def refined_pca(plan: Plan, guess: AssumedSpectrum) -> PredictedError:
+    """A short noisy power iteration, then its directions turned."""
+    k = plan.study.components
+    if k == plan.study.dimension:  # the algorithm is dp-pca then
+        return dp_pca(plan, guess)
+    start = located(plan, guess)
+    times, left = gradients.schedule(plan, start)
+    before = averaged(plan, guess, start, times)
+    basis = np.eye(plan.study.dimension, times.directions)
+    first = gradients.on_axes(basis, guess.values[: times.directions], k, float(guess.values.sum()), 0.0)
+    assumed = Assumed(guess=guess, k=k, records=start.records)
+    return _turned(plan, assumed, start, first, left, before)
+
+
+def _turned(
+    plan: Plan, assumed: Assumed, start: Centred, first: Aligned, share: float, before: PredictedError
+) -> PredictedError:
+    """What the last stage knows of each entry, over the gap; and what it leaves of the error before."""
+    # Less than every variance, so that directions outside stay outside.
+    first = replace(first, level=first.level * (1 - 1e-9))
+    cross = question(start, first)
+    norms = _parts(assumed, cross)
+    asked: list[PricedQuery] = []
+    grid_unit = part_unit(cross.norms(reach(start)).spec.shift)
+    steps = steps_for(before.median)
+    found = imagine(plan, refined(plan, start, first, share, steps), norms * grid_unit, asked)
+    query = asked[-1].query
+    assert isinstance(query, CrossCovariance)
+    kept = np.minimum(1.0, query.radius / part_unit(query.spec.shift) / np.maximum(norms, 1e-300))
+    kept = kept * (norms.sum() / (kept * norms).sum())
+    column = np.minimum(np.arange(assumed.beyond.counts.size), found.sd.shape[1] - 1)
+    known = found.sd[assumed.first :][:, column]
+    return error(known**2 / assumed.gaps**2 + bent(assumed, kept, assumed.gaps), assumed.beyond.counts)
+
+
+def _parts(assumed: Assumed, cross: Cross) -> FloatArray:
+    """|a| |b| of the points, as weighed. Shape: (N,)."""
+    guess, k = assumed.guess, cross.k
+    squares = assumed.squared(0, guess.values[: cross.basis.shape[1]])
+    lead = squares[:, :k] @ (cross.weights.leading / WEIGHT) ** 2
+    spare = squares[:, k:] @ (cross.weights.spare / WEIGHT) ** 2
+    outside = np.maximum(guess.lengths**2 - squares.sum(axis=1), 0.0)
+    return np.asarray(np.sqrt(lead * (spare + outside)))
