@@ -26,6 +26,7 @@ from eigenveil.queries import (
     Count,
     CrossCovariance,
     CrossNorms,
+    Gradient,
     GradientNorms,
     Gram,
     Query,
@@ -46,6 +47,7 @@ OfNorms = (
     | GradientNorms
     | CrossNorms
     | ClippedSum
+    | Gradient
     | CrossCovariance
     | SquaredNormSum
     | RadiusSearch
@@ -103,7 +105,7 @@ def _values(query: OfNorms, n: int, norms: FloatArray) -> IntArray:
         case RowNorms() | GradientNorms() | CrossNorms():
             batch = batch_of(query)
             return histogram(norms, query.edges, n if batch is None else n / batch.batches)
-        case ClippedSum() | CrossCovariance():
+        case ClippedSum() | Gradient() | CrossCovariance():
             return frozen(np.zeros(query.length, dtype=np.int64))
         case SquaredNormSum():
             return _whole([n * _squared_norm(norms, query.radius)])
