@@ -18,7 +18,7 @@ WIDE = 1000
 # What `auto` chooses from; the first is chosen unless another promises clearly less.
 CANDIDATES = (Algorithm.REFINED_COV, Algorithm.REFINED_PCA, Algorithm.GAUSS_COV, Algorithm.DP_PCA)
 NARROW_ONLY = (Algorithm.REFINED_COV, Algorithm.GAUSS_COV)
-CLEARLY = 0.85
+CLEARLY = 0.8
 HOPELESS, USABLE = 0.5, 0.35  # predicted sines: more is mostly noise; less can be read
 STEPS = 12  # of a search for the numbers that would do
 

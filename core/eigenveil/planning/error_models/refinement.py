@@ -35,7 +35,7 @@ from eigenveil.study.grid import S
 # What is left of a first stage's error b goes as its square, as after a step of Newton's method; far off, as
 # nothing: of (b / (1 + b))^2. Where variances are noisy, directions turn too far or too little, by that much
 # of a gap. Fitted to about 100 simulations of random studies.
-ONE, SEVERAL, GRADIENTS = 1.25, 1.5, 0.4
+ONE, SEVERAL, GRADIENTS = 1.25, 1.5, 0.8
 MISREAD = 0.8
 
 
