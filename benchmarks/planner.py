@@ -69,14 +69,17 @@ def spectrum(generator: np.random.Generator, d: int, k: int) -> tuple[str, Float
 
 
 def records(axes: np.random.Generator, kind: str, values: FloatArray) -> Draw:
-    """Records of that spectrum along random axes; signs of such records where they are binary.
+    """Records of that spectrum along random axes; signs of such records where they are binary, whose spectrum
+    depends on the axes: these stay.
 
     Shape: values (d,) -> draws of (n, d).
     """
-    basis = np.linalg.qr(axes.standard_normal((len(values), len(values))))[0]
+    fixed = np.linalg.qr(axes.standard_normal((len(values), len(values))))[0]
 
     def draw(generator: np.random.Generator, n: int) -> FloatArray:
-        shape = (n, len(values))
+        shape, basis = (n, len(values)), fixed
+        if kind != "binary":
+            basis = np.linalg.qr(generator.standard_normal((len(values), len(values))))[0]
         match kind:
             case "normal":
                 scores = generator.standard_normal(shape)

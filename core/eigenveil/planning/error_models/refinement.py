@@ -88,7 +88,7 @@ def _turned(
 ) -> PredictedError:
     """What the last stage knows of each entry, over the gap."""
     # Less than every variance, so that directions outside stay outside.
-    first = replace(first, level=first.level * (1 - 1e-9))
+    first = replace(first, level=first.level * (1 - 1e-3))
     cross = question(start, first)
     norms = _parts(assumed, cross)
     asked: list[PricedQuery] = []
