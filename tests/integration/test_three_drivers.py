@@ -66,6 +66,7 @@ def fitted(algorithm: str) -> PrivatePCA:
         epsilon=1.5,
         bounds=(-5, 5),
         algorithm=algorithm,
+        choose="during" if algorithm == "auto" else "before",
         neighbours="replace-one" if reference else "add-remove",
         radius={"norm": 0.7} if algorithm == "analyze-gauss" else "balance",
         random_state=RANDOM_STATE,

@@ -27,6 +27,7 @@ BOUND = "tests/core/noise/test_sampler.py::test_no_float_is_further_off_than_its
 STEEPNESS = "tests/statistical/test_steepness.py::test_released_directions_are_exactly_as_steep_as_claimed"
 BOUNDS = "tests/core/algorithms/test_bounds.py"
 CROSS = "tests/core/queries/test_cross_covariance.py"
+REFINEMENT = "tests/core/algorithms/test_refinement.py"
 OUTSIDE = "tests/core/site/test_clipping_limits.py::test_a_question_outside_its_limits_cannot_be_built"
 WHOLE = "tests/core/site/test_site.py::test_the_reference_in_python_integers_agrees"
 SENSITIVITY = (
@@ -344,6 +345,19 @@ MUTANTS: tuple[Mutant, ...] = (
        "::test_at_the_floor_a_shortened_record_still_has_a_coefficient"),
     of("P25", "queries/cross_covariance.py", "FARTHEST << self.spec.shift", "0",
        f"{CROSS}::test_what_leaves_too_little_of_records_is_not_honest"),
+    # ---- what refinement makes of it
+    of("P7", "algorithms/shared/cross_query.py", "inside = self.weights.leading / WEIGHT",
+       "inside = np.ones(self.k)",
+       f"{REFINEMENT}::test_an_answer_without_the_weights_is_the_cross_covariance"),
+    of("P7", "algorithms/shared/cross_query.py", "np.append(spare, 1.0)", "np.ones(spare.size + 1)",
+       f"{REFINEMENT}::test_the_noise_of_an_answer_is_as_large_as_it_says"),
+    of("P7", "algorithms/shared/refinement.py", "trust = prior / (prior + new)",
+       "trust = np.ones_like(prior)", f"{REFINEMENT}::test_what_a_turn_leaves_is_as_large_as_it_says"),
+    of("P7", "algorithms/shared/refinement.py", "np.hstack([self.basis, outside * trust[:, -1]])",
+       "np.hstack([0 * self.basis, outside * trust[:, -1]])",
+       f"{REFINEMENT}::test_a_turned_basis_is_orthonormal_whatever_lies_outside"),
+    of("P7", "algorithms/shared/refinement.py", "(share - NORMS_SHARE) / steps", "share - NORMS_SHARE",
+       f"{REFINEMENT}::test_whatever_is_released_the_budget_holds_and_the_result_is_defined"),
     # ---- a site asks itself
     of("P25", "client/eigenveil_client/site/daemon/worker.py", "own.expect(asked, signed)", "pass",
        f"{STEERED}[presence of one exact record]"),
@@ -361,7 +375,7 @@ MUTANTS: tuple[Mutant, ...] = (
        "tests/client/site/daemon/test_own_session.py::test_one_unit_is_the_same_question_and_two_are_another"),
     of("P25", "algorithms/shared/preparation.py", "max(math.floor(radius * S), least_row_radius(d))",
        "max(math.floor(radius * S), 1)", f"{LIES}[Algorithm.GAUSS_COV-all at the centre]"),
-    of("P25", "algorithms/shared/preparation.py", "np.clip(moved, -most, most)", "np.clip(moved, -S, S)",
+    of("P25", "algorithms/shared/preparation.py", "kept * step), -most, most)", "kept * step), -S, S)",
        f"{LIES}[Algorithm.GAUSS_COV-towards a corner]"),
     of("P25", "queries/gradients.py", "min(2 * truncated + 1,", "min(truncated + 1,",
        f"{BOUNDS}::test_at_the_floor_a_shortened_record_still_has_a_gradient"),

@@ -22,7 +22,7 @@ from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.aggregation import Contribution
 from eigenveil.numerics.encoding import canonical, digest, frozen, to_bytes
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.dry_run import courses
 from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.plan import Plan, plan_to_dict
 from eigenveil.protocol.query import RoundQuery
@@ -164,11 +164,12 @@ def revision_vectors() -> dict[str, Any]:
         one = traits.one_site
         study = Study(
             name="revision", columns=tuple(a_column(f"c{i}") for i in range(4)), epsilon=2.0, delta=1e-6,
-            components=1, algorithm=algorithm, max_records=20_000, expected_records=3000,
+            components=1, max_records=20_000, expected_records=3000,
             federation=Federation(sites=("north",) if one else ("north", "south")),
             neighbours=Neighbours.REPLACE_ONE if traits.single_records else Neighbours.ADD_REMOVE,
-        )  # fmt: skip
-        queries = rehearse(make_plan(study, federation="vectors", submission="one", analyst="maria"))
+        ).running(algorithm)  # fmt: skip
+        plan = make_plan(study, federation="vectors", submission="one", analyst="maria")
+        queries = [asked for way in courses(plan) for asked in way]
         asked = [
             [NAMES[type(q.query)], q.micro_rho, str(q.atto_delta), q.law.value, q.query.length]
             for q in queries
@@ -257,7 +258,8 @@ def bad_vectors() -> dict[str, Any]:
         "norm of no length": (canonical(good | normed(0)), "bad-study"),
         "norm below the floor": (canonical(good | normed(1e-4)), "bad-study"),
         "norm in another unit": (canonical(good | normed(1.0, unit="mm")), "bad-study"),
-        "algorithm not chosen": (canonical(good | {"algorithm": "auto"}), "bad-study"),
+        "nothing to choose": (canonical(good | {"study": good["study"] | {"choose": "during"}}), "bad-study"),
+        "algorithm not chosen": (canonical(good | {"algorithm": "auto", "revision": 1}), "bad-study"),
     }
     queries = {
         "free": (spoiled(lambda m: setattr(m, "micro_rho", 0)), "bad-study"),

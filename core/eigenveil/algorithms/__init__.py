@@ -16,6 +16,7 @@ from eigenveil.algorithms.covariance.gauss_cov import gauss_cov
 from eigenveil.algorithms.covariance.refined_cov import refined_cov
 from eigenveil.algorithms.covariance.separate_cov import separate_cov
 from eigenveil.algorithms.covariance.zero import zero
+from eigenveil.algorithms.gradient.auto import Way, auto
 from eigenveil.algorithms.gradient.dp_pca import dp_pca
 from eigenveil.algorithms.gradient.dp_pca_single_pass import single_pass
 from eigenveil.algorithms.gradient.noisy_power import noisy_power
@@ -70,6 +71,7 @@ from eigenveil.study.algorithm import Algorithm, AlgorithmProperties, OwnAlgorit
 from eigenveil.study.grid import S, midpoint
 
 ALGORITHMS: dict[Algorithm, Callable[[Plan], Steps]] = {
+    Algorithm.AUTO: auto,
     Algorithm.GAUSS_COV: gauss_cov,
     Algorithm.ANALYZE_GAUSS: analyze_gauss,
     Algorithm.SEPARATE_COV: separate_cov,
@@ -94,8 +96,10 @@ ALGORITHMS: dict[Algorithm, Callable[[Plan], Steps]] = {
 }
 
 
-def steps_of(plan: Plan) -> Steps:
-    """The algorithm of a plan, about to ask its first query."""
+def steps_of(plan: Plan, way: Way | None = None) -> Steps:
+    """The algorithm of a plan, about to ask its first query; `way` imagines what `auto` will decide."""
+    if way is not None:
+        return auto(plan, way)
     if isinstance(plan.algorithm, OwnAlgorithm):
         return checked(plan.algorithm, plan)
     return ALGORITHMS[plan.algorithm](plan)

@@ -29,7 +29,9 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     bounds : (lower, upper), each a number or an array of shape (n_features,)
         Public bounds of the columns, in their units. Required: bounds read off the records would
         tell about them. Values beyond a bound count as the bound.
-    algorithm : {"auto", "gauss-cov", "dp-pca"}, default="auto"
+    algorithm : {"auto", "refined-cov", "refined-pca", "gauss-cov", "dp-pca"}, default="auto"
+    choose : {"before", "during"}, default="before"
+        When "auto" chooses: by public numbers, or by the first releases, which then say which way was taken.
     neighbours : {"add-remove", "replace-one"}, default="add-remove"
     radius : {"balance", "none"}, float, PublicNorm or {"norm": float}, default="balance"
         How long records are shortened: to a radius chosen privately, not at all beyond the bounds, so that
@@ -83,6 +85,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     delta: float = 1e-6
     bounds: tuple[ArrayLike, ArrayLike] | None = None
     algorithm: str = "auto"
+    choose: str = "before"
     neighbours: str = "add-remove"
     radius: str | float | PublicNorm | dict[str, float] = "balance"
     random_state: Any = None
@@ -96,7 +99,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """
         records = records_of(self, X)
         d = records.shape[1]
-        study = study_of(self, d, components=_components(self.n_components, d))
+        study = study_of(self, d, components=_components(self.n_components, d), choose=self.choose)
         return self._take(run(self, study, records))
 
     def _take(self, simulation: Simulation) -> Self:

@@ -7,14 +7,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from eigenveil.accounting.zcdp import MAX_EPSILON
+from eigenveil.algorithms.gradient.auto import WIDE
 from eigenveil.errors import RequestError
 from eigenveil.planning.error_models import predicted
 from eigenveil.planning.error_models.spectrum import AssumedSpectrum, default_guess
 from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.study import MAX_RECORDS, Study
+from eigenveil.study.study import MAX_RECORDS, Choose, Study
 
-# A covariance matrix of more columns is d^2 / 2 > 500,000 numbers a site.
-WIDE = 1000
 # What `auto` chooses from; the first is chosen unless another promises clearly less.
 CANDIDATES = (Algorithm.REFINED_COV, Algorithm.REFINED_PCA, Algorithm.GAUSS_COV, Algorithm.DP_PCA)
 NARROW_ONLY = (Algorithm.REFINED_COV, Algorithm.GAUSS_COV)
@@ -24,8 +23,9 @@ STEPS = 12  # of a search for the numbers that would do
 
 
 def choose(study: Study) -> Algorithm:
-    """The study's algorithm; for `auto`, what does best where nothing is known of the spectrum."""
-    if study.algorithm is not Algorithm.AUTO:
+    """The study's algorithm; for `auto`, what does best where nothing is known of the spectrum, unless the
+    first releases are to choose; at delta = 0 they have nothing to choose from."""
+    if study.algorithm is not Algorithm.AUTO or (study.choose is Choose.DURING and study.delta > 0):
         return study.algorithm
     return better(study, default_guess(study.dimension, study.components))
 
@@ -59,7 +59,7 @@ def doubts(study: Study) -> tuple[str, ...]:
     """
     one = replace(study, components=1)
     guess = default_guess(one.dimension, 1)
-    if choose(one) not in CANDIDATES:
+    if choose(one) not in (Algorithm.AUTO, *CANDIDATES):
         return ()  # the others say themselves what they need
     if _error(one, guess) < HOPELESS:
         return _too_many(study)
@@ -147,7 +147,7 @@ def _error(study: Study, guess: AssumedSpectrum) -> float:
 
 def _raw(study: Study, algorithm: Algorithm, guess: AssumedSpectrum) -> float:
     try:
-        error = predicted(replace(study, algorithm=algorithm), guess)
+        error = predicted(study.running(algorithm), guess)
     except RequestError:  # a question would cost less than the smallest price there is
         return math.inf
     return math.inf if error is None else error.raw

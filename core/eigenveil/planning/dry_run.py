@@ -1,13 +1,15 @@
 """Which questions a plan will ask, found by running its algorithm on imagined releases.
 
 No data is involved: the imagined releases are built from public numbers of the plan. The number of
-rounds and every price are exact as long as the algorithm does not adapt them to what was released.
+rounds and every price are exact as long as the algorithm does not adapt them to what was released. Where the
+first releases choose, every way is rehearsed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from eigenveil.algorithms.gradient.auto import Way, ways_of
 from eigenveil.algorithms.shared.preparation import SMALL
 from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.noise_ratio import fits
@@ -26,21 +28,35 @@ SIZES = (SMALL - 1, SMALL)  # on either side of where the mean's share changes
 AMPLE = 10  # micro-rho
 
 
-def rehearse(plan: Plan, records: int | None = None) -> tuple[RoundQuery, ...]:
+def courses(plan: Plan) -> tuple[tuple[RoundQuery, ...], ...]:
+    """All that may be asked: the queries of a rehearsal, or of one for each way that the first releases may
+    choose, with as many records as the study expects and with the most there can be. None is longer.
+
+    Raises:
+        RequestError: as by `rehearse`, on any of the ways.
+    """
+    if not (ways := ways_of(plan)):
+        return (rehearse(plan),)
+    return tuple(rehearse(plan, records, way) for way in ways for records in (None, plan.most_records))
+
+
+def rehearse(plan: Plan, records: int | None = None, way: Way | None = None) -> tuple[RoundQuery, ...]:
     """The queries the plan asks when the federation holds `records` unremarkable records: as many as the
-    study expects, if nothing is said.
+    study expects, if nothing is said. `way` is what the first releases choose then.
 
     Raises:
         RequestError: the budget is too small for one of them, or they are more than `MAX_ROUNDS` or ask for
             more than `MAX_NUMBERS` numbers of a site.
     """
-    return tuple(query for query, _ in rehearsed(plan, records))
+    return tuple(query for query, _ in rehearsed(plan, records, way))
 
 
-def rehearsed(plan: Plan, records: int | None = None) -> tuple[tuple[RoundQuery, Release], ...]:
+def rehearsed(
+    plan: Plan, records: int | None = None, way: Way | None = None
+) -> tuple[tuple[RoundQuery, Release], ...]:
     """The queries of `rehearse`, each with the release that was imagined for it."""
     n = plan.study.expected_records if records is None else records
-    session = Session(plan)
+    session = Session(plan, way)
     rounds: list[tuple[RoundQuery, Release]] = []
     numbers = 0
     while (asked := session.pending) is not None:
@@ -63,7 +79,7 @@ def _check_size(rounds: int, numbers: int) -> None:
 
 def check_every_size(plan: Plan, asked: Sequence[RoundQuery]) -> None:
     """Insist that no share of the budget is too small, however many records there turn out to be: shares
-    depend on the noised count. `asked` is what `rehearse` found for this plan.
+    depend on the noised count. `asked` is all that `courses` found for this plan.
 
     A share is at least a third of what it is at another count, so where what was asked pays far more than
     the least there is, no size can be refused; only beside that are both rehearsed.
@@ -73,7 +89,8 @@ def check_every_size(plan: Plan, asked: Sequence[RoundQuery]) -> None:
     """
     if not all(_ample(one, plan.study) for one in asked):
         for records in SIZES:
-            rehearse(plan, records)
+            for way in ways_of(plan) or (None,):
+                rehearse(plan, records, way)
 
 
 def _ample(asked: RoundQuery, study: Study) -> bool:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from eigenveil.algorithms import ALGORITHMS
 from eigenveil.errors import RequestError
 from eigenveil.planning.choose import choose
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.dry_run import courses
 from eigenveil.planning.error_models import law
 from eigenveil.planning.error_models.rotation import PredictedError
 from eigenveil.planning.error_models.spectrum import AssumedSpectrum, default_guess, stated_guess
@@ -38,7 +38,8 @@ class Prediction:
     """One algorithm, for one study. `refused` says why it does not apply; then all else is None.
 
     `error` is None where no law is known. `bytes_per_site` is what every site sends; `seconds` is an estimate
-    for sites that share the expected records evenly.
+    for sites that share the expected records evenly. Where the first releases choose, both are the most that
+    any way takes, and so are `rounds`.
     """
 
     algorithm: Algorithm
@@ -82,19 +83,19 @@ def predict(
     """
     algorithm, guess = algorithm or choose(study), assumed(study, spectrum)
     try:
-        plan = make_plan(replace(study, algorithm=algorithm))
+        plan = make_plan(study.running(algorithm))
         error = law(plan, guess)
         if algorithm.properties.single_records:
             return _one_by_one(algorithm, study, error)
-        queries = rehearse(plan)
+        ways = courses(plan)
     except RequestError as problem:
         return Prediction(algorithm=algorithm, refused=str(problem))
     return Prediction(
         algorithm=algorithm,
         error=error,
-        rounds=len(queries),
-        bytes_per_site=sum(8 * asked.query.length for asked in queries),
-        seconds=seconds(plan, queries),
+        rounds=max(map(len, ways)),
+        bytes_per_site=max(sum(8 * asked.query.length for asked in way) for way in ways),
+        seconds=max(seconds(plan, way) for way in ways),
     )
 
 

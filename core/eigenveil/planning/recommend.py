@@ -98,7 +98,7 @@ def _noise(study: Study, guess: AssumedSpectrum, best: Prediction) -> tuple[str,
     if best.error is None or best.raw <= USABLE:
         return ()
     what = "would be mostly noise" if best.raw >= HOPELESS else "would be rough"
-    named = replace(study, algorithm=best.algorithm)
+    named = study.running(best.algorithm)
     few = fewer(named, guess)
     words = [word for word in (enough(*remedies(named, guess)), few and f"components = {few}") if word]
     remedy = " or ".join(words) or "no number of records, no epsilon and no fewer components"

@@ -23,7 +23,7 @@ from eigenveil.study.checks import need
 from eigenveil.study.grid import ROW_BITS, S
 from eigenveil.study.price import Composition, affordable, composition
 from eigenveil.study.radius import longest
-from eigenveil.study.study import FEWEST_IN_BATCH, NAME, Extraction, Study, Trust
+from eigenveil.study.study import FEWEST_IN_BATCH, NAME, Choose, Extraction, Study, Trust
 from eigenveil.study.toml import study_from_dict, study_to_dict
 
 PLAN_VERSION = 4
@@ -36,8 +36,8 @@ class Plan:
     algorithm of the user's own has no federation, and no plan that was sent can name one.
 
     Raises:
-        RequestError: `auto` was not resolved, a federation would run an algorithm of the user's own, the
-            budget is empty, or sums could overflow.
+        RequestError: `auto` was neither resolved nor left to the first releases, a federation would run an
+            algorithm of the user's own, the budget is empty, or sums could overflow.
     """
 
     study: Study
@@ -56,7 +56,9 @@ class Plan:
         )
         named = not self.analyst or NAME.fullmatch(self.analyst) is not None
         need(named, f"analyst {self.analyst!r} is no certified name")
-        need(self.algorithm is not Algorithm.AUTO, "a plan names its algorithm; `auto` is for studies")
+        during = self.algorithm is Algorithm.AUTO
+        allowed = not during or (self.study.algorithm, self.study.choose) == (Algorithm.AUTO, Choose.DURING)
+        need(allowed, "a plan names its algorithm, unless its study lets the first releases choose")
         if isinstance(self.algorithm, OwnAlgorithm):
             what = f"{self.algorithm.name} is your own and runs in simulations only: no code travels"
             need(not (self.federation or self.analyst), what)
@@ -215,8 +217,8 @@ def _plan_from_dict(raw: dict[str, Any]) -> Plan:
             f"plan version {raw['version']} with {raw['row_bits']}-bit rows is not supported here",
         )
     algorithm = Algorithm(raw["algorithm"])
-    traits = PROPERTIES.get(algorithm)  # none for `auto`, which no plan may name
-    if traits is not None and raw["revision"] != traits.revision:
+    traits = PROPERTIES[algorithm]
+    if raw["revision"] != traits.revision:
         raise PeerError(
             Code.VERSION,
             f"the plan is for revision {raw['revision']} of {algorithm.value}, and this is revision "

@@ -10,7 +10,7 @@ from eigenveil.accounting import gaussian, zcdp
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.accounting.zcdp import ATTO, MICRO
 from eigenveil.planning.choose import doubts
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.dry_run import courses
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import NAMES, batch_of
@@ -39,9 +39,10 @@ FLOATS = (
 OWN = "this holds for what it computes from releases, and not if it sees the records in any other way"
 
 
-def explain(plan: Plan, asked: Sequence[RoundQuery] | None = None) -> dict[str, Any]:
+def explain(plan: Plan, ways: Sequence[Sequence[RoundQuery]] | None = None) -> dict[str, Any]:
     """What the plan asks, reveals and costs: plain values, ready for JSON or a table. Prices are in micro-rho
-    and atto-delta; the queries are those of a dry run on public numbers: `asked`, if they are known.
+    and atto-delta; the queries are those of a dry run on public numbers: `ways`, if they are known. Where the
+    first releases choose among several, `rounds` are the longest, and `depends` says so.
 
     Raises:
         RequestError: the budget is too small for a query, or they are too many.
@@ -54,7 +55,7 @@ def explain(plan: Plan, asked: Sequence[RoundQuery] | None = None) -> dict[str, 
     >>> said["guarantee"]["words"][:27], len(said["rounds"]), said["rounds"][0]["kind"]
     ('0.448335-Gaussian different', 7, 'count')
     """
-    queries = rehearse(plan) if asked is None else asked
+    ways = courses(plan) if ways is None else ways
     study = plan.study
     return {
         "plan_digest": plan.digest,
@@ -68,12 +69,30 @@ def explain(plan: Plan, asked: Sequence[RoundQuery] | None = None) -> dict[str, 
         "rows": _rows(study),
         "clip": _clip(study),
         "deadline_seconds": study.federation.deadline_seconds,
-        "rounds": [_round(asked) for asked in queries],
-        "bytes_per_site": sum(8 * asked.query.length for asked in queries),
+        "rounds": [_round(asked) for asked in max(ways, key=len)],
+        "bytes_per_site": max(map(_bytes, ways)),
+        "depends": _depends(ways),
         "micro_rho": plan.micro_rho,
         "trust": TRUSTED if plan.algorithm.properties.trusted else CENTRAL,
         "warnings": [*study.warnings(), *doubts(study)],
     }
+
+
+def _bytes(asked: Sequence[RoundQuery]) -> int:
+    return sum(8 * one.query.length for one in asked)
+
+
+def _depends(ways: Sequence[Sequence[RoundQuery]]) -> str | None:
+    """What is not known before the first releases; None where nothing is."""
+    if len(ways) == 1:
+        return None
+    alike = zip(*([NAMES[type(one.query)] for one in way] for way in ways), strict=False)
+    same = next((i for i, kinds in enumerate(alike) if len(set(kinds)) > 1), min(map(len, ways)))
+    return (
+        f"which questions follow the first {same} depends on what these release: at most "
+        f"{max(map(len, ways))} rounds and {max(map(_bytes, ways))} bytes from each site, at the same price "
+        "in all; the rounds listed are those of the longest way"
+    )
 
 
 def _rows(study: Study) -> str:

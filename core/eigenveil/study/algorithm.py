@@ -11,7 +11,8 @@ from eigenveil.errors import Code, RequestError
 
 
 class Algorithm(Enum):
-    """The closed set of algorithms that a study may name; `auto` is resolved before any round.
+    """The closed set of algorithms that a study may name; `auto` is resolved before any round, unless a
+    study lets it choose during them.
 
     A study file spells them by `value`, and docs/algorithms has a page on each. Source: the page's paper.
 
@@ -47,7 +48,7 @@ class Algorithm(Enum):
 
     @property
     def properties(self) -> AlgorithmProperties:
-        """What plans, prices and sites rest on; `auto` has none."""
+        """What plans, prices and sites rest on."""
         return PROPERTIES[self]
 
 
@@ -99,6 +100,7 @@ class AlgorithmProperties:
 
 
 PROPERTIES: dict[Algorithm, AlgorithmProperties] = {
+    Algorithm.AUTO: AlgorithmProperties(gaussian=True),
     Algorithm.GAUSS_COV: AlgorithmProperties(gaussian=True, pure=True, revision=2),
     Algorithm.ANALYZE_GAUSS: AlgorithmProperties(gaussian=True, revision=2),
     Algorithm.SEPARATE_COV: AlgorithmProperties(gaussian=True, pure=True, trusted=True, revision=2),

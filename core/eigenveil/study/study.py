@@ -9,7 +9,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from eigenveil.accounting.neighbours import Neighbours
@@ -36,6 +36,14 @@ class Extraction(Enum):
 
     BLOCK = "block"
     DEFLATION = "deflation"
+
+
+class Choose(Enum):
+    """When `auto` chooses: `before` the first round, by public numbers; or `during` the study, by its first
+    releases."""
+
+    BEFORE = "before"
+    DURING = "during"
 
 
 class Trust(Enum):
@@ -181,9 +189,10 @@ class Study:
 
     `components` of the `columns` are wanted with (`epsilon`, `delta`)-differential privacy for each person at
     up to `max_sites_per_person` sites, for `neighbours`. `name` and `purpose` are for people. `algorithm`
-    is run by the sites of `federation`; `rank` says how it finds several components, `trust` who may see
-    exact sums. `missing` is the rule for missing values, `person_column` names who a row is about, `centring`
-    subtracts the private mean, `scaling` says in which units columns are compared.
+    is run by the sites of `federation`, and `choose` says when `auto` chooses one; `rank` says how it finds
+    several components, `trust` who may see exact sums. `missing` is the rule for missing values,
+    `person_column` names who a row is about, `centring` subtracts the private mean, `scaling` says in which
+    units columns are compared.
     `radius` is "balance" (None), a quantile such as 0.8 (the share of records left unclipped), "none" (1.0:
     the public bounds alone limit a record) or a `PublicNorm`. `batches` is the number of disjoint batches for
     the algorithms that work through the records once.
@@ -217,6 +226,7 @@ class Study:
     federation: Federation
     purpose: str = ""
     algorithm: Algorithm = Algorithm.AUTO
+    choose: Choose = Choose.BEFORE
     neighbours: Neighbours = Neighbours.ADD_REMOVE
     max_sites_per_person: int = 1
     missing: Missing = Missing.DROP
@@ -237,6 +247,11 @@ class Study:
         need(
             1 <= self.components <= len(self.columns),
             f"components = {self.components} must lie between 1 and the {len(self.columns)} columns",
+        )
+        need(
+            self.choose is Choose.BEFORE or self.algorithm is Algorithm.AUTO,
+            f'choose = "during" is for algorithm = "auto", and this study names {self.algorithm.value}: '
+            "leave out one of the two",
         )
         check_radius(self.radius)
         limits = {"batches": MAX_BATCHES, "max_records": MAX_RECORDS, "expected_records": MAX_RECORDS}
@@ -282,6 +297,11 @@ class Study:
             1 <= self.max_sites_per_person <= MAX_MULTIPLICITY,
             f"max_sites_per_person must lie between 1 and {MAX_MULTIPLICITY}",
         )
+
+    def running(self, algorithm: Algorithm) -> Study:
+        """The same study with that algorithm named; `auto` is what chooses during it."""
+        choose = Choose.DURING if algorithm is Algorithm.AUTO else Choose.BEFORE
+        return replace(self, algorithm=algorithm, choose=choose)
 
     @property
     def dimension(self) -> int:

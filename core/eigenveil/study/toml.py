@@ -12,7 +12,7 @@ from eigenveil.study.radius import radius_from, radius_value
 from eigenveil.study.study import Column, Federation, Study
 
 SECTIONS: dict[str, tuple[str, ...]] = {
-    "": ("name", "purpose", "algorithm", "components", "rank", "batches"),
+    "": ("name", "purpose", "algorithm", "choose", "components", "rank", "batches"),
     "privacy": ("epsilon", "delta", "neighbours", "max_sites_per_person", "radius", "trust"),
     "records": (
         "missing", "person_column", "centring", "scaling", "max_records", "expected_records",

@@ -16,7 +16,7 @@ from eigenveil.simulation import Simulation, simulate, split_rows
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column, Federation, Scaling, Study
 
-BOTH = [Algorithm.GAUSS_COV, Algorithm.DP_PCA]
+DEFAULTS = [Algorithm.GAUSS_COV, Algorithm.DP_PCA, Algorithm.REFINED_COV, Algorithm.REFINED_PCA]
 
 
 def study(d: int, algorithm: Algorithm, **changes: object) -> Study:
@@ -46,7 +46,7 @@ def truth(rows: FloatArray, k: int) -> FloatArray:
     return eigenpairs(np.cov(rows.T))[1][:, :k].T
 
 
-@pytest.mark.parametrize("algorithm", BOTH)
+@pytest.mark.parametrize("algorithm", DEFAULTS)
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_finds_the_leading_subspace_with_its_variances(algorithm: Algorithm, k: int) -> None:
     rows = spectrum(20_000, [3.0, 2.0, 1.2] + [0.1] * 17) + 1.0
@@ -62,7 +62,7 @@ def test_finds_the_leading_subspace_with_its_variances(algorithm: Algorithm, k: 
     assert found.sin_error < 0.1
 
 
-@pytest.mark.parametrize("algorithm", BOTH)
+@pytest.mark.parametrize("algorithm", DEFAULTS)
 @pytest.mark.parametrize("neighbours", list(Neighbours))
 def test_never_spends_more_than_the_budget(algorithm: Algorithm, neighbours: Neighbours) -> None:
     what = study(8, algorithm, neighbours=neighbours, components=2)
@@ -72,14 +72,14 @@ def test_never_spends_more_than_the_budget(algorithm: Algorithm, neighbours: Nei
     assert result.document["guarantee"].get("epsilon", 0) <= what.epsilon
 
 
-@pytest.mark.parametrize("algorithm", BOTH)
+@pytest.mark.parametrize("algorithm", DEFAULTS)
 def test_rehearsal_foresees_the_rounds(algorithm: Algorithm) -> None:
     what = study(8, algorithm, expected_records=4000)
     result = run(what, spectrum(4000, [2.0] + [0.2] * 7))
     assert len(rehearse(result.plan)) == len(result.releases)
 
 
-@pytest.mark.parametrize("algorithm", BOTH)
+@pytest.mark.parametrize("algorithm", DEFAULTS)
 def test_a_person_at_several_sites_costs_accuracy_not_privacy(algorithm: Algorithm) -> None:
     rows = spectrum(4000, [2.0] + [0.2] * 7)
     once = run(study(8, algorithm), rows)
@@ -99,7 +99,7 @@ DEGENERATE = {
 }
 
 
-@pytest.mark.parametrize("algorithm", BOTH)
+@pytest.mark.parametrize("algorithm", DEFAULTS)
 @pytest.mark.parametrize("name", DEGENERATE)
 @pytest.mark.parametrize("k", [1, 5])
 def test_degenerate_data_give_a_defined_result(algorithm: Algorithm, name: str, k: int) -> None:
@@ -115,13 +115,13 @@ def test_degenerate_data_give_a_defined_result(algorithm: Algorithm, name: str, 
     assert 0 <= found.sin_error <= 1
 
 
-@pytest.mark.parametrize("algorithm", BOTH)
+@pytest.mark.parametrize("algorithm", DEFAULTS)
 def test_a_single_column_is_its_own_component(algorithm: Algorithm) -> None:
     rows = np.random.default_rng(0).normal(size=(500, 1))
     assert abs(run(study(1, algorithm), rows).estimate.components[0, 0]) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("algorithm", BOTH)
+@pytest.mark.parametrize("algorithm", DEFAULTS)
 def test_without_centring_the_second_moment_leads(algorithm: Algorithm) -> None:
     rows = spectrum(5000, [0.5, 0.1, 0.1, 0.1]) + np.array([0.0, 3.0, 0.0, 0.0])
     plain = run(study(4, algorithm, centring=False), rows).estimate
@@ -133,7 +133,7 @@ def test_without_centring_the_second_moment_leads(algorithm: Algorithm) -> None:
 
 def test_a_fixed_quantile_claims_no_error_band() -> None:
     rows = spectrum(3000, [2.0] + [0.2] * 7)
-    for algorithm in BOTH:
+    for algorithm in DEFAULTS:
         result = run(study(8, algorithm, radius=0.8), rows)
         assert result.estimate.sin_error is None
         assert result.document["result"]["predicted_sin_angle"] is None

@@ -75,8 +75,12 @@ def signal(n: int, d: int, sigma: float, seed: int = 0) -> tuple[FloatArray, Flo
 )
 def test_finds_the_leading_subspace_with_its_variances(algorithm: Algorithm, rank: Extraction) -> None:
     rows = spread(20_000, [3.0, 1.5] + [0.05] * 6)
-    found = run(study(8, algorithm, components=2, rank=rank), rows).estimate
-    assert sin_angle(found.components, eigenpairs(np.cov(rows.T))[1][:, :2].T) < 0.2
+    exact = eigenpairs(np.cov(rows.T))[1][:, :2].T
+    sines = []
+    for name in "abcde":  # records are dealt anew
+        found = run(study(8, algorithm, components=2, rank=rank, name=name), rows).estimate
+        sines.append(sin_angle(found.components, exact))
+    assert np.median(sines) < 0.2
     assert np.allclose(found.components @ found.components.T, np.eye(2), atol=1e-9)
     assert np.allclose(found.explained_variance, np.array([3.0, 1.5]) / 36, rtol=0.1)
 

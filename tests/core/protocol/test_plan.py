@@ -101,7 +101,7 @@ def test_an_unknown_version_is_refused_as_such(changes: dict[str, Any]) -> None:
 
 def test_an_unresolved_algorithm_is_refused() -> None:
     with refused(Code.BAD_STUDY, "auto"):
-        plan_from_json(written(algorithm="auto"))
+        plan_from_json(written(algorithm="auto", revision=Algorithm.AUTO.properties.revision))
     study = a_study(algorithm=Algorithm.AUTO)
     assert make_plan(study, federation="f", submission="s").algorithm is not Algorithm.AUTO
 

@@ -166,6 +166,15 @@ def covariance(
     )
 
 
+def averaged(one: Noised, other: Noised) -> Noised:
+    """Two noised matrices of the same records, each as much as it is known better."""
+    part = other.scale**2 / (one.scale**2 + other.scale**2)
+    return Noised(
+        matrix=part * one.matrix + (1 - part) * other.matrix,
+        scale=math.sqrt(part) * one.scale,
+    )
+
+
 def clip_warning(kept: float) -> tuple[str, ...]:
     """A sentence if clipping cut off much; variances are then extrapolated."""
     if kept >= CLIPPED:

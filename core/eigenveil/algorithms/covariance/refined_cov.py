@@ -8,7 +8,6 @@ synthetic and clinical tables.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
 
 import numpy as np
 
@@ -28,6 +27,7 @@ from eigenveil.algorithms.shared.preparation import (
     Shares,
     is_public,
     locate,
+    signal,
 )
 from eigenveil.algorithms.shared.refinement import Aligned, refined, steps_for
 from eigenveil.algorithms.shared.stated_error import centre_sine, centre_warning
@@ -35,39 +35,47 @@ from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, fix_signs
 from eigenveil.protocol.estimate import Estimate, Steps
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import PricedQuery
-from eigenveil.protocol.release import Release
 
-MATRIX = 0.35  # of what is left after the mean, for the first stage
+# The matrix's share of what is left after the mean, from a signal (`preparation.signal`) on.
+SHARES = ((1000.0, 0.2), (100.0, 0.35), (0.0, 0.5))
+# The last norms are those that the matrix is clipped by, too; and a first step of the mean that is nearer
+# leaves fewer records far from it.
+PREPARED = Shares(steps=((0.05, 0.30), (0.10, 0.55)), last=0.03)
 LEAST = 0.3  # a variance is at least this share of the edge of the noise
 
 
 def refined_cov(plan: Plan) -> Steps:
-    """Count, mean, one Gram matrix, one histogram, two cross covariances, or eight where the matrix was weak.
+    """Count, mean, one Gram matrix, one histogram, one or two cross covariances: eight where it was weak.
 
     Neighbours: as the study says.
     Privacy: [P7], [P28]; the questions are priced and answered behind the barrier.
-    Cost: the whole budget, d (d + 1) / 2 + 2 d k integers from every site, 9 rounds; 15 where the matrix
-    was weak.
+    Cost: the whole budget, d (d + 1) / 2 + 2 d k integers from every site, 8 or 9 rounds; 15 where
+    the matrix was weak.
     """
     if plan.study.components == plan.study.dimension:  # nothing is left to turn towards
         return (yield from gauss_cov(plan))
-    start, clip = yield from prepared(plan)
-    noised = yield from covariance(plan, start, clip, clip.left * MATRIX)
+    start = yield from locate(plan, PREPARED)
+    share = matrix_share(plan, start)
+    clip = matrix_clip(plan, start, share)
+    noised = yield from covariance(plan, start, clip, clip.left * share)
     first = aligned(plan, noised)
-    found = yield from refined(plan, start, first, clip.left * (1 - MATRIX), steps_for(first.sine(start)))
-    return _estimate(plan, start, clip, noised, found)
+    found = yield from refined(plan, start, first, clip.left * (1 - share), steps_for(first.sine(start)))
+    return of_aligned(plan, start, clip, noised, found)
 
 
-def prepared(plan: Plan) -> Generator[PricedQuery, Release, tuple[Centred, Clip]]:
-    """Where the records are, and the radius that the study's rule gives for the matrix, from the last norms
-    of the mean."""
-    start = yield from locate(plan, Shares(last=0.03))
-    left = 1 - Shares().count - start.mean_share
+def matrix_share(plan: Plan, start: Centred) -> float:
+    """Of what is left after the mean, for the matrix."""
+    strength = signal(plan, start.records)
+    return next(share for least, share in SHARES if strength >= least)
+
+
+def matrix_clip(plan: Plan, start: Centred, share: float) -> Clip:
+    """The radius for a matrix at a share of what is left, from the last norms of the mean."""
+    left = 1 - PREPARED.count - start.mean_share
     if is_public(plan):
-        return start, public_clip(plan, start, left)
-    radius = balanced(plan, start.norms, left * MATRIX, noise_ratio(plan))
-    return start, clip_to(radius, start.norms, start.records, left)
+        return public_clip(plan, start, left)
+    radius = balanced(plan, start.norms, left * share, noise_ratio(plan))
+    return clip_to(radius, start.norms, start.records, left)
 
 
 def aligned(plan: Plan, noised: Noised) -> Aligned:
@@ -92,7 +100,8 @@ def on_axes(basis: FloatArray, variances: FloatArray, k: int, scale: float) -> A
     )
 
 
-def _estimate(plan: Plan, start: Centred, clip: Clip, noised: Noised, found: Aligned) -> Estimate:
+def of_aligned(plan: Plan, start: Centred, clip: Clip, noised: Noised, found: Aligned) -> Estimate:
+    """What a noised matrix and the turned directions say."""
     k, known = plan.study.components, plan.study.radius is None
     components = fix_signs(found.basis[:, :k])
     return Estimate(

@@ -16,7 +16,7 @@ import numpy as np
 from eigenveil.accounting.zcdp import mu
 from eigenveil.algorithms.shared.clip_radius import Balance, Grid, choose, read_histogram
 from eigenveil.algorithms.shared.gradient_query import Slope
-from eigenveil.algorithms.shared.preparation import COUNT_SHARE, Centred, locate, part, row_radius
+from eigenveil.algorithms.shared.preparation import COUNT_SHARE, Centred, locate, part, row_radius, signal
 from eigenveil.algorithms.shared.stated_error import centre_sine, centre_warning, even_gaps
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, fix_signs, orthonormal, sin_angle, start_directions
@@ -55,11 +55,6 @@ class Schedule:
     def refreshes(self) -> tuple[int, ...]:
         """Rounds that begin with a new clip radius. More of them cost more than they give (measured)."""
         return (0, 2, self.tail)
-
-
-def signal(plan: Plan, records: float) -> float:
-    """mu n / sqrt(d k): how far the data stand above the noise."""
-    return mu(plan.micro_rho) * records / math.sqrt(plan.study.dimension * plan.study.components)
 
 
 def schedule(plan: Plan, start: Centred) -> Schedule:

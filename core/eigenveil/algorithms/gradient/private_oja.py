@@ -14,11 +14,11 @@ from collections.abc import Generator
 import numpy as np
 
 from eigenveil.accounting.zcdp import mu
-from eigenveil.algorithms.gradient.dp_pca import VARIANCE_SHARE, read_variances, signal
+from eigenveil.algorithms.gradient.dp_pca import VARIANCE_SHARE, read_variances
 from eigenveil.algorithms.shared.clip_radius import Balance, Grid, choose, read_histogram
 from eigenveil.algorithms.shared.gradient_query import Slope
 from eigenveil.algorithms.shared.passes import Pass, Rounds, apart
-from eigenveil.algorithms.shared.preparation import COUNT_SHARE, Centred, locate, part
+from eigenveil.algorithms.shared.preparation import COUNT_SHARE, Centred, locate, part, signal
 from eigenveil.algorithms.shared.stated_error import centre_sine, centre_warning, even_gaps
 from eigenveil.algorithms.shared.step_sizes import CANDIDATES, Rates, Strength, best
 from eigenveil.numerics.encoding import FloatArray

@@ -22,9 +22,8 @@ from eigenveil.algorithms.gradient.dp_pca import (
     gap_warning,
     iterate,
     read_variances,
-    signal,
 )
-from eigenveil.algorithms.shared.preparation import COUNT_SHARE, Centred, locate, part
+from eigenveil.algorithms.shared.preparation import COUNT_SHARE, Centred, locate, part, signal
 from eigenveil.algorithms.shared.refinement import Aligned, refined, steps_for
 from eigenveil.algorithms.shared.stated_error import centre_sine, centre_warning
 from eigenveil.numerics.encoding import FloatArray
@@ -47,8 +46,8 @@ class Stage:
     share: float
 
 
-# From a signal (`dp_pca.signal`) on. Spare directions show the gap and have weights of their own, but where
-# the signal is weak they are noise that every round carries along.
+# From a signal (`preparation.signal`) on. Spare directions show the gap and have weights of their own, but
+# where the signal is weak they are noise that every round carries along.
 STAGES = (
     (600.0, Stage(spare=4, rounds=30, share=0.35)),
     (180.0, Stage(spare=2, rounds=30, share=0.35)),
@@ -57,26 +56,32 @@ STAGES = (
 
 
 def refined_pca(plan: Plan) -> Steps:
-    """Count, mean, 15 or 30 gradients with three radii, variances, then two to eight cross covariances.
+    """Count, mean, 15 or 30 gradients with three radii, variances, then one to eight cross covariances.
 
     Neighbours: as the study says.
     Privacy: [P7], [P28]; the questions are priced and answered behind the barrier.
     Cost: the whole budget, at most d (k + 4) integers a round from every site.
     """
-    study = plan.study
-    if study.components == study.dimension:  # nothing is left to turn towards
+    if plan.study.components == plan.study.dimension:  # nothing is left to turn towards
         return (yield from dp_pca(plan))
     start = yield from locate(plan)
-    times, left = schedule(plan, start)
+    return (yield from by_gradients(plan, start, 1 - COUNT_SHARE - start.mean_share))
+
+
+def by_gradients(plan: Plan, start: Centred, share: float, steps: int | None = None) -> Steps:
+    """Both stages, at a share of the budget, once it is known where the records are; the second of so many
+    steps, or of as many as suit the first."""
+    times, left = schedule(plan, start, share)
     tail = yield from iterate(plan, start, times)
     first, total = yield from _aligned(plan, start, tail)
-    found = yield from refined(plan, start, first, left, steps_for(tail.error(study.components)))
+    steps = steps or steps_for(tail.error(plan.study.components))
+    found = yield from refined(plan, start, first, left, steps)
     return _estimate(plan, start, tail, found, total)
 
 
-def schedule(plan: Plan, start: Centred) -> tuple[Schedule, float]:
-    """The rounds of the first stage, and the share of the budget that is left for the last."""
-    left = 1 - COUNT_SHARE - start.mean_share - RADIUS_SHARE - VARIANCE_SHARE
+def schedule(plan: Plan, start: Centred, share: float) -> tuple[Schedule, float]:
+    """The rounds of the first stage, and what the last one has of a share of the budget for both."""
+    left = share - RADIUS_SHARE - VARIANCE_SHARE
     strength = signal(plan, start.records)
     stage = next(stage for least, stage in STAGES if strength >= least)
     times = Schedule(

@@ -7,7 +7,7 @@ kept; a quantile keeps a stated share of the records unclipped. Both read a rele
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -35,13 +35,14 @@ class Grid:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Histogram:
-    """A noised histogram, largest norms first, bins that are mere noise set to 0.
+    """A noised histogram, largest norms first, bins that are mere noise (of sd `sigma`) set to 0.
 
     Shape: counts (BINS,).
     """
 
     grid: Grid
     counts: FloatArray
+    sigma: float = 0.0
 
     @property
     def largest(self) -> float:
@@ -63,7 +64,7 @@ class Histogram:
         if total <= 0 or square <= 0:
             return self
         longer = math.sqrt(square * float(counts.sum()) / total)
-        return Histogram(grid=Grid(top=self.grid.top * longer), counts=self.counts)
+        return replace(self, grid=Grid(top=self.grid.top * longer))
 
     def unevenness(self, radius: float, power: int = 2) -> float:
         """Mean square by which clipping to `radius` changes a record's part of the sum of norms to a power,
@@ -87,6 +88,12 @@ class Histogram:
         mean = float(shares @ norms**power)
         return shares, norms**power / mean, np.minimum(1.0, radius / norms) ** power
 
+    def unseen(self, radius: float) -> float:
+        """How much of the sum of norms may lie beyond `radius` in records that the noise hides: as many as
+        its sd, and no longer."""
+        norms, counts = _fine(self)
+        return self.sigma * radius / max(float((counts * norms).sum()), self.sigma * radius, 1e-300)
+
     @property
     def empty(self) -> bool:
         """Whether no bin rises above the noise."""
@@ -101,7 +108,8 @@ def _fine(histogram: Histogram) -> tuple[FloatArray, FloatArray]:
 
 
 def read_histogram(release: Release, grid: Grid) -> Histogram:
-    return Histogram(grid=grid, counts=_cleaned(release.values[::-1].astype(np.float64), release.sigma))
+    counts = _cleaned(release.values[::-1].astype(np.float64), release.sigma)
+    return Histogram(grid=grid, counts=counts, sigma=release.sigma)
 
 
 def _cleaned(counts: FloatArray, sigma: float) -> FloatArray:

@@ -35,10 +35,9 @@ def weights(variances: FloatArray, k: int, level: float, count: int, blur: float
     """The weights with which one clip serves all entries best.
 
     A leading direction i of variance l_i is divided by s_i, another of variance m_j by t_j, and the `count`
-    others outside by one t at variance `level`. The noise of entry (i, j) is then s_i t_j times a radius that
+    others outside by one t at variance `level`. The noise of entry (i, j) is s_i t_j times a radius that
     goes with the root of sum l_i / s_i^2 sum m_j / t_j^2, and turns component i by 1 / (l_i - m_j) of it.
-    Each set is the minimum for the other (Cauchy-Schwarz). A gap below `blur` is not seen: it is taken for
-    that.
+    Each set is the minimum for the other (Cauchy-Schwarz). A gap below `blur` is not seen, and counts as it.
 
     Shape: variances (k + q,), the leading ones first.
     """

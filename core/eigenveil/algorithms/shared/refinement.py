@@ -19,8 +19,8 @@ import numpy as np
 from eigenveil.accounting.zcdp import mu
 from eigenveil.algorithms.shared.clip_radius import Balance, Grid, choose, read_histogram
 from eigenveil.algorithms.shared.cross_query import Cross, weights
-from eigenveil.algorithms.shared.preparation import Centred, price, priced
-from eigenveil.algorithms.shared.stated_error import bending, bent, centre_sine, typical_sine
+from eigenveil.algorithms.shared.preparation import SMALL, Centred, price, priced
+from eigenveil.algorithms.shared.stated_error import LOPSIDED, bending, bent, centre_sine, typical_sine
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs
 from eigenveil.protocol.plan import Plan
@@ -28,9 +28,11 @@ from eigenveil.protocol.query import PricedQuery
 from eigenveil.protocol.release import Release
 from eigenveil.study.radius import quantile
 
-NORMS_SHARE = 0.03  # of rho, for the one histogram of all steps
-SPARE = 16  # directions beside the leading ones that may have a weight of their own
-WEAK, STEPS, MANY_STEPS = 0.4, 2, 8  # a stated sine from which on the directions turn in many steps
+# Of rho, for the one histogram of all steps: what few records have in their tails, noise hides.
+NORMS_SHARE, SMALL_NORMS_SHARE = 0.03, 0.05
+SPARE = 32  # directions beside the leading ones that may have a weight of their own
+# Steps below a stated sine of the first stage: what is far off turns in small ones.
+STEPS = ((0.03, 1), (0.25, 2), (math.inf, 8))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -67,7 +69,7 @@ class Aligned:
         variances' own noise. Shape: (k, m - k + 1)."""
         others = np.append(self.variances[self.k :], self.level)
         found = np.maximum(self.variances[: self.k, None] - others, 0.0)
-        return np.asarray(np.maximum(np.sqrt(np.maximum(found**2 - 2 * self.unsure**2, 0.0)), 1e-12))
+        return np.asarray(np.maximum(np.sqrt(np.maximum(found**2 - self.unsure**2, 0.0)), 1e-12))
 
     def _spread(self, columns: FloatArray) -> FloatArray:
         """A column for each direction outside. Shape: (k, m - k + 1) -> (k, d - k)."""
@@ -91,7 +93,9 @@ class Aligned:
         # More change than both explain: the directions are on their way still, and less is known than that.
         surprise = self._surprise(along, outside, prior + new)
         k, m = self.k, self.variances.size
-        beyond, legs = np.linalg.qr(outside * trust[:, -1]) if self.outside else (outside[:, :0], outside[:0])
+        # Beside the basis, not alone: what `outside` does not fill is then outside of the basis as well.
+        frame, legs = np.linalg.qr(np.hstack([self.basis, outside * trust[:, -1]]))
+        beyond, legs = frame[:, m:], legs[m:, m:]
         matrix = np.diag(np.append(self.variances, np.full(len(legs), self.level)))
         matrix[k:m, :k] = (along * trust[:, :-1]).T
         matrix[m:, :k] = legs
@@ -130,13 +134,14 @@ def refined(
     Privacy: [P7] post-processing of one `CrossNorms` and some `CrossCovariance` questions [P28].
     Cost: `share` of rho, d k integers a step from every site.
     """
-    cross, each = question(start, first), (share - NORMS_SHARE) / steps
-    clip = yield from _clip(plan, start, cross, share - NORMS_SHARE)
+    norms = SMALL_NORMS_SHARE if start.records < SMALL else NORMS_SHARE
+    cross, left = question(start, first), share - norms
+    clip = yield from _clip(plan, start, cross, norms, left)
     found = replace(first, bent=clip.bending)
     for _ in range(steps):
         cross = cross.about(found.basis[:, : cross.basis.shape[1]])
         query, unit = cross.query(clip.radius)
-        release = yield priced(plan, query, each)
+        release = yield priced(plan, query, left / steps)
         found = found.turned(*_entries(found, cross, release, unit * start.records * clip.kept))
     return found
 
@@ -156,17 +161,16 @@ def reach(start: Centred) -> Grid:
 
 
 def _clip(
-    plan: Plan, start: Centred, cross: Cross, share: float
+    plan: Plan, start: Centred, cross: Cross, share: float, left: float
 ) -> Generator[PricedQuery, Release, CrossClip]:
-    """The radius by balance, for what all steps together leave of the noise."""
+    """The radius by balance, from one histogram at `share`, for all steps together at what is `left`."""
     grid = reach(start)
-    norms = read_histogram((yield priced(plan, cross.norms(grid), NORMS_SHARE)), grid)
-    noise = 1.5 * math.sqrt(cross.centre.size * cross.k) / mu(price(plan, share))
+    norms = read_histogram((yield priced(plan, cross.norms(grid), share)), grid)
+    noise = 2 * math.sqrt(cross.centre.size * cross.k) / mu(price(plan, left))
     rule = Balance(power=1, noise=noise, quadratic=False)
     radius = choose(norms, quantile(plan.study.radius), rule)
-    return CrossClip(
-        radius=radius, kept=norms.kept(radius, 1), bending=bending(norms, radius, start.records, 1)
-    )
+    bends = bending(norms, radius, start.records, 1) + (LOPSIDED * norms.unseen(radius)) ** 2
+    return CrossClip(radius=radius, kept=norms.kept(radius, 1), bending=bends)
 
 
 def _entries(
@@ -182,4 +186,4 @@ def _entries(
 
 def steps_for(sine: float) -> int:
     """How many steps suit a first stage of that stated error."""
-    return STEPS if sine < WEAK else MANY_STEPS
+    return next(steps for most, steps in STEPS if sine < most)

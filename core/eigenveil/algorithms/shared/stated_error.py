@@ -17,7 +17,7 @@ from eigenveil.numerics.encoding import FloatArray
 # The share of a gap from which on the error, at times 3 times as long as said, may be what is seen.
 NEAR = 1 / 3
 # Histograms leave out thin tails; and records are as lopsided as that where they are (measured).
-TAILS, LOPSIDED = 3.0, 0.25
+TAILS, LOPSIDED = 3.0, 0.2
 
 
 def gaps_of(values: FloatArray, k: int) -> FloatArray:
@@ -38,8 +38,9 @@ def even_gaps(variances: FloatArray, total: float, d: int) -> FloatArray:
 def typical_sine(variances: FloatArray) -> float:
     """About the median norm of a matrix of independent normal leanings of these variances.
 
-    The larger of rows and columns and what both add, sqrt(m) + sqrt(k) for equal entries; and the median of
-    chi^2 with as many degrees of freedom as entries count (Wilson & Hilferty). Shape: (k, d - k).
+    What the largest row and column make of it, sqrt(m) + sqrt(k) for equal entries, but no more than all
+    entries; and the median of chi^2 with as many degrees of freedom as entries count (Wilson & Hilferty).
+    Shape: (k, d - k).
     """
     most = float(variances.max(initial=0.0))
     if most == 0:
@@ -47,8 +48,9 @@ def typical_sine(variances: FloatArray) -> float:
     shares = variances / most
     row, column = float(shares.sum(axis=1).max()), float(shares.sum(axis=0).max())
     square = 1 + (math.sqrt(max(row - 1, 0.0)) + math.sqrt(max(column - 1, 0.0))) ** 2
-    freedom = float(shares.sum()) ** 2 / float((shares**2).sum())
-    return math.sqrt(most * square * (1 - 2 / (9 * freedom)) ** 3)
+    every = float(shares.sum())
+    freedom = every**2 / float((shares**2).sum())
+    return math.sqrt(most * min(square, every) * (1 - 2 / (9 * freedom)) ** 3)
 
 
 def centre_sine(start: Centred, gaps: FloatArray) -> float:

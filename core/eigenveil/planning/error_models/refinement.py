@@ -17,7 +17,7 @@ from eigenveil.algorithms.covariance.frobenius import entry_noise
 from eigenveil.algorithms.gradient import refined_pca as gradients
 from eigenveil.algorithms.gradient.dp_pca import read_variances
 from eigenveil.algorithms.shared.cross_query import Cross, part_unit
-from eigenveil.algorithms.shared.preparation import Centred, price
+from eigenveil.algorithms.shared.preparation import COUNT_SHARE, Centred, locate, price
 from eigenveil.algorithms.shared.refinement import SPARE, Aligned, question, reach, refined, steps_for
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.planning.error_models.covariance import of_matrix
@@ -44,8 +44,10 @@ def refined_cov(plan: Plan, guess: AssumedSpectrum) -> PredictedError:
     k = plan.study.components
     if k == plan.study.dimension:  # the algorithm is gauss-cov then
         return of_matrix(plan, guess)
-    start, clip = imagine(plan, matrix.prepared(plan), guess.lengths * S)
-    sd = entry_noise(plan, price(plan, clip.left * matrix.MATRIX)) / clip.unit(start.records) * clip.radius**2
+    start = imagine(plan, locate(plan, matrix.PREPARED), guess.lengths * S)
+    share = matrix.matrix_share(plan, start)
+    clip = matrix.matrix_clip(plan, start, share)
+    sd = entry_noise(plan, price(plan, clip.left * share)) / clip.unit(start.records) * clip.radius**2
     held = guess.values[: k + SPARE]
     first = matrix.on_axes(np.eye(plan.study.dimension, held.size), held, k, math.sqrt(2) * sd)
     rest = guess.values[held.size :]
@@ -53,7 +55,7 @@ def refined_cov(plan: Plan, guess: AssumedSpectrum) -> PredictedError:
         first = replace(first, level=max(first.level, float(rest.mean())))
     assumed = Assumed(guess=guess, k=k, records=start.records)
     before = error(np.asarray(sd**2 / assumed.gaps**2), assumed.beyond.counts).raw
-    found = _turned(plan, assumed, start, first, clip.left * (1 - matrix.MATRIX), before)
+    found = _turned(plan, assumed, start, first, clip.left * (1 - share), before)
     return left_over(found, (SEVERAL if k > 1 else ONE) * (before / (1 + before)) ** 2)
 
 
@@ -63,7 +65,7 @@ def refined_pca(plan: Plan, guess: AssumedSpectrum) -> PredictedError:
     if k == plan.study.dimension:  # the algorithm is dp-pca then
         return dp_pca(plan, guess)
     start = located(plan, guess)
-    times, left = gradients.schedule(plan, start)
+    times, left = gradients.schedule(plan, start, 1 - COUNT_SHARE - start.mean_share)
     before = averaged(plan, guess, start, times).raw
     basis = np.eye(plan.study.dimension, times.directions)
     assumed = Assumed(guess=guess, k=k, records=start.records)
@@ -84,23 +86,22 @@ def left_over(found: PredictedError, left: float) -> PredictedError:
 
 
 def _turned(
-    plan: Plan, assumed: Assumed, start: Centred, first: Aligned, share: float, before: float
+    plan: Plan, assumed: Assumed, start: Centred, first: Aligned, share: float, sine: float
 ) -> PredictedError:
     """What the last stage knows of each entry, over the gap."""
-    # Less than every variance, so that directions outside stay outside.
-    first = replace(first, level=first.level * (1 - 1e-3))
     cross = question(start, first)
     norms = _parts(assumed, cross)
     asked: list[PricedQuery] = []
     grid_unit = part_unit(cross.norms(reach(start)).spec.shift)
-    found = imagine(plan, refined(plan, start, first, share, steps_for(before)), norms * grid_unit, asked)
+    found = imagine(plan, refined(plan, start, first, share, steps_for(sine)), norms * grid_unit, asked)
     query = asked[-1].query
     assert isinstance(query, CrossCovariance)
     kept = np.minimum(1.0, query.radius / part_unit(query.spec.shift) / np.maximum(norms, 1e-300))
     kept = kept * (norms.sum() / (kept * norms).sum())
-    column = np.minimum(np.arange(assumed.beyond.counts.size), found.sd.shape[1] - 1)
-    known = found.sd[assumed.first :][:, column]
-    return error(known**2 / assumed.gaps**2 + bent(assumed, kept, assumed.gaps), assumed.beyond.counts)
+    counts = assumed.beyond.counts
+    before = (np.cumsum(counts) - counts).astype(int)  # directions outside that come before a group
+    known = found.sd[assumed.first :][:, np.minimum(before, found.sd.shape[1] - 1)]
+    return error(known**2 / assumed.gaps**2 + bent(assumed, kept, assumed.gaps), counts)
 
 
 def _parts(assumed: Assumed, cross: Cross) -> FloatArray:

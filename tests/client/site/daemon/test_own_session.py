@@ -243,7 +243,13 @@ def test_a_plan_of_another_revision_is_refused_by_name(
 
 # ---------------------------------------------------------------- two machines
 
-ALGORITHMS = (Algorithm.GAUSS_COV, Algorithm.DP_PCA, Algorithm.NOISY_POWER, Algorithm.PRIVATE_OJA)
+ALGORITHMS = (
+    Algorithm.AUTO,
+    Algorithm.GAUSS_COV,
+    Algorithm.DP_PCA,
+    Algorithm.NOISY_POWER,
+    Algorithm.PRIVATE_OJA,
+)
 KERNELS = ("Haswell", "Nehalem")
 COLUMNS = tuple(Column(name=f"c{i}", unit="", lower=0.0, upper=1.0) for i in range(30))
 
@@ -251,7 +257,7 @@ COLUMNS = tuple(Column(name=f"c{i}", unit="", lower=0.0, upper=1.0) for i in ran
 def questions() -> None:
     """Run by a process with its own BLAS: what is asked after releases that are the same for all."""
     for algorithm in ALGORITHMS:
-        plan = a_plan(a_study(algorithm=algorithm, components=2, epsilon=8.0, columns=COLUMNS))
+        plan = a_plan(a_study(components=2, epsilon=8.0, columns=COLUMNS).running(algorithm))
         random, session = np.random.default_rng(5), Session(plan)
         while (asked := session.pending) is not None and asked.round < 30:
             sys.stdout.write(query_to_proto(asked).SerializeToString().hex() + "\n")
