@@ -21,6 +21,7 @@ from eigenveil.algorithms.shared.clip_radius import Balance, Grid, choose, read_
 from eigenveil.algorithms.shared.cross_query import Cross, weights
 from eigenveil.algorithms.shared.preparation import SMALL, Centred, price, priced
 from eigenveil.algorithms.shared.stated_error import LOPSIDED, bending, bent, centre_sine, typical_sine
+from eigenveil.numerics.blas import one_thread
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs
 from eigenveil.protocol.plan import Plan
@@ -93,20 +94,26 @@ class Aligned:
         # More change than both explain: the directions are on their way still, and less is known than that.
         surprise = self._surprise(along, outside, prior + new)
         k, m = self.k, self.variances.size
-        # Beside the basis, not alone: what `outside` does not fill is then outside of the basis as well.
-        frame, legs = np.linalg.qr(np.hstack([self.basis, outside * trust[:, -1]]))
-        beyond, legs = frame[:, m:], legs[m:, m:]
+        beyond, legs = self._beyond(outside * trust[:, -1])
         matrix = np.diag(np.append(self.variances, np.full(len(legs), self.level)))
         matrix[k:m, :k] = (along * trust[:, :-1]).T
         matrix[m:, :k] = legs
         matrix[:k, k:] = matrix[k:, :k].T
         _, turn = eigenpairs(matrix)
+        with one_thread():
+            basis = np.hstack([self.basis, beyond]) @ turn[:, :m]
         # The variances stay: noise off the diagonal drives eigenvalues apart, and would open gaps.
-        return replace(
-            self,
-            basis=np.hstack([self.basis, beyond]) @ turn[:, :m],
-            sd=np.sqrt(trust * new * surprise),
-        )
+        return replace(self, basis=basis, sd=np.sqrt(trust * new * surprise))
+
+    def _beyond(self, outside: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Directions outside of the basis, and what of `outside` is along them: (d, j), (j, k)."""
+        m = self.variances.size
+        if not self.outside:
+            return self.basis[:, m:], np.zeros((0, self.k))
+        # Beside the basis, not alone: what `outside` does not fill is then outside of the basis as well.
+        with one_thread():
+            frame, legs = np.linalg.qr(np.hstack([self.basis, outside]))
+        return frame[:, m:], legs[m:, m:]
 
     def _surprise(self, along: FloatArray, outside: FloatArray, expected: FloatArray) -> float:
         """Mean square of a change, relative to what was expected; 1 where it is no larger."""
