@@ -68,6 +68,8 @@ def test_every_algorithm_has_a_law_or_is_known_not_to() -> None:
 
 
 FITTED = (
+    Algorithm.REFINED_COV,
+    Algorithm.REFINED_PCA,
     Algorithm.GAUSS_COV,
     Algorithm.ANALYZE_GAUSS,
     Algorithm.SEPARATE_COV,
@@ -115,7 +117,15 @@ def test_no_shape_breaks_a_law(algorithm: Algorithm, d: int, k: int) -> None:
 
 @pytest.mark.parametrize(
     ("algorithm", "k"),
-    [(Algorithm.GAUSS_COV, 1), (Algorithm.GAUSS_COV, 3), (Algorithm.DP_PCA, 1), (Algorithm.DP_PCA, 2)],
+    [
+        (Algorithm.GAUSS_COV, 1),
+        (Algorithm.GAUSS_COV, 3),
+        (Algorithm.DP_PCA, 1),
+        (Algorithm.DP_PCA, 2),
+        (Algorithm.REFINED_COV, 1),
+        (Algorithm.REFINED_COV, 3),
+        (Algorithm.REFINED_PCA, 1),
+    ],
 )
 def test_predictions_hold_in_simulation(algorithm: Algorithm, k: int) -> None:
     """False alarms: medians of 9 lay within a factor 1.4 in each of 40 tries."""

@@ -31,6 +31,7 @@ from eigenveil.algorithms.shared.preparation import (
 )
 from eigenveil.algorithms.shared.refinement import Aligned, refined, steps_for
 from eigenveil.algorithms.shared.stated_error import centre_sine, centre_warning
+from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, fix_signs
 from eigenveil.protocol.estimate import Estimate, Steps
 from eigenveil.protocol.plan import Plan
@@ -78,18 +79,24 @@ def matrix_clip(plan: Plan, start: Centred, share: float) -> Clip:
 
 
 def aligned(plan: Plan, noised: Noised) -> Aligned:
-    """A noised matrix on its own axes: off its diagonal it is 0, give or take the noise."""
-    d, k = plan.study.dimension, plan.study.components
+    """A noised matrix on its own axes."""
     values, vectors = eigenpairs(noised.matrix)
-    sd = noised.scale / math.sqrt(2)
-    level = LEAST * sd * math.sqrt(d)
+    return on_axes(vectors, deflated(values, noised.scale), plan.study.components, noised.scale)
+
+
+def on_axes(basis: FloatArray, variances: FloatArray, k: int, scale: float) -> Aligned:
+    """A matrix with noise of that `scale`: off its diagonal it is 0, give or take the noise.
+
+    Shape: basis (d, m), variances (m,), falling.
+    """
+    sd, edge = scale / math.sqrt(2), scale / math.sqrt(2) * math.sqrt(len(basis))
     return Aligned(
-        basis=vectors,
-        variances=np.maximum(deflated(values, noised.scale), level),
-        level=level,
-        sd=np.full((k, d - k + 1), sd),
-        blur=sd * math.sqrt(d) / 2,
-        unsure=noised.scale,
+        basis=basis,
+        variances=np.maximum(variances, LEAST * edge),
+        level=LEAST * edge,
+        sd=np.full((k, variances.size - k + 1), sd),
+        blur=edge / 2,
+        unsure=scale,
     )
 
 

@@ -71,47 +71,55 @@ def refined_pca(plan: Plan) -> Steps:
 def by_gradients(plan: Plan, start: Centred, share: float, steps: int | None = None) -> Steps:
     """Both stages, at a share of the budget, once it is known where the records are; the second of so many
     steps, or of as many as suit the first."""
-    study, left = plan.study, share - RADIUS_SHARE - VARIANCE_SHARE
-    strength = signal(plan, start.records)
-    stage = next(stage for least, stage in STAGES if strength >= least)
-    tail = yield from iterate(plan, start, _schedule(plan, stage, left))
+    times, left = schedule(plan, start, share)
+    tail = yield from iterate(plan, start, times)
     first, total = yield from _aligned(plan, start, tail)
-    steps = steps or steps_for(tail.error(study.components))
-    found = yield from refined(plan, start, first, left * (1 - stage.share), steps)
+    steps = steps or steps_for(tail.error(plan.study.components))
+    found = yield from refined(plan, start, first, left, steps)
     return _estimate(plan, start, tail, found, total)
 
 
-def _schedule(plan: Plan, stage: Stage, left: float) -> Schedule:
-    return Schedule(
+def schedule(plan: Plan, start: Centred, share: float) -> tuple[Schedule, float]:
+    """The rounds of the first stage, and what the last one has of a share of the budget for both."""
+    left = share - RADIUS_SHARE - VARIANCE_SHARE
+    strength = signal(plan, start.records)
+    stage = next(stage for least, stage in STAGES if strength >= least)
+    times = Schedule(
         rounds=stage.rounds,
         directions=min(plan.study.components + stage.spare, plan.study.dimension),
         round_price=part(plan.micro_rho, left * stage.share / stage.rounds),
         radius_price=part(plan.micro_rho, RADIUS_SHARE / REFRESHES),
     )
+    return times, left * (1 - stage.share)
 
 
 def _aligned(
     plan: Plan, start: Centred, tail: Tail
 ) -> Generator[PricedQuery, Release, tuple[Aligned, float]]:
-    """What the first stage found, with its variances, and the total variance.
-
-    Of what is off the diagonal nothing is known but what variances allow.
-    """
-    d, k, m = plan.study.dimension, plan.study.components, tail.basis.shape[1]
-    basis = tail.components(m)
+    """What the first stage found, with its variances, and the total variance."""
+    basis = tail.components(tail.basis.shape[1])
     lengths, total, scale = yield from read_variances(plan, start, basis)
     order = np.argsort(-lengths, kind="stable")
+    return on_axes(basis[:, order], lengths[order], plan.study.components, total, scale), total
+
+
+def on_axes(basis: FloatArray, lengths: FloatArray, k: int, total: float, scale: float) -> Aligned:
+    """Directions of these variances, of a total that is spread evenly over all others.
+
+    Of what is off the diagonal nothing is known but what variances allow. Shape: basis (d, m), lengths (m,),
+    falling.
+    """
+    d, m = basis.shape
     level = max(total - float(lengths.sum()), 1e-3 * total, 1e-12) / max(d - m, 1)
-    variances = np.maximum(lengths[order], level)
-    aligned = Aligned(
-        basis=basis[:, order],
+    variances = np.maximum(lengths, level)
+    return Aligned(
+        basis=basis,
         variances=variances,
         level=level,
         sd=_allowed(variances, k, d),
         blur=BLUR * float(variances[k - 1]),
         unsure=scale,
     )
-    return aligned, total
 
 
 def _allowed(variances: FloatArray, k: int, d: int) -> FloatArray:

@@ -74,12 +74,12 @@ class Cross:
     def norms(self, grid: Grid) -> CrossNorms:
         """The question how long the records' parts are. Edges keep apart from their limit by half."""
         shift = _shift(grid.top, EDGE_LIMIT / 2)
-        return CrossNorms(spec=self._spec(shift), edges=grid.edges(UNIT / 2.0**shift))
+        return CrossNorms(spec=self._spec(shift), edges=grid.edges(part_unit(shift)))
 
     def query(self, radius: float) -> tuple[CrossCovariance, float]:
         """The question for the sum clipped to `radius`, and how many integers a part of norm 1 is."""
         shift = _shift(radius, GRADIENT_LIMIT)
-        unit = UNIT / 2.0**shift
+        unit = part_unit(shift)
         least = least_cross_radius(self.centre.size, self.k)
         clip = min(max(math.floor(radius * unit), least), GRADIENT_LIMIT)
         return CrossCovariance(spec=self._spec(shift), radius=clip), unit
@@ -110,6 +110,11 @@ class Cross:
         outside = part - self.basis @ (self.basis.T @ part)
         sd = release.sigma / unit / inside[:, None] / np.append(spare, 1.0)
         return along, outside, sd
+
+
+def part_unit(shift: int) -> float:
+    """How many integers a record's part of norm 1 is, after a shift."""
+    return UNIT / 2.0**shift
 
 
 def _shift(length: float, limit: float) -> int:

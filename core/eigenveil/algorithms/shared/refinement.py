@@ -142,7 +142,7 @@ def refined(
     Cost: `share` of rho, d k integers a step from every site.
     """
     norms = SMALL_NORMS_SHARE if start.records < SMALL else NORMS_SHARE
-    cross, left = _question(start, first), share - norms
+    cross, left = question(start, first), share - norms
     clip = yield from _clip(plan, start, cross, norms, left)
     found = replace(first, bent=clip.bending)
     for _ in range(steps):
@@ -153,7 +153,7 @@ def refined(
     return found
 
 
-def _question(start: Centred, first: Aligned) -> Cross:
+def question(start: Centred, first: Aligned) -> Cross:
     """The weights for what is known, the leading directions and some others first."""
     p = min(first.k + SPARE, first.variances.size)
     rest, count = first.variances[p:], first.basis.shape[0] - p
@@ -162,11 +162,16 @@ def _question(start: Centred, first: Aligned) -> Cross:
     return Cross(centre=start.centre, basis=first.basis[:, :p], weights=chosen)
 
 
+def reach(start: Centred) -> Grid:
+    """How long a record's part can be: |a| |b| <= |z|^2 / 2."""
+    return Grid(top=start.norms.largest**2 / 2)
+
+
 def _clip(
     plan: Plan, start: Centred, cross: Cross, share: float, left: float
 ) -> Generator[PricedQuery, Release, CrossClip]:
     """The radius by balance, from one histogram at `share`, for all steps together at what is `left`."""
-    grid = Grid(top=start.norms.largest**2 / 2)  # |a| |b| <= |z|^2 / 2
+    grid = reach(start)
     norms = read_histogram((yield priced(plan, cross.norms(grid), share)), grid)
     noise = 2 * math.sqrt(cross.centre.size * cross.k) / mu(price(plan, left))
     rule = Balance(power=1, noise=noise, quadratic=False)

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from eigenveil.planning.error_models import covariance, power_iteration, references, smooth_sensitivity
+from eigenveil.planning.error_models import (
+    covariance,
+    power_iteration,
+    references,
+    refinement,
+    smooth_sensitivity,
+)
 from eigenveil.planning.error_models.eigengaps import Assumed
 from eigenveil.planning.error_models.rotation import NOISE, PredictedError
 from eigenveil.planning.error_models.spectrum import AssumedSpectrum, within
@@ -15,6 +21,8 @@ from eigenveil.study.radius import longest
 from eigenveil.study.study import Study
 
 LAWS: dict[Algorithm, Callable[[Plan, AssumedSpectrum], PredictedError | None]] = {
+    Algorithm.REFINED_COV: refinement.refined_cov,
+    Algorithm.REFINED_PCA: refinement.refined_pca,
     Algorithm.GAUSS_COV: covariance.of_matrix,
     Algorithm.ANALYZE_GAUSS: partial(covariance.of_matrix, flat=True),
     Algorithm.SEPARATE_COV: partial(covariance.of_matrix, share=0.5),  # directions at half the budget

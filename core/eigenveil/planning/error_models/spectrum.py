@@ -35,7 +35,8 @@ class AssumedSpectrum:
 
     Shape: values (d,), falling, in analysis units; leading (N, m), the first coordinates of the points about
     their mean; rest (N,), the squared length of their other coordinates. `sampled`: the points are records,
-    whose higher moments count; otherwise they are normal, and symmetric about every axis.
+    whose higher moments count; otherwise they are normal, and symmetric about every axis. `known`: somebody
+    said so of these records; a default is not.
     """
 
     values: FloatArray
@@ -43,6 +44,7 @@ class AssumedSpectrum:
     rest: FloatArray
     source: str
     sampled: int | None = None
+    known: bool = True
 
     @property
     def lengths(self) -> FloatArray:
@@ -58,7 +60,7 @@ class AssumedSpectrum:
 def default_guess(d: int, k: int) -> AssumedSpectrum:
     """The spectrum assumed when nothing is stated."""
     values: FloatArray = np.arange(1, d + 1, dtype=np.float64) ** -DECAY
-    return normal_guess(values, k, source="the default spectrum")
+    return replace(normal_guess(values, k, source="the default spectrum"), known=False)
 
 
 def stated_guess(stated: Sequence[float], d: int, k: int) -> AssumedSpectrum:
