@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil.planning.choose import doubts
-from eigenveil.planning.dry_run import check_every_size, courses
+from eigenveil.planning.dry_run import check_every_size, courses, rehearse
 from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.query import RoundQuery
