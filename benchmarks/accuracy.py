@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks.families import Family, bundled, falling, present
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, sin_angle
-from eigenveil.planning.resolve import make_plan
+from eigenveil.planning.choose import choose
 from eigenveil.simulation import simulate
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Federation, Study
@@ -150,7 +150,7 @@ def compare(family: Family, k: int, repeats: int) -> int:
     found: dict[Algorithm, float] = {}
     for algorithm in (*OLD, *NEW):
         found[algorithm] = median(family, replace(study, algorithm=algorithm), times, seeded=True)
-    chosen = make_plan(replace(study, algorithm=Algorithm.AUTO)).algorithm
+    chosen = choose(replace(study, algorithm=Algorithm.AUTO))
     found[Algorithm.AUTO] = found[chosen]
     best, sought = min(found[old] for old in OLD), REFINED.get((family.name, k))
     print(

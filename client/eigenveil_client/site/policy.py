@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from eigenveil.protocol.plan import Plan
 
 ANY = "*"
-# What `auto` chooses from, and `auto` where it chooses during a study; a site that wants more says so by name.
+# What `auto` chooses from, and `auto` where it chooses during a study; a site that wants more names it.
 ALGORITHMS = tuple(
     one.value
     for one in (

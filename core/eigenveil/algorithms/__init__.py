@@ -16,7 +16,7 @@ from eigenveil.algorithms.covariance.gauss_cov import gauss_cov
 from eigenveil.algorithms.covariance.refined_cov import refined_cov
 from eigenveil.algorithms.covariance.separate_cov import separate_cov
 from eigenveil.algorithms.covariance.zero import zero
-from eigenveil.algorithms.gradient.auto import Way, auto
+from eigenveil.algorithms.gradient.auto import Way, auto, imagined
 from eigenveil.algorithms.gradient.dp_pca import dp_pca
 from eigenveil.algorithms.gradient.dp_pca_single_pass import single_pass
 from eigenveil.algorithms.gradient.noisy_power import noisy_power
@@ -71,7 +71,6 @@ from eigenveil.study.algorithm import Algorithm, AlgorithmProperties, OwnAlgorit
 from eigenveil.study.grid import S, midpoint
 
 ALGORITHMS: dict[Algorithm, Callable[[Plan], Steps]] = {
-    Algorithm.AUTO: auto,
     Algorithm.GAUSS_COV: gauss_cov,
     Algorithm.ANALYZE_GAUSS: analyze_gauss,
     Algorithm.SEPARATE_COV: separate_cov,
@@ -93,13 +92,14 @@ ALGORITHMS: dict[Algorithm, Callable[[Plan], Steps]] = {
     Algorithm.SUBSPACE_REFERENCE: subspace_reference,
     Algorithm.SUBSPACE_APPROX: subspace_approx,
     Algorithm.SUBSPACE_APPROX_RANK: subspace_approx_rank,
+    Algorithm.AUTO: auto,
 }
 
 
 def steps_of(plan: Plan, way: Way | None = None) -> Steps:
-    """The algorithm of a plan, about to ask its first query; `way` imagines what `auto` will decide."""
+    """The algorithm of a plan, about to ask its first query; `way` imagines what releases decide."""
     if way is not None:
-        return auto(plan, way)
+        return imagined(plan, way)
     if isinstance(plan.algorithm, OwnAlgorithm):
         return checked(plan.algorithm, plan)
     return ALGORITHMS[plan.algorithm](plan)

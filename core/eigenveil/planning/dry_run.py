@@ -25,7 +25,7 @@ from eigenveil.study.study import Study
 MAX_ROUNDS = 2**12
 MAX_NUMBERS = 2**25
 SIZES = (SMALL - 1, SMALL)  # on either side of where the mean's share changes
-AMPLE = 10  # micro-rho
+AMPLE = 20  # micro-rho
 
 
 def courses(plan: Plan) -> tuple[tuple[RoundQuery, ...], ...]:
@@ -73,7 +73,7 @@ def _check_size(rounds: int, numbers: int) -> None:
         raise RequestError(
             Code.BAD_STUDY,
             f"this study would ask more than {MAX_ROUNDS} questions, or for over {MAX_NUMBERS} numbers of "
-            'each site; ask for fewer batches or components, or rank = "block"',
+            'each site; ask for fewer batches, components or columns, or rank = "block"',
         )
 
 
@@ -81,7 +81,8 @@ def check_every_size(plan: Plan, asked: Sequence[RoundQuery]) -> None:
     """Insist that no share of the budget is too small, however many records there turn out to be: shares
     depend on the noised count. `asked` is all that `courses` found for this plan.
 
-    A share is at least a third of what it is at another count, so where what was asked pays far more than
+    A share is at least a third of what it is at another count, and a turn that is made in eight steps at
+    least a thirteenth of one that is made at once, so where what was asked pays far more than
     the least there is, no size can be refused; only beside that are both rehearsed.
 
     Raises:
@@ -94,6 +95,6 @@ def check_every_size(plan: Plan, asked: Sequence[RoundQuery]) -> None:
 
 
 def _ample(asked: RoundQuery, study: Study) -> bool:
-    """Whether a question could pay a tenth as well, and its noise be that of the least price there is. What
-    fetches a fingerprint's original pays that at every count."""
+    """Whether a question could pay a twentieth as well, and its noise be that of the least price there is.
+    What fetches a fingerprint's original pays that at every count."""
     return isinstance(asked.query, Preimage) or (asked.micro_rho >= AMPLE and fits(asked, study, 1))

@@ -58,7 +58,7 @@ class Plan:
         need(named, f"analyst {self.analyst!r} is no certified name")
         during = self.algorithm is Algorithm.AUTO
         allowed = not during or (self.study.algorithm, self.study.choose) == (Algorithm.AUTO, Choose.DURING)
-        need(allowed, "a plan names its algorithm, unless its study lets the first releases choose")
+        need(allowed, 'a plan names its algorithm; `auto` is one where the study says choose = "during"')
         if isinstance(self.algorithm, OwnAlgorithm):
             what = f"{self.algorithm.name} is your own and runs in simulations only: no code travels"
             need(not (self.federation or self.analyst), what)

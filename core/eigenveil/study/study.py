@@ -20,7 +20,7 @@ from eigenveil.study.checks import check_bounds, check_readable, need, settle
 from eigenveil.study.radius import Radius, check_radius, idle_norm
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
-MAX_COLUMNS = 4096
+MAX_COLUMNS = 20_000
 MAX_SITES = 1000
 MAX_RECORDS = 2**31
 MAX_MULTIPLICITY = 1000

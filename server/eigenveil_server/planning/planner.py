@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil.planning.choose import doubts
-from eigenveil.planning.dry_run import check_every_size, courses
+from eigenveil.planning.dry_run import check_every_size, courses, rehearse
 from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.query import RoundQuery
@@ -105,14 +105,20 @@ def _check_sums(plan: Plan) -> None:
 
 
 def _check_message(plan: Plan, asked: Sequence[RoundQuery]) -> None:
-    """Every question fits a message, with the plan."""
-    largest = max((query_to_proto(query).ByteSize() for query in asked), default=0)
+    """Every question fits a message, with the plan: also where more records let directions be added."""
+    largest = _largest(asked)
+    if 4 * largest > MESSAGE_BYTES:
+        largest = max(largest, _largest(rehearse(plan, plan.study.max_records)))
     if largest + len(plan.to_json()) + ENVELOPE_BYTES > MESSAGE_BYTES:
         raise RequestError(
             Code.OVERFLOW,
             f"a question of this study has {largest} bytes, and a message holds {MESSAGE_BYTES} with "
             "the plan; ask for fewer components or columns",
         )
+
+
+def _largest(asked: Sequence[RoundQuery]) -> int:
+    return max((query_to_proto(query).ByteSize() for query in asked), default=0)
 
 
 WORKS: Mapping[str, Callable[..., Any]] = {work.__name__: work for work in (explained, planned, again)}

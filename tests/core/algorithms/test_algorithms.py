@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.algorithms import ALGORITHMS
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, sin_angle
 from eigenveil.planning.choose import doubts
 from eigenveil.planning.dry_run import rehearse
+from eigenveil.queries import CrossCovariance
 from eigenveil.simulation import Simulation, simulate, split_rows
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column, Federation, Scaling, Study
@@ -76,7 +78,11 @@ def test_never_spends_more_than_the_budget(algorithm: Algorithm, neighbours: Nei
 def test_rehearsal_foresees_the_rounds(algorithm: Algorithm) -> None:
     what = study(8, algorithm, expected_records=4000)
     result = run(what, spectrum(4000, [2.0] + [0.2] * 7))
-    assert len(rehearse(result.plan)) == len(result.releases)
+    foreseen, asked = (
+        [type(one.query) for one in queries if not isinstance(one.query, CrossCovariance)]
+        for queries in (rehearse(result.plan), result.asked)
+    )
+    assert foreseen == asked  # and what the first stage's error decides: how many steps the last one takes
 
 
 @pytest.mark.parametrize("algorithm", DEFAULTS)
@@ -87,35 +93,7 @@ def test_a_person_at_several_sites_costs_accuracy_not_privacy(algorithm: Algorit
     assert thrice.releases[0].sigma == pytest.approx(3 * once.releases[0].sigma, rel=1e-9)
 
 
-DEGENERATE = {
-    "all equal": np.full((300, 5), 2.0),
-    "all at zero": np.zeros((300, 5)),
-    "rank one": np.outer(np.linspace(-1, 1, 300), [1.0, 2.0, 0.0, -1.0, 0.5]),
-    "at the bounds": np.where(np.arange(1500).reshape(300, 5) % 2 == 0, 6.0, -6.0),
-    "beyond the bounds": np.full((300, 5), 1e9),
-    "one record": np.array([[1.0, 2.0, 3.0, 4.0, 5.0]]),
-    "no gap": spectrum(300, [1.0] * 5),
-    "no record": np.empty((0, 5)),
-}
-
-
-@pytest.mark.parametrize("algorithm", DEFAULTS)
-@pytest.mark.parametrize("name", DEGENERATE)
-@pytest.mark.parametrize("k", [1, 5])
-def test_degenerate_data_give_a_defined_result(algorithm: Algorithm, name: str, k: int) -> None:
-    what = study(5, algorithm, components=k, federation=Federation(sites=("a",), minimum_cohort=1))
-    if len(DEGENERATE[name]) < 1:
-        what = replace(what, federation=Federation(sites=("a", "b"), minimum_cohort=1, quorum=1))
-    parts = dict.fromkeys(what.federation.sites, DEGENERATE["one record"]) | {"a": DEGENERATE[name]}
-    found = simulate(what, parts, seed=3).estimate
-    assert np.isfinite(found.components).all()
-    assert np.allclose(found.components @ found.components.T, np.eye(k), atol=1e-8)
-    assert (found.explained_variance >= 0).all()
-    assert found.sin_error is not None
-    assert 0 <= found.sin_error <= 1
-
-
-@pytest.mark.parametrize("algorithm", DEFAULTS)
+@pytest.mark.parametrize("algorithm", [a for a in ALGORITHMS if a.properties.gaussian])
 def test_a_single_column_is_its_own_component(algorithm: Algorithm) -> None:
     rows = np.random.default_rng(0).normal(size=(500, 1))
     assert abs(run(study(1, algorithm), rows).estimate.components[0, 0]) == pytest.approx(1)

@@ -6,6 +6,7 @@ Data-driven over `ALGORITHMS`: a new algorithm is tried on all of them without a
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,7 @@ from eigenveil.algorithms import ALGORITHMS
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import FloatArray, canonical
 from eigenveil.planning.dry_run import courses
+from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import CrossCovariance
 from eigenveil.simulation import Simulation, simulate
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
@@ -100,23 +102,28 @@ def run(algorithm: Algorithm, case: Case) -> Simulation:
 
 def check_charged(done: Simulation, algorithm: Algorithm) -> None:
     """No more than was declared, and the rounds and prices of the rehearsal where the plan says so."""
-    plan, asked = done.plan, [(r.micro_rho, r.atto_delta) for r in done.releases]
-    assert sum(atto for _, atto in asked) <= plan.atto_delta
-    assert sum(rho for rho, _ in asked) <= plan.micro_rho
+    plan, paid = done.plan, [(r.micro_rho, r.atto_delta) for r in done.releases]
+    assert sum(atto for _, atto in paid) <= plan.atto_delta
+    assert sum(rho for rho, _ in paid) <= plan.micro_rho
     if plan.composition is Composition.BASIC:
-        assert sum(pico_epsilon(rho) for rho, _ in asked) <= plan.study.epsilon * 10**12
+        assert sum(pico_epsilon(rho) for rho, _ in paid) <= plan.study.epsilon * 10**12
     longest = max(courses(plan), key=len)
-    turns, many = (
-        [one.micro_rho for one in queries if isinstance(one.query, CrossCovariance)]
-        for queries in (longest, done.asked)
-    )
-    if len(many) > len(turns):  # a weak first stage is turned by the same price in smaller steps
-        assert abs(sum(turns) - sum(many)) < len(many)
-        asked[len(asked) - len(many) :] = [(rho, 0) for rho in turns]
-    foreseen = [(q.cost.micro_rho, q.cost.atto_delta) for q in longest]
-    assert len(asked) <= len(foreseen)
+    assert len(paid) <= len(longest)
     if algorithm not in CHOOSE:
+        (asked, turns), (foreseen, all_turns) = prices(done.asked), prices(longest)
         assert asked == (foreseen[: len(asked)] if algorithm in STOP else foreseen)
+        assert abs(turns - all_turns) < len(longest)  # as much in one step as in many, but for rounding
+
+
+def prices(queries: Sequence[RoundQuery]) -> tuple[list[tuple[int, int]], int]:
+    """Of each question, and of all turns of a refinement together."""
+    turns = [one for one in queries if isinstance(one.query, CrossCovariance)]
+    others = [
+        (one.cost.micro_rho, one.cost.atto_delta)
+        for one in queries
+        if not isinstance(one.query, CrossCovariance)
+    ]
+    return others, sum(one.micro_rho for one in turns)
 
 
 def check_defined(done: Simulation, components: int) -> None:

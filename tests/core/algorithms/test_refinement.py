@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import example, given, reject, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -178,7 +178,7 @@ def test_no_neighbour_moves_what_it_asks_further_than_was_paid_for(
     """By record and replay, on the questions that a real study came to."""
     done = run(study(4, algorithm, neighbours=neighbours, components=2), spectrum(3000, [3.0, 1.0, 0.3, 0.1]))
     asked = [one.query for one in done.asked if isinstance(one.query, CrossCovariance)]
-    assert len(asked) > 1
+    assert asked
     for query in (asked[0], asked[-1]):
         rows = hostile_rows(2000, query.spec.centre, 2 * S, 6)
         moved = squares(query, changes(contributions(Case(query=query, rows=rows)), neighbours))
@@ -207,9 +207,9 @@ def test_whatever_is_released_the_budget_holds_and_the_result_is_defined(
         try:
             session.feed(Release.of(asked, values, 1.0, ("a", "b", "c")))
         except RequestError as problem:  # no question about numbers so absurd can be asked
-            assert problem.code is Code.OVERFLOW
-            assume("absurd" not in kinds)
-            raise
+            if problem.code is not Code.OVERFLOW or "absurd" not in kinds:
+                raise
+            reject()
     assert sum(one.micro_rho for one in session.releases) <= plan.micro_rho
     found = session.result
     assert np.allclose(found.components @ found.components.T, np.eye(k), atol=1e-8)
@@ -240,19 +240,16 @@ def test_records_with_missing_values_are_left_out_of_every_question(algorithm: A
 
 @cache
 def errors(algorithm: Algorithm) -> FloatArray:
-    """Sines of 30 runs, on the same records."""
-    what = study(20, algorithm, epsilon=1.0)
-    tables = [spectrum(5000, FALLING, seed) for seed in range(30)]
-    return np.array(
-        [
-            sin_angle(run(what, rows, seed).estimate.components, truth(rows, 1))
-            for seed, rows in enumerate(tables)
-        ]
-    )
+    """Sines of 20 runs, on the same records."""
+    what, sines = study(20, algorithm, epsilon=1.0, components=3), []
+    for seed in range(20):
+        rows = spectrum(5000, FALLING, seed)
+        sines.append(sin_angle(run(what, rows, seed).estimate.components, truth(rows, 3)))
+    return np.array(sines)
 
 
 def test_a_refined_matrix_is_clearly_better_than_the_matrix() -> None:
-    """In 30 pairs; by chance as many are better less than once in 1,000 times. The median says how much."""
+    """In 20 pairs; by chance as many are better less than once in 1,000 times. The median says how much."""
     better = int((errors(A.REFINED_COV) < errors(A.GAUSS_COV)).sum())
-    assert stats.binom.sf(better - 1, 30, 0.5) < 1e-3
+    assert stats.binom.sf(better - 1, 20, 0.5) < 1e-3
     assert np.median(errors(A.REFINED_COV)) < 0.85 * np.median(errors(A.GAUSS_COV))

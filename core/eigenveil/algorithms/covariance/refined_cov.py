@@ -44,8 +44,10 @@ PREPARED = Shares(steps=((0.05, 0.30), (0.10, 0.55)), last=0.03)
 LEAST = 0.3  # a variance is at least this share of the edge of the noise
 
 
-def refined_cov(plan: Plan) -> Steps:
+def refined_cov(plan: Plan, steps: int | None = None) -> Steps:
     """Count, mean, one Gram matrix, one histogram, one or two cross covariances: eight where it was weak.
+
+    `steps` are imagined, for a rehearsal of the most that may be asked.
 
     Neighbours: as the study says.
     Privacy: [P7], [P28]; the questions are priced and answered behind the barrier.
@@ -59,7 +61,8 @@ def refined_cov(plan: Plan) -> Steps:
     clip = matrix_clip(plan, start, share)
     noised = yield from covariance(plan, start, clip, clip.left * share)
     first = aligned(plan, noised)
-    found = yield from refined(plan, start, first, clip.left * (1 - share), steps_for(first.sine(start)))
+    steps = steps or steps_for(first.sine(start))
+    found = yield from refined(plan, start, first, clip.left * (1 - share), steps)
     return of_aligned(plan, start, clip, noised, found)
 
 

@@ -23,8 +23,9 @@ from eigenveil.algorithms.covariance.refined_cov import (
     matrix_clip,
     matrix_share,
     of_aligned,
+    refined_cov,
 )
-from eigenveil.algorithms.gradient.refined_pca import by_gradients
+from eigenveil.algorithms.gradient.refined_pca import by_gradients, refined_pca
 from eigenveil.algorithms.shared.preparation import Centred, locate
 from eigenveil.algorithms.shared.refinement import refined, steps_for
 from eigenveil.numerics.linalg import eigenpairs
@@ -46,11 +47,26 @@ class Way(Enum):
 
 
 def ways_of(plan: Plan) -> tuple[Way, ...]:
-    """What the first releases may decide for; nothing where they decide nothing."""
+    """What the first releases may decide for: `auto` by either way, and each refinement how many steps it
+    takes; nothing where they decide nothing."""
     d = plan.study.dimension
-    if plan.algorithm is not Algorithm.AUTO or d == plan.study.components:
+    if d == plan.study.components:
         return ()
-    return (Way.GRADIENTS,) if d > WIDE else tuple(Way)
+    both = (Way.GRADIENTS,) if d > WIDE else tuple(Way)
+    refining: dict[object, tuple[Way, ...]] = {
+        Algorithm.AUTO: both,
+        Algorithm.REFINED_COV: (Way.MATRIX,),
+        Algorithm.REFINED_PCA: (Way.GRADIENTS,),
+    }
+    return refining.get(plan.algorithm, ())
+
+
+def imagined(plan: Plan, way: Way) -> Steps:
+    """The algorithm of a plan as it goes on where the first releases decide for `way` and for the most steps
+    of the refinement."""
+    if plan.algorithm is Algorithm.AUTO:
+        return auto(plan, way)
+    return (refined_cov if way is Way.MATRIX else refined_pca)(plan, steps_for(1.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +87,10 @@ class Probe:
         return f"in the first third of the matrix {above}, the total variance {self.flatness:.0f} a component"
 
 
-def auto(plan: Plan, imagined: Way | None = None) -> Steps:
+def auto(plan: Plan, way: Way | None = None) -> Steps:
     """Count, mean, a third of a matrix, then what its spectrum is best followed by.
 
-    `imagined` is a way to rehearse, with the most that it may ask, whatever the releases say.
+    `way` is one to rehearse, with the most that it may ask, whatever the releases say.
 
     Neighbours: as the study says.
     Privacy: [P7], [P28]; what is asked next is decided from releases alone, and each question is priced and
@@ -85,7 +101,7 @@ def auto(plan: Plan, imagined: Way | None = None) -> Steps:
     if k == d:  # nothing is left to turn towards
         return (yield from gauss_cov(plan))
     start = yield from locate(plan, PREPARED)
-    steps = None if imagined is None else steps_for(1.0)
+    steps = None if way is None else steps_for(1.0)
     if d > WIDE:
         found = yield from by_gradients(plan, start, 1 - PREPARED.count - start.mean_share, steps)
         return replace(found, way=f"gradients, then their refinement: {d} columns are too many for a matrix")
@@ -93,7 +109,7 @@ def auto(plan: Plan, imagined: Way | None = None) -> Steps:
     clip = matrix_clip(plan, start, share)
     first = yield from covariance(plan, start, clip, clip.left * share * PROBE)
     probe = _probe(plan, start, first)
-    if (imagined or probe.way) is Way.GRADIENTS:
+    if (way or probe.way) is Way.GRADIENTS:
         found = yield from by_gradients(plan, start, clip.left * (1 - share * PROBE), steps)
         return replace(found, way=f"gradients, then their refinement: {probe}")
     found = yield from _by_matrix(plan, start, clip, share, first, steps)

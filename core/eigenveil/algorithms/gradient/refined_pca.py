@@ -55,8 +55,10 @@ STAGES = (
 )
 
 
-def refined_pca(plan: Plan) -> Steps:
+def refined_pca(plan: Plan, steps: int | None = None) -> Steps:
     """Count, mean, 15 or 30 gradients with three radii, variances, then one to eight cross covariances.
+
+    `steps` of the last stage are imagined, for a rehearsal of the most that may be asked.
 
     Neighbours: as the study says.
     Privacy: [P7], [P28]; the questions are priced and answered behind the barrier.
@@ -65,7 +67,7 @@ def refined_pca(plan: Plan) -> Steps:
     if plan.study.components == plan.study.dimension:  # nothing is left to turn towards
         return (yield from dp_pca(plan))
     start = yield from locate(plan)
-    return (yield from by_gradients(plan, start, 1 - COUNT_SHARE - start.mean_share))
+    return (yield from by_gradients(plan, start, 1 - COUNT_SHARE - start.mean_share, steps))
 
 
 def by_gradients(plan: Plan, start: Centred, share: float, steps: int | None = None) -> Steps:
