@@ -11,7 +11,7 @@ from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.algorithms import ALGORITHMS
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, sin_angle
-from eigenveil.planning.choose import choose, doubts
+from eigenveil.planning.choose import doubts
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.queries import CrossCovariance
 from eigenveil.simulation import Simulation, simulate, split_rows
@@ -127,16 +127,6 @@ def test_common_scaling_keeps_directions_in_the_columns_units() -> None:
     assert abs(document["components"][0][0]) > 0.99
     assert document["explained_variance"][0] == pytest.approx(4.0, rel=0.15)
     assert document["scale"] == [1.0, 1.0, 1.0]
-
-
-def test_auto_is_the_matrix_for_few_columns_and_gradients_for_many() -> None:
-    few = study(30, Algorithm.AUTO, expected_records=100_000)
-    many = study(300, Algorithm.AUTO, expected_records=5000)
-    wide = study(1500, Algorithm.AUTO, expected_records=500)
-    assert choose(few) is Algorithm.GAUSS_COV
-    assert choose(many) is Algorithm.DP_PCA
-    assert choose(wide) is Algorithm.DP_PCA
-    assert choose(replace(few, algorithm=Algorithm.DP_PCA)) is Algorithm.DP_PCA
 
 
 def test_a_hopeless_study_is_told_how_many_records_would_do() -> None:
