@@ -53,7 +53,7 @@ def explain(plan: Plan, ways: Sequence[Sequence[RoundQuery]] | None = None) -> d
     ...               federation=Federation(sites=("north", "south")))
     >>> said = explain(make_plan(study))
     >>> said["guarantee"]["words"][:27], len(said["rounds"]), said["rounds"][0]["kind"]
-    ('0.448335-Gaussian different', 8, 'count')
+    ('0.448335-Gaussian different', 15, 'count')
     """
     ways = courses(plan) if ways is None else ways
     study = plan.study
