@@ -29,15 +29,14 @@ AMPLE = 20  # micro-rho
 
 
 def courses(plan: Plan) -> tuple[tuple[RoundQuery, ...], ...]:
-    """All that may be asked: the queries of a rehearsal, or of one for each way that the first releases may
+    """All that may be asked: the queries of a rehearsal, and of one for each way that the first releases may
     choose, with as many records as the study expects and with the most there can be. None is longer.
 
     Raises:
         RequestError: as by `rehearse`, on any of the ways.
     """
-    if not (ways := ways_of(plan)):
-        return (rehearse(plan),)
-    return tuple(rehearse(plan, records, way) for way in ways for records in (None, plan.most_records))
+    ways = [(records, way) for way in ways_of(plan) for records in (None, plan.most_records)]
+    return (rehearse(plan), *(rehearse(plan, records, way) for records, way in ways))
 
 
 def rehearse(plan: Plan, records: int | None = None, way: Way | None = None) -> tuple[RoundQuery, ...]:

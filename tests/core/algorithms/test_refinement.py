@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.algorithms.shared import refinement
 from eigenveil.algorithms.shared.cross_query import Cross, Weights
 from eigenveil.algorithms.shared.refinement import Aligned
 from eigenveil.errors import Code, RequestError
@@ -253,3 +254,26 @@ def test_a_refined_matrix_is_clearly_better_than_the_matrix() -> None:
     better = int((errors(A.REFINED_COV) < errors(A.GAUSS_COV)).sum())
     assert stats.binom.sf(better - 1, 20, 0.5) < 1e-3
     assert np.median(errors(A.REFINED_COV)) < 0.85 * np.median(errors(A.GAUSS_COV))
+
+
+@pytest.mark.parametrize("algorithm", REFINED)
+def test_a_weak_first_stage_is_turned_in_more_steps(algorithm: Algorithm) -> None:
+    """Of the same records, cut down to a few of them."""
+    rows = spectrum(20_000, FALLING, 0)
+    strong, weak = (
+        sum(
+            isinstance(one.query, CrossCovariance)
+            for one in run(study(20, algorithm, epsilon=1.0), part).asked
+        )
+        for part in (rows, rows[:300])
+    )
+    assert 1 <= strong < weak
+
+
+def test_what_lies_beyond_the_spare_directions_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With so few directions of their own weight that nearly all is read off the rest."""
+    rows, what = spectrum(20_000, FALLING, 0), study(20, A.REFINED_COV, epsilon=4.0)
+    found = [sin_angle(run(what, rows, 0).estimate.components, truth(rows, 1))]
+    monkeypatch.setattr(refinement, "SPARE", 1)
+    found += [sin_angle(run(what, rows, 0).estimate.components, truth(rows, 1))]
+    assert found[1] < 2 * found[0]

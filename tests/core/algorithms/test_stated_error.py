@@ -16,6 +16,7 @@ from scipy import stats
 
 from eigenveil.algorithms.covariance import em_cov, noised_gram
 from eigenveil.algorithms.gradient import dp_pca, noisy_power
+from eigenveil.algorithms.shared import refinement
 from eigenveil.algorithms.shared.preparation import locate
 from eigenveil.algorithms.shared.stated_error import typical_sine
 from eigenveil.algorithms.subspace import smooth_sensitivity
@@ -36,6 +37,8 @@ STATING = [
     A.EM_COV,
     A.NOISY_POWER,
     A.DP_PCA,
+    A.REFINED_COV,
+    A.REFINED_PCA,
     A.SMOOTH_GAUSSIAN,
 ]
 LOST, CONFIDENT, ALLOWED, ALARM = 0.9, 0.5, 0.02, 2e-4
@@ -75,11 +78,11 @@ def test_where_the_components_are_noise_the_stated_error_says_so(algorithm: Algo
     assert is_honest(algorithm)
 
 
-@pytest.mark.parametrize("algorithm", [A.GAUSS_COV, A.EM_COV, A.DP_PCA])
+@pytest.mark.parametrize("algorithm", [A.GAUSS_COV, A.EM_COV, A.DP_PCA, A.REFINED_COV])
 def test_who_forgets_the_noise_of_the_mean_is_caught(
     algorithm: Algorithm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (noised_gram, em_cov, dp_pca, noisy_power, smooth_sensitivity):
+    for module in (noised_gram, em_cov, dp_pca, noisy_power, smooth_sensitivity, refinement):
         monkeypatch.setattr(module, "centre_sine", lambda start, gaps: 0.0)
     assert not is_honest(algorithm)
 

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:the directions are mostly noise",
     "ignore:a variance of",
     "ignore:nothing was asked",
+    "ignore:the noise of the private mean",
 )
 MATRICES = [one.value for one in KNOWN if one is not Algorithm.ZERO]
 

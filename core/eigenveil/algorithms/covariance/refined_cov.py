@@ -23,6 +23,7 @@ from eigenveil.algorithms.covariance.noised_gram import (
     public_clip,
 )
 from eigenveil.algorithms.shared.preparation import (
+    UNCLIPPED,
     Centred,
     Shares,
     is_public,
@@ -35,6 +36,7 @@ from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, fix_signs
 from eigenveil.protocol.estimate import Estimate, Steps
 from eigenveil.protocol.plan import Plan
+from eigenveil.study.radius import quantile
 
 # The matrix's share of what is left after the mean, from a signal (`preparation.signal`) on.
 SHARES = ((1000.0, 0.2), (100.0, 0.35), (0.0, 0.5))
@@ -105,7 +107,7 @@ def on_axes(basis: FloatArray, variances: FloatArray, k: int, scale: float) -> A
 
 def of_aligned(plan: Plan, start: Centred, clip: Clip, noised: Noised, found: Aligned) -> Estimate:
     """What a noised matrix and the turned directions say."""
-    k, known = plan.study.components, plan.study.radius is None
+    k, stated = plan.study.components, quantile(plan.study.radius) in (None, UNCLIPPED)
     components = fix_signs(found.basis[:, :k])
     return Estimate(
         components=components.T,
@@ -114,7 +116,7 @@ def of_aligned(plan: Plan, start: Centred, clip: Clip, noised: Noised, found: Al
         records=start.records,
         total_variance=noised.trace,
         noise_scale=noised.scale,
-        sin_error=found.sine(start) if known else None,
+        sin_error=found.sine(start) if stated else None,
         covariance=(found.basis * found.variances) @ found.basis.T,
         warnings=clip_warning(clip.kept) + centre_warning(centre_sine(start, found.gaps()[:, :-1])),
     )

@@ -93,7 +93,7 @@ def dp_pca(plan: Plan) -> Steps:
         total_variance=total,
         noise_scale=scale,
         sin_error=min(1.0, math.hypot(tail.error(study.components), centre)) if stated else None,
-        warnings=centre_warning(centre) + gap_warning(tail, variances, total, scale) if stated else (),
+        warnings=centre_warning(centre) + (gap_warning(tail, variances, total, scale) if stated else ()),
     )
 
 

@@ -32,6 +32,7 @@ from eigenveil.protocol.estimate import Estimate, Steps
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import PricedQuery
 from eigenveil.protocol.release import Release
+from eigenveil.study.radius import quantile
 
 RADIUS_SHARE = 0.05
 BLUR = 0.05  # of the least variance looked for: a smaller gap is not counted on
@@ -135,7 +136,7 @@ def _allowed(variances: FloatArray, k: int, d: int) -> FloatArray:
 
 def _estimate(plan: Plan, start: Centred, tail: Tail, found: Aligned, total: float) -> Estimate:
     k = plan.study.components
-    stated = plan.study.radius is None
+    stated = quantile(plan.study.radius) is None
     centre = centre_sine(start, found.gaps())
     warnings = gap_warning(tail, found.variances[:k], total, found.unsure)
     return Estimate(
@@ -146,5 +147,5 @@ def _estimate(plan: Plan, start: Centred, tail: Tail, found: Aligned, total: flo
         total_variance=total,
         noise_scale=found.unsure,
         sin_error=found.sine(start) if stated else None,
-        warnings=centre_warning(centre) + warnings if stated else (),
+        warnings=centre_warning(centre) + (warnings if stated else ()),
     )

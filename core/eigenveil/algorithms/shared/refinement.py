@@ -99,9 +99,9 @@ class Aligned:
         matrix[k:m, :k] = (along * trust[:, :-1]).T
         matrix[m:, :k] = legs
         matrix[:k, k:] = matrix[k:, :k].T
-        _, turn = eigenpairs(matrix)
+        _, axes = eigenpairs(matrix)
         with one_thread():
-            basis = np.hstack([self.basis, beyond]) @ turn[:, :m]
+            basis = np.hstack([self.basis, beyond]) @ _nearest(axes[:, :k])[:, :m]
         # The variances stay: noise off the diagonal drives eigenvalues apart, and would open gaps.
         return replace(self, basis=basis, sd=np.sqrt(trust * new * surprise))
 
@@ -119,6 +119,17 @@ class Aligned:
         """Mean square of a change, relative to what was expected; 1 where it is no larger."""
         seen = float((along**2 / expected[:, :-1]).sum() + (outside**2 / expected[:, -1]).sum())
         return max(1.0, seen / (along.size + self.k * self.outside))
+
+
+def _nearest(leading: FloatArray) -> FloatArray:
+    """A turn of all axes whose first k span `leading`, each near its own axis: unlike eigenvectors it hardly
+    moves with the last bit where variances coincide, so that every machine asks the same next.
+
+    Shape: (m, k), orthonormal -> (m, m).
+    """
+    k = leading.shape[1]
+    frame, upper = np.linalg.qr(np.hstack([leading @ leading[:k].T, np.eye(len(leading))[:, k:]]))
+    return np.asarray(frame * np.where(np.diagonal(upper) < 0, -1.0, 1.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -125,7 +125,7 @@ def within(guess: AssumedSpectrum, norm: float) -> AssumedSpectrum:
     average, and with points that keep both to it and to the norm. A public sample stays as it is."""
     if guess.sampled is not None or math.isinf(norm):
         return guess
-    values = guess.values * min(1.0, norm**2 / float(guess.values.sum()))
+    values = guess.values * min(1.0, norm / math.sqrt(float(guess.values.sum()))) ** 2
     m = guess.leading.shape[1]
     tail, leading, rest = float(values[m:].sum()), guess.leading, guess.rest
     for _ in range(FITTINGS):
