@@ -200,7 +200,7 @@ class CrossCovariance:
         return is_short(values, most(records) * self.radius)
 
     def check_honest(self) -> None:
-        """Neither the radius nor the shift leaves all but the farthest records without a coefficient."""
+        """Neither the radius nor the shift leaves the farthest records without a coefficient."""
         check_floor(self.radius, least_cross_radius(self.spec.centre.size, self.spec.k))
         need(
             self.spec.farthest >= FARTHEST << self.spec.shift,
