@@ -61,6 +61,15 @@ def plus_minus(n: int, d: int, noise: float) -> Family:
     return Family(name=f"+-v + {noise} noise, {n} x {d}", columns=box(d, half), draw=draw)
 
 
+def falling(n: int, d: int) -> Family:
+    """Gaussian rows with variances 1, 1/2, 1/3, ...: every component has a gap. Truth: the rows' own."""
+
+    def draw(generator: np.random.Generator) -> tuple[FloatArray, None]:
+        return generator.standard_normal((n, d)) / np.sqrt(np.arange(1, d + 1)), None
+
+    return Family(name=f"1 / i, {n} x {d}", columns=box(d, 6.0), draw=draw)
+
+
 def fixed(name: str, columns: tuple[Column, ...], load: Callable[[], FloatArray]) -> Family:
     """A real table; the truth is its own exact first component."""
     cache: list[FloatArray] = []

@@ -14,7 +14,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from eigenveil.numerics.encoding import FloatArray, IntArray
-from eigenveil.queries import Gradient, GradientSpec, Gram, Query
+from eigenveil.queries import CrossCovariance, CrossSpec, Gradient, GradientSpec, Gram, Query
 from eigenveil.site.site import Site
 from eigenveil.study.grid import S
 
@@ -62,6 +62,19 @@ def gradient_ask(pull: bool) -> Gradient:
     return Gradient(spec=field, radius=2**28)
 
 
+def cross_query() -> CrossCovariance:
+    """Three leading directions and 16 spare ones; the radius clips about a fifth of the records."""
+    turn = np.linalg.qr(np.random.default_rng(1).normal(size=(COLUMNS, 19)))[0]
+    spec = CrossSpec(
+        centre=np.zeros(COLUMNS, dtype=np.int64),
+        directions=np.rint(2**20 * turn).astype(np.int64),
+        scales=np.array([700, 900, 1000]),
+        kept=np.arange(16) * 60,
+        shift=23,
+    )
+    return CrossCovariance(spec=spec, radius=3 * 2**25)
+
+
 def peak_megabytes(work: Callable[[], object]) -> float:
     """Peak memory that `work` allocates through numpy and Python."""
     tracemalloc.start()
@@ -91,6 +104,9 @@ def main() -> None:
     whole = Gram(centre=np.zeros(COLUMNS, dtype=np.int64), radius=2**13)
     value, ms = ratio(partial(answer, whole), lambda: x.T @ x)
     print(f"gram: {value:.2f} x numpy X.T @ X ({ms:.0f} ms)")
+    cross = partial(answer, cross_query())
+    value, ms = ratio(cross, partial(answer, whole))
+    print(f"cross covariance: {value:.2f} x gram ({ms:.0f} ms), allocates {peak_megabytes(cross):.1f} MiB")
     tight = Gram(centre=np.zeros(COLUMNS, dtype=np.int64), radius=2600)
     value, ms = ratio(partial(answer, tight), lambda: x.T @ x)
     print(f"gram, {clipped_share(site, tight.radius):.0%} of rows clipped: {value:.2f} x ({ms:.0f} ms)")

@@ -22,6 +22,9 @@ from eigenveil.queries import (
     CoordinateClippedSum,
     Coordinates,
     Count,
+    CrossCovariance,
+    CrossNorms,
+    CrossSpec,
     Eigenvectors,
     Gradient,
     GradientNorms,
@@ -89,6 +92,23 @@ def a_field(d: int, k: int, *, pulls: bool = True) -> GradientSpec:
     )
 
 
+def reflection(v: IntArray) -> IntArray:
+    """Orthogonal directions without floats: the axes, mirrored along v. Shape: (d, d)."""
+    mirrored: IntArray = 2**20 * np.eye(v.size, dtype=np.int64) - 2**21 * np.outer(v, v) // int(v @ v)
+    return mirrored
+
+
+def a_cross(d: int, k: int) -> CrossSpec:
+    """k leading directions and a spare one, no two scales alike."""
+    return CrossSpec(
+        centre=(np.arange(d) * 53) % 97 - 48,
+        directions=reflection(np.arange(1, d + 1))[:, : k + 1],
+        scales=np.arange(k) * 100 + 700,
+        kept=np.array([300]),
+        shift=20,
+    )
+
+
 def every_query(d: int = 4, k: int = 2) -> dict[str, Additive]:
     """Additive queries about `d` columns; gradients with and without offset, k = 1 and k. New ones go last:
     stored vectors count them."""
@@ -111,6 +131,8 @@ def every_query(d: int = 4, k: int = 2) -> dict[str, Additive]:
         "boxed": CoordinateClippedSum(
             spec=one, middles=np.arange(d) * 999 - 1500, halves=np.arange(d) * 2**14
         ),
+        "cross-norms": CrossNorms(spec=a_cross(d, k), edges=np.array([10**5, 10**7])),
+        "cross-covariance": CrossCovariance(spec=a_cross(d, k), radius=2**24),
     }
 
 

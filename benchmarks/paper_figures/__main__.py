@@ -15,7 +15,7 @@ from pathlib import Path
 
 from threadpoolctl import threadpool_limits
 
-from benchmarks.paper_figures import covariance, dp_pca, pages, smooth, subspaces
+from benchmarks.paper_figures import covariance, dp_pca, pages, refined, smooth, subspaces
 from benchmarks.paper_figures.cells import Cell, Point, Table, read_table, work
 from benchmarks.paper_figures.figure import Figure
 from eigenveil.errors import EigenveilError
@@ -29,7 +29,7 @@ Waiting = dict[Future[tuple[list[Cell], float]], Places]
 
 def figures(quick: bool) -> Iterator[Figure]:
     """All figures, paper by paper."""
-    for module in (covariance, dp_pca, subspaces, smooth, pages):
+    for module in (covariance, dp_pca, subspaces, smooth, refined, pages):
         yield from module.figures(quick)
 
 

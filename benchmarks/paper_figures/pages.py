@@ -135,6 +135,8 @@ def page_list() -> tuple[Page, ...]:
         matrix(algorithm=a.ADAPTIVE_COV),
         Page(algorithm=a.EM_COV, reference="gauss-cov"),
         matrix(algorithm=a.ZERO),
+        Page(algorithm=a.REFINED_COV, reference="gauss-cov"),
+        Page(algorithm=a.REFINED_PCA, reference="dp-pca"),
         Page(algorithm=a.DP_PCA, reference="gauss-cov"),
         Page(
             algorithm=a.DP_PCA_SINGLE_PASS, reference="dp-pca", sizes=(*SIZES[3:], 3e5, 1e6), n=300_000,

@@ -70,6 +70,8 @@ LOOKS: dict[str, Look] = {
     "em-cov": Look(colour=PINK, marker="^"),
     "zero": Look(colour=GREY, marker="", line="--", band=False),
     "dp-pca": Look(colour=GREEN, marker="D"),
+    "refined-cov": Look(colour=ORANGE, marker="s"),
+    "refined-pca": Look(colour=RED, marker="^"),
     "dp-pca-single-pass": Look(colour=ORANGE, marker="s"),
     "private-oja": Look(colour=RED, marker="^"),
     "private-oja-shuffled": Look(colour=PINK, marker="P"),

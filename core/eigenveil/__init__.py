@@ -30,11 +30,12 @@ if TYPE_CHECKING:
     from eigenveil.reporting.verify import load_release, verify_release
     from eigenveil.simulation import Simulation, simulate
     from eigenveil.study.algorithm import Algorithm
+    from eigenveil.study.radius import PublicNorm
     from eigenveil.study.study import Column, Federation, Study
     from eigenveil.study.toml import parse_study
 
 # A study, what it would give, and what it gives.
-__all__ = ["Algorithm", "Column", "Federation", "Neighbours", "Study", "parse_study"]
+__all__ = ["Algorithm", "Column", "Federation", "Neighbours", "PublicNorm", "Study", "parse_study"]
 __all__ += ["PrivateCovariance", "PrivatePCA", "Simulation", "explain", "make_plan", "predict", "simulate"]
 # What was released, and what goes wrong.
 __all__ += ["load_release", "verify_release"]
@@ -52,6 +53,7 @@ _HOMES = {
     "reporting.verify": ("load_release", "verify_release"),
     "simulation": ("Simulation", "simulate"),
     "study.algorithm": ("Algorithm",),
+    "study.radius": ("PublicNorm",),
     "study.study": ("Column", "Federation", "Study"),
     "study.toml": ("parse_study",),
 }

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from eigenveil.accounting.zcdp import NOTHING, pico_epsilon
 from eigenveil.algorithms import Estimate, steps_of
+from eigenveil.algorithms.gradient.auto import Way
 from eigenveil.algorithms.shared.bounds import box, check_bounds
 from eigenveil.errors import Code, InternalError, PeerError, RequestError, spoken
 from eigenveil.protocol.agreement import same_question
@@ -21,9 +22,12 @@ from eigenveil.queries import released
 
 
 class Session:
-    """`pending` is the next query or None; `feed` takes its release; `result` is there at the end."""
+    """`pending` is the next query or None; `feed` takes its release; `result` is there at the end.
 
-    def __init__(self, plan: Plan) -> None:
+    `way` imagines what the first releases will decide, for a rehearsal.
+    """
+
+    def __init__(self, plan: Plan, way: Way | None = None) -> None:
         self.plan = plan
         self.releases: list[Release] = []
         self.asked: list[RoundQuery] = []
@@ -33,7 +37,7 @@ class Session:
         self.pending: RoundQuery | None = None
         self._own: RoundQuery | None = None  # `pending` in this session's own words
         self._result: Estimate | None = None
-        self._algorithm = steps_of(plan)
+        self._algorithm = steps_of(plan, way)
         self._advance(None)
 
     @classmethod

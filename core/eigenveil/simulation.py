@@ -115,7 +115,7 @@ class Simulation:
     ...               federation=Federation(sites=("north",)))
     >>> run = simulate(study, {"north": np.random.default_rng(0).normal(size=(500, 2)) * [4, 1]}, seed=0)
     >>> run.result.components.shape, len(run.asked) == len(run.releases), run.bytes_per_site
-    ((1, 2), True, 1024)
+    ((1, 2), True, 1040)
     """
 
     plan: Plan

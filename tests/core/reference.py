@@ -15,6 +15,9 @@ from eigenveil.queries import (
     CoordinateClippedSum,
     Coordinates,
     Count,
+    CrossCovariance,
+    CrossNorms,
+    CrossSpec,
     Eigenvectors,
     Gradient,
     GradientNorms,
@@ -55,7 +58,7 @@ def contribution(row: Sequence[int], query: Query) -> list[int]:
         case Gram() | Spectrum() | Eigenvectors() | Subspace():
             return _gram(_shortened(_centred(row, query.centre.tolist()), query.radius))
         case GradientNorms():
-            norm = _Projected(row, query.spec).norm() * 2.0**query.spec.shift
+            norm = _projected(row, query.spec).norm() * 2.0**query.spec.shift
             return _one_hot(sum(edge <= norm for edge in query.edges.tolist()), query.length)
         case Coordinates():
             bins = [value // query.width + query.half for value in _whole(row, query.spec)]
@@ -65,13 +68,24 @@ def contribution(row: Sequence[int], query: Query) -> list[int]:
             off = [g - m for g, m in zip(_whole(row, query.spec), query.middles.tolist(), strict=True)]
             return [max(-h, min(h, v)) for v, h in zip(off, query.halves.tolist(), strict=True)]
         case Gradient():
-            return _gradient(_Projected(row, query.spec), query.radius)
+            return _gradient(_projected(row, query.spec), query.radius)
+        case CrossNorms():
+            norm = beside(row, query.spec).norm()
+            return _one_hot(sum(edge <= norm for edge in query.edges.tolist()), query.length)
+        case CrossCovariance():
+            return _gradient(beside(row, query.spec), query.radius)
         case _:
             raise AssertionError("what groups of records say is defined in the tests of its own kind")
 
 
 def _centred(row: Sequence[int], centre: Sequence[int]) -> list[int]:
     return [int(value) - middle for value, middle in zip(row, centre, strict=True)]
+
+
+def _nearest(above: int, below: int) -> int:
+    """The nearest whole number to a fraction; of two, the even one."""
+    whole, rest = divmod(above, below)
+    return whole + (2 * rest > below or (2 * rest == below and whole % 2 == 1))
 
 
 def _square(vector: Iterable[int]) -> int:
@@ -113,15 +127,33 @@ def _whole(row: Sequence[int], field: GradientSpec) -> list[int]:
     return [v * along >> field.shift for v in z]
 
 
+def _projected(row: Sequence[int], field: GradientSpec) -> _Projected:
+    """A record and its place along the directions."""
+    z = _centred(row, field.centre.tolist())
+    a = [v * 2.0**-field.shift for v in _columns_times(z, field.directions.tolist())]
+    return _Projected(z, a, field.offset.tolist())
+
+
+def beside(row: Sequence[int], spec: CrossSpec) -> _Projected:
+    """What a record has beside the leading directions, in z's place, and what it has of them."""
+    z, scales = _centred(row, spec.centre.tolist()), spec.scales.tolist()
+    directions: list[list[int]] = spec.directions.tolist()
+    y = _columns_times(z, directions)
+    taken = [2**10] * len(scales) + [2**10 - one for one in spec.kept.tolist()]
+    c = [_nearest(w * v, 2**22) for w, v in zip(taken, y, strict=True)]
+    less = [sum(v * u for v, u in zip(c, line, strict=True)) for line in directions]
+    rest = [_nearest(v * 2**28 - one, 2**28) for v, one in zip(z, less, strict=True)]
+    a = [v * one * 2.0**-spec.shift for v, one in zip(y, scales, strict=False)]
+    return _Projected(rest, a, [[0] * len(a) for _ in rest])
+
+
 class _Projected:
     """A record's z, z W and z pull, all exact."""
 
-    def __init__(self, row: Sequence[int], field: GradientSpec) -> None:
-        self.offset: list[list[int]] = field.offset.tolist()
-        self.z = _centred(row, field.centre.tolist())
-        self.a = [v * 2.0**-field.shift for v in _columns_times(self.z, field.directions.tolist())]
-        self.pulled = _columns_times(self.z, self.offset)
-        self.pull2 = _square(v for line in self.offset for v in line)
+    def __init__(self, z: list[int], a: list[float], offset: list[list[int]]) -> None:
+        self.z, self.a, self.offset = z, a, offset
+        self.pulled = _columns_times(z, offset)
+        self.pull2 = _square(v for line in offset for v in line)
 
     def norm(self) -> float:
         """||z a^T - OFFSET_STEPS pull||_F in floats, in the order the definition gives."""

@@ -21,7 +21,7 @@ ctx.prec = 200
 EXACT = Fraction(1, 10**12)  # how much larger a square may be than it must, where nothing is rounded up
 ROUNDED = Fraction(1, 10**4)  # where a sensitivity or a budget is rounded to whole numbers first
 FLOAT = Fraction(1, 2**48)  # relative error of eigenvalues, a dimension
-COUNTS = {"count", "row-norms", "gradient-norms", "votes", "coordinates", "block-ranks"}
+COUNTS = {"count", "row-norms", "gradient-norms", "cross-norms", "votes", "coordinates", "block-ranks"}
 
 
 def real(x: Fraction | int) -> arb:
@@ -94,7 +94,7 @@ def squared_l2(kind: str, query: Any, s: Setting) -> int:
     match kind:
         case "count":
             return 1
-        case "row-norms" | "gradient-norms" | "block-ranks":
+        case "row-norms" | "gradient-norms" | "cross-norms" | "block-ranks":
             return s.pair
         case "clipped-sum":
             return (2**10 * query.radius * s.pair) ** 2
@@ -102,7 +102,7 @@ def squared_l2(kind: str, query: Any, s: Setting) -> int:
             return int(query.radius**4)
         case "gram" | "spectrum":
             return int(query.radius**4) * s.pair
-        case "gradient" | "slot":
+        case "gradient" | "slot" | "cross-covariance":
             return int((query.radius * s.pair) ** 2)
         case "votes":
             return 2 * s.pair**2
@@ -121,6 +121,9 @@ def squared_l1(kind: str, query: Any, s: Setting) -> Fraction:
             return Fraction(query.centre.size * squared_l2(kind, query, s))
         case "gradient":
             return Fraction(query.spec.directions.size * squared_l2(kind, query, s))
+        case "cross-covariance":
+            entries = query.spec.centre.size * query.spec.scales.size
+            return Fraction(entries * squared_l2(kind, query, s))
         case "energy":
             return Fraction(query.radius**4)
         case "gram":

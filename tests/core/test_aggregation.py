@@ -71,7 +71,7 @@ def test_what_cannot_be_negative_is_not(name: str) -> None:
         validate(a_query(query), answered(query, [0] * (query.length - 1) + [-1]), range(MOST + 1))
 
 
-@pytest.mark.parametrize("name", ["row-norms", "gradient-norms"])
+@pytest.mark.parametrize("name", ["row-norms", "gradient-norms", "cross-norms"])
 def test_a_histogram_holds_no_more_records_than_a_site_may_have(name: str) -> None:
     query = QUERIES[name]
     fits = [MOST - query.length + 1] + [1] * (query.length - 1)
@@ -92,6 +92,8 @@ PLANTED: dict[str, Callable[[IntArray], Any]] = {
     "clipped-sum": lambda said: said * 0 + 1024 * S * 300,  # each entry fits, the vector is too long
     "energy": lambda said: said * 0 + MOST * S**2 + 1,
     "gradient": lambda said: said * 0 + 2**27 * 250,
+    "cross-norms": lambda said: said - one_at(said, 2),
+    "cross-covariance": lambda said: said * 0 + 2**24 * 250,
     "boxed": lambda said: said + one_at(said, 0),  # a coordinate of half-width 0
     "gram": lambda said: said + one_at(said, 0) * MOST * S**2,  # the trace
     "spectrum": lambda said: said * np.where(np.arange(said.size) < 4, 1, 100),  # Cauchy-Schwarz

@@ -22,8 +22,8 @@ from tests.support import a_study
 
 README = Path(__file__).parents[2] / "README.md"
 PROMISED = (
-    "PrivatePCA PrivateCovariance Study Column Federation Neighbours Algorithm parse_study make_plan explain "
-    "predict simulate Simulation load_release verify_release "
+    "PrivatePCA PrivateCovariance Study PublicNorm Column Federation Neighbours Algorithm parse_study "
+    "make_plan explain predict simulate Simulation load_release verify_release "
     "EigenveilError RequestError PeerError InternalError"
 )
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from eigenveil.planning.choose import choose
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.toml import parse_study
 from eigenveil_client.demo.layout import public_records
@@ -59,7 +58,6 @@ def test_a_table_of_real_studies(stage: Stage, file: Path, tmp_path: Path, capfd
     code, value = told(capfd, file, *extra)
     assert (code, value["complete"]) == (0, True)
     rows = {row["algorithm"]: row for row in value["rows"]}
-    meant = choose(study).value
     for name in ("gauss-cov", "dp-pca"):
         row = rows[name]
         assert 0 < row["sin_angle"] <= 1
@@ -69,9 +67,10 @@ def test_a_table_of_real_studies(stage: Stage, file: Path, tmp_path: Path, capfd
         assert row["rounds"] >= 7
         assert row["bytes_per_site"] > 0
         assert row["seconds"] > 0
-        assert (row["apart"] is None) is (name == meant)
-    other = rows["dp-pca" if meant == "gauss-cov" else "gauss-cov"]
-    assert other["beside"] == meant
+    assert {rows[name]["beside"] for name in ("gauss-cov", "dp-pca")} in (
+        {None, "gauss-cov"},
+        {None, "dp-pca"},
+    )
     assert "polic" in rows["em-cov"]["outcome"]  # sites allow what `auto` chooses unless they say more
     assert {"compared-gauss-cov", "compared-dp-pca"} <= set(names(capfd))
 

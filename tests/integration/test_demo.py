@@ -82,7 +82,7 @@ def test_the_main_job(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     value = json.loads(done.stdout.strip().splitlines()[-1])
     check(folder, value)
-    assert (value["algorithm"], value["n_sites"], value["neighbours"]) == ("gauss-cov", 3, "add-remove")
+    assert (value["algorithm"], value["n_sites"], value["neighbours"]) == ("refined-cov", 3, "add-remove")
     assert 1.9 < value["epsilon"] <= 2.0
     assert value["sin_angle"] < 0.9
 

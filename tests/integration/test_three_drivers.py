@@ -66,7 +66,9 @@ def fitted(algorithm: str) -> PrivatePCA:
         epsilon=1.5,
         bounds=(-5, 5),
         algorithm=algorithm,
+        choose="during" if algorithm == "auto" else "before",
         neighbours="replace-one" if reference else "add-remove",
+        radius={"norm": 0.7} if algorithm == "analyze-gauss" else "balance",
         random_state=RANDOM_STATE,
     )
     return estimator.fit(some_records(algorithm))
@@ -92,11 +94,17 @@ def as_toml(study: dict[str, Any]) -> str:
     ]
     for section in ("privacy", "records", "federation"):
         lines.append(f"[{section}]")
-        lines += [f"{k} = {json.dumps(v)}" for k, v in study[section].items() if v is not None]
+        lines += [f"{k} = {_value(v)}" for k, v in study[section].items() if v is not None]
     for column in study["columns"]:
         lines.append("[[columns]]")
         lines += [f"{k} = {json.dumps(v)}" for k, v in column.items() if v is not None]
     return "\n".join(lines)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{k} = {json.dumps(v)}' for k, v in value.items())} }}"
+    return json.dumps(value)
 
 
 def stop(problem: InternalError) -> NoReturn:

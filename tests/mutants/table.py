@@ -26,6 +26,10 @@ REFERENCE = "tests/core/noise/test_sampler.py::test_fixed_bytes_give_the_bytes_o
 BOUND = "tests/core/noise/test_sampler.py::test_no_float_is_further_off_than_its_bound_and_some_nearly_as_far"
 STEEPNESS = "tests/statistical/test_steepness.py::test_released_directions_are_exactly_as_steep_as_claimed"
 BOUNDS = "tests/core/algorithms/test_bounds.py"
+CROSS = "tests/core/queries/test_cross_covariance.py"
+REFINEMENT = "tests/core/algorithms/test_refinement.py"
+OUTSIDE = "tests/core/site/test_clipping_limits.py::test_a_question_outside_its_limits_cannot_be_built"
+WHOLE = "tests/core/site/test_site.py::test_the_reference_in_python_integers_agrees"
 SENSITIVITY = (
     "tests/core/queries/test_sensitivity.py::"
     "test_no_neighbour_pair_exceeds_the_declared_sensitivity_and_one_reaches_it"
@@ -313,12 +317,59 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P23", "site/single_pass.py", "np.clip(off, -query.halves, query.halves)",
        "np.clip(off, -query.halves, 2 * query.halves)",
        "tests/core/queries/test_single_pass.py::test_no_neighbour_pair_exceeds_the_declared_sensitivity_and_one_reaches_it"),
-    of("P24", "queries/shuffled.py", "return 4 * self.radius**2", "return self.radius**2",
+    of("P24", "queries/gradients.py", "return 4 * self.radius**2", "return self.radius**2",
        f"{DRAWN}::test_a_slot_gets_the_noise_of_one_local_randomiser"),
     of("P24", "accounting/amplification.py", "own = (delta - order) * TIGHT", "own = delta * TIGHT",
        f"{DRAWN}::test_a_slot_gets_the_noise_of_one_local_randomiser"),
     of("P24", "site/partition.py", "digest_size=16, key=secret", "digest_size=16",
        "tests/core/queries/test_shuffled.py::test_the_order_is_a_permutation_that_only_the_secret_tells"),
+    # ---- the cross covariance of leading directions and the rest
+    of("P28", "queries/cross_covariance.py", "return (self.radius * neighbours.records) ** 2",
+       "return self.radius**2 * neighbours.records", SUMS),
+    of("P28", "queries/cross_covariance.py", "return root_up(self.length * ", "return root_up(self.spec.k * ",
+       SUMS),
+    of("P28", "queries/cross_covariance.py", "_squared_reach(self.directions) <= LONGEST",
+       "_squared_reach(self.directions) <= 4 * LONGEST", OUTSIDE),
+    of("P28", "queries/cross_covariance.py", ".sum(axis=0).max())", ".max())", OUTSIDE),
+    of("P28", "queries/cross_covariance.py", "need(reach * WEIGHT < EXACT", "need(reach < EXACT",
+       "tests/core/site/test_clipping_limits.py"
+       "::test_a_cross_covariance_of_more_columns_than_any_study_has_is_exact"),
+    of("P28", "site/cross_covariance.py", "        np.rint(z, out=z)\n", "", WHOLE),
+    of("P28", "site/cross_covariance.py", "        np.rint(y, out=y)\n", "",
+       f"{CROSS}::test_what_is_taken_off_a_row_is_rounded_before"),
+    of("P28", "site/cross_covariance.py", "0.0, query.radius)", "0.0, 2 * query.radius)", SENSITIVITY),
+    of("P28", "site/cross_covariance.py", "part.norm, part.norm2, 0.0", "part.norm, 0 * part.norm2, 0.0",
+       "tests/core/site/test_clipping_decides.py"
+       "::test_a_norm_proposed_too_small_costs_records_but_no_privacy[cross-covariance]"),
+    of("P25", "queries/cross_covariance.py", "min(2 * root_up(k) * ", "min(root_up(k) * ", f"{CROSS}"
+       "::test_at_the_floor_a_shortened_record_still_has_a_coefficient"),
+    of("P25", "queries/cross_covariance.py", "FARTHEST << self.spec.shift", "0",
+       f"{CROSS}::test_what_leaves_too_little_of_records_is_not_honest"),
+    # ---- what refinement makes of it
+    of("P7", "algorithms/shared/cross_query.py", "inside = self.weights.leading / WEIGHT",
+       "inside = np.ones(self.k)",
+       f"{REFINEMENT}::test_an_answer_without_the_weights_is_the_cross_covariance"),
+    of("P7", "algorithms/shared/cross_query.py", "np.append(spare, 1.0)", "np.ones(spare.size + 1)",
+       f"{REFINEMENT}::test_the_noise_of_an_answer_is_as_large_as_it_says"),
+    of("P7", "algorithms/shared/refinement.py", "trust = prior / (prior + new)",
+       "trust = np.ones_like(prior)", f"{REFINEMENT}::test_what_a_turn_leaves_is_as_large_as_it_says"),
+    of("P7", "algorithms/shared/refinement.py", "np.hstack([self.basis, outside])",
+       "np.hstack([0 * self.basis, outside])",
+       f"{REFINEMENT}::test_without_noise_turns_end_at_the_components"),
+    of("P7", "algorithms/shared/refinement.py", "next(steps for most, steps in STEPS if sine < most)",
+       "STEPS[0][1]", f"{REFINEMENT}::test_a_weak_first_stage_is_turned_in_more_steps"),
+    of("P7", "algorithms/shared/refinement.py", "entries = np.hstack([along, (further.T @ rest).T])",
+       "entries = np.hstack([along, 0 * (further.T @ rest).T])",
+       f"{REFINEMENT}::test_what_lies_beyond_the_spare_directions_is_found"),
+    of("P7", "algorithms/shared/refinement.py",
+       "math.hypot(typical_sine(leanings), centre_sine(start, gaps))", "typical_sine(leanings)",
+       "tests/core/algorithms/test_stated_error.py"
+       "::test_where_the_components_are_noise_the_stated_error_says_so[Algorithm.REFINED_COV]"),
+    of("P25", "algorithms/shared/refinement.py", "_nearest(axes[:, :k])[:, :m]", "axes[:, :m]",
+       "tests/client/site/daemon/test_own_session.py::test_two_builds_of_blas_ask_the_same"),
+    of("P7", "algorithms/shared/refinement.py", "priced(plan, query, left / steps)",
+       "priced(plan, query, left)",
+       f"{REFINEMENT}::test_whatever_is_released_the_budget_holds_and_the_result_is_defined"),
     # ---- a site asks itself
     of("P25", "client/eigenveil_client/site/daemon/worker.py", "own.expect(asked, signed)", "pass",
        f"{STEERED}[presence of one exact record]"),
@@ -336,7 +387,7 @@ MUTANTS: tuple[Mutant, ...] = (
        "tests/client/site/daemon/test_own_session.py::test_one_unit_is_the_same_question_and_two_are_another"),
     of("P25", "algorithms/shared/preparation.py", "max(math.floor(radius * S), least_row_radius(d))",
        "max(math.floor(radius * S), 1)", f"{LIES}[Algorithm.GAUSS_COV-all at the centre]"),
-    of("P25", "algorithms/shared/preparation.py", "np.clip(moved, -most, most)", "np.clip(moved, -S, S)",
+    of("P25", "algorithms/shared/preparation.py", "kept * step), -most, most)", "kept * step), -S, S)",
        f"{LIES}[Algorithm.GAUSS_COV-towards a corner]"),
     of("P25", "queries/gradients.py", "min(2 * truncated + 1,", "min(truncated + 1,",
        f"{BOUNDS}::test_at_the_floor_a_shortened_record_still_has_a_gradient"),

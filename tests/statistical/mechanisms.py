@@ -21,6 +21,9 @@ from eigenveil.queries import (
     ClippedSum,
     CoordinateClippedSum,
     Count,
+    CrossCovariance,
+    CrossNorms,
+    CrossSpec,
     Gradient,
     GradientNorms,
     GradientSpec,
@@ -179,6 +182,11 @@ GRADIENTS = Gradient(spec=field_of(2, 2), radius=300**2 * FINE)
 GRADIENT_NORMS = GradientNorms(spec=field_of(2), edges=frozen([2**40]))
 BOXED = CoordinateClippedSum(spec=field_of(2), middles=frozen([5 * FINE, 0]), halves=frozen([3000, 4000]))
 RANKS = BlockRanks(subsamples=Subsamples(centre=ZERO, rank=1, count=3, key=frozen([1, 2, 3, 4])))
+BESIDE = CrossSpec(  # a = z_1, b = (0, z_2)
+    centre=ZERO, directions=frozen([[2**20], [0]]), scales=frozen([2**10]), kept=frozen([]), shift=30
+)
+CROSS = CrossCovariance(spec=BESIDE, radius=10 * 4001)
+CROSS_NORMS = CrossNorms(spec=BESIDE, edges=frozen([2**20]))
 LONG, SHORT = [4000, 0], [500, 0]
 
 ADDITIVE: list[Mechanism] = [
@@ -195,6 +203,9 @@ ADDITIVE: list[Mechanism] = [
     of("gradient, replaced", "gradient", GRADIENT, REPLACE, turns([10, 4000], [10, -4000])),
     of("gradient, k = 2", "gradient", GRADIENTS, ADD, moves(FEW, [0, 300])),
     of("gradient-norms", "gradient-norms", GRADIENT_NORMS, ADD, moves(FEW, LONG), sites=MANY),
+    of("cross-covariance", "cross-covariance", CROSS, ADD, moves(FEW, [4000, 10])),
+    of("cross-covariance, replaced", "cross-covariance", CROSS, REPLACE, turns([4000, 10], [-4000, 10])),
+    of("cross-norms", "cross-norms", CROSS_NORMS, ADD, moves(FEW, [4000, 300]), sites=MANY),
     of("boxed", "boxed", BOXED, ADD, moves(FEW, [100, 100])),
     of("boxed, replaced", "boxed", BOXED, REPLACE, turns([1, -100], [100, 100])),
     of("count, laplace", "count", Count(), ADD, moves(FEW, LONG), LAPLACE),

@@ -1,4 +1,4 @@
-"""[P2] [P3] [P9] [P10] [P11] [P12] [P13] [P15] [P16] [P17] [P19] [P20] [P21] [P22] [P23] [P24] [P26] No
+"""[P2] [P3] [P9] [P10] [P11] [P12] [P13] [P15] [P16] [P17] [P19] [P20] [P21] [P22] [P23] [P24] [P26] [P28] No
 attacker proves more than was claimed, for every mechanism that releases anything.
 
 Each audit: 200,000 releases a side, a lower bound for mu at 99 % confidence, at most the claim. Fewer where a

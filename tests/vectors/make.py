@@ -22,7 +22,7 @@ from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.aggregation import Contribution
 from eigenveil.numerics.encoding import canonical, digest, frozen, to_bytes
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.dry_run import courses
 from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.plan import Plan, plan_to_dict
 from eigenveil.protocol.query import RoundQuery
@@ -35,6 +35,7 @@ from eigenveil.site.partition import SPREAD, deal
 from eigenveil.site.site import Site
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil.study.grid import GridRows
+from eigenveil.study.radius import PublicNorm
 from eigenveil.study.study import Federation, Missing, Study
 from eigenveil.study.toml import study_to_dict
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -75,9 +76,16 @@ def a_vector_plan() -> Plan:
 
 
 def plan_vector() -> dict[str, Any]:
-    """The plan's canonical bytes and digest."""
+    """The plan's canonical bytes and digest, and those of a study that states a norm."""
     plan = a_vector_plan()
-    return {"plan_json": plan.to_json().decode(), "digest": plan.digest}
+    stated = make_plan(
+        replace(plan.study, radius=PublicNorm(norm=1.25)), federation="vectors", submission="two"
+    )
+    return {
+        "plan_json": plan.to_json().decode(),
+        "digest": plan.digest,
+        "stated norm": {"plan_json": stated.to_json().decode(), "digest": stated.digest},
+    }
 
 
 def query_vectors() -> dict[str, Any]:
@@ -156,11 +164,12 @@ def revision_vectors() -> dict[str, Any]:
         one = traits.one_site
         study = Study(
             name="revision", columns=tuple(a_column(f"c{i}") for i in range(4)), epsilon=2.0, delta=1e-6,
-            components=1, algorithm=algorithm, max_records=20_000, expected_records=3000,
+            components=1, max_records=20_000, expected_records=3000,
             federation=Federation(sites=("north",) if one else ("north", "south")),
             neighbours=Neighbours.REPLACE_ONE if traits.single_records else Neighbours.ADD_REMOVE,
-        )  # fmt: skip
-        queries = rehearse(make_plan(study, federation="vectors", submission="one", analyst="maria"))
+        ).running(algorithm)  # fmt: skip
+        plan = make_plan(study, federation="vectors", submission="one", analyst="maria")
+        queries = [asked for way in courses(plan) for asked in way]
         asked = [
             [NAMES[type(q.query)], q.micro_rho, str(q.atto_delta), q.law.value, q.query.length]
             for q in queries
@@ -228,6 +237,13 @@ def spoiled_batch(change: Callable[[pb.Batch], None]) -> bytes:
     return message.SerializeToString(deterministic=True)
 
 
+def normed(norm: float, **more: str) -> dict[str, Any]:
+    """What differs in a plan whose study states this norm."""
+    study = study_to_dict(a_vector_plan().study)
+    study["privacy"]["radius"] = {"norm": norm, **more}
+    return {"study": study}
+
+
 def bad_vectors() -> dict[str, Any]:
     """Plans and queries that must be refused, with the code of the refusal."""
     good = plan_to_dict(a_vector_plan())
@@ -239,7 +255,11 @@ def bad_vectors() -> dict[str, Any]:
         "price beyond the promise": (canonical(good | {"micro_rho": good["micro_rho"] + 1}), "bad-study"),
         "fractional price": (canonical(good | {"micro_rho": 1.5}), "bad-study"),
         "batches of 10 records": (canonical(good | crowded(100)), "bad-study"),
-        "algorithm not chosen": (canonical(good | {"algorithm": "auto"}), "bad-study"),
+        "norm of no length": (canonical(good | normed(0)), "bad-study"),
+        "norm below the floor": (canonical(good | normed(1e-4)), "bad-study"),
+        "norm in another unit": (canonical(good | normed(1.0, unit="mm")), "bad-study"),
+        "nothing to choose": (canonical(good | {"study": good["study"] | {"choose": "during"}}), "bad-study"),
+        "algorithm not chosen": (canonical(good | {"algorithm": "auto", "revision": 1}), "bad-study"),
     }
     queries = {
         "free": (spoiled(lambda m: setattr(m, "micro_rho", 0)), "bad-study"),

@@ -70,5 +70,6 @@ def explanation_text(value: Mapping[str, Any]) -> str:
         cost = sum(entry["micro_rho"] for entry in entries)
         times = "once" if len(entries) == 1 else f"{len(entries)} times"
         lines.append(f"  {kind}, {times}, {cost} micro-rho: {entries[0]['meaning']}")
+    lines += [value["depends"]] if value["depends"] is not None else []
     lines += [f"warning: {sentence}" for sentence in value["warnings"]]
     return "\n".join(lines)

@@ -11,7 +11,7 @@ from eigenveil_client.analyst.options import json_option
 from eigenveil_client.demo.shell import EXTRAS
 from eigenveil_common.command import console, errors, needing, tell
 
-CHOICES = [Algorithm.AUTO.value, *(name.value for name, traits in PROPERTIES.items() if traits.federated)]
+CHOICES = [name.value for name, traits in PROPERTIES.items() if traits.federated]
 
 
 @click.command()

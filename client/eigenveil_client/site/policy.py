@@ -25,8 +25,17 @@ if TYPE_CHECKING:
     from eigenveil.protocol.plan import Plan
 
 ANY = "*"
-# What `auto` chooses from; a site that wants to allow more says so by name.
-ALGORITHMS = (Algorithm.GAUSS_COV.value, Algorithm.DP_PCA.value)
+# What `auto` chooses from, and `auto` where it chooses during a study; a site that wants more names it.
+ALGORITHMS = tuple(
+    one.value
+    for one in (
+        Algorithm.REFINED_COV,
+        Algorithm.REFINED_PCA,
+        Algorithm.GAUSS_COV,
+        Algorithm.DP_PCA,
+        Algorithm.AUTO,
+    )
+)
 
 ABOVE_ZERO = Rule(holds=lambda value: 0 < value < 1e6, words="{key} must be a number above 0")
 ABOVE_ZERO_OR_INF = Rule(

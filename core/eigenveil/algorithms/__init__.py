@@ -13,13 +13,16 @@ from eigenveil.algorithms.covariance.adaptive_cov import adaptive_cov
 from eigenveil.algorithms.covariance.analyze_gauss import analyze_gauss
 from eigenveil.algorithms.covariance.em_cov import em_cov
 from eigenveil.algorithms.covariance.gauss_cov import gauss_cov
+from eigenveil.algorithms.covariance.refined_cov import refined_cov
 from eigenveil.algorithms.covariance.separate_cov import separate_cov
 from eigenveil.algorithms.covariance.zero import zero
+from eigenveil.algorithms.gradient.auto import Way, auto, imagined
 from eigenveil.algorithms.gradient.dp_pca import dp_pca
 from eigenveil.algorithms.gradient.dp_pca_single_pass import single_pass
 from eigenveil.algorithms.gradient.noisy_power import noisy_power
 from eigenveil.algorithms.gradient.private_oja import private_oja
 from eigenveil.algorithms.gradient.private_oja_shuffled import private_oja_shuffled
+from eigenveil.algorithms.gradient.refined_pca import refined_pca
 from eigenveil.algorithms.shared.gradient_query import Slope
 from eigenveil.algorithms.shared.own import checked, own
 from eigenveil.algorithms.shared.passes import Pass, Rounds
@@ -48,6 +51,9 @@ from eigenveil.queries import (
     CoordinateClippedSum,
     Coordinates,
     Count,
+    CrossCovariance,
+    CrossNorms,
+    CrossSpec,
     Eigenvectors,
     Gradient,
     GradientNorms,
@@ -72,6 +78,8 @@ ALGORITHMS: dict[Algorithm, Callable[[Plan], Steps]] = {
     Algorithm.EM_COV: em_cov,
     Algorithm.ZERO: zero,
     Algorithm.NOISY_POWER: noisy_power,
+    Algorithm.REFINED_COV: refined_cov,
+    Algorithm.REFINED_PCA: refined_pca,
     Algorithm.DP_PCA: dp_pca,
     Algorithm.DP_PCA_SINGLE_PASS: single_pass,
     Algorithm.PRIVATE_OJA: private_oja,
@@ -84,11 +92,14 @@ ALGORITHMS: dict[Algorithm, Callable[[Plan], Steps]] = {
     Algorithm.SUBSPACE_REFERENCE: subspace_reference,
     Algorithm.SUBSPACE_APPROX: subspace_approx,
     Algorithm.SUBSPACE_APPROX_RANK: subspace_approx_rank,
+    Algorithm.AUTO: auto,
 }
 
 
-def steps_of(plan: Plan) -> Steps:
-    """The algorithm of a plan, about to ask its first query."""
+def steps_of(plan: Plan, way: Way | None = None) -> Steps:
+    """The algorithm of a plan, about to ask its first query; `way` imagines what releases decide."""
+    if way is not None:
+        return imagined(plan, way)
     if isinstance(plan.algorithm, OwnAlgorithm):
         return checked(plan.algorithm, plan)
     return ALGORITHMS[plan.algorithm](plan)
@@ -98,9 +109,9 @@ def steps_of(plan: Plan) -> Steps:
 __all__ = ["ALGORITHMS", "AlgorithmProperties", "Estimate", "OwnAlgorithm", "Plan", "PricedQuery", "Release"]
 __all__ += ["NoiseLaw", "Steps", "no_release", "own", "steps_of"]
 # What it may ask.
-__all__ += ["ClippedSum", "CoordinateClippedSum", "Coordinates", "Count", "Eigenvectors", "Gradient"]
-__all__ += ["GradientNorms", "GradientSpec", "Gram", "RadiusSearch", "RowNorms", "Spectrum"]
-__all__ += ["SquaredNormSum", "Subspace", "Votes"]
+__all__ += ["ClippedSum", "CoordinateClippedSum", "Coordinates", "Count", "CrossCovariance", "CrossNorms"]
+__all__ += ["CrossSpec", "Eigenvectors", "Gradient", "GradientNorms", "GradientSpec", "Gram"]
+__all__ += ["RadiusSearch", "RowNorms", "Spectrum", "SquaredNormSum", "Subspace", "Votes"]
 # The steps that many have in common.
 __all__ += ["Centred", "Pass", "Rounds", "Slope", "law", "locate", "price", "priced", "public_radius"]
 __all__ += ["row_norms", "row_radius"]

@@ -17,6 +17,7 @@ from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.errors import RequestError
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.simulation import Simulation, simulate
+from eigenveil.study.radius import radius_from
 from eigenveil.study.study import Column, Federation, Scaling, Study
 
 SITE = "here"
@@ -45,6 +46,7 @@ def study_of(estimator: Any, d: int, **changes: Any) -> Study:
         ValueError: a parameter is refused.
     """
     lower, upper = _bounds(estimator.bounds, d)
+    radius = estimator.radius
     names = getattr(estimator, "feature_names_in_", [f"x{i}" for i in range(d)])
     try:
         study = Study(
@@ -60,6 +62,7 @@ def study_of(estimator: Any, d: int, **changes: Any) -> Study:
             algorithm=estimator.algorithm,
             neighbours=estimator.neighbours,
             scaling=Scaling.NONE,
+            radius=radius_from(radius) if isinstance(radius, str | dict) else radius,
             max_records=MAX_RECORDS,
         )
         return replace(study, **changes)

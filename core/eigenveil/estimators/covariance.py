@@ -16,12 +16,12 @@ from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs
 from eigenveil.planning.resolve import make_plan
 from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.radius import PublicNorm
 from eigenveil.study.study import Study
 
 NOISED = (Algorithm.GAUSS_COV, Algorithm.ANALYZE_GAUSS)  # a matrix and noise of known size, nothing else
 KNOWN = (*NOISED, Algorithm.SEPARATE_COV, Algorithm.ADAPTIVE_COV, Algorithm.EM_COV, Algorithm.ZERO)
 CANDIDATES = (Algorithm.GAUSS_COV, Algorithm.SEPARATE_COV, Algorithm.ZERO)
-RADII = {"balance": None, "none": 1.0}
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -41,9 +41,10 @@ default="auto"
         "auto" takes the one with the least Frobenius error that is foreseen from public numbers (it does not
         look at the records, and assumes 10,000 of them).
     neighbours : {"add-remove", "replace-one"}, default="add-remove"
-    radius : {"balance", "none"} or float, default="balance"
-        How long records are shortened: to a radius chosen privately, not at all beyond the bounds, or so
-        that about this share of them stays whole.
+    radius : {"balance", "none"}, float, PublicNorm or {"norm": float}, default="balance"
+        How long records are shortened: to a radius chosen privately, not at all beyond the bounds, so that
+        about this share of them stays whole, or so that none is longer than a norm that is known beforehand
+        (in units of the widest column's half range, from the middle of the bounds).
     shrink : bool, default=True
         Shrink the eigenvalues of a noised matrix by the known size of the noise, which costs no privacy.
         Without it the matrix has no bias and may have negative eigenvalues.
@@ -97,7 +98,7 @@ default="auto"
     bounds: tuple[ArrayLike, ArrayLike] | None = None
     algorithm: str = "auto"
     neighbours: str = "add-remove"
-    radius: str | float = "balance"
+    radius: str | float | PublicNorm | dict[str, float] = "balance"
     shrink: bool = True
     random_state: Any = None
 
@@ -121,7 +122,7 @@ default="auto"
         return self
 
     def _study(self, d: int) -> Study:
-        study = study_of(self, d, name="private-covariance", radius=_radius(self.radius))
+        study = study_of(self, d, name="private-covariance")
         if study.algorithm is Algorithm.AUTO:
             return replace(study, algorithm=_least(study, self.shrink))
         if study.algorithm not in KNOWN:
@@ -147,11 +148,3 @@ def _least(study: Study, shrink: bool) -> Algorithm:
         return min(CANDIDATES, key=error)
     except RequestError as problem:
         raise ValueError(str(problem)) from problem
-
-
-def _radius(value: Any) -> Any:
-    if isinstance(value, str):
-        if value not in RADII:
-            raise ValueError(f'radius={value!r} is unknown; choose "balance", "none" or a share such as 0.9')
-        return RADII[value]
-    return value

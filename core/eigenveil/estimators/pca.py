@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from eigenveil.estimators._base import records_of, run, study_of
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.simulation import Simulation
+from eigenveil.study.radius import PublicNorm
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
@@ -28,8 +29,14 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     bounds : (lower, upper), each a number or an array of shape (n_features,)
         Public bounds of the columns, in their units. Required: bounds read off the records would
         tell about them. Values beyond a bound count as the bound.
-    algorithm : {"auto", "gauss-cov", "dp-pca"}, default="auto"
+    algorithm : {"auto", "refined-cov", "refined-pca", "gauss-cov", "dp-pca"}, default="auto"
+    choose : {"before", "during"}, default="before"
+        When "auto" chooses: by public numbers, or by the first releases, which then say which way was taken.
     neighbours : {"add-remove", "replace-one"}, default="add-remove"
+    radius : {"balance", "none"}, float, PublicNorm or {"norm": float}, default="balance"
+        How long records are shortened: to a radius chosen privately, not at all beyond the bounds, so that
+        about this share of them stays whole, or so that none is longer than a norm that is known beforehand
+        (in units of the widest column's half range, from the middle of the bounds).
     random_state : int, RandomState instance or None, default=None
         None draws the noise from the operating system. Anything else is a reproducible simulation:
         it is NOT private, and `release_` says so.
@@ -78,7 +85,9 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     delta: float = 1e-6
     bounds: tuple[ArrayLike, ArrayLike] | None = None
     algorithm: str = "auto"
+    choose: str = "before"
     neighbours: str = "add-remove"
+    radius: str | float | PublicNorm | dict[str, float] = "balance"
     random_state: Any = None
 
     def fit(self, X: ArrayLike, y: object = None) -> Self:
@@ -90,7 +99,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """
         records = records_of(self, X)
         d = records.shape[1]
-        study = study_of(self, d, components=_components(self.n_components, d))
+        study = study_of(self, d, components=_components(self.n_components, d), choose=self.choose)
         return self._take(run(self, study, records))
 
     def _take(self, simulation: Simulation) -> Self:

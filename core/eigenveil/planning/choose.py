@@ -7,35 +7,49 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from eigenveil.accounting.zcdp import MAX_EPSILON
+from eigenveil.algorithms.gradient.auto import WIDE
 from eigenveil.errors import RequestError
 from eigenveil.planning.error_models import predicted
 from eigenveil.planning.error_models.spectrum import AssumedSpectrum, default_guess
 from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.study import MAX_RECORDS, Study
+from eigenveil.study.study import MAX_RECORDS, Choose, Study
 
-# A covariance matrix of more columns is d^2 / 2 > 500,000 numbers a site.
-WIDE = 1000
-# What `auto` chooses from, the simplest first: a later one must promise clearly less.
-CANDIDATES = (Algorithm.GAUSS_COV, Algorithm.DP_PCA)
-CLEARLY = 0.95
+# What `auto` chooses from; the first is chosen unless another promises clearly less.
+CANDIDATES = (Algorithm.REFINED_COV, Algorithm.REFINED_PCA, Algorithm.GAUSS_COV, Algorithm.DP_PCA)
+NARROW_ONLY = (Algorithm.REFINED_COV, Algorithm.GAUSS_COV)
+CLEARLY = 0.8
 HOPELESS, USABLE = 0.5, 0.35  # predicted sines: more is mostly noise; less can be read
 STEPS = 12  # of a search for the numbers that would do
 
 
 def choose(study: Study) -> Algorithm:
-    """The study's algorithm, or for `auto` the better of the candidates on the default spectrum."""
-    if study.algorithm is not Algorithm.AUTO:
+    """The study's algorithm; for `auto`, what does best where nothing is known of the spectrum, unless the
+    first releases are to choose; at delta = 0 they have nothing to choose from."""
+    if study.algorithm is not Algorithm.AUTO or (study.choose is Choose.DURING and study.delta > 0):
         return study.algorithm
     return better(study, default_guess(study.dimension, study.components))
 
 
 def better(study: Study, guess: AssumedSpectrum) -> Algorithm:
+    """The first of the candidates, unless on a spectrum that is known another promises clearly less.
+
+    A default spectrum says too little to leave the first: on random studies and on clinical tables it was
+    hardly ever far from the best, and each of the others was on many (benchmarks/planner.py).
+    """
+    able = candidates(study)
+    if not guess.known or len(able) == 1:
+        return able[0]
+    errors = {one: _raw(study, one, guess) for one in able}
+    other = min(able, key=lambda one: errors[one])
+    return other if errors[other] < CLEARLY * errors[able[0]] else able[0]
+
+
+def candidates(study: Study) -> tuple[Algorithm, ...]:
+    """Those that can run: only a matrix can be pure, and one of too many columns is too long to send."""
     if study.delta == 0:
-        return Algorithm.GAUSS_COV  # the one of the two that can be pure
-    if study.dimension > WIDE:
-        return Algorithm.DP_PCA
-    plain, other = (_raw(study, algorithm, guess) for algorithm in CANDIDATES)
-    return CANDIDATES[1] if other < CLEARLY * plain else CANDIDATES[0]
+        return (Algorithm.GAUSS_COV,)
+    wide = study.dimension > WIDE
+    return tuple(one for one in CANDIDATES if not (wide and one in NARROW_ONLY))
 
 
 def doubts(study: Study) -> tuple[str, ...]:
@@ -45,14 +59,44 @@ def doubts(study: Study) -> tuple[str, ...]:
     """
     one = replace(study, components=1)
     guess = default_guess(one.dimension, 1)
-    if choose(one) not in CANDIDATES or _first_error(one, guess) < HOPELESS:
+    if choose(one) not in (Algorithm.AUTO, *CANDIDATES):
         return ()  # the others say themselves what they need
+    if _error(one, guess) < HOPELESS:
+        return _too_many(study)
     would_do = enough(*remedies(one, guess))
     sentence = (
         f"with about {study.expected_records} records, {study.dimension} columns and epsilon = "
         f"{study.epsilon:g} the result is likely to be mostly noise"
     )
     return (f"{sentence}; {would_do} would give a usable first component" if would_do else sentence,)
+
+
+def _too_many(study: Study) -> tuple[str, ...]:
+    """A sentence if the first component is likely to be usable and all together mostly noise."""
+    guess = default_guess(study.dimension, study.components)
+    if study.components in (1, study.dimension) or _error(study, guess) < HOPELESS:
+        return ()
+    few = fewer(study, guess)
+    if few is None:
+        return ()
+    sentence = (
+        f"with about {study.expected_records} records and epsilon = {study.epsilon:g} the "
+        f"{study.components} components together may well be mostly noise, unless variances lie far apart; "
+        f"components = {few} would be usable"
+    )
+    return (sentence,)
+
+
+def fewer(study: Study, guess: AssumedSpectrum) -> int | None:
+    """The most components, fewer than the study's, whose predicted error is usable; None if not one is."""
+    usable, too_many = 0, study.components
+    while too_many - usable > 1:
+        middle = (usable + too_many) // 2
+        if _error(replace(study, components=middle), guess) <= USABLE:
+            usable = middle
+        else:
+            too_many = middle
+    return usable or None
 
 
 def enough(records: int | None, epsilon: float | None) -> str:
@@ -65,13 +109,13 @@ def enough(records: int | None, epsilon: float | None) -> str:
 def remedies(study: Study, guess: AssumedSpectrum) -> tuple[int | None, float | None]:
     """The least records, and the least epsilon, by which the predicted error is usable; None if none does."""
     records = least(
-        lambda times: _first_error(
+        lambda times: _error(
             replace(study, expected_records=math.ceil(study.expected_records * times)), guess
         ),
         MAX_RECORDS / study.expected_records,
     )
     epsilon = least(
-        lambda times: _first_error(replace(study, epsilon=study.epsilon * times), guess),
+        lambda times: _error(replace(study, epsilon=study.epsilon * times), guess),
         MAX_EPSILON / study.epsilon,
     )
     return (
@@ -97,13 +141,13 @@ def _rounded_up(value: float) -> int:
     return int(math.ceil(value / unit) * unit)
 
 
-def _first_error(study: Study, guess: AssumedSpectrum) -> float:
+def _error(study: Study, guess: AssumedSpectrum) -> float:
     return _raw(study, better(study, guess) if study.algorithm is Algorithm.AUTO else study.algorithm, guess)
 
 
 def _raw(study: Study, algorithm: Algorithm, guess: AssumedSpectrum) -> float:
     try:
-        error = predicted(replace(study, algorithm=algorithm), guess)
+        error = predicted(study.running(algorithm), guess)
     except RequestError:  # a question would cost less than the smallest price there is
         return math.inf
     return math.inf if error is None else error.raw

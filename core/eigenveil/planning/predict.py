@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from eigenveil.algorithms import ALGORITHMS
 from eigenveil.errors import RequestError
 from eigenveil.planning.choose import choose
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.dry_run import courses
 from eigenveil.planning.error_models import law
 from eigenveil.planning.error_models.rotation import PredictedError
 from eigenveil.planning.error_models.spectrum import AssumedSpectrum, default_guess, stated_guess
 from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.queries import Gram, Preimage, Query, SpanGap, batch_of, released
+from eigenveil.queries import CrossCovariance, CrossNorms, Gram, Preimage, Query, SpanGap, batch_of, released
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Study
 
@@ -38,7 +38,8 @@ class Prediction:
     """One algorithm, for one study. `refused` says why it does not apply; then all else is None.
 
     `error` is None where no law is known. `bytes_per_site` is what every site sends; `seconds` is an estimate
-    for sites that share the expected records evenly.
+    for sites that share the expected records evenly. Where the first releases choose, both are the most that
+    any way takes, and so are `rounds`.
     """
 
     algorithm: Algorithm
@@ -82,19 +83,19 @@ def predict(
     """
     algorithm, guess = algorithm or choose(study), assumed(study, spectrum)
     try:
-        plan = make_plan(replace(study, algorithm=algorithm))
+        plan = make_plan(study.running(algorithm))
         error = law(plan, guess)
         if algorithm.properties.single_records:
             return _one_by_one(algorithm, study, error)
-        queries = rehearse(plan)
+        ways = courses(plan)
     except RequestError as problem:
         return Prediction(algorithm=algorithm, refused=str(problem))
     return Prediction(
         algorithm=algorithm,
         error=error,
-        rounds=len(queries),
-        bytes_per_site=sum(8 * asked.query.length for asked in queries),
-        seconds=seconds(plan, queries),
+        rounds=max(map(len, ways)),
+        bytes_per_site=max(sum(8 * asked.query.length for asked in way) for way in ways),
+        seconds=max(seconds(plan, way) for way in ways),
     )
 
 
@@ -145,6 +146,9 @@ def _site_seconds(query: Query, records: float, d: int) -> float:
         # Every span of a few records: eliminated, then all records are compared with it.
         few = min(int(records), query.pool.most)
         return SPAN_SECONDS * math.comb(few, query.pool.rank)
-    # A number of the answer takes a multiplication or two a record, and no answer more than all products do.
-    products = min(d, 2 * query.length / d)
+    if isinstance(query, CrossNorms | CrossCovariance):
+        # There along every direction, back, and as much again for what is done to each entry of a row.
+        products = 4.0 * query.spec.directions.size / d
+    else:  # a number of the answer takes a multiplication or two a record; no answer more than all products
+        products = min(d, 2 * query.length / d)
     return records * d * (TOUCH_SECONDS + MULTIPLY_SECONDS * products)

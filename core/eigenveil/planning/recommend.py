@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from eigenveil.accounting.zcdp import MAX_EPSILON
-from eigenveil.planning.choose import CANDIDATES, HOPELESS, USABLE, WIDE, better, enough, least, remedies
+from eigenveil.planning.choose import CANDIDATES, HOPELESS, USABLE, better, enough, fewer, least, remedies
 from eigenveil.planning.error_models.spectrum import AssumedSpectrum
 from eigenveil.planning.predict import Prediction, predict
 from eigenveil.study.algorithm import Algorithm
@@ -69,16 +69,25 @@ def _reason(
     others = [able[name] for name in CANDIDATES if name in able and name is not best.algorithm]
     if not others:
         return f"{said}, and of what `auto` chooses from it alone can run this study"
-    (other,) = others
-    against = f"{said}, that of {other.algorithm.value} {_sine(other)}"
+    against = f"{said}, that of " + ", ".join(f"{one.algorithm.value} {_sine(one)}" for one in others)
+    if best.raw > min(one.raw for one in others):
+        than = "no spectrum is stated, and" if not guess.known else "the others promise hardly less, and"
+        against = f"{against}; {than} it is seldom far from the best on any"
+    return f"{against}; {_why(best.algorithm, guess)}"
+
+
+def _why(algorithm: Algorithm, guess: AssumedSpectrum) -> str:
+    """What the candidate has over the others."""
     flat = f"the total variance is about {guess.flatness:.1f} times the first component's"
-    if best.algorithm is Algorithm.DP_PCA:
-        if study.dimension > WIDE:
-            return f"{against}; a matrix of {study.dimension} columns is too much to send"
-        return f"{against}; {flat}, and noise on gradients then costs less than noise on a whole matrix"
-    if other.raw < best.raw:
-        return f"{against}; that is hardly less and takes {other.rounds} rounds instead of {best.rounds}"
-    return f"{against}; {flat}, so that one noised matrix costs less than many noised gradients"
+    match algorithm:
+        case Algorithm.REFINED_COV:
+            return "once a matrix has said where to look, it asks only about what turns the components"
+        case Algorithm.REFINED_PCA:
+            return "once gradients have said where to look, it asks only about what turns the components"
+        case Algorithm.DP_PCA:
+            return f"{flat}, and noise on gradients then costs less than noise on a whole matrix"
+        case _:
+            return f"{flat}, so that one noised matrix costs less than many questions"
 
 
 def _sine(one: Prediction) -> str:
@@ -89,9 +98,8 @@ def _noise(study: Study, guess: AssumedSpectrum, best: Prediction) -> tuple[str,
     if best.error is None or best.raw <= USABLE:
         return ()
     what = "would be mostly noise" if best.raw >= HOPELESS else "would be rough"
-    would_do = enough(*remedies(replace(study, algorithm=best.algorithm), guess))
-    if would_do:
-        remedy, fewer = f"{would_do} would do", ", or fewer components"
-    else:
-        remedy, fewer = "no number of records and no epsilon would do", "; fewer components might"
-    return (f"the answer {what} on this spectrum; {remedy}{fewer if study.components > 1 else ''}",)
+    named = study.running(best.algorithm)
+    few = fewer(named, guess)
+    words = [word for word in (enough(*remedies(named, guess)), few and f"components = {few}") if word]
+    remedy = " or ".join(words) or "no number of records, no epsilon and no fewer components"
+    return (f"the answer {what} on this spectrum; {remedy} would do",)

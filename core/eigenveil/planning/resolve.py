@@ -10,7 +10,7 @@ from eigenveil.study.study import Study
 def make_plan(
     study: Study, *, federation: str = "simulation", submission: str = "simulation", analyst: str = ""
 ) -> Plan:
-    """The plan that runs a study: its algorithm (where the study says `auto`, the better one by public
+    """The plan that runs a study: its algorithm (where the study says `auto`, the one by public
     numbers), all that it may spend, in micro-rho and atto-delta, and a digest that names all of it.
 
     A federation gives the plan its own name, the submission's and the analyst's.
@@ -25,6 +25,6 @@ def make_plan(
     ...               federation=Federation(sites=("north", "south")))
     >>> plan = make_plan(study)
     >>> plan.algorithm.value, plan.micro_rho, len(plan.digest)
-    ('gauss-cov', 100502, 64)
+    ('refined-cov', 100502, 64)
     """
     return plan_for(study, choose(study), federation=federation, submission=submission, analyst=analyst)

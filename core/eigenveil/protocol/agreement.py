@@ -12,7 +12,9 @@ from eigenveil.numerics.encoding import IntArray
 from eigenveil.protocol.query import RoundQuery, flatten
 
 # What floats decide, each to the last unit that they resolve. Everything else is equal or another question.
-ROUNDED = frozenset({"centre", "directions", "offset", "middles", "halves", "radius", "width"})
+ROUNDED = frozenset(
+    {"centre", "directions", "offset", "scales", "kept", "middles", "halves", "radius", "width"}
+)
 EDGES = "edges"  # equal, except where they are so large that a float64 has no unit of 1 any more
 FLOAT = 2.0**-50  # a few units in the last place of a float64, relative to it
 

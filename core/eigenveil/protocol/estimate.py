@@ -29,7 +29,8 @@ class Estimate:
     where the radius rule does not allow to say). `noise_scale` is the standard deviation that noise
     gives one entry of the covariance (gauss-cov) or of the gradient the variances are read from (dp-pca).
     `declined` says why nothing is released; there are then no components (0, d). Algorithms that choose the
-    dimension may return fewer components than the study allows.
+    dimension may return fewer components than the study allows. `way` says what the first releases decided,
+    and why; None where they decided nothing.
     """
 
     components: FloatArray
@@ -42,6 +43,7 @@ class Estimate:
     covariance: FloatArray | None = None
     warnings: tuple[str, ...] = ()
     declined: str | None = None
+    way: str | None = None
 
 
 def no_release(plan: Plan, records: float, why: str) -> Estimate:

@@ -7,6 +7,7 @@ ask, answer, price and release the same thing.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,12 +17,13 @@ from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.numerics.encoding import canonical, digest_of
 from eigenveil.protocol.query import check_no_overflow
 from eigenveil.queries import Gram
-from eigenveil.queries.limits import row_norm_limit
+from eigenveil.queries.limits import least_row_radius, row_norm_limit
 from eigenveil.study.algorithm import PROPERTIES, Algorithm, OwnAlgorithm
 from eigenveil.study.checks import need
-from eigenveil.study.grid import ROW_BITS
+from eigenveil.study.grid import ROW_BITS, S
 from eigenveil.study.price import Composition, affordable, composition
-from eigenveil.study.study import FEWEST_IN_BATCH, NAME, Extraction, Study, Trust
+from eigenveil.study.radius import longest
+from eigenveil.study.study import FEWEST_IN_BATCH, NAME, Choose, Extraction, Study, Trust
 from eigenveil.study.toml import study_from_dict, study_to_dict
 
 PLAN_VERSION = 4
@@ -34,8 +36,8 @@ class Plan:
     algorithm of the user's own has no federation, and no plan that was sent can name one.
 
     Raises:
-        RequestError: `auto` was not resolved, a federation would run an algorithm of the user's own, the
-            budget is empty, or sums could overflow.
+        RequestError: `auto` was neither resolved nor left to the first releases, a federation would run an
+            algorithm of the user's own, the budget is empty, or sums could overflow.
     """
 
     study: Study
@@ -54,7 +56,9 @@ class Plan:
         )
         named = not self.analyst or NAME.fullmatch(self.analyst) is not None
         need(named, f"analyst {self.analyst!r} is no certified name")
-        need(self.algorithm is not Algorithm.AUTO, "a plan names its algorithm; `auto` is for studies")
+        during = self.algorithm is Algorithm.AUTO
+        allowed = not during or (self.study.algorithm, self.study.choose) == (Algorithm.AUTO, Choose.DURING)
+        need(allowed, 'a plan names its algorithm; `auto` is one where the study says choose = "during"')
         if isinstance(self.algorithm, OwnAlgorithm):
             what = f"{self.algorithm.name} is your own and runs in simulations only: no code travels"
             need(not (self.federation or self.analyst), what)
@@ -76,6 +80,10 @@ class Plan:
         together = self.study.rank is Extraction.BLOCK or traits.deflation
         need(together, f'{name} finds its components together; leave out rank = "deflation"')
         never = f"; {name} needs exact sums at the coordinator and never can" if traits.trusted else ""
+        stated, least = longest(self.study.radius), least_row_radius(self.study.dimension) / S
+        shortens = traits.shortens or math.isinf(stated)
+        need(shortens, f"{name} shortens no row, so it takes no public norm; leave out radius")
+        need(stated >= least, f"radius: norm = {stated:g} is below the public floor of {least:g}")
         central = self.study.trust is Trust.CENTRAL
         need(central, f'trust = "secure-aggregation" is not available yet{never}; use "central"')
 
@@ -209,8 +217,8 @@ def _plan_from_dict(raw: dict[str, Any]) -> Plan:
             f"plan version {raw['version']} with {raw['row_bits']}-bit rows is not supported here",
         )
     algorithm = Algorithm(raw["algorithm"])
-    traits = PROPERTIES.get(algorithm)  # none for `auto`, which no plan may name
-    if traits is not None and raw["revision"] != traits.revision:
+    traits = PROPERTIES[algorithm]
+    if raw["revision"] != traits.revision:
         raise PeerError(
             Code.VERSION,
             f"the plan is for revision {raw['revision']} of {algorithm.value}, and this is revision "

@@ -19,11 +19,12 @@ from eigenveil.protocol.authorities import SignedList
 from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.protocol.release import Release
 from eigenveil.protocol.statements import RoundStatement, SignedRound
-from eigenveil.queries import KINDS, Batch, GradientSpec
+from eigenveil.queries import KINDS, Batch, CrossSpec, GradientSpec
 from eigenveil.queries.fingerprints import Cells, Pool, Subsamples
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
-INNER: dict[str, type[Any]] = {one.__name__: one for one in (GradientSpec, Batch, Subsamples, Cells, Pool)}
+SPECS = (GradientSpec, CrossSpec, Batch, Subsamples, Cells, Pool)
+INNER: dict[str, type[Any]] = {one.__name__: one for one in SPECS}
 
 
 def query_to_proto(asked: RoundQuery) -> pb.Query:

@@ -12,16 +12,17 @@ from typing import Any, get_args
 
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.queries.batch import Batch
+from eigenveil.queries.cross_covariance import CrossCovariance, CrossNorms, CrossSpec
 from eigenveil.queries.fingerprints import Preimage
-from eigenveil.queries.gradients import Gradient, GradientNorms, GradientSpec
+from eigenveil.queries.gradients import Gradient, GradientNorms, GradientSpec, ShuffledRecord
 from eigenveil.queries.rows import ClippedSum, Count, Gram, RowNorms, SquaredNormSum
-from eigenveil.queries.shuffled import ShuffledRecord
 from eigenveil.queries.single_pass import CoordinateClippedSum, Coordinates, Votes
 from eigenveil.queries.subspaces import BlockRanks, CellVotes, RankVotes, SpanGap, SpanVotes
 from eigenveil.queries.trusted import VECTOR, Eigenvectors, RadiusSearch, Spectrum, Subspace
 
 Summed = Gradient | GradientNorms | Votes | Coordinates | CoordinateClippedSum
-Additive = Count | RowNorms | ClippedSum | SquaredNormSum | Gram | Summed | BlockRanks
+OfRows = RowNorms | ClippedSum | SquaredNormSum | Gram | CrossNorms | CrossCovariance
+Additive = Count | OfRows | Summed | BlockRanks
 PerSite = SpanVotes | CellVotes | RankVotes | SpanGap | Preimage  # put side by side, not added up
 OfSum = Spectrum | Eigenvectors | Subspace | RadiusSearch | ShuffledRecord
 Trusted = OfSum | PerSite
@@ -59,8 +60,9 @@ def batch_of(query: Query) -> Batch | None:
 
 __all__ = [
     "KINDS", "NAMES", "VECTOR", "Additive", "Batch", "BlockRanks", "CellVotes", "ClippedSum",
-    "CoordinateClippedSum", "Coordinates", "Count", "Eigenvectors", "Gradient", "GradientNorms",
-    "GradientSpec", "Gram", "Grams", "OnGradients", "OnSubspaces", "OwnNoise", "PerSite", "Preimage", "Query",
-    "RadiusSearch", "RankVotes", "RowNorms", "ShuffledRecord", "SpanGap", "SpanVotes", "Spectrum",
-    "SquaredNormSum", "Subspace", "Trusted", "Votes", "batch_of", "centre_of", "released", "total_length",
+    "CoordinateClippedSum", "Coordinates", "Count", "CrossCovariance", "CrossNorms", "CrossSpec",
+    "Eigenvectors", "Gradient", "GradientNorms", "GradientSpec", "Gram", "Grams", "OnGradients",
+    "OnSubspaces", "OwnNoise", "PerSite", "Preimage", "Query", "RadiusSearch", "RankVotes", "RowNorms",
+    "ShuffledRecord", "SpanGap", "SpanVotes", "Spectrum", "SquaredNormSum", "Subspace", "Trusted", "Votes",
+    "batch_of", "centre_of", "released", "total_length",
 ]  # fmt: skip

@@ -10,13 +10,14 @@ from eigenveil.accounting import gaussian, zcdp
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.accounting.zcdp import ATTO, MICRO
 from eigenveil.planning.choose import doubts
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.dry_run import courses
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import NAMES, batch_of
 from eigenveil.reporting.digits import rounded_up
 from eigenveil.study.algorithm import Algorithm, OwnAlgorithm
 from eigenveil.study.price import Composition
+from eigenveil.study.radius import PublicNorm
 from eigenveil.study.study import Missing, Study
 from eigenveil.study.toml import study_to_dict
 
@@ -38,9 +39,10 @@ FLOATS = (
 OWN = "this holds for what it computes from releases, and not if it sees the records in any other way"
 
 
-def explain(plan: Plan, asked: Sequence[RoundQuery] | None = None) -> dict[str, Any]:
+def explain(plan: Plan, ways: Sequence[Sequence[RoundQuery]] | None = None) -> dict[str, Any]:
     """What the plan asks, reveals and costs: plain values, ready for JSON or a table. Prices are in micro-rho
-    and atto-delta; the queries are those of a dry run on public numbers: `asked`, if they are known.
+    and atto-delta; the queries are those of a dry run on public numbers: `ways`, if they are known. Where the
+    first releases choose among several, `rounds` are the longest, and `depends` says so.
 
     Raises:
         RequestError: the budget is too small for a query, or they are too many.
@@ -51,9 +53,9 @@ def explain(plan: Plan, asked: Sequence[RoundQuery] | None = None) -> dict[str, 
     ...               federation=Federation(sites=("north", "south")))
     >>> said = explain(make_plan(study))
     >>> said["guarantee"]["words"][:27], len(said["rounds"]), said["rounds"][0]["kind"]
-    ('0.448335-Gaussian different', 7, 'count')
+    ('0.448335-Gaussian different', 15, 'count')
     """
-    queries = rehearse(plan) if asked is None else asked
+    ways = courses(plan) if ways is None else ways
     study = plan.study
     return {
         "plan_digest": plan.digest,
@@ -67,12 +69,30 @@ def explain(plan: Plan, asked: Sequence[RoundQuery] | None = None) -> dict[str, 
         "rows": _rows(study),
         "clip": _clip(study),
         "deadline_seconds": study.federation.deadline_seconds,
-        "rounds": [_round(asked) for asked in queries],
-        "bytes_per_site": sum(8 * asked.query.length for asked in queries),
+        "rounds": [_round(asked) for asked in max(ways, key=len)],
+        "bytes_per_site": max(map(_bytes, ways)),
+        "depends": _depends(ways),
         "micro_rho": plan.micro_rho,
         "trust": TRUSTED if plan.algorithm.properties.trusted else CENTRAL,
         "warnings": [*study.warnings(), *doubts(study)],
     }
+
+
+def _bytes(asked: Sequence[RoundQuery]) -> int:
+    return sum(8 * one.query.length for one in asked)
+
+
+def _depends(ways: Sequence[Sequence[RoundQuery]]) -> str | None:
+    """What is not known before the first releases; None where nothing is."""
+    if len(ways) == 1:
+        return None
+    alike = zip(*([NAMES[type(one.query)] for one in way] for way in ways), strict=False)
+    same = next((i for i, kinds in enumerate(alike) if len(set(kinds)) > 1), min(map(len, ways)))
+    return (
+        f"which questions follow the first {same} depends on what these release: at most "
+        f"{max(map(len, ways))} rounds and {max(map(_bytes, ways))} bytes from each site, at the same price "
+        "in all; the rounds listed are those of the longest way"
+    )
 
 
 def _rows(study: Study) -> str:
@@ -87,12 +107,25 @@ def _clip(study: Study) -> str:
     """How a long record is shortened before it is added to anything."""
     if study.radius == 1:
         return "no record is shortened: the public bounds alone limit what one adds"
+    if isinstance(study.radius, PublicNorm):
+        return _stated_norm(study, study.radius.norm)
     how = (
         "that balances noise against what is cut off"
         if study.radius is None
         else f"that leaves about {study.radius:.0%} of the records whole"
     )
     return f"every record is shortened to a radius {how}, chosen from a noised histogram of their lengths"
+
+
+def _stated_norm(study: Study, norm: float) -> str:
+    stated = "stated by the analyst, read off no data; variances and errors rest on no record being longer"
+    if study.centring:
+        return (
+            "records are shortened to a radius, chosen from a noised histogram of their lengths, of at most "
+            f"{norm:g} in scaled units and what the private mean is off the middle of the bounds ({stated})"
+        )
+    what = f"records longer than {norm:g} in scaled units are shortened to it"
+    return f"{what}, gradients of records to what that length allows ({stated})"
 
 
 def _round(asked: RoundQuery) -> dict[str, Any]:

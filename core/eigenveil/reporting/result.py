@@ -27,7 +27,8 @@ class Result:
     square of it; with "bounds" both are about columns divided by `scale`, in which a column's bounds are -1
     and 1. `records` is the noised record count, `noise_scale` the standard deviation of noise on an entry
     of the covariance (or of the gradient that the variances are read from), `predicted_sin_angle` the sine to
-    the records' own components (1: this is noise; None: not known). `declined` says why nothing is released.
+    the records' own components (1: this is noise; None: not known). `declined` says why nothing is released,
+    `way` what the first releases decided, and why (None where they decided nothing).
     Source: releases and public numbers only [P7].
     """
 
@@ -44,6 +45,7 @@ class Result:
     covariance: FloatArray | None
     warnings: tuple[str, ...]
     declined: str | None
+    way: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As release.json has it: lists and numbers."""
@@ -95,6 +97,7 @@ def result_of(plan: Plan, estimate: Estimate) -> Result:
         covariance=None if covariance is None else covariance * square,
         warnings=(*estimate.warnings, *caveats(plan.study, estimate, square)),
         declined=estimate.declined,
+        way=estimate.way,
     )
 
 

@@ -59,6 +59,9 @@ def gradient_norms(
 ) -> FloatArray:
     """||z a^T - OFFSET_STEPS offset||_F for each record, in floats, one record at a time.
 
+    z is a record about its centre, or the rest of one beside leading directions: then a is its leading part,
+    and there is no offset.
+
     Shape: a (m, k) = z W / 2**shift, z_offset (m, k) = z offset (None where offset = 0), norm (m,) = ||z||;
     offset2 = ||offset||_F^2.
     """
@@ -84,6 +87,8 @@ def gradient_coefficients(
     radius: int,
 ) -> tuple[FloatArray, FloatArray | None]:
     """Integers (b, u) with ||z b^T - u offset||_F <= R, close to min(1, R / norm) times (a, OFFSET_STEPS).
+
+    z and a are what they are in `gradient_norms`.
 
     Truncating b and u towards zero moves the contribution by at most sqrt(k) ||z|| + ||offset||; the
     proposal leaves that much room, and the integer check decides.

@@ -21,6 +21,8 @@ from eigenveil.queries import (
     CoordinateClippedSum,
     Coordinates,
     Count,
+    CrossCovariance,
+    CrossNorms,
     Eigenvectors,
     Gradient,
     GradientNorms,
@@ -39,6 +41,7 @@ from eigenveil.queries import (
     batch_of,
 )
 from eigenveil.site import single_pass, subspaces
+from eigenveil.site.cross_covariance import cross_covariance, cross_norms
 from eigenveil.site.gradients import gradient, gradient_norms
 from eigenveil.site.partition import deal, shuffled
 from eigenveil.site.rows import (
@@ -54,7 +57,7 @@ from eigenveil.site.rows import (
 from eigenveil.study.grid import GridRows
 
 CHUNK = 4096  # rows a product: they stay in the cache, and 4096 * 2**30 < 2**53 keeps it exact
-OnRows = RowNorms | RadiusSearch | ClippedSum | SquaredNormSum | Grams
+OnRows = RowNorms | RadiusSearch | ClippedSum | SquaredNormSum | Grams | CrossNorms | CrossCovariance
 PieceByPiece = GradientNorms | Gradient | Coordinates | CoordinateClippedSum  # each record by itself
 
 
@@ -161,6 +164,10 @@ def _of_rows(rows: GridPiece, query: OnRows, chunk: int) -> IntArray:
             return squared_norm_sum(rows, query, chunk)
         case Gram() | Spectrum() | Eigenvectors() | Subspace():
             return gram(rows, query, chunk)
+        case CrossNorms():
+            return cross_norms(rows, query, chunk)
+        case CrossCovariance():
+            return cross_covariance(rows, query, chunk)
         case _:
             assert_never(query)
 

@@ -11,7 +11,8 @@ from eigenveil.errors import Code, RequestError
 
 
 class Algorithm(Enum):
-    """The closed set of algorithms that a study may name; `auto` is resolved before any round.
+    """The closed set of algorithms that a study may name; `auto` is resolved before any round, unless a
+    study lets it choose during them.
 
     A study file spells them by `value`, and docs/algorithms has a page on each. Source: the page's paper.
 
@@ -28,6 +29,8 @@ class Algorithm(Enum):
     ADAPTIVE_COV = "adaptive-cov"
     EM_COV = "em-cov"
     ZERO = "zero"
+    REFINED_COV = "refined-cov"
+    REFINED_PCA = "refined-pca"
     DP_PCA = "dp-pca"
     DP_PCA_SINGLE_PASS = "dp-pca-single-pass"
     OJA = "oja"
@@ -45,7 +48,7 @@ class Algorithm(Enum):
 
     @property
     def properties(self) -> AlgorithmProperties:
-        """What plans, prices and sites rest on; `auto` has none."""
+        """What plans, prices and sites rest on."""
         return PROPERTIES[self]
 
 
@@ -60,7 +63,8 @@ class AlgorithmProperties:
     carry a delta of their own. `trusted`: it needs the exact sum at the coordinator, so no secure aggregation
     could ever serve it. `one_site`: it cannot run over several sites. `batches`: it works through disjoint
     batches of the records. `deflation`: it can find its components one after the other. `single_records`: a
-    sum would be one record, so it runs where all records are on one machine and in no federation. `private`:
+    sum would be one record, so it runs where all records are on one machine and in no federation. `shortens`:
+    whole rows are shortened to a radius, so that a study may state their norm. `private`:
     False for a reference that only a simulation may run. `revision`: goes up whenever the algorithm asks
     other questions after the same releases; a plan
     names it, so that a study never begins under one revision and goes on under another.
@@ -78,6 +82,7 @@ class AlgorithmProperties:
     batches: bool = False
     deflation: bool = False
     single_records: bool = False
+    shortens: bool = True
     private: bool = True
     revision: int = 1
 
@@ -95,28 +100,35 @@ class AlgorithmProperties:
 
 
 PROPERTIES: dict[Algorithm, AlgorithmProperties] = {
-    Algorithm.GAUSS_COV: AlgorithmProperties(gaussian=True, pure=True),
-    Algorithm.ANALYZE_GAUSS: AlgorithmProperties(gaussian=True),
-    Algorithm.SEPARATE_COV: AlgorithmProperties(gaussian=True, pure=True, trusted=True),
-    Algorithm.ADAPTIVE_COV: AlgorithmProperties(pure=True, trusted=True),
-    Algorithm.EM_COV: AlgorithmProperties(basic=True, pure=True, trusted=True),
+    Algorithm.AUTO: AlgorithmProperties(gaussian=True),
+    Algorithm.GAUSS_COV: AlgorithmProperties(gaussian=True, pure=True, revision=2),
+    Algorithm.ANALYZE_GAUSS: AlgorithmProperties(gaussian=True, revision=2),
+    Algorithm.SEPARATE_COV: AlgorithmProperties(gaussian=True, pure=True, trusted=True, revision=2),
+    Algorithm.ADAPTIVE_COV: AlgorithmProperties(pure=True, trusted=True, revision=2),
+    Algorithm.EM_COV: AlgorithmProperties(basic=True, pure=True, trusted=True, revision=2),
     Algorithm.ZERO: AlgorithmProperties(gaussian=True, pure=True),
-    Algorithm.DP_PCA: AlgorithmProperties(gaussian=True),
-    Algorithm.DP_PCA_SINGLE_PASS: AlgorithmProperties(trusted=True, delta=True, batches=True, deflation=True),
-    Algorithm.OJA: AlgorithmProperties(deflation=True, private=False),
-    Algorithm.PRIVATE_OJA: AlgorithmProperties(gaussian=True, batches=True, deflation=True),
-    Algorithm.PRIVATE_OJA_SHUFFLED: AlgorithmProperties(
-        basic=True, delta=True, trusted=True, one_site=True, batches=True, single_records=True
+    Algorithm.REFINED_COV: AlgorithmProperties(gaussian=True),
+    Algorithm.REFINED_PCA: AlgorithmProperties(gaussian=True),
+    Algorithm.DP_PCA: AlgorithmProperties(gaussian=True, revision=2),
+    Algorithm.DP_PCA_SINGLE_PASS: AlgorithmProperties(
+        trusted=True, delta=True, batches=True, deflation=True, shortens=False, revision=2
     ),
-    Algorithm.NOISY_POWER: AlgorithmProperties(gaussian=True),
-    Algorithm.SUBSPACE_EXACT: AlgorithmProperties(basic=True, delta=True, trusted=True),
-    Algorithm.SUBSPACE_EXACT_RANK: AlgorithmProperties(basic=True, delta=True, trusted=True),
-    Algorithm.SUBSPACE_REFERENCE: AlgorithmProperties(basic=True, delta=True, trusted=True, one_site=True),
-    Algorithm.SUBSPACE_APPROX: AlgorithmProperties(basic=True, delta=True, trusted=True),
-    Algorithm.SUBSPACE_APPROX_RANK: AlgorithmProperties(basic=True, delta=True, trusted=True),
-    Algorithm.SMOOTH_GAUSSIAN: AlgorithmProperties(basic=True, delta=True, trusted=True),
-    Algorithm.SMOOTH_CAUCHY: AlgorithmProperties(basic=True, pure=True, trusted=True),
-    Algorithm.PROPOSE_TEST_RELEASE: AlgorithmProperties(basic=True, delta=True, trusted=True),
+    Algorithm.OJA: AlgorithmProperties(deflation=True, private=False),
+    Algorithm.PRIVATE_OJA: AlgorithmProperties(gaussian=True, batches=True, deflation=True, revision=2),
+    Algorithm.PRIVATE_OJA_SHUFFLED: AlgorithmProperties(
+        basic=True, delta=True, trusted=True, one_site=True, batches=True, single_records=True, revision=2
+    ),
+    Algorithm.NOISY_POWER: AlgorithmProperties(gaussian=True, revision=2),
+    Algorithm.SUBSPACE_EXACT: AlgorithmProperties(basic=True, delta=True, trusted=True, shortens=False),
+    Algorithm.SUBSPACE_EXACT_RANK: AlgorithmProperties(basic=True, delta=True, trusted=True, shortens=False),
+    Algorithm.SUBSPACE_REFERENCE: AlgorithmProperties(
+        basic=True, delta=True, trusted=True, one_site=True, shortens=False
+    ),
+    Algorithm.SUBSPACE_APPROX: AlgorithmProperties(basic=True, delta=True, trusted=True, shortens=False),
+    Algorithm.SUBSPACE_APPROX_RANK: AlgorithmProperties(basic=True, delta=True, trusted=True, shortens=False),
+    Algorithm.SMOOTH_GAUSSIAN: AlgorithmProperties(basic=True, delta=True, trusted=True, revision=2),
+    Algorithm.SMOOTH_CAUCHY: AlgorithmProperties(basic=True, pure=True, trusted=True, revision=2),
+    Algorithm.PROPOSE_TEST_RELEASE: AlgorithmProperties(basic=True, delta=True, trusted=True, revision=2),
 }
 
 

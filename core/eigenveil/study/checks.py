@@ -43,8 +43,8 @@ def settle(values: Any) -> None:
 
 def _settled(hint: Any, name: str, value: Any) -> Any:
     if isinstance(hint, UnionType):  # or None
-        if value is None:
-            return None
+        if value is None or type(value) in get_args(hint):
+            return value
         hint = get_args(hint)[0]
     kind = get_origin(hint) or hint
     if issubclass(kind, Enum):

@@ -9,7 +9,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from eigenveil.accounting.neighbours import Neighbours
@@ -17,9 +17,10 @@ from eigenveil.accounting.zcdp import MAX_EPSILON
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.checks import check_bounds, check_readable, need, settle
+from eigenveil.study.radius import Radius, check_radius, idle_norm
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
-MAX_COLUMNS = 4096
+MAX_COLUMNS = 20_000
 MAX_SITES = 1000
 MAX_RECORDS = 2**31
 MAX_MULTIPLICITY = 1000
@@ -35,6 +36,14 @@ class Extraction(Enum):
 
     BLOCK = "block"
     DEFLATION = "deflation"
+
+
+class Choose(Enum):
+    """When `auto` chooses: `before` the first round, by public numbers; or `during` the study, by its first
+    releases."""
+
+    BEFORE = "before"
+    DURING = "during"
 
 
 class Trust(Enum):
@@ -180,12 +189,13 @@ class Study:
 
     `components` of the `columns` are wanted with (`epsilon`, `delta`)-differential privacy for each person at
     up to `max_sites_per_person` sites, for `neighbours`. `name` and `purpose` are for people. `algorithm`
-    is run by the sites of `federation`; `rank` says how it finds several components, `trust` who may see
-    exact sums. `missing` is the rule for missing values, `person_column` names who a row is about, `centring`
-    subtracts the private mean, `scaling` says in which units columns are compared.
-    `radius` is "balance" (None), a quantile such as 0.8 (the share of records left unclipped) or "none" (1.0:
-    the public bounds alone limit a record). `batches` is the number of disjoint batches for the algorithms
-    that work through the records once.
+    is run by the sites of `federation`, and `choose` says when `auto` chooses one; `rank` says how it finds
+    several components, `trust` who may see exact sums. `missing` is the rule for missing values,
+    `person_column` names who a row is about, `centring` subtracts the private mean, `scaling` says in which
+    units columns are compared.
+    `radius` is "balance" (None), a quantile such as 0.8 (the share of records left unclipped), "none" (1.0:
+    the public bounds alone limit a record) or a `PublicNorm`. `batches` is the number of disjoint batches for
+    the algorithms that work through the records once.
     `max_records` is a public upper bound on one site's records: exact sums are proven not to
     overflow below it. `expected_records` is a public guess of the whole federation's records; it steers the
     planner, limits the number of batches, and may be wrong without harm to the guarantee.
@@ -216,13 +226,14 @@ class Study:
     federation: Federation
     purpose: str = ""
     algorithm: Algorithm = Algorithm.AUTO
+    choose: Choose = Choose.BEFORE
     neighbours: Neighbours = Neighbours.ADD_REMOVE
     max_sites_per_person: int = 1
     missing: Missing = Missing.DROP
     person_column: str | None = None
     centring: bool = True
     scaling: Scaling = Scaling.BOUNDS
-    radius: float | None = None
+    radius: Radius = None
     max_records: int = 2**24
     expected_records: int = 10_000
     rank: Extraction = Extraction.BLOCK
@@ -238,9 +249,11 @@ class Study:
             f"components = {self.components} must lie between 1 and the {len(self.columns)} columns",
         )
         need(
-            self.radius is None or (math.isfinite(self.radius) and 0 < self.radius <= 1),
-            f'radius must be "balance", "none" or a quantile strictly between 0 and 1, got {self.radius}',
+            self.choose is Choose.BEFORE or self.algorithm is Algorithm.AUTO,
+            f'choose = "during" is for algorithm = "auto", and this study names {self.algorithm.value}: '
+            "leave out one of the two",
         )
+        check_radius(self.radius)
         limits = {"batches": MAX_BATCHES, "max_records": MAX_RECORDS, "expected_records": MAX_RECORDS}
         for name, most in limits.items():
             value = getattr(self, name)
@@ -285,17 +298,31 @@ class Study:
             f"max_sites_per_person must lie between 1 and {MAX_MULTIPLICITY}",
         )
 
+    def running(self, algorithm: Algorithm) -> Study:
+        """The same study with that algorithm named; `auto` is what chooses during it."""
+        choose = Choose.DURING if algorithm is Algorithm.AUTO else Choose.BEFORE
+        return replace(self, algorithm=algorithm, choose=choose)
+
     @property
     def dimension(self) -> int:
         """How many columns."""
         return len(self.columns)
 
+    @property
+    def reach(self) -> float:
+        """How far a record within the public bounds can be from their middle, in scaled units."""
+        if self.scaling is Scaling.BOUNDS:
+            return math.sqrt(self.dimension)
+        widest = max(column.half_range for column in self.columns)
+        return math.hypot(*(column.half_range / widest for column in self.columns))
+
     def warnings(self) -> tuple[str, ...]:
         """Sentences the analyst should read; none of them stops the study."""
+        idle = idle_norm(self.radius, self.reach)
         if self.delta * self.expected_records < 0.1:
-            return ()
+            return idle
         sentence = (
             f"delta = {self.delta:g} is not far below 1/n for about {self.expected_records} "
             f"records; choose delta below {0.1 / self.expected_records:.1e}"
         )
-        return (sentence,)
+        return (sentence, *idle)

@@ -8,10 +8,11 @@ from typing import Any
 from eigenveil.numerics.encoding import digest
 from eigenveil.study.checks import refuse
 from eigenveil.study.plain_values import check_keys, checked, hints, parse_toml, plain, required, toml_text
+from eigenveil.study.radius import radius_from, radius_value
 from eigenveil.study.study import Column, Federation, Study
 
 SECTIONS: dict[str, tuple[str, ...]] = {
-    "": ("name", "purpose", "algorithm", "components", "rank", "batches"),
+    "": ("name", "purpose", "algorithm", "choose", "components", "rank", "batches"),
     "privacy": ("epsilon", "delta", "neighbours", "max_sites_per_person", "radius", "trust"),
     "records": (
         "missing", "person_column", "centring", "scaling", "max_records", "expected_records",
@@ -61,15 +62,18 @@ def study_from_dict(data: dict[str, Any]) -> Study:
         check_keys(part, SECTIONS[section], (), f"[{section}]", refuse)
         flat |= part
     check_keys(flat, flat, [key for key in required(Study) if key not in TABLES], "the study", refuse)
-    if "radius" in flat:
-        flat["radius"] = _radius(flat["radius"])
-    return Study(**checked(Study, flat, refuse, {}), columns=_columns(data), federation=_federation(data))
+    radius = radius_from(flat.pop("radius", "balance"))
+    return Study(
+        **checked(Study, flat, refuse, {}),
+        radius=radius,
+        columns=_columns(data),
+        federation=_federation(data),
+    )
 
 
 def study_to_dict(study: Study) -> dict[str, Any]:
     """The inverse of `study_from_dict`: nested plain values with every key present."""
-    words = {None: "balance", 1.0: "none"}
-    flat = _fields(study) | {"radius": words.get(study.radius, study.radius)}
+    flat = _fields(study) | {"radius": radius_value(study.radius)}
     out: dict[str, Any] = {key: flat[key] for key in SECTIONS[""]}
     for section in ("privacy", "records"):
         out[section] = {key: flat[key] for key in SECTIONS[section]}
@@ -92,20 +96,6 @@ def _table(data: dict[str, Any], name: str) -> dict[str, Any]:
     if not isinstance(part, dict):
         raise refuse(f"[{name}] must be a table")
     return part
-
-
-def _radius(value: Any) -> float | None:
-    if value == "balance":
-        return None
-    if value == "none":
-        return 1.0
-    said = 'radius must be "balance", "none" or a quantile'
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise refuse(f"{said} between 0 and 1, got {value!r}")
-    share = float(checked(Study, {"radius": value}, refuse, {})["radius"])
-    if not 0 < share < 1:
-        raise refuse(f"{said} strictly inside (0, 1), got {share}")
-    return share
 
 
 def _columns(data: dict[str, Any]) -> tuple[Column, ...]:

@@ -383,6 +383,8 @@ class Query(_message.Message):
     SPAN_GAP_FIELD_NUMBER: _builtins.int
     PREIMAGE_FIELD_NUMBER: _builtins.int
     SUBSPACE_FIELD_NUMBER: _builtins.int
+    CROSS_NORMS_FIELD_NUMBER: _builtins.int
+    CROSS_COVARIANCE_FIELD_NUMBER: _builtins.int
     ATTO_DELTA_FIELD_NUMBER: _builtins.int
     LAW_FIELD_NUMBER: _builtins.int
     plan_digest: _builtins.bytes
@@ -435,6 +437,10 @@ class Query(_message.Message):
     def preimage(self) -> Global___Preimage: ...
     @_builtins.property
     def subspace(self) -> Global___Subspace: ...
+    @_builtins.property
+    def cross_norms(self) -> Global___CrossNorms: ...
+    @_builtins.property
+    def cross_covariance(self) -> Global___CrossCovariance: ...
     def __init__(
         self,
         *,
@@ -462,14 +468,16 @@ class Query(_message.Message):
         span_gap: Global___SpanGap | None = ...,
         preimage: Global___Preimage | None = ...,
         subspace: Global___Subspace | None = ...,
+        cross_norms: Global___CrossNorms | None = ...,
+        cross_covariance: Global___CrossCovariance | None = ...,
         atto_delta: _builtins.int = ...,
         law: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["block_ranks", b"block_ranks", "boxed", b"boxed", "cell_votes", b"cell_votes", "clipped_sum", b"clipped_sum", "coordinates", b"coordinates", "count", b"count", "eigenvectors", b"eigenvectors", "energy", b"energy", "gradient", b"gradient", "gradient_norms", b"gradient_norms", "gram", b"gram", "kind", b"kind", "preimage", b"preimage", "radius_search", b"radius_search", "rank_votes", b"rank_votes", "row_norms", b"row_norms", "slot", b"slot", "span_gap", b"span_gap", "span_votes", b"span_votes", "spectrum", b"spectrum", "subspace", b"subspace", "votes", b"votes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["block_ranks", b"block_ranks", "boxed", b"boxed", "cell_votes", b"cell_votes", "clipped_sum", b"clipped_sum", "coordinates", b"coordinates", "count", b"count", "cross_covariance", b"cross_covariance", "cross_norms", b"cross_norms", "eigenvectors", b"eigenvectors", "energy", b"energy", "gradient", b"gradient", "gradient_norms", b"gradient_norms", "gram", b"gram", "kind", b"kind", "preimage", b"preimage", "radius_search", b"radius_search", "rank_votes", b"rank_votes", "row_norms", b"row_norms", "slot", b"slot", "span_gap", b"span_gap", "span_votes", b"span_votes", "spectrum", b"spectrum", "subspace", b"subspace", "votes", b"votes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["atto_delta", b"atto_delta", "block_ranks", b"block_ranks", "boxed", b"boxed", "cell_votes", b"cell_votes", "clipped_sum", b"clipped_sum", "coordinates", b"coordinates", "count", b"count", "eigenvectors", b"eigenvectors", "energy", b"energy", "gradient", b"gradient", "gradient_norms", b"gradient_norms", "gram", b"gram", "kind", b"kind", "law", b"law", "micro_rho", b"micro_rho", "plan_digest", b"plan_digest", "preimage", b"preimage", "radius_search", b"radius_search", "rank_votes", b"rank_votes", "round", b"round", "row_norms", b"row_norms", "slot", b"slot", "span_gap", b"span_gap", "span_votes", b"span_votes", "spectrum", b"spectrum", "subspace", b"subspace", "votes", b"votes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["atto_delta", b"atto_delta", "block_ranks", b"block_ranks", "boxed", b"boxed", "cell_votes", b"cell_votes", "clipped_sum", b"clipped_sum", "coordinates", b"coordinates", "count", b"count", "cross_covariance", b"cross_covariance", "cross_norms", b"cross_norms", "eigenvectors", b"eigenvectors", "energy", b"energy", "gradient", b"gradient", "gradient_norms", b"gradient_norms", "gram", b"gram", "kind", b"kind", "law", b"law", "micro_rho", b"micro_rho", "plan_digest", b"plan_digest", "preimage", b"preimage", "radius_search", b"radius_search", "rank_votes", b"rank_votes", "round", b"round", "row_norms", b"row_norms", "slot", b"slot", "span_gap", b"span_gap", "span_votes", b"span_votes", "spectrum", b"spectrum", "subspace", b"subspace", "votes", b"votes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["count", "row_norms", "clipped_sum", "energy", "gram", "gradient_norms", "gradient", "votes", "coordinates", "boxed", "slot", "spectrum", "eigenvectors", "radius_search", "block_ranks", "span_votes", "cell_votes", "rank_votes", "span_gap", "preimage", "subspace"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["count", "row_norms", "clipped_sum", "energy", "gram", "gradient_norms", "gradient", "votes", "coordinates", "boxed", "slot", "spectrum", "eigenvectors", "radius_search", "block_ranks", "span_votes", "cell_votes", "rank_votes", "span_gap", "preimage", "subspace", "cross_norms", "cross_covariance"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
@@ -968,6 +976,88 @@ class CoordinateClippedSum(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CoordinateClippedSum: _TypeAlias = CoordinateClippedSum  # noqa: Y015
+
+@_typing.final
+class CrossSpec(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CENTRE_FIELD_NUMBER: _builtins.int
+    DIRECTIONS_FIELD_NUMBER: _builtins.int
+    SCALES_FIELD_NUMBER: _builtins.int
+    KEPT_FIELD_NUMBER: _builtins.int
+    SHIFT_FIELD_NUMBER: _builtins.int
+    centre: _builtins.bytes
+    scales: _builtins.bytes
+    """k: what a leading direction is multiplied by"""
+    kept: _builtins.bytes
+    """p - k: the part that the rest keeps of a spare direction, in 2^-10"""
+    shift: _builtins.int
+    @_builtins.property
+    def directions(self) -> Global___Matrix:
+        """d by p, the k leading ones first"""
+
+    def __init__(
+        self,
+        *,
+        centre: _builtins.bytes = ...,
+        directions: Global___Matrix | None = ...,
+        scales: _builtins.bytes = ...,
+        kept: _builtins.bytes = ...,
+        shift: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["directions", b"directions"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["centre", b"centre", "directions", b"directions", "kept", b"kept", "scales", b"scales", "shift", b"shift"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CrossSpec: _TypeAlias = CrossSpec  # noqa: Y015
+
+@_typing.final
+class CrossNorms(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SPEC_FIELD_NUMBER: _builtins.int
+    EDGES_FIELD_NUMBER: _builtins.int
+    edges: _builtins.bytes
+    @_builtins.property
+    def spec(self) -> Global___CrossSpec: ...
+    def __init__(
+        self,
+        *,
+        spec: Global___CrossSpec | None = ...,
+        edges: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["edges", b"edges", "spec", b"spec"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CrossNorms: _TypeAlias = CrossNorms  # noqa: Y015
+
+@_typing.final
+class CrossCovariance(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SPEC_FIELD_NUMBER: _builtins.int
+    RADIUS_FIELD_NUMBER: _builtins.int
+    radius: _builtins.int
+    @_builtins.property
+    def spec(self) -> Global___CrossSpec: ...
+    def __init__(
+        self,
+        *,
+        spec: Global___CrossSpec | None = ...,
+        radius: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["radius", b"radius", "spec", b"spec"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CrossCovariance: _TypeAlias = CrossCovariance  # noqa: Y015
 
 @_typing.final
 class Subsamples(_message.Message):

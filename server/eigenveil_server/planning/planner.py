@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil.planning.choose import doubts
-from eigenveil.planning.dry_run import check_every_size, rehearse
+from eigenveil.planning.dry_run import check_every_size, courses, rehearse
 from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.query import RoundQuery
@@ -39,19 +39,19 @@ Words = Mapping[str, Any]
 
 def explained(**words: Any) -> dict[str, Any]:
     """The plan of a study, and what it would ask, reveal and cost, as JSON; refused as by `planned`."""
-    plan, asked = _rehearsed(**words)
-    told = json.dumps(explain(plan, asked), sort_keys=True)
+    plan, ways = _rehearsed(**words)
+    told = json.dumps(explain(plan, ways), sort_keys=True)
     return {"plan": plan.to_json().decode(), "explanation": told}
 
 
 def planned(**words: Any) -> dict[str, Any]:
-    """The plan of a study, how many rounds it expects to ask, and what its analyst should know.
+    """The plan of a study, how many rounds it expects to ask at most, and what its analyst should know.
 
     Raises:
         RequestError: the study is refused.
     """
-    plan, asked = _rehearsed(**words)
-    return {"plan": plan.to_json().decode(), "rounds": len(asked), "warnings": _warnings(plan.study)}
+    plan, ways = _rehearsed(**words)
+    return {"plan": plan.to_json().decode(), "rounds": max(map(len, ways)), "warnings": _warnings(plan.study)}
 
 
 def again(*, study_toml: str, plan: str) -> list[str] | None:
@@ -66,8 +66,8 @@ def _warnings(study: Study) -> list[str]:
 
 def _rehearsed(
     *, study_toml: str, federation: str, submission: str, analyst: str, enrolled: list[str], most_columns: int
-) -> tuple[Plan, tuple[RoundQuery, ...]]:
-    """The plan of a study and all that it would ask, rehearsed once."""
+) -> tuple[Plan, tuple[tuple[RoundQuery, ...], ...]]:
+    """The plan of a study and all that it may ask, every way rehearsed once."""
     study = _parsed(study_toml, most_columns)
     strange = sorted(set(study.federation.sites) - set(enrolled))
     if strange:
@@ -78,10 +78,11 @@ def _rehearsed(
         )
     plan = make_plan(study, federation=federation, submission=submission, analyst=analyst)
     _check_sums(plan)
-    asked = rehearse(plan)
+    ways = courses(plan)
+    asked = [one for way in ways for one in way]
     check_every_size(plan, asked)
     _check_message(plan, asked)
-    return plan, asked
+    return plan, ways
 
 
 def _parsed(study_toml: str, most_columns: int) -> Study:
@@ -104,14 +105,20 @@ def _check_sums(plan: Plan) -> None:
 
 
 def _check_message(plan: Plan, asked: Sequence[RoundQuery]) -> None:
-    """Every question fits a message, with the plan."""
-    largest = max((query_to_proto(query).ByteSize() for query in asked), default=0)
+    """Every question fits a message, with the plan: also where more records let directions be added."""
+    largest = _largest(asked)
+    if 4 * largest > MESSAGE_BYTES:
+        largest = max(largest, _largest(rehearse(plan, plan.study.max_records)))
     if largest + len(plan.to_json()) + ENVELOPE_BYTES > MESSAGE_BYTES:
         raise RequestError(
             Code.OVERFLOW,
             f"a question of this study has {largest} bytes, and a message holds {MESSAGE_BYTES} with "
             "the plan; ask for fewer components or columns",
         )
+
+
+def _largest(asked: Sequence[RoundQuery]) -> int:
+    return max((query_to_proto(query).ByteSize() for query in asked), default=0)
 
 
 WORKS: Mapping[str, Callable[..., Any]] = {work.__name__: work for work in (explained, planned, again)}

@@ -17,7 +17,7 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorServicer
 from eigenveil_server.config import Config
 from eigenveil_server.pki.registry import Registry
-from eigenveil_server.planning.planner import DRAFT
+from eigenveil_server.planning.planner import DRAFT, ENVELOPE_BYTES
 from eigenveil_server.planning.submissions import Submission
 from eigenveil_server.recovery.checkpoints import Checkpoints
 from eigenveil_server.rpc.answers import no_release, study_row
@@ -34,6 +34,15 @@ from eigenveil_server.studies.uploads import Upload
 RELEASE_PART_BYTES = 3 * 2**20
 MOST_LISTED = 4096  # plans or rounds that one NextWork may name
 LARGEST_ROW = 2**63 - 1
+
+
+def part_of(message: pb.SealedRound, start: int) -> pb.SealedRound:
+    """As much of a release as a message holds, from byte `start` of its values on; first, its query. [R21]"""
+    if start:
+        message.ClearField("query")
+    room = min(RELEASE_PART_BYTES, MESSAGE_BYTES - ENVELOPE_BYTES - message.query.ByteSize())
+    message.values = message.values[start : start + room]
+    return message
 
 
 class Service(CoordinatorServicer):
@@ -271,11 +280,8 @@ class Service(CoordinatorServicer):
         message = await self._runtime.compute.run(self._repository.studies.released, digest, request.round)
         if message is None:
             raise RequestError(Code.NOT_FOUND, f"study {digest[:12]} has released no {spoken(request.round)}")
-        total, start = len(message.values), request.offset
-        message.values = message.values[start : start + RELEASE_PART_BYTES]
-        if start:
-            message.ClearField("query")
-        return pb.GetRoundResponse(release=message, total_bytes=total)
+        total = len(message.values)
+        return pb.GetRoundResponse(release=part_of(message, request.offset), total_bytes=total)
 
     async def _readable(self, digest: str) -> StoredStudy:
         """The study, if its caller may read what it released: analysts, and the sites that it invited."""

@@ -86,7 +86,7 @@ def test_init_refuses_to_overwrite_and_leaves_nothing_bad_behind(tmp_path: Path)
         ("sites_per_person = 0", "sites_per_person must lie between"),
         ("person_column = 7", "person_column = 7 must be a text"),
         ("max_delta = 2.0", "max_delta"),
-        ('algorithms = ["auto"]', "auto unknown"),
+        ('algorithms = ["best"]', "best unknown"),
         ("columns = 3", "columns = 3 must be a list of names"),
         ('approval = "maybe"', 'approval = \'maybe\' is unknown; choose one of: "ask", "auto"'),
         ('approval_ends = "soon"', "approval_ends = 'soon' must be a day"),

@@ -1,4 +1,4 @@
-"""dp-pca says where its predicted error assumes a gap that its releases do not show."""
+"""dp-pca and refined-pca say where their predicted error assumes a gap that their releases do not show."""
 
 from __future__ import annotations
 
@@ -26,11 +26,15 @@ def records(variances: list[float], n: int = 20_000) -> FloatArray:
     return np.asarray(50 + (plain * np.sqrt(variances)) @ turn)
 
 
-def found(rows: FloatArray, epsilon: float, k: int = 2, radius: float | None = None) -> Estimate:
-    """What dp-pca releases of them."""
-    study = a_study(
-        rows.shape[1], ("a",), epsilon=epsilon, components=k, algorithm=Algorithm.DP_PCA, radius=radius
-    )
+def found(
+    rows: FloatArray,
+    epsilon: float,
+    k: int = 2,
+    radius: float | None = None,
+    algorithm: Algorithm = Algorithm.DP_PCA,
+) -> Estimate:
+    """What is released of them."""
+    study = a_study(rows.shape[1], ("a",), epsilon=epsilon, components=k, algorithm=algorithm, radius=radius)
     return simulate(study, {"a": rows}, seed=1).estimate
 
 
@@ -57,6 +61,13 @@ def test_it_is_said_where_the_predicted_error_is_far_too_small() -> None:
     assert told.sin_error is not None
     assert sin_angle(told.components, vectors[:, :2].T) > 10 * told.sin_error
     assert told.warnings
+
+
+@pytest.mark.parametrize(("third", "said"), [(20.0, 0), (39.99, 1)])
+def test_refined_directions_have_the_gap_that_was_measured_before(third: float, said: int) -> None:
+    rows = records([90.0, 40.0, third, 20.0, 20.0, 20.0])
+    told = found(rows, STRONG, algorithm=Algorithm.REFINED_PCA)
+    assert sum("component 2 and the next direction vary alike" in one for one in told.warnings) == said
 
 
 def test_where_there_is_no_next_direction_or_no_stated_error_nothing_is_said() -> None:

@@ -15,7 +15,6 @@ from eigenveil.reporting.explain import explain
 from eigenveil.simulation import Simulation, simulate
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column, Federation, Study
-from tests.core.algorithms.test_algorithms import DEGENERATE
 
 FAMILY = (Algorithm.SMOOTH_GAUSSIAN, Algorithm.SMOOTH_CAUCHY, Algorithm.PROPOSE_TEST_RELEASE)
 
@@ -138,35 +137,6 @@ def test_a_site_foresees_every_kind_of_question_and_its_price(algorithm: Algorit
         assert ("subspace" in least) is (
             k < 8
         )  # where all directions are asked for, nothing is spent on them
-
-
-@pytest.mark.parametrize("algorithm", FAMILY)
-@pytest.mark.parametrize("name", DEGENERATE)
-def test_degenerate_data_give_a_defined_result_or_none(algorithm: Algorithm, name: str) -> None:
-    for k, radius in ((1, None), (2, 1.0), (5, 1.0)):
-        sites = Federation(sites=("here",), minimum_cohort=1)
-        if len(DEGENERATE[name]) < 1:
-            sites = Federation(sites=("here", "there"), minimum_cohort=1, quorum=1)
-        columns = tuple(Column(name=f"x{i}", unit="1", lower=-6.0, upper=6.0) for i in range(5))
-        study = Study(
-            name="odd",
-            columns=columns,
-            epsilon=4.0,
-            delta=0.0 if algorithm is Algorithm.SMOOTH_CAUCHY else 1e-6,
-            components=k,
-            radius=radius,
-            federation=sites,
-            algorithm=algorithm,
-        )
-        parts = dict.fromkeys(sites.sites, DEGENERATE["one record"]) | {"here": DEGENERATE[name]}
-        found = simulate(study, parts, seed=3).estimate
-        shown = 0 if found.declined else k
-        assert found.components.shape == (shown, 5)
-        assert np.allclose(found.components @ found.components.T, np.eye(shown), atol=1e-8)
-        assert np.isfinite(found.explained_variance).all()
-        assert (found.explained_variance >= 0).all()
-        assert found.sin_error is not None
-        assert 0 <= found.sin_error <= 1
 
 
 @pytest.mark.parametrize("algorithm", FAMILY)

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:the directions are mostly noise",
     "ignore:a variance of",
     "ignore:nothing was asked",
+    "ignore:the noise of the private mean",
 )
 MATRICES = [one.value for one in KNOWN if one is not Algorithm.ZERO]
 
@@ -155,7 +156,8 @@ REFUSED: list[tuple[str, dict[str, Any], Any, str]] = [
     ("no covariance", {"algorithm": "dp-pca"}, X, "gives no covariance; choose one of: auto, gauss-cov"),
     ("unknown algorithm", {"algorithm": "cov"}, X, "choose one of: auto, gauss-cov, "),
     ("unknown neighbours", {"neighbours": "add"}, X, "choose one of: add-remove, replace-one"),
-    ("unknown radius", {"radius": "wide"}, X, 'choose "balance", "none" or a share'),
+    ("unknown radius", {"radius": "wide"}, X, 'must be "balance", "none", a quantile'),
+    ("norm of no length", {"radius": {"norm": 0}}, X, "above 0"),
     ("radius above one", {"radius": 1.5}, X, "radius must be"),
     ("radius NaN", {"radius": float("nan")}, X, "radius must be"),
     ("no records", {}, X[:0], "minimum of 1 is required"),

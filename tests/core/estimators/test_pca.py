@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from eigenveil import PrivateCovariance, PrivatePCA
+from eigenveil import PrivateCovariance, PrivatePCA, PublicNorm
 from eigenveil.estimators import _base
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import sin_angle
@@ -23,7 +24,10 @@ BOUNDS = (-40.0, 40.0)
 HUGE = 1e6
 # What a result says against itself is a warning; most records here are few.
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:clipping kept", "ignore:the directions are mostly noise", "ignore:the predicted error assumes"
+    "ignore:clipping kept",
+    "ignore:the directions are mostly noise",
+    "ignore:the predicted error assumes",
+    "ignore:the noise of the private mean",
 )
 
 
@@ -82,6 +86,18 @@ def test_a_table_gives_its_names() -> None:
     assert list(fitted.get_feature_names_out()) == ["privatepca0", "privatepca1"]
     assert fitted.release_["result"]["columns"] == table.column_names
     assert callable(fitted.set_output)
+
+
+def test_a_stated_norm_is_the_studys_however_it_is_written() -> None:
+    """In units of the widest column's half range: longer records are shortened to 0.05 of it."""
+
+    def fitted(radius: Any) -> PrivatePCA:
+        return clone(PrivatePCA(1, bounds=BOUNDS, radius=radius, random_state=3)).fit(records())
+
+    found = fitted(PublicNorm(norm=0.05))
+    assert found.release_["plan"]["study"]["privacy"]["radius"] == {"norm": 0.05}
+    assert fitted({"norm": 0.05}).release_["result"] == found.release_["result"]
+    assert fitted({"norm": 0.5}).explained_variance_[0] > 2 * found.explained_variance_[0]
 
 
 def test_it_works_in_a_pipeline() -> None:
@@ -173,11 +189,11 @@ def test_one_record_is_fitted_like_any_other_number_of_them() -> None:
 
 
 def test_noise_is_warned_about_and_so_are_variances_that_cannot_be() -> None:
-    with pytest.warns(UserWarning, match="mostly noise|bounds allow, 9600 in all") as caught:
+    with pytest.warns(UserWarning, match="mostly noise|private mean|bounds allow, 9600 in all") as caught:
         fitted = PrivatePCA(2, bounds=BOUNDS, random_state=0).fit(records(3))
     assert [str(one.message) for one in caught] == fitted.release_["result"]["warnings"]
     assert {one.filename for one in caught} == {__file__}
-    assert len(caught) == 2
+    assert len(caught) == 3
 
 
 def test_a_good_answer_comes_without_a_warning() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.planning.choose import CANDIDATES, USABLE, better, choose, doubts, remedies
+from eigenveil.planning.choose import CANDIDATES, USABLE, better, candidates, choose, doubts, remedies
 from eigenveil.planning.error_models import predicted
 from eigenveil.planning.error_models.spectrum import default_guess, stated_guess
 from eigenveil.planning.predict import Prediction, predict, predict_all
@@ -27,7 +27,7 @@ def an_auto(d: int = 30, **changes: Any) -> Study:
 @pytest.mark.parametrize("d", [1, 2, 8, 30, 100, 300, 2000])
 @pytest.mark.parametrize("neighbours", list(Neighbours))
 @pytest.mark.parametrize("radius", [None, 0.8, 1.0])
-def test_auto_is_always_one_of_the_two(d: int, neighbours: Neighbours, radius: float | None) -> None:
+def test_auto_is_always_one_of_the_candidates(d: int, neighbours: Neighbours, radius: float | None) -> None:
     for k in {1, min(d, 5), min(d, 60)}:
         study = an_auto(d, components=k, neighbours=neighbours, radius=radius, expected_records=3000)
         assert choose(study) in CANDIDATES
@@ -46,17 +46,45 @@ def test_the_choice_does_not_look_at_names_or_bounds() -> None:
     assert choose(replace(study, columns=columns, name="other")) is choose(study)
 
 
-def test_steep_spectra_mean_the_matrix_and_flat_ones_gradients() -> None:
-    study = an_auto(40, expected_records=5000)
-    steep = stated_guess([20.0, 5.0, 1.0, 0.2], 40, 1)  # tr / lambda_1 = 1.7, as in clinical tables
-    flat = stated_guess([2.5, 1.0], 40, 1)  # 17
-    assert (steep.flatness < 2, flat.flatness > 16) == (True, True)
-    assert better(study, steep) is Algorithm.GAUSS_COV
+def test_a_spectrum_that_a_matrix_does_not_show_means_gradients_once_it_is_known() -> None:
+    study = an_auto(200, expected_records=14_000)
+    steep, flat = stated_guess([20.0, 5.0, 1.0, 0.2], 200, 1), stated_guess([2.0, 1.0], 200, 1)
+    assert better(study, steep) is Algorithm.REFINED_COV
     assert better(study, flat) is Algorithm.DP_PCA
+    assert choose(study) is Algorithm.REFINED_COV
+
+
+def test_what_is_advised_without_a_spectrum_is_what_auto_runs() -> None:
+    """On the default spectrum another promises less, but that is no reason to trust it."""
+    study, guess = an_auto(30, expected_records=300, epsilon=4.0), default_guess(30, 1)
+    found = {one.algorithm: one for one in predict_all(study, guess)}
+    cheaper = replace(found[Algorithm.DP_PCA], error=found[Algorithm.ZERO].error)
+    assert cheaper.error is not None
+    cheaper = replace(cheaper, error=replace(cheaper.error, raw=0.9 * found[choose(study)].raw))
+    advice = recommend(study, guess, (cheaper, found[choose(study)]))
+    assert advice.algorithm is choose(study) is Algorithm.REFINED_COV
+    assert "no spectrum is stated" in advice.reason
 
 
 def test_a_matrix_too_wide_to_send_is_not_chosen() -> None:
-    assert choose(an_auto(1001, expected_records=10**6)) is Algorithm.DP_PCA
+    study = an_auto(1001, expected_records=10**6)
+    assert choose(study) is Algorithm.REFINED_PCA
+    assert not {Algorithm.REFINED_COV, Algorithm.GAUSS_COV} & set(candidates(study))
+
+
+@pytest.mark.parametrize(
+    ("d", "n", "epsilon", "k"), [(15, 566, 0.5, 3), (30, 569, 1.0, 3), (65, 1700, 0.5, 5)]
+)
+def test_too_many_components_are_told_how_many_would_do(d: int, n: int, epsilon: float, k: int) -> None:
+    study = an_auto(d, components=k, expected_records=n, epsilon=epsilon)
+    (sentence,) = doubts(study)
+    said = re.search(r"components = (\d+) would be usable", sentence)
+    assert said is not None
+    few = int(said[1])
+    assert 1 <= few < k
+    assert doubts(replace(study, components=few)) == ()
+    advice = recommend(study, guess := default_guess(d, k), predict_all(study, guess))
+    assert f"components = {few} would do" in advice.warnings[-1]
 
 
 @pytest.mark.parametrize(("d", "n", "epsilon"), [(100, 100, 0.5), (30, 300, 0.3), (1500, 500, 1.0)])
@@ -121,10 +149,11 @@ def test_predictions_come_best_first_with_rounds_and_bytes() -> None:
 
 
 def test_the_recommendation_follows_the_spectrum_and_warns_of_noise() -> None:
-    study = an_auto(40, expected_records=5000)
-    flat = stated_guess([2.5, 1.0], 40, 1)
+    study = an_auto(200, expected_records=14_000)
+    flat = stated_guess([2.0, 1.0], 200, 1)
     advice = recommend(study, flat, predict_all(study, flat))
     assert advice.algorithm is Algorithm.DP_PCA
+    assert all(f"{one.value} 0." in advice.reason for one in CANDIDATES if one is not advice.algorithm)
     assert "noise on gradients" in advice.reason
     weak = replace(study, expected_records=300)
     (warning,) = recommend(weak, flat, predict_all(weak, flat)).warnings
@@ -156,7 +185,7 @@ def test_what_nothing_would_mend_says_so_in_a_sentence() -> None:
     study = an_auto(4, components=2, expected_records=200, radius=0.2)
     flat = stated_guess([1.0] * 4, 4, 2)
     (warning,) = recommend(study, flat, predict_all(study, flat)).warnings
-    assert warning.endswith("no number of records and no epsilon would do; fewer components might")
+    assert warning.endswith("no number of records, no epsilon and no fewer components would do")
 
 
 def test_a_far_better_algorithm_is_recommended_with_what_it_needs() -> None:

@@ -14,7 +14,7 @@ from eigenveil.planning.dry_run import SIZES, check_every_size, rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil.queries import Preimage
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
-from tests.support import a_plan, refused
+from tests.support import a_plan, a_study, refused
 
 PLAN = a_plan(algorithm=Algorithm.PRIVATE_OJA, batches=30, epsilon=5.0)
 
@@ -41,7 +41,7 @@ def plans(algorithm: Algorithm, epsilon: float) -> list[Plan]:
     found = []
     for change in CHANGES:
         try:
-            found.append(a_plan(**{"algorithm": algorithm, "epsilon": epsilon, **change}))
+            found.append(a_plan(a_study(**{"epsilon": epsilon, **change}).running(algorithm)))
         except RequestError:
             continue
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -100,7 +101,7 @@ def test_an_unknown_version_is_refused_as_such(changes: dict[str, Any]) -> None:
 
 def test_an_unresolved_algorithm_is_refused() -> None:
     with refused(Code.BAD_STUDY, "auto"):
-        plan_from_json(written(algorithm="auto"))
+        plan_from_json(written(algorithm="auto", revision=Algorithm.AUTO.properties.revision))
     study = a_study(algorithm=Algorithm.AUTO)
     assert make_plan(study, federation="f", submission="s").algorithm is not Algorithm.AUTO
 
@@ -120,7 +121,7 @@ SAID = f'"version":{PLAN_VERSION}'.encode()
         GOOD.replace(b'"lower":0', b'"lower":0.0', 1),
         GOOD.replace(b'"lower":0', b'"lower":-0', 1),
         GOOD.replace(SAID, SAID + b"," + SAID, 1),
-        GOOD.replace(b'"revision":1', b'"revision":true', 1),
+        re.sub(rb'("revision":\d+)', rb"\1.0", GOOD),
         GOOD.replace(SAID, SAID + b',"zzz":1', 1),
         GOOD.replace(b"tiny", b"tin\\u0079", 1),
     ],

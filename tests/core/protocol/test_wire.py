@@ -22,6 +22,9 @@ from eigenveil.queries import (
     CoordinateClippedSum,
     Coordinates,
     Count,
+    CrossCovariance,
+    CrossNorms,
+    CrossSpec,
     Eigenvectors,
     Gradient,
     GradientNorms,
@@ -50,7 +53,7 @@ KINDS = [
     Coordinates,
     CoordinateClippedSum,
 ]
-KINDS += [Spectrum, Eigenvectors, RadiusSearch]
+KINDS += [Spectrum, Eigenvectors, RadiusSearch, CrossNorms, CrossCovariance]
 
 
 def array(draw: st.DrawFn, low: int, high: int, *shape: int) -> Any:
@@ -73,11 +76,19 @@ def queries(draw: st.DrawFn, kind: type[Any]) -> RoundQuery:
         offset=array(draw, 0, 0, d, k) if alone else array(draw, -(2**14), 2**14, d, k),
         shift=draw(st.integers(0, 60)),
     )
+    p = draw(st.integers(k, d))
+    beside = CrossSpec(
+        centre=centre,
+        directions=np.diag(array(draw, -(2**20), 2**20, d))[draw(st.permutations(range(d))), :p],
+        scales=array(draw, 1, 2**10, k),
+        kept=array(draw, 0, 2**10, p - k),
+        shift=field.shift,
+    )
     top = 2**31 - 1 if kind in (RowNorms, RadiusSearch) else 2**62 - 1
     edges = np.array(sorted(draw(st.sets(st.integers(1, top), min_size=1, max_size=20))))
     parts = {
         "centre": centre,
-        "spec": field,
+        "spec": beside if kind in (CrossNorms, CrossCovariance) else field,
         "edges": edges,
         "limits": array(draw, 0, 2**41, len(edges)),
         "records": draw(st.integers(1, 2**41)),
@@ -87,7 +98,7 @@ def queries(draw: st.DrawFn, kind: type[Any]) -> RoundQuery:
         "half": draw(st.integers(1, 128)),
         "middles": array(draw, -(2**60), 2**60, d),
         "halves": array(draw, 1, 2**29, d),
-        "radius": draw(st.integers(1, 2**29 if kind is Gradient else row_norm_limit(d))),
+        "radius": draw(st.integers(1, 2**29 if kind in (Gradient, CrossCovariance) else row_norm_limit(d))),
     }
     wanted = {name: part for name, part in parts.items() if name in {field.name for field in fields(kind)}}
     return RoundQuery(
@@ -137,6 +148,10 @@ ARRAYS: list[tuple[str, Callable[[pb.Query], tuple[Any, str]]]] = [
     ("gradient", lambda m: (m.gradient.spec, "centre")),
     ("gradient", lambda m: (m.gradient.spec.directions, "values")),
     ("gradient", lambda m: (m.gradient.spec.offset, "values")),
+    ("cross-norms", lambda m: (m.cross_norms, "edges")),
+    ("cross-norms", lambda m: (m.cross_norms.spec, "kept")),
+    ("cross-covariance", lambda m: (m.cross_covariance.spec.directions, "values")),
+    ("cross-covariance", lambda m: (m.cross_covariance.spec, "scales")),
 ]
 
 
@@ -164,9 +179,9 @@ def test_a_wrong_number_of_columns_is_refused(columns: int) -> None:
 
 @pytest.mark.parametrize("radius", [0, 2**30, 2**64 - 1])
 def test_a_radius_outside_its_limits_is_refused(radius: int) -> None:
-    for name, part in (("gradient", "gradient"), ("gram", "gram"), ("energy", "energy")):
+    for name in ("gradient", "gram", "energy", "cross-covariance"):
         sent = message(name)
-        getattr(sent, part).radius = radius
+        getattr(sent, name.replace("-", "_")).radius = radius
         with refused(Code.OVERFLOW, str(radius)):
             query_from_proto(sent)
 

@@ -1,4 +1,4 @@
-"""[P1] What one record can change, by record and replay, in exact integers.
+"""[P1] [P28] What one record can change, by record and replay, in exact integers.
 
 Sampled: for every kind of question and both relations at least 10,000 neighbour pairs, over
 questions with 1 to 8 columns, radii from 1 to their limit, centres in the middle and in a corner,
@@ -21,6 +21,9 @@ from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.queries import (
     ClippedSum,
     Count,
+    CrossCovariance,
+    CrossNorms,
+    CrossSpec,
     Gradient,
     GradientNorms,
     GradientSpec,
@@ -32,7 +35,7 @@ from eigenveil.queries.limits import GRADIENT_LIMIT, OFFSET_STEPS, row_norm_limi
 from eigenveil.site.site import Site
 from eigenveil.study.grid import S
 from tests.core.records import Case, contributions, hostile_rows, site_answer, squares, verdict
-from tests.support import every_query, random_rows
+from tests.support import a_cross, every_query, random_rows
 
 SHAPES = [(1, "middle"), (2, "middle"), (3, "corner"), (5, "random"), (8, "middle")]
 RADII = (1, 5 * 117, 4000, S)
@@ -107,6 +110,37 @@ def gradient_norm_cases() -> list[Case]:
     ]
 
 
+def along_axes(d: int, k: int, shift: int, where: str = "middle") -> CrossSpec:
+    """The first k axes lead, so that `hostile_rows` know the worst pairs; a spare one comes behind."""
+    p = min(k + 1, d)
+    return CrossSpec(
+        centre=centre_of(d, where),
+        directions=2**20 * np.eye(d, p, dtype=np.int64),
+        scales=np.full(k, 2**10),
+        kept=np.full(p - k, 700),
+        shift=shift,
+    )
+
+
+def cross_cases(k: int) -> list[Case]:
+    """Radii from the limit down to one at which every record is dropped."""
+    out = []
+    for seed, (d, radius) in enumerate(product((3, 8), (GRADIENT_LIMIT, 2**24, 2**15, 7))):
+        for spec in (along_axes(d, k, 12), along_axes(d, k, 40, "corner"), a_cross(d, k)):
+            rows = hostile_rows(450, spec.centre, S, seed)
+            out.append(Case(query=CrossCovariance(spec=spec, radius=radius), rows=rows))
+    return out
+
+
+def cross_norm_cases() -> list[Case]:
+    edges = frozen([1, 2**20, 2**30, 2**36, 2**60])
+    specs = [along_axes(3, 2, 8, "corner"), a_cross(4, 1), a_cross(5, 3)]
+    return [
+        Case(query=CrossNorms(spec=spec, edges=edges), rows=hostile_rows(3400, spec.centre, S, seed))
+        for seed, spec in enumerate(specs)
+    ]
+
+
 def count_cases() -> list[Case]:
     return [Case(query=Count(), rows=hostile_rows(PAIRS, centre_of(2, "middle"), S, 1))]
 
@@ -122,6 +156,9 @@ CASES: dict[str, Callable[[], list[Case]]] = {
     "gradient, k = 2": lambda: gradient_cases(2, pulls=False),
     "gradient, k = 1, pull": lambda: gradient_cases(1, pulls=True),
     "gradient, k = 2, pull": lambda: gradient_cases(2, pulls=True),
+    "cross-norms": cross_norm_cases,
+    "cross-covariance, k = 1": lambda: cross_cases(1),
+    "cross-covariance, k = 2": lambda: cross_cases(2),
 }
 
 

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.numerics.encoding import IntArray, frozen
-from eigenveil.queries import ClippedSum, Gradient, Gram
+from eigenveil.queries import ClippedSum, Gram
 from eigenveil.queries.limits import GRADIENT_LIMIT, OFFSET_STEPS, WEIGHT
 from eigenveil.site import clipping
 from eigenveil.site.site import Site
 from eigenveil.study.grid import S
-from tests.core.queries.test_sensitivity import gradient_cases, row_cases
+from tests.core.queries.test_sensitivity import cross_cases, gradient_cases, row_cases
 from tests.core.records import Case, verdict
 
 # radius, ||z||^2: in floats the quotient 1024 R / ||z|| rounds up to a whole number. Found by search.
@@ -114,12 +114,18 @@ def too_long(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clipping, name, lambda *args: honest(*args) * (1 - 1e-3))
 
 
-@pytest.mark.parametrize("pulls", [False, True])
+SHORTENED = {
+    "gradient": lambda: gradient_cases(1, pulls=False),
+    "gradient, pull": lambda: gradient_cases(1, pulls=True),
+    "cross-covariance": lambda: cross_cases(1),
+}
+
+
+@pytest.mark.parametrize("kind", SHORTENED)
 def test_a_norm_proposed_too_small_costs_records_but_no_privacy(
-    pulls: bool, monkeypatch: pytest.MonkeyPatch
+    kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cases = [case for case in gradient_cases(1, pulls=pulls) if case.query.bound >= 2**24]
-    assert isinstance(cases[0].query, Gradient)
+    cases = [case for case in SHORTENED[kind]() if case.query.bound >= 2**24]
     too_long("gradient_norms", monkeypatch)
     said = [Site(case.rows).answer(case.query) for case in cases]
     assert verdict(cases, Neighbours.ADD_REMOVE).worst <= 1

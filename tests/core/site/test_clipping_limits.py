@@ -19,6 +19,9 @@ from eigenveil.protocol.query import check_no_overflow
 from eigenveil.queries import (
     ClippedSum,
     Count,
+    CrossCovariance,
+    CrossNorms,
+    CrossSpec,
     Gradient,
     GradientNorms,
     GradientSpec,
@@ -27,6 +30,7 @@ from eigenveil.queries import (
     RowNorms,
     SquaredNormSum,
 )
+from eigenveil.queries.cross_covariance import LONGEST
 from eigenveil.queries.limits import (
     DIRECTION_LIMIT,
     EDGE_LIMIT,
@@ -73,9 +77,28 @@ def peak(d: int, k: int, sign: int) -> IntArray:
     return frozen(out)
 
 
+def extreme_cross(d: int, k: int, p: int, shift: int = 0) -> CrossSpec:
+    """One direction along the longest row, as long as directions may be; or p that have signs alike with what
+    is longest, a step shorter than they may be, so that no power of two makes what is rounded whole."""
+    longest = math.isqrt(LONGEST // d) if p == 1 else math.isqrt(DIRECTION_LIMIT**2 // d) - 1
+    halves = 2 ** np.arange(p) // 2  # 0, 1, 2, 4, ...: but for the first, a column changes sign so often
+    signs = np.where(np.arange(d)[:, None] & halves, -1, 1)
+    return CrossSpec(
+        centre=np.full(d, -S),
+        directions=min(longest, DIRECTION_LIMIT) * signs,
+        scales=np.full(k, WEIGHT),
+        kept=np.arange(p - k) % 2 * WEIGHT,
+        shift=shift,
+    )
+
+
 FAR = extreme_field(2, 1)
 FIELD: dict[str, Any] = {"centre": [0, 0], "directions": [[1], [0]], "offset": [[0], [0]], "shift": 0}
 EMPTY = np.zeros((2, 0), dtype=np.int64)
+AXES = extreme_cross(2, 1, 1)
+CROSS: dict[str, Any] = {
+    "centre": [0, 0], "directions": [[2**20, 0], [0, 2**20]], "scales": [1], "kept": [0], "shift": 0
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("shift", [0, 20, 60])
@@ -89,6 +112,32 @@ def test_gradients_at_every_limit_equal_the_reference(d: int, k: int, radius: in
             said = Site(row[None, :]).answer(query).tolist()
             assert said == reference.contribution(row.tolist(), query)
             assert sum(v * v for v in said) <= query.l2_squared(Neighbours.ADD_REMOVE)
+
+
+MOST_COLUMNS = 2**19  # of a cross covariance: beyond all studies, and nearly all that is exact
+
+
+@pytest.mark.parametrize("shift", [0, 20, 60])
+@pytest.mark.parametrize("radius", [1, 2**20, GRADIENT_LIMIT])
+@pytest.mark.parametrize(("d", "k", "p"), [(1, 1, 1), (2, 1, 2), (64, 3, 7), (4096, 1, 1), (4096, 2, 13)])
+def test_cross_covariances_at_every_limit_equal_the_reference(
+    d: int, k: int, p: int, radius: int, shift: int
+) -> None:
+    query = CrossCovariance(spec=extreme_cross(d, k, p, shift), radius=radius)
+    rows = np.concatenate([corner_rows(d), random_rows(1, d)])
+    for row in rows if d < MAX_COLUMNS else rows[2:]:
+        said = Site(row[None, :]).answer(query).tolist()
+        assert said == reference.contribution(row.tolist(), query)
+        assert sum(v * v for v in said) <= query.l2_squared(Neighbours.ADD_REMOVE)
+
+
+@pytest.mark.slow
+def test_a_cross_covariance_of_more_columns_than_any_study_has_is_exact() -> None:
+    query = CrossCovariance(spec=extreme_cross(MOST_COLUMNS, 1, 1, 30), radius=2**28)
+    row = S - (random_rows(1, MOST_COLUMNS) & 1)  # hardly any is longer, and its sums are odd
+    assert Site(row).answer(query).tolist() == reference.contribution(row[0].tolist(), query)
+    with refused(Code.OVERFLOW, "columns"):
+        extreme_cross(2 * MOST_COLUMNS, 1, 1)
 
 
 @pytest.mark.parametrize("d", [1, 3, 4, MAX_COLUMNS - 1, MAX_COLUMNS])
@@ -171,6 +220,25 @@ OUTSIDE: list[tuple[type[Any], dict[str, Any]]] = [
     (GradientSpec, FIELD | {"shift": -1}),
     (Gradient, {"spec": FAR, "radius": GRADIENT_LIMIT + 1}),
     (Gradient, {"spec": FAR, "radius": 0}),
+    (CrossNorms, {"spec": AXES, "edges": [EDGE_LIMIT]}),
+    (CrossSpec, CROSS | {"centre": [INT64_MIN, 0]}),
+    (CrossSpec, CROSS | {"directions": [[INT64_MIN, 0], [0, 1]]}),
+    (CrossSpec, CROSS | {"directions": [[DIRECTION_LIMIT + 1, 0], [0, 1]]}),
+    (CrossSpec, CROSS | {"directions": [[DIRECTION_LIMIT, 0], [DIRECTION_LIMIT, 0]]}),  # too long
+    (CrossSpec, CROSS | {"directions": [[DIRECTION_LIMIT] * 2, [0, 0]]}),  # the same twice
+    (CrossSpec, CROSS | {"directions": [1, 2]}),
+    (CrossSpec, CROSS | {"directions": EMPTY, "scales": [], "kept": []}),
+    (CrossSpec, CROSS | {"scales": [], "kept": [0, 0]}),
+    (CrossSpec, CROSS | {"scales": [1, 1]}),
+    (CrossSpec, CROSS | {"scales": [[1]]}),
+    (CrossSpec, CROSS | {"scales": [0]}),
+    (CrossSpec, CROSS | {"scales": [WEIGHT + 1]}),
+    (CrossSpec, CROSS | {"kept": [-1]}),
+    (CrossSpec, CROSS | {"kept": [WEIGHT + 1]}),
+    (CrossSpec, CROSS | {"kept": [INT64_MIN]}),
+    (CrossSpec, CROSS | {"shift": 61}),
+    (CrossCovariance, {"spec": AXES, "radius": GRADIENT_LIMIT + 1}),
+    (CrossCovariance, {"spec": AXES, "radius": 0}),
 ]
 
 
@@ -188,6 +256,8 @@ def test_a_radius_is_a_python_integer(bad: Any) -> None:
             kind(centre=frozen([0, 0]), radius=bad)
     with refused(Code.OVERFLOW, "whole number"):
         Gradient(spec=FAR, radius=bad)
+    with refused(Code.OVERFLOW, "whole number"):
+        CrossCovariance(spec=AXES, radius=bad)
     with refused(Code.OVERFLOW, "whole number"):
         GradientSpec(**(FIELD | {"shift": bad}))
 
@@ -211,6 +281,7 @@ def test_a_sum_that_could_leave_the_exact_range_is_refused_exactly_at_the_limit(
         Count(),
         Gram(centre=frozen([0]), radius=S),
         Gradient(spec=extreme_field(2, 1), radius=3),
+        CrossCovariance(spec=AXES, radius=3),
     ]
     for query in asks:
         most = (2**62 - 1) // query.bound

@@ -13,10 +13,11 @@ import pytest
 
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil.queries import Additive, ClippedSum, Gradient, Gram, SquaredNormSum
+from eigenveil.queries import Additive, ClippedSum, CrossCovariance, Gradient, Gram, SquaredNormSum
 from eigenveil.queries.limits import GRADIENT_LIMIT, OFFSET_STEPS, WEIGHT
 from eigenveil.study.grid import GridRows, S
-from tests.core.queries.test_sensitivity import gradient_cases, row_cases
+from tests.core import reference
+from tests.core.queries.test_sensitivity import cross_cases, gradient_cases, row_cases
 from tests.core.records import Answer, Case, hostile_rows, site_answer, verdict
 
 KINDS: dict[str, Callable[[], list[Case]]] = {
@@ -25,6 +26,7 @@ KINDS: dict[str, Callable[[], list[Case]]] = {
     "gram": lambda: row_cases(Gram),
     "gradient": lambda: gradient_cases(2, pulls=False),
     "gradient, pull": lambda: gradient_cases(2, pulls=True),
+    "cross-covariance": lambda: cross_cases(2),
 }
 
 
@@ -50,6 +52,9 @@ def kernel(clip: Callable[[FloatArray, float], FloatArray]) -> Answer:
                 z = rows - query.spec.centre.astype(float)
                 a = z @ query.spec.directions * 2.0**-query.spec.shift
                 out = clip((z.T @ a - OFFSET_STEPS * query.spec.offset).reshape(1, -1), query.radius)
+            case CrossCovariance():
+                record = reference.beside(rows[0].tolist(), query.spec)
+                out = clip(np.outer(record.z, record.a).reshape(1, -1), query.radius)
             case _:
                 raise TypeError(f"no faulty kernel for {query}")
         return frozen(np.rint(np.clip(out, -(2.0**61), 2.0**61)).astype(np.int64).reshape(-1))
@@ -86,7 +91,7 @@ def test_clipping_entries_instead_of_records_is_caught(kind: str) -> None:
     assert verdict(KINDS[kind](), Neighbours.ADD_REMOVE, kernel(clip_each_entry)).worst > 1
 
 
-@pytest.mark.parametrize("kind", ["clipped-sum", "gram", "gradient", "gradient, pull"])
+@pytest.mark.parametrize("kind", ["clipped-sum", "gram", "gradient", "gradient, pull", "cross-covariance"])
 def test_the_sensitivity_of_the_other_relation_is_caught(kind: str) -> None:
     found = verdict(
         KINDS[kind](),

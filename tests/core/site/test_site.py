@@ -16,6 +16,8 @@ from eigenveil.errors import Code
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.queries import (
     ClippedSum,
+    CrossCovariance,
+    CrossNorms,
     Gradient,
     GradientNorms,
     GradientSpec,
@@ -27,6 +29,7 @@ from eigenveil.queries import (
 from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows, S
 from tests.core import reference
+from tests.core.queries.test_cross_covariance import cross_specs
 from tests.core.records import hostile_rows
 from tests.support import a_query, every_query, random_rows, refused
 
@@ -139,6 +142,11 @@ def small_problems(draw: st.DrawFn) -> tuple[GridRows, Query]:
         Gram(centre=centre, radius=radius),
         GradientNorms(spec=field, edges=wide),
         Gradient(spec=field, radius=draw(st.integers(1, 2**29))),
+    ]
+    beside = draw(cross_specs(d))
+    asks += [
+        CrossNorms(spec=beside, edges=wide),
+        CrossCovariance(spec=beside, radius=draw(st.integers(1, 2**29))),
     ]
     return rows.astype(np.int16), draw(st.sampled_from(asks))
 

@@ -48,7 +48,7 @@ def a_question(plan: Plan, query: Query, law: NoiseLaw = NoiseLaw.GAUSSIAN) -> R
 
 
 def test_every_algorithm_has_its_traits() -> None:
-    assert set(PROPERTIES) == set(Algorithm) - {Algorithm.AUTO}
+    assert set(PROPERTIES) == set(Algorithm)
 
 
 @given(st.integers(1, 10**15))

@@ -16,6 +16,7 @@ from eigenveil.accounting.zcdp import MAX_EPSILON, MICRO, delta_at
 from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.plan import plan_from_json
 from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.radius import PublicNorm
 from eigenveil.study.study import MAX_COLUMNS, MAX_RECORDS, Column, Federation, Missing, Scaling, Study
 from eigenveil.study.toml import parse_study, study_from_dict, study_to_dict
 from tests.support import a_column, a_plan, a_study, refused
@@ -97,6 +98,11 @@ BAD_VALUES: list[tuple[str, Any, tuple[str, ...]]] = [
     ("components", -1, ("components",)),
     *[("privacy.radius", v, ("radius", "quantile")) for v in RADII],
     ("privacy.radius", 10**400, ("radius", "64-bit")),
+    *[("privacy.radius", {"norm": v}, ("norm", "above 0")) for v in (0, -1.0, NAN, INF)],
+    *[("privacy.radius", {"norm": v}, ("norm", "must be a number")) for v in (True, "1", None, [1.0])],
+    ("privacy.radius", {"norm": 10**400}, ("norm", "64-bit")),
+    ("privacy.radius", {}, ("radius", "misses: norm")),
+    ("privacy.radius", {"norm": 1.0, "unit": "mm"}, ("radius", "unknown key unit")),
     *[("privacy.max_sites_per_person", v, ("max_sites_per_person",)) for v in (0, -1, 1001, 10**30)],
     *[("records.max_records", v, ("max_records",)) for v in (0, -5, MAX_RECORDS + 1, 10**30)],
     *[("records.expected_records", v, ("expected_records",)) for v in (0, MAX_RECORDS + 1)],
@@ -252,7 +258,9 @@ def studies(draw: st.DrawFn) -> Study:
         person_column=draw(st.one_of(st.none(), st.just("person id is not a column"))),
         centring=draw(st.booleans()),
         scaling=draw(st.sampled_from(Scaling)),
-        radius=draw(st.one_of(st.none(), st.floats(0.01, 0.99))),
+        radius=draw(
+            st.one_of(st.none(), st.floats(0.01, 1), st.builds(PublicNorm, norm=st.floats(0.2, 1e9)))
+        ),
         max_records=draw(st.integers(1, 2**24)),
         expected_records=draw(st.integers(1, 2**24)),
         federation=Federation(

@@ -75,10 +75,14 @@ async def enrolled_at(rig: Rig) -> dict[str, Credentials]:
     return held | {"ada": await rig.credentials(Role.ANALYST, "ada")}
 
 
-def test_a_study_survives_kill_after_kill(tmp_path: Path) -> None:
-    """Kills at different moments of a study of many rounds; its end is waited for in the last run."""
+@pytest.mark.parametrize("algorithm", ["dp-pca", "auto"])
+def test_a_study_survives_kill_after_kill(algorithm: str, tmp_path: Path) -> None:
+    """Kills at different moments of a study of many rounds, before and after its first releases chose what
+    follows; its end is waited for in the last run."""
     config = made(tmp_path / "c")
-    toml = study_toml(algorithm="dp-pca", components=1)
+    toml = study_toml(algorithm=algorithm, components=1)
+    if algorithm == "auto":
+        toml = f'choose = "during"\n{toml}'
     path = config.state / "coordinator.toml"
 
     async def one_life(held: dict[str, Credentials], rounds: int | None) -> list[pb.StudyEvent]:

@@ -17,6 +17,7 @@ from eigenveil.identity import Role
 from eigenveil.numerics.encoding import frozen
 from eigenveil.protocol.plan import plan_from_json
 from eigenveil.study.toml import study_digest
+from eigenveil_common.rpc import MESSAGE_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.planning import planner
 from eigenveil_server.rpc import service
@@ -319,3 +320,17 @@ def test_a_large_release_comes_in_parts(tmp_path: Path, monkeypatch: pytest.Monk
         return await ada.stub.GetRelease(request)
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("asked", [0, 1, 3 * 2**20, 4 * 2**20 - 200 * 1024])
+def test_a_round_comes_in_pieces_that_fit_messages_however_long_its_question_is(asked: int) -> None:
+    """[R21] A plan is accepted where its questions fit a message beside it, and it has some bytes."""
+    values, joined, pieces = bytes(range(256)) * 5 * 2**12, b"", 0
+    while len(joined) < len(values):
+        query = pb.Query(gradient=pb.Gradient(spec=pb.GradientSpec(centre=bytes(asked))))
+        piece = service.part_of(pb.SealedRound(values=values, query=query), len(joined))
+        assert pb.GetRoundResponse(release=piece, total_bytes=len(values)).ByteSize() < MESSAGE_BYTES
+        assert piece.HasField("query") is (pieces == 0)
+        joined, pieces = joined + piece.values, pieces + 1
+        assert piece.values
+    assert joined == values

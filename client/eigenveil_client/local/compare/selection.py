@@ -91,4 +91,4 @@ def cost_words(study: Study, algorithms: Sequence[Algorithm]) -> str:
 def one_study(study: Study, algorithm: Algorithm) -> Study:
     """The study with that algorithm, under a name of its own."""
     ending = f"-{algorithm.value}"
-    return replace(study, algorithm=algorithm, name=study.name[: LONGEST - len(ending)] + ending)
+    return replace(study.running(algorithm), name=study.name[: LONGEST - len(ending)] + ending)

@@ -82,7 +82,7 @@ def measured(one: Bench, algorithm: Algorithm | OwnAlgorithm) -> Row:
     if isinstance(algorithm, OwnAlgorithm):
         study, own, blank = one.study, algorithm, Row(algorithm=algorithm.name, own=True, trusted=trusted)
     else:
-        study, own = replace(one.study, algorithm=algorithm), None
+        study, own = one.study.running(algorithm), None
         blank = Row(algorithm=algorithm.value, trusted=trusted)
     try:
         with ThreadPoolExecutor(CORES) as threads:

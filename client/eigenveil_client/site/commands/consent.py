@@ -134,6 +134,8 @@ def show_explanation(told: dict[str, Any]) -> None:
             str(row["round"] + 1), row["kind"], str(row["bytes"]), str(row["micro_rho"]), row["meaning"]
         )
     show(rounds)
+    if told["depends"] is not None:
+        console.print(told["depends"], markup=False)
     console.print(f"in all: {told['bytes_per_site']} bytes and {told['micro_rho']} micro-rho")
     console.print(_left(told["budget"]))
     for name in ("rows", "clip", "trust"):

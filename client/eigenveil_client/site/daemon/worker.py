@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, EigenveilError, InternalError, PeerError, error
 from eigenveil.numerics.encoding import to_bytes
-from eigenveil.planning.dry_run import MAX_ROUNDS, rehearse
+from eigenveil.planning.dry_run import MAX_ROUNDS, courses
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.signatures import check_plan
@@ -153,7 +153,7 @@ class SiteWorker:
         try:
             self._invited(plan)
             self._policy.require(plan, self.store.now())
-            rehearse(plan)  # what cannot be foreseen is not agreed to
+            courses(plan)  # what cannot be foreseen is not agreed to
             if self._policy.approval is Approval.ASK:
                 self.store.hold(seen)
             else:

@@ -8,13 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
+from dataclasses import replace
 
 import numpy as np
 
 from eigenveil.accounting.zcdp import mu
 from eigenveil.algorithms.covariance.frobenius import gauss_error, separate_error
 from eigenveil.algorithms.covariance.gauss_cov import deflated, of_matrix
-from eigenveil.algorithms.covariance.noised_gram import Clip, clip_radius, covariance, left_after, noise_ratio
+from eigenveil.algorithms.covariance.noised_gram import (
+    Clip,
+    clip_radius,
+    clip_to,
+    covariance,
+    left_after,
+    noise_ratio,
+)
 from eigenveil.algorithms.covariance.separate_cov import separately
 from eigenveil.algorithms.shared.clip_radius import Grid
 from eigenveil.algorithms.shared.preparation import Centred, law, locate, price, priced, public_radius
@@ -35,7 +43,7 @@ MISTAKEN = 0.1  # how often noise alone may make a search stop too early or run 
 def adaptive_cov(plan: Plan) -> Steps:
     """Count, mean, private radius, total variance, threshold, then the better of the two methods.
 
-    A radius that the study states (a quantile, or none) replaces both searches.
+    A radius that the study states (a quantile, a norm, or none) replaces both searches.
 
     Neighbours: as the study says.
     Privacy: [P7], [P10], [P12]; searches and spectrum work at the coordinator, which must be trusted with
@@ -67,7 +75,9 @@ def _searched(plan: Plan, start: Centred) -> Generator[PricedQuery, Release, tup
     trace = yield from _energy(plan, start, radius, energy)
     edges = edges[: max(1, int(np.searchsorted(edges, radius)))]
     tau = yield from _search(plan, start.centre, edges, _worth(plan, edges, radius, left, trace), radius)
-    return Clip(radius=tau, kept=start.norms.kept(tau / S), left=left), trace
+    # The norms are those about the centre before its last step, which may have been far off.
+    norms = start.norms.of_mean_square(trace / start.records)
+    return clip_to(tau, norms, start.records, left), trace
 
 
 def _stated(plan: Plan, start: Centred) -> Generator[PricedQuery, Release, tuple[Clip, float]]:
@@ -75,7 +85,7 @@ def _stated(plan: Plan, start: Centred) -> Generator[PricedQuery, Release, tuple
     energy = ENERGY_SHARE if law(plan) is NoiseLaw.GAUSSIAN else PURE_ENERGY_SHARE
     clip = yield from clip_radius(plan, start, noise_ratio(plan))
     trace = yield from _energy(plan, start, clip.radius, energy)
-    return Clip(radius=clip.radius, kept=clip.kept, left=clip.left - energy), trace
+    return replace(clip, left=clip.left - energy), trace
 
 
 def _energy(plan: Plan, start: Centred, radius: int, share: float) -> Generator[PricedQuery, Release, float]:

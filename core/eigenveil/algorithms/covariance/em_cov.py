@@ -12,15 +12,17 @@ import math
 import numpy as np
 
 from eigenveil.accounting.zcdp import mu
-from eigenveil.algorithms.covariance.noised_gram import Clip, clip_warning, prepared
+from eigenveil.algorithms.covariance.noised_gram import Clip, matrix_warnings, prepared
 from eigenveil.algorithms.covariance.separate_cov import spectrum
-from eigenveil.algorithms.shared.preparation import UNCLIPPED, price, priced
+from eigenveil.algorithms.shared.preparation import UNCLIPPED, Centred, price, priced
+from eigenveil.algorithms.shared.stated_error import centre_sine, gaps_of
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import fix_signs, orthonormal
 from eigenveil.protocol.estimate import Estimate, Steps
 from eigenveil.protocol.plan import Plan
 from eigenveil.queries import VECTOR, Eigenvectors
 from eigenveil.study.grid import S
+from eigenveil.study.radius import quantile
 
 
 def em_cov(plan: Plan) -> Steps:
@@ -45,9 +47,9 @@ def em_cov(plan: Plan) -> Steps:
         records=start.records,
         total_variance=float(values.sum()),
         noise_scale=sigma,
-        sin_error=_error(plan, values, clip, start.records),
+        sin_error=_error(plan, start, clip, values, sigma),
         covariance=_filled(values, vectors),
-        warnings=clip_warning(clip.kept),
+        warnings=matrix_warnings(plan, start, clip, values),
     )
 
 
@@ -61,12 +63,14 @@ def _filled(values: FloatArray, vectors: FloatArray) -> FloatArray:
     return rest * np.eye(d) + (vectors * (values[:k] - rest)) @ vectors.T
 
 
-def _error(plan: Plan, values: FloatArray, clip: Clip, records: float) -> float | None:
-    """First-order sine: u_j^2 of a direction near i is about 1 / (2 t n (l_i - l_j)), t the exponent."""
-    if plan.study.radius not in (None, UNCLIPPED):
+def _error(plan: Plan, start: Centred, clip: Clip, values: FloatArray, sigma: float) -> float | None:
+    """First-order sine: u_j^2 of a direction near i is about 1 / (2 t n (l_i - l_j)), t the exponent; and
+    what the centre's error adds."""
+    if quantile(plan.study.radius) not in (None, UNCLIPPED):
         return None
     k, d = plan.study.components, len(values)
     epsilon = mu(price(plan, clip.left / 2)) / max(1, min(k, d - 1))
     moved = plan.study.neighbours.records * plan.study.max_sites_per_person * (clip.radius / S) ** 2
-    gaps = np.maximum(values[:k, None] - values[None, k:], 1e-12)
-    return min(1.0, math.sqrt(float((1 / gaps).sum()) * moved / (2 * epsilon * records * clip.kept)))
+    gaps = gaps_of(values, k)
+    sampled = float((1 / gaps).sum()) * moved / (2 * epsilon * start.records * clip.kept)
+    return min(1.0, math.hypot(math.sqrt(sampled), centre_sine(start, gaps - sigma)))

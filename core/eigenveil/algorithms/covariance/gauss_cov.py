@@ -13,8 +13,8 @@ import numpy as np
 from eigenveil.algorithms.covariance.noised_gram import (
     Clip,
     Noised,
-    clip_warning,
     covariance,
+    matrix_warnings,
     noise_ratio,
     prepared,
     stated_error,
@@ -50,14 +50,14 @@ def of_matrix(
     values, vectors = eigenpairs(noised.matrix)
     return Estimate(
         components=vectors[:, :k].T,
-        explained_variance=variances(values, noised.scale)[:k],
+        explained_variance=clip.restored(variances(values, noised.scale))[:k],
         mean=start.mean,
         records=start.records,
         total_variance=noised.trace,
         noise_scale=noised.scale,
-        sin_error=stated_error(plan, values, noised.scale),
+        sin_error=stated_error(plan, start, clip, values, noised.scale),
         covariance=noised.matrix,
-        warnings=clip_warning(clip.kept),
+        warnings=matrix_warnings(plan, start, clip, values),
     )
 
 

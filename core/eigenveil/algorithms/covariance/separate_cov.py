@@ -12,8 +12,8 @@ import numpy as np
 
 from eigenveil.algorithms.covariance.noised_gram import (
     Clip,
-    clip_warning,
     covariance,
+    matrix_warnings,
     noise_ratio,
     prepared,
     stated_error,
@@ -52,9 +52,9 @@ def separately(plan: Plan, start: Centred, clip: Clip) -> Steps:
         records=start.records,
         total_variance=float(values.sum()),
         noise_scale=noised.scale,
-        sin_error=stated_error(plan, values, noised.scale),
+        sin_error=stated_error(plan, start, clip, values, noised.scale),
         covariance=(vectors * values) @ vectors.T,
-        warnings=clip_warning(clip.kept),
+        warnings=matrix_warnings(plan, start, clip, values),
     )
 
 

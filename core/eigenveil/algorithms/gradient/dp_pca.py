@@ -16,7 +16,8 @@ import numpy as np
 from eigenveil.accounting.zcdp import mu
 from eigenveil.algorithms.shared.clip_radius import Balance, Grid, choose, read_histogram
 from eigenveil.algorithms.shared.gradient_query import Slope
-from eigenveil.algorithms.shared.preparation import COUNT_SHARE, Centred, locate, part, row_radius
+from eigenveil.algorithms.shared.preparation import COUNT_SHARE, Centred, locate, part, row_radius, signal
+from eigenveil.algorithms.shared.stated_error import centre_sine, centre_warning, even_gaps
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, fix_signs, orthonormal, sin_angle, start_directions
 from eigenveil.protocol.estimate import Estimate, Steps
@@ -25,11 +26,12 @@ from eigenveil.protocol.query import PricedQuery
 from eigenveil.protocol.release import Release
 from eigenveil.queries import SquaredNormSum
 from eigenveil.study.grid import S
+from eigenveil.study.radius import quantile
 
 RADIUS_SHARE, VARIANCE_SHARE = 0.08, 0.04
+REFRESHES = 3  # of the clip radius
 ROUNDS, MANY_ROUNDS = 40, 100
 STRONG = 2000.0  # signal from which on small gaps are worth more rounds and spare directions
-WEAK = 100.0  # signal below which the error estimate was seen to be half the error
 SPARE = 2
 TAIL = 0.3  # the pull and the averaging begin after this share of the rounds
 FLOOR = 1e-4  # smallest scale of a direction, relative to the largest
@@ -42,7 +44,7 @@ class Schedule:
     rounds: int
     directions: int
     round_price: int
-    signal: float
+    radius_price: int
 
     @property
     def tail(self) -> int:
@@ -55,11 +57,6 @@ class Schedule:
         return (0, 2, self.tail)
 
 
-def signal(plan: Plan, records: float) -> float:
-    """mu n / sqrt(d k): how far the data stand above the noise."""
-    return mu(plan.micro_rho) * records / math.sqrt(plan.study.dimension * plan.study.components)
-
-
 def schedule(plan: Plan, start: Centred) -> Schedule:
     d, k = plan.study.dimension, plan.study.components
     strength = signal(plan, start.records)
@@ -69,7 +66,7 @@ def schedule(plan: Plan, start: Centred) -> Schedule:
         rounds=rounds,
         directions=min(k + SPARE, d) if strength >= STRONG and k > 1 else k,
         round_price=part(plan.micro_rho, left / rounds),
-        signal=strength,
+        radius_price=part(plan.micro_rho, RADIUS_SHARE / REFRESHES),
     )
 
 
@@ -83,11 +80,11 @@ def dp_pca(plan: Plan) -> Steps:
     study = plan.study
     start = yield from locate(plan)
     times = schedule(plan, start)
-    tail = yield from _iterate(plan, start, times)
+    tail = yield from iterate(plan, start, times)
     components = tail.components(study.components)
     variances, total, scale = yield from read_variances(plan, start, components)
-    weak = 2.0 if times.signal < WEAK else 1.0
-    stated = study.radius is None
+    stated = quantile(study.radius) is None
+    centre = centre_sine(start, even_gaps(variances, total, study.dimension) - scale)
     return Estimate(
         components=components.T,
         explained_variance=variances,
@@ -95,12 +92,12 @@ def dp_pca(plan: Plan) -> Steps:
         records=start.records,
         total_variance=total,
         noise_scale=scale,
-        sin_error=min(1.0, weak * tail.error(study.components)) if stated else None,
-        warnings=_gap_warning(tail, variances, total, scale) if stated else (),
+        sin_error=min(1.0, math.hypot(tail.error(study.components), centre)) if stated else None,
+        warnings=centre_warning(centre) + (gap_warning(tail, variances, total, scale) if stated else ()),
     )
 
 
-def _gap_warning(tail: Tail, variances: FloatArray, total: float, scale: float) -> tuple[str, ...]:
+def gap_warning(tail: Tail, variances: FloatArray, total: float, scale: float) -> tuple[str, ...]:
     """A sentence if the releases do not tell the last component from the next direction.
 
     The tail's halves begin alike and keep what the rounds have not yet turned away. Where variances nearly
@@ -143,9 +140,9 @@ class Tail:
         return self._leading(self.first + self.second, k)
 
     def error(self, k: int) -> float:
-        """Estimated sine: 1.2 / 2 of the halves' disagreement (measured against exact components)."""
+        """Estimated sine: 1.2 times half of the halves' chord (measured against exact components)."""
         first, second = self._leading(self.first, k), self._leading(self.second, k)
-        return 0.6 * sin_angle(first.T, second.T)
+        return 1.2 * math.sin(math.asin(sin_angle(first.T, second.T)) / 2)
 
     def gap(self, k: int) -> tuple[float, float]:
         """By how much more the gradients stretch a k-th direction than a next one, and the most that the
@@ -168,7 +165,7 @@ class Tail:
         return stretches, q @ turn
 
 
-def _iterate(plan: Plan, start: Centred, times: Schedule) -> Generator[PricedQuery, Release, Tail]:
+def iterate(plan: Plan, start: Centred, times: Schedule) -> Generator[PricedQuery, Release, Tail]:
     v, scales = start_directions(plan.study.dimension, times.directions), np.ones(times.directions)
     radius: float | None = None
     tail: Tail | None = None
@@ -200,14 +197,15 @@ def gradient_radius(
     plan: Plan, start: Centred, times: Schedule, slope: Slope, before: float | None
 ) -> Generator[PricedQuery, Release, float]:
     """A new clip radius, for directions of length 1."""
-    price = part(plan.micro_rho, RADIUS_SHARE / len(times.refreshes))
     grid = Grid(top=start.norms.largest**2 * slope.reach)
-    histogram = read_histogram((yield PricedQuery(query=slope.norms(grid), micro_rho=price)), grid)
+    histogram = read_histogram(
+        (yield PricedQuery(query=slope.norms(grid), micro_rho=times.radius_price)), grid
+    )
     # What matters is the noise left after averaging the tail, not one round's.
     averaged = mu(times.round_price * (times.rounds - times.tail))
     rule = Balance(power=1, noise=6 * math.sqrt(slope.offset.size) / averaged, quadratic=False)
     fallback = None if before is None else before * slope.reach
-    return choose(histogram, plan.study.radius, rule, fallback) / slope.reach
+    return choose(histogram, quantile(plan.study.radius), rule, fallback) / slope.reach
 
 
 def _gradient(

@@ -7,6 +7,7 @@ Rounds are fixed, share the budget evenly, and only the last one counts. `dp-pca
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator
 
 import numpy as np
@@ -15,6 +16,7 @@ from eigenveil.accounting.zcdp import mu
 from eigenveil.algorithms.covariance.noised_gram import Clip, clip_warning, noise_ratio, prepared
 from eigenveil.algorithms.shared.gradient_query import Slope
 from eigenveil.algorithms.shared.preparation import Centred, price, priced
+from eigenveil.algorithms.shared.stated_error import centre_sine, centre_warning, even_gaps
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, fix_signs, orthonormal, start_directions
 from eigenveil.protocol.estimate import Estimate, Steps
@@ -47,16 +49,19 @@ def noisy_power(plan: Plan) -> Steps:
     small = basis.T @ product
     values, turn = eigenpairs((small + small.T) / 2)
     scale = (clip.radius / S) ** 2 / (mu(price(plan, each)) * start.records * clip.kept)
+    total = max(float(release.values[0]) / clip.unit(start.records), 0.0)
+    # The angle that the last product's noise turns the weakest direction by.
+    turned = scale * math.sqrt(d) / max(float(values[-1]), 1e-12)
+    lost = centre_sine(start, even_gaps(values, total, d) - scale)
     return Estimate(
         components=fix_signs(orthonormal(product @ turn)).T,
         explained_variance=np.maximum(values, 0.0),
         mean=start.mean,
         records=start.records,
-        total_variance=max(float(release.values[0]) / clip.unit(start.records), 0.0),
+        total_variance=total,
         noise_scale=scale,
-        # The angle that the last product's noise alone turns the weakest direction by.
-        sin_error=min(1.0, scale * float(np.sqrt(d)) / max(float(values[-1]), 1e-12)),
-        warnings=clip_warning(clip.kept),
+        sin_error=min(1.0, math.hypot(turned, lost)),
+        warnings=clip_warning(clip.kept) + centre_warning(lost),
     )
 
 

@@ -14,11 +14,12 @@ from collections.abc import Generator
 import numpy as np
 
 from eigenveil.accounting.zcdp import mu
-from eigenveil.algorithms.gradient.dp_pca import VARIANCE_SHARE, read_variances, signal
+from eigenveil.algorithms.gradient.dp_pca import VARIANCE_SHARE, read_variances
 from eigenveil.algorithms.shared.clip_radius import Balance, Grid, choose, read_histogram
 from eigenveil.algorithms.shared.gradient_query import Slope
 from eigenveil.algorithms.shared.passes import Pass, Rounds, apart
-from eigenveil.algorithms.shared.preparation import COUNT_SHARE, Centred, locate, part
+from eigenveil.algorithms.shared.preparation import COUNT_SHARE, Centred, locate, part, signal
+from eigenveil.algorithms.shared.stated_error import centre_sine, centre_warning, even_gaps
 from eigenveil.algorithms.shared.step_sizes import CANDIDATES, Rates, Strength, best
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import fix_signs, start_directions
@@ -26,6 +27,7 @@ from eigenveil.protocol.estimate import Estimate, Steps
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import PricedQuery
 from eigenveil.protocol.release import Release
+from eigenveil.study.radius import quantile
 from eigenveil.study.study import Extraction
 
 SEARCHED = 15_000.0  # signal from which on a search for the step lengths is worth its noise (measured)
@@ -58,6 +60,7 @@ def ordered(
 ) -> Estimate:
     """An estimate of directions found one by one, the longest first. Shape: found (d, k), variances (k,)."""
     order = np.argsort(-variances, kind="stable")
+    centre = centre_sine(start, even_gaps(variances, total, len(found)) - scale)
     return Estimate(
         components=fix_signs(found[:, order]).T,
         explained_variance=variances[order],
@@ -66,7 +69,7 @@ def ordered(
         total_variance=total,
         noise_scale=scale,
         sin_error=None,
-        warnings=warnings,
+        warnings=centre_warning(centre) + warnings,
     )
 
 
@@ -145,4 +148,4 @@ def gradient_radius(
     # What matters is the noise left after the steps have averaged.
     noise = 4 * math.sqrt(slope.offset.size / once.size) / mu(once.micro_rho)
     rule = Balance(power=1, noise=noise, quadratic=False)
-    return choose(histogram, plan.study.radius, rule, None if math.isnan(before) else before)
+    return choose(histogram, quantile(plan.study.radius), rule, None if math.isnan(before) else before)

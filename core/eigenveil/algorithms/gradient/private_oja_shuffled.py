@@ -33,6 +33,7 @@ from eigenveil.protocol.query import PricedQuery
 from eigenveil.protocol.release import Release
 from eigenveil.queries import SquaredNormSum
 from eigenveil.study.grid import S
+from eigenveil.study.radius import quantile
 
 VARIANCE_SHARE = 0.05  # of epsilon
 GAIN = 2.0
@@ -56,9 +57,8 @@ def private_oja_shuffled(plan: Plan) -> Steps:
     least = 1 - shares(plan).count - shares(plan).small_mean - VARIANCE_SHARE
     local_micro_rho(mu(price(plan, least)), plan.atto_delta / ATTO, plan.batches)  # refuses before it asks
     start = yield from rounds.through(locate(plan))
-    radius = choose(
-        start.norms, study.radius, Balance(power=2, noise=8 * math.sqrt(plan.batches), quadratic=False)
-    )
+    rule = Balance(power=2, noise=8 * math.sqrt(plan.batches), quadratic=False)
+    radius = choose(start.norms, quantile(study.radius), rule)
     total = yield from rounds.through(_variance(plan, start, radius))
     share = 1 - shares(plan).count - start.mean_share - VARIANCE_SHARE
     once = Pass(plan=plan, first=rounds.asked, micro_rho=price(plan, share), atto_delta=plan.atto_delta)

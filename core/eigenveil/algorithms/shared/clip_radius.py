@@ -7,7 +7,7 @@ kept; a quantile keeps a stated share of the records unclipped. Both read a rele
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,20 +28,21 @@ class Grid:
     def edges(self, unit: float) -> IntArray:
         """The inner edges, rising, in integers of `unit` a norm of 1. Shape: (BINS - 1,)."""
         inner = self.top * unit * 2.0 ** (-np.arange(BINS - 1, 0, -1) / PER_OCTAVE)
-        rising = np.maximum.accumulate(np.rint(inner).astype(np.int64))
+        whole, least = np.rint(inner).astype(np.int64), np.arange(1, BINS)
         # Norms near the grid's own resolution: keep the edges apart, so that bins stay well defined.
-        return frozen(rising + np.arange(BINS - 1) if (np.diff(rising) < 1).any() else rising)
+        return frozen(np.maximum.accumulate(np.maximum(whole - least, 0)) + least)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Histogram:
-    """A noised histogram, largest norms first, bins that are mere noise set to 0.
+    """A noised histogram, largest norms first, bins that are mere noise (of sd `sigma`) set to 0.
 
     Shape: counts (BINS,).
     """
 
     grid: Grid
     counts: FloatArray
+    sigma: float = 0.0
 
     @property
     def largest(self) -> float:
@@ -50,11 +51,48 @@ class Histogram:
         first = int(filled[0]) if filled.size else 0
         return self.grid.top * math.exp2(-first / PER_OCTAVE)
 
-    def kept(self, radius: float) -> float:
-        """Estimated share of the records' squared norms that clipping to `radius` leaves, in (0, 1]."""
+    def kept(self, radius: float, power: int = 2) -> float:
+        """Estimated share of the records' norms to that power that clipping to `radius` leaves, in (0, 1]."""
+        norms, counts = _fine(self)
+        total = float((counts * norms**power).sum())
+        return float((counts * np.minimum(norms, radius) ** power).sum()) / total if total > 0 else 1.0
+
+    def of_mean_square(self, square: float) -> Histogram:
+        """As many norms that are spread alike, and as long that this is their mean square."""
         norms, counts = _fine(self)
         total = float((counts * norms**2).sum())
-        return float((counts * np.minimum(norms, radius) ** 2).sum()) / total if total > 0 else 1.0
+        if total <= 0 or square <= 0:
+            return self
+        longer = math.sqrt(square * float(counts.sum()) / total)
+        return replace(self, grid=Grid(top=self.grid.top * longer))
+
+    def unevenness(self, radius: float, power: int = 2) -> float:
+        """Mean square by which clipping to `radius` changes a record's part of the sum of norms to a power,
+        in parts of a mean record."""
+        shares, sizes, kept = self._clipped(radius, power)
+        return float(shares @ ((kept / self.kept(radius, power) - 1) * sizes) ** 2)
+
+    def drag(self, radius: float) -> float:
+        """How clipping to `radius` falls on long records: the covariance of the share that it takes of a
+        record's square with that square, in parts of the mean square."""
+        shares, squares, kept = self._clipped(radius)
+        return float(shares @ ((1 - kept) * (squares - 1)))
+
+    def _clipped(self, radius: float, power: int = 2) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Shares of the records, their norms to a power in parts of the mean, and what clipping leaves of
+        each."""
+        norms, counts = _fine(self)
+        if self.empty:
+            return counts, norms, np.ones_like(norms)
+        shares = counts / counts.sum()
+        mean = float(shares @ norms**power)
+        return shares, norms**power / mean, np.minimum(1.0, radius / norms) ** power
+
+    def unseen(self, radius: float) -> float:
+        """How much of the sum of norms may lie beyond `radius` in records that the noise hides: as many as
+        its sd, and no longer."""
+        norms, counts = _fine(self)
+        return self.sigma * radius / max(float((counts * norms).sum()), self.sigma * radius, 1e-300)
 
     @property
     def empty(self) -> bool:
@@ -70,7 +108,8 @@ def _fine(histogram: Histogram) -> tuple[FloatArray, FloatArray]:
 
 
 def read_histogram(release: Release, grid: Grid) -> Histogram:
-    return Histogram(grid=grid, counts=_cleaned(release.values[::-1].astype(np.float64), release.sigma))
+    counts = _cleaned(release.values[::-1].astype(np.float64), release.sigma)
+    return Histogram(grid=grid, counts=counts, sigma=release.sigma)
 
 
 def _cleaned(counts: FloatArray, sigma: float) -> FloatArray:

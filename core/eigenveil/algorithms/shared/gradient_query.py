@@ -33,7 +33,7 @@ class Slope:
     @property
     def fine(self) -> float:
         """How many integers a direction of norm 1 is."""
-        # Half the limit a column norm: edges of the norm histogram then stay below 2**62 for d <= 4096.
+        # Half the limit a column norm: edges of the norm histogram then stay below 2**62 for d < 2**17.
         return DIRECTION_LIMIT / 2 / self.reach
 
     def norms(self, grid: Grid) -> GradientNorms:

@@ -15,6 +15,7 @@ from eigenveil.algorithms.covariance.noised_gram import Clip, clip_warning, prep
 from eigenveil.algorithms.covariance.separate_cov import spectrum
 from eigenveil.algorithms.gradient.noisy_power import noised_product
 from eigenveil.algorithms.shared.preparation import UNCLIPPED, Centred, law, price
+from eigenveil.algorithms.shared.stated_error import centre_sine, centre_warning, gaps_of
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, fix_signs, orthonormal
 from eigenveil.protocol.estimate import Estimate, Steps, no_release
@@ -24,6 +25,7 @@ from eigenveil.protocol.release import Release
 from eigenveil.queries.eigenspace_sensitivity import EigenspaceSensitivity, weight
 from eigenveil.queries.trusted import CAUCHY, FRAME, GAP_STEPS, TESTED, Subspace
 from eigenveil.study.grid import S, midpoint
+from eigenveil.study.radius import quantile
 
 SPECTRUM, AXES = 0.04, 0.04  # shares of epsilon: all eigenvalues, and variances along what was released
 VARIANCES = SPECTRUM + AXES
@@ -55,6 +57,7 @@ def smooth(plan: Plan) -> Steps:
         error = turned(plan, spread)
         warnings = _rounded(plan, gap)
     vectors, variances, scale = yield from _axes(plan, start, clip, vectors, clip.left - SPECTRUM - paid)
+    centre = centre_sine(start, gaps_of(values, k))
     return Estimate(
         components=vectors.T,
         explained_variance=variances,
@@ -62,8 +65,10 @@ def smooth(plan: Plan) -> Steps:
         records=start.records,
         total_variance=max(float(values.sum()), float(variances.sum())),
         noise_scale=scale,
-        sin_error=error if plan.study.radius in (None, UNCLIPPED) else None,
-        warnings=clip_warning(clip.kept) + warnings,
+        sin_error=min(1.0, math.hypot(error, centre))
+        if quantile(plan.study.radius) in (None, UNCLIPPED)
+        else None,
+        warnings=clip_warning(clip.kept) + centre_warning(centre) + warnings,
     )
 
 

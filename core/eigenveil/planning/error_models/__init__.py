@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from eigenveil.planning.error_models import covariance, power_iteration, references, smooth_sensitivity
+from eigenveil.planning.error_models import (
+    covariance,
+    power_iteration,
+    references,
+    refinement,
+    smooth_sensitivity,
+)
 from eigenveil.planning.error_models.eigengaps import Assumed
 from eigenveil.planning.error_models.rotation import NOISE, PredictedError
-from eigenveil.planning.error_models.spectrum import AssumedSpectrum
+from eigenveil.planning.error_models.spectrum import AssumedSpectrum, within
 from eigenveil.protocol.plan import Plan, plan_for
 from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.radius import longest
 from eigenveil.study.study import Study
 
 LAWS: dict[Algorithm, Callable[[Plan, AssumedSpectrum], PredictedError | None]] = {
+    Algorithm.REFINED_COV: refinement.refined_cov,
+    Algorithm.REFINED_PCA: refinement.refined_pca,
     Algorithm.GAUSS_COV: covariance.of_matrix,
     Algorithm.ANALYZE_GAUSS: partial(covariance.of_matrix, flat=True),
     Algorithm.SEPARATE_COV: partial(covariance.of_matrix, share=0.5),  # directions at half the budget
@@ -46,7 +55,9 @@ def predicted(study: Study, guess: AssumedSpectrum) -> PredictedError | None:
 
 def law(plan: Plan, guess: AssumedSpectrum) -> PredictedError | None:
     """The error of a plan; None if no law is known for its algorithm."""
-    return LAWS[plan.algorithm](plan, guess) if plan.algorithm in LAWS else None
+    if plan.algorithm not in LAWS:
+        return None
+    return LAWS[plan.algorithm](plan, within(guess, longest(plan.study.radius)))
 
 
 def clear(study: Study, guess: AssumedSpectrum) -> bool:

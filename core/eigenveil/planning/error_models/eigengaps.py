@@ -45,15 +45,16 @@ class Assumed:
     @cached_property
     def squares(self) -> FloatArray:
         """x_i^2 of the points. Shape: (N, m)."""
-        return self._squares(self.first, self.values)
+        return self.squared(self.first, self.values)
 
     @cached_property
     def squares_beyond(self) -> FloatArray:
         """x_j^2 of the points. Shape: (N, g)."""
-        return self._squares(self.k, self.beyond.values)
+        return self.squared(self.k, self.beyond.values)
 
-    def _squares(self, first: int, values: FloatArray) -> FloatArray:
-        """Squared coordinates; of those that the points do not have, what is expected given their sum."""
+    def squared(self, first: int, values: FloatArray) -> FloatArray:
+        """Squared coordinates from one on; of those that the points do not have, what is expected given their
+        sum. Shape: values (v,) -> (N, v)."""
         leading, rest = self.guess.leading, self.guess.rest
         single = leading[:, first : first + len(values)] ** 2
         left = max(float(self.guess.values[leading.shape[1] :].sum()), 1e-300)

@@ -24,6 +24,9 @@ from eigenveil.queries import (
     Additive,
     ClippedSum,
     Count,
+    CrossCovariance,
+    CrossNorms,
+    Gradient,
     GradientNorms,
     Gram,
     Query,
@@ -38,7 +41,19 @@ from eigenveil.study.grid import S
 Answer = TypeVar("Answer")
 
 # What preparations ask, and what norms alone decide.
-OfNorms = Count | RowNorms | GradientNorms | ClippedSum | SquaredNormSum | RadiusSearch | Gram | Spectrum
+OfNorms = (
+    Count
+    | RowNorms
+    | GradientNorms
+    | CrossNorms
+    | ClippedSum
+    | Gradient
+    | CrossCovariance
+    | SquaredNormSum
+    | RadiusSearch
+    | Gram
+    | Spectrum
+)
 
 
 def located(plan: Plan, guess: AssumedSpectrum) -> Centred:
@@ -52,7 +67,8 @@ def imagine(
     norms: FloatArray,
     asked: list[PricedQuery] | None = None,
 ) -> Answer:
-    """What `steps` come to if norms are these, the count is as expected, the mean is 0 and columns are alike.
+    """What `steps` come to if norms are these, the count is as expected, the mean is 0, columns are alike and
+    directions are right already.
 
     What they ask is put into `asked`. Shape: norms (N,), in the integers of what is asked.
     """
@@ -86,10 +102,10 @@ def _values(query: OfNorms, n: int, norms: FloatArray) -> IntArray:
     match query:
         case Count():
             return frozen([n])
-        case RowNorms() | GradientNorms():
+        case RowNorms() | GradientNorms() | CrossNorms():
             batch = batch_of(query)
             return histogram(norms, query.edges, n if batch is None else n / batch.batches)
-        case ClippedSum():
+        case ClippedSum() | Gradient() | CrossCovariance():
             return frozen(np.zeros(query.length, dtype=np.int64))
         case SquaredNormSum():
             return _whole([n * _squared_norm(norms, query.radius)])

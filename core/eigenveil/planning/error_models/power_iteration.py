@@ -74,8 +74,13 @@ class Pulls:
 
 def dp_pca(plan: Plan, guess: AssumedSpectrum) -> PredictedError:
     """Noise and clipping of the averaged tail, and what is left of the start."""
-    start, k = located(plan, guess), plan.study.components
-    times = schedule(plan, start)
+    start = located(plan, guess)
+    return averaged(plan, guess, start, schedule(plan, start))
+
+
+def averaged(plan: Plan, guess: AssumedSpectrum, start: Centred, times: Schedule) -> PredictedError:
+    """The directions of an averaged tail."""
+    k = plan.study.components
     assumed = Assumed(guess=guess, k=k, records=start.records)
     noise = sensitivity(plan) / (mu(times.round_price) * start.records) * np.sqrt(assumed.values)
     ratios, leans = [], []
@@ -86,13 +91,13 @@ def dp_pca(plan: Plan, guess: AssumedSpectrum) -> PredictedError:
         own, gaps = pulls.response(kept)
         ratios.append(1 - gaps / own[:, None])
         leans.append((noise * radius / own)[:, None] ** 2)
-    averaged = times.rounds - times.tail
-    variances, started = tail(leans, ratios, times.tail, averaged)
+    rounds = times.rounds - times.tail
+    variances, started = tail(leans, ratios, times.tail, rounds)
     counts, spare = assumed.beyond.counts, times.directions - k
     if spare > 0:  # the last turn, within all m directions, is by the mean of the tail at once
         both = 1 + assumed.beyond.values[:spare] / assumed.values[:, None]
         inner = (noise * radius)[:, None] ** 2
-        variances[..., :spare] = inner * both / (4 * averaged * gaps[..., :spare] ** 2)
+        variances[..., :spare] = inner * both / (4 * rounds * gaps[..., :spare] ** 2)
         started[..., :spare] = 0.0
     once = (leans[1] * counts / (1 - ratios[1] ** 2)).sum(axis=(-1, -2))[:, None, None]
     beyond = (1 + (once * (k + 1) / 3) ** 2 / 2) * (SEVERAL if k > 1 else 1.0)

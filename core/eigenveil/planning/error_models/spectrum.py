@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -26,6 +26,7 @@ LEADING = 32  # coordinates of a point that are held one by one; of the others o
 BEYOND = 4
 FLOOR = 1e-12
 LEAST_ROWS = 20
+FITTINGS = 32  # of points to a norm and to their spectrum in turn: they then have it to 4 %
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -34,7 +35,8 @@ class AssumedSpectrum:
 
     Shape: values (d,), falling, in analysis units; leading (N, m), the first coordinates of the points about
     their mean; rest (N,), the squared length of their other coordinates. `sampled`: the points are records,
-    whose higher moments count; otherwise they are normal, and symmetric about every axis.
+    whose higher moments count; otherwise they are normal, and symmetric about every axis. `known`: somebody
+    said so of these records; a default is not.
     """
 
     values: FloatArray
@@ -42,6 +44,7 @@ class AssumedSpectrum:
     rest: FloatArray
     source: str
     sampled: int | None = None
+    known: bool = True
 
     @property
     def lengths(self) -> FloatArray:
@@ -57,7 +60,7 @@ class AssumedSpectrum:
 def default_guess(d: int, k: int) -> AssumedSpectrum:
     """The spectrum assumed when nothing is stated."""
     values: FloatArray = np.arange(1, d + 1, dtype=np.float64) ** -DECAY
-    return normal_guess(values, k, source="the default spectrum")
+    return replace(normal_guess(values, k, source="the default spectrum"), known=False)
 
 
 def stated_guess(stated: Sequence[float], d: int, k: int) -> AssumedSpectrum:
@@ -115,6 +118,22 @@ def sample_guess(rows: FloatArray, k: int) -> AssumedSpectrum:
         source=f"a public sample of {len(rows)} records",
         sampled=len(rows),
     )
+
+
+def within(guess: AssumedSpectrum, norm: float) -> AssumedSpectrum:
+    """The same spectrum of records that are no longer than a norm: smaller, if they were assumed longer on
+    average, and with points that keep both to it and to the norm. A public sample stays as it is."""
+    if guess.sampled is not None or math.isinf(norm):
+        return guess
+    values = guess.values * min(1.0, norm / math.sqrt(float(guess.values.sum()))) ** 2
+    m = guess.leading.shape[1]
+    tail, leading, rest = float(values[m:].sum()), guess.leading, guess.rest
+    for _ in range(FITTINGS):
+        leading = leading * np.sqrt(values[:m] / (leading**2).mean(axis=0))
+        rest = rest * (tail / max(float(rest.mean()), 1e-300))
+        less = np.minimum(1.0, norm / np.sqrt((leading**2).sum(axis=1) + rest))
+        leading, rest = leading * less[:, None], rest * less**2
+    return replace(guess, values=values, leading=leading, rest=rest)
 
 
 def _coordinates(d: int, k: int) -> int:

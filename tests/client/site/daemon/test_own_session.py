@@ -24,7 +24,7 @@ from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
 from eigenveil.protocol.wire import query_from_proto, query_to_proto
-from eigenveil.queries import ClippedSum, RadiusSearch, RowNorms
+from eigenveil.queries import ClippedSum, Gram, RadiusSearch, RowNorms
 from eigenveil.queries.limits import least_row_radius
 from eigenveil.reporting.document import RoundRecord, build, seal_bundle
 from eigenveil.reporting.result import result_of
@@ -48,9 +48,9 @@ def stage(tmp_path: Path) -> Stage:
     return a_stage(tmp_path)
 
 
-def release_of(asked: RoundQuery, values: list[int]) -> Release:
+def release_of(asked: RoundQuery, values: list[int], sigma: float = 1.0) -> Release:
     return Release(
-        round=asked.round, query=asked.digest, values=frozen(values), sigma=1.0,
+        round=asked.round, query=asked.digest, values=frozen(values), sigma=sigma,
         micro_rho=asked.cost.micro_rho, atto_delta=0, present=(SITE, "hospital-b"),
     )  # fmt: skip
 
@@ -243,7 +243,15 @@ def test_a_plan_of_another_revision_is_refused_by_name(
 
 # ---------------------------------------------------------------- two machines
 
-ALGORITHMS = (Algorithm.GAUSS_COV, Algorithm.DP_PCA, Algorithm.NOISY_POWER, Algorithm.PRIVATE_OJA)
+ALGORITHMS = (
+    Algorithm.AUTO,
+    Algorithm.REFINED_COV,
+    Algorithm.REFINED_PCA,
+    Algorithm.GAUSS_COV,
+    Algorithm.DP_PCA,
+    Algorithm.NOISY_POWER,
+    Algorithm.PRIVATE_OJA,
+)
 KERNELS = ("Haswell", "Nehalem")
 COLUMNS = tuple(Column(name=f"c{i}", unit="", lower=0.0, upper=1.0) for i in range(30))
 
@@ -251,12 +259,16 @@ COLUMNS = tuple(Column(name=f"c{i}", unit="", lower=0.0, upper=1.0) for i in ran
 def questions() -> None:
     """Run by a process with its own BLAS: what is asked after releases that are the same for all."""
     for algorithm in ALGORITHMS:
-        plan = a_plan(a_study(algorithm=algorithm, components=2, epsilon=8.0, columns=COLUMNS))
+        plan = a_plan(a_study(components=2, epsilon=8.0, columns=COLUMNS).running(algorithm))
         random, session = np.random.default_rng(5), Session(plan)
         while (asked := session.pending) is not None and asked.round < 30:
             sys.stdout.write(query_to_proto(asked).SerializeToString().hex() + "\n")
             size = getattr(asked.query, "released", asked.query.length)
-            session.feed(release_of(asked, random.integers(0, 10**6, size).tolist()))
+            found, sigma = random.integers(0, 10**6, size), 1.0
+            if isinstance(asked.query, Gram):  # two variances stand out, and all others hide in the noise
+                found, sigma = np.rint(1e6 * random.standard_normal(size)).astype(np.int64), 1e6
+                found[:2] += 10**8
+            session.feed(release_of(asked, found.tolist(), sigma))
 
 
 def asked_with(kernel: str) -> list[RoundQuery]:

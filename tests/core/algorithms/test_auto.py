@@ -1,0 +1,170 @@
+"""auto, where the first releases choose: by them alone, and on every way within what was foreseen."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import ArrayLike
+
+from eigenveil.algorithms.covariance.noised_gram import Noised, averaged
+from eigenveil.algorithms.gradient import auto as subject
+from eigenveil.algorithms.gradient.auto import Way
+from eigenveil.errors import Code
+from eigenveil.numerics.encoding import FloatArray, frozen
+from eigenveil.planning.dry_run import MAX_ROUNDS, courses
+from eigenveil.planning.predict import predict
+from eigenveil.planning.resolve import make_plan
+from eigenveil.protocol.plan import Plan, plan_from_json
+from eigenveil.protocol.query import RoundQuery
+from eigenveil.protocol.release import Release
+from eigenveil.queries import CrossNorms, Gradient, Gram, Query, released
+from eigenveil.reporting.explain import explain
+from eigenveil.session import Session
+from eigenveil.simulation import Simulation, simulate
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import Study
+from tests.support import a_column, a_study, refused
+
+N, D = 4000, 64
+PIXELS = tuple(a_column(f"c{i}", -6.0, 6.0) for i in range(D))
+
+
+def a_during(**changes: Any) -> Study:
+    """A study of one site whose `auto` chooses during it."""
+    return a_study(sites=("north",), **{"max_records": 2 * N, **changes}).running(Algorithm.AUTO)
+
+
+def run(study: Study, first: float, seed: int = 3) -> Simulation:
+    """Normal records of variance 1, along the first axis `first`."""
+    scale = np.r_[math.sqrt(first), np.ones(study.dimension - 1)]
+    rows: FloatArray = np.random.default_rng(seed).standard_normal((N, study.dimension)) * scale
+    return simulate(study, {"north": rows}, seed=seed)
+
+
+def released_as(asked: RoundQuery, values: ArrayLike) -> Release:
+    """These values, with little noise in them."""
+    return Release.of(asked, frozen(np.asarray(values, dtype=np.int64)), 1.0, ("north",))
+
+
+def kinds(run: Simulation) -> list[type[Query]]:
+    return [type(asked.query) for asked in run.asked]
+
+
+def test_what_stands_out_of_the_noise_is_refined_and_what_does_not_is_sought_by_gradients() -> None:
+    study = a_during(columns=PIXELS, epsilon=4.0, expected_records=N)
+    loud, flat = run(study, 30.0), run(study, 1.3)
+    assert loud.plan == flat.plan
+    assert kinds(loud).count(Gram) == 2
+    assert Gradient not in kinds(loud)
+    assert kinds(flat).count(Gram) == 1
+    assert kinds(flat).count(Gradient) >= 15
+    assert CrossNorms in kinds(loud)
+    assert CrossNorms in kinds(flat)
+    assert loud.result.way != flat.result.way
+    for found, word in ((loud, "the rest of the matrix"), (flat, "gradients")):
+        assert str(found.result.way).startswith(word)
+        assert found.document["result"]["way"] == found.result.way
+
+
+def test_a_matrix_too_wide_to_send_is_never_asked_for() -> None:
+    """And with many times the records expected it asks no more than was foreseen."""
+    with mock.patch.object(subject, "WIDE", D - 1):
+        found = run(a_during(columns=PIXELS, epsilon=4.0, expected_records=100), 30.0)
+        assert Gram not in kinds(found)
+        assert str(D) in str(found.result.way)
+        assert len(found.asked) <= max(map(len, courses(found.plan)))
+
+
+def test_an_algorithm_chosen_before_says_nothing_of_a_way() -> None:
+    chosen = run(a_study(sites=("north",), columns=PIXELS, epsilon=4.0), 30.0)
+    assert chosen.result.way is None
+    assert explain(chosen.plan)["depends"] is None
+
+
+@settings(max_examples=30)
+@given(
+    seed=st.integers(0, 2**32), size=st.sampled_from([0, 1, 10**3, 10**6, 10**10]),
+    count=st.integers(-9, 10**5), d=st.sampled_from([2, 9]), k=st.integers(1, 2), centring=st.booleans(),
+    way=st.sampled_from(Way),
+)  # fmt: skip
+def test_no_releases_spend_or_ask_more_than_was_foreseen(
+    seed: int, size: int, count: int, d: int, k: int, centring: bool, way: Way
+) -> None:
+    """Whatever numbers come back, however absurd, and whatever is decided from them."""
+    plan = make_plan(a_during(d=d, components=k, centring=centring, max_records=10**5))
+    random, sent = np.random.default_rng(seed), 0
+    with mock.patch.object(subject.Probe, "way", way):
+        session = Session(plan)
+        while (asked := session.pending) is not None:
+            values = random.integers(-size, size + 1, released(asked.query)) if session.releases else [count]
+            session.feed(released_as(asked, values))
+            sent += 8 * asked.query.length
+        again = Session.replay(plan, session.releases)
+    ways = courses(plan)
+    assert session.spent.fits(plan.cost)
+    assert len(session.releases) <= max(map(len, ways)) <= MAX_ROUNDS
+    assert sent <= explain(plan, ways)["bytes_per_site"]
+    assert [one.digest for one in again.asked] == [one.digest for one in session.asked]
+
+
+def test_whoever_consents_is_told_that_releases_decide_and_the_most_that_may_be_asked() -> None:
+    study = a_during(columns=PIXELS, epsilon=4.0, expected_records=N)
+    plan, seen = make_plan(study), predict(study)
+    said = explain(plan)
+    ways = [max(len(way) for way in courses(plan))]
+    assert seen.rounds == len(said["rounds"]) == max(ways)
+    assert seen.bytes_per_site == said["bytes_per_site"]
+    assert str(seen.rounds) in said["depends"]
+    assert str(seen.bytes_per_site) in said["depends"]
+    for variance in (30.0, 1.3):
+        done = run(study, variance)
+        assert len(done.asked) <= len(said["rounds"])
+        assert done.bytes_per_site <= said["bytes_per_site"]
+        alike = int(said["depends"].split("first ")[1].split()[0])
+        assert [one["kind"] for one in said["rounds"]][:alike] == [
+            one["kind"] for one in done.document["rounds"]
+        ][:alike]
+
+
+def test_every_way_costs_the_same() -> None:
+    plan = make_plan(a_during(columns=PIXELS, epsilon=4.0))
+    spent = [sum(one.micro_rho for one in way) for way in courses(plan)]
+    assert min(spent) > 0.98 * plan.micro_rho
+    assert max(spent) <= plan.micro_rho
+
+
+def test_a_study_that_names_its_algorithm_leaves_nothing_to_choose() -> None:
+    with refused(Code.BAD_STUDY, "choose", "gauss-cov"):
+        a_study(algorithm=Algorithm.GAUSS_COV, choose="during")
+    during = a_during()
+    assert make_plan(during).algorithm is Algorithm.AUTO
+    assert plan_from_json(make_plan(during).to_json()) == make_plan(during)
+    assert make_plan(during.running(Algorithm.DP_PCA)).algorithm is Algorithm.DP_PCA
+    assert make_plan(a_during(delta=0.0)).algorithm is Algorithm.GAUSS_COV
+
+
+def test_two_parts_of_a_matrix_are_worth_as_much_as_the_whole() -> None:
+    """Each by what is known of it: with half the noise, four times as much."""
+    one, other = (
+        Noised(matrix=np.full((2, 2), value), scale=scale) for value, scale in ((1.0, 2.0), (6.0, 1.0))
+    )
+    both = averaged(one, other)
+    assert np.allclose(both.matrix, 5.0)
+    assert math.isclose(1 / both.scale**2, 1 / one.scale**2 + 1 / other.scale**2)
+
+
+@pytest.mark.parametrize("way", Way)
+def test_a_way_is_rehearsed_whatever_the_imagined_releases_would_choose(way: Way) -> None:
+    plan: Plan = make_plan(a_during(columns=PIXELS, epsilon=4.0))
+    found = {Gradient in {type(one.query) for one in asked} for asked in courses(plan)}
+    assert found == {True, False}
+    session = Session(plan, way)
+    while (asked := session.pending) is not None:
+        session.feed(released_as(asked, np.zeros(released(asked.query))))
+    assert (Gradient in {type(one.query) for one in session.asked}) is (way is Way.GRADIENTS)

@@ -1,0 +1,217 @@
+"""[P25] [P28] The cross covariance of leading directions and the rest: what a record adds, and whose."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from eigenveil.algorithms import (
+    CrossCovariance,
+    CrossSpec,
+    Estimate,
+    Gram,
+    Plan,
+    PricedQuery,
+    Release,
+    S,
+    eigenpairs,
+    midpoint,
+    no_release,
+    own,
+    priced,
+    symmetric,
+)
+from eigenveil.errors import Code
+from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
+from eigenveil.protocol.agreement import same_question
+from eigenveil.protocol.plan import plan_for
+from eigenveil.protocol.query import RoundQuery
+from eigenveil.queries import Query
+from eigenveil.queries.cross_covariance import least_cross_radius, rest_norm_limit
+from eigenveil.queries.limits import DIRECTION_LIMIT, GRADIENT_LIMIT, WEIGHT
+from eigenveil.session import Session
+from eigenveil.site.clipping import gradient_coefficients
+from eigenveil.site.site import Site
+from tests.core import reference
+from tests.core.records import hostile_rows
+from tests.support import a_cross, a_query, a_study, random_rows, reflection, refused
+
+PLAIN = CrossSpec(  # a = z_1, b = (0, z_2)
+    centre=frozen([0, 0]),
+    directions=frozen([[2**20], [0]]),
+    scales=frozen([2**10]),
+    kept=frozen([]),
+    shift=30,
+)
+
+
+ENTRIES = st.one_of(st.sampled_from([-S, S]), st.integers(-S, S))
+
+
+@st.composite
+def cross_specs(draw: st.DrawFn, d: int) -> CrossSpec:
+    """Any directions that are orthogonal, and every limit within reach."""
+    p = draw(st.integers(1, d))
+    k = draw(st.integers(1, p))
+    v = draw(arrays(np.int64, d, elements=st.integers(-50, 50)))
+    return CrossSpec(
+        centre=draw(arrays(np.int64, d, elements=ENTRIES)),
+        directions=reflection(v if v.any() else v + 1)[:, :p],
+        scales=draw(arrays(np.int64, k, elements=st.integers(1, WEIGHT))),
+        kept=draw(arrays(np.int64, p - k, elements=st.integers(0, WEIGHT))),
+        shift=draw(st.integers(0, 60)),
+    )
+
+
+@given(st.data(), st.integers(1, 12))
+def test_the_rest_is_short_without_leading_directions_and_with_a_part_of_spare_ones(
+    data: st.DataObject, d: int
+) -> None:
+    spec, row = data.draw(cross_specs(d)), data.draw(arrays(np.int64, d, elements=ENTRIES))
+    z, b = row - spec.centre, np.array(reference.beside(row.tolist(), spec).z)
+    assert np.linalg.norm(b) <= float(np.linalg.norm(z)) + math.sqrt(d)
+    assert np.linalg.norm(b) <= rest_norm_limit(d)
+    turn: FloatArray = spec.directions / DIRECTION_LIMIT
+    part = np.concatenate([np.zeros(spec.k), spec.kept / WEIGHT])
+    slack = math.sqrt(row.size) + 1  # rounding
+    assert np.abs(b @ turn - part * (z @ turn)).max() <= slack
+    assert np.abs((b - z) - (b - z) @ turn @ turn.T).max() <= slack
+
+
+def test_what_is_taken_off_a_row_is_rounded_before() -> None:
+    """It moves one entry of hundreds by one, and is what keeps the products exact."""
+    rows, query = random_rows(3000, 4), CrossCovariance(spec=a_cross(4, 2), radius=2**24)
+    assert Site(rows).answer(query).tolist() == reference.answer(rows.tolist(), query)
+
+
+LARGE = 2**13
+ROWS: list[tuple[list[int], int, int]] = [  # a record, a radius, and what a' is
+    ([0, 0], 100, 0),
+    ([S, 0], GRADIENT_LIMIT, S),  # along the leading direction: whatever a' is, it is multiplied by nothing
+    ([0, S], GRADIENT_LIMIT, 0),
+    ([3, 4], 16, 3),  # 3 4 = 16 - 4, what truncation may add: left alone
+    ([-3, 4], 16, -3),
+    ([3, 4], 15, 2),
+    ([3, 4], 7, 0),
+    ([S, 1], LARGE, S),
+    ([S, 2], LARGE, S - 1),
+    ([1, S], LARGE, 1),
+    ([2, S], LARGE, 1),
+    ([1, S], LARGE - 1, 0),
+]
+
+
+@pytest.mark.parametrize(("row", "radius", "coefficient"), ROWS)
+def test_records_at_the_radius_are_left_alone_and_one_step_beyond_are_shortened(
+    row: list[int], radius: int, coefficient: int
+) -> None:
+    said = Site(np.array([row], dtype=np.int16)).answer(CrossCovariance(spec=PLAIN, radius=radius))
+    assert said.tolist() == [0, coefficient * row[1]]
+
+
+def test_a_leading_part_beyond_int64_is_no_matter_where_nothing_is_left_of_the_record() -> None:
+    rows = np.array([[S, 0], [S, 1]], dtype=np.int16)
+    query = CrossCovariance(spec=replace(PLAIN, shift=0), radius=GRADIENT_LIMIT)
+    assert Site(rows).answer(query).tolist() == [0, GRADIENT_LIMIT - 1]
+
+
+@st.composite
+def shortened(draw: st.DrawFn) -> tuple[IntArray, IntArray]:
+    d, k = draw(st.integers(1, 12)), draw(st.integers(1, 4))
+    most = rest_norm_limit(d) ** 2 // d
+    b = draw(arrays(np.int64, (1, d), elements=st.integers(-math.isqrt(most), math.isqrt(most))))
+    return b, draw(arrays(np.int64, (1, k), elements=st.integers(-(2**30), 2**30)))
+
+
+@given(shortened())
+def test_at_the_floor_a_shortened_record_still_has_a_coefficient(parts: tuple[IntArray, IntArray]) -> None:
+    b, a = parts
+    norm2 = (b * b).sum(axis=1)
+    radius = least_cross_radius(b.size, a.size)
+    short, _ = gradient_coefficients(a.astype(np.float64), None, np.sqrt(norm2), norm2, 0.0, radius)
+    assert short.any() == a.any()
+
+
+def test_what_leaves_too_little_of_records_is_not_honest() -> None:
+    radius = least_cross_radius(2, 1)
+    CrossCovariance(spec=PLAIN, radius=radius).check_honest()
+    with refused(Code.OVERFLOW, "floor"):
+        CrossCovariance(spec=PLAIN, radius=radius - 1).check_honest()
+    with refused(Code.OVERFLOW, "shift"):
+        CrossCovariance(spec=replace(PLAIN, shift=60), radius=radius).check_honest()
+
+
+@pytest.mark.parametrize("name", ["centre", "directions", "scales", "kept"])
+def test_numbers_that_another_machine_rounds_to_the_other_side_are_the_same_question(name: str) -> None:
+    asked = a_query(CrossCovariance(spec=a_cross(4, 2), radius=2**24))
+
+    def reworded(spec: CrossSpec) -> RoundQuery:
+        return replace(asked, query=CrossCovariance(spec=spec, radius=2**24))
+
+    spec = a_cross(4, 2)
+    held: IntArray = getattr(spec, name)
+    for by, same in ((1, True), (-1, True), (2, False)):
+        there: Any = {name: frozen(held + by * (np.abs(held) == np.abs(held).min()))}
+        assert same_question(asked, reworded(replace(spec, **there))) == same
+    assert not same_question(asked, reworded(replace(spec, shift=spec.shift + 1)))
+
+
+# ---- a coordinator that feeds lies
+
+D, K, P = 6, 2, 4
+
+
+def refining(plan: Plan) -> Generator[PricedQuery, Release, Estimate]:
+    """Directions from a released matrix, then the question beside them at the least radius."""
+    release = yield priced(plan, Gram(centre=midpoint(plan.study), radius=2 * S), 0.5)
+    matrix = symmetric(release.values, D)
+    _, vectors = eigenpairs(matrix / max(1.0, float(np.abs(matrix).max())))
+    spec = CrossSpec(
+        centre=midpoint(plan.study),
+        directions=frozen(np.rint(vectors[:, :P] * DIRECTION_LIMIT).astype(np.int64)),
+        scales=frozen([WEIGHT, 1]),
+        kept=frozen([WEIGHT, 1]),
+        shift=24,
+    )
+    yield priced(plan, CrossCovariance(spec=spec, radius=least_cross_radius(D, K)), 0.4)
+    return no_release(plan, 0.0, "it was only asking")
+
+
+PERSON = np.array([S, -S, S, 7, -S, S], dtype=np.int64)
+LIES: dict[str, IntArray] = {
+    "a person": 10**6 * np.outer(PERSON, PERSON),
+    "nothing": np.zeros((D, D), dtype=np.int64),
+    "absurd": np.full((D, D), -(2**62)),
+    "one column": 2**40 * np.diag(np.arange(D) == 3),
+}
+
+
+def steered(matrix: IntArray) -> Query | None:
+    """What is asked of a site after that lie."""
+    study = a_study(d=D, sites=("a",), components=K)
+    session = Session(plan_for(study, own(refining), federation="", submission=""))
+    asked = session.pending
+    assert asked is not None
+    told = frozen(np.concatenate([np.diagonal(matrix), matrix[np.triu_indices(D, 1)]]))
+    session.feed(Release.of(asked, told, 1.0, ("a",)))
+    return None if session.pending is None else session.pending.query
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_whatever_a_coordinator_lies_nobody_with_a_part_is_left_out(lie: str) -> None:
+    """A matrix that says what it wants turns the directions to a person. All others count all the same."""
+    query = steered(LIES[lie])
+    assert isinstance(query, CrossCovariance)
+    rows = np.concatenate([PERSON[None, :].astype(np.int16), hostile_rows(300, frozen(PERSON * 0), S, 1)])
+    for row in rows:
+        record = reference.beside(row.tolist(), query.spec)
+        has_part = any(record.z) and any(abs(one) >= 1 for one in record.a)
+        assert Site(row[None, :]).answer(query).any() == has_part
