@@ -30,8 +30,8 @@ UNCLEAR = (
 )
 MEANING = (
     "error: sine of the largest angle to the records' own components, median and where 8 in 10 runs should "
-    "lie; 0 is exact, 1 is noise. rounds, and bytes from each site: the most there may be. trust: whether the "
-    "coordinator works on sums only, or must be trusted with exact ones. Errors and times are estimates."
+    "lie; 0 is exact, 1 is noise. rounds, and bytes from each site: the most there may be. trust: whether "
+    "the coordinator works on sums only, or must be trusted with exact ones. Errors and times are estimates."
 )
 
 
