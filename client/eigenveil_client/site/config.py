@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 from eigenveil.errors import Code, RequestError
@@ -58,9 +58,8 @@ def create(folder: Path, *, name: str, records: Path, policy: Policy) -> Path:
     if is_there(path):
         raise RequestError(Code.CONFLICT, f"{path} is there already; edit it, or choose another folder")
     stated = {"name": name, "records": str(records.resolve()), "identity": "identity", "state": "state.db"}
-    for one in fields(policy):
-        value = plain(getattr(policy, one.name))
-        stated[one.name] = "" if value is None else value
+    for name, value in config.values(policy).items():
+        stated[name] = "" if value is None else plain(value)
     make_folder(folder, mode=0o700)
     write_durably(path, f"{HEADING}{toml_text(stated)}".encode(), mode=0o640)
     try:

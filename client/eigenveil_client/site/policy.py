@@ -18,6 +18,7 @@ from eigenveil.accounting.budget import Budget, NoiseRule, budget_for
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil.study.study import FEWEST_IN_BATCH, MAX_MULTIPLICITY, MAX_RECORDS, Study
+from eigenveil_client.site.quality import QualityRules
 from eigenveil_client.site.yearly_limit import Year, YearlyLimit
 from eigenveil_common.config import AT_LEAST_ONE, BELOW_ONE, INSIDE_ONE, Rule, check_rules, key, need
 
@@ -107,6 +108,7 @@ class Policy:
     budget_own_delta: float = key(1e-5, BELOW_ONE)
     max_epsilon_per_year: float = key(math.inf, ABOVE_ZERO_OR_INF)
     year: Year = Year.ROLLING
+    quality: QualityRules = QualityRules()  # noqa: RUF009 - frozen
 
     def __post_init__(self) -> None:
         known = [algorithm.value for algorithm, traits in PROPERTIES.items() if traits.federated]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,9 @@ from eigenveil.accounting.budget import NoiseRule
 from eigenveil_client.site.commands import consent_commands, evidence_commands
 from eigenveil_client.site.commands.options import CONFIG, CONFIG_FILE, JSON
 from eigenveil_client.site.policy import ALGORITHMS, Policy
+from eigenveil_client.site.quality import QualityRules
 from eigenveil_common.command import SHORT_HELP, run, say, typed
+from eigenveil_common.config import keys
 from eigenveil_common.examples import example
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def group() -> None:
 
 def _policy_options(command: Command) -> Command:
     """An option for each key of the policy that says what it is about."""
-    for one in reversed(fields(Policy)):
+    for one in reversed(keys(Policy).values()):
         if about := one.metadata.get("about"):
             name = f"--{one.name.replace('_', '-')}"
             shown = one.default != ""
@@ -75,7 +76,8 @@ def init(folder: Path, name: str, records: Path, noise: str, as_json: bool, **li
     """Write DIR/site.toml."""
     from eigenveil_client.site import config as site_config
 
-    policy = Policy(noise=NoiseRule(noise), **limits)
+    quality = QualityRules(**{name: limits.pop(name) for name in keys(QualityRules)})
+    policy = Policy(noise=NoiseRule(noise), quality=quality, **limits)
     path = site_config.create(folder, name=name, records=records, policy=policy)
     say(
         {"config": str(path), "name": name},
