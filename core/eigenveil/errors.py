@@ -43,6 +43,7 @@ class Code(Enum):
     POLICY = "site-policy"
     TOO_FEW_RECORDS = "too-few-records"
     TOO_MANY_RECORDS = "too-many-records"
+    POOR_COLUMN = "poor-column"
     NOT_FOUND = "not-found"
     CONFLICT = "conflict"
     NOT_READY = "not-ready"
@@ -68,6 +69,7 @@ TABLE: dict[Code, Rule] = {
     Code.POLICY: Rule(Family.REQUEST, "FAILED_PRECONDITION", 6),
     Code.TOO_FEW_RECORDS: Rule(Family.REQUEST, "FAILED_PRECONDITION", 7),
     Code.TOO_MANY_RECORDS: Rule(Family.REQUEST, "FAILED_PRECONDITION", 7),
+    Code.POOR_COLUMN: Rule(Family.REQUEST, "FAILED_PRECONDITION", 3),
     Code.NOT_FOUND: Rule(Family.REQUEST, "NOT_FOUND", 8),
     Code.CONFLICT: Rule(Family.REQUEST, "ALREADY_EXISTS", 9),
     Code.NOT_READY: Rule(Family.REQUEST, "UNAVAILABLE", 10),

@@ -19,6 +19,7 @@ from eigenveil.study.toml import parse_study
 from eigenveil_client.connection.identity import named
 from eigenveil_client.site.commands.tables import moment, plain, show, table
 from eigenveil_client.site.config import SiteConfig
+from eigenveil_client.site.state.egress import DECLINE
 from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.command import console, quoted, say, typed
@@ -78,7 +79,9 @@ def amount_words(amount: dict[str, Any], delta: float) -> str:
 
 
 def studies(store: SiteStore) -> dict[str, Any]:
-    """Every study that came here: plain values, the oldest first."""
+    """Every study that came here: plain values, the oldest first. `reason` is why it was declined, or what its
+    last refusal was for: for the eyes of this site's people."""
+    refused = {row.study: row.meaning for row in store.egress.rows() if row.kind == DECLINE}
     rows = []
     for seen in store.studies.all():
         plan = plan_from_json(seen.plan_json)
@@ -88,7 +91,7 @@ def studies(store: SiteStore) -> dict[str, Any]:
             "analyst": plan.analyst,
             "standing": seen.standing.value,
             "person": seen.person,
-            "reason": seen.reason,
+            "reason": seen.reason or refused.get(seen.plan, ""),
             "at": seen.at,
             "epsilon": plan.study.epsilon,
             "micro_rho": plan.micro_rho,

@@ -56,6 +56,9 @@ CREATE TRIGGER egress_is_append_only_delete BEFORE DELETE ON egress
 """
 
 
+DECLINE = "decline"  # the kind of a refusal's row
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
     """A message about to leave. `bytes` counts the numbers sent (8 each); `query` is the digest of the

@@ -31,7 +31,7 @@ from eigenveil_client.site.state import (
 )
 from eigenveil_client.site.state.answered_rounds import AnsweredRounds
 from eigenveil_client.site.state.checkpoints import Taken
-from eigenveil_client.site.state.egress import Fingerprints, Sent
+from eigenveil_client.site.state.egress import DECLINE, Fingerprints, Sent
 from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan, ReceivedPlans
 from eigenveil_client.site.state.rollback_guard import RollbackGuard, Seen, lost_study
 from eigenveil_client.site.state.transcript import Stated, Transcript
@@ -274,7 +274,7 @@ class SiteStore:
     def refuse(self, plan_digest: str, round: int, reason: str, stated: Sequence[Stated] = ()) -> None:
         """Write down that a refusal is about to leave, and what the coordinator `stated` before."""
         sent = Sent(
-            study=plan_digest, round=round, kind="decline", bytes=0, contribution="", query="",
+            study=plan_digest, round=round, kind=DECLINE, bytes=0, contribution="", query="",
             meaning=f"this site declines: {reason}",
         )  # fmt: skip
         taken = self.checkpoints.unkept()
