@@ -2,13 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from eigenveil.errors import Code, RequestError
+from eigenveil_client.records.quality import ColumnQuality
 from eigenveil_common.config import Rule, check_rules, key
 
+WORDS = {
+    "max_missing": "have no value",
+    "max_unreadable": "have a cell that is no number",
+    "max_out_of_bounds": "have a value outside the plausible range",
+}
 SHARE = Rule(
     holds=lambda value: 0 <= value <= 1, words="{key} must be a share of the records, between 0 and 1"
 )
+
+
+class PoorColumns(RequestError):
+    """Columns that are worse than the site's rules allow, code `poor-column`.
+
+    `about` names columns and rules, for a log; the message has shares of the records, for the officer alone.
+    """
+
+    def __init__(self, poor: Iterable[Poor]) -> None:
+        found = list(poor)
+        super().__init__(Code.POOR_COLUMN, "; ".join(one.words for one in found))
+        self.about = ", ".join(f"{one.column} ({one.rule})" for one in found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Poor:
+    """A column that breaks a rule: so many of the persons, where `most` is the largest share allowed."""
+
+    column: str
+    rule: str
+    found: int
+    persons: int
+    most: float
+
+    @property
+    def words(self) -> str:
+        """For the officer."""
+        what = WORDS[self.rule]
+        return (
+            f"column {self.column!r}: {self.found / self.persons:.1%} {what}; at most {self.most:.1%} "
+            f"({self.rule})"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,3 +66,28 @@ class QualityRules:
 
     def __post_init__(self) -> None:
         check_rules(self)
+
+    def poor(self, quality: Iterable[ColumnQuality]) -> list[Poor]:
+        """Every rule that a column breaks."""
+        found = []
+        for one in quality:
+            counts = {
+                "max_missing": one.missing,
+                "max_unreadable": one.unreadable,
+                "max_out_of_bounds": one.implausible,
+            }
+            found += [
+                Poor(column=one.name, rule=rule, found=count, persons=one.persons, most=getattr(self, rule))
+                for rule, count in counts.items()
+                if count > getattr(self, rule) * one.persons
+            ]
+        return found
+
+    def require(self, quality: Iterable[ColumnQuality]) -> None:
+        """Insist on every column.
+
+        Raises:
+            PoorColumns: naming each that is worse than allowed.
+        """
+        if found := self.poor(quality):
+            raise PoorColumns(found)

@@ -79,8 +79,8 @@ def amount_words(amount: dict[str, Any], delta: float) -> str:
 
 
 def studies(store: SiteStore) -> dict[str, Any]:
-    """Every study that came here: plain values, the oldest first. `reason` is why it was declined, or what its
-    last refusal was for: for the eyes of this site's people."""
+    """Every study that came here: plain values, the oldest first. `reason` is why it was declined, or what
+    its last refusal was for: for the eyes of this site's people."""
     refused = {row.study: row.meaning for row in store.egress.rows() if row.kind == DECLINE}
     rows = []
     for seen in store.studies.all():

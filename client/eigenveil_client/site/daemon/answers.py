@@ -68,7 +68,8 @@ class Answers:
 
     def _loaded(self, plan: Plan) -> tuple[Site, EigenveilError | None]:
         """Whether there are enough is asked of the persons in the whole file, never of those that the study's
-        columns and rules leave: else its analyst chose whom a refusal is about."""
+        columns and rules leave: else its analyst chose whom a refusal is about. So is how good a column is, by
+        the site's own thresholds and plausible ranges."""
         try:
             records = self._load(plan.study)
         except RequestError as problem:
@@ -78,6 +79,7 @@ class Answers:
         site = Site(records.rows, workers=self._cores)
         try:
             self._policy.require_enough(records.persons)
+            self._policy.quality.require(records.quality)
             self._store.keep_records(plan, records)
         except RequestError as problem:
             return site, problem

@@ -11,6 +11,7 @@ from typing import Any
 
 from eigenveil.errors import Code, EigenveilError
 from eigenveil_client.records.table import BadRecords
+from eigenveil_client.site.quality import PoorColumns
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 REASONS: dict[Code, pb.DeclineReason.ValueType] = {
@@ -44,6 +45,6 @@ def reason_of(problem: EigenveilError) -> pb.DeclineReason.ValueType:
 
 def told(problem: EigenveilError) -> dict[str, Any]:
     """What a log line says of a refusal: sentences only about plans, queries and site.toml."""
-    if isinstance(problem, BadRecords):
+    if isinstance(problem, BadRecords | PoorColumns):
         return {"about": problem.about}
     return {"detail": str(problem)} if problem.code in TELLABLE else {}
