@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from eigenveil.site.quantize import to_grid
 from eigenveil.study.grid import GridRows
 from eigenveil.study.study import Study
-from eigenveil_client.records.cells import MISSING, Source, Unreadable, numbers, text
+from eigenveil_client.records.cells import MISSING, Source, Unreadable, faults, numbers, text
+from eigenveil_client.records.quality import ColumnQuality, quality
 from eigenveil_client.records.sources import open_table
 from eigenveil_client.records.table import BadRecords, LeaveOut, find_column, match_columns
 from eigenveil_common.log import event
@@ -39,11 +40,13 @@ class Records:
 
     Shape: rows (n, d), the usable records on the study's grid, d in the study's order. `persons` are counted
     in the whole file, before a missing value drops any; n <= persons. `file` is the SHA-256 of the file.
+    `quality` is what each column of the study is over all persons, in the study's order.
     """
 
     rows: GridRows
     persons: int
     file: bytes
+    quality: tuple[ColumnQuality, ...]
 
 
 def load(path: Path, study: Study, *, unreadable: Callable[[Unreadable], None] | None = None) -> GridRows:
@@ -68,19 +71,24 @@ def read(path: Path, study: Study, *, unreadable: Callable[[Unreadable], None] |
     headers = match_columns(source.table.headers, study)
     first = _first_rows(source, study.person_column)
     parts: list[GridRows] = []
+    good = [ColumnQuality(name=column.name, persons=0) for column in study.columns]
     start = 0
     for batch in source.table.batches(headers, source.told_of_lines):
-        values = np.column_stack(
-            [numbers(source, header, batch.column(i), start) for i, header in enumerate(headers)]
-        )
-        stop = start + len(values)
+        cells = [numbers(header, batch.column(i)) for i, header in enumerate(headers)]
+        for header, one in zip(headers, cells, strict=True):
+            source.tell(header, one.faults, start)
+        stop = start + batch.num_rows
         _check_people(first, stop, more=True)
-        parts.append(to_grid(values if first is None else values[first[start:stop]], study, side_by_side))
+        kept = slice(None) if first is None else first[start:stop]
+        for i, (column, one) in enumerate(zip(study.columns, cells, strict=True)):
+            good[i] += quality(column, one.values[kept], one.unreadable[kept])
+        parts.append(to_grid(np.column_stack([one.values[kept] for one in cells]), study, side_by_side))
         start = stop
     _check_people(first, start, more=False)
     rows = np.concatenate(parts) if parts else np.empty((0, study.dimension), dtype=np.int16)
     rows.setflags(write=False)
-    return Records(rows=rows, persons=start if first is None else int(first.sum()), file=file)
+    persons = start if first is None else int(first.sum())
+    return Records(rows=rows, persons=persons, file=file, quality=tuple(good))
 
 
 def _digest(path: Path) -> bytes:
@@ -114,13 +122,15 @@ def _first_rows(source: Source, person: str | None) -> NDArray[np.bool_] | None:
     # It is told of what is left out when the file is read for its numbers.
     quietly: LeaveOut | None = None if source.unreadable is None else lambda lines: None
     for batch in source.table.batches([header], quietly):
-        chunks.append(text(source, header, batch.column(0), start))
+        names, no_text = text(header, batch.column(0))
+        source.tell(header, no_text, start)
+        chunks.append(names)
         start += batch.num_rows
     people = pa.chunked_array(chunks, type=pa.string()).combine_chunks()
     # Whatever says "missing" in a measurement names nobody here: else its rows were one person's.
     nobody = pc.is_in(pc.utf8_lower(people), value_set=pa.array((*MISSING, "-nan", None)))
     named = ~nobody.to_numpy(zero_copy_only=False)
-    source.fault(header, ~named, 0, "no person is named; every row needs one")
+    source.tell(header, faults(~named, "no person is named; every row needs one"), 0)
     codes = pc.dictionary_encode(people, null_encoding="encode").indices.to_numpy(zero_copy_only=False)
     mask = np.zeros(len(codes), dtype=np.bool_)
     mask[np.unique(codes, return_index=True)[1]] = True

@@ -144,7 +144,7 @@ class World:
 
     def _records(self, who: str, study: Study) -> Records:
         rows = one_hot(who)
-        return Records(rows=to_grid(rows, study), persons=len(rows), file=who.encode())
+        return Records(rows=to_grid(rows, study), persons=len(rows), file=who.encode(), quality=())
 
     def _identity(self, who: str) -> StoredIdentity:
         held = load_identity(self.folder / who / "identity")
