@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,18 @@ from numpy.typing import NDArray
 
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.study.study import Column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """What a value of a column can plausibly be, in `unit`: the site's word, or its dictionary's."""
+
+    lower: float
+    upper: float
+    unit: str
+
+
+Ranges = Mapping[str, Range]  # by the name of the column
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +41,7 @@ class ColumnQuality:
     below: int = 0
     above: int = 0
     at_bound: int = 0
+    implausible: int = 0
 
     @property
     def outside(self) -> int:
@@ -44,11 +58,17 @@ class ColumnQuality:
             below=self.below + other.below,
             above=self.above + other.above,
             at_bound=self.at_bound + other.at_bound,
+            implausible=self.implausible + other.implausible,
         )
 
 
-def quality(column: Column, values: FloatArray, unreadable: NDArray[np.bool_]) -> ColumnQuality:
-    """What `column` is among some persons. Shape: values and unreadable (persons,); NaN is missing."""
+def quality(
+    column: Column, values: FloatArray, unreadable: NDArray[np.bool_], plausible: Range | None
+) -> ColumnQuality:
+    """What `column` is among some persons. A range in another unit than the study's says nothing of it.
+
+    Shape: values and unreadable (persons,); NaN is missing.
+    """
     missing = np.isnan(values)
     return ColumnQuality(
         name=column.name,
@@ -57,5 +77,13 @@ def quality(column: Column, values: FloatArray, unreadable: NDArray[np.bool_]) -
         unreadable=int((missing & unreadable).sum()),
         below=int((values < column.lower).sum()),
         above=int((values > column.upper).sum()),
+        implausible=implausible(values, plausible if plausible and plausible.unit == column.unit else None),
         at_bound=int(((values == column.lower) | (values == column.upper)).sum()),
     )
+
+
+def implausible(values: FloatArray, plausible: Range | None) -> int:
+    """How many values lie outside a range; none if there is none. Shape: values (persons,)."""
+    if plausible is None:
+        return 0
+    return int(((values < plausible.lower) | (values > plausible.upper)).sum())

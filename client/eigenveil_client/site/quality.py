@@ -62,7 +62,7 @@ class QualityRules:
 
     max_missing: float = key(0.5, SHARE, "A column that lacks more is not answered about.")
     max_unreadable: float = key(0.01, SHARE, "The same for cells that are no number.")
-    max_out_of_bounds: float = key(0.01, SHARE, "The same for numbers that are not plausible.")
+    max_out_of_bounds: float = key(0.02, SHARE, "The same for numbers that are not plausible.")
 
     def __post_init__(self) -> None:
         check_rules(self)
