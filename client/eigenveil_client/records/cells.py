@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from eigenveil.numerics.encoding import FloatArray
-from eigenveil_client.records.table import UNREADABLE, BadRecords, LeaveOut, Table
+from eigenveil_client.records.table import UNREADABLE, BadRecords, LeaveOut, Source
 
 MISSING = ("", "na", "n/a", "nan", "null")
 TEXT = (pa.types.is_string, pa.types.is_large_string)
@@ -35,10 +35,10 @@ class Unreadable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """A table, and what is done about its bad cells."""
+class Reading:
+    """A source of records, and what is done about its bad cells."""
 
-    table: Table
+    table: Source
     unreadable: Callable[[Unreadable], None] | None
 
     @property
@@ -62,7 +62,7 @@ def _plain(column: pa.Array) -> pa.Array:
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
-def text(source: Source, header: str, column: pa.Array, start: int) -> pa.Array:
+def text(source: Reading, header: str, column: pa.Array, start: int) -> pa.Array:
     """A column of a batch as trimmed text; a cell that is no UTF-8 becomes null."""
     with _about(header):
         plain = _plain(column)
@@ -98,7 +98,7 @@ def _about(header: str) -> Iterator[None]:
         ) from None
 
 
-def numbers(source: Source, header: str, column: pa.Array, start: int) -> FloatArray:
+def numbers(source: Reading, header: str, column: pa.Array, start: int) -> FloatArray:
     """One column of a batch as float64, missing as NaN. `start` is the batch's first row in the file."""
     with _about(header):
         column = _plain(column)
@@ -114,7 +114,7 @@ def numbers(source: Source, header: str, column: pa.Array, start: int) -> FloatA
     return np.where(infinite, np.nan, values)
 
 
-def _parse(source: Source, header: str, text: pa.Array, start: int) -> pa.Array:
+def _parse(source: Reading, header: str, text: pa.Array, start: int) -> pa.Array:
     missing = pc.is_in(pc.utf8_lower(text), pa.array(MISSING))
     text = pc.if_else(missing, pa.scalar(None, pa.string()), text)
     with suppress(pa.ArrowInvalid):

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from eigenveil.site.quantize import to_grid
 from eigenveil.study.grid import GridRows
 from eigenveil.study.study import Study
-from eigenveil_client.records.cells import MISSING, Source, Unreadable, numbers, text
+from eigenveil_client.records.cells import MISSING, Reading, Unreadable, numbers, text
 from eigenveil_client.records.sources import open_table
 from eigenveil_client.records.table import BadRecords, LeaveOut, find_column, match_columns
 from eigenveil_common.log import event
@@ -63,7 +63,7 @@ def read(path: Path, study: Study, *, unreadable: Callable[[Unreadable], None] |
     Raises:
         BadRecords: naming the column and the line, or the file.
     """
-    source = Source(table=open_table(path), unreadable=unreadable)
+    source = Reading(table=open_table(path), unreadable=unreadable)
     file = _digest(path)
     headers = match_columns(source.table.headers, study)
     first = _first_rows(source, study.person_column)
@@ -105,7 +105,7 @@ def constant_columns(rows: GridRows, study: Study) -> list[str]:
     return [column.name for column, constant in zip(study.columns, same, strict=True) if constant]
 
 
-def _first_rows(source: Source, person: str | None) -> NDArray[np.bool_] | None:
+def _first_rows(source: Reading, person: str | None) -> NDArray[np.bool_] | None:
     """Which rows are the first of their person; None when every row is a person of its own."""
     if person is None:
         return None
