@@ -21,7 +21,7 @@ import numpy as np
 from eigenveil.site.quantize import to_grid
 from eigenveil.study.grid import GridRows
 from eigenveil.study.study import Study
-from eigenveil_client.records.cells import Source, Unreadable
+from eigenveil_client.records.cells import Reading, Unreadable
 from eigenveil_client.records.dialect import COMMAS
 from eigenveil_client.records.quality import ColumnQuality, quality
 from eigenveil_client.records.recoding.blocks import blocks
@@ -72,13 +72,13 @@ def read(
     Raises:
         BadRecords: naming the column and the line, or the file.
     """
-    source = Source(table=open_table(path), unreadable=unreadable)
+    reading = Reading(table=open_table(path), unreadable=unreadable)
     file = _digest(path, rules)
-    measures = [measure(source.table.headers, rules, column.name, column.unit) for column in study.columns]
+    measures = [measure(reading.table.headers, rules, column.name, column.unit) for column in study.columns]
     parts: list[GridRows] = []
     good = [ColumnQuality(name=column.name, persons=0) for column in study.columns]
     persons = 0
-    for block in blocks(source, measures, study.person_column, COMMAS):
+    for block in blocks(reading, measures, study.person_column, COMMAS):
         for i, (column, (values, unread)) in enumerate(zip(study.columns, block, strict=True)):
             good[i] += quality(column, values, unread)
         parts.append(to_grid(np.column_stack([values for values, _ in block]), study, side_by_side))

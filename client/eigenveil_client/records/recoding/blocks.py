@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from eigenveil_client.records.cells import Source, faults, text
+from eigenveil_client.records.cells import Reading, faults, text
 from eigenveil_client.records.dialect import Dialect
 from eigenveil_client.records.recoding.gather import Gather, Taken, gather
 from eigenveil_client.records.recoding.measure import Measure
@@ -17,7 +17,7 @@ BLOCK = 65_536  # persons
 
 
 def blocks(
-    source: Source, measures: Sequence[Measure], person: str | None, dialect: Dialect
+    reading: Reading, measures: Sequence[Measure], person: str | None, dialect: Dialect
 ) -> Iterator[list[Taken]]:
     """What each measure is for some persons at a time; together they are all of the source, each once [P30].
 
@@ -27,14 +27,14 @@ def blocks(
 
     Shape: each measure's arrays have the length of the block.
     """
-    header = None if person is None else find_column(source.table.headers, person)
+    header = None if person is None else find_column(reading.table.headers, person)
     headers = list(dict.fromkeys([h for m in measures for h in m.headers] + ([header] if header else [])))
     at_once = header is None or all(measure.rule.rows is None for measure in measures)
     persons, start, gathers = Persons(), 0, [gather(measure.rule) for measure in measures]
-    for batch in source.table.batches(headers, source.told_of_lines):
+    for batch in reading.table.batches(headers, reading.told_of_lines):
         columns = dict(zip(headers, batch.columns, strict=True))
-        whose = _whose(source, persons, header, columns, start) if header else row_by_row(batch.num_rows)
-        _add(source, measures, gathers, columns, whose, dialect, start)
+        whose = _whose(reading, persons, header, columns, start) if header else row_by_row(batch.num_rows)
+        _add(reading, measures, gathers, columns, whose, dialect, start)
         start += batch.num_rows
         if at_once:
             yield [one.take(whose.persons) for one in gathers]
@@ -48,15 +48,17 @@ def blocks(
             yield [(values[here], unreadable[here]) for values, unreadable in whole]
 
 
-def _whose(source: Source, persons: Persons, header: str, columns: dict[str, pa.Array], start: int) -> Whose:
+def _whose(
+    reading: Reading, persons: Persons, header: str, columns: dict[str, pa.Array], start: int
+) -> Whose:
     names, found = text(header, columns[header])
     whose = persons.whose(names)
-    source.tell((*found, *faults(header, whose.who < 0, "no person is named; every row needs one")), start)
+    reading.tell((*found, *faults(header, whose.who < 0, "no person is named; every row needs one")), start)
     return whose
 
 
 def _add(
-    source: Source,
+    reading: Reading,
     measures: Sequence[Measure],
     gathers: Sequence[Gather],
     columns: dict[str, pa.Array],
@@ -70,4 +72,4 @@ def _add(
         cells, when = measure.cells(columns, dialect), measure.when(columns)
         found += [*cells.faults, *(when.faults if when else ())]
         gathered.add(whose, cells, when)
-    source.tell(found, start)
+    reading.tell(found, start)
