@@ -38,6 +38,11 @@ def key(default: Any, rule: Rule | None = None, about: str = "") -> Any:
     return field(default=default, metadata={"rule": rule, "about": about})
 
 
+def table(read: Callable[[Any], Any], default: Any) -> Any:
+    """A key that is a table of its own, which `read` makes a value of."""
+    return field(default=default, metadata={"table": read})
+
+
 def need(holds: object, message: str) -> None:
     """Insist on what a configuration must be.
 
@@ -98,9 +103,11 @@ def load(path: Path, kind: type[T]) -> T:
 
 
 def _made(kind: Any, data: Mapping[str, Any], readers: Readers) -> Any:
-    own = {name: data[name] for name in hints(kind) if name in data}
+    tables = {one.name: one.metadata["table"] for one in fields(kind) if "table" in one.metadata}
+    own = {name: data[name] for name in hints(kind) if name in data and name not in tables}
+    read = {name: reads(data[name]) for name, reads in tables.items() if name in data}
     inner = {name: _made(hint, data, readers) for name, hint in hints(kind).items() if is_dataclass(hint)}
-    return kind(**checked(kind, own, _refuse, readers), **inner)
+    return kind(**checked(kind, own, _refuse, readers), **read, **inner)
 
 
 def _day(text: str) -> date | None:

@@ -93,7 +93,7 @@ async def living(identity: Path) -> AsyncIterator[SiteDaemon]:
         policy=Policy(minimum_records=5),
     )  # fmt: skip
     store = SiteStore(config.state, config.policy.budget, RollbackGuard(config.identity))
-    worker = SiteWorker(load_identity(identity), config.policy, store, Reader(config.records))
+    worker = SiteWorker(load_identity(identity), config.policy, store, Reader(config.records, config.column))
     daemon = SiteDaemon(worker, lambda: load_identity(identity))
     task = asyncio.create_task(daemon.run())
     try:

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from eigenveil.numerics.encoding import FloatArray
-from eigenveil_client.records.table import UNREADABLE, BadRecords, LeaveOut, Table
+from eigenveil_client.records.table import UNREADABLE, BadRecords, LeaveOut, Source
 
-MISSING = ("", "na", "n/a", "nan", "null")
+MISSING = ("", "na", "n/a", "nan", "-nan", "null")
 TEXT = (pa.types.is_string, pa.types.is_large_string)
 BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
 NUMERIC = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
@@ -36,8 +36,9 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Fault:
-    """Cells of a batch that cannot be read, and what they are. Shape: cells (rows,)."""
+    """Cells of one column of a batch that cannot be read, and what they are. Shape: cells (rows,)."""
 
+    header: str
     cells: NDArray[np.bool_]
     what: str
 
@@ -55,15 +56,17 @@ class Cells:
     @property
     def unreadable(self) -> NDArray[np.bool_]:
         """Which values are missing because their cells cannot be read."""
-        nobody = np.zeros(len(self.values), dtype=np.bool_)
-        return np.logical_or.reduce([nobody, *(fault.cells for fault in self.faults)])
+        bad = np.zeros(len(self.values), dtype=np.bool_)
+        for fault in self.faults:
+            bad |= fault.cells
+        return bad
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """A table, and what is done about its bad cells."""
+class Reading:
+    """A source of records, and what is done about its bad cells."""
 
-    table: Table
+    table: Source
     unreadable: Callable[[Unreadable], None] | None
 
     @property
@@ -73,20 +76,23 @@ class Source:
         what = "another number of cells than the header has"
         return tell and (lambda lines: tell(Unreadable(column=None, cells=lines, first=0, what=what)))
 
-    def tell(self, header: str, faults: Iterable[Fault], start: int) -> None:
-        """Refuse or tell of the faults of a batch that begins at row `start` of the file."""
+    def tell(self, faults: Iterable[Fault], start: int) -> None:
+        """Refuse or tell of the faults of a batch that begins at row `start` of the file; of a cell that
+        several columns are made of, once."""
+        bad: dict[tuple[str, str], NDArray[np.bool_]] = {}
         for fault in faults:
-            first = start + int(np.argmax(fault.cells))
+            about = fault.header, fault.what
+            bad[about] = bad[about] | fault.cells if about in bad else fault.cells
+        for (header, what), cells in bad.items():
+            first = start + int(np.argmax(cells))
             if self.unreadable is None:
-                place = self.table.place(first)
-                raise BadRecords(f"column {header!r}, {place}: {fault.what}", about=header)
-            cells = int(fault.cells.sum())
-            self.unreadable(Unreadable(column=header, cells=cells, first=first, what=fault.what))
+                raise BadRecords(f"column {header!r}, {self.table.place(first)}: {what}", about=header)
+            self.unreadable(Unreadable(column=header, cells=int(cells.sum()), first=first, what=what))
 
 
-def faults(cells: NDArray[np.bool_], what: str) -> tuple[Fault, ...]:
+def faults(header: str, cells: NDArray[np.bool_], what: str) -> tuple[Fault, ...]:
     """Of cells of which some may be bad."""
-    return (Fault(cells=cells, what=what),) if cells.any() else ()
+    return (Fault(header=header, cells=cells, what=what),) if cells.any() else ()
 
 
 def plain(column: pa.Array) -> pa.Array:
@@ -105,7 +111,8 @@ def text(header: str, column: pa.Array) -> tuple[pa.Array, tuple[Fault, ...]]:
     if bad is None:
         return pc.utf8_trim_whitespace(cells), ()
     cells = pc.if_else(pa.array(bad), pa.scalar(None, pa.string()), cells)
-    return pc.utf8_trim_whitespace(cells), faults(bad, "text that is not UTF-8; save the file as UTF-8")
+    found = faults(header, bad, "text that is not UTF-8; save the file as UTF-8")
+    return pc.utf8_trim_whitespace(cells), found
 
 
 def _no_utf8(text: pa.Array) -> NDArray[np.bool_] | None:
@@ -130,45 +137,11 @@ def about(header: str) -> Iterator[None]:
         ) from None
 
 
-def numbers(header: str, column: pa.Array) -> Cells:
-    """The cells of a batch as numbers.
-
-    Raises:
-        BadRecords: a column of a kind that holds neither numbers nor text.
-    """
-    with about(header):
-        column = plain(column)
-    kind, found = column.type, tuple[Fault, ...]()
-    if any(test(kind) for test in TEXT):
-        words, no_text = text(header, column)
-        column, no_number = _parse(words)
-        found = no_text + no_number
-    elif not any(test(kind) for test in NUMERIC):
-        raise BadRecords(f"column {header!r} holds {kind}, where numbers are due; convert it", about=header)
-    with about(header):
-        values: FloatArray = pc.cast(column, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    infinite = np.isinf(values)
-    found += faults(infinite, "an infinite number; mark it as missing or mend it")
-    return Cells(values=np.where(infinite, np.nan, values), faults=found)
-
-
-def _parse(text: pa.Array) -> tuple[pa.Array, tuple[Fault, ...]]:
-    missing = pc.is_in(pc.utf8_lower(text), pa.array(MISSING))
-    text = pc.if_else(missing, pa.scalar(None, pa.string()), text)
+def readable(words: pa.Array) -> pa.Array:
+    """Text as numbers; what is none becomes null, and nothing that stands beside a word changes it."""
     with suppress(pa.ArrowInvalid):
-        return pc.cast(text, pa.float64()), ()
-    words = text.dictionary_encode()  # a word that is no number is often there many times
-    numbers = _readable(words.dictionary).take(words.indices)
-    bad = pc.and_(pc.is_null(numbers), pc.is_valid(text)).to_numpy(zero_copy_only=False)
-    return numbers, faults(bad, "text where a number is due")
-
-
-def _readable(words: pa.Array) -> pa.Array:
-    """Text as numbers, by the same cast as where all are readable; what is none becomes null."""
-    try:
         return pc.cast(words, pa.float64())
-    except pa.ArrowInvalid:
-        if len(words) == 1:
-            return pa.nulls(1, pa.float64())
+    if len(words) == 1:
+        return pa.nulls(1, pa.float64())
     half = len(words) // 2
-    return pa.concat_arrays([_readable(words[:half]), _readable(words[half:])])
+    return pa.concat_arrays([readable(words[:half]), readable(words[half:])])

@@ -1,11 +1,11 @@
 """A site's records, from a CSV or Parquet file onto a study's grid.
 
-With a person column, the rows of one person are one record: the first row in the
-file stands for the person (also when it has a missing value and the study drops it). Which row that
-is depends on that person's rows alone, so a person more or less changes one record.
+With a person column, the rows of one person are one record, by the site's rule for each column; without a
+rule, the first row in the file stands for the person (also when it has a missing value and the study drops
+it). What a record is depends on that person's rows alone, so a person more or less changes one record [P30].
 
-How many persons a file holds is counted before a study's rules drop any of them: nothing that an analyst
-chooses bears on it.
+How many persons a file holds, and how good a column is, is counted before a study's rules drop any of them:
+nothing that an analyst chooses bears on it but a column's own bounds.
 """
 
 from __future__ import annotations
@@ -17,21 +17,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from eigenveil.site.quantize import to_grid
 from eigenveil.study.grid import GridRows
 from eigenveil.study.study import Study
-from eigenveil_client.records.cells import MISSING, Source, Unreadable, faults, numbers, text
+from eigenveil_client.records.cells import Reading, Unreadable
+from eigenveil_client.records.dialect import COMMAS
 from eigenveil_client.records.quality import ColumnQuality, quality
+from eigenveil_client.records.recoding.blocks import blocks
+from eigenveil_client.records.recoding.measure import measure
+from eigenveil_client.records.recoding.rule import ColumnRule, digest
 from eigenveil_client.records.sources import open_table
-from eigenveil_client.records.table import BadRecords, LeaveOut, find_column, match_columns
+from eigenveil_client.records.table import BadRecords
 from eigenveil_common.log import event
 from eigenveil_common.threads import side_by_side
 
 LINES = "(whole lines)"  # no column's name, where columns are listed
+
+Rules = tuple[ColumnRule, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -39,7 +42,8 @@ class Records:
     """What a study sees of a file, and what no study's choices bear on.
 
     Shape: rows (n, d), the usable records on the study's grid, d in the study's order. `persons` are counted
-    in the whole file, before a missing value drops any; n <= persons. `file` is the SHA-256 of the file.
+    in the whole file, before a missing value drops any; n <= persons. `file` is the SHA-256 of the file, and
+    of the rules if there are any.
     `quality` is what each column of the study is over all persons, in the study's order.
     """
 
@@ -50,12 +54,14 @@ class Records:
 
 
 def load(path: Path, study: Study, *, unreadable: Callable[[Unreadable], None] | None = None) -> GridRows:
-    """The rows of `read`."""
+    """The rows of `read`, without a rule."""
     return read(path, study, unreadable=unreadable).rows
 
 
-def read(path: Path, study: Study, *, unreadable: Callable[[Unreadable], None] | None = None) -> Records:
-    """The records of `path`.
+def read(
+    path: Path, study: Study, *, rules: Rules = (), unreadable: Callable[[Unreadable], None] | None = None
+) -> Records:
+    """The records of `path`, as the `rules` of the site say what their cells mean.
 
     A cell that is empty, NA, N/A, NaN or null (in any case) is missing.
 
@@ -66,43 +72,31 @@ def read(path: Path, study: Study, *, unreadable: Callable[[Unreadable], None] |
     Raises:
         BadRecords: naming the column and the line, or the file.
     """
-    source = Source(table=open_table(path), unreadable=unreadable)
-    file = _digest(path)
-    headers = match_columns(source.table.headers, study)
-    first = _first_rows(source, study.person_column)
+    reading = Reading(table=open_table(path), unreadable=unreadable)
+    file = _digest(path, rules)
+    measures = [measure(reading.table.headers, rules, column.name, column.unit) for column in study.columns]
     parts: list[GridRows] = []
     good = [ColumnQuality(name=column.name, persons=0) for column in study.columns]
-    start = 0
-    for batch in source.table.batches(headers, source.told_of_lines):
-        cells = [numbers(header, batch.column(i)) for i, header in enumerate(headers)]
-        for header, one in zip(headers, cells, strict=True):
-            source.tell(header, one.faults, start)
-        stop = start + batch.num_rows
-        _check_people(first, stop, more=True)
-        kept = slice(None) if first is None else first[start:stop]
-        for i, (column, one) in enumerate(zip(study.columns, cells, strict=True)):
-            good[i] += quality(column, one.values[kept], one.unreadable[kept])
-        parts.append(to_grid(np.column_stack([one.values[kept] for one in cells]), study, side_by_side))
-        start = stop
-    _check_people(first, start, more=False)
+    persons = 0
+    for block in blocks(reading, measures, study.person_column, COMMAS):
+        for i, (column, (values, unread)) in enumerate(zip(study.columns, block, strict=True)):
+            good[i] += quality(column, values, unread)
+        parts.append(to_grid(np.column_stack([values for values, _ in block]), study, side_by_side))
+        persons += len(block[0][0])
     rows = np.concatenate(parts) if parts else np.empty((0, study.dimension), dtype=np.int16)
     rows.setflags(write=False)
-    persons = start if first is None else int(first.sum())
     return Records(rows=rows, persons=persons, file=file, quality=tuple(good))
 
 
-def _digest(path: Path) -> bytes:
+def _digest(path: Path, rules: Rules) -> bytes:
     try:
         with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").digest()
+            found = hashlib.file_digest(file, "sha256")
     except OSError as problem:
         raise BadRecords(f"cannot read {path}: {problem.strerror}") from None
-
-
-def _check_people(first: NDArray[np.bool_] | None, rows: int, *, more: bool) -> None:
-    """A damaged Parquet file may hold more or fewer persons than measurements."""
-    if first is not None and (rows > len(first) or (rows < len(first) and not more)):
-        raise BadRecords("the columns of the records have different lengths; write the file anew")
+    if rules:
+        found.update(digest(rules))
+    return found.digest()
 
 
 def constant_columns(rows: GridRows, study: Study) -> list[str]:
@@ -113,31 +107,6 @@ def constant_columns(rows: GridRows, study: Study) -> list[str]:
     return [column.name for column, constant in zip(study.columns, same, strict=True) if constant]
 
 
-def _first_rows(source: Source, person: str | None) -> NDArray[np.bool_] | None:
-    """Which rows are the first of their person; None when every row is a person of its own."""
-    if person is None:
-        return None
-    header = find_column(source.table.headers, person)
-    chunks, start = [], 0
-    # It is told of what is left out when the file is read for its numbers.
-    quietly: LeaveOut | None = None if source.unreadable is None else lambda lines: None
-    for batch in source.table.batches([header], quietly):
-        names, no_text = text(header, batch.column(0))
-        source.tell(header, no_text, start)
-        chunks.append(names)
-        start += batch.num_rows
-    people = pa.chunked_array(chunks, type=pa.string()).combine_chunks()
-    # Whatever says "missing" in a measurement names nobody here: else its rows were one person's.
-    nobody = pc.is_in(pc.utf8_lower(people), value_set=pa.array((*MISSING, "-nan", None)))
-    named = ~nobody.to_numpy(zero_copy_only=False)
-    source.tell(header, faults(~named, "no person is named; every row needs one"), 0)
-    codes = pc.dictionary_encode(people, null_encoding="encode").indices.to_numpy(zero_copy_only=False)
-    mask = np.zeros(len(codes), dtype=np.bool_)
-    mask[np.unique(codes, return_index=True)[1]] = True
-    mask &= named
-    return mask
-
-
 class Reader:
     """Reads a site's records for its daemon: a cell that is no number is a missing value of its record, and a
     line with too many or too few cells is no record.
@@ -146,14 +115,16 @@ class Reader:
     column, once, and finds the line with `eigenveil-site check`.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, rules: Rules) -> None:
         self._path = path
+        self._rules = rules
         self._warned: set[str] = set()
 
     def __call__(self, study: Study) -> Records:
         """The records of a study. Raises as `read`."""
         found: set[str] = set()
-        taken = read(self._path, study, unreadable=lambda cells: found.add(cells.column or LINES))
+        tell: Callable[[Unreadable], None] = lambda cells: found.add(cells.column or LINES)  # noqa: E731
+        taken = read(self._path, study, rules=self._rules, unreadable=tell)
         if found - self._warned:
             event("cells-unreadable", logging.WARNING, columns=", ".join(sorted(found - self._warned)))
             self._warned |= found

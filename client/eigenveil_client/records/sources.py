@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 
 from eigenveil_client.records.csv_table import CsvTable, csv_headers
-from eigenveil_client.records.table import UNREADABLE, BadRecords, LeaveOut, Table, unreadable
+from eigenveil_client.records.table import UNREADABLE, BadRecords, LeaveOut, Source, unreadable
 
 BATCH_ROWS = 65_536
 
@@ -21,7 +21,7 @@ class ParquetTable:
     headers: tuple[str, ...]
 
     def batches(self, headers: list[str], leave_out: LeaveOut | None) -> Iterator[pa.RecordBatch]:
-        """See `Table.batches`; every row of such a file has every cell."""
+        """See `Source.batches`; every row of such a file has every cell."""
         try:
             with parquet.ParquetFile(self.path) as file:
                 for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=headers):
@@ -48,7 +48,7 @@ def parquet_headers(path: Path) -> tuple[str, ...]:
         raise unreadable(path) from None
 
 
-def open_table(path: Path) -> Table:
+def open_table(path: Path) -> Source:
     """The table in `path`; its ending says which kind it is.
 
     Raises:

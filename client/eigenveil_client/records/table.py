@@ -31,8 +31,8 @@ class BadRecords(RequestError):
         self.about = about
 
 
-class Table(Protocol):
-    """A file of records that can be read again and again."""
+class Source(Protocol):
+    """Records that can be read again and again, as batches of named columns."""
 
     @property
     def headers(self) -> tuple[str, ...]:

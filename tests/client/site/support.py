@@ -325,7 +325,7 @@ class Stage:
 
     def worker(self, store: SiteStore) -> SiteWorker:
         identity = load_identity(self.config.identity)
-        return Driven(identity, self.config.policy, store, Reader(self.config.records))
+        return Driven(identity, self.config.policy, store, Reader(self.config.records, self.config.column))
 
     def signed(self, plan: Plan) -> pb.SignedPlan:
         return self.authority.sign(plan.to_json())

@@ -135,7 +135,7 @@ def _cells(path: Path, unreadable: Sequence[Unreadable]) -> list[Check]:
 
 
 def _study(config: SiteConfig, plan: Plan, unreadable: list[Unreadable]) -> Check:
-    found = records.read(config.records, plan.study, unreadable=unreadable.append)
+    found = records.read(config.records, plan.study, rules=config.column, unreadable=unreadable.append)
     config.policy.require_enough(found.persons)
     constant = records.constant_columns(found.rows, plan.study)
     note = f"; warning: all records agree in {', '.join(constant)}" if constant else ""

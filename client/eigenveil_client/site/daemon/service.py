@@ -71,7 +71,7 @@ def serve(config: SiteConfig) -> None:
     first = identity()
     open_table(config.records)  # a file that is not there should stop the start, not the first study
     with alone(config.state), opened(config) as store:
-        worker = SiteWorker(first, config.policy, store, Reader(config.records))
+        worker = SiteWorker(first, config.policy, store, Reader(config.records, config.column))
         about = {
             "event": "serving",
             "site": config.name,
