@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ class Range:
 
 
 Ranges = Mapping[str, Range]  # by the name of the column
+NO_RANGES: Ranges = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

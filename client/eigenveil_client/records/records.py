@@ -23,7 +23,7 @@ from eigenveil.study.grid import GridRows
 from eigenveil.study.study import Study
 from eigenveil_client.records.cells import Reading, Unreadable
 from eigenveil_client.records.dialect import COMMAS
-from eigenveil_client.records.quality import ColumnQuality, quality
+from eigenveil_client.records.quality import NO_RANGES, ColumnQuality, Ranges, quality
 from eigenveil_client.records.recoding.blocks import blocks
 from eigenveil_client.records.recoding.measure import measure
 from eigenveil_client.records.recoding.rule import ColumnRule, digest
@@ -59,9 +59,15 @@ def load(path: Path, study: Study, *, unreadable: Callable[[Unreadable], None] |
 
 
 def read(
-    path: Path, study: Study, *, rules: Rules = (), unreadable: Callable[[Unreadable], None] | None = None
+    path: Path,
+    study: Study,
+    *,
+    rules: Rules = (),
+    plausible: Ranges = NO_RANGES,
+    unreadable: Callable[[Unreadable], None] | None = None,
 ) -> Records:
-    """The records of `path`, as the `rules` of the site say what their cells mean.
+    """The records of `path`, as the `rules` of the site say what their cells mean, counted against what is
+    `plausible`.
 
     A cell that is empty, NA, N/A, NaN or null (in any case) is missing.
 
@@ -80,7 +86,7 @@ def read(
     persons = 0
     for block in blocks(reading, measures, study.person_column, COMMAS):
         for i, (column, (values, unread)) in enumerate(zip(study.columns, block, strict=True)):
-            good[i] += quality(column, values, unread)
+            good[i] += quality(column, values, unread, plausible.get(column.name))
         parts.append(to_grid(np.column_stack([values for values, _ in block]), study, side_by_side))
         persons += len(block[0][0])
     rows = np.concatenate(parts) if parts else np.empty((0, study.dimension), dtype=np.int16)
@@ -115,16 +121,17 @@ class Reader:
     column, once, and finds the line with `eigenveil-site check`.
     """
 
-    def __init__(self, path: Path, rules: Rules) -> None:
+    def __init__(self, path: Path, rules: Rules, plausible: Ranges) -> None:
         self._path = path
         self._rules = rules
+        self._plausible = plausible
         self._warned: set[str] = set()
 
     def __call__(self, study: Study) -> Records:
         """The records of a study. Raises as `read`."""
         found: set[str] = set()
         tell: Callable[[Unreadable], None] = lambda cells: found.add(cells.column or LINES)  # noqa: E731
-        taken = read(self._path, study, rules=self._rules, unreadable=tell)
+        taken = read(self._path, study, rules=self._rules, plausible=self._plausible, unreadable=tell)
         if found - self._warned:
             event("cells-unreadable", logging.WARNING, columns=", ".join(sorted(found - self._warned)))
             self._warned |= found
