@@ -26,8 +26,10 @@ CELLS: dict[str, float | str | None] = {
     "": None, "-999": None, "?": "bad", "7": 7.0, "-0": 0.0, "0": 0.0, "0.1": 0.1, "0.2": 0.2, "1e16": 1e16,
     "-1e16": -1e16, "<0.6": 0.3, "3": 3.0, "1e-9": 1e-9,
 }  # fmt: skip
-DATES: dict[str, date | str | None] = {"": None, "soon": "bad", "1.2.2020": date(2020, 2, 1), "01.02.2020": date(2020, 2, 1),
-         "2.1.2020": date(2020, 1, 2), "31.12.1999": date(1999, 12, 31)}  # fmt: skip
+DATES: dict[str, date | str | None] = {
+    "": None, "soon": "bad", "1.2.2020": date(2020, 2, 1), "01.02.2020": date(2020, 2, 1),
+    "2.1.2020": date(2020, 1, 2), "31.12.1999": date(1999, 12, 31),
+}  # fmt: skip
 WORDS = {"": None, "a": 0, "b": 1, "c": None}
 Row = tuple[str, str, str, str]  # person, cell, date, word
 
