@@ -80,7 +80,7 @@ def read(
     persons = 0
     for block in blocks(reading, measures, study.person_column, COMMAS):
         for i, (column, (values, unread)) in enumerate(zip(study.columns, block, strict=True)):
-            good[i] += quality(column, values, unread)
+            good[i] += quality(column.name, (column.lower, column.upper), values, unread)
         parts.append(to_grid(np.column_stack([values for values, _ in block]), study, side_by_side))
         persons += len(block[0][0])
     rows = np.concatenate(parts) if parts else np.empty((0, study.dimension), dtype=np.int16)
