@@ -1,4 +1,4 @@
-"""A site's records, from a CSV or Parquet file onto a study's grid.
+"""A site's records, from a file or a view onto a study's grid.
 
 With a person column, the rows of one person are one record: the first row in the
 file stands for the person (also when it has a missing value and the study drops it). Which row that
@@ -10,7 +10,6 @@ chooses bears on it.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,7 +24,8 @@ from eigenveil.site.quantize import to_grid
 from eigenveil.study.grid import GridRows
 from eigenveil.study.study import Study
 from eigenveil_client.records.cells import MISSING, Reading, Unreadable, numbers, text
-from eigenveil_client.records.sources import open_table
+from eigenveil_client.records.config import RecordsConfig
+from eigenveil_client.records.sources.opening import open_source
 from eigenveil_client.records.table import BadRecords, LeaveOut, find_column, match_columns
 from eigenveil_common.log import event
 from eigenveil_common.threads import side_by_side
@@ -38,7 +38,7 @@ class Records:
     """What a study sees of a file, and what no study's choices bear on.
 
     Shape: rows (n, d), the usable records on the study's grid, d in the study's order. `persons` are counted
-    in the whole file, before a missing value drops any; n <= persons. `file` is the SHA-256 of the file.
+    in the whole file, before a missing value drops any; n <= persons. `file` is the digest of all of it.
     """
 
     rows: GridRows
@@ -47,12 +47,14 @@ class Records:
 
 
 def load(path: Path, study: Study, *, unreadable: Callable[[Unreadable], None] | None = None) -> GridRows:
-    """The rows of `read`."""
-    return read(path, study, unreadable=unreadable).rows
+    """The rows of `read`, in a file of which nothing else is said."""
+    return read(RecordsConfig(source=path), study, unreadable=unreadable).rows
 
 
-def read(path: Path, study: Study, *, unreadable: Callable[[Unreadable], None] | None = None) -> Records:
-    """The records of `path`.
+def read(
+    said: RecordsConfig, study: Study, *, unreadable: Callable[[Unreadable], None] | None = None
+) -> Records:
+    """The records of a site.
 
     A cell that is empty, NA, N/A, NaN or null (in any case) is missing.
 
@@ -63,8 +65,8 @@ def read(path: Path, study: Study, *, unreadable: Callable[[Unreadable], None] |
     Raises:
         BadRecords: naming the column and the line, or the file.
     """
-    source = Reading(table=open_table(path), unreadable=unreadable)
-    file = _digest(path)
+    source = Reading(table=open_source(said), unreadable=unreadable)
+    file = source.table.digest()
     headers = match_columns(source.table.headers, study)
     first = _first_rows(source, study.person_column)
     parts: list[GridRows] = []
@@ -81,14 +83,6 @@ def read(path: Path, study: Study, *, unreadable: Callable[[Unreadable], None] |
     rows = np.concatenate(parts) if parts else np.empty((0, study.dimension), dtype=np.int16)
     rows.setflags(write=False)
     return Records(rows=rows, persons=start if first is None else int(first.sum()), file=file)
-
-
-def _digest(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").digest()
-    except OSError as problem:
-        raise BadRecords(f"cannot read {path}: {problem.strerror}") from None
 
 
 def _check_people(first: NDArray[np.bool_] | None, rows: int, *, more: bool) -> None:
@@ -136,14 +130,14 @@ class Reader:
     column, once, and finds the line with `eigenveil-site check`.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, said: RecordsConfig) -> None:
+        self._said = said
         self._warned: set[str] = set()
 
     def __call__(self, study: Study) -> Records:
         """The records of a study. Raises as `read`."""
         found: set[str] = set()
-        taken = read(self._path, study, unreadable=lambda cells: found.add(cells.column or LINES))
+        taken = read(self._said, study, unreadable=lambda cells: found.add(cells.column or LINES))
         if found - self._warned:
             event("cells-unreadable", logging.WARNING, columns=", ".join(sorted(found - self._warned)))
             self._warned |= found
