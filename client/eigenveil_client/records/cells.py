@@ -5,7 +5,7 @@ What becomes of a cell depends on that cell alone. Messages name columns and lin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil_client.records.table import UNREADABLE, BadRecords, LeaveOut, Source
 
-MISSING = ("", "na", "n/a", "nan", "null")
+MISSING = ("", "na", "n/a", "nan", "-nan", "null")
 TEXT = (pa.types.is_string, pa.types.is_large_string)
 BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
 NUMERIC = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
@@ -34,6 +34,34 @@ class Unreadable:
     what: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Fault:
+    """Cells of one column of a batch that cannot be read, and what they are. Shape: cells (rows,)."""
+
+    header: str
+    cells: NDArray[np.bool_]
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Cells:
+    """One column of a batch as float64, NaN where a value is missing, and why some of them are.
+
+    Shape: values and unreadable (rows,). What cannot be read is missing.
+    """
+
+    values: FloatArray
+    faults: tuple[Fault, ...] = ()
+
+    @property
+    def unreadable(self) -> NDArray[np.bool_]:
+        """Which values are missing because their cells cannot be read."""
+        bad = np.zeros(len(self.values), dtype=np.bool_)
+        for fault in self.faults:
+            bad |= fault.cells
+        return bad
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """A source of records, and what is done about its bad cells."""
@@ -48,32 +76,43 @@ class Reading:
         what = "another number of cells than the header has"
         return tell and (lambda lines: tell(Unreadable(column=None, cells=lines, first=0, what=what)))
 
-    def fault(self, header: str, bad: NDArray[np.bool_], start: int, what: str) -> None:
-        """Refuse or tell if there are `bad` cells in a batch that begins at row `start` of the file."""
-        if not bad.any():
-            return
-        first = start + int(np.argmax(bad))
-        if self.unreadable is None:
-            raise BadRecords(f"column {header!r}, {self.table.place(first)}: {what}", about=header)
-        self.unreadable(Unreadable(column=header, cells=int(bad.sum()), first=first, what=what))
+    def tell(self, faults: Iterable[Fault], start: int) -> None:
+        """Refuse or tell of the faults of a batch that begins at row `start` of the file; of a cell that
+        several columns are made of, once."""
+        bad: dict[tuple[str, str], NDArray[np.bool_]] = {}
+        for fault in faults:
+            about = fault.header, fault.what
+            bad[about] = bad[about] | fault.cells if about in bad else fault.cells
+        for (header, what), cells in bad.items():
+            first = start + int(np.argmax(cells))
+            if self.unreadable is None:
+                raise BadRecords(f"column {header!r}, {self.table.place(first)}: {what}", about=header)
+            self.unreadable(Unreadable(column=header, cells=int(cells.sum()), first=first, what=what))
 
 
-def _plain(column: pa.Array) -> pa.Array:
+def faults(header: str, cells: NDArray[np.bool_], what: str) -> tuple[Fault, ...]:
+    """Of cells of which some may be bad."""
+    return (Fault(header=header, cells=cells, what=what),) if cells.any() else ()
+
+
+def plain(column: pa.Array) -> pa.Array:
+    """The cells themselves, where Arrow holds words and where they stand."""
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
-def text(source: Reading, header: str, column: pa.Array, start: int) -> pa.Array:
+def text(header: str, column: pa.Array) -> tuple[pa.Array, tuple[Fault, ...]]:
     """A column of a batch as trimmed text; a cell that is no UTF-8 becomes null."""
-    with _about(header):
-        plain = _plain(column)
-        if any(test(plain.type) for test in BYTES):  # a cast would look at all cells at once
-            plain = pc.cast(plain, pa.binary()).view(pa.string())
-        text = pc.cast(plain, pa.string())
-    bad = _no_utf8(text)
-    if bad is not None:
-        source.fault(header, bad, start, "text that is not UTF-8; save the file as UTF-8")
-        text = pc.if_else(pa.array(bad), pa.scalar(None, pa.string()), text)
-    return pc.utf8_trim_whitespace(text)
+    with about(header):
+        cells = plain(column)
+        if any(test(cells.type) for test in BYTES):  # a cast would look at all cells at once
+            cells = pc.cast(cells, pa.binary()).view(pa.string())
+        cells = pc.cast(cells, pa.string())
+    bad = _no_utf8(cells)
+    if bad is None:
+        return pc.utf8_trim_whitespace(cells), ()
+    cells = pc.if_else(pa.array(bad), pa.scalar(None, pa.string()), cells)
+    found = faults(header, bad, "text that is not UTF-8; save the file as UTF-8")
+    return pc.utf8_trim_whitespace(cells), found
 
 
 def _no_utf8(text: pa.Array) -> NDArray[np.bool_] | None:
@@ -88,7 +127,7 @@ def _no_utf8(text: pa.Array) -> NDArray[np.bool_] | None:
 
 
 @contextmanager
-def _about(header: str) -> Iterator[None]:
+def about(header: str) -> Iterator[None]:
     """Name the column that Arrow can make nothing of, and not what is in it."""
     try:
         yield
@@ -98,40 +137,11 @@ def _about(header: str) -> Iterator[None]:
         ) from None
 
 
-def numbers(source: Reading, header: str, column: pa.Array, start: int) -> FloatArray:
-    """One column of a batch as float64, missing as NaN. `start` is the batch's first row in the file."""
-    with _about(header):
-        column = _plain(column)
-    kind = column.type
-    if any(test(kind) for test in TEXT):
-        column = _parse(source, header, text(source, header, column, start), start)
-    elif not any(test(kind) for test in NUMERIC):
-        raise BadRecords(f"column {header!r} holds {kind}, where numbers are due; convert it", about=header)
-    with _about(header):
-        values: FloatArray = pc.cast(column, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    infinite = np.isinf(values)
-    source.fault(header, infinite, start, "an infinite number; mark it as missing or mend it")
-    return np.where(infinite, np.nan, values)
-
-
-def _parse(source: Reading, header: str, text: pa.Array, start: int) -> pa.Array:
-    missing = pc.is_in(pc.utf8_lower(text), pa.array(MISSING))
-    text = pc.if_else(missing, pa.scalar(None, pa.string()), text)
+def readable(words: pa.Array) -> pa.Array:
+    """Text as numbers; what is none becomes null, and nothing that stands beside a word changes it."""
     with suppress(pa.ArrowInvalid):
-        return pc.cast(text, pa.float64())
-    words = text.dictionary_encode()  # a word that is no number is often there many times
-    numbers = _readable(words.dictionary).take(words.indices)
-    bad = pc.and_(pc.is_null(numbers), pc.is_valid(text)).to_numpy(zero_copy_only=False)
-    source.fault(header, bad, start, "text where a number is due")
-    return numbers
-
-
-def _readable(words: pa.Array) -> pa.Array:
-    """Text as numbers, by the same cast as where all are readable; what is none becomes null."""
-    try:
         return pc.cast(words, pa.float64())
-    except pa.ArrowInvalid:
-        if len(words) == 1:
-            return pa.nulls(1, pa.float64())
+    if len(words) == 1:
+        return pa.nulls(1, pa.float64())
     half = len(words) // 2
-    return pa.concat_arrays([_readable(words[:half]), _readable(words[half:])])
+    return pa.concat_arrays([readable(words[:half]), readable(words[half:])])

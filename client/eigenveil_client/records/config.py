@@ -11,6 +11,7 @@ from eigenveil_common.config import ABOVE_ZERO, check_rules, key, need
 
 # user:password@ in a URI, or the key; libpq decodes %-escapes in values alone
 PASSWORD = re.compile(r"://[^@]*:[^@]*@|\b(?:ssl)?password\s*=", re.IGNORECASE)
+NO_PASSWORD = "database holds a password: put it into a pgpass file instead, which only this user can read"
 SQLITE = (".sqlite", ".sqlite3", ".db")
 
 
@@ -40,7 +41,7 @@ class RecordsConfig:
         address = "=" in self.database or self.database.startswith(("postgresql://", "postgres://"))
         need(
             not self.database or address,
-            'database must be like "service=omop" or "postgresql://user@host/name"',
+            'database is like "service=omop" or "postgresql://user@host/name"',
         )
         need(not (self.sql and self.sql_file), "records: state either sql or sql_file")
         need(not self.database or self.is_view, "records from a database need sql or sql_file: one SELECT")
@@ -63,9 +64,3 @@ class RecordsConfig:
 
     def __str__(self) -> str:
         return str(self.source or "the database")
-
-
-NO_PASSWORD = (
-    "database holds a password; take it out, and put it into a pgpass file (or a service file) that only this "
-    "user can read"
-)

@@ -1,36 +1,40 @@
 """A site's records, from a file or a view onto a study's grid.
 
-With a person column, the rows of one person are one record: the first row in the
-file stands for the person (also when it has a missing value and the study drops it). Which row that
-is depends on that person's rows alone, so a person more or less changes one record.
+With a person column, the rows of one person are one record, by the site's rule for each column; without a
+rule, the first row in the file stands for the person (also when it has a missing value and the study drops
+it). What a record is depends on that person's rows alone, so a person more or less changes one record [P30].
 
-How many persons a file holds is counted before a study's rules drop any of them: nothing that an analyst
-chooses bears on it.
+How many persons a file holds, and how good a column is, is counted before a study's rules drop any of them:
+nothing that an analyst chooses bears on it but a column's own bounds.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from eigenveil.site.quantize import to_grid
 from eigenveil.study.grid import GridRows
 from eigenveil.study.study import Study
-from eigenveil_client.records.cells import MISSING, Reading, Unreadable, numbers, text
+from eigenveil_client.records.cells import Reading, Unreadable
 from eigenveil_client.records.config import RecordsConfig
+from eigenveil_client.records.quality import ColumnQuality, quality
+from eigenveil_client.records.recoding.blocks import blocks
+from eigenveil_client.records.recoding.measure import measure
+from eigenveil_client.records.recoding.rule import ColumnRule, digest
 from eigenveil_client.records.sources.opening import open_source
-from eigenveil_client.records.table import BadRecords, LeaveOut, find_column, match_columns
+from eigenveil_client.records.table import Source
 from eigenveil_common.log import event
 from eigenveil_common.threads import side_by_side
 
 LINES = "(whole lines)"  # no column's name, where columns are listed
+
+Rules = tuple[ColumnRule, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -38,23 +42,30 @@ class Records:
     """What a study sees of a file, and what no study's choices bear on.
 
     Shape: rows (n, d), the usable records on the study's grid, d in the study's order. `persons` are counted
-    in the whole file, before a missing value drops any; n <= persons. `file` is the digest of all of it.
+    in the whole file, before a missing value drops any; n <= persons. `file` is the digest of all of the
+    source, and of the rules if there are any.
+    `quality` is what each column of the study is over all persons, in the study's order.
     """
 
     rows: GridRows
     persons: int
     file: bytes
+    quality: tuple[ColumnQuality, ...]
 
 
 def load(path: Path, study: Study, *, unreadable: Callable[[Unreadable], None] | None = None) -> GridRows:
-    """The rows of `read`, in a file of which nothing else is said."""
+    """The rows of `read`, in a file of which nothing else is said and without a rule."""
     return read(RecordsConfig(source=path), study, unreadable=unreadable).rows
 
 
 def read(
-    said: RecordsConfig, study: Study, *, unreadable: Callable[[Unreadable], None] | None = None
+    said: RecordsConfig,
+    study: Study,
+    *,
+    rules: Rules = (),
+    unreadable: Callable[[Unreadable], None] | None = None,
 ) -> Records:
-    """The records of a site.
+    """The records of a site, as the `rules` of the site say what their cells mean.
 
     A cell that is empty, NA, N/A, NaN or null (in any case) is missing.
 
@@ -66,29 +77,24 @@ def read(
         BadRecords: naming the column and the line, or the file.
     """
     source = Reading(table=open_source(said), unreadable=unreadable)
-    file = source.table.digest()
-    headers = match_columns(source.table.headers, study)
-    first = _first_rows(source, study.person_column)
+    file = _digest(source.table, rules)
+    measures = [measure(source.table.headers, rules, column.name, column.unit) for column in study.columns]
     parts: list[GridRows] = []
-    start = 0
-    for batch in source.table.batches(headers, source.told_of_lines):
-        values = np.column_stack(
-            [numbers(source, header, batch.column(i), start) for i, header in enumerate(headers)]
-        )
-        stop = start + len(values)
-        _check_people(first, stop, more=True)
-        parts.append(to_grid(values if first is None else values[first[start:stop]], study, side_by_side))
-        start = stop
-    _check_people(first, start, more=False)
+    good = [ColumnQuality(name=column.name, persons=0) for column in study.columns]
+    persons = 0
+    for block in blocks(source, measures, study.person_column, source.table.dialect):
+        for i, (column, (values, unread)) in enumerate(zip(study.columns, block, strict=True)):
+            good[i] += quality(column, values, unread)
+        parts.append(to_grid(np.column_stack([values for values, _ in block]), study, side_by_side))
+        persons += len(block[0][0])
     rows = np.concatenate(parts) if parts else np.empty((0, study.dimension), dtype=np.int16)
     rows.setflags(write=False)
-    return Records(rows=rows, persons=start if first is None else int(first.sum()), file=file)
+    return Records(rows=rows, persons=persons, file=file, quality=tuple(good))
 
 
-def _check_people(first: NDArray[np.bool_] | None, rows: int, *, more: bool) -> None:
-    """A damaged Parquet file may hold more or fewer persons than measurements."""
-    if first is not None and (rows > len(first) or (rows < len(first) and not more)):
-        raise BadRecords("the columns of the records have different lengths; write the file anew")
+def _digest(source: Source, rules: Rules) -> bytes:
+    found = source.digest()
+    return hashlib.sha256(found + digest(rules)).digest() if rules else found
 
 
 def constant_columns(rows: GridRows, study: Study) -> list[str]:
@@ -99,29 +105,6 @@ def constant_columns(rows: GridRows, study: Study) -> list[str]:
     return [column.name for column, constant in zip(study.columns, same, strict=True) if constant]
 
 
-def _first_rows(source: Reading, person: str | None) -> NDArray[np.bool_] | None:
-    """Which rows are the first of their person; None when every row is a person of its own."""
-    if person is None:
-        return None
-    header = find_column(source.table.headers, person)
-    chunks, start = [], 0
-    # It is told of what is left out when the file is read for its numbers.
-    quietly: LeaveOut | None = None if source.unreadable is None else lambda lines: None
-    for batch in source.table.batches([header], quietly):
-        chunks.append(text(source, header, batch.column(0), start))
-        start += batch.num_rows
-    people = pa.chunked_array(chunks, type=pa.string()).combine_chunks()
-    # Whatever says "missing" in a measurement names nobody here: else its rows were one person's.
-    nobody = pc.is_in(pc.utf8_lower(people), value_set=pa.array((*MISSING, "-nan", None)))
-    named = ~nobody.to_numpy(zero_copy_only=False)
-    source.fault(header, ~named, 0, "no person is named; every row needs one")
-    codes = pc.dictionary_encode(people, null_encoding="encode").indices.to_numpy(zero_copy_only=False)
-    mask = np.zeros(len(codes), dtype=np.bool_)
-    mask[np.unique(codes, return_index=True)[1]] = True
-    mask &= named
-    return mask
-
-
 class Reader:
     """Reads a site's records for its daemon: a cell that is no number is a missing value of its record, and a
     line with too many or too few cells is no record.
@@ -130,14 +113,16 @@ class Reader:
     column, once, and finds the line with `eigenveil-site check`.
     """
 
-    def __init__(self, said: RecordsConfig) -> None:
+    def __init__(self, said: RecordsConfig, rules: Rules) -> None:
         self._said = said
+        self._rules = rules
         self._warned: set[str] = set()
 
     def __call__(self, study: Study) -> Records:
         """The records of a study. Raises as `read`."""
         found: set[str] = set()
-        taken = read(self._said, study, unreadable=lambda cells: found.add(cells.column or LINES))
+        tell: Callable[[Unreadable], None] = lambda cells: found.add(cells.column or LINES)  # noqa: E731
+        taken = read(self._said, study, rules=self._rules, unreadable=tell)
         if found - self._warned:
             event("cells-unreadable", logging.WARNING, columns=", ".join(sorted(found - self._warned)))
             self._warned |= found

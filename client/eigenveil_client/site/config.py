@@ -9,6 +9,8 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.study.plain_values import plain, toml_text
 from eigenveil.study.study import NAME
 from eigenveil_client.connection.proxy import DIRECT, ProxyRule
+from eigenveil_client.records.config import RecordsConfig
+from eigenveil_client.records.recoding.rule import ColumnRule, rules
 from eigenveil_client.site.policy import Policy
 from eigenveil_common import config
 from eigenveil_common.files import is_there, make_folder, write_durably
@@ -20,12 +22,13 @@ HEADING = "# A site's configuration. Every key, with its meaning: eigenveil-site
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteConfig:
     """site.toml, whose keys are these, the policy's and the proxy's: deploy/config/site.example.toml explains
-    them. Paths are absolute."""
+    them. Paths are absolute. `column` are the tables [column.NAME]."""
 
     name: str
-    records: Path
+    records: RecordsConfig = config.section()  # noqa: RUF009 - a field  # noqa: RUF009 - a field
     identity: Path
     state: Path
+    column: tuple[ColumnRule, ...] = config.table(rules, ())
     policy: Policy = Policy()  # noqa: RUF009 - frozen
     proxy_rule: ProxyRule = DIRECT
     log_format: Format = Format.TEXT
@@ -36,6 +39,9 @@ class SiteConfig:
             NAME.fullmatch(self.name) is not None,
             f"name = {self.name!r}: use at most 63 lower-case letters, digits and hyphens",
         )
+        person = self.policy.person_column
+        named = person and any(person in rule.columns for rule in self.column)
+        config.need(not named, f"[column.{person}]: what names a person is not recoded; rename the rule")
 
 
 def load(path: Path) -> SiteConfig:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import MISSING
+from dataclasses import MISSING, fields
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from eigenveil.errors import Code, RequestError
 from eigenveil.planning.resolve import make_plan
 from eigenveil.study.toml import parse_study
+from eigenveil_client.records.recoding.rule import FROM, ColumnRule
 from eigenveil_client.site import config
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.policy import Policy
@@ -24,7 +25,7 @@ NOT_THE_DEFAULT = {
     "proxy_credentials": EXAMPLE.with_name("proxy.credentials"),
     "metrics_file": Path("/var/lib/node_exporter/textfile/eigenveil-site.prom"),
 }
-ADDED_BY_HAND = {"proxy", "proxy_credentials", "log_format", "metrics_file"}  # init leaves them out
+ADDED_BY_HAND = {"proxy", "proxy_credentials", "log_format", "metrics_file", "column"}  # init leaves them out
 PATIENTS = Policy(person_column="patient")
 
 
@@ -45,9 +46,15 @@ def test_the_example_shows_every_key_and_its_default() -> None:
     assert set(tomllib.loads(EXAMPLE.read_text())) == keys(SiteConfig).keys()
     loaded = config.load(EXAMPLE)
     for name, declared in keys(SiteConfig).items():
-        if declared.default is not MISSING:
+        if declared.default is not MISSING and name != "column":
             assert value(loaded, name) == NOT_THE_DEFAULT.get(name, declared.default)
-    assert loaded.records == EXAMPLE.parent / "records.csv"
+    assert loaded.records.files == (EXAMPLE.parent / "records.csv",)
+
+
+def test_the_example_shows_every_key_of_a_column() -> None:
+    shown = {key for rule in tomllib.loads(EXAMPLE.read_text())["column"].values() for key in rule}
+    assert shown == {FROM, *(one.name for one in fields(ColumnRule))} - {"name", "source"}
+    assert config.load(EXAMPLE).column
 
 
 def test_the_example_site_agrees_to_the_example_study() -> None:
@@ -60,13 +67,13 @@ def test_what_init_writes_says_the_same_as_the_example(tmp_path: Path) -> None:
     written, example = config.load(path), config.load(EXAMPLE)
     assert set(tomllib.loads(path.read_text())) == keys(SiteConfig).keys() - ADDED_BY_HAND
     assert (written.name, written.policy) == (example.name, example.policy)
-    assert written.records == tmp_path / "records.csv"
+    assert written.records.files == (tmp_path / "records.csv",)
 
 
 def test_init_refuses_to_overwrite_and_leaves_nothing_bad_behind(tmp_path: Path) -> None:
     records = tmp_path / 'odd " name\\.csv'
     path = config.create(tmp_path, name="a", records=records, policy=PATIENTS)
-    assert config.load(path).records == records
+    assert config.load(path).records.files == (records,)
     with pytest.raises(RequestError) as caught:
         config.create(tmp_path, name="a", records=records, policy=PATIENTS)
     assert caught.value.code is Code.CONFLICT
@@ -93,6 +100,8 @@ def test_init_refuses_to_overwrite_and_leaves_nothing_bad_behind(tmp_path: Path)
         ('year = "leap"', "year = 'leap' is unknown; choose one of"),
         ('log_format = "xml"', "log_format = 'xml' is unknown"),
         ("analysts = []", "analysts: name who may ask"),
+        ("column = ['a']", r"column must be tables \[column.NAME\]"),
+        ('person_column = "p"\n[column.p]\nfactor = 2', r"\[column.p\]: what names a person"),
     ],
 )
 def test_a_bad_value_is_refused_when_it_is_read(tmp_path: Path, line: str, message: str) -> None:

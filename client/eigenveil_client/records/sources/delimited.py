@@ -34,8 +34,8 @@ class _Scan:
 
 
 def _line(separator: str, cells: str) -> re.Pattern[str]:
-    """A line of cells as Arrow reads them: a quote opens one only at its beginning, two quotes within are one,
-    and what stands behind the closing one belongs to the cell. `cells` is how many follow the first."""
+    """A line of cells as Arrow reads them: a quote opens one only at its beginning, two quotes within are
+    one, and what stands behind the closing one belongs to the cell. `cells` is how many follow the first."""
     mark = re.escape(separator)
     cell = rf'(?:"(?:[^"]++|"")*+"[^{mark}]*+|[^"{mark}][^{mark}]*+|)'
     return re.compile(f"{cell}(?:{mark}{cell}){cells}")

@@ -1,4 +1,4 @@
-"""A sheet of an Excel or OpenDocument workbook, read by calamine; every cell is text here, as in a CSV file."""
+"""A sheet of an Excel or OpenDocument workbook, read by calamine; every cell is text, as in a CSV file."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import hashlib
 import io
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from eigenveil_client.records.table import BadRecords
 
@@ -40,7 +40,7 @@ def opened(path: Path, encoding: str) -> BinaryIO:
 
 
 def _unpacked(path: Path) -> BinaryIO:
-    return gzip.GzipFile(path) if path.suffix.lower() == ".gz" else path.open("rb")
+    return cast(BinaryIO, gzip.open(path)) if path.suffix.lower() == ".gz" else path.open("rb")
 
 
 def _recoded(path: Path, encoding: str) -> Iterator[bytes]:

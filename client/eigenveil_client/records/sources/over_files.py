@@ -137,8 +137,8 @@ def _utf8(column: pa.Array) -> pa.Array:
 
 
 def told(problem: Exception) -> BadRecords:
-    """What is said of a statement that DuckDB refuses. What it says while it runs may quote a cell; what it says
-    before quotes the statement alone."""
+    """What is said of a statement that DuckDB refuses. What it says while it runs may quote a cell; what it
+    says before quotes the statement alone."""
     import duckdb  # it raised
 
     match problem:

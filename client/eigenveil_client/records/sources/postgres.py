@@ -112,8 +112,8 @@ def _unreachable(problem: Exception) -> BadRecords:
 
 
 def _refused(problem: Exception, late: bool) -> BadRecords:
-    """What is said of a statement that failed, in our own words: the database's may quote a cell. Only what it
-    says of the statement's names and grammar, before it runs, is handed on."""
+    """What is said of a statement that failed, in our own words: the database's may quote a cell. Only what
+    it says of the statement's names and grammar, before it runs, is handed on."""
     state = REFUSED_LATE if late else getattr(problem, "sqlstate", None) or ""
     for begins, words in REFUSED.items():
         if state.startswith(begins):
@@ -122,7 +122,7 @@ def _refused(problem: Exception, late: bool) -> BadRecords:
         line = str(problem).splitlines()[0].partition("ERROR:")[2].strip()
         return BadRecords(f"the database refuses the SELECT: {line}", about="sql")
     return BadRecords(
-        "the database broke off: a cell cannot be converted or computed as the SELECT says, or the connection "
-        "was lost; try the SELECT in psql",
+        "the database broke off: a cell cannot be converted or computed as the SELECT says, or the "
+        "connection was lost; try the SELECT in psql",
         about="database",
     )

@@ -63,7 +63,7 @@ class View:
         if kept.left_out:
             if leave_out is None:
                 raise BadRecords(
-                    f"{kept.left_out} lines of the file have another number of cells than its header; mend them"
+                    f"{kept.left_out} lines of the file have another number of cells than its header; mend"
                 )
             leave_out(kept.left_out)
         yield from _read(kept.file, headers)
@@ -118,8 +118,8 @@ class View:
         column = pa.chunked_array(chunks, type=self._schema.field(header).type)
         if pc.count_distinct(column, mode="only_valid").as_py() < len(column) - column.null_count:
             raise BadRecords(
-                f"the view has two rows with one {header!r}, and site.toml promises one row for each; mend the "
-                "SELECT, or state how the rows of a person become one record",
+                f"the view has two rows with one {header!r}, and site.toml promises one row for each; mend "
+                "the SELECT, or state how the rows of a person become one record",
                 about=header,
             )
 

@@ -112,7 +112,7 @@ def show_egress(
         if not decode:
             told = evidence_views.egress(rows, store.traffic.counts(), store.egress.head())
         else:
-            reader = Reader(config.records)
+            reader = Reader(config.records, config.column)
             told = evidence_views.decoded(recompute.again(store, evidence.one_answer(rows), reader))
     tell(told, as_json, evidence_views.show_decoded if decode else evidence_views.show_egress)
 
