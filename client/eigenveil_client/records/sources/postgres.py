@@ -31,11 +31,13 @@ BEGIN = (
 )
 NATURAL = (pa.types.is_integer, pa.types.is_floating, pa.types.is_date, pa.types.is_timestamp)
 REFUSED_LATE = "57014"
+ONE_SELECT = "sql must be one SELECT of what this database knows; the transaction only reads"
 REFUSED = {
     "28": "the database does not let this user in; look at the pgpass or service file",
     "3D": "there is no such database",
     "42501": "the database gives this user no permission to read what the SELECT names",
-    "25006": "sql must be one SELECT: the transaction only reads",
+    "25006": ONE_SELECT,
+    "0A": ONE_SELECT,
     REFUSED_LATE: "the database took longer than timeout_seconds; raise it, or make the SELECT cheaper",
     "22": "a cell cannot be converted or computed as the SELECT says",
 }

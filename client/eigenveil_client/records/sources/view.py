@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from eigenveil_client.records.dialect import Dialect
 from eigenveil_client.records.sources.rows_digest import RowsDigest
-from eigenveil_client.records.table import UNREADABLE, BadRecords, LeaveOut, find_column
+from eigenveil_client.records.table import BadRecords, LeaveOut, find_column
 
 
 class Query(Protocol):
@@ -63,7 +63,7 @@ class View:
         if kept.left_out:
             if leave_out is None:
                 raise BadRecords(
-                    f"{kept.left_out} lines of the file have another number of cells than its header; mend"
+                    f"lines that do not have as many cells as the file's header: {kept.left_out}; mend them"
                 )
             leave_out(kept.left_out)
         yield from _read(kept.file, headers)
@@ -93,7 +93,7 @@ class View:
                     rows = self._as_promised(batch)
                     digest.take(rows)
                     out.write_batch(rows)
-        except UNREADABLE:
+        except (pa.ArrowException, OSError):
             problem = BadRecords(
                 "the result of the SELECT cannot be kept aside; is the disk full?", about="disk"
             )

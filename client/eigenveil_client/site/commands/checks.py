@@ -46,6 +46,8 @@ def offline_checks(config: SiteConfig, plan: Plan | None) -> list[Check]:
         unreadable: list[Unreadable] = []
         study = examine("study", partial(_study, config, plan, unreadable))
         checks += [*_cells(config.records, unreadable), study]
+        if config.records.is_view:
+            checks.append(examine("sql", partial(_steady, config)))
     return checks
 
 
@@ -141,3 +143,12 @@ def _study(config: SiteConfig, plan: Plan, unreadable: list[Unreadable]) -> Chec
     constant = records.constant_columns(found.rows, plan.study)
     note = f"; warning: all records agree in {', '.join(constant)}" if constant else ""
     return ok("study", f"{len(found.rows)} usable records of {found.persons}{note} (this stays here)")
+
+
+def _steady(config: SiteConfig) -> Check:
+    """Whether the SELECT is a function of the records: a study ends at a site where it is none."""
+    first, second = (open_source(config.records).digest() for _ in range(2))
+    if first == second:
+        return ok("sql", "the SELECT gave the same rows twice")
+    todo = "take out what is random, of this moment, or a sum of floats: add up DECIMALs"
+    return fail("sql", "the SELECT gave other rows the second time", todo, code=Code.BAD_DATA)

@@ -70,7 +70,9 @@ def test_a_whole_study_is_parsed_and_rehearsed_once_and_followed_in_one_session(
         counted(query_module, "digest") as digests,
     ):
         member = load_identity(stage.config.identity)
-        worker = SiteWorker(member, stage.config.policy, store, Reader(stage.config.records, stage.config.column))
+        worker = SiteWorker(
+            member, stage.config.policy, store, Reader(stage.config.records, stage.config.column)
+        )
         assert all(isinstance(worker.work(message), Contribution) for message in messages)
     assert sessions.call_count <= 2
     assert studies.call_count == 1
