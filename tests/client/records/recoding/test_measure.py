@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenveil_client.records import records
+from eigenveil_client.records.config import RecordsConfig
 from eigenveil_client.records.recoding.rule import Censored, ColumnRule, Rows
 from eigenveil_client.records.table import BadRecords
 from tests.client.records.recoding.support import column, made
@@ -161,7 +162,7 @@ def test_what_does_not_fit_is_refused_by_name_and_never_by_value(
     columns = tuple(a_study().columns[:1])
     study = a_study(columns=tuple(type(columns[0])(name="a", unit=unit, lower=0, upper=10) for _ in columns))
     with pytest.raises(BadRecords, match=message) as caught:
-        records.read(path, study, rules=(rule,))
+        records.read(RecordsConfig(source=path), study, rules=(rule,))
     assert SECRET not in str(caught.value)
     assert caught.value.about in ("a", "b")
 
@@ -177,7 +178,7 @@ def test_a_number_in_another_unit_is_the_studys_after_its_rule(
     paths = tmp_path / "there.csv", tmp_path / "pooled.csv"
     paths[0].write_text(f"{header}\n1.5\n2.5\n")
     paths[1].write_text("a [g/L]\n15\n25\n")
-    found = records.read(paths[0], a_study(columns=columns), rules=(rule,))
+    found = records.read(RecordsConfig(source=paths[0]), a_study(columns=columns), rules=(rule,))
     assert found.rows.tolist() == records.load(paths[1], a_study(columns=columns)).tolist()
 
 
