@@ -26,6 +26,12 @@ Ranges = Mapping[str, Range]  # by the name of the column
 NO_RANGES: Ranges = MappingProxyType({})
 
 
+def range_of(column: Column, ranges: Ranges) -> Range | None:
+    """The plausible range of a study's column; one in another unit says nothing of it."""
+    found = ranges.get(column.name)
+    return found if found is not None and found.unit == column.unit else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnQuality:
     """Of one column, how many `persons` there are and how many of them have what is named. Counted over all
@@ -65,22 +71,23 @@ class ColumnQuality:
 
 
 def quality(
-    column: Column, values: FloatArray, unreadable: NDArray[np.bool_], plausible: Range | None
+    name: str,
+    bounds: tuple[float, float],
+    values: FloatArray,
+    unreadable: NDArray[np.bool_],
+    plausible: Range | None,
 ) -> ColumnQuality:
-    """What `column` is among some persons. A range in another unit than the study's says nothing of it.
-
-    Shape: values and unreadable (persons,); NaN is missing.
-    """
-    missing = np.isnan(values)
+    """What a column is among some persons. Shape: values and unreadable (persons,); NaN is missing."""
+    missing, (lower, upper) = np.isnan(values), bounds
     return ColumnQuality(
-        name=column.name,
+        name=name,
         persons=len(values),
         missing=int(missing.sum()),
         unreadable=int((missing & unreadable).sum()),
-        below=int((values < column.lower).sum()),
-        above=int((values > column.upper).sum()),
-        implausible=implausible(values, plausible if plausible and plausible.unit == column.unit else None),
-        at_bound=int(((values == column.lower) | (values == column.upper)).sum()),
+        below=int((values < lower).sum()),
+        above=int((values > upper).sum()),
+        implausible=implausible(values, plausible),
+        at_bound=int(((values == lower) | (values == upper)).sum()),
     )
 
 

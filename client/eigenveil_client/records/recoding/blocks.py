@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from eigenveil_client.records.cells import Reading, faults, text
-from eigenveil_client.records.dialect import Dialect
 from eigenveil_client.records.recoding.gather import Gather, Taken, gather
 from eigenveil_client.records.recoding.measure import Measure
 from eigenveil_client.records.recoding.persons import Persons, Whose, row_by_row
@@ -16,9 +15,7 @@ from eigenveil_client.records.table import find_column
 BLOCK = 65_536  # persons
 
 
-def blocks(
-    reading: Reading, measures: Sequence[Measure], person: str | None, dialect: Dialect
-) -> Iterator[list[Taken]]:
+def blocks(reading: Reading, measures: Sequence[Measure], person: str | None) -> Iterator[list[Taken]]:
     """What each measure is for some persons at a time; together they are all of the source, each once [P30].
 
     Where every row is a person, or the first row in the file stands for each, a block is what a batch brings,
@@ -34,7 +31,7 @@ def blocks(
     for batch in reading.table.batches(headers, reading.told_of_lines):
         columns = dict(zip(headers, batch.columns, strict=True))
         whose = _whose(reading, persons, header, columns, start) if header else row_by_row(batch.num_rows)
-        _add(reading, measures, gathers, columns, whose, dialect, start)
+        _add(reading, measures, gathers, columns, whose, start)
         start += batch.num_rows
         if at_once:
             yield [one.take(whose.persons) for one in gathers]
@@ -63,13 +60,12 @@ def _add(
     gathers: Sequence[Gather],
     columns: dict[str, pa.Array],
     whose: Whose,
-    dialect: Dialect,
     start: int,
 ) -> None:
     """Take in a batch, and tell of its bad cells."""
     found = []
     for measure, gathered in zip(measures, gathers, strict=True):
-        cells, when = measure.cells(columns, dialect), measure.when(columns)
+        cells, when = measure.cells(columns, reading.table.dialect), measure.when(columns)
         found += [*cells.faults, *(when.faults if when else ())]
         gathered.add(whose, cells, when)
     reading.tell(found, start)

@@ -9,11 +9,10 @@ import numpy as np
 
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil_client.records.cells import Reading
-from eigenveil_client.records.dialect import COMMAS
 from eigenveil_client.records.recoding.blocks import blocks
 from eigenveil_client.records.recoding.measure import measure
 from eigenveil_client.records.recoding.rule import ColumnRule
-from eigenveil_client.records.sources import open_table
+from eigenveil_client.records.sources.opening import open_table
 
 Made = tuple[FloatArray, FloatArray]  # values and unreadable, (persons, columns)
 
@@ -23,7 +22,7 @@ def made(path: Path, rules: Sequence[ColumnRule], person: str | None = None) -> 
     reading = Reading(table=open_table(path), unreadable=lambda _: None)
     names = [name for rule in rules for name in rule.columns]
     measures = [measure(reading.table.headers, tuple(rules), name, None) for name in names]
-    parts = list(blocks(reading, measures, person, COMMAS))
+    parts = list(blocks(reading, measures, person))
     return (
         np.concatenate([np.column_stack([values for values, _ in part]) for part in parts]),
         np.concatenate([np.column_stack([unread for _, unread in part]) for part in parts]),

@@ -16,9 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenveil.study.study import Column, Missing
-from eigenveil_client.records import csv_table, records
+from eigenveil_client.records import records
+from eigenveil_client.records.config import RecordsConfig
 from eigenveil_client.records.recoding import blocks as room
 from eigenveil_client.records.recoding.rule import Censored, ColumnRule, Rows
+from eigenveil_client.records.sources import delimited
 from tests.client.records.recoding.support import made
 from tests.client.site.support import a_study
 
@@ -26,8 +28,10 @@ CELLS: dict[str, float | str | None] = {
     "": None, "-999": None, "?": "bad", "7": 7.0, "-0": 0.0, "0": 0.0, "0.1": 0.1, "0.2": 0.2, "1e16": 1e16,
     "-1e16": -1e16, "<0.6": 0.3, "3": 3.0, "1e-9": 1e-9,
 }  # fmt: skip
-DATES: dict[str, date | str | None] = {"": None, "soon": "bad", "1.2.2020": date(2020, 2, 1), "01.02.2020": date(2020, 2, 1),
-         "2.1.2020": date(2020, 1, 2), "31.12.1999": date(1999, 12, 31)}  # fmt: skip
+DATES: dict[str, date | str | None] = {
+    "": None, "soon": "bad", "1.2.2020": date(2020, 2, 1), "01.02.2020": date(2020, 2, 1),
+    "2.1.2020": date(2020, 1, 2), "31.12.1999": date(1999, 12, 31),
+}  # fmt: skip
 WORDS = {"": None, "a": 0, "b": 1, "c": None}
 Row = tuple[str, str, str, str]  # person, cell, date, word
 
@@ -66,7 +70,7 @@ def file_of(table: Sequence[Row]) -> Iterator[Path]:
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_table, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(delimited, "BLOCK_BYTES", 100)
     monkeypatch.setattr(room, "BLOCK", 2)
 
 
@@ -138,7 +142,8 @@ def test_whatever_one_persons_rows_become_at_most_one_record_changes(
     study = a_study(columns=tuple(columns), person_column="person", missing=Missing(rule))
     with file_of(table) as one, file_of(neighbour) as two:
         before, after = (
-            records.read(path, study, rules=RULES, unreadable=lambda _: None) for path in (one, two)
+            records.read(RecordsConfig(source=path), study, rules=RULES, unreadable=lambda _: None)
+            for path in (one, two)
         )
     left, right = (Counter(map(bytes, found.rows)) for found in (before, after))
     assert sum((left - right).values()) <= 1
@@ -158,7 +163,7 @@ def test_how_good_a_column_is_does_not_depend_on_what_else_is_asked(table: list[
 
     def counted(path: Path, asked: list[str]) -> dict[str, object]:
         study = a_study(columns=tuple(columns[one] for one in asked), person_column="person")
-        found = records.read(path, study, rules=RULES, unreadable=lambda _: None)
+        found = records.read(RecordsConfig(source=path), study, rules=RULES, unreadable=lambda _: None)
         return {one.name: one for one in found.quality}
 
     with file_of(table) as path:
