@@ -9,7 +9,7 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.study.plain_values import plain, toml_text
 from eigenveil.study.study import NAME
 from eigenveil_client.connection.proxy import DIRECT, ProxyRule
-from eigenveil_client.site.policy import Policy
+from eigenveil_client.site.policy import ANY, Policy
 from eigenveil_common import config
 from eigenveil_common.files import is_there, make_folder, write_durably
 from eigenveil_common.log import Format
@@ -28,6 +28,7 @@ class SiteConfig:
     state: Path
     policy: Policy = Policy()  # noqa: RUF009 - frozen
     proxy_rule: ProxyRule = DIRECT
+    offers: tuple[str, ...] = ()
     log_format: Format = Format.TEXT
     metrics_file: Path | None = None
 
@@ -36,6 +37,9 @@ class SiteConfig:
             NAME.fullmatch(self.name) is not None,
             f"name = {self.name!r}: use at most 63 lower-case letters, digits and hyphens",
         )
+        allowed = (ANY, *self.policy.columns)
+        strange = [] if ANY in self.policy.columns else [one for one in self.offers if one not in allowed]
+        config.need(not strange, f"offers: {', '.join(strange)} may not be used by studies (see columns)")
 
 
 def load(path: Path) -> SiteConfig:

@@ -183,7 +183,7 @@ class Analysts(rpc.CoordinatorServicer):
     async def _never(self, request: object, context: Context) -> Any:
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "only for analysts")
 
-    SubmitStudy = ExplainStudy = ListStudies = Renew = _never
+    SubmitStudy = ExplainStudy = ListStudies = ListSites = GetDictionary = Renew = _never
     CancelStudy = GetRelease = _never
 
     def WatchStudy(self, request: object, context: Context) -> AsyncIterator[pb.StudyEvent]:

@@ -24,7 +24,7 @@ NOT_THE_DEFAULT = {
     "proxy_credentials": EXAMPLE.with_name("proxy.credentials"),
     "metrics_file": Path("/var/lib/node_exporter/textfile/eigenveil-site.prom"),
 }
-ADDED_BY_HAND = {"proxy", "proxy_credentials", "log_format", "metrics_file"}  # init leaves them out
+ADDED_BY_HAND = {"proxy", "proxy_credentials", "log_format", "metrics_file", "offers"}  # init leaves them out
 PATIENTS = Policy(person_column="patient")
 
 

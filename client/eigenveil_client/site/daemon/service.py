@@ -24,6 +24,7 @@ from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_client.site.policy import Policy
 from eigenveil_client.site.state.opening import alone, opened
 from eigenveil_client.site.state.store import SiteStore
+from eigenveil_client.site.statement import statement_of
 from eigenveil_common import log
 from eigenveil_common.doctor import Check, Level, fail, ok, warn
 from eigenveil_common.process import forbid_core_dumps
@@ -84,7 +85,8 @@ def serve(config: SiteConfig) -> None:
         if end.level is not Level.OK:
             name = "approval-ends-soon" if end.level is Level.WARN else "approval-ended"
             log.event(name, logging.WARNING, detail=f"{end.text}: {end.todo}")
-        asyncio.run(_until_stopped(SiteDaemon(worker, identity), config.metrics_file, store))
+        daemon = SiteDaemon(worker, identity, statement_of(config))
+        asyncio.run(_until_stopped(daemon, config.metrics_file, store))
         log.event("stopped", site=config.name)
 
 
