@@ -171,6 +171,20 @@ def read(path: Path) -> bytes:
         raise RequestError(Code.BAD_CONFIG, f"cannot read {path}: {problem.strerror}") from problem
 
 
+def read_text(path: Path) -> str:
+    """The text of a file.
+
+    Raises:
+        RequestError: it cannot be read, or is not UTF-8.
+    """
+    try:
+        return read(path).decode()
+    except UnicodeDecodeError as problem:
+        raise RequestError(
+            Code.BAD_ARGUMENT, f"{path} is not UTF-8 text; is it the file you mean?"
+        ) from problem
+
+
 def sync(path: Path) -> None:
     """Make sure that a file and its name outlive a power cut."""
     _sync_folder(path)

@@ -189,7 +189,9 @@ def simulate(
         result=result,
         asked=tuple(session.asked),
         releases=tuple(session.releases),
-        document=build(plan, result, session.releases, rounds=present.rounds, private=noise.private),
+        document=build(
+            plan, result, session.releases, rounds=present.rounds, private=noise.private, sites={}
+        ),
     )
 
 

@@ -18,6 +18,7 @@ from eigenveil_common.examples import example
 from eigenveil_common.start import INTERRUPTED
 from eigenveil_server.admin import backup_commands
 from eigenveil_server.admin.ca_commands import ca
+from eigenveil_server.admin.dictionary_commands import dictionary
 from eigenveil_server.admin.options import PATH, config_option, json_option
 from eigenveil_server.config import Config
 
@@ -195,6 +196,7 @@ def doctor(config_path: Path, as_json: bool) -> int:
 
 
 group.add_command(ca)
+group.add_command(dictionary)
 
 
 for command in backup_commands.COMMANDS:

@@ -214,7 +214,10 @@ async def _about_rounds(clients: Mapping[str, Client], asked: RoundQuery) -> dic
     decline = pb.DeclineRequest(plan_digest=plan, round=asked.round, reason=pb.DECLINE_REASON_POLICY)
     many = [pb.Answered(plan_digest=plan, round=round) for round in range(40)]
     return {
-        "Hello": [a_hello(software="eigenveil-site")],
+        "Hello": [
+            a_hello(software="eigenveil-site"),
+            a_hello(statement=pb.SiteStatement(offers_stated=True, offers=["age"])),
+        ],
         "NextWork": [
             pb.NextWorkRequest(),
             pb.NextWorkRequest(known_plans=[plan, ANY_DIGEST], answered=[pb.Answered(plan_digest=plan)]),
@@ -235,6 +238,8 @@ def _about_studies(asked: RoundQuery, over: bytes) -> dict[str, list[Message]]:
         "SubmitStudy": [pb.SubmitStudyRequest(study_toml=text, submission="mine") for text in texts],
         "ExplainStudy": [pb.ExplainStudyRequest(study_toml=text) for text in texts],
         "ListStudies": [pb.ListStudiesRequest()],
+        "ListSites": [pb.ListSitesRequest(after="anna")],
+        "GetDictionary": [pb.GetDictionaryRequest()],
         "WatchStudy": [pb.WatchStudyRequest(plan_digest=over, after_sequence=1)],
         "CancelStudy": [pb.CancelStudyRequest(plan_digest=plan)],
         "GetRelease": [pb.GetReleaseRequest(plan_digest=digest, offset=5) for digest in (plan, over)],

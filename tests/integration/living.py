@@ -12,10 +12,10 @@ from pathlib import Path
 from eigenveil.identity import Role
 from eigenveil_client.connection.identity import StoredIdentity, enrol, load_identity
 from eigenveil_client.records.config import RecordsConfig
-from eigenveil_client.records.records import Reader
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_client.site.daemon.worker import SiteWorker
+from eigenveil_client.site.plausible import reader
 from eigenveil_client.site.policy import Policy
 from eigenveil_client.site.state.rollback_guard import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
@@ -95,7 +95,7 @@ async def living(identity: Path) -> AsyncIterator[SiteDaemon]:
         policy=Policy(minimum_records=5),
     )  # fmt: skip
     store = SiteStore(config.state, config.policy.budget, RollbackGuard(config.identity))
-    worker = SiteWorker(load_identity(identity), config.policy, store, Reader(config.records, config.column))
+    worker = SiteWorker(load_identity(identity), config.policy, store, reader(config))
     daemon = SiteDaemon(worker, lambda: load_identity(identity))
     task = asyncio.create_task(daemon.run())
     try:

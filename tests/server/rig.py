@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +17,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
 from eigenveil.aggregation import Contribution
+from eigenveil.dictionary.admission import Directory, directory_to_dict
 from eigenveil.errors import EigenveilError, InternalError
 from eigenveil.identity import Identity, Role
 from eigenveil.numerics.encoding import FloatArray, IntArray, to_bytes
@@ -73,6 +74,12 @@ def study_toml(
     for index in range(columns):
         lines += ["[[columns]]", f'name = "c{index}"', 'unit = ""', "lower = -1.0", "upper = 1.0"]
     return "\n".join(lines)
+
+
+def a_directory(sites: Iterable[str] = SITES, **changes: Any) -> dict[str, Any]:
+    """What the coordinator tells its planner of a federation whose sites state nothing."""
+    values = {"federation": FEDERATION, "columns": None, "approval_seconds": 3600.0}
+    return directory_to_dict(Directory(sites=dict.fromkeys(sites), **(values | changes)))
 
 
 def records(rows: int, columns: int, seed: int) -> FloatArray:

@@ -17,7 +17,9 @@ from eigenveil.protocol.signatures import check_plan
 from eigenveil.reporting.round_log import RoundLog
 from eigenveil.reporting.verify import load_release, verify_release
 from eigenveil.study.toml import parse_study
+from eigenveil_client.analyst.federation import FederationView, ListedSite, listed
 from eigenveil_client.connection.channel import CALL_SECONDS, call, fetch_round, pause
+from eigenveil_client.connection.held_dictionary import take_dictionary
 from eigenveil_client.connection.identity import StoredIdentity, open_channel
 from eigenveil_client.connection.renewal import due, introduce, renew
 from eigenveil_common.rpc import error_from
@@ -148,6 +150,31 @@ class Analyst:
             f"several studies are called {wanted!r}: {several}; name one by its digest"
             if found
             else f"no study {wanted!r}; `eigenveil study list` shows them",
+        )
+
+    async def federation(self) -> FederationView:
+        """The sites of the federation, what they state, and its dictionary, which is kept.
+
+        Raises:
+            PeerError: what came is not signed, older than what was seen before, or cannot be shown.
+        """
+        sent = await self._call(lambda stub: stub.GetDictionary, pb.GetDictionaryRequest())
+        dictionary = take_dictionary(self._identity, sent)
+        sites: list[ListedSite] = []
+        more = True
+        while more:
+            after = sites[-1].name if sites else ""
+            asked = pb.ListSitesRequest(after=after)
+            answer = await self._call(lambda stub: stub.ListSites, asked)
+            found, more = listed(answer.sites, after), answer.more
+            if more and not found:
+                raise PeerError(Code.PROTOCOL, "the coordinator says there are more sites, and lists none")
+            sites += found
+        return FederationView(
+            name=self._identity.identity.federation,
+            sites=tuple(sites),
+            dictionary=dictionary,
+            approval_seconds=answer.approval_seconds,
         )
 
     async def cancel(self, plan_digest: bytes) -> None:

@@ -15,6 +15,12 @@ profile_option = click.option(
     type=click.Path(path_type=Path, file_okay=False),
     help=f"Folder of your identity [default: ${VARIABLE} or ~/.config/eigenveil].",
 )
+dictionary_option = click.option(
+    "--dictionary",
+    "named",
+    metavar="NAME",
+    help="Another dictionary than your federation's: a file, or clinical, which is installed with eigenveil.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 

@@ -11,9 +11,12 @@ from typing import Any, TypeVar
 
 import click
 
+from eigenveil.dictionary.admission import check_study
+from eigenveil.dictionary.resolve import Resolved
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.toml import parse_study, study_digest
 from eigenveil_client.analyst.client import Analyst
+from eigenveil_client.analyst.dictionaries import study_of, tell_overrides
 from eigenveil_client.analyst.display import Display, state_word
 from eigenveil_client.analyst.profile import follow, load_profile
 from eigenveil_client.analyst.study_text import event_value
@@ -32,6 +35,20 @@ def at(profile: Path | None, work: Callable[[Analyst], Coroutine[Any, Any, T]]) 
             return await work(analyst)
 
     return asyncio.run(talk())
+
+
+def whole_study(file: Path, profile: Path | None) -> Resolved:
+    """The study in a file, held against what the federation has; who asks is shown where it differs from the
+    dictionary. Nothing of it was sent.
+
+    Raises:
+        RequestError: it is refused, or the federation does not have its sites or its columns.
+    """
+    view = at(profile, lambda analyst: analyst.federation())
+    study = study_of(file, profile)
+    check_study(parse_study(study.text), view.directory)
+    tell_overrides(study)
+    return study
 
 
 def ask_before_repeating(text: str, submission: str, profile: Path | None, as_json: bool) -> None:

@@ -1,17 +1,18 @@
-"""`eigenveil study`: submit, list, watch, show, explain, result, log, cancel."""
+"""`eigenveil study`: new, submit, list, watch, show, explain, result, log, cancel."""
 
 from __future__ import annotations
 
 import json
 import uuid
 from pathlib import Path
+from typing import Any
 
 import click
 
-from eigenveil_client.analyst.options import at_profile
+from eigenveil_client.analyst.options import at_profile, dictionary_option
 from eigenveil_common.command import console, errors, say
 from eigenveil_common.examples import example
-from eigenveil_common.files import check_output, write_durably
+from eigenveil_common.files import check_new, check_output, write_durably
 from eigenveil_common.start import INTERRUPTED
 
 study_argument = click.argument("wanted", metavar="STUDY")
@@ -60,18 +61,20 @@ def submit(
     """
     from eigenveil_client.analyst import studies
     from eigenveil_client.analyst.profile import follow
-    from eigenveil_client.analyst.study_text import study_text
     from eigenveil_client.analyst.verify import check_folder
 
-    text, chosen = study_text(file), submission or uuid.uuid4().hex
+    chosen = submission or uuid.uuid4().hex
     if wait:
         check_folder(out, lambda held: bool(held["plan"]["submission"] == chosen))
+    whole = studies.whole_study(file, profile)
+    text = whole.text
     if not again:
         studies.ask_before_repeating(text, chosen, profile, as_json)
     plan, warnings = studies.at(profile, lambda analyst: analyst.submit(text, chosen))
     for sentence in warnings:
         errors.print(f"warning: {sentence}", style="yellow", markup=False)
     value = {"study": plan.digest, "name": plan.study.name, "submission": chosen, "warnings": warnings}
+    value |= {"overrides": list(whole.overrides)}
     if not wait:
         watching = follow(profile, "study", "watch", plan.digest[:12])
         say(value, as_json, f"Submitted {plan.study.name} as {plan.digest[:12]}.\nFollow it with: {watching}")
@@ -81,6 +84,31 @@ def submit(
         return INTERRUPTED
     studies.fetch(digest, profile, out, as_json)
     return 0
+
+
+@study.command()
+@click.option(
+    "--columns", required=True, metavar="LIST", help="Names, after commas; see `eigenveil columns`."
+)
+@click.option("--sites", metavar="LIST", help="Names, after commas [default: all that do not lack a column].")
+@click.option("--components", default=2, show_default=True, type=click.IntRange(1))
+@click.option("--epsilon", default=1.0, show_default=True)
+@click.option("--delta", default=1e-6, show_default=True)
+@click.option("--name", help="The study's name [default: as its file].")
+@dictionary_option
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("study.toml"), show_default=True
+)
+@at_profile
+def new(out: Path, profile: Path | None, as_json: bool, **choice: Any) -> None:
+    """Write a study file from a choice of columns: units and bounds are the dictionary's."""
+    from eigenveil_client.analyst.catalogue import write_new_study
+    from eigenveil_client.analyst.profile import follow
+
+    check_new(out)
+    value = write_new_study(out, profile, choice)
+    then = follow(profile, "study", "explain", str(out))
+    say(value, as_json, f"Wrote {out}: {len(value['columns'])} columns. Next: {then}")
 
 
 @study.command(name="list")
@@ -146,10 +174,11 @@ def show(wanted: str, profile: Path | None, as_json: bool) -> None:
 def explain(file: Path, profile: Path | None, as_json: bool) -> None:
     """What STUDY.toml would ask, reveal and cost. Charges nothing."""
     from eigenveil_client.analyst import studies
-    from eigenveil_client.analyst.study_text import explanation_text, study_text
+    from eigenveil_client.analyst.study_text import explanation_text
 
-    text = study_text(file)
-    value = json.loads(studies.at(profile, lambda analyst: analyst.explain(text)))
+    whole = studies.whole_study(file, profile)
+    value = json.loads(studies.at(profile, lambda analyst: analyst.explain(whole.text)))
+    value |= {"overrides": list(whole.overrides)}
     say(value, as_json, explanation_text(value))
 
 

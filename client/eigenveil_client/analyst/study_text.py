@@ -4,25 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-from eigenveil.errors import Code, RequestError
 from eigenveil_client.analyst.display import plain, state_word
-from eigenveil_common.files import read
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-
-
-def study_text(path: Path) -> str:
-    """The text of a study file.
-
-    Raises:
-        RequestError: it cannot be read, or is not UTF-8.
-    """
-    try:
-        return read(path).decode()
-    except UnicodeDecodeError as problem:
-        raise RequestError(Code.BAD_STUDY, f"{path} is not UTF-8 text; is it a study file?") from problem
 
 
 def row_value(row: pb.StudyRow) -> dict[str, Any]:

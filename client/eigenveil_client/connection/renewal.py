@@ -95,16 +95,19 @@ async def introduce(
     generation: Generation | None = None,
     seconds: float = CALL_SECONDS,
     checkpoint: pb.SignedCheckpoint | None = None,
+    statement: pb.SiteStatement | None = None,
 ) -> pb.HelloResponse:
     """Say Hello as `stored`, and take the lists of authorities that follow ours; a site hands on its
-    `generation`, and shows the `checkpoint` that it holds.
+    `generation`, shows the `checkpoint` that it holds, and says what it states of itself.
 
     Raises:
         EigenveilError: as `transport.greet`, or `identity`: a list was sent that does not follow.
         InternalError: code `storage`, here; never there.
     """
     shown, following = generation.announce() if generation is not None else (b"", b"")
-    also = pb.HelloRequest(generation=shown, next_generation=following, checkpoint=checkpoint)
+    also = pb.HelloRequest(
+        generation=shown, next_generation=following, checkpoint=checkpoint, statement=statement
+    )
     also.MergeFrom(_shown(stored.authorities))
     hello = await _theirs(greet(stub, software, seconds, also))
     if hello.authorities:

@@ -26,11 +26,14 @@ def plan(study: Path, sample: Path | None, spectrum: str | None, as_json: bool) 
     Nothing is asked of anybody and nothing is charged. Without --sample or --spectrum a spectrum is assumed.
     """
     from eigenveil.study.toml import parse_study
-    from eigenveil_client.analyst.study_text import study_text
+    from eigenveil_client.analyst.dictionaries import study_of, tell_overrides
     from eigenveil_client.local.plan import read_guess, show, value
 
-    wanted = parse_study(study_text(study))
-    tell(value(wanted, read_guess(wanted, sample, spectrum)), as_json, show)
+    resolved = study_of(study)
+    wanted = parse_study(resolved.text)
+    tell_overrides(resolved)
+    told = value(wanted, read_guess(wanted, sample, spectrum)) | {"overrides": list(resolved.overrides)}
+    tell(told, as_json, show)
 
 
 @click.command()
@@ -66,7 +69,7 @@ def simulate(
     Which imagined site a record is at depends on that record alone.
     """
     from eigenveil.study.toml import parse_study
-    from eigenveil_client.analyst.study_text import study_text
+    from eigenveil_client.analyst.dictionaries import study_of, tell_overrides
     from eigenveil_client.local.exact_pca import exact
     from eigenveil_client.local.simulate import (
         divide,
@@ -79,7 +82,9 @@ def simulate(
     )
     from eigenveil_client.records.records import load
 
-    wanted = with_sites(parse_study(study_text(study)), sites)
+    resolved = study_of(study)
+    tell_overrides(resolved)
+    wanted = with_sites(parse_study(resolved.text), sites)
     if out is not None:
         make_folder(out)
         check_output(out / "simulation.json", study, data)

@@ -11,7 +11,7 @@ from eigenveil.study.study import NAME
 from eigenveil_client.connection.proxy import DIRECT, ProxyRule
 from eigenveil_client.records.config import RecordsConfig
 from eigenveil_client.records.recoding.rule import ColumnRule, rules
-from eigenveil_client.site.policy import Policy
+from eigenveil_client.site.policy import ANY, Policy
 from eigenveil_common import config
 from eigenveil_common.files import is_there, make_folder, write_durably
 from eigenveil_common.log import Format
@@ -31,6 +31,8 @@ class SiteConfig:
     column: tuple[ColumnRule, ...] = config.table(rules, ())
     policy: Policy = Policy()  # noqa: RUF009 - frozen
     proxy_rule: ProxyRule = DIRECT
+    dictionary: Path | None = None
+    offers: tuple[str, ...] = ()
     log_format: Format = Format.TEXT
     metrics_file: Path | None = None
 
@@ -42,6 +44,9 @@ class SiteConfig:
         person = self.policy.person_column
         named = person and any(person in rule.columns for rule in self.column)
         config.need(not named, f"[column.{person}]: what names a person is not recoded; rename the rule")
+        allowed = (ANY, *self.policy.columns)
+        strange = [] if ANY in self.policy.columns else [one for one in self.offers if one not in allowed]
+        config.need(not strange, f"offers: {', '.join(strange)} may not be used by studies (see columns)")
 
 
 def load(path: Path) -> SiteConfig:

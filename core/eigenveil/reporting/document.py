@@ -40,14 +40,20 @@ def build(
     *,
     rounds: Sequence[RoundRecord],
     private: bool,
+    sites: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The document that is signed: result, guarantee, rounds, plan; a function of stored values only."""
+    """The document that is signed: result, guarantee, rounds, plan; a function of stored values only.
+
+    `sites` is what each site had stated of its rules when the study was submitted, None for nothing: public
+    configuration, and nothing that a site found by them.
+    """
     return {
         "format": FORMAT,
         "software": {"eigenveil": __version__},
         "private": private,
         "plan_digest": plan.digest,
         "plan": json.loads(plan.to_json()),
+        "sites": dict(sites),
         "guarantee": guarantee(plan) if private else {"words": NOT_PRIVATE},
         "result": result.to_dict(),
         "rounds": [

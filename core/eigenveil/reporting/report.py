@@ -53,6 +53,7 @@ def render(
         keeps_units=document["plan"]["study"]["records"]["scaling"] == Scaling.NONE.value,
         kinds=_kinds(document),
         sites=_sites(document),
+        stated=_stated(document),
         spent=sum(entry["micro_rho"] for entry in document["rounds"]),
         few_columns=MOST_COLUMNS,
     )
@@ -197,3 +198,17 @@ def _sites(document: Mapping[str, Any]) -> list[dict[str, Any]]:
         }
         for name in names
     ]
+
+
+def _stated(document: Mapping[str, Any]) -> str:
+    """What the sites had stated of the shares beyond which they do not answer; the same words only once."""
+    told: dict[str, list[str]] = {}
+    for name, stated in document["sites"].items():
+        told.setdefault("nothing" if stated is None else _rules(stated), []).append(name)
+    return "; ".join(f"{', '.join(names)}: {words}" for words, names in told.items())
+
+
+def _rules(stated: Mapping[str, Any]) -> str:
+    shares = [f"{name.removeprefix('max_')} {100 * share:g} %" for name, share in stated["rules"].items()]
+    asked = "a person there decides" if stated["approval"] == "ask" else "its settings decide"
+    return f"at most {', '.join(shares)} of a column ({asked})".replace("_", " ")

@@ -101,7 +101,10 @@ def _table(data: dict[str, Any], name: str) -> dict[str, Any]:
 def _columns(data: dict[str, Any]) -> tuple[Column, ...]:
     rows = data.get("columns", [])
     if not (isinstance(rows, list) and all(isinstance(row, dict) for row in rows)):
-        raise refuse("columns must be an array of tables: [[columns]]")
+        raise refuse(
+            "columns must be an array of tables, [[columns]]: what only names columns of a dictionary is for the "
+            "commands of `eigenveil`, which fill in units and bounds"
+        )
     return tuple(
         _column(row, f"column {row.get('name', position)!r}") for position, row in enumerate(rows, 1)
     )

@@ -199,6 +199,7 @@ class HelloRequest(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     NEXT_GENERATION_FIELD_NUMBER: _builtins.int
     CHECKPOINT_FIELD_NUMBER: _builtins.int
+    STATEMENT_FIELD_NUMBER: _builtins.int
     AUTHORITIES_VERSION_FIELD_NUMBER: _builtins.int
     version_min: _builtins.int
     version_max: _builtins.int
@@ -216,6 +217,10 @@ class HelloRequest(_message.Message):
     def checkpoint(self) -> Global___SignedCheckpoint:
         """sites: the latest they were given [R20]"""
 
+    @_builtins.property
+    def statement(self) -> Global___SiteStatement:
+        """sites: what they state of themselves, with next_generation [R23]"""
+
     def __init__(
         self,
         *,
@@ -226,11 +231,12 @@ class HelloRequest(_message.Message):
         generation: _builtins.bytes = ...,
         next_generation: _builtins.bytes = ...,
         checkpoint: Global___SignedCheckpoint | None = ...,
+        statement: Global___SiteStatement | None = ...,
         authorities_version: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "statement", b"statement"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["authorities", b"authorities", "authorities_version", b"authorities_version", "checkpoint", b"checkpoint", "generation", b"generation", "next_generation", b"next_generation", "software", b"software", "version_max", b"version_max", "version_min", b"version_min"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["authorities", b"authorities", "authorities_version", b"authorities_version", "checkpoint", b"checkpoint", "generation", b"generation", "next_generation", b"next_generation", "software", b"software", "statement", b"statement", "version_max", b"version_max", "version_min", b"version_min"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1842,9 +1848,192 @@ class DeclineResponse(_message.Message):
 Global___DeclineResponse: _TypeAlias = DeclineResponse  # noqa: Y015
 
 @_typing.final
-class SubmitStudyRequest(_message.Message):
+class SiteStatement(_message.Message):
+    """What a site states of itself, by its own word; nothing of it is computed from records. [R23]"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OFFERS_STATED_FIELD_NUMBER: _builtins.int
+    OFFERS_FIELD_NUMBER: _builtins.int
+    ASKS_FIELD_NUMBER: _builtins.int
+    MAX_MISSING_FIELD_NUMBER: _builtins.int
+    MAX_UNREADABLE_FIELD_NUMBER: _builtins.int
+    MAX_OUT_OF_BOUNDS_FIELD_NUMBER: _builtins.int
+    offers_stated: _builtins.bool
+    """without it `offers` says nothing"""
+    asks: _builtins.bool
+    """a person decides about every study"""
+    max_missing: _builtins.float
+    """shares of the persons in its file beyond which a column is not answered about"""
+    max_unreadable: _builtins.float
+    max_out_of_bounds: _builtins.float
+    @_builtins.property
+    def offers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """names of columns"""
+
+    def __init__(
+        self,
+        *,
+        offers_stated: _builtins.bool = ...,
+        offers: _abc.Iterable[_builtins.str] | None = ...,
+        asks: _builtins.bool = ...,
+        max_missing: _builtins.float = ...,
+        max_unreadable: _builtins.float = ...,
+        max_out_of_bounds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asks", b"asks", "max_missing", b"max_missing", "max_out_of_bounds", b"max_out_of_bounds", "max_unreadable", b"max_unreadable", "offers", b"offers", "offers_stated", b"offers_stated"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SiteStatement: _TypeAlias = SiteStatement  # noqa: Y015
+
+@_typing.final
+class GetDictionaryRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetDictionaryRequest: _TypeAlias = GetDictionaryRequest  # noqa: Y015
+
+@_typing.final
+class GetDictionaryResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DICTIONARY_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def dictionary(self) -> Global___SignedDictionary:
+        """absent: none was published"""
+
+    def __init__(
+        self,
+        *,
+        dictionary: Global___SignedDictionary | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["dictionary", b"dictionary"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dictionary", b"dictionary"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetDictionaryResponse: _TypeAlias = GetDictionaryResponse  # noqa: Y015
+
+@_typing.final
+class SignedDictionary(_message.Message):
+    """A statement of the operator, under the release key. [R22]"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SAID_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    said: _builtins.bytes
+    """canonical JSON of the federation's name and its dictionary"""
+    signature: _builtins.bytes
+    """Ed25519 by the federation's release key"""
+    def __init__(
+        self,
+        *,
+        said: _builtins.bytes = ...,
+        signature: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["said", b"said", "signature", b"signature"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SignedDictionary: _TypeAlias = SignedDictionary  # noqa: Y015
+
+@_typing.final
+class ListSitesRequest(_message.Message):
     """---------------------------------------------------------------- analysts"""
 
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AFTER_FIELD_NUMBER: _builtins.int
+    after: _builtins.str
+    """go on behind this name"""
+    def __init__(
+        self,
+        *,
+        after: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSitesRequest: _TypeAlias = ListSitesRequest  # noqa: Y015
+
+@_typing.final
+class ListSitesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SITES_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    APPROVAL_SECONDS_FIELD_NUMBER: _builtins.int
+    more: _builtins.bool
+    approval_seconds: _builtins.float
+    """how long a study waits for persons at sites"""
+    @_builtins.property
+    def sites(self) -> _containers.RepeatedCompositeFieldContainer[Global___SiteRow]:
+        """by name; as many as fit"""
+
+    def __init__(
+        self,
+        *,
+        sites: _abc.Iterable[Global___SiteRow] | None = ...,
+        more: _builtins.bool = ...,
+        approval_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_seconds", b"approval_seconds", "more", b"more", "sites", b"sites"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSitesResponse: _TypeAlias = ListSitesResponse  # noqa: Y015
+
+@_typing.final
+class SiteRow(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    STATEMENT_FIELD_NUMBER: _builtins.int
+    SEEN_UNIX_MS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    seen_unix_ms: _builtins.int
+    """the hour in which it was heard last; 0: not since the coordinator's start"""
+    @_builtins.property
+    def statement(self) -> Global___SiteStatement:
+        """absent: it states nothing"""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        statement: Global___SiteStatement | None = ...,
+        seen_unix_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["statement", b"statement"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "seen_unix_ms", b"seen_unix_ms", "statement", b"statement"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SiteRow: _TypeAlias = SiteRow  # noqa: Y015
+
+@_typing.final
+class SubmitStudyRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     STUDY_TOML_FIELD_NUMBER: _builtins.int

@@ -81,6 +81,16 @@ class CoordinatorStub:
                 request_serializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.GetRoundRequest.SerializeToString,
                 response_deserializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.GetRoundResponse.FromString,
                 _registered_method=True)
+        self.GetDictionary = channel.unary_unary(
+                '/eigenveil.v1.Coordinator/GetDictionary',
+                request_serializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.GetDictionaryRequest.SerializeToString,
+                response_deserializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.GetDictionaryResponse.FromString,
+                _registered_method=True)
+        self.ListSites = channel.unary_unary(
+                '/eigenveil.v1.Coordinator/ListSites',
+                request_serializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.ListSitesRequest.SerializeToString,
+                response_deserializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.ListSitesResponse.FromString,
+                _registered_method=True)
         self.SubmitStudy = channel.unary_unary(
                 '/eigenveil.v1.Coordinator/SubmitStudy',
                 request_serializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.SubmitStudyRequest.SerializeToString,
@@ -180,9 +190,23 @@ class CoordinatorServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def SubmitStudy(self, request, context):
-        """Analysts.
+    def GetDictionary(self, request, context):
+        """Both: the dictionary that the operator published [R22].
         """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListSites(self, request, context):
+        """Analysts.
+        what the sites state of themselves [R23]
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SubmitStudy(self, request, context):
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -267,6 +291,16 @@ def add_CoordinatorServicer_to_server(servicer, server):
                     servicer.GetRound,
                     request_deserializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.GetRoundRequest.FromString,
                     response_serializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.GetRoundResponse.SerializeToString,
+            ),
+            'GetDictionary': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetDictionary,
+                    request_deserializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.GetDictionaryRequest.FromString,
+                    response_serializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.GetDictionaryResponse.SerializeToString,
+            ),
+            'ListSites': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSites,
+                    request_deserializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.ListSitesRequest.FromString,
+                    response_serializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.ListSitesResponse.SerializeToString,
             ),
             'SubmitStudy': grpc.unary_unary_rpc_method_handler(
                     servicer.SubmitStudy,
@@ -544,6 +578,60 @@ class Coordinator:
             '/eigenveil.v1.Coordinator/GetRound',
             eigenveil__proto_dot_v1_dot_eigenveil__pb2.GetRoundRequest.SerializeToString,
             eigenveil__proto_dot_v1_dot_eigenveil__pb2.GetRoundResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetDictionary(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/eigenveil.v1.Coordinator/GetDictionary',
+            eigenveil__proto_dot_v1_dot_eigenveil__pb2.GetDictionaryRequest.SerializeToString,
+            eigenveil__proto_dot_v1_dot_eigenveil__pb2.GetDictionaryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSites(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/eigenveil.v1.Coordinator/ListSites',
+            eigenveil__proto_dot_v1_dot_eigenveil__pb2.ListSitesRequest.SerializeToString,
+            eigenveil__proto_dot_v1_dot_eigenveil__pb2.ListSitesResponse.FromString,
             options,
             channel_credentials,
             insecure,

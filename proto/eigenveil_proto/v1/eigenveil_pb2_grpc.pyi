@@ -55,8 +55,13 @@ class CoordinatorStub:
     """an enumerated reason [R9]"""
     GetRound: _grpc.UnaryUnaryMultiCallable[_eigenveil_pb2.GetRoundRequest, _eigenveil_pb2.GetRoundResponse]
     """Both: one sealed round of a study [R21]."""
+    GetDictionary: _grpc.UnaryUnaryMultiCallable[_eigenveil_pb2.GetDictionaryRequest, _eigenveil_pb2.GetDictionaryResponse]
+    """Both: the dictionary that the operator published [R22]."""
+    ListSites: _grpc.UnaryUnaryMultiCallable[_eigenveil_pb2.ListSitesRequest, _eigenveil_pb2.ListSitesResponse]
+    """Analysts.
+    what the sites state of themselves [R23]
+    """
     SubmitStudy: _grpc.UnaryUnaryMultiCallable[_eigenveil_pb2.SubmitStudyRequest, _eigenveil_pb2.SubmitStudyResponse]
-    """Analysts."""
     ExplainStudy: _grpc.UnaryUnaryMultiCallable[_eigenveil_pb2.ExplainStudyRequest, _eigenveil_pb2.ExplainStudyResponse]
     """prices it, charges nothing"""
     ListStudies: _grpc.UnaryUnaryMultiCallable[_eigenveil_pb2.ListStudiesRequest, _eigenveil_pb2.ListStudiesResponse]
@@ -91,8 +96,13 @@ class CoordinatorAsyncStub(CoordinatorStub):
     """an enumerated reason [R9]"""
     GetRound: _aio.UnaryUnaryMultiCallable[_eigenveil_pb2.GetRoundRequest, _eigenveil_pb2.GetRoundResponse]  # type: ignore[assignment]
     """Both: one sealed round of a study [R21]."""
+    GetDictionary: _aio.UnaryUnaryMultiCallable[_eigenveil_pb2.GetDictionaryRequest, _eigenveil_pb2.GetDictionaryResponse]  # type: ignore[assignment]
+    """Both: the dictionary that the operator published [R22]."""
+    ListSites: _aio.UnaryUnaryMultiCallable[_eigenveil_pb2.ListSitesRequest, _eigenveil_pb2.ListSitesResponse]  # type: ignore[assignment]
+    """Analysts.
+    what the sites state of themselves [R23]
+    """
     SubmitStudy: _aio.UnaryUnaryMultiCallable[_eigenveil_pb2.SubmitStudyRequest, _eigenveil_pb2.SubmitStudyResponse]  # type: ignore[assignment]
-    """Analysts."""
     ExplainStudy: _aio.UnaryUnaryMultiCallable[_eigenveil_pb2.ExplainStudyRequest, _eigenveil_pb2.ExplainStudyResponse]  # type: ignore[assignment]
     """prices it, charges nothing"""
     ListStudies: _aio.UnaryUnaryMultiCallable[_eigenveil_pb2.ListStudiesRequest, _eigenveil_pb2.ListStudiesResponse]  # type: ignore[assignment]
@@ -180,12 +190,29 @@ class CoordinatorServicer(metaclass=_abc_1.ABCMeta):
         """Both: one sealed round of a study [R21]."""
 
     @_abc_1.abstractmethod
+    def GetDictionary(
+        self,
+        request: _eigenveil_pb2.GetDictionaryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_eigenveil_pb2.GetDictionaryResponse, _abc.Awaitable[_eigenveil_pb2.GetDictionaryResponse]]:
+        """Both: the dictionary that the operator published [R22]."""
+
+    @_abc_1.abstractmethod
+    def ListSites(
+        self,
+        request: _eigenveil_pb2.ListSitesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_eigenveil_pb2.ListSitesResponse, _abc.Awaitable[_eigenveil_pb2.ListSitesResponse]]:
+        """Analysts.
+        what the sites state of themselves [R23]
+        """
+
+    @_abc_1.abstractmethod
     def SubmitStudy(
         self,
         request: _eigenveil_pb2.SubmitStudyRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_eigenveil_pb2.SubmitStudyResponse, _abc.Awaitable[_eigenveil_pb2.SubmitStudyResponse]]:
-        """Analysts."""
+    ) -> _typing.Union[_eigenveil_pb2.SubmitStudyResponse, _abc.Awaitable[_eigenveil_pb2.SubmitStudyResponse]]: ...
 
     @_abc_1.abstractmethod
     def ExplainStudy(

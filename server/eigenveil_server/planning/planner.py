@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Any
 
+from eigenveil.dictionary.admission import check_study, directory_from_dict
 from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil.planning.choose import doubts
 from eigenveil.planning.dry_run import check_every_size, courses, rehearse
@@ -65,18 +66,13 @@ def _warnings(study: Study) -> list[str]:
 
 
 def _rehearsed(
-    *, study_toml: str, federation: str, submission: str, analyst: str, enrolled: list[str], most_columns: int
+    *, study_toml: str, submission: str, analyst: str, directory: Words, most_columns: int
 ) -> tuple[Plan, tuple[tuple[RoundQuery, ...], ...]]:
     """The plan of a study and all that it may ask, every way rehearsed once."""
     study = _parsed(study_toml, most_columns)
-    strange = sorted(set(study.federation.sites) - set(enrolled))
-    if strange:
-        raise RequestError(
-            Code.BAD_STUDY,
-            f"not enrolled in {federation}: {', '.join(strange)} "
-            f"(enrolled sites: {', '.join(sorted(enrolled)) or 'none'})",
-        )
-    plan = make_plan(study, federation=federation, submission=submission, analyst=analyst)
+    public = directory_from_dict(directory)
+    check_study(study, public)
+    plan = make_plan(study, federation=public.federation, submission=submission, analyst=analyst)
     _check_sums(plan)
     ways = courses(plan)
     asked = [one for way in ways for one in way]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from eigenveil.dictionary.admission import Directory, directory_to_dict
 from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.plan import Plan
 from eigenveil_server.compute import Compute
@@ -24,7 +26,7 @@ SUBMISSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """What an analyst sent: the study as TOML and an id of theirs; `enrolled` are the sites there are.
+    """What an analyst sent: the study as TOML and an id of theirs; `directory` is what the federation has.
 
     Raises:
         RequestError: code `bad-argument`, for the id.
@@ -33,7 +35,7 @@ class Submission:
     analyst: str
     id: str = DRAFT
     study_toml: str
-    enrolled: Collection[str]
+    directory: Directory
 
     def __post_init__(self) -> None:
         if SUBMISSION.fullmatch(self.id) is None:
@@ -88,6 +90,7 @@ class Submissions:
             state=first_state(plan, self._config),
             failure="",
             submitted_at=self._repository.clock(),
+            stated=_stated(plan, submission.directory),
         )
         return Prepared(stored=stored, plan=plan, warnings=made["warnings"])
 
@@ -146,12 +149,20 @@ class Submissions:
     def _words(self, submission: Submission) -> dict[str, Any]:
         return {
             "study_toml": submission.study_toml,
-            "federation": self._config.federation,
             "submission": submission.id,
             "analyst": submission.analyst,
-            "enrolled": sorted(submission.enrolled),
+            "directory": directory_to_dict(submission.directory),
             "most_columns": self._config.max_columns,
         }
+
+
+def _stated(plan: Plan, directory: Directory) -> str:
+    """What the sites of a study have stated of their rules, for its release. The columns that they offer do
+    not matter any more."""
+    sites = {name: directory.sites[name] for name in plan.study.federation.sites}
+    told = {name: None if one is None else one.to_dict() for name, one in sites.items()}
+    rules = {name: one and {key: one[key] for key in ("approval", "rules")} for name, one in told.items()}
+    return json.dumps(rules, sort_keys=True)
 
 
 def used(known: StoredStudy) -> RequestError:

@@ -22,6 +22,7 @@ from eigenveil_server.planning.submissions import Submission
 from eigenveil_server.recovery.checkpoints import Checkpoints
 from eigenveil_server.rpc.answers import no_release, study_row
 from eigenveil_server.rpc.calls import Watches
+from eigenveil_server.rpc.directory import SiteDirectory
 from eigenveil_server.rpc.interceptor import ARRIVAL, CALLER, CERTIFICATE, Context, still_admitted
 from eigenveil_server.rpc.site_sessions import SiteSessions
 from eigenveil_server.storage.states import decline_word
@@ -64,12 +65,14 @@ class Service(CoordinatorServicer):
         self._registry = registry
         self._sessions = sessions
         self._checkpoints = checkpoints
+        self._directory = SiteDirectory(config, runtime.repository, runtime.keys, registry.sites)
         self._contributions = Contributions(runtime)
         self._uploads = engine.uploads
         self._watches = Watches(config.max_watches)
 
     async def Hello(self, request: pb.HelloRequest, context: Context) -> pb.HelloResponse:
-        """Version, clock and limits [R3]; whom to trust [R19]; for a site, the start of its session [R18]."""
+        """Version, clock and limits [R3]; whom to trust [R19]; for a site, the start of its session [R18] and
+        what it states of itself [R23]."""
         version = min(request.version_max, VERSION_MAX)
         if version < max(request.version_min, VERSION_MIN):
             raise PeerError(
@@ -78,9 +81,11 @@ class Service(CoordinatorServicer):
                 f"{request.version_min} to {request.version_max}; update the older of the two",
             )
         caller = CALLER.get()
+        statement = self._directory.stated(caller, request)
         self._checkpoints.check_shown(caller, request)
         await self._sessions.greet(caller, ARRIVAL.get().peer, request, self._engine.hurry)
         await self._checkpoints.presented(caller, request, self._repository.writer)
+        await self._directory.note(caller, request, statement)
         authorities = self._runtime.keys.authorities
         limits = pb.Limits(
             message_bytes=MESSAGE_BYTES,
@@ -114,6 +119,7 @@ class Service(CoordinatorServicer):
         if max(map(len, listed)) > MOST_LISTED:
             raise PeerError(Code.PROTOCOL, f"at most {MOST_LISTED} plans or rounds may be named")
         site = CALLER.get().name
+        self._directory.heard(site)
         known = dict.fromkeys(map(digest_from_bytes, request.known_plans), 0)
         known |= zip(known, request.held, strict=False)
         answered = frozenset((digest_from_bytes(one.plan_digest), one.round) for one in request.answered)
@@ -206,6 +212,16 @@ class Service(CoordinatorServicer):
 
     # ------------------------------------------------------------ analysts
 
+    async def GetDictionary(
+        self, request: pb.GetDictionaryRequest, context: Context
+    ) -> pb.GetDictionaryResponse:
+        """The dictionary that the operator published, if any [R22]."""
+        return self._directory.dictionary()
+
+    async def ListSites(self, request: pb.ListSitesRequest, context: Context) -> pb.ListSitesResponse:
+        """The sites of the federation and what they state of themselves [R23]."""
+        return self._directory.listed(request.after)
+
     async def SubmitStudy(self, request: pb.SubmitStudyRequest, context: Context) -> pb.SubmitStudyResponse:
         """Start a study, once for each submission [R10]."""
         wish = self._submission(request.submission, request.study_toml)
@@ -224,8 +240,8 @@ class Service(CoordinatorServicer):
         return pb.ExplainStudyResponse(explanation_json=told)
 
     def _submission(self, id: str, study_toml: str) -> Submission:
-        enrolled = self._registry.sites()
-        return Submission(analyst=CALLER.get().name, id=id, study_toml=study_toml, enrolled=enrolled)
+        directory = self._directory.current()
+        return Submission(analyst=CALLER.get().name, id=id, study_toml=study_toml, directory=directory)
 
     async def ListStudies(self, request: pb.ListStudiesRequest, context: Context) -> pb.ListStudiesResponse:
         """Every study of the federation, oldest first."""

@@ -25,7 +25,8 @@ PLANS = 16  # kept read, so that no call has to read one again
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredStudy:
-    """One row of `studies` without its release; times in Unix milliseconds."""
+    """One row of `studies` without its release; times in Unix milliseconds. `stated` is what the sites had
+    stated of themselves when it was submitted, as JSON."""
 
     digest: str
     name: str
@@ -38,6 +39,7 @@ class StoredStudy:
     state: StudyState
     failure: str
     submitted_at: int
+    stated: str = "{}"
 
     @property
     def signed_plan(self) -> pb.SignedPlan:

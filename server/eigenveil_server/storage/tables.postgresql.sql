@@ -27,6 +27,16 @@ CREATE TABLE greetings (
   PRIMARY KEY (role, name)
 );
 CREATE INDEX certificates_by_name ON certificates (role, name);
+CREATE TABLE statements (
+  site TEXT COLLATE "C" PRIMARY KEY,
+  statement BYTEA NOT NULL
+);
+CREATE TABLE dictionaries (
+  version BIGINT PRIMARY KEY,
+  said BYTEA NOT NULL,
+  signature BYTEA NOT NULL,
+  at BIGINT NOT NULL
+);
 CREATE TABLE denied (
   role TEXT COLLATE "C" NOT NULL,
   name TEXT COLLATE "C" NOT NULL,
@@ -45,6 +55,7 @@ CREATE TABLE studies (
   state TEXT COLLATE "C" NOT NULL,
   failure TEXT COLLATE "C" NOT NULL DEFAULT '',
   submitted_at BIGINT NOT NULL,
+  stated TEXT COLLATE "C" NOT NULL DEFAULT '{}',
   ended_at BIGINT,
   release BYTEA,
   UNIQUE (analyst, submission)

@@ -27,6 +27,16 @@ CREATE TABLE greetings (
   PRIMARY KEY (role, name)
 ) STRICT;
 CREATE INDEX certificates_by_name ON certificates (role, name);
+CREATE TABLE statements (
+  site TEXT PRIMARY KEY,
+  statement BLOB NOT NULL
+) STRICT;
+CREATE TABLE dictionaries (
+  version INTEGER PRIMARY KEY,
+  said BLOB NOT NULL,
+  signature BLOB NOT NULL,
+  at INTEGER NOT NULL
+) STRICT;
 CREATE TABLE denied (
   role TEXT NOT NULL,
   name TEXT NOT NULL,
@@ -45,6 +55,7 @@ CREATE TABLE studies (
   state TEXT NOT NULL,
   failure TEXT NOT NULL DEFAULT '',
   submitted_at INTEGER NOT NULL,
+  stated TEXT NOT NULL DEFAULT '{}',
   ended_at INTEGER,
   release BLOB,
   UNIQUE (analyst, submission)

@@ -9,6 +9,7 @@ process [P27].
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping
 from functools import partial
 
@@ -211,6 +212,7 @@ class StudyRun:
             session.releases,
             rounds=self._repository.studies.records(self.digest),
             private=self._noise.private,
+            sites=json.loads(self.stored.stated),
         )
         keys = self._runtime.keys
         return seal_bundle(document, sign=keys.release.sign, public_key=keys.release_public)

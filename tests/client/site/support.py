@@ -36,10 +36,10 @@ from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column, Federation, Study
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.records.config import RecordsConfig
-from eigenveil_client.records.records import Reader
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_client.site.daemon.worker import Reply, SiteWorker
+from eigenveil_client.site.plausible import reader
 from eigenveil_client.site.policy import Policy
 from eigenveil_client.site.state.rollback_guard import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
@@ -184,7 +184,7 @@ class Analysts(rpc.CoordinatorServicer):
     async def _never(self, request: object, context: Context) -> Any:
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "only for analysts")
 
-    SubmitStudy = ExplainStudy = ListStudies = Renew = _never
+    SubmitStudy = ExplainStudy = ListStudies = ListSites = GetDictionary = Renew = _never
     CancelStudy = GetRelease = _never
 
     def WatchStudy(self, request: object, context: Context) -> AsyncIterator[pb.StudyEvent]:
@@ -331,7 +331,7 @@ class Stage:
 
     def worker(self, store: SiteStore) -> SiteWorker:
         identity = load_identity(self.config.identity)
-        return Driven(identity, self.config.policy, store, Reader(self.config.records, self.config.column))
+        return Driven(identity, self.config.policy, store, reader(self.config))
 
     def signed(self, plan: Plan) -> pb.SignedPlan:
         return self.authority.sign(plan.to_json())

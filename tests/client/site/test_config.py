@@ -25,7 +25,9 @@ NOT_THE_DEFAULT = {
     "proxy_credentials": EXAMPLE.with_name("proxy.credentials"),
     "metrics_file": Path("/var/lib/node_exporter/textfile/eigenveil-site.prom"),
 }
-ADDED_BY_HAND = {"proxy", "proxy_credentials", "log_format", "metrics_file", "column"}  # init leaves them out
+ADDED_BY_HAND = {  # init leaves them out
+    "proxy", "proxy_credentials", "log_format", "metrics_file", "column", "offers", "dictionary",
+}  # fmt: skip
 PATIENTS = Policy(person_column="patient")
 
 

@@ -16,15 +16,15 @@ from eigenveil.identity import Role
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.planning import planner, pool
 from eigenveil_server.planning.pool import PlanningPool
-from tests.server.rig import SITES, made, refusal, serving, study_toml
+from tests.server.rig import a_directory, made, refusal, serving, study_toml
 
 SLOW = study_toml(columns=4000, components=10)  # a quarter of a minute of processor time
 SMALL = study_toml()
 
 
 async def ask(here: PlanningPool, analyst: str, toml: str, most_columns: int = 4096) -> object:
-    words = {"study_toml": toml, "federation": "fed", "most_columns": most_columns}
-    words |= {"submission": "draft", "analyst": analyst, "enrolled": list(SITES)}
+    words = {"study_toml": toml, "most_columns": most_columns, "directory": a_directory()}
+    words |= {"submission": "draft", "analyst": analyst}
     return await here.ask(analyst, "explained", **words)
 
 
@@ -55,7 +55,7 @@ def test_what_takes_too_much_memory_is_refused_and_the_next_is_planned() -> None
         "study_toml": study_toml(columns=3000, components=2900, algorithm="dp-pca"),
         "most_columns": 4096,
     }
-    words |= {"federation": "fed", "submission": "draft", "analyst": "eve", "enrolled": list(SITES)}
+    words |= {"directory": a_directory(), "submission": "draft", "analyst": "eve"}
     environment = {**os.environ, **pool.ONE_THREAD}
     with subprocess.Popen(
         [sys.executable, "-c", little], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment

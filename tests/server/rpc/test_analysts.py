@@ -21,7 +21,16 @@ from eigenveil_common.rpc import MESSAGE_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.planning import planner
 from eigenveil_server.rpc import service
-from tests.server.rig import FEDERATION, SITES, Client, answering, made, parsed, refusal, serving, study_toml
+from tests.server.rig import (
+    Client,
+    a_directory,
+    answering,
+    made,
+    parsed,
+    refusal,
+    serving,
+    study_toml,
+)
 
 
 def test_submitting_twice_is_one_study(tmp_path: Path) -> None:
@@ -134,7 +143,7 @@ def test_a_study_of_unknown_sites_of_nonsense_or_beyond_a_message_is_refused(
             assert (await refusal(ada.submit("not = [toml"))).code is Code.BAD_STUDY
             monkeypatch.setattr(planner, "MESSAGE_BYTES", planner.ENVELOPE_BYTES + 2000)
             toml = study_toml(columns=60, algorithm="dp-pca")
-            told = {"federation": FEDERATION, "submission": "x", "analyst": "ada", "enrolled": SITES}
+            told = {"submission": "x", "analyst": "ada", "directory": a_directory()}
             wide = planner.answer("planned", {"study_toml": toml, "most_columns": 60, **told})
             assert (wide["code"], "a message holds" in wide["why"]) == (Code.OVERFLOW.value, True)
 

@@ -47,12 +47,14 @@ def compare(
     An algorithm of your own (--with) runs in simulations only, because no code travels.
     """
     from eigenveil.study.toml import parse_study
-    from eigenveil_client.analyst.study_text import study_text
+    from eigenveil_client.analyst.dictionaries import study_of, tell_overrides
     from eigenveil_client.local.compare import run
     from eigenveil_client.local.compare.rows import as_csv
     from eigenveil_client.local.simulate import with_sites
 
-    study = parse_study(study_text(file))
+    resolved = study_of(file, profile)
+    tell_overrides(resolved)
+    study = parse_study(resolved.text)
     if out is not None:
         check_output(out, file, *([] if data is None else [data]))
     if federation:

@@ -103,8 +103,8 @@ def show_egress(
     shortened to that. So they are whole grid steps, not the study's units; sums and products are shown in
     those units besides, and the rest has none. --json shows every row and number in full.
     """
-    from eigenveil_client.records.records import Reader
     from eigenveil_client.site.commands import evidence, evidence_views, recompute
+    from eigenveil_client.site.plausible import reader
     from eigenveil_client.site.state import opening
 
     with opening.opened(config) as store:
@@ -112,8 +112,8 @@ def show_egress(
         if not decode:
             told = evidence_views.egress(rows, store.traffic.counts(), store.egress.head())
         else:
-            reader = Reader(config.records, config.column)
-            told = evidence_views.decoded(recompute.again(store, evidence.one_answer(rows), reader))
+            read = reader(config)
+            told = evidence_views.decoded(recompute.again(store, evidence.one_answer(rows), read))
     tell(told, as_json, evidence_views.show_decoded if decode else evidence_views.show_egress)
 
 

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 import grpc
 
 from eigenveil import __version__
+from eigenveil.dictionary.statement import SiteStatement
 from eigenveil.errors import EigenveilError, InternalError, PeerError
 from eigenveil_client.connection.channel import pause
 from eigenveil_client.connection.identity import StoredIdentity, open_channel
@@ -32,12 +33,18 @@ CLOCK_WARNING_MS = 60_000
 
 class SiteDaemon:
     """Runs `worker` against the coordinator. `identity` is read anew for every connection, so a
-    renewed certificate needs no restart."""
+    renewed certificate needs no restart. `statement` is what the site states of itself, None for nothing."""
 
-    def __init__(self, worker: SiteWorker, identity: Callable[[], StoredIdentity]) -> None:
+    def __init__(
+        self,
+        worker: SiteWorker,
+        identity: Callable[[], StoredIdentity],
+        statement: SiteStatement | None = None,
+    ) -> None:
         self._worker = worker
         self._store = worker.store
         self._identity = identity
+        self._statement = None if statement is None else statement.to_proto()
         self.contact = Contact()
         self._said: str | None = None
         self._warned: set[str] = set()
@@ -114,7 +121,9 @@ class SiteDaemon:
         checkpoint = self._store.checkpoints.latest()
         self._store.note_ledger()
         try:
-            hello = await introduce(stub, software, self._shown, generation, checkpoint=checkpoint)
+            hello = await introduce(
+                stub, software, self._shown, generation, checkpoint=checkpoint, statement=self._statement
+            )
         except InternalError:
             raise
         except EigenveilError as problem:

@@ -15,15 +15,16 @@ import click
 from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Role
 from eigenveil_client.connection.identity import StoredIdentity, load_identity
-from eigenveil_client.records.records import Reader
 from eigenveil_client.records.sources.opening import open_source
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_client.site.daemon.metrics import keep_written
 from eigenveil_client.site.daemon.worker import SiteWorker
+from eigenveil_client.site.plausible import reader
 from eigenveil_client.site.policy import Policy
 from eigenveil_client.site.state.opening import alone, opened
 from eigenveil_client.site.state.store import SiteStore
+from eigenveil_client.site.statement import statement_of
 from eigenveil_common import log
 from eigenveil_common.doctor import Check, Level, fail, ok, warn
 from eigenveil_common.process import forbid_core_dumps
@@ -71,7 +72,7 @@ def serve(config: SiteConfig) -> None:
     first = identity()
     open_source(config.records).schema()  # records that are not there should stop the start, not a study
     with alone(config.state), opened(config) as store:
-        worker = SiteWorker(first, config.policy, store, Reader(config.records, config.column))
+        worker = SiteWorker(first, config.policy, store, reader(config))
         about = {
             "event": "serving",
             "site": config.name,
@@ -84,7 +85,8 @@ def serve(config: SiteConfig) -> None:
         if end.level is not Level.OK:
             name = "approval-ends-soon" if end.level is Level.WARN else "approval-ended"
             log.event(name, logging.WARNING, detail=f"{end.text}: {end.todo}")
-        asyncio.run(_until_stopped(SiteDaemon(worker, identity), config.metrics_file, store))
+        daemon = SiteDaemon(worker, identity, statement_of(config))
+        asyncio.run(_until_stopped(daemon, config.metrics_file, store))
         log.event("stopped", site=config.name)
 
 

@@ -22,9 +22,9 @@ from eigenveil.session import Session
 from eigenveil.study.study import Column, Federation
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.records import records
-from eigenveil_client.records.records import Reader
 from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_client.site.daemon.worker import SiteWorker
+from eigenveil_client.site.plausible import reader
 from eigenveil_client.site.state.received_plans import Decision
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -70,9 +70,7 @@ def test_a_whole_study_is_parsed_and_rehearsed_once_and_followed_in_one_session(
         counted(query_module, "digest") as digests,
     ):
         member = load_identity(stage.config.identity)
-        worker = SiteWorker(
-            member, stage.config.policy, store, Reader(stage.config.records, stage.config.column)
-        )
+        worker = SiteWorker(member, stage.config.policy, store, reader(stage.config))
         assert all(isinstance(worker.work(message), Contribution) for message in messages)
     assert sessions.call_count <= 2
     assert studies.call_count == 1

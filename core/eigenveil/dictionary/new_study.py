@@ -1,0 +1,73 @@
+"""The text of a new study file from a choice of columns: short, explained, whole with its dictionary."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from eigenveil.dictionary.dictionary import Dictionary, range_text
+from eigenveil.dictionary.resolve import read_study_file
+from eigenveil.study.toml import parse_study
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What somebody wants to study: `dictionary` is what the file will call the dictionary that it names
+    columns of."""
+
+    name: str
+    columns: tuple[str, ...]
+    sites: tuple[str, ...]
+    components: int
+    epsilon: float
+    delta: float
+    dictionary: str
+
+
+def new_study(choice: Choice, dictionary: Dictionary) -> str:
+    """A study file of these columns. What it leaves out has the default of study.example.toml.
+
+    Raises:
+        RequestError: code `bad-study`, the study cannot be: an unknown column, no site, too many components.
+    """
+    text = _written(choice, dictionary)
+    parse_study(read_study_file(text).resolved(dictionary).text)
+    return text
+
+
+def _written(choice: Choice, dictionary: Dictionary) -> str:
+    lines = [
+        "# `eigenveil study explain` says what this asks and costs, `study example` every other key.",
+        f"name = {_text(choice.name)}",
+        'purpose = ""  # what for, in a sentence: those who must consent read it',
+        f"components = {choice.components}",
+        "# Units and public bounds come from here. To state others: {name = ..., lower = ..., upper = ...}",
+        f"dictionary = {_text(choice.dictionary)}",
+        "columns = [",
+        *_columns(choice.columns, dictionary),
+        "]",
+        "[privacy]",
+        f"epsilon = {choice.epsilon!r}",
+        f"delta = {choice.delta!r}  # far below one over the number of records",
+        "[federation]",
+        f"sites = [{', '.join(map(_text, choice.sites))}]",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _columns(names: Sequence[str], dictionary: Dictionary) -> list[str]:
+    known = dictionary.usable()
+    lines = []
+    for name in names:
+        column = known.get(name)
+        about = (
+            "" if column is None else f"  # {range_text(column.lower, column.upper)} {column.unit}".rstrip()
+        )
+        lines.append(f"  {_text(name)},{about}")
+    return lines
+
+
+def _text(value: str) -> str:
+    """A TOML string of printable characters."""
+    return json.dumps(value, ensure_ascii=False)
