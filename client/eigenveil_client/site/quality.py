@@ -14,6 +14,7 @@ WORDS = {
     "max_unreadable": "have a cell that is no number",
     "max_out_of_bounds": "have a value outside the plausible range",
 }
+FEW = 5  # persons may be badly recorded in any file: one bad cell must not show itself as a refusal
 SHARE = Rule(
     holds=lambda value: 0 <= value <= 1, words="{key} must be a share of the records, between 0 and 1"
 )
@@ -79,7 +80,7 @@ class QualityRules:
             found += [
                 Poor(column=one.name, rule=rule, found=count, persons=one.persons, most=getattr(self, rule))
                 for rule, count in counts.items()
-                if count > getattr(self, rule) * one.persons
+                if count > max(FEW, getattr(self, rule) * one.persons)
             ]
         return found
 
