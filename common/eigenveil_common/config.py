@@ -1,6 +1,6 @@
 """Configuration files: TOML into a frozen dataclass, whose fields say all about each key.
 
-A field that is a dataclass itself has its keys in the same table as the others.
+A field that is a dataclass itself has its keys in the same table as the others, unless it is a section.
 """
 
 from __future__ import annotations
@@ -43,6 +43,11 @@ def table(read: Callable[[Any], Any], default: Any) -> Any:
     return field(default=default, metadata={"table": read})
 
 
+def section() -> Any:
+    """A key that is a dataclass with a table of its own; a text instead of the table is its first key."""
+    return field(metadata={"section": True})
+
+
 def need(holds: object, message: str) -> None:
     """Insist on what a configuration must be.
 
@@ -70,7 +75,8 @@ def keys(kind: Any) -> dict[str, Field[Any]]:
     found: dict[str, Field[Any]] = {}
     for one in fields(kind):
         inner = hints(kind)[one.name]
-        found |= keys(inner) if is_dataclass(inner) else {one.name: one}
+        flat = is_dataclass(inner) and "section" not in one.metadata
+        found |= keys(inner) if flat else {one.name: one}
     return found
 
 
@@ -94,11 +100,26 @@ def load(path: Path, kind: type[T]) -> T:
 
 
 def _made(kind: Any, data: Mapping[str, Any], readers: Readers) -> Any:
-    tables = {one.name: one.metadata["table"] for one in fields(kind) if "table" in one.metadata}
-    own = {name: data[name] for name in hints(kind) if name in data and name not in tables}
-    read = {name: reads(data[name]) for name, reads in tables.items() if name in data}
-    inner = {name: _made(hint, data, readers) for name, hint in hints(kind).items() if is_dataclass(hint)}
-    return kind(**checked(kind, own, _refuse, readers), **read, **inner)
+    own, inner = dict[str, Any](), dict[str, Any]()
+    for one in fields(kind):
+        name, hint = one.name, hints(kind)[one.name]
+        if "section" in one.metadata:
+            inner[name] = _section(hint, name, data[name], readers)
+        elif is_dataclass(hint):
+            inner[name] = _made(hint, data, readers)
+        elif name in data and "table" in one.metadata:
+            inner[name] = one.metadata["table"](data[name])
+        elif name in data:
+            own[name] = data[name]
+    return kind(**checked(kind, own, _refuse, readers), **inner)
+
+
+def _section(kind: Any, name: str, data: Any, readers: Readers) -> Any:
+    if isinstance(data, str):
+        data = {next(iter(keys(kind))): data}
+    need(isinstance(data, dict), f"{name} must be a text or a table [{name}]")
+    check_keys(data, keys(kind), required(kind), f"[{name}]", _refuse)
+    return _made(kind, data, readers)
 
 
 def _day(text: str) -> date | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from eigenveil.identity import Role
 from eigenveil_client.connection.identity import StoredIdentity, enrol, load_identity
+from eigenveil_client.records.config import RecordsConfig
 from eigenveil_client.records.records import Reader
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon.daemon import SiteDaemon
@@ -89,7 +90,8 @@ async def living(identity: Path) -> AsyncIterator[SiteDaemon]:
     folder.mkdir(exist_ok=True)
     write_records(folder / "records.csv", columns=COLUMNS)
     config = SiteConfig(
-        name=SITE, records=folder / "records.csv", identity=identity, state=folder / "state.db",
+        name=SITE, records=RecordsConfig(source=folder / "records.csv"), identity=identity,
+        state=folder / "state.db",
         policy=Policy(minimum_records=5),
     )  # fmt: skip
     store = SiteStore(config.state, config.policy.budget, RollbackGuard(config.identity))

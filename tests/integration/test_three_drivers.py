@@ -31,6 +31,7 @@ from eigenveil.study.toml import study_from_dict
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.connection.identity import StoredIdentity, enrol
 from eigenveil_client.records import records
+from eigenveil_client.records.config import RecordsConfig
 from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_client.site.policy import Policy
@@ -162,7 +163,7 @@ async def site(identity: StoredIdentity, folder: Path, study: Study) -> AsyncIte
         maximum_records=min(study.max_records, 100_000),
     )
     store = SiteStore(folder / "site.db", policy.budget, RollbackGuard(folder))
-    worker = SiteWorker(identity, policy, store, partial(records.read, file))
+    worker = SiteWorker(identity, policy, store, partial(records.read, RecordsConfig(source=file)))
     task = asyncio.create_task(SiteDaemon(worker, lambda: identity).run())
     try:
         yield

@@ -42,7 +42,7 @@ ORDER = (
 def stage(tmp_path: Path) -> Stage:
     tmp_path.chmod(0o700)
     made = a_stage(tmp_path)
-    made.config.records.chmod(0o640)
+    made.records.chmod(0o640)
     return made
 
 
@@ -144,12 +144,12 @@ def test_a_ledger_that_was_edited(stage: Stage) -> None:
 
 
 def test_records_that_are_gone(stage: Stage) -> None:
-    stage.config.records.unlink()
+    stage.records.unlink()
     found(by_name(site_checks(configured(stage))), "records", Level.FAIL, "records.csv")
 
 
 def test_records_that_others_can_change(stage: Stage) -> None:
-    stage.config.records.chmod(0o660)
+    stage.records.chmod(0o660)
     found(by_name(site_checks(configured(stage))), "records", Level.WARN, "others can change", "chmod go-w")
 
 

@@ -30,13 +30,18 @@ def helps(command, context):
 helps(group, click.Context(group))
 """
 NEVER = {
+    "adbc_driver_manager",
+    "adbc_driver_postgresql",
     "dp_accounting",
+    "duckdb",
     "hypothesis",
     "jinja2",
     "matplotlib",
     "opendp",
     "pandas",
+    "pint",
     "psycopg",
+    "python_calamine",
     "scipy",
     "sklearn",
 }

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from eigenveil_client.analyst.options import json_option
-from eigenveil_common.command import FILE, say, tell
+from eigenveil_common.command import FILE, FILE_OR_FOLDER, say, tell
 from eigenveil_common.files import check_output, make_folder
 
 
@@ -15,8 +15,8 @@ from eigenveil_common.files import check_output, make_folder
 @click.argument("study", metavar="STUDY.toml", type=FILE)
 @click.option(
     "--sample",
-    type=FILE,
-    help="Records that are public and resemble the sites' (CSV or Parquet): errors are predicted for those.",
+    type=FILE_OR_FOLDER,
+    help="Records that are public and resemble the sites': errors are predicted for those.",
 )
 @click.option("--spectrum", metavar="LIST", help="Assumed variances, largest first, such as 5,2,1,1.")
 @json_option
@@ -35,7 +35,7 @@ def plan(study: Path, sample: Path | None, spectrum: str | None, as_json: bool) 
 
 @click.command()
 @click.argument("study", metavar="STUDY.toml", type=FILE)
-@click.option("--data", required=True, type=FILE, help="CSV or Parquet.")
+@click.option("--data", required=True, type=FILE_OR_FOLDER, help="Records: CSV, Parquet, Excel.")
 @click.option("--sites", type=click.IntRange(1, 1000), help="How many sites [default: as the study says].")
 @click.option("--split", default="even", show_default=True, help="even, uneven, or weights such as 5,3,2.")
 @click.option("--repeat", default=1, show_default=True, type=click.IntRange(1, 10_000))

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from eigenveil.numerics.encoding import FloatArray
-from eigenveil_client.records.table import UNREADABLE, BadRecords, LeaveOut, Table
+from eigenveil_client.records.table import UNREADABLE, BadRecords, LeaveOut, Source
 
 MISSING = ("", "na", "n/a", "nan", "-nan", "null")
 TEXT = (pa.types.is_string, pa.types.is_large_string)
@@ -63,10 +63,10 @@ class Cells:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """A table, and what is done about its bad cells."""
+class Reading:
+    """A source of records, and what is done about its bad cells."""
 
-    table: Table
+    table: Source
     unreadable: Callable[[Unreadable], None] | None
 
     @property

@@ -1,4 +1,4 @@
-"""A site's records, from a CSV or Parquet file onto a study's grid.
+"""A site's records, from a file or a view onto a study's grid.
 
 With a person column, the rows of one person are one record, by the site's rule for each column; without a
 rule, the first row in the file stands for the person (also when it has a missing value and the study drops
@@ -21,14 +21,14 @@ import numpy as np
 from eigenveil.site.quantize import to_grid
 from eigenveil.study.grid import GridRows
 from eigenveil.study.study import Study
-from eigenveil_client.records.cells import Source, Unreadable
-from eigenveil_client.records.dialect import COMMAS
+from eigenveil_client.records.cells import Reading, Unreadable
+from eigenveil_client.records.config import RecordsConfig
 from eigenveil_client.records.quality import ColumnQuality, quality
 from eigenveil_client.records.recoding.blocks import blocks
 from eigenveil_client.records.recoding.measure import measure
 from eigenveil_client.records.recoding.rule import ColumnRule, digest
-from eigenveil_client.records.sources import open_table
-from eigenveil_client.records.table import BadRecords
+from eigenveil_client.records.sources.opening import open_source
+from eigenveil_client.records.table import Source
 from eigenveil_common.log import event
 from eigenveil_common.threads import side_by_side
 
@@ -42,8 +42,8 @@ class Records:
     """What a study sees of a file, and what no study's choices bear on.
 
     Shape: rows (n, d), the usable records on the study's grid, d in the study's order. `persons` are counted
-    in the whole file, before a missing value drops any; n <= persons. `file` is the SHA-256 of the file, and
-    of the rules if there are any.
+    in the whole file, before a missing value drops any; n <= persons. `file` is the digest of all of the
+    source, and of the rules if there are any.
     `quality` is what each column of the study is over all persons, in the study's order.
     """
 
@@ -54,14 +54,18 @@ class Records:
 
 
 def load(path: Path, study: Study, *, unreadable: Callable[[Unreadable], None] | None = None) -> GridRows:
-    """The rows of `read`, without a rule."""
-    return read(path, study, unreadable=unreadable).rows
+    """The rows of `read`, in a file of which nothing else is said and without a rule."""
+    return read(RecordsConfig(source=path), study, unreadable=unreadable).rows
 
 
 def read(
-    path: Path, study: Study, *, rules: Rules = (), unreadable: Callable[[Unreadable], None] | None = None
+    said: RecordsConfig,
+    study: Study,
+    *,
+    rules: Rules = (),
+    unreadable: Callable[[Unreadable], None] | None = None,
 ) -> Records:
-    """The records of `path`, as the `rules` of the site say what their cells mean.
+    """The records of a site, as the `rules` of the site say what their cells mean.
 
     A cell that is empty, NA, N/A, NaN or null (in any case) is missing.
 
@@ -72,13 +76,13 @@ def read(
     Raises:
         BadRecords: naming the column and the line, or the file.
     """
-    source = Source(table=open_table(path), unreadable=unreadable)
-    file = _digest(path, rules)
+    source = Reading(table=open_source(said), unreadable=unreadable)
+    file = _digest(source.table, rules)
     measures = [measure(source.table.headers, rules, column.name, column.unit) for column in study.columns]
     parts: list[GridRows] = []
     good = [ColumnQuality(name=column.name, persons=0) for column in study.columns]
     persons = 0
-    for block in blocks(source, measures, study.person_column, COMMAS):
+    for block in blocks(source, measures, study.person_column, source.table.dialect):
         for i, (column, (values, unread)) in enumerate(zip(study.columns, block, strict=True)):
             good[i] += quality(column, values, unread)
         parts.append(to_grid(np.column_stack([values for values, _ in block]), study, side_by_side))
@@ -88,15 +92,9 @@ def read(
     return Records(rows=rows, persons=persons, file=file, quality=tuple(good))
 
 
-def _digest(path: Path, rules: Rules) -> bytes:
-    try:
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256")
-    except OSError as problem:
-        raise BadRecords(f"cannot read {path}: {problem.strerror}") from None
-    if rules:
-        found.update(digest(rules))
-    return found.digest()
+def _digest(source: Source, rules: Rules) -> bytes:
+    found = source.digest()
+    return hashlib.sha256(found + digest(rules)).digest() if rules else found
 
 
 def constant_columns(rows: GridRows, study: Study) -> list[str]:
@@ -115,8 +113,8 @@ class Reader:
     column, once, and finds the line with `eigenveil-site check`.
     """
 
-    def __init__(self, path: Path, rules: Rules) -> None:
-        self._path = path
+    def __init__(self, said: RecordsConfig, rules: Rules) -> None:
+        self._said = said
         self._rules = rules
         self._warned: set[str] = set()
 
@@ -124,7 +122,7 @@ class Reader:
         """The records of a study. Raises as `read`."""
         found: set[str] = set()
         tell: Callable[[Unreadable], None] = lambda cells: found.add(cells.column or LINES)  # noqa: E731
-        taken = read(self._path, study, rules=self._rules, unreadable=tell)
+        taken = read(self._said, study, rules=self._rules, unreadable=tell)
         if found - self._warned:
             event("cells-unreadable", logging.WARNING, columns=", ".join(sorted(found - self._warned)))
             self._warned |= found

@@ -1,4 +1,4 @@
-"""What a file of records is to the rest: batches of named columns that can be read again and again; a study's
+"""What records come from, to the rest: batches of named columns that can be read again and again; a study's
 columns are found by name, and by the unit in brackets.
 
 Text is not checked to be UTF-8 here: one record's bytes must not decide about a file.
@@ -6,6 +6,7 @@ Text is not checked to be UTF-8 here: one record's bytes must not decide about a
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
@@ -14,8 +15,9 @@ import pyarrow as pa
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.study import Study
+from eigenveil_client.records.dialect import Dialect
 
-UNREADABLE = (pa.ArrowException, OSError, UnicodeError, LookupError)
+UNREADABLE = (pa.ArrowException, OSError, UnicodeError, LookupError, EOFError, zlib.error)
 
 LeaveOut = Callable[[int], None]  # told how many lines of a file are left out
 
@@ -31,20 +33,38 @@ class BadRecords(RequestError):
         self.about = about
 
 
-class Table(Protocol):
-    """A file of records that can be read again and again."""
+class Source(Protocol):
+    """Records that can be read again and again, as batches of named columns."""
 
     @property
     def headers(self) -> tuple[str, ...]:
         """The names of its columns, as the file writes them."""
 
+    @property
+    def dialect(self) -> Dialect:
+        """How numbers are written where its cells are text."""
+
+    def schema(self) -> pa.Schema:
+        """Its columns and their types; nothing is computed from a record.
+
+        Raises:
+            BadRecords: as `batches`.
+        """
+
+    def digest(self) -> bytes:
+        """Of all of it, whatever a study looks at: it changes when the records do.
+
+        Raises:
+            BadRecords: as `batches`.
+        """
+
     def batches(self, headers: list[str], leave_out: LeaveOut | None) -> Iterator[pa.RecordBatch]:
-        """These columns, in this order, in pieces that keep the file's order of rows.
+        """These columns, in this order, in pieces that keep the order of its rows.
 
         A line with another number of cells than the header is refused; or left out, if `leave_out` is given.
 
         Raises:
-            BadRecords: the file cannot be read.
+            BadRecords: it cannot be read.
         """
 
     def place(self, row: int, *, whole: bool = True) -> str:

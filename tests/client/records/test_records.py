@@ -13,8 +13,10 @@ import pytest
 from eigenveil.errors import Code, RequestError
 from eigenveil.site.quantize import to_grid
 from eigenveil.study.study import Column, Missing, Study
-from eigenveil_client.records import csv_table, records
+from eigenveil_client.records import records
 from eigenveil_client.records.cells import Unreadable
+from eigenveil_client.records.config import RecordsConfig
+from eigenveil_client.records.sources import delimited
 from eigenveil_client.records.table import BadRecords
 from tests.client.site.support import a_study
 
@@ -92,7 +94,8 @@ def test_files_that_are_no_tables_are_refused(tmp_path: Path) -> None:
     for path, message in [
         (tmp_path / "missing.csv", "cannot be read"),
         (tmp_path / "missing.parquet", "cannot be read"),
-        (csv(tmp_path, "a,b,c\n", "records.xlsx"), "not '.xlsx'"),
+        (csv(tmp_path, "a,b,c\n", "records.xlsx"), "cannot be read as a workbook"),
+        (csv(tmp_path, "a,b,c\n", "records.sas7bdat"), "not '.sas7bdat'"),
         (csv(tmp_path, "a,b,c\n1,2,3\n", "text.parquet"), "cannot be read"),
     ]:
         with pytest.raises(RequestError, match=message):
@@ -145,7 +148,7 @@ def test_one_row_a_person_whatever_the_pieces_the_file_is_read_in(
     # The person of row 3 is dropped with that row: another row never steps in.
     expected = grid([[number % 10, 2, 3] for number in sorted(first.values()) if number != 3])
     for size in (64, 300, 1 << 20):
-        monkeypatch.setattr(csv_table, "BLOCK_BYTES", size)
+        monkeypatch.setattr(delimited, "BLOCK_BYTES", size)
         assert records.load(path, study).tolist() == expected
 
 
@@ -184,7 +187,9 @@ def test_whoever_has_no_name_in_parquet_is_not_one_person(tmp_path: Path) -> Non
     path, numbers = tmp_path / "records.parquet", pa.array([1.0, 2.0, 3.0])
     people = pa.array([None, None, 7], pa.int64())
     parquet.write_table(pa.table({"person": people, "a": numbers, "b": numbers, "c": numbers}), path)
-    found = records.read(path, a_study(person_column="person"), unreadable=lambda _: None)
+    found = records.read(
+        RecordsConfig(source=path), a_study(person_column="person"), unreadable=lambda _: None
+    )
     assert (found.rows.tolist(), found.persons) == (grid([[3, 3, 3]]), 1)
 
 
@@ -325,10 +330,10 @@ def test_one_broken_line_costs_its_own_record_and_no_other(
 
     def read(lines: list[bytes]) -> records.Records:
         path = csv(tmp_path, b"\n".join([b"a,b,c", *lines]) + b"\n")
-        return records.read(path, study, unreadable=told.append)
+        return records.read(RecordsConfig(source=path), study, unreadable=told.append)
 
     for size in (64, 300, 1 << 20):
-        monkeypatch.setattr(csv_table, "BLOCK_BYTES", size)
+        monkeypatch.setattr(delimited, "BLOCK_BYTES", size)
         for place in (0, 30, 60):
             told: list[Unreadable] = []
             found, without = read([*lines[:place], line, *lines[place:]]), read(lines)
@@ -346,7 +351,7 @@ def test_persons_are_counted_whatever_a_study_looks_at(tmp_path: Path) -> None:
             columns = tuple(Column(name=n, unit="mmol/L", lower=0, upper=10, fill=0) for n in names)
             for rule in Missing:
                 study = a_study(columns=columns, person_column=person, missing=rule)
-                found = records.read(path, study, unreadable=lambda _: None)
+                found = records.read(RecordsConfig(source=path), study, unreadable=lambda _: None)
                 assert found.persons == persons >= len(found.rows)
 
 

@@ -31,7 +31,7 @@ class Ran:
 def written(stage: Stage, more: str = "") -> Path:
     """The site.toml of `stage`."""
     path = stage.folder / "site.toml"
-    files = f'records = "{stage.config.records.name}"\nidentity = "identity"\nstate = "state.db"\n'
+    files = f'records = "{stage.records.name}"\nidentity = "identity"\nstate = "state.db"\n'
     path.write_text(f'name = "{SITE}"\n{files}{more}')
     return path
 

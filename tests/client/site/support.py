@@ -35,6 +35,7 @@ from eigenveil.protocol.signatures import PLAN_SIGNED
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column, Federation, Study
 from eigenveil_client.connection.identity import load_identity
+from eigenveil_client.records.config import RecordsConfig
 from eigenveil_client.records.records import Reader
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon.daemon import SiteDaemon
@@ -311,6 +312,11 @@ class Stage:
     authority: Authority
     config: SiteConfig
 
+    @property
+    def records(self) -> Path:
+        """The file of its records."""
+        return self.config.records.files[0]
+
     def rule(self, **changes: Any) -> None:
         """Change the policy in site.toml."""
         self.config = replace(self.config, policy=replace(self.config.policy, **changes))
@@ -372,7 +378,7 @@ def a_stage(folder: Path, **policy: object) -> Stage:
     write_records(folder / "records.csv")
     config = SiteConfig(
         name=SITE,
-        records=folder / "records.csv",
+        records=RecordsConfig(source=folder / "records.csv"),
         identity=folder / "identity",
         state=folder / "state.db",
         policy=Policy(**policy),  # type: ignore[arg-type]

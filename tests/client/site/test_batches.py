@@ -29,7 +29,7 @@ BEGAN = next(query.round for query in QUERIES if batch_of(query.query) is not No
 def stage(tmp_path: Path) -> Stage:
     """A site that allows the algorithm: it is not among those that sites allow by themselves."""
     stage = a_stage(tmp_path, algorithms=("private-oja",), minimum_records=80)
-    write_records(stage.config.records, rows=80)
+    write_records(stage.records, rows=80)
     return stage
 
 

@@ -48,7 +48,7 @@ def test_the_example_shows_every_key_and_its_default() -> None:
     for name, declared in keys(SiteConfig).items():
         if declared.default is not MISSING and name != "column":
             assert value(loaded, name) == NOT_THE_DEFAULT.get(name, declared.default)
-    assert loaded.records == EXAMPLE.parent / "records.csv"
+    assert loaded.records.files == (EXAMPLE.parent / "records.csv",)
 
 
 def test_the_example_shows_every_key_of_a_column() -> None:
@@ -67,13 +67,13 @@ def test_what_init_writes_says_the_same_as_the_example(tmp_path: Path) -> None:
     written, example = config.load(path), config.load(EXAMPLE)
     assert set(tomllib.loads(path.read_text())) == keys(SiteConfig).keys() - ADDED_BY_HAND
     assert (written.name, written.policy) == (example.name, example.policy)
-    assert written.records == tmp_path / "records.csv"
+    assert written.records.files == (tmp_path / "records.csv",)
 
 
 def test_init_refuses_to_overwrite_and_leaves_nothing_bad_behind(tmp_path: Path) -> None:
     records = tmp_path / 'odd " name\\.csv'
     path = config.create(tmp_path, name="a", records=records, policy=PATIENTS)
-    assert config.load(path).records == records
+    assert config.load(path).records.files == (records,)
     with pytest.raises(RequestError) as caught:
         config.create(tmp_path, name="a", records=records, policy=PATIENTS)
     assert caught.value.code is Code.CONFLICT

@@ -40,7 +40,7 @@ def watched(worker: SiteWorker) -> list[str]:
 
 
 def too_few(stage: Stage) -> None:
-    write_records(stage.config.records, rows=19)
+    write_records(stage.records, rows=19)
 
 
 def too_many(stage: Stage) -> None:
@@ -48,16 +48,16 @@ def too_many(stage: Stage) -> None:
 
 
 def no_column(stage: Stage) -> None:
-    stage.config.records.write_text("a,b\n" + "1,2\n" * 40)
+    stage.records.write_text("a,b\n" + "1,2\n" * 40)
 
 
 def quoted(stage: Stage) -> None:
-    with stage.config.records.open("a") as file:
+    with stage.records.open("a") as file:
         file.write('1,2,"3\n1,2,3\n')
 
 
 def no_file(stage: Stage) -> None:
-    stage.config.records.unlink()
+    stage.records.unlink()
 
 
 def nothing(stage: Stage) -> None:

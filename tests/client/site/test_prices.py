@@ -28,7 +28,7 @@ def stage(tmp_path: Path) -> Stage:
     stage = a_stage(
         tmp_path, algorithms=("gauss-cov", "private-oja"), noise=NoiseRule.ANY, minimum_records=80
     )
-    write_records(stage.config.records, rows=80)
+    write_records(stage.records, rows=80)
     return stage
 
 

@@ -23,6 +23,7 @@ from eigenveil.site.quantize import to_grid
 from eigenveil.study.study import Study
 from eigenveil_client.connection import channel as transport
 from eigenveil_client.connection.identity import StoredIdentity, load_identity
+from eigenveil_client.records.config import RecordsConfig
 from eigenveil_client.records.records import Records
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon import answers, connection, sender
@@ -127,7 +128,8 @@ class World:
     def _start_site(self, who: str) -> None:
         folder = self.folder / who
         config = SiteConfig(
-            name=who, records=folder, identity=folder / "identity", state=folder / "state.db",
+            name=who, records=RecordsConfig(source=folder), identity=folder / "identity",
+            state=folder / "state.db",
             policy=Policy(algorithms=("gauss-cov", "private-oja"), budget_epsilon=1000.0, minimum_records=40),
         )  # fmt: skip
         store = SiteStore(

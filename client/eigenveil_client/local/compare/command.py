@@ -8,14 +8,14 @@ import click
 
 from eigenveil.errors import Code, RequestError
 from eigenveil_client.analyst.options import json_option, profile_option
-from eigenveil_common.command import FILE
+from eigenveil_common.command import FILE, FILE_OR_FOLDER
 from eigenveil_common.files import check_output, write_durably
 from eigenveil_common.start import INTERRUPTED
 
 
 @click.command()
 @click.argument("file", metavar="STUDY.toml", type=FILE)
-@click.option("--data", type=FILE, help="Records: CSV or Parquet.")
+@click.option("--data", type=FILE_OR_FOLDER, help="Records: CSV, Parquet, Excel.")
 @click.option("--repeat", default=1, show_default=True, type=click.IntRange(1, 1000))
 @click.option("--seed", type=click.IntRange(0), help="Reproducible noise.")
 @click.option("--sites", type=click.IntRange(1, 1000), help="How many sites [default: as the study says].")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from eigenveil_client.records.cells import Source, faults, text
+from eigenveil_client.records.cells import Reading, faults, text
 from eigenveil_client.records.dialect import Dialect
 from eigenveil_client.records.recoding.gather import Gather, Taken, gather
 from eigenveil_client.records.recoding.measure import Measure
@@ -17,7 +17,7 @@ BLOCK = 65_536  # persons
 
 
 def blocks(
-    source: Source, measures: Sequence[Measure], person: str | None, dialect: Dialect
+    source: Reading, measures: Sequence[Measure], person: str | None, dialect: Dialect
 ) -> Iterator[list[Taken]]:
     """What each measure is for some persons at a time; together they are all of the source, each once [P30].
 
@@ -48,7 +48,7 @@ def blocks(
             yield [(values[here], unreadable[here]) for values, unreadable in whole]
 
 
-def _whose(source: Source, persons: Persons, header: str, columns: dict[str, pa.Array], start: int) -> Whose:
+def _whose(source: Reading, persons: Persons, header: str, columns: dict[str, pa.Array], start: int) -> Whose:
     names, found = text(header, columns[header])
     whose = persons.whose(names)
     source.tell((*found, *faults(header, whose.who < 0, "no person is named; every row needs one")), start)
@@ -56,7 +56,7 @@ def _whose(source: Source, persons: Persons, header: str, columns: dict[str, pa.
 
 
 def _add(
-    source: Source,
+    source: Reading,
     measures: Sequence[Measure],
     gathers: Sequence[Gather],
     columns: dict[str, pa.Array],

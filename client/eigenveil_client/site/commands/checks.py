@@ -16,7 +16,8 @@ from eigenveil_client.connection import doctor
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.records import records
 from eigenveil_client.records.cells import Unreadable
-from eigenveil_client.records.sources import open_table
+from eigenveil_client.records.config import RecordsConfig
+from eigenveil_client.records.sources.opening import open_source
 from eigenveil_client.records.table import find_column
 from eigenveil_client.site import config as site_config
 from eigenveil_client.site.config import SiteConfig
@@ -45,6 +46,8 @@ def offline_checks(config: SiteConfig, plan: Plan | None) -> list[Check]:
         unreadable: list[Unreadable] = []
         study = examine("study", partial(_study, config, plan, unreadable))
         checks += [*_cells(config.records, unreadable), study]
+        if config.records.is_view:
+            checks.append(examine("sql", partial(_steady, config)))
     return checks
 
 
@@ -96,7 +99,7 @@ def _ledger(config: SiteConfig) -> Check:
 
 def _columns(config: SiteConfig) -> tuple[str, ...]:
     """The columns of the records, the person's among them."""
-    headers = open_table(config.records).headers
+    headers = open_source(config.records).headers
     if config.policy.person_column:
         find_column(headers, config.policy.person_column)
     return headers
@@ -109,20 +112,20 @@ def _file(config: SiteConfig) -> Check:
 
 def _records(config: SiteConfig) -> Check:
     headers = _columns(config)
-    for path in (config.records, config.records.parent):
+    for path in (one for file in config.records.files for one in (file, file.parent)):
         if path.stat().st_mode & 0o022:
             todo = f"run: chmod go-w {shlex.quote(str(path))}"
             return warn("records", f"others can change {path}, and with it what is answered", todo)
     return ok("records", f"{config.records} can be read and has {len(headers)} columns")
 
 
-def _cells(path: Path, unreadable: Sequence[Unreadable]) -> list[Check]:
+def _cells(said: RecordsConfig, unreadable: Sequence[Unreadable]) -> list[Check]:
     """What the daemon takes as missing or leaves out, a warning for each column and one for lines."""
     cells = Counter[str | None]()
     for one in unreadable:
         cells[one.column] += one.cells
     first = {one.column: one for one in sorted(unreadable, key=lambda one: -one.first)}
-    table = open_table(path)
+    table = open_source(said)
     return [
         warn(
             "lines" if name is None else f"column {name!r}",
@@ -140,3 +143,12 @@ def _study(config: SiteConfig, plan: Plan, unreadable: list[Unreadable]) -> Chec
     constant = records.constant_columns(found.rows, plan.study)
     note = f"; warning: all records agree in {', '.join(constant)}" if constant else ""
     return ok("study", f"{len(found.rows)} usable records of {found.persons}{note} (this stays here)")
+
+
+def _steady(config: SiteConfig) -> Check:
+    """Whether the SELECT is a function of the records: a study ends at a site where it is none."""
+    first, second = (open_source(config.records).digest() for _ in range(2))
+    if first == second:
+        return ok("sql", "the SELECT gave the same rows twice")
+    todo = "take out what is random, of this moment, or a sum of floats: add up DECIMALs"
+    return fail("sql", "the SELECT gave other rows the second time", todo, code=Code.BAD_DATA)

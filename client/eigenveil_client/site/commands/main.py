@@ -53,7 +53,12 @@ def _policy_options(command: Command) -> Command:
 @group.command()
 @click.option("--dir", "folder", type=click.Path(path_type=Path), required=True, help="Folder to set up.")
 @click.option("--name", required=True, help="The site's name in the federation.")
-@click.option("--records", type=click.Path(path_type=Path), required=True, help="CSV or Parquet file.")
+@click.option(
+    "--records",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="A file of them, or a folder of Parquet files.",
+)
 @_policy_options
 @click.option(
     "--algorithm",

@@ -16,7 +16,7 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Role
 from eigenveil_client.connection.identity import StoredIdentity, load_identity
 from eigenveil_client.records.records import Reader
-from eigenveil_client.records.sources import open_table
+from eigenveil_client.records.sources.opening import open_source
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_client.site.daemon.metrics import keep_written
@@ -69,7 +69,7 @@ def serve(config: SiteConfig) -> None:
         return replace(check_role(load_identity(config.identity), config.name), proxy=config.proxy_rule)
 
     first = identity()
-    open_table(config.records)  # a file that is not there should stop the start, not the first study
+    open_source(config.records).schema()  # records that are not there should stop the start, not a study
     with alone(config.state), opened(config) as store:
         worker = SiteWorker(first, config.policy, store, Reader(config.records, config.column))
         about = {

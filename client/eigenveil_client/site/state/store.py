@@ -212,8 +212,8 @@ class SiteStore:
         return freed
 
     def keep_records(self, plan: Plan, records: Records) -> None:
-        """Hold a study to the file it began with: all of it, whatever the study looks at, so that no choice
-        of columns tells who was changed; and its rows, should the file change while it is read.
+        """Hold a study to the records it began with: all of them, whatever the study looks at, so that no
+        choice of columns tells who was changed; and its rows, should a file change while it is read.
 
         Raises:
             BadRecords: the records have changed since.
@@ -224,7 +224,8 @@ class SiteStore:
             return
         if seen.records:
             raise BadRecords(
-                "the file of records has changed since this study began; a study runs over one file",
+                "the records have changed since this study began, or the SELECT gives other rows each time; "
+                "a study runs over one state of them",
                 about="changed",
             )
         self.studies.keep_records(plan.digest, digest)

@@ -62,7 +62,7 @@ def test_a_round_is_shown_and_its_numbers_are_computed_again(answered: Path, sta
 
 
 def test_numbers_of_other_records_are_not_passed_off_as_those_that_left(answered: Path, stage: Stage) -> None:
-    write_records(stage.config.records, rows=41)
+    write_records(stage.records, rows=41)
     ran = site(answered, "egress", "show", "--round", 1, "--numbers", "--json")
     assert (ran.code, ran.json["error"]) == (9, "conflict")
     assert "the records have changed" in ran.json["message"]

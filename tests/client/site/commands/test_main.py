@@ -120,7 +120,7 @@ def test_check_fails_with_the_code_of_what_it_finds(
     ran = site(monkeypatch, capsys, "check", "--config", config, "--study", study, "--json")
     assert ran.code == 6
     assert [c["check"] for c in ran.json["checks"] if c["level"] == "fail"] == ["policy columns"]
-    stage.config.records.write_text("a,b,c\n" + "1,2,3\n" * 30)
+    stage.records.write_text("a,b,c\n" + "1,2,3\n" * 30)
     ran = site(monkeypatch, capsys, "check", "--config", config, "--study", study)
     assert "warning: all records agree in a, b, c" in ran.out
     (stage.config.identity / "key.pem").chmod(0o644)
@@ -134,7 +134,7 @@ def test_check_counts_the_cells_that_the_daemon_takes_as_missing(
 ) -> None:
     """It answers all the same, so that is a warning; unless too few records remain."""
     study = stage.folder / "study.toml"
-    with stage.config.records.open("a") as file:
+    with stage.records.open("a") as file:
         file.write("1,>5,3\n1,2\n1,2,inf\n1,2,<3\n")
     ran = site(monkeypatch, capsys, "check", "--config", config, "--study", study)
     assert ran.code == 0

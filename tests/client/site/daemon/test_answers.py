@@ -11,7 +11,7 @@ from tests.client.site.support import Stage, a_plan, a_study
 
 
 def test_if_dropping_leaves_nobody_the_answers_are_zeros(stage: Stage) -> None:
-    stage.config.records.write_text("a,b,c\n" + "1,,3\n" * 40)
+    stage.records.write_text("a,b,c\n" + "1,,3\n" * 40)
     with process(stage) as (store, worker):
         for number, asked in enumerate(rehearse(PLAN)):
             answer = ask(stage, worker, asked)

@@ -65,7 +65,7 @@ def test_a_study_is_answered_charged_and_settled(stage: Stage) -> None:
             assert [row.round for row in store.egress.rows()] == list(range(len(asked)))
 
     asyncio.run(scenario())
-    site = Site(records.load(stage.config.records, plan.study))
+    site = Site(records.load(stage.records, plan.study))
     for query, sent in zip(asked, coordinator.contributions, strict=True):
         values = from_bytes(sent.values, (query.query.length,))
         assert sent.query_digest.hex() == query.digest
@@ -93,7 +93,7 @@ def test_neither_the_log_nor_the_egress_ledger_holds_a_value(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "eigenveil")
-    write_records(stage.config.records, rows=4321)
+    write_records(stage.records, rows=4321)
     plan = a_plan()
     coordinator = Coordinator(work=script(stage, plan, queries(plan)))
 
@@ -191,7 +191,7 @@ def test_a_lost_connection_is_made_again_and_nothing_is_charged_twice(
 def test_an_answer_over_one_mebibyte_goes_in_chunks_that_may_get_lost(stage: Stage) -> None:
     names = tuple(f"c{number}" for number in range(520))
     stage.rule(max_columns_per_record=math.inf)
-    write_records(stage.config.records, columns=names)
+    write_records(stage.records, columns=names)
     study = a_study(columns=tuple(Column(name=name, unit="u", lower=0, upper=10) for name in names))
     plan = a_plan(study)
     asked = queries(plan)
@@ -208,7 +208,7 @@ def test_an_answer_over_one_mebibyte_goes_in_chunks_that_may_get_lost(stage: Sta
     sent = coordinator.contributions[-1]
     assert len(sent.values) == 8 * gram.query.length > 2**20
     assert len(coordinator.opened) == 2
-    site = Site(records.load(stage.config.records, plan.study))
+    site = Site(records.load(stage.records, plan.study))
     assert np.array_equal(from_bytes(sent.values, (gram.query.length,)), site.answer(gram.query))
 
 

@@ -14,6 +14,7 @@ import pytest
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil_client.records import records
+from eigenveil_client.records.config import RecordsConfig
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.support import Coordinator, Stage, a_plan, a_study, until, work
 
@@ -67,7 +68,7 @@ def test_a_column_that_no_reader_foresaw_does_not_end_the_process(stage: Stage) 
     path = stage.folder / "records.parquet"
     table = {name: pa.array(np.arange(40.0) % 7) for name in "abc"}
     parquet.write_table(pa.table({"visits": pa.array([[1, 2]] * 40), **table}), path)
-    stage.config = replace(stage.config, records=path)
+    stage.config = replace(stage.config, records=RecordsConfig(source=path))
     stage.rule(person_column="visits")
     strange, plan = a_plan(a_study(person_column="visits")), a_plan()
     coordinator = Coordinator(work=[first(stage, strange), first(stage, plan)])

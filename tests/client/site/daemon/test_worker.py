@@ -200,7 +200,7 @@ def test_a_policy_refusal_names_its_reason_and_charges_nothing(tmp_path: Path) -
     ],
 )
 def test_records_that_do_not_do_are_declined_in_one_and_the_same_word(stage: Stage, text: str) -> None:
-    stage.config.records.write_text(text)
+    stage.records.write_text(text)
     with process(stage) as (store, worker):
         refusal = ask(stage, worker)
         assert isinstance(refusal, Refusal)
@@ -210,7 +210,7 @@ def test_records_that_do_not_do_are_declined_in_one_and_the_same_word(stage: Sta
 
 def test_the_answer_does_not_hang_on_a_number_that_the_study_chose(stage: Stage) -> None:
     """A search over studies for the number of records finds the site's own numbers, and no record."""
-    write_records(stage.config.records, rows=37)
+    write_records(stage.records, rows=37)
     with process(stage) as (store, worker):
         for cohort in range(18, 45):
             federation = Federation(sites=(SITE,), minimum_cohort=cohort)
@@ -230,8 +230,8 @@ def test_the_answer_does_not_hang_on_a_number_that_the_study_chose(stage: Stage)
 def test_what_an_analyst_looks_at_decides_about_no_refusal(stage: Stage) -> None:
     """Found in attack: ten free studies, one a column, read which of a person's values are missing."""
     names = tuple("abcdefghij")
-    write_records(stage.config.records, rows=19, columns=names)
-    with stage.config.records.open("a") as file:
+    write_records(stage.records, rows=19, columns=names)
+    with stage.records.open("a") as file:
         file.write("1,,1,,,1,1,,1,\n")
     with process(stage) as (store, worker):
         for name in names:
@@ -265,7 +265,7 @@ def test_a_changed_policy_holds_for_a_study_that_was_accepted_before(stage: Stag
 def test_one_bad_cell_is_one_missing_value_and_no_refusal(
     stage: Stage, cell: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with stage.config.records.open("a") as file:
+    with stage.records.open("a") as file:
         file.write(f"1,{cell},{cell}\n1,{cell},3\n")
     with process(stage) as (_, worker):
         for number in range(2):
@@ -293,7 +293,7 @@ def test_a_refusal_is_logged_without_anything_read_off_the_records(
     stage: Stage, text: str, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "eigenveil")
-    stage.config.records.write_text(text)
+    stage.records.write_text(text)
     with process(stage) as (_, worker):
         assert isinstance(ask(stage, worker), Refusal)
     assert caplog.messages[-1] == f"declined study={PLAN.digest[:12]} round=0 {words}"
@@ -323,15 +323,15 @@ def test_an_unforeseen_error_is_a_refusal_and_its_text_is_not_logged(
 @pytest.mark.parametrize("columns", ["abc", "abcd"])
 def test_a_study_runs_over_one_file(stage: Stage, columns: str) -> None:
     """All of it: else an analyst's columns would tell in which of them somebody was changed."""
-    with stage.config.records.open() as file:
+    with stage.records.open() as file:
         lines = file.read().splitlines()
-    stage.config.records.write_text("\n".join(f"{line},d" for line in lines))
+    stage.records.write_text("\n".join(f"{line},d" for line in lines))
     with process(stage) as (_, worker):
         ask(stage, worker)
         if columns == "abc":
-            write_records(stage.config.records, rows=41)
+            write_records(stage.records, rows=41)
         else:
-            stage.config.records.write_text("\n".join(f"{line},d" for line in lines) + "x\n")
+            stage.records.write_text("\n".join(f"{line},d" for line in lines) + "x\n")
         assert isinstance(worker.work(work(SECOND)), Contribution)
     with process(stage) as (_, worker):
         refusal = worker.work(work(SECOND))

@@ -1,4 +1,4 @@
-"""Comma-separated text as batches of named columns of text."""
+"""Delimited text as batches of named columns of text."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TextIO
 
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
+from eigenveil_client.records.dialect import Dialect
+from eigenveil_client.records.sources.files import ByteStream, digest, opened
 from eigenveil_client.records.table import UNREADABLE, BadRecords, LeaveOut, unreadable
 
 BLOCK_BYTES = 4 * 2**20
-# A cell as Arrow reads it: a quote opens one only at its beginning, two quotes within are one, and what
-# stands behind the closing one belongs to the cell.
-CELL = r'(?:"(?:[^"]++|"")*+"[^,]*+|[^",][^,]*+|)'
-CLOSED = re.compile(f"{CELL}(?:,{CELL})*+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,16 +33,31 @@ class _Scan:
     quote: int = 0
 
 
+def _line(separator: str, cells: str) -> re.Pattern[str]:
+    """A line of cells as Arrow reads them: a quote opens one only at its beginning, two quotes within are
+    one, and what stands behind the closing one belongs to the cell. `cells` is how many follow the first."""
+    mark = re.escape(separator)
+    cell = rf'(?:"(?:[^"]++|"")*+"[^{mark}]*+|[^"{mark}][^{mark}]*+|)'
+    return re.compile(f"{cell}(?:{mark}{cell}){cells}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CsvTable:
-    """Comma-separated text with one header line and one record a line; every cell is text here.
+    """Delimited text with one header line and one record a line; every cell is text here.
 
     A cell must not span lines: an opened quote would swallow the records behind it, and lines taken one by
     one would let a text that holds line breaks pass for several records. Such a file is refused.
     """
 
     path: Path
+    dialect: Dialect
     headers: tuple[str, ...]
+
+    def schema(self) -> pa.Schema:
+        return pa.schema([(header, pa.string()) for header in self.headers])
+
+    def digest(self) -> bytes:
+        return digest(self.path)
 
     def batches(self, headers: list[str], leave_out: LeaveOut | None) -> Iterator[pa.RecordBatch]:
         rows = 0
@@ -66,7 +79,7 @@ class CsvTable:
                 return
             problem = self._spanning("")
         except UNREADABLE:
-            problem = BadRecords(f"{self.path} cannot be read as comma-separated text")
+            problem = BadRecords(f"{self.path} cannot be read as delimited text")
         raise problem  # not chained: Arrow's message quotes the line
 
     def _spanning(self, where: str) -> BadRecords:
@@ -74,56 +87,67 @@ class CsvTable:
             f"{self.path}: a quoted cell spans lines{where}; every record must be one line", about="quotes"
         )
 
+    def _characters(self) -> TextIO:
+        """The bytes of its lines, each as one character."""
+        return io.TextIOWrapper(opened(self.path, self.dialect.encoding), encoding="latin-1")
+
     def _lines(self) -> Iterator[tuple[int, str, bool]]:
         """Lines that hold anything: the number, the line, and whether it is whole; the header is."""
-        cells, header = re.compile(f"{CELL}(?:,{CELL}){{{len(self.headers) - 1}}}"), True
-        with self.path.open(encoding="latin-1") as file:  # every byte is a character
+        marks, separator = len(self.headers) - 1, self.dialect.separator
+        cells, header = _line(separator, f"{{{marks}}}"), True
+        with self._characters() as file:
             for number, line in enumerate(file, 1):
                 text = line.removesuffix("\n")
                 if not text:
                     continue
                 if header or '"' not in text:
-                    whole = header or text.count(",") == len(self.headers) - 1
+                    whole = header or text.count(separator) == marks
                 else:
                     whole = cells.fullmatch(text) is not None
                 header = False
                 yield number, text, whole
 
     def _scan(self) -> _Scan:
-        commas, filled, longest, plain = len(self.headers) - 1, 0, 0, True
-        with self.path.open(encoding="latin-1") as file:
+        marks, filled, longest, plain = len(self.headers) - 1, 0, 0, True
+        separator = self.dialect.separator
+        with self._characters() as file:
             for line in file:  # as fast as Python can: nearly every file holds plain lines alone
                 if line != "\n":
                     filled += 1
-                    plain = plain and line.count(",") == commas and '"' not in line
+                    plain = plain and line.count(separator) == marks and '"' not in line
                     if len(line) > longest:
                         longest = len(line)
         if plain:
             return _Scan(filled=filled, longest=longest)
+        closed = _line(separator, "*+")
         broken = [(number, text) for number, text, whole in self._lines() if not whole]
         return _Scan(
             filled=filled,
             longest=longest,
             broken=len(broken),
             first=next((number for number, _ in broken), 0),
-            quote=next((number for number, text in broken if not CLOSED.fullmatch(text)), 0),
+            quote=next((number for number, text in broken if not closed.fullmatch(text)), 0),
         )
 
     def _reader(self, headers: list[str], found: _Scan) -> Iterator[pa.RecordBatch]:
-        source = _WholeLines(self._lines()) if found.broken else self.path
-        reader = arrow_csv.open_csv(
-            source,
-            # A line that is longer than two blocks is an error.
-            read_options=arrow_csv.ReadOptions(block_size=max(BLOCK_BYTES, found.longest + 2)),
-            parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
-            convert_options=arrow_csv.ConvertOptions(
-                include_columns=headers,
-                column_types={header: pa.string() for header in headers},
-                strings_can_be_null=False,
-                check_utf8=False,
-            ),
-        )
-        with reader:
+        kept = (text.encode("latin-1") + b"\n" for _, text, whole in self._lines() if whole)
+        with (
+            ByteStream(kept) if found.broken else opened(self.path, self.dialect.encoding) as source,
+            arrow_csv.open_csv(
+                source,
+                # A line that is longer than two blocks is an error.
+                read_options=arrow_csv.ReadOptions(block_size=max(BLOCK_BYTES, found.longest + 2)),
+                parse_options=arrow_csv.ParseOptions(
+                    delimiter=self.dialect.separator, newlines_in_values=True
+                ),
+                convert_options=arrow_csv.ConvertOptions(
+                    include_columns=headers,
+                    column_types={header: pa.string() for header in headers},
+                    strings_can_be_null=False,
+                    check_utf8=False,
+                ),
+            ) as reader,
+        ):
             yield from reader
 
     def place(self, row: int, *, whole: bool = True) -> str:
@@ -131,31 +155,7 @@ class CsvTable:
         return f"line {next(islice(lines, row + whole, None))}"  # the header is a whole line, too
 
 
-class _WholeLines(io.RawIOBase):
-    """A file without its broken lines, for a reader."""
-
-    def __init__(self, lines: Iterator[tuple[int, str, bool]]) -> None:
-        super().__init__()
-        self._kept = (text.encode("latin-1") + b"\n" for _, text, whole in lines if whole)
-        self._rest = b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Fill `buffer` as far as there are lines; 0 at the end."""
-        held = [self._rest]
-        size = len(self._rest)
-        while size < len(buffer) and (line := next(self._kept, b"")):
-            held.append(line)
-            size += len(line)
-        data = b"".join(held)
-        count = min(len(buffer), len(data))
-        buffer[:count], self._rest = data[:count], data[count:]
-        return count
-
-
-def csv_headers(path: Path) -> tuple[str, ...]:
+def csv_headers(path: Path, dialect: Dialect) -> tuple[str, ...]:
     """The names in the first line.
 
     Raises:
@@ -163,12 +163,15 @@ def csv_headers(path: Path) -> tuple[str, ...]:
     """
     try:
         # Text is decoded in blocks: bytes of a record below must not matter.
-        with path.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
-            headers = next((cells for cells in csv.reader(file) if cells), [])
+        file = opened(path, dialect.encoding)
+        with io.TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline="") as text:
+            headers = next((cells for cells in csv.reader(text, delimiter=dialect.separator) if cells), [])
         "".join(headers).encode()
     except UnicodeEncodeError:
-        raise BadRecords(f"the first line of {path} is not UTF-8 text; save it as UTF-8") from None
-    except (csv.Error, OSError):
+        raise BadRecords(
+            f"the first line of {path} is not UTF-8 text; save it as UTF-8, or state its encoding"
+        ) from None
+    except (csv.Error, *UNREADABLE):
         raise unreadable(path) from None
     if not headers:
         raise BadRecords(f"{path} is empty; its first line must name the columns")

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
-from eigenveil_client.records.csv_table import CsvTable
-from eigenveil_client.records.sources import open_table
+from eigenveil_client.records.sources.delimited import CsvTable
+from eigenveil_client.records.sources.opening import open_table
 from tests.client.records.test_records import csv
 
 

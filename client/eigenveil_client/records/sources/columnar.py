@@ -1,0 +1,128 @@
+"""Files whose columns have types: Parquet, one file or a folder of them, and Arrow's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as parquet
+
+from eigenveil_client.records.dialect import Dialect
+from eigenveil_client.records.sources.files import digest
+from eigenveil_client.records.table import UNREADABLE, BadRecords, LeaveOut, unreadable
+
+BATCH_ROWS = 65_536
+PARQUET = (".parquet", ".pq")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParquetTable:
+    """The rows of one file after those of the other; all have the columns of the first."""
+
+    paths: tuple[Path, ...]
+    dialect: Dialect
+    columns: pa.Schema
+
+    @property
+    def headers(self) -> tuple[str, ...]:
+        return tuple(self.columns.names)
+
+    def schema(self) -> pa.Schema:
+        return self.columns
+
+    def digest(self) -> bytes:
+        return digest(*self.paths)
+
+    def batches(self, headers: list[str], leave_out: LeaveOut | None) -> Iterator[pa.RecordBatch]:
+        """See `Source.batches`; every row of such a file has every cell."""
+        for path in self.paths:
+            try:
+                with parquet.ParquetFile(path) as file:
+                    for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=headers):
+                        yield batch.select(headers)
+            except UNREADABLE:
+                problem = unreadable(path)
+            else:
+                continue
+            raise problem
+
+    def place(self, row: int, *, whole: bool = True) -> str:
+        return f"row {row + 1}"
+
+
+def parquet_table(path: Path, dialect: Dialect) -> ParquetTable:
+    """A Parquet file, or a folder of them in the order of their names.
+
+    Raises:
+        BadRecords: a file cannot be read, or has other columns than the first.
+    """
+    paths = tuple(_members(path)) if path.is_dir() else (path,)
+    if not paths:
+        raise BadRecords(f"{path} holds no .parquet file; put the records there, or name another folder")
+    first, *rest = ((one, _columns(one)) for one in paths)
+    for other, columns in rest:
+        if not columns.equals(first[1]):
+            raise BadRecords(f"{other} has other columns, or of other types, than {first[0]}; write one anew")
+    return ParquetTable(paths=paths, dialect=dialect, columns=first[1])
+
+
+def _members(folder: Path) -> list[Path]:
+    """The files of a folder that hold records: what begins with a dot or an underscore is about them."""
+    names = [path for path in folder.iterdir() if path.suffix.lower() in PARQUET]
+    return sorted(path for path in names if not path.name.startswith((".", "_")))
+
+
+def _columns(path: Path) -> pa.Schema:
+    try:
+        return parquet.read_schema(path).remove_metadata()
+    except UNREADABLE:
+        raise unreadable(path) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrowTable:
+    """A file of Arrow's record batches (Feather)."""
+
+    path: Path
+    dialect: Dialect
+    columns: pa.Schema
+
+    @property
+    def headers(self) -> tuple[str, ...]:
+        return tuple(self.columns.names)
+
+    def schema(self) -> pa.Schema:
+        return self.columns
+
+    def digest(self) -> bytes:
+        return digest(self.path)
+
+    def batches(self, headers: list[str], leave_out: LeaveOut | None) -> Iterator[pa.RecordBatch]:
+        """See `Source.batches`; every row of such a file has every cell."""
+        try:
+            with pa.memory_map(str(self.path)) as file, pa.ipc.open_file(file) as reader:
+                for number in range(reader.num_record_batches):
+                    yield reader.get_batch(number).select(headers)
+        except UNREADABLE:
+            problem = unreadable(self.path)
+        else:
+            return
+        raise problem
+
+    def place(self, row: int, *, whole: bool = True) -> str:
+        return f"row {row + 1}"
+
+
+def arrow_table(path: Path, dialect: Dialect) -> ArrowTable:
+    """An Arrow file.
+
+    Raises:
+        BadRecords: it cannot be read.
+    """
+    try:
+        with pa.memory_map(str(path)) as file, pa.ipc.open_file(file) as reader:
+            return ArrowTable(path=path, dialect=dialect, columns=reader.schema.remove_metadata())
+    except UNREADABLE:
+        raise unreadable(path) from None

@@ -1,0 +1,69 @@
+"""A SQLite file: one of its tables, or a SELECT of the site's over all of them, which SQLite itself runs.
+
+A cell of SQLite has its own type whatever its column says: all are text here, as in a CSV file.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from eigenveil_client.records.sources.plain_cells import text_batches, text_schema
+from eigenveil_client.records.table import BadRecords, LeaveOut
+
+HARMLESS = {
+    sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqliteQuery:
+    """`sql` over the tables of a file, under their own names."""
+
+    path: Path
+    sql: str
+
+    def schema(self) -> pa.Schema:
+        with self._cursor(" LIMIT 0") as cursor:
+            return text_schema(_headers(cursor))
+
+    def rows(self, leave_out: LeaveOut) -> Iterator[pa.RecordBatch]:
+        width = len(self.schema())
+        order = ", ".join(f"{number} COLLATE BINARY" for number in range(1, width + 1))
+        with self._cursor(f" ORDER BY {order}") as cursor:
+            yield from text_batches(_headers(cursor), cursor)
+
+    @contextmanager
+    def _cursor(self, end: str) -> Iterator[sqlite3.Cursor]:
+        try:
+            with closing(sqlite3.connect(f"file:{quote(str(self.path))}?mode=ro", uri=True)) as connection:
+                connection.text_factory = bytes
+                connection.set_authorizer(_authorized)
+                yield connection.execute(f"SELECT * FROM (\n{self.sql}\n){end}")
+        except (sqlite3.Error, sqlite3.Warning) as refused:
+            # Of names and words of the statement alone, and never of a cell.
+            problem = BadRecords(f"{self.path}: SQLite refuses: {refused}", about="sql")
+        else:
+            return
+        raise problem
+
+
+def _headers(cursor: sqlite3.Cursor) -> list[str]:
+    return [name for name, *_ in cursor.description]
+
+
+def _authorized(action: int, *about: str | None) -> int:
+    """Nothing but reading: no other file is attached, and no setting changed."""
+    return sqlite3.SQLITE_OK if action in HARMLESS else sqlite3.SQLITE_DENY
+
+
+def table(name: str) -> str:
+    """The SELECT of a whole table."""
+    escaped = name.replace('"', '""')
+    return f'SELECT * FROM "{escaped}"'
