@@ -25,7 +25,7 @@ class SiteConfig:
     them. Paths are absolute. `column` are the tables [column.NAME]."""
 
     name: str
-    records: RecordsConfig = config.section()  # noqa: RUF009 - a field  # noqa: RUF009 - a field
+    records: RecordsConfig = config.section()  # noqa: RUF009 - a field
     identity: Path
     state: Path
     column: tuple[ColumnRule, ...] = config.table(rules, ())
