@@ -21,14 +21,14 @@ import numpy as np
 from eigenveil.site.quantize import to_grid
 from eigenveil.study.grid import GridRows
 from eigenveil.study.study import Study
-from eigenveil_client.records.cells import Reading, Unreadable
-from eigenveil_client.records.config import RecordsConfig
 from eigenveil_client.records.quality import ColumnQuality, quality
 from eigenveil_client.records.recoding.blocks import blocks
 from eigenveil_client.records.recoding.measure import measure
 from eigenveil_client.records.recoding.rule import ColumnRule, digest
 from eigenveil_client.records.sources.opening import open_source
-from eigenveil_client.records.table import Source
+from eigenveil_client.records.tables.cells import Reading, Unreadable
+from eigenveil_client.records.tables.config import RecordsConfig
+from eigenveil_client.records.tables.table import Source
 from eigenveil_common.log import event
 from eigenveil_common.threads import side_by_side
 
