@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eigenveil.numerics.encoding import FloatArray
+
+Bounds = tuple[float, float]
+ANYTHING: Bounds = (-math.inf, math.inf)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +50,7 @@ class ColumnQuality:
         )
 
 
-def quality(
-    name: str, bounds: tuple[float, float], values: FloatArray, unreadable: NDArray[np.bool_]
-) -> ColumnQuality:
+def quality(name: str, bounds: Bounds, values: FloatArray, unreadable: NDArray[np.bool_]) -> ColumnQuality:
     """What a column is among some persons. Shape: values and unreadable (persons,); NaN is missing."""
     missing, (lower, upper) = np.isnan(values), bounds
     return ColumnQuality(
