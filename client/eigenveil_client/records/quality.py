@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigenveil.numerics.encoding import FloatArray
-from eigenveil.study.study import Column
+
+Bounds = tuple[float, float]
+ANYTHING: Bounds = (-math.inf, math.inf)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,13 +72,7 @@ class ColumnQuality:
         )
 
 
-def quality(
-    name: str,
-    bounds: tuple[float, float],
-    values: FloatArray,
-    unreadable: NDArray[np.bool_],
-    plausible: Range | None,
-) -> ColumnQuality:
+def quality(name: str, bounds: Bounds, values: FloatArray, unreadable: NDArray[np.bool_]) -> ColumnQuality:
     """What a column is among some persons. Shape: values and unreadable (persons,); NaN is missing."""
     missing, (lower, upper) = np.isnan(values), bounds
     return ColumnQuality(
@@ -86,7 +82,6 @@ def quality(
         unreadable=int((missing & unreadable).sum()),
         below=int((values < lower).sum()),
         above=int((values > upper).sum()),
-        implausible=implausible(values, plausible),
         at_bound=int(((values == lower) | (values == upper)).sum()),
     )
 

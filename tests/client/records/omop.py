@@ -1,5 +1,5 @@
-"""A hospital's measurements in the shape of OMOP's tables, written as what hospitals have: a PostgreSQL database,
-a compressed text of a country that writes decimal commas, and a workbook."""
+"""A hospital's measurements in the shape of OMOP's tables, as hospitals have them: in PostgreSQL, as a
+compressed text of a country that writes decimal commas, and as a workbook."""
 
 from __future__ import annotations
 
@@ -15,27 +15,18 @@ import xlsxwriter
 from eigenveil.study.study import Column, Missing, Study
 from tests.client.site.support import a_study
 
-CONCEPTS = {
-    3036277: "Körpergröße",
-    3025315: "Körpergewicht",
-    3004249: "Blutdruck systolisch",
-    3004501: "Glukose",
-}
+CONCEPTS = {3036277: "Körpergröße", 3025315: "Gewicht", 3004249: "Blutdruck", 3004501: "Glukose"}
 BOUNDS = {
-    "height": (120, 220),
-    "weight": (30, 180),
-    "pressure": (70, 250),
-    "glucose": (40, 400),
-    "rows": (0, 60),
-}
+    "height": (120, 220), "weight": (30, 180), "pressure": (70, 250), "glucose": (40, 400), "rows": (0, 60),
+}  # fmt: skip
 HEADER = ("person_id", "concept", "measured_on", "value")
 
 # One row a person: {value} is how a source says its number exactly.
 ONE_ROW_A_PERSON = """
 SELECT person_id,
   max({value}) FILTER (WHERE {concept} = 'Körpergröße') AS height,
-  avg({value}) FILTER (WHERE {concept} = 'Körpergewicht') AS weight,
-  min({value}) FILTER (WHERE {concept} = 'Blutdruck systolisch') AS pressure,
+  avg({value}) FILTER (WHERE {concept} = 'Gewicht') AS weight,
+  min({value}) FILTER (WHERE {concept} = 'Blutdruck') AS pressure,
   sum({value}) FILTER (WHERE {concept} = 'Glukose') / 16 AS glucose,
   count(*) AS rows
 FROM {tables} GROUP BY person_id
@@ -96,7 +87,7 @@ class Hospital:
             sheet = book.add_worksheet("Werte")
             sheet.write_row(0, 0, HEADER)
             for number, (person, concept, day, value) in enumerate(self.named(), 1):
-                sheet.write_row(number, 0, (person, concept, day, float(value) if value else ""))
+                sheet.write_row(number, 0, (person, concept, day, float(value) if value else None))
         return path
 
     def database(self, url: str) -> None:
@@ -105,8 +96,8 @@ class Hospital:
             cursor.execute("CREATE TABLE person (person_id bigint PRIMARY KEY, year_of_birth int NOT NULL)")
             cursor.execute("CREATE TABLE concept (concept_id int PRIMARY KEY, concept_name text NOT NULL)")
             cursor.execute(
-                "CREATE TABLE measurement (measurement_id bigserial PRIMARY KEY, person_id bigint NOT NULL, "
-                "measurement_concept_id int NOT NULL, measurement_date date NOT NULL, value_as_number numeric)"
+                "CREATE TABLE measurement (measurement_id bigserial PRIMARY KEY, person_id bigint NOT NULL,"
+                " measurement_concept_id int NOT NULL, measurement_date date NOT NULL, value_as_number numeric)"
             )
             cursor.executemany("INSERT INTO concept VALUES (%s, %s)", list(CONCEPTS.items()))
             cursor.execute(

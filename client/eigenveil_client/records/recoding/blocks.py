@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from eigenveil_client.records.cells import Reading, faults, text
 from eigenveil_client.records.recoding.gather import Gather, Taken, gather
 from eigenveil_client.records.recoding.measure import Measure
 from eigenveil_client.records.recoding.persons import Persons, Whose, row_by_row
-from eigenveil_client.records.table import find_column
+from eigenveil_client.records.tables.cells import Reading, faults, text
+from eigenveil_client.records.tables.table import find_column
 
 BLOCK = 65_536  # persons
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from eigenveil.numerics.encoding import FloatArray, IntArray
-from eigenveil_client.records.cells import MISSING, readable
+from eigenveil_client.records.tables.cells import MISSING, readable
 from eigenveil_common.config import need
 
 

@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pyarrow as pa
 
-from eigenveil_client.records.cells import TEXT, Cells, about, faults, plain, text
 from eigenveil_client.records.recoding.codes import distinct
 from eigenveil_client.records.recoding.rule import ColumnRule
-from eigenveil_client.records.table import BadRecords
+from eigenveil_client.records.tables.cells import TEXT, Cells, about, faults, plain, text
+from eigenveil_client.records.tables.table import BadRecords
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 YEAR = 365.2425 * 86_400e6  # the mean year of the Gregorian calendar

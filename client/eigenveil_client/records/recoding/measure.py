@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from eigenveil_client.records.cells import NUMERIC, TEXT, Cells, Fault, faults, plain, text
-from eigenveil_client.records.dialect import Dialect
 from eigenveil_client.records.recoding.codes import Words, distinct, places
 from eigenveil_client.records.recoding.dates import dates, years_between
 from eigenveil_client.records.recoding.numbers import numbers
 from eigenveil_client.records.recoding.rule import ColumnRule, Rows
-from eigenveil_client.records.table import BadRecords, find_column, name_and_unit
+from eigenveil_client.records.tables.cells import NUMERIC, TEXT, Cells, Fault, faults, plain, text
+from eigenveil_client.records.tables.dialect import Dialect
+from eigenveil_client.records.tables.table import BadRecords, find_column, name_and_unit
 
 Columns = Mapping[str, pa.Array]  # of a batch, by header
 

@@ -11,11 +11,21 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from eigenveil.numerics.encoding import FloatArray
-from eigenveil_client.records.cells import MISSING, NUMERIC, TEXT, Cells, about, faults, plain, readable, text
-from eigenveil_client.records.dialect import Dialect
 from eigenveil_client.records.recoding.codes import distinct, number
 from eigenveil_client.records.recoding.rule import Censored, ColumnRule
-from eigenveil_client.records.table import BadRecords
+from eigenveil_client.records.tables.cells import (
+    MISSING,
+    NUMERIC,
+    TEXT,
+    Cells,
+    about,
+    faults,
+    plain,
+    readable,
+    text,
+)
+from eigenveil_client.records.tables.dialect import Dialect
+from eigenveil_client.records.tables.table import BadRecords
 
 SIGNED = r"^(?P<sign><=?|>=?|≤|≥)\s*(?P<limit>.*)$"
 NO_NUMBER = "text where a number is due"

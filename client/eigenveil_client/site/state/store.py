@@ -20,7 +20,7 @@ from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import NAMES
 from eigenveil_client.records.records import Records
-from eigenveil_client.records.table import BadRecords
+from eigenveil_client.records.tables.table import BadRecords
 from eigenveil_client.site.state import (
     answered_rounds,
     checkpoints,
@@ -224,7 +224,7 @@ class SiteStore:
             return
         if seen.records:
             raise BadRecords(
-                "the records have changed since this study began, or their SELECT gives other rows each time; "
+                "the records have changed since this study began, or the SELECT gives other rows each time; "
                 "a study runs over one state of them",
                 about="changed",
             )

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from eigenveil.numerics.encoding import FloatArray
-from eigenveil_client.records.cells import Reading
 from eigenveil_client.records.recoding.blocks import blocks
 from eigenveil_client.records.recoding.measure import measure
 from eigenveil_client.records.recoding.rule import ColumnRule
 from eigenveil_client.records.sources.opening import open_table
+from eigenveil_client.records.tables.cells import Reading
 
 Made = tuple[FloatArray, FloatArray]  # values and unreadable, (persons, columns)
 

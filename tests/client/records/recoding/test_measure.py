@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenveil_client.records import records
-from eigenveil_client.records.config import RecordsConfig
 from eigenveil_client.records.recoding.rule import Censored, ColumnRule, Rows
-from eigenveil_client.records.table import BadRecords
+from eigenveil_client.records.tables.config import RecordsConfig
+from eigenveil_client.records.tables.table import BadRecords
 from tests.client.records.recoding.support import column, made
 from tests.client.site.support import a_study
 
