@@ -80,6 +80,15 @@ def keys(kind: Any) -> dict[str, Field[Any]]:
     return found
 
 
+def values(config: Any) -> dict[str, Any]:
+    """The value of every key of a configuration, in the order of `keys`."""
+    found: dict[str, Any] = {}
+    for one in fields(config):
+        value = getattr(config, one.name)
+        found |= values(value) if is_dataclass(value) else {one.name: value}
+    return found
+
+
 def load(path: Path, kind: type[T]) -> T:
     """The configuration in `path`. Paths in it are relative to its folder.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigenveil.numerics.encoding import FloatArray
+from eigenveil.study.study import Column
 
 Bounds = tuple[float, float]
 ANYTHING: Bounds = (-math.inf, math.inf)
@@ -17,7 +19,7 @@ ANYTHING: Bounds = (-math.inf, math.inf)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """What a value of a column can plausibly be, in `unit`: the site's word, or its dictionary's."""
+    """Between what nearly all values of a column lie, in `unit`: the site's word, or its dictionary's."""
 
     lower: float
     upper: float
@@ -28,10 +30,10 @@ Ranges = Mapping[str, Range]  # by the name of the column
 NO_RANGES: Ranges = MappingProxyType({})
 
 
-def range_of(column: Column, ranges: Ranges) -> Range | None:
-    """The plausible range of a study's column; one in another unit says nothing of it."""
+def plausible_bounds(column: Column, ranges: Ranges) -> Bounds:
+    """Between what a study's column should lie; a range in another unit says nothing of it."""
     found = ranges.get(column.name)
-    return found if found is not None and found.unit == column.unit else None
+    return ANYTHING if found is None or found.unit != column.unit else (found.lower, found.upper)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +74,15 @@ class ColumnQuality:
         )
 
 
-def quality(name: str, bounds: Bounds, values: FloatArray, unreadable: NDArray[np.bool_]) -> ColumnQuality:
+def quality(
+    name: str,
+    bounds: Bounds,
+    values: FloatArray,
+    unreadable: NDArray[np.bool_],
+    plausible: Bounds = ANYTHING,
+) -> ColumnQuality:
     """What a column is among some persons. Shape: values and unreadable (persons,); NaN is missing."""
-    missing, (lower, upper) = np.isnan(values), bounds
+    missing, (lower, upper), (least, most) = np.isnan(values), bounds, plausible
     return ColumnQuality(
         name=name,
         persons=len(values),
@@ -82,12 +90,6 @@ def quality(name: str, bounds: Bounds, values: FloatArray, unreadable: NDArray[n
         unreadable=int((missing & unreadable).sum()),
         below=int((values < lower).sum()),
         above=int((values > upper).sum()),
+        implausible=int(((values < least) | (values > most)).sum()),
         at_bound=int(((values == lower) | (values == upper)).sum()),
     )
-
-
-def implausible(values: FloatArray, plausible: Range | None) -> int:
-    """How many values lie outside a range; none if there is none. Shape: values (persons,)."""
-    if plausible is None:
-        return 0
-    return int(((values < plausible.lower) | (values > plausible.upper)).sum())

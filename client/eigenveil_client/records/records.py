@@ -21,7 +21,7 @@ import numpy as np
 from eigenveil.site.quantize import to_grid
 from eigenveil.study.grid import GridRows
 from eigenveil.study.study import Study
-from eigenveil_client.records.quality import ColumnQuality, quality
+from eigenveil_client.records.quality import NO_RANGES, ColumnQuality, Ranges, plausible_bounds, quality
 from eigenveil_client.records.recoding.blocks import blocks
 from eigenveil_client.records.recoding.measure import measure
 from eigenveil_client.records.recoding.rule import ColumnRule, digest
@@ -63,9 +63,11 @@ def read(
     study: Study,
     *,
     rules: Rules = (),
+    plausible: Ranges = NO_RANGES,
     unreadable: Callable[[Unreadable], None] | None = None,
 ) -> Records:
-    """The records of a site, as the `rules` of the site say what their cells mean.
+    """The records of a site, as the `rules` of the site say what their cells mean, counted against what is
+    `plausible`.
 
     A cell that is empty, NA, N/A, NaN or null (in any case) is missing.
 
@@ -84,7 +86,8 @@ def read(
     persons = 0
     for block in blocks(reading, measures, study.person_column):
         for i, (column, (values, unread)) in enumerate(zip(study.columns, block, strict=True)):
-            good[i] += quality(column.name, (column.lower, column.upper), values, unread)
+            bounds, within = (column.lower, column.upper), plausible_bounds(column, plausible)
+            good[i] += quality(column.name, bounds, values, unread, within)
         parts.append(to_grid(np.column_stack([values for values, _ in block]), study, side_by_side))
         persons += len(block[0][0])
     rows = np.concatenate(parts) if parts else np.empty((0, study.dimension), dtype=np.int16)
@@ -113,7 +116,7 @@ class Reader:
     column, once, and finds the line with `eigenveil-site check`.
     """
 
-    def __init__(self, said: RecordsConfig, rules: Rules) -> None:
+    def __init__(self, said: RecordsConfig, rules: Rules, plausible: Ranges) -> None:
         self._said = said
         self._rules = rules
         self._plausible = plausible
@@ -123,7 +126,7 @@ class Reader:
         """The records of a study. Raises as `read`."""
         found: set[str] = set()
         tell: Callable[[Unreadable], None] = lambda cells: found.add(cells.column or LINES)  # noqa: E731
-        taken = read(self._said, study, rules=self._rules, unreadable=tell)
+        taken = read(self._said, study, rules=self._rules, plausible=self._plausible, unreadable=tell)
         if found - self._warned:
             event("cells-unreadable", logging.WARNING, columns=", ".join(sorted(found - self._warned)))
             self._warned |= found

@@ -9,10 +9,9 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.study.plain_values import plain, toml_text
 from eigenveil.study.study import NAME
 from eigenveil_client.connection.proxy import DIRECT, ProxyRule
-from eigenveil_client.records.config import RecordsConfig
 from eigenveil_client.records.recoding.rule import ColumnRule, rules
 from eigenveil_client.records.tables.config import RecordsConfig
-from eigenveil_client.site.policy import Policy
+from eigenveil_client.site.policy import ANY, Policy
 from eigenveil_common import config
 from eigenveil_common.files import is_there, make_folder, write_durably
 from eigenveil_common.log import Format

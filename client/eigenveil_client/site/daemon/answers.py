@@ -68,8 +68,8 @@ class Answers:
 
     def _loaded(self, plan: Plan) -> tuple[Site, EigenveilError | None]:
         """Whether there are enough is asked of the persons in the whole file, never of those that the study's
-        columns and rules leave: else its analyst chose whom a refusal is about. So is how good a column is, by
-        thresholds and ranges of the site's own."""
+        columns and rules leave: else its analyst chose whom a refusal is about. So is how good a column is,
+        by thresholds and ranges of the site's own."""
         try:
             records = self._load(plan.study)
         except RequestError as problem:

@@ -15,7 +15,6 @@ import click
 from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Role
 from eigenveil_client.connection.identity import StoredIdentity, load_identity
-from eigenveil_client.records.records import Reader
 from eigenveil_client.records.sources.opening import open_source
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon.daemon import SiteDaemon
