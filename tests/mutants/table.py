@@ -401,8 +401,8 @@ MUTANTS: tuple[Mutant, ...] = (
        "pa.concat_arrays([readable(words[:half]), readable(words[half:])])",
        "pa.nulls(len(words), pa.float64())", "tests/client/records/test_records.py"
        "::test_every_other_cell_is_read_as_if_the_bad_ones_were_not_there"),
-    of("P30", f"{RECORDS}/recoding/persons.py", "            if not no:\n",
-       "            if word is not None:\n", f"{PERSONS}::test_whatever_one_persons_rows_become_at_most_one_record_changes"),
+    of("P30", f"{RECORDS}/recoding/persons.py", "-1 if unnamed else", "-1 if word is None else",
+       f"{PERSONS}::test_whatever_one_persons_rows_become_at_most_one_record_changes"),
     of("P30", f"{RECORDS}/recoding/gather.py", " | ((moment == held) & (value < self._values[who]))", "",
        f"{PERSONS}::test_rows_in_another_order_are_the_same_records_in_the_same_order"),
     of("P30", f"{RECORDS}/recoding/gather.py", "usable = named & ~np.isnan(values)",
