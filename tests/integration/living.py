@@ -11,8 +11,8 @@ from pathlib import Path
 
 from eigenveil.identity import Role
 from eigenveil_client.connection.identity import StoredIdentity, enrol, load_identity
-from eigenveil_client.records.config import RecordsConfig
 from eigenveil_client.records.records import Reader
+from eigenveil_client.records.tables.config import RecordsConfig
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_client.site.daemon.worker import SiteWorker

@@ -31,7 +31,7 @@ from eigenveil.study.toml import study_from_dict
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.connection.identity import StoredIdentity, enrol
 from eigenveil_client.records import records
-from eigenveil_client.records.config import RecordsConfig
+from eigenveil_client.records.tables.config import RecordsConfig
 from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_client.site.policy import Policy

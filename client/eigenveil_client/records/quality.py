@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eigenveil.numerics.encoding import FloatArray
-from eigenveil.study.study import Column
+
+Bounds = tuple[float, float]
+ANYTHING: Bounds = (-math.inf, math.inf)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,15 +50,15 @@ class ColumnQuality:
         )
 
 
-def quality(column: Column, values: FloatArray, unreadable: NDArray[np.bool_]) -> ColumnQuality:
-    """What `column` is among some persons. Shape: values and unreadable (persons,); NaN is missing."""
-    missing = np.isnan(values)
+def quality(name: str, bounds: Bounds, values: FloatArray, unreadable: NDArray[np.bool_]) -> ColumnQuality:
+    """What a column is among some persons. Shape: values and unreadable (persons,); NaN is missing."""
+    missing, (lower, upper) = np.isnan(values), bounds
     return ColumnQuality(
-        name=column.name,
+        name=name,
         persons=len(values),
         missing=int(missing.sum()),
         unreadable=int((missing & unreadable).sum()),
-        below=int((values < column.lower).sum()),
-        above=int((values > column.upper).sum()),
-        at_bound=int(((values == column.lower) | (values == column.upper)).sum()),
+        below=int((values < lower).sum()),
+        above=int((values > upper).sum()),
+        at_bound=int(((values == lower) | (values == upper)).sum()),
     )

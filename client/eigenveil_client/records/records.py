@@ -21,14 +21,14 @@ import numpy as np
 from eigenveil.site.quantize import to_grid
 from eigenveil.study.grid import GridRows
 from eigenveil.study.study import Study
-from eigenveil_client.records.cells import Reading, Unreadable
-from eigenveil_client.records.config import RecordsConfig
 from eigenveil_client.records.quality import ColumnQuality, quality
 from eigenveil_client.records.recoding.blocks import blocks
 from eigenveil_client.records.recoding.measure import measure
 from eigenveil_client.records.recoding.rule import ColumnRule, digest
 from eigenveil_client.records.sources.opening import open_source
-from eigenveil_client.records.table import Source
+from eigenveil_client.records.tables.cells import Reading, Unreadable
+from eigenveil_client.records.tables.config import RecordsConfig
+from eigenveil_client.records.tables.table import Source
 from eigenveil_common.log import event
 from eigenveil_common.threads import side_by_side
 
@@ -76,15 +76,15 @@ def read(
     Raises:
         BadRecords: naming the column and the line, or the file.
     """
-    source = Reading(table=open_source(said), unreadable=unreadable)
-    file = _digest(source.table, rules)
-    measures = [measure(source.table.headers, rules, column.name, column.unit) for column in study.columns]
+    reading = Reading(table=open_source(said), unreadable=unreadable)
+    file = _digest(reading.table, rules)
+    measures = [measure(reading.table.headers, rules, column.name, column.unit) for column in study.columns]
     parts: list[GridRows] = []
     good = [ColumnQuality(name=column.name, persons=0) for column in study.columns]
     persons = 0
-    for block in blocks(source, measures, study.person_column, source.table.dialect):
+    for block in blocks(reading, measures, study.person_column):
         for i, (column, (values, unread)) in enumerate(zip(study.columns, block, strict=True)):
-            good[i] += quality(column, values, unread)
+            good[i] += quality(column.name, (column.lower, column.upper), values, unread)
         parts.append(to_grid(np.column_stack([values for values, _ in block]), study, side_by_side))
         persons += len(block[0][0])
     rows = np.concatenate(parts) if parts else np.empty((0, study.dimension), dtype=np.int16)

@@ -9,8 +9,8 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.study.plain_values import plain, toml_text
 from eigenveil.study.study import NAME
 from eigenveil_client.connection.proxy import DIRECT, ProxyRule
-from eigenveil_client.records.config import RecordsConfig
 from eigenveil_client.records.recoding.rule import ColumnRule, rules
+from eigenveil_client.records.tables.config import RecordsConfig
 from eigenveil_client.site.policy import Policy
 from eigenveil_common import config
 from eigenveil_common.files import is_there, make_folder, write_durably
@@ -25,7 +25,7 @@ class SiteConfig:
     them. Paths are absolute. `column` are the tables [column.NAME]."""
 
     name: str
-    records: RecordsConfig = config.section()  # noqa: RUF009 - a field  # noqa: RUF009 - a field
+    records: RecordsConfig = config.section()  # noqa: RUF009 - a field
     identity: Path
     state: Path
     column: tuple[ColumnRule, ...] = config.table(rules, ())

@@ -1,4 +1,5 @@
-"""Records onto the study's grid: imputed or dropped, clamped, scaled and rounded, one record at a time."""
+"""Records onto the study's grid: imputed or dropped, clamped, scaled and rounded, one record at a time. That
+each is one person's is the site's to see to [P30]."""
 
 from __future__ import annotations
 

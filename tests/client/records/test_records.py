@@ -14,10 +14,10 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.site.quantize import to_grid
 from eigenveil.study.study import Column, Missing, Study
 from eigenveil_client.records import records
-from eigenveil_client.records.cells import Unreadable
-from eigenveil_client.records.config import RecordsConfig
 from eigenveil_client.records.sources import delimited
-from eigenveil_client.records.table import BadRecords
+from eigenveil_client.records.tables.cells import Unreadable
+from eigenveil_client.records.tables.config import RecordsConfig
+from eigenveil_client.records.tables.table import BadRecords
 from tests.client.site.support import a_study
 
 STUDY = a_study()

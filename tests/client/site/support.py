@@ -35,8 +35,8 @@ from eigenveil.protocol.signatures import PLAN_SIGNED
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column, Federation, Study
 from eigenveil_client.connection.identity import load_identity
-from eigenveil_client.records.config import RecordsConfig
 from eigenveil_client.records.records import Reader
+from eigenveil_client.records.tables.config import RecordsConfig
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_client.site.daemon.worker import Reply, SiteWorker

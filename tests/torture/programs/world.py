@@ -23,8 +23,8 @@ from eigenveil.site.quantize import to_grid
 from eigenveil.study.study import Study
 from eigenveil_client.connection import channel as transport
 from eigenveil_client.connection.identity import StoredIdentity, load_identity
-from eigenveil_client.records.config import RecordsConfig
 from eigenveil_client.records.records import Records
+from eigenveil_client.records.tables.config import RecordsConfig
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon import answers, connection, sender
 from eigenveil_client.site.daemon import daemon as site_daemon

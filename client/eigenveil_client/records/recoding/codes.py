@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from eigenveil.numerics.encoding import IntArray
-from eigenveil_client.records.cells import MISSING, readable
+from eigenveil.numerics.encoding import FloatArray, IntArray
+from eigenveil_client.records.tables.cells import MISSING, readable
 from eigenveil_common.config import need
 
 
@@ -49,8 +51,40 @@ def places(words: pa.Array, codes: tuple[str, ...]) -> IntArray:
     return same
 
 
-def is_missing(words: pa.Array, codes: tuple[str, ...]) -> pa.Array:
-    """Which words say that there is no value: what says so everywhere, and `codes`, in any case; and null."""
-    lowered = tuple(code.lower() for code in codes)
-    named = places(pc.utf8_lower(words), (*MISSING, *lowered)) >= 0
-    return pc.or_(pa.array(named), pc.is_null(words))
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Words:
+    """The cells of a column of text as its distinct words, null where missing, and which of them each row
+    has: one that is no number is often there many times.
+
+    Shape: words (k,), indices (rows,), null where the cell is.
+    """
+
+    words: pa.Array
+    indices: pa.Array
+
+    @property
+    def said(self) -> NDArray[np.bool_]:
+        """Which of the words are not missing. Shape: (k,)."""
+        found: NDArray[np.bool_] = self.words.is_valid().to_numpy(zero_copy_only=False)
+        return found
+
+    def values(self, of_words: FloatArray) -> FloatArray:
+        """What each row has, NaN if its cell is null. Shape: (k,) -> (rows,)."""
+        numbers = pa.array(of_words, pa.float64()).take(self.indices)
+        found: FloatArray = numbers.to_numpy(zero_copy_only=False)
+        return found
+
+    def where(self, of_words: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which rows have one of these words. Shape: (k,) -> (rows,)."""
+        found: NDArray[np.bool_] = self.values(np.where(of_words, 1.0, 0.0)) == 1
+        return found
+
+
+def distinct(cells: pa.Array, codes: tuple[str, ...]) -> Words:
+    """The words of a column, of which some say that there is no value: those that say so everywhere, and
+    `codes`, in any case."""
+    encoded = cells.dictionary_encode()
+    words, lowered = encoded.dictionary, tuple(code.lower() for code in codes)
+    missing = places(pc.utf8_lower(words), (*MISSING, *lowered)) >= 0
+    words = pc.if_else(pa.array(missing), pa.scalar(None, pa.string()), words)
+    return Words(words=words, indices=encoded.indices)

@@ -8,12 +8,11 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from eigenveil_client.records.cells import TEXT, Cells, about, faults, plain, text
-from eigenveil_client.records.recoding.codes import is_missing
+from eigenveil_client.records.recoding.codes import distinct
 from eigenveil_client.records.recoding.rule import ColumnRule
-from eigenveil_client.records.table import BadRecords
+from eigenveil_client.records.tables.cells import TEXT, Cells, about, faults, plain, text
+from eigenveil_client.records.tables.table import BadRecords
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 YEAR = 365.2425 * 86_400e6  # the mean year of the Gregorian calendar
@@ -37,15 +36,12 @@ def dates(header: str, column: pa.Array, rule: ColumnRule) -> Cells:
     if not written:
         raise BadRecords(f"column {header!r} holds {kind}, where dates are due; convert it", about=header)
     cells, found = text(header, column)
-    cells = pc.if_else(is_missing(cells, rule.missing), pa.scalar(None, pa.string()), cells)
-    words = cells.dictionary_encode()
-    read = pa.array([_moment(word, rule.dates) for word in words.dictionary.to_pylist()], pa.float64())
-    values = read.take(words.indices)
-    bad = pc.and_(pc.is_null(values), pc.is_valid(cells)).to_numpy(zero_copy_only=False)
-    return Cells(
-        values=values.to_numpy(zero_copy_only=False),
-        faults=found + faults(header, bad, "no date as it should be written"),
-    )
+    words = distinct(cells, rule.missing)
+    read = [np.nan if word is None else _moment(word, rule.dates) for word in words.words.to_pylist()]
+    values = np.array([np.nan if moment is None else moment for moment in read], dtype=np.float64)
+    bad = words.where(np.array([moment is None for moment in read], dtype=np.bool_))
+    found += faults(header, bad, "no date as it should be written")
+    return Cells(values=words.values(values), faults=found)
 
 
 def _moments(header: str, column: pa.Array, rule: ColumnRule) -> Cells:

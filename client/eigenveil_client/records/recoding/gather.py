@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigenveil.numerics.encoding import FloatArray, IntArray
-from eigenveil_client.records.cells import Cells
 from eigenveil_client.records.recoding.exact_sums import ExactSums
 from eigenveil_client.records.recoding.persons import Whose
 from eigenveil_client.records.recoding.rule import ColumnRule, Rows
+from eigenveil_client.records.tables.cells import Cells
 
 Kind = TypeVar("Kind", np.float64, np.bool_)
 Taken = tuple[FloatArray, NDArray[np.bool_]]  # values, NaN if missing, and what is so as a cell is unreadable

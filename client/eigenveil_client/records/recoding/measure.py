@@ -7,15 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from eigenveil_client.records.cells import NUMERIC, TEXT, Cells, faults, plain, text
-from eigenveil_client.records.dialect import Dialect
-from eigenveil_client.records.recoding.codes import is_missing, places
+from eigenveil_client.records.recoding.codes import Words, distinct, places
 from eigenveil_client.records.recoding.dates import dates, years_between
 from eigenveil_client.records.recoding.numbers import numbers
 from eigenveil_client.records.recoding.rule import ColumnRule, Rows
-from eigenveil_client.records.table import BadRecords, find_column, name_and_unit
+from eigenveil_client.records.tables.cells import NUMERIC, TEXT, Cells, Fault, faults, plain, text
+from eigenveil_client.records.tables.dialect import Dialect
+from eigenveil_client.records.tables.table import BadRecords, find_column, name_and_unit
 
 Columns = Mapping[str, pa.Array]  # of a batch, by header
 
@@ -98,38 +97,31 @@ def _rule(rules: tuple[ColumnRule, ...], name: str) -> tuple[ColumnRule, int | N
     return ColumnRule(name=name), None
 
 
-def _words(header: str, column: pa.Array, rule: ColumnRule) -> tuple[Cells, pa.Array]:
-    """Cells that are words: the words, null where missing, and cells that hold nothing but what is wrong."""
+def _words(header: str, column: pa.Array, rule: ColumnRule) -> tuple[Words, tuple[Fault, ...]]:
     cells, found = text(header, column)
-    cells = pc.if_else(is_missing(cells, rule.missing), pa.scalar(None, pa.string()), cells)
-    return Cells(values=np.full(len(cells), np.nan), faults=found), cells
+    return distinct(cells, rule.missing), found
 
 
 def _there(header: str, column: pa.Array, rule: ColumnRule) -> Cells:
     """1 where a cell is not missing, whatever it holds."""
-    if any(test(plain(column).type) for test in (*TEXT, *NUMERIC)):
-        nothing, words = _words(header, column, rule)
-        filled = words.is_valid()
-    else:
-        nothing, filled = Cells(values=np.full(len(column), np.nan)), column.is_valid()
-    return Cells(values=np.where(filled, 1.0, np.nan), faults=nothing.faults)
+    if not any(test(plain(column).type) for test in (*TEXT, *NUMERIC)):
+        return Cells(values=np.where(column.is_valid().to_numpy(zero_copy_only=False), 1.0, np.nan))
+    words, found = _words(header, column, rule)
+    return Cells(values=words.values(np.where(words.said, 1.0, np.nan)), faults=found)
 
 
 def _is_level(header: str, column: pa.Array, rule: ColumnRule, level: int) -> Cells:
-    """1 at this level and 0 at another that is declared; missing at any other word, in every indicator
+    """1 at this level and 0 at another that is declared; missing at any other word, in all indicators
     alike."""
-    nothing, words = _words(header, column, rule)
-    found = places(words, rule.levels)
-    return Cells(values=np.where(found < 0, np.nan, found == level), faults=nothing.faults)
+    words, found = _words(header, column, rule)
+    place = places(words.words, rule.levels)
+    return Cells(values=words.values(np.where(place < 0, np.nan, place == level)), faults=found)
 
 
 def _by_word(header: str, column: pa.Array, rule: ColumnRule) -> Cells:
     """The number of each word that has one; any other cannot be read."""
-    nothing, words = _words(header, column, rule)
-    found = places(words, tuple(word for word, _ in rule.values))
+    words, found = _words(header, column, rule)
+    place = places(words.words, tuple(word for word, _ in rule.values))
     numbers = np.array([number for _, number in rule.values])
-    bad = (found < 0) & words.is_valid().to_numpy(zero_copy_only=False)
-    return Cells(
-        values=np.where(found < 0, np.nan, numbers[found]),
-        faults=nothing.faults + faults(header, bad, "a word that has no number"),
-    )
+    found += faults(header, words.where(words.said & (place < 0)), "a word that has no number")
+    return Cells(values=words.values(np.where(place < 0, np.nan, numbers[place])), faults=found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
@@ -10,11 +11,21 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from eigenveil.numerics.encoding import FloatArray
-from eigenveil_client.records.cells import NUMERIC, TEXT, Cells, about, faults, plain, readable, text
-from eigenveil_client.records.dialect import Dialect
-from eigenveil_client.records.recoding.codes import is_missing, number
+from eigenveil_client.records.recoding.codes import distinct, number
 from eigenveil_client.records.recoding.rule import Censored, ColumnRule
-from eigenveil_client.records.table import BadRecords
+from eigenveil_client.records.tables.cells import (
+    MISSING,
+    NUMERIC,
+    TEXT,
+    Cells,
+    about,
+    faults,
+    plain,
+    readable,
+    text,
+)
+from eigenveil_client.records.tables.dialect import Dialect
+from eigenveil_client.records.tables.table import BadRecords
 
 SIGNED = r"^(?P<sign><=?|>=?|≤|≥)\s*(?P<limit>.*)$"
 NO_NUMBER = "text where a number is due"
@@ -66,15 +77,15 @@ def _coded(values: FloatArray, rule: ColumnRule) -> NDArray[np.bool_]:
 
 def _written(cells: pa.Array, rule: ColumnRule, marks: Dialect) -> tuple[FloatArray, NDArray[np.bool_]]:
     """Text as numbers, and which of it is none."""
-    cells = pc.if_else(is_missing(cells, rule.missing), pa.scalar(None, pa.string()), cells)
-    if (rule.censored, marks.decimal, marks.thousands) == (None, ".", ""):
-        try:
-            return _floats(pc.cast(cells, pa.float64())), np.zeros(len(cells), dtype=np.bool_)
-        except pa.ArrowInvalid:  # some cell is no number: each is looked at by itself
-            pass
-    words = cells.dictionary_encode()  # a word that is no number is often there many times
-    found = _worded(words.dictionary, rule, marks).take(words.indices)
-    return _floats(found), pc.and_(pc.is_null(found), pc.is_valid(cells)).to_numpy(zero_copy_only=False)
+    if (rule.missing, rule.censored, marks.decimal, marks.thousands) == ((), None, ".", ""):
+        missing = pc.is_in(pc.utf8_lower(cells), pa.array(MISSING))
+        plain_cells = pc.if_else(missing, pa.scalar(None, pa.string()), cells)
+        with suppress(pa.ArrowInvalid):  # if some cell is no number, each is looked at by itself
+            return _floats(pc.cast(plain_cells, pa.float64())), np.zeros(len(cells), dtype=np.bool_)
+    words = distinct(cells, rule.missing)
+    found = _worded(words.words, rule, marks)
+    bad = words.said & found.is_null().to_numpy(zero_copy_only=False)
+    return words.values(_floats(found)), words.where(bad)
 
 
 def _worded(words: pa.Array, rule: ColumnRule, marks: Dialect) -> pa.Array:

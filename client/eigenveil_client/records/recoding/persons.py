@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eigenveil.numerics.encoding import IntArray
-from eigenveil_client.records.cells import MISSING
+from eigenveil_client.records.tables.cells import MISSING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

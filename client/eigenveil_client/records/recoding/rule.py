@@ -12,10 +12,10 @@ from typing import Any
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.plain_values import as_float, check_keys, checked, hints, plain
-from eigenveil_client.records.cells import MISSING
-from eigenveil_client.records.dialect import Dialect
 from eigenveil_client.records.recoding.codes import check_codes
 from eigenveil_client.records.recoding.units import conversion
+from eigenveil_client.records.tables.cells import MISSING
+from eigenveil_client.records.tables.dialect import Dialect
 from eigenveil_common.config import need
 
 LEVEL = "="  # between a column's name and one of its levels

@@ -9,9 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
-from eigenveil_client.records.dialect import Dialect
 from eigenveil_client.records.sources.files import digest
-from eigenveil_client.records.table import UNREADABLE, BadRecords, LeaveOut, unreadable
+from eigenveil_client.records.tables.dialect import Dialect
+from eigenveil_client.records.tables.table import UNREADABLE, BadRecords, LeaveOut, unreadable
 
 BATCH_ROWS = 65_536
 PARQUET = (".parquet", ".pq")

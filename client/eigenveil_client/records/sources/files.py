@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from eigenveil_client.records.table import BadRecords
+from eigenveil_client.records.tables.table import BadRecords
 
 CHUNK = 2**20
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from eigenveil_client.records.config import SQLITE, RecordsConfig
-from eigenveil_client.records.dialect import COMMAS, Dialect
 from eigenveil_client.records.sources.columnar import PARQUET, arrow_table, parquet_table
 from eigenveil_client.records.sources.delimited import CsvTable, csv_headers
 from eigenveil_client.records.sources.excel import WORKBOOKS, excel_table
@@ -14,7 +12,9 @@ from eigenveil_client.records.sources.over_files import FilesQuery
 from eigenveil_client.records.sources.postgres import PostgresQuery
 from eigenveil_client.records.sources.sqlite import SqliteQuery, table
 from eigenveil_client.records.sources.view import Query, View
-from eigenveil_client.records.table import BadRecords, Source
+from eigenveil_client.records.tables.config import SQLITE, RecordsConfig
+from eigenveil_client.records.tables.dialect import COMMAS, Dialect
+from eigenveil_client.records.tables.table import BadRecords, Source
 
 DELIMITED = (".csv", ".tsv", ".txt")
 ARROW = (".arrow", ".feather")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from eigenveil_client.records.sources.columnar import BATCH_ROWS, ParquetTable
-from eigenveil_client.records.table import BadRecords, LeaveOut, Source
+from eigenveil_client.records.tables.table import BadRecords, LeaveOut, Source
 from eigenveil_common.command import needing
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from eigenveil_client.records.table import BadRecords, LeaveOut
+from eigenveil_client.records.tables.table import BadRecords, LeaveOut
 from eigenveil_common.command import needing
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from eigenveil_client.records.sources.plain_cells import text_batches, text_schema
-from eigenveil_client.records.table import BadRecords, LeaveOut
+from eigenveil_client.records.tables.table import BadRecords, LeaveOut
 
 HARMLESS = {
     sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE,

@@ -16,9 +16,9 @@ from typing import BinaryIO, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eigenveil_client.records.dialect import Dialect
 from eigenveil_client.records.sources.rows_digest import RowsDigest
-from eigenveil_client.records.table import BadRecords, LeaveOut, find_column
+from eigenveil_client.records.tables.dialect import Dialect
+from eigenveil_client.records.tables.table import BadRecords, LeaveOut, find_column
 
 
 class Query(Protocol):

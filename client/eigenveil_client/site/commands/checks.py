@@ -15,10 +15,10 @@ from eigenveil.protocol.plan import Plan
 from eigenveil_client.connection import doctor
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.records import records
-from eigenveil_client.records.cells import Unreadable
-from eigenveil_client.records.config import RecordsConfig
 from eigenveil_client.records.sources.opening import open_source
-from eigenveil_client.records.table import find_column
+from eigenveil_client.records.tables.cells import Unreadable
+from eigenveil_client.records.tables.config import RecordsConfig
+from eigenveil_client.records.tables.table import find_column
 from eigenveil_client.site import config as site_config
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon.service import approval, check_role

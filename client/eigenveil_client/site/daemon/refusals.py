@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eigenveil.errors import Code, EigenveilError
-from eigenveil_client.records.table import BadRecords
+from eigenveil_client.records.tables.table import BadRecords
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 REASONS: dict[Code, pb.DeclineReason.ValueType] = {

@@ -20,7 +20,7 @@ from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import NAMES
 from eigenveil_client.records.records import Records
-from eigenveil_client.records.table import BadRecords
+from eigenveil_client.records.tables.table import BadRecords
 from eigenveil_client.site.state import (
     answered_rounds,
     checkpoints,

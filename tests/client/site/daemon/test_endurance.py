@@ -14,7 +14,7 @@ import pytest
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil_client.records import records
-from eigenveil_client.records.config import RecordsConfig
+from eigenveil_client.records.tables.config import RecordsConfig
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.support import Coordinator, Stage, a_plan, a_study, until, work
 

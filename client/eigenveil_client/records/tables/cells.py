@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from eigenveil.numerics.encoding import FloatArray
-from eigenveil_client.records.table import UNREADABLE, BadRecords, LeaveOut, Source
+from eigenveil_client.records.tables.table import UNREADABLE, BadRecords, LeaveOut, Source
 
 MISSING = ("", "na", "n/a", "nan", "-nan", "null")
 TEXT = (pa.types.is_string, pa.types.is_large_string)

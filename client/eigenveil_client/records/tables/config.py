@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from eigenveil_client.records.dialect import COMMAS, Dialect
+from eigenveil_client.records.tables.dialect import COMMAS, Dialect
 from eigenveil_common.config import ABOVE_ZERO, check_rules, key, need
 
 # user:password@ in a URI, or the key; libpq decodes %-escapes in values alone

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.study import Study
-from eigenveil_client.records.dialect import Dialect
+from eigenveil_client.records.tables.dialect import Dialect
 
 UNREADABLE = (pa.ArrowException, OSError, UnicodeError, LookupError, EOFError, zlib.error)
 

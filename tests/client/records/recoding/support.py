@@ -1,0 +1,41 @@
+"""Records of a few lines, as a site's rules make them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil_client.records.recoding.blocks import blocks
+from eigenveil_client.records.recoding.measure import measure
+from eigenveil_client.records.recoding.rule import ColumnRule
+from eigenveil_client.records.sources.opening import open_table
+from eigenveil_client.records.tables.cells import Reading
+
+Made = tuple[FloatArray, FloatArray]  # values and unreadable, (persons, columns)
+
+
+def made(path: Path, rules: Sequence[ColumnRule], person: str | None = None) -> Made:
+    """All columns of the rules, over what `path` holds; bad cells are missing."""
+    reading = Reading(table=open_table(path), unreadable=lambda _: None)
+    names = [name for rule in rules for name in rule.columns]
+    measures = [measure(reading.table.headers, tuple(rules), name, None) for name in names]
+    parts = list(blocks(reading, measures, person))
+    return (
+        np.concatenate([np.column_stack([values for values, _ in part]) for part in parts]),
+        np.concatenate([np.column_stack([unread for _, unread in part]) for part in parts]),
+    )
+
+
+def column(path: Path, cells: Sequence[str], rule: ColumnRule) -> list[float | str]:
+    """What `rule` makes of each of these cells of its column: a number, "missing" or "unreadable"."""
+    header = rule.header
+    quoted = [f'"{cell}"' for cell in cells]
+    path.write_text("\n".join([f"other,{header}", *(f"1,{cell}" for cell in quoted)]) + "\n")
+    values, unread = made(path, [rule])
+    words = ["unreadable" if bad else "missing" for bad in unread[:, 0]]
+    return [
+        word if np.isnan(value) else float(value) for value, word in zip(values[:, 0], words, strict=True)
+    ]

@@ -1,0 +1,187 @@
+"""[P30] Whatever the rules: a record is a function of its person's rows, and not of anybody else's."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import date
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eigenveil.study.study import Column, Missing
+from eigenveil_client.records import records
+from eigenveil_client.records.recoding import blocks as room
+from eigenveil_client.records.recoding.rule import Censored, ColumnRule, Rows
+from eigenveil_client.records.sources import delimited
+from eigenveil_client.records.tables.config import RecordsConfig
+from tests.client.records.recoding.support import made
+from tests.client.site.support import a_study
+
+CELLS: dict[str, float | str | None] = {
+    "": None, "-999": None, "?": "bad", "7": 7.0, "-0": 0.0, "0": 0.0, "0.1": 0.1, "0.2": 0.2, "1e16": 1e16,
+    "-1e16": -1e16, "<0.6": 0.3, "3": 3.0, "1e-9": 1e-9,
+}  # fmt: skip
+DATES: dict[str, date | str | None] = {
+    "": None, "soon": "bad", "1.2.2020": date(2020, 2, 1), "01.02.2020": date(2020, 2, 1),
+    "2.1.2020": date(2020, 1, 2), "31.12.1999": date(1999, 12, 31),
+}  # fmt: skip
+WORDS = {"": None, "a": 0, "b": 1, "c": None}
+Row = tuple[str, str, str, str]  # person, cell, date, word
+
+RULES = (
+    ColumnRule(name="row", source="cell", missing=("-999",), censored=Censored.HALF),
+    *(
+        ColumnRule(
+            name=rows.value,
+            source="cell",
+            missing=("-999",),
+            censored=None if rows is Rows.COUNT else Censored.HALF,
+            rows=rows,
+            by="date" if rows in (Rows.FIRST, Rows.LAST) else None,
+            dates="%d.%m.%Y" if rows in (Rows.FIRST, Rows.LAST) else None,
+        )
+        for rows in Rows
+    ),
+    ColumnRule(name="ever", source="word", levels=("a", "b"), rows=Rows.MAXIMUM),
+)
+rows = st.tuples(
+    st.sampled_from(["x", "y", "z", ""]),
+    st.sampled_from(sorted(CELLS)),
+    st.sampled_from(sorted(DATES)),
+    st.sampled_from(sorted(WORDS)),
+)
+tables = st.lists(rows, max_size=15)
+
+
+@contextmanager
+def file_of(table: Sequence[Row]) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "records.csv"
+        path.write_text("\n".join(["person,cell,date,word", *map(",".join, table)]) + "\n")
+        yield path
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delimited, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(room, "BLOCK", 2)
+
+
+def expected(own: Sequence[Row]) -> list[float | None]:
+    """What the rules say of one person's rows, in the file's order; None is missing."""
+    cells = [CELLS[cell] for _, cell, _, _ in own]
+    known = [cell for cell in cells if isinstance(cell, float)]
+    both = [(DATES[day], CELLS[cell]) for _, cell, day, _ in own]
+    dated = sorted((day, cell) for day, cell in both if isinstance(day, date) and isinstance(cell, float))
+    words = [WORDS[word] for _, _, _, word in own if WORDS[word] is not None]
+    mean = float(sum(map(Fraction, known), Fraction()) / len(known)) if known else None
+    return [
+        first if isinstance(first := cells[0], float) else None,
+        dated[0][1] if dated else None,
+        dated[-1][1] if dated else None,
+        mean,
+        min(known) if known else None,
+        max(known) if known else None,
+        float(sum(cell is not None for cell in cells)),
+        *((float(level in words) if words else None) for level in (0, 1)),
+    ]
+
+
+@given(tables)
+def test_records_are_what_each_persons_rows_say(table: list[Row]) -> None:
+    by_name = {name: [row for row in table if row[0] == name] for name in "xyz"}
+    by_name = {name: own for name, own in by_name.items() if own}
+    if by_name:
+        with file_of(table) as path:
+            values, unread = made(path, RULES, "person")
+        wanted = [expected(own) for own in by_name.values()]
+        found = [[None if np.isnan(value) else value for value in record] for record in values.tolist()]
+        assert found == wanted
+        assert not np.signbit(values[:, 1:][values[:, 1:] == 0]).any()
+        for own, bad in zip(by_name.values(), unread, strict=True):
+            cells = [CELLS[cell] for _, cell, _, _ in own]
+            assert bad[3] == (not any(isinstance(cell, float) for cell in cells) and "bad" in cells)
+
+
+@given(tables, st.randoms())
+def test_rows_in_another_order_are_the_same_records_in_the_same_order(
+    table: list[Row], random: object
+) -> None:
+    other = list(table)
+    random.shuffle(other)  # type: ignore[attr-defined]
+    if any(row[0] for row in table):
+        with file_of(table) as one, file_of(other) as two:
+            for left, right in zip(
+                made(one, RULES[1:], "person"), made(two, RULES[1:], "person"), strict=True
+            ):
+                assert left.tobytes() == right.tobytes()
+
+
+@given(
+    tables,
+    tables,
+    st.sampled_from(["x", "y", "z", ""]),
+    st.sampled_from(["fill", "drop"]),
+    st.sets(st.integers(0, 7)),
+)
+def test_whatever_one_persons_rows_become_at_most_one_record_changes(
+    table: list[Row], others: list[Row], person: str, rule: str, chosen: set[int]
+) -> None:
+    """[P30] Rows of one person are added, removed and changed; the grid, the number of persons and what each
+    column is counted as move by that person alone."""
+    own = [(person, *row[1:]) for row in others]
+    neighbour = [row for row in table if row[0] != person]
+    for place, row in enumerate(own):
+        neighbour.insert((5 * place) % (len(neighbour) + 1), row)
+    columns = [
+        Column(name=name, unit="1", lower=-4.0, upper=5.0, fill=0.0)
+        for place, name in enumerate(name for rule in RULES for name in rule.columns)
+        if place in chosen or not chosen
+    ]
+    study = a_study(columns=tuple(columns), person_column="person", missing=Missing(rule))
+    with file_of(table) as one, file_of(neighbour) as two:
+        before, after = (
+            records.read(RecordsConfig(source=path), study, rules=RULES, unreadable=lambda _: None)
+            for path in (one, two)
+        )
+    left, right = (Counter(map(bytes, found.rows)) for found in (before, after))
+    assert sum((left - right).values()) <= 1
+    assert sum((right - left).values()) <= 1
+    was, now = (any(person == row[0] != "" for row in rows) for rows in (table, neighbour))
+    assert after.persons - before.persons == now - was
+    for old, new in zip(before.quality, after.quality, strict=True):
+        for count in ("missing", "unreadable", "below", "above", "at_bound"):
+            assert abs(getattr(new, count) - getattr(old, count)) <= 1
+        assert (old.persons, new.persons) == (before.persons, after.persons)
+
+
+@given(tables, st.sampled_from([name for rule in RULES for name in rule.columns]))
+def test_how_good_a_column_is_does_not_depend_on_what_else_is_asked(table: list[Row], name: str) -> None:
+    names = [name for rule in RULES for name in rule.columns]
+    columns = {name: Column(name=name, unit="1", lower=0.0, upper=3.0) for name in names}
+
+    def counted(path: Path, asked: list[str]) -> dict[str, object]:
+        study = a_study(columns=tuple(columns[one] for one in asked), person_column="person")
+        found = records.read(RecordsConfig(source=path), study, rules=RULES, unreadable=lambda _: None)
+        return {one.name: one for one in found.quality}
+
+    with file_of(table) as path:
+        assert counted(path, [name])[name] == counted(path, names)[name]
+
+
+def test_without_a_person_column_every_row_is_a_person(tmp_path: Path) -> None:
+    path = tmp_path / "records.csv"
+    path.write_text("cell,date,word\n1,1.2.2020,a\n,1.2.2020,c\n5,soon,b\n" + "2,2.2.2020,b\n" * 40)
+    values, _ = made(path, RULES)
+    assert values.shape == (43, 9)
+    assert np.array_equal(values[0], [1, 1, 1, 1, 1, 1, 1, 1, 0])
+    assert np.array_equal(values[1], [*[np.nan] * 6, 0, np.nan, np.nan], equal_nan=True)
+    assert np.array_equal(values[2], [5, np.nan, np.nan, 5, 5, 5, 1, 0, 1], equal_nan=True)
+    assert (values[3:] == values[3]).all()

@@ -1,0 +1,107 @@
+"""[column.NAME] of site.toml: what cannot be meant is refused when it is read."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eigenveil.errors import Code, RequestError
+from eigenveil_client.records.recoding import units
+from eigenveil_client.records.recoding.rule import ColumnRule, digest, rules
+
+
+def stated(text: str) -> tuple[ColumnRule, ...]:
+    return rules(tomllib.loads(text)["column"])
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ("form = 'b'", r"\[column.a\]: unknown key form"),
+        ("from = 3", r"\[column.a\]: source = 3 must be a text"),
+        ("factor = 0", "factor must not be 0"),
+        ("factor = nan", "factor must not be 0"),
+        ("offset = inf", "offset must be a finite number"),
+        ("factor = 2\nunits = ['g/L', 'g/dL']", "units exclude factor and offset"),
+        ("units = ['g/L']", "units are two"),
+        (
+            "units = ['g/L', 'mmol/L']",
+            "no way from 'g/L' to 'mmol/L'; state factor and offset, or molar_mass",
+        ),
+        ("units = ['g/L', 'furlong of beer']", "no way from"),
+        ("units = ['10*9/L', '1/uL']", "no way from"),
+        ("units = ['', '']", "units: name both"),
+        ("units = ['g/L', 'kg']\nmolar_mass = 3", "no way from 'g/L' to 'kg'; state factor and offset$"),
+        ("molar_mass = 3", "molar_mass goes with units"),
+        ("decimal = ';'", "decimal must be"),
+        ("decimal = ','\nthousands = ','", "different marks"),
+        ("censored = 'twice'", "censored = 'twice' is unknown; choose one of"),
+        ("missing = ['-999', '-999.0']", "missing: a code is there twice"),
+        ("missing = [' x']", "missing: ' x' has blanks around it"),
+        ("values = {x = 'y'}", "values must be a table from words to numbers"),
+        ("values = {x = inf}", "values must be finite"),
+        ("values = {NA = 1}", "values: 'NA' would be missing"),
+        ("values = {x = 1}\nfactor = 2", "values and factor exclude each other"),
+        ("levels = ['x', 'y', 'x']", "levels: a code is there twice"),
+        ("levels = ['x', 'U']\nmissing = ['u']", "levels: 'U' would be missing"),
+        ("levels = ['x']\nyears_since = 'b'", "levels and years_since exclude each other"),
+        ("dates = '%Y'", "dates is how the dates of years_since and by are written"),
+        ("rows = 'first'", "by names the date column of rows = first or last"),
+        ("rows = 'mean'\nby = 'b'", "by names the date column"),
+        ("rows = 'count'\ndecimal = ','", "rows = count and decimal exclude each other"),
+        ("rows = 'median'", "rows = 'median' is unknown"),
+        ("rows = 'mean'\n[column.'b=x']\n[column.b]\nlevels = ['x']", "two rules make b=x"),
+    ],
+)
+def test_a_rule_that_cannot_be_meant_is_refused(keys: str, message: str) -> None:
+    with pytest.raises(RequestError, match=message) as caught:
+        stated(f"[column.a]\n{keys}\n")
+    assert caught.value.code is Code.BAD_CONFIG
+
+
+def test_numbers_may_stand_among_the_codes_for_missing() -> None:
+    assert stated("[column.a]\nmissing = [-999, 0.5, 'ND']\n")[0].missing == ("-999", "0.5", "ND")
+
+
+def test_without_pint_a_rule_with_units_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pint", None)
+    units.conversion.cache_clear()
+    units._registry.cache_clear()
+    with pytest.raises(RequestError, match=r"eigenveil\[sources\]"):
+        stated("[column.a]\nunits = ['g/L', 'g/dL']\n")
+    assert stated("[column.a]\nfactor = 2\n")
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted", "mass", "pairs"),
+    [
+        ("mmol/L", "mg/dL", 386.65, {1.0: 38.665, 0.0: 0.0}),
+        ("mg/dL", "mmol/L", 386.65, {38.665: 1.0}),
+        ("degC", "degF", None, {37.0: 98.6, 0.0: 32.0}),
+        ("kPa", "mmHg", None, {16.0: 120.0098692}),
+        ("umol/L", "mg/dL", 113.12, {88.4: 0.99998}),
+    ],
+)
+def test_units_are_converted_as_tables_do(
+    given: str, wanted: str, mass: float | None, pairs: dict[float, float]
+) -> None:
+    factor, offset = units.conversion(given, wanted, mass)
+    for value, other in pairs.items():
+        assert value * factor + offset == pytest.approx(other, rel=1e-6, abs=1e-12)
+
+
+CHANGES: list[dict[str, Any]] = [
+    {"name": "b"}, {"source": "c"}, {"missing": ("1",)}, {"decimal": ","}, {"factor": 2.0}, {"offset": 1.0},
+    {"levels": ("x",)}, {"levels": ("x", "y")}, {"values": (("x", 1.0),)}, {"values": (("x", 2.0),)},
+]  # fmt: skip
+
+
+@given(st.sampled_from(CHANGES), st.sampled_from(CHANGES))
+def test_other_rules_have_another_digest(one: dict[str, Any], two: dict[str, Any]) -> None:
+    left, right = (ColumnRule(**{"name": "a", **changes}) for changes in (one, two))
+    assert (digest((left,)) == digest((right,))) == (left == right)
