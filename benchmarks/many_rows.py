@@ -19,8 +19,8 @@ import pyarrow.parquet as parquet
 
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column, Federation, Missing, Study
-from eigenveil_client.records.config import RecordsConfig
 from eigenveil_client.records.records import read
+from eigenveil_client.records.tables.config import RecordsConfig
 
 FILE_ROWS = 5_000_000
 ROWS_A_PERSON = 50

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil_client.records.config import RecordsConfig
-from eigenveil_client.records.dialect import Dialect
 from eigenveil_client.records.records import read
+from eigenveil_client.records.tables.config import RecordsConfig
+from eigenveil_client.records.tables.dialect import Dialect
 from tests.client.records import omop
 from tests.common.storage.cluster import Cluster
 

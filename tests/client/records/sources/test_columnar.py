@@ -9,7 +9,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from eigenveil_client.records.sources.opening import open_table
-from eigenveil_client.records.table import BadRecords
+from eigenveil_client.records.tables.table import BadRecords
 
 
 def write(path: Path, **columns: list[object]) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import xlsxwriter
 
-from eigenveil_client.records.config import RecordsConfig
 from eigenveil_client.records.sources.opening import open_source
 from eigenveil_client.records.sources.plain_cells import text_of
-from eigenveil_client.records.table import BadRecords, Source
+from eigenveil_client.records.tables.config import RecordsConfig
+from eigenveil_client.records.tables.table import BadRecords, Source
 
 
 def workbook(folder: Path, **sheets: dict[int, list[object]]) -> Path:

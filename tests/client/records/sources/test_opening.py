@@ -15,11 +15,11 @@ import pytest
 import xlsxwriter
 
 from eigenveil.errors import Code, RequestError
-from eigenveil_client.records.config import RecordsConfig
-from eigenveil_client.records.dialect import Dialect
 from eigenveil_client.records.records import read
 from eigenveil_client.records.sources.opening import open_source, open_table
-from eigenveil_client.records.table import BadRecords
+from eigenveil_client.records.tables.config import RecordsConfig
+from eigenveil_client.records.tables.dialect import Dialect
+from eigenveil_client.records.tables.table import BadRecords
 from tests.client.site.support import a_study
 
 # Person, and what it has; in the order of persons, which a SELECT gives.

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from eigenveil_client.records.config import RecordsConfig
 from eigenveil_client.records.sources.opening import open_source
 from eigenveil_client.records.sources.over_files import FilesQuery
-from eigenveil_client.records.table import BadRecords
+from eigenveil_client.records.tables.config import RecordsConfig
+from eigenveil_client.records.tables.table import BadRecords
 
 SECRET = "8.7654321"
 

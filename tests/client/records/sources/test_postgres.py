@@ -9,9 +9,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from eigenveil_client.records.config import RecordsConfig
 from eigenveil_client.records.sources.opening import open_source
-from eigenveil_client.records.table import BadRecords
+from eigenveil_client.records.tables.config import RecordsConfig
+from eigenveil_client.records.tables.table import BadRecords
 from tests.common.storage.cluster import Cluster
 
 SECRET = "8.7654321"

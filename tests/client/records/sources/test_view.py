@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil_client.records.dialect import COMMAS
 from eigenveil_client.records.sources.rows_digest import RowsDigest
 from eigenveil_client.records.sources.view import View
-from eigenveil_client.records.table import BadRecords, LeaveOut
+from eigenveil_client.records.tables.dialect import COMMAS
+from eigenveil_client.records.tables.table import BadRecords, LeaveOut
 
 SCHEMA = pa.schema([("person", pa.int64()), ("x", pa.string())])
 CELLS = st.lists(st.tuples(st.integers(0, 9), st.none() | st.sampled_from(["", "a", "ab", "b"])), max_size=8)

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from eigenveil.errors import Code, RequestError
-from eigenveil_client.records.config import RecordsConfig
-from eigenveil_client.records.dialect import Dialect
+from eigenveil_client.records.tables.config import RecordsConfig
+from eigenveil_client.records.tables.dialect import Dialect
 from eigenveil_client.site import config
 from eigenveil_common.config import keys
 
-EXAMPLE = Path(__file__).parents[3] / "deploy" / "config" / "site.example.toml"
+EXAMPLE = Path(__file__).parents[4] / "deploy" / "config" / "site.example.toml"
 SECRET = "hunter2"
 SITE = 'name = "a"\nidentity = "i"\nstate = "s.db"\n'
 
