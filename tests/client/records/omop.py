@@ -95,9 +95,9 @@ class Hospital:
         with psycopg.connect(url) as connection, connection.cursor() as cursor:
             cursor.execute("CREATE TABLE person (person_id bigint PRIMARY KEY, year_of_birth int NOT NULL)")
             cursor.execute("CREATE TABLE concept (concept_id int PRIMARY KEY, concept_name text NOT NULL)")
+            keys = "measurement_id bigserial PRIMARY KEY, person_id bigint, measurement_concept_id int"
             cursor.execute(
-                "CREATE TABLE measurement (measurement_id bigserial PRIMARY KEY, person_id bigint NOT NULL,"
-                " measurement_concept_id int NOT NULL, measurement_date date NOT NULL, value_as_number numeric)"
+                f"CREATE TABLE measurement ({keys}, measurement_date date, value_as_number numeric)"
             )
             cursor.executemany("INSERT INTO concept VALUES (%s, %s)", list(CONCEPTS.items()))
             cursor.execute(
