@@ -13,6 +13,8 @@ import psycopg
 import xlsxwriter
 
 from eigenveil.study.study import Column, Missing, Study
+from eigenveil_client.records.tables.config import RecordsConfig
+from eigenveil_client.records.tables.dialect import Dialect
 from tests.client.site.support import a_study
 
 CONCEPTS = {3036277: "Körpergröße", 3025315: "Gewicht", 3004249: "Blutdruck", 3004501: "Glukose"}
@@ -107,3 +109,13 @@ class Hospital:
             with cursor.copy(f"COPY measurement {into} FROM STDIN") as copy:
                 for person, concept, day, value in self.measurements():
                     copy.write_row((person, concept, day, value or None))
+
+    def places(self, folder: Path, url: str) -> dict[str, RecordsConfig]:
+        """Where they lie, once the database is there, and how one row a person is made of them."""
+        one = "person_id"
+        local = Dialect(separator=";", decimal=",", encoding="latin-1")
+        return {
+            "database": RecordsConfig(database=url, sql=OVER_TABLES, one_row_per=one),
+            "text": RecordsConfig(source=self.text(folder), dialect=local, sql=OVER_TEXT, one_row_per=one),
+            "workbook": RecordsConfig(source=self.workbook(folder), sql=OVER_TEXT, one_row_per=one),
+        }

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from eigenveil_client.records.records import read
-from eigenveil_client.records.tables.config import RecordsConfig
-from eigenveil_client.records.tables.dialect import Dialect
 from tests.client.records import omop
 from tests.common.storage.cluster import Cluster
 
@@ -22,15 +20,7 @@ def test_a_database_a_text_and_a_workbook_give_the_same_grid(
 ) -> None:
     hospital, url = omop.Hospital(persons=persons, rows=rows), server.database()
     hospital.database(url)
-    local = Dialect(separator=";", decimal=",", encoding="latin-1")
-    sources = [
-        RecordsConfig(database=url, sql=omop.OVER_TABLES, one_row_per="person_id"),
-        RecordsConfig(
-            source=hospital.text(tmp_path), dialect=local, sql=omop.OVER_TEXT, one_row_per="person_id"
-        ),
-        RecordsConfig(source=hospital.workbook(tmp_path), sql=omop.OVER_TEXT, one_row_per="person_id"),
-    ]
-    found = [read(source, omop.study()) for source in sources]
+    found = [read(said, omop.study()) for said in hospital.places(tmp_path, url).values()]
     assert {one.rows.tobytes() for one in found} == {found[0].rows.tobytes()}
     assert {one.persons for one in found} == {len(found[0].rows)} == {persons}
     assert all(len(set(column)) > 9 for column in found[0].rows.T.tolist())

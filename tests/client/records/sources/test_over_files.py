@@ -81,6 +81,8 @@ def test_nothing_but_the_records_can_be_read_and_nothing_written(
     [
         ("SELECT nope FROM records", 'Referenced column "nope" not found'),
         ("SELEC 1", "syntax error"),
+        ("COPY records TO 'x'", "must be one SELECT"),
+        ("SELECT 1; SELECT 2", "must be one SELECT"),
         ("SELECT x::DATE FROM records", "TRY_CAST makes it a missing value"),
         ("SELECT * FROM read_csv('/etc/hostname')", "may read the table `records` and no other file"),
         ("SELECT error(x) FROM records", "cannot run the SELECT over these records"),
@@ -112,6 +114,11 @@ def test_one_bad_line_costs_its_own_row_and_no_other(tmp_path: Path, line: bytes
     kept = read([*lines[:10], line, *lines[10:]])
     assert [row for row in kept if row in without] == without
     assert len(kept) - len(without) in (0, 1)
+
+
+def test_bytes_that_are_no_text_are_told_from_text_before_a_select_sees_them(tmp_path: Path) -> None:
+    (tmp_path / "r.csv").write_bytes(b"id,x\n1,\xff\n2,\xc3\xa4\n")
+    assert rows(tmp_path / "r.csv", "SELECT id, upper(x) FROM records") == [("1", "\ufffd"), ("2", "Ä")]
 
 
 def test_a_bad_file_beneath_is_refused_in_the_words_of_that_file(tmp_path: Path) -> None:

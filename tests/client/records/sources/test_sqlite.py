@@ -34,6 +34,7 @@ def test_a_table_comes_in_the_order_of_its_cells_and_holds_what_they_hold(path: 
     assert cells(path, "id", table='the "records') == [b"9", b"9", b"9", b"10"]
     assert cells(path, "x", table='the "records') == [None, b"0.1", b"text", b"2.5"]
     assert cells(path, "n", table='the "records') == [b"\xff", b"a", b"B", b"b"]
+    assert cells(path, "n", sql='SELECT n FROM "the ""records"') == [b"B", b"a", b"b", b"\xff"]
 
 
 def test_a_select_joins_the_tables_of_the_file(path: Path) -> None:

@@ -139,6 +139,20 @@ def test_check_says_which_column_a_rule_is_about_that_is_not_there(
     ]
 
 
+@pytest.mark.parametrize(("expression", "level"), [("a", "ok"), ("a::DOUBLE + random()", "fail")])
+def test_check_runs_a_select_twice(
+    config: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    expression: str, level: str,
+) -> None:  # fmt: skip
+    sql = f"sql = 'SELECT {expression} AS a, b, c FROM records'"
+    lines = [line for line in config.read_text().splitlines() if not line.startswith("records = ")]
+    config.write_text("\n".join([*lines, "[records]", f'source = "{stage.records.name}"', sql, ""]))
+    study = stage.folder / "study.toml"
+    ran = site(monkeypatch, capsys, "check", "--config", config, "--study", study, "--json")
+    assert [check["level"] for check in ran.json["checks"] if check["check"] == "sql"] == [level]
+    assert ran.code == (0 if level == "ok" else 3)
+
+
 def test_check_counts_the_cells_that_the_daemon_takes_as_missing(
     config: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
-import psycopg
 import pytest
 
 from eigenveil.aggregation import Contribution
@@ -25,14 +24,12 @@ from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.records import records
 from eigenveil_client.records.recoding.rule import ColumnRule
 from eigenveil_client.records.records import Reader
-from eigenveil_client.records.tables.config import RecordsConfig
 from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_client.site.state.received_plans import Decision
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.support import FULL_DISK, SITE, Stage, a_plan, a_stage, a_study, work, write_records
-from tests.common.storage.cluster import Cluster
 
 PLAN = a_plan()
 FIRST, SECOND, *_ = rehearse(PLAN)
@@ -343,56 +340,6 @@ def test_a_study_runs_over_one_file_read_by_one_set_of_rules(stage: Stage, colum
         refusal = worker.work(work(SECOND))
         assert isinstance(refusal, Refusal)
         assert refusal.reason == pb.DECLINE_REASON_FAILURE
-
-
-@pytest.mark.parametrize("expression", ["a", "a + random()"])
-def test_a_study_goes_on_at_a_site_only_while_its_select_gives_the_same_rows(
-    stage: Stage, expression: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "eigenveil")
-    sql = f"SELECT {expression} AS a, b, c FROM (SELECT a::DOUBLE AS a, b, c FROM records)"
-    stage.config = replace(stage.config, records=RecordsConfig(source=stage.records, sql=sql))
-    with process(stage) as (_, worker):
-        assert isinstance(ask(stage, worker), Contribution)
-    with process(stage) as (store, worker):
-        again = worker.work(work(SECOND))
-        assert isinstance(again, Contribution) == (expression == "a")
-        if isinstance(again, Refusal):
-            assert again.reason == pb.DECLINE_REASON_FAILURE
-            assert store.ledger.ledger.spent.micro_rho == FIRST.micro_rho
-            assert caplog.messages[-1].endswith("code=bad-data about=changed")
-
-
-def test_a_database_that_changes_or_goes_away_is_one_word_to_the_coordinator(
-    stage: Stage, server: Cluster, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "eigenveil")
-    url = server.database()
-    with psycopg.connect(url) as connection:
-        connection.execute("CREATE TABLE m AS SELECT g AS a, g AS b, g AS c FROM generate_series(1, 40) g")
-    view = RecordsConfig(database=url, sql="SELECT * FROM m", timeout_seconds=1.0)
-    stage.config = replace(stage.config, records=view)
-    with process(stage) as (_, worker):
-        assert isinstance(ask(stage, worker), Contribution)
-    slow = replace(view, sql="SELECT *, pg_sleep(9) FROM m")
-    away = replace(view, database=url.replace("host=", "host=/nowhere"))
-    for change, said, about in [
-        ("UPDATE m SET a = 7 WHERE a = 6", view, "changed"),
-        ("ALTER TABLE m RENAME c TO other", view, "c"),
-        ("ALTER TABLE m RENAME other TO c; ALTER TABLE m ALTER b TYPE date USING '2020-01-01'", view, "b"),
-        ("SELECT 1", slow, "database"),
-        ("SELECT 1", away, "database"),
-        ("DROP TABLE m", view, "sql"),
-    ]:
-        with psycopg.connect(url) as connection:
-            connection.execute(change)
-        stage.config = replace(stage.config, records=said)
-        with process(stage) as (store, worker):
-            refusal = worker.work(work(SECOND))
-            assert isinstance(refusal, Refusal)
-            assert refusal.reason == pb.DECLINE_REASON_FAILURE
-            assert store.ledger.ledger.spent.micro_rho == FIRST.micro_rho
-        assert caplog.messages[-1].endswith(f"code=bad-data about={about}")
 
 
 def test_a_tampered_egress_row_is_found(stage: Stage) -> None:
