@@ -65,11 +65,9 @@ def _measured(name: str, said: RecordsConfig, study: Study) -> None:
     found = read(said, study)
     seconds = time.monotonic() - began
     # Not getrusage: what it says began with the process that started this one.
-    peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line)
-    print(
-        f"{name:8} {found.persons:9,} persons {seconds:6.1f} s {int(peak.split()[1]) / 1024:6.0f} MiB at most",
-        flush=True,
-    )
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    mib = int(status["VmHWM"].split()[0]) / 1024
+    print(f"{name:8} {found.persons:9,} persons {seconds:6.1f} s {mib:6.0f} MiB at most", flush=True)
 
 
 def hospital(folder: Path) -> None:

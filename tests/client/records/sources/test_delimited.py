@@ -99,3 +99,7 @@ def test_a_long_text_is_recoded_piece_by_piece(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "r.txt").write_text("äöü,1\r\n" * 50, encoding="utf-16", newline="")
     with opened(tmp_path / "r.txt", "utf-16") as file:
         assert file.read().decode() == "äöü,1\r\n" * 50
+    with (tmp_path / "r.txt").open("ab") as more:
+        more.write(b"\0")
+    with opened(tmp_path / "r.txt", "utf-16") as file:
+        assert file.read().decode().endswith("\n\ufffd")

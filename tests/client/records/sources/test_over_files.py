@@ -97,7 +97,7 @@ def test_a_statement_that_fails_says_why_and_never_quotes_a_cell(
         rows(path, sql)
     assert message in str(caught.value)
     assert SECRET not in str(caught.value)
-    assert caught.value.__suppress_context__
+    assert caught.value.__context__ is None or caught.value.__suppress_context__
 
 
 @pytest.mark.parametrize("line", [b"9,9,9,9", b"9", b"9,\xff,9", b"9,text,9", b"", b"\xff,\xfe,\xfd"])
