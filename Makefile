@@ -150,6 +150,7 @@ lock: ## Write requirements/*.txt anew from pyproject.toml (needs uv)
 	  echo "make lock needs uv; install it with: pipx install uv" >&2; exit 1; }
 	$(LOCK) --extra dev --output-file requirements/lock.txt pyproject.toml
 	$(LOCK) --extra site $(HELD) --output-file requirements/site.txt pyproject.toml
+	$(LOCK) --extra site --extra sources $(HELD) --output-file requirements/site-sources.txt pyproject.toml
 	$(LOCK) --extra coordinator --extra postgres $(HELD) --output-file requirements/coordinator.txt pyproject.toml
 	$(LOCK) --extra analyst $(HELD) --output-file requirements/analyst.txt pyproject.toml
 	$(LOCK) --extra site --extra coordinator --extra postgres --extra analyst $(HELD) \

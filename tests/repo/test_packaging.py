@@ -24,6 +24,7 @@ ROLES = {
     "analyst.txt": {"analyst"},
     "coordinator.txt": {"coordinator", "postgres"},
     "runtime.txt": {"analyst", "coordinator", "postgres", "site"},
+    "site-sources.txt": {"site", "sources"},
     "site.txt": {"site"},
 }
 # What draws noise for tests, learns and plots: hundreds of megabytes that no daemon runs with.

@@ -98,9 +98,9 @@ def _depends(ways: Sequence[Sequence[RoundQuery]]) -> str | None:
 def _rows(study: Study) -> str:
     """Which rows of a site's records count, and as what."""
     person = study.person_column
-    who = "every row is a person" if person is None else f"the first row of each {person!r} is a person"
+    who = "every row is a person" if person is None else f"the rows of each {person!r} are a person"
     gap = "is left out" if study.missing is Missing.DROP else "gets the public fill value instead"
-    return f"{who}; a row with a missing value {gap}; values beyond the public bounds count as the bound"
+    return f"{who}; a person with a missing value {gap}; values beyond the public bounds count as the bound"
 
 
 def _clip(study: Study) -> str:

@@ -13,6 +13,8 @@ import psycopg
 import xlsxwriter
 
 from eigenveil.study.study import Column, Missing, Study
+from eigenveil_client.records.tables.config import RecordsConfig
+from eigenveil_client.records.tables.dialect import Dialect
 from tests.client.site.support import a_study
 
 CONCEPTS = {3036277: "Körpergröße", 3025315: "Gewicht", 3004249: "Blutdruck", 3004501: "Glukose"}
@@ -95,9 +97,9 @@ class Hospital:
         with psycopg.connect(url) as connection, connection.cursor() as cursor:
             cursor.execute("CREATE TABLE person (person_id bigint PRIMARY KEY, year_of_birth int NOT NULL)")
             cursor.execute("CREATE TABLE concept (concept_id int PRIMARY KEY, concept_name text NOT NULL)")
+            keys = "measurement_id bigserial PRIMARY KEY, person_id bigint, measurement_concept_id int"
             cursor.execute(
-                "CREATE TABLE measurement (measurement_id bigserial PRIMARY KEY, person_id bigint NOT NULL,"
-                " measurement_concept_id int NOT NULL, measurement_date date NOT NULL, value_as_number numeric)"
+                f"CREATE TABLE measurement ({keys}, measurement_date date, value_as_number numeric)"
             )
             cursor.executemany("INSERT INTO concept VALUES (%s, %s)", list(CONCEPTS.items()))
             cursor.execute(
@@ -107,3 +109,13 @@ class Hospital:
             with cursor.copy(f"COPY measurement {into} FROM STDIN") as copy:
                 for person, concept, day, value in self.measurements():
                     copy.write_row((person, concept, day, value or None))
+
+    def places(self, folder: Path, url: str) -> dict[str, RecordsConfig]:
+        """Where they lie, once the database is there, and how one row a person is made of them."""
+        one = "person_id"
+        local = Dialect(separator=";", decimal=",", encoding="latin-1")
+        return {
+            "database": RecordsConfig(database=url, sql=OVER_TABLES, one_row_per=one),
+            "text": RecordsConfig(source=self.text(folder), dialect=local, sql=OVER_TEXT, one_row_per=one),
+            "workbook": RecordsConfig(source=self.workbook(folder), sql=OVER_TEXT, one_row_per=one),
+        }

@@ -15,7 +15,7 @@ from eigenveil_client.records.tables.cells import TEXT, Cells, about, faults, pl
 from eigenveil_client.records.tables.table import BadRecords
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-YEAR = 365.2425 * 86_400e6  # the mean year of the Gregorian calendar
+YEAR = 365.25 * 86_400e6  # the unit "a" of UCUM
 UNITS = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}
 
 

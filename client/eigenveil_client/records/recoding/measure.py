@@ -85,6 +85,12 @@ def measure(headers: tuple[str, ...], rules: tuple[ColumnRule, ...], name: str, 
     )
 
 
+def check_rules(headers: tuple[str, ...], rules: tuple[ColumnRule, ...]) -> None:
+    """Insist that the columns which the rules are about are there. Raises as `measure`."""
+    for rule in rules:
+        measure(headers, rules, rule.columns[0], None)
+
+
 def _rule(rules: tuple[ColumnRule, ...], name: str) -> tuple[ColumnRule, int | None]:
     for rule in rules:
         if name in rule.columns:

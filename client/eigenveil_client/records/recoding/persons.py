@@ -35,24 +35,19 @@ class Persons:
     def whose(self, names: pa.Array) -> Whose:
         """The rows of a batch, by the text that names their person. Whatever says "missing" in a measurement
         names nobody: else its rows were one person's."""
-        words = names.dictionary_encode()
+        words, known = names.dictionary_encode(), self._numbers
         nobody = pc.is_in(pc.utf8_lower(words.dictionary), value_set=pa.array(MISSING)).to_pylist()
-        before, new = len(self._numbers), list[int]()
-        numbers = np.full(len(nobody) + 1, -1, dtype=np.int64)  # the last one: a null
-        for place, (word, no) in enumerate(zip(words.dictionary.to_pylist(), nobody, strict=True)):
-            if not no:
-                numbers[place] = self._numbers.setdefault(word, len(self._numbers))
-                if numbers[place] == before + len(new):
-                    new.append(place)
-        places = pc.fill_null(words.indices, len(nobody)).to_numpy(zero_copy_only=False)
+        before = len(known)
+        found = [
+            -1 if unnamed else known.setdefault(word, len(known))
+            for word, unnamed in zip(words.dictionary.to_pylist(), nobody, strict=True)
+        ]
+        numbers = np.array([*found, -1], dtype=np.int64)  # the last one is a null's
+        places = pc.fill_null(words.indices, len(found)).to_numpy(zero_copy_only=False)
         first = np.zeros(len(numbers), dtype=np.int64)
         there, row = np.unique(places, return_index=True)
         first[there] = row
-        return Whose(
-            who=numbers[places],
-            first=first[np.array(new, dtype=np.int64)],
-            persons=len(self._numbers),
-        )
+        return Whose(who=numbers[places], first=first[numbers >= before], persons=len(known))
 
     def by_name(self) -> IntArray:
         """The persons' numbers in the order of their names, byte by byte: not that of the rows."""

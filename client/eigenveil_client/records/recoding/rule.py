@@ -80,7 +80,8 @@ class ColumnRule:
         self._check_kind()
         self._check_numbers()
         need(
-            (self.rows in DATED) == (self.by is not None), "by names the date column of rows = first or last"
+            (self.rows in DATED) == (self.by is not None),
+            'rows = "first" and "last" need by, which names a date column, and nothing else has one',
         )
         need(
             self.dates is None or self.years_since is not None or self.by is not None,

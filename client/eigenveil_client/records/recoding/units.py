@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,12 @@ if TYPE_CHECKING:
     import pint
 
 
+# The unified code for units of measure (UCUM), where pint has other names; what stands in braces is no unit.
+UCUM = {"mm[Hg]": "mmHg", "[IU]": "IU", "[degF]": "degF", "Cel": "degC", "10*": "10**"}
+REMARK = re.compile(r"\{[^}]*\}")
+EXPONENT = re.compile(r"(?<=[A-Za-z])(-?[0-9])")
+
+
 @cache
 def conversion(given: str, wanted: str, molar_mass: float | None) -> tuple[float, float]:
     """Factor and offset that turn a number in `given` into one in `wanted`; `molar_mass` in g/mol leads from
@@ -22,8 +29,7 @@ def conversion(given: str, wanted: str, molar_mass: float | None) -> tuple[float
         RequestError: code `bad-config`: an unknown unit, no way between the two, or pint is not installed.
     """
     need(bool(given.strip() and wanted.strip()), "units: name both")
-    registry = _registry()
-    zero, one = (_converted(registry, Fraction(n), given, wanted, molar_mass) for n in (0, 1))
+    zero, one = (_converted(_registry(), Fraction(n), given, wanted, molar_mass) for n in (0, 1))
     return float(one - zero), float(zero)
 
 
@@ -35,20 +41,32 @@ def _registry() -> pint.UnitRegistry[Any]:
         raise RequestError(
             Code.BAD_CONFIG, "units needs pint, which is not installed: pip install 'eigenveil[sources]'"
         ) from None
-    return pint.UnitRegistry(non_int_type=Fraction)
+    registry: pint.UnitRegistry[Any] = pint.UnitRegistry(non_int_type=Fraction)
+    registry.define("international_unit = [biological_activity] = IU")
+    return registry
 
 
 def _converted(
     registry: pint.UnitRegistry[Any], value: Fraction, given: str, wanted: str, molar_mass: float | None
 ) -> Fraction:
     try:
-        amount, goal = registry.Quantity(value, given), registry.Unit(wanted)
+        here, there = _one(registry, given), _one(registry, wanted)
+        amount = registry.Quantity(value * here.magnitude, here.units)
         if molar_mass is not None:
             mole = registry.Quantity(Fraction(str(molar_mass)), "g/mol")
-            amount = amount * mole if (amount * mole).is_compatible_with(goal) else amount / mole
-        return Fraction(amount.to(goal).magnitude)
+            amount = amount * mole if (amount * mole).is_compatible_with(there.units) else amount / mole
+        return Fraction(amount.to(there.units).magnitude / there.magnitude)
     except (ArithmeticError, AttributeError, TypeError, ValueError) as problem:  # whatever pint raises is one
         why = "" if molar_mass is not None else ", or molar_mass between an amount of substance and its mass"
         raise RequestError(
             Code.BAD_CONFIG, f"units: no way from {given!r} to {wanted!r}; state factor and offset{why}"
         ) from problem
+
+
+def _one(registry: pint.UnitRegistry[Any], unit: str) -> Any:
+    """One of a unit, such as 10**3/uL: a number and what pint calls a unit."""
+    text = REMARK.sub("1", f"1{unit}" if unit.startswith("/") else unit)
+    for name, known in UCUM.items():
+        text = text.replace(name, known)
+    found: Any = registry.parse_expression(EXPONENT.sub(r"**\1", text))
+    return found if isinstance(found, registry.Quantity) else registry.Quantity(Fraction(found), "")

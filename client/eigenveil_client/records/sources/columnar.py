@@ -39,7 +39,8 @@ class ParquetTable:
         """See `Source.batches`; every row of such a file has every cell."""
         for path in self.paths:
             try:
-                with parquet.ParquetFile(path) as file:
+                # what is read ahead would be held until the end: all of the file
+                with parquet.ParquetFile(path, pre_buffer=False) as file:
                     for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=headers):
                         yield batch.select(headers)
             except UNREADABLE:

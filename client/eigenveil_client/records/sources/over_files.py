@@ -54,17 +54,13 @@ class FilesQuery:
     def _running(self, streams: _Streams) -> Iterator[DuckDBPyRelation]:
         with needing("sources"):  # a site that writes no SQL has no such library
             import duckdb
-        problem: BadRecords
         with tempfile.TemporaryDirectory(prefix="eigenveil-sql-") as folder:
             try:
                 with closing(duckdb.connect(config=CLOSED | {"temp_directory": folder})) as connection:
                     self._offer(connection, streams)
                     yield connection.sql(self._statement(connection))
             except (duckdb.Error, pa.ArrowException, OSError) as refused:
-                problem = streams.problem or told(refused)
-            else:
-                return
-        raise problem
+                raise (streams.problem or told(refused)) from None
 
     def _offer(self, connection: DuckDBPyConnection, streams: _Streams) -> None:
         """Put the records in, and shut the door."""

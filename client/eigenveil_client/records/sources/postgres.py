@@ -83,10 +83,7 @@ class PostgresQuery:
                     yield cursor
         except (Error, pa.ArrowException, OSError) as refused:
             late = began is not None and time.monotonic() - began >= self.timeout_seconds
-            problem = _unreachable(refused) if began is None else _refused(refused, late)
-        else:
-            return
-        raise problem
+            raise (_unreachable(refused) if began is None else _refused(refused, late)) from None
 
     def _with_timeout(self) -> str:
         """The database, and how long to wait for it if the site says nothing of that."""

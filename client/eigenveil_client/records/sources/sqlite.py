@@ -48,10 +48,7 @@ class SqliteQuery:
                 yield connection.execute(f"SELECT * FROM (\n{self.sql}\n){end}")
         except (sqlite3.Error, sqlite3.Warning) as refused:
             # Of names and words of the statement alone, and never of a cell.
-            problem = BadRecords(f"{self.path}: SQLite refuses: {refused}", about="sql")
-        else:
-            return
-        raise problem
+            raise BadRecords(f"{self.path}: SQLite refuses: {refused}", about="sql") from None
 
 
 def _headers(cursor: sqlite3.Cursor) -> list[str]:

@@ -14,7 +14,6 @@ from typing import Protocol
 import pyarrow as pa
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.study.study import Study
 from eigenveil_client.records.tables.dialect import Dialect
 
 UNREADABLE = (pa.ArrowException, OSError, UnicodeError, LookupError, EOFError, zlib.error)
@@ -76,18 +75,6 @@ def unreadable(path: Path) -> BadRecords:
     return BadRecords(f"{path} cannot be read; check that it exists, is whole and readable")
 
 
-def match_columns(headers: tuple[str, ...], study: Study) -> list[str]:
-    """The file's header for each column of the study, in the study's order.
-
-    Raises:
-        BadRecords: a column is missing or there twice, or its unit in brackets is another one.
-    """
-    found = [find_column(headers, column.name, column.unit) for column in study.columns]
-    if study.person_column is not None:
-        find_column(headers, study.person_column)
-    return found
-
-
 def name_and_unit(header: str) -> tuple[str, str | None]:
     """`glucose [mmol/L]` is the column glucose in mmol/L; without brackets there is no unit."""
     name, bracket, unit = header.strip().rpartition("[")
@@ -100,7 +87,7 @@ def find_column(headers: tuple[str, ...], name: str, unit: str | None = None) ->
     """The file's header for the column `name`, in `unit` if that is given.
 
     Raises:
-        BadRecords: as `match_columns`.
+        BadRecords: it is missing or there twice, or its unit in brackets is another one.
     """
     fits = [h for h in headers if h.strip() == name or name_and_unit(h)[0] == name]
     if not fits:

@@ -15,6 +15,7 @@ from eigenveil.protocol.plan import Plan
 from eigenveil_client.connection import doctor
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.records import records
+from eigenveil_client.records.recoding.measure import check_rules
 from eigenveil_client.records.sources.opening import open_source
 from eigenveil_client.records.tables.cells import Unreadable
 from eigenveil_client.records.tables.config import RecordsConfig
@@ -102,6 +103,7 @@ def _columns(config: SiteConfig) -> tuple[str, ...]:
     headers = open_source(config.records).headers
     if config.policy.person_column:
         find_column(headers, config.policy.person_column)
+    check_rules(headers, config.column)
     return headers
 
 

@@ -224,8 +224,8 @@ class SiteStore:
             return
         if seen.records:
             raise BadRecords(
-                "the records have changed since this study began, or the SELECT gives other rows each time; "
-                "a study runs over one state of them",
+                "the records or their rules have changed since this study began, or their SELECT gives other "
+                "rows each time; a study runs over one state of them",
                 about="changed",
             )
         self.studies.keep_records(plan.digest, digest)

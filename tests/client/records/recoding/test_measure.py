@@ -64,10 +64,10 @@ def test_an_undeclared_level_is_missing_in_every_indicator(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("form", "born", "seen", "years"),
     [
-        ("%d.%m.%Y", "1.3.1950", "01.03.2020", 25_568 / 365.2425),
-        (None, "1950-03-01", "2020-03-01", 25_568 / 365.2425),
+        ("%d.%m.%Y", "1.3.1950", "01.03.2020", 25_568 / 365.25),
+        (None, "1950-03-01", "2020-03-01", 25_568 / 365.25),
         (None, "2020-03-01T12:00:00+02:00", "2020-03-01 10:00:00", 0.0),
-        ("%Y", "2020", "2019", -365 / 365.2425),
+        ("%Y", "2020", "2019", -365 / 365.25),
         ("%d.%m.%Y", "30.2.1950", "1.1.2000", BAD),
         ("%d.%m.%Y", "1950-03-01", "1.1.2000", BAD),
         (None, "", "2000-01-01", MISSING),
@@ -104,10 +104,10 @@ def test_dates_of_every_kind_are_the_same_dates(tmp_path: Path) -> None:
     values, _ = made(
         path, [ColumnRule(name=name, years_since="epoch", dates=forms.get(name)) for name in columns]
     )
-    wanted = [(day - date(1970, 1, 1)).days / 365.2425 if day else np.nan for day in days]
+    wanted = [(day - date(1970, 1, 1)).days / 365.25 if day else np.nan for day in days]
     for found in values.T[:-1]:
         assert found.tolist() == pytest.approx(wanted, nan_ok=True)
-    assert values[0, -1] == pytest.approx((2**31 - 1) / 365.2425)
+    assert values[0, -1] == pytest.approx((2**31 - 1) / 365.25)
 
 
 RULES = [

@@ -129,6 +129,30 @@ def test_check_fails_with_the_code_of_what_it_finds(
     assert "chmod 600" in ran.json["checks"][0]["text"]
 
 
+def test_check_says_which_column_a_rule_is_about_that_is_not_there(
+    config: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.write_text(config.read_text() + '[column.c]\nrows = "last"\nby = "gone"\n')
+    ran = site(monkeypatch, capsys, "check", "--config", config, "--json")
+    assert [check["text"] for check in ran.json["checks"] if check["level"] == "fail"] == [
+        "the records have no column 'gone'; add it"
+    ]
+
+
+@pytest.mark.parametrize(("expression", "level"), [("a", "ok"), ("a::DOUBLE + random()", "fail")])
+def test_check_runs_a_select_twice(
+    config: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    expression: str, level: str,
+) -> None:  # fmt: skip
+    sql = f"sql = 'SELECT {expression} AS a, b, c FROM records'"
+    lines = [line for line in config.read_text().splitlines() if not line.startswith("records = ")]
+    config.write_text("\n".join([*lines, "[records]", f'source = "{stage.records.name}"', sql, ""]))
+    study = stage.folder / "study.toml"
+    ran = site(monkeypatch, capsys, "check", "--config", config, "--study", study, "--json")
+    assert [check["level"] for check in ran.json["checks"] if check["check"] == "sql"] == [level]
+    assert ran.code == (0 if level == "ok" else 3)
+
+
 def test_check_counts_the_cells_that_the_daemon_takes_as_missing(
     config: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

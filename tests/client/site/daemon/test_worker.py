@@ -22,6 +22,8 @@ from eigenveil.session import Session
 from eigenveil.study.study import Column, Federation
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.records import records
+from eigenveil_client.records.recoding.rule import ColumnRule
+from eigenveil_client.records.records import Reader
 from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_client.site.plausible import reader
@@ -318,8 +320,8 @@ def test_an_unforeseen_error_is_a_refusal_and_its_text_is_not_logged(
         assert isinstance(ask(stage, worker), Contribution)
 
 
-@pytest.mark.parametrize("columns", ["abc", "abcd"])
-def test_a_study_runs_over_one_file(stage: Stage, columns: str) -> None:
+@pytest.mark.parametrize("columns", ["abc", "abcd", "a rule"])
+def test_a_study_runs_over_one_file_read_by_one_set_of_rules(stage: Stage, columns: str) -> None:
     """All of it: else an analyst's columns would tell in which of them somebody was changed."""
     with stage.records.open() as file:
         lines = file.read().splitlines()
@@ -328,6 +330,8 @@ def test_a_study_runs_over_one_file(stage: Stage, columns: str) -> None:
         ask(stage, worker)
         if columns == "abc":
             write_records(stage.records, rows=41)
+        elif columns == "a rule":
+            stage.config = replace(stage.config, column=(ColumnRule(name="d", missing=("-9",)),))
         else:
             stage.records.write_text("\n".join(f"{line},d" for line in lines) + "x\n")
         assert isinstance(worker.work(work(SECOND)), Contribution)

@@ -1,0 +1,161 @@
+"""PostgreSQL as hospitals run it: a reader's rights, a password elsewhere, and an end to waiting."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from eigenveil_client.records.sources.opening import open_source
+from eigenveil_client.records.tables.config import RecordsConfig
+from eigenveil_client.records.tables.table import BadRecords
+from tests.common.storage.cluster import Cluster
+
+SECRET = "8.7654321"
+MAKE = f"""
+CREATE TABLE m (id int, x numeric, t text, j json, "od""d" text);
+INSERT INTO m SELECT g % 10, g / 8.0, '{SECRET}', '{{}}', 'b' FROM generate_series(1, 20) g;
+INSERT INTO m VALUES (0, NULL, 'Z', NULL, 'a'), (0, NULL, 'a', NULL, 'B');
+CREATE SEQUENCE s;
+CREATE FUNCTION raised() RETURNS int LANGUAGE plpgsql AS $$ BEGIN RAISE '%', '{SECRET}'; END $$;
+"""
+
+
+@pytest.fixture(scope="module")
+def url(server: Cluster) -> str:
+    made = server.database()
+    with psycopg.connect(made) as connection:
+        connection.execute(MAKE)
+        connection.execute("DROP ROLE IF EXISTS stranger")
+        connection.execute("CREATE ROLE stranger LOGIN")
+    return made
+
+
+def rows(database: str, sql: str, timeout_seconds: float = 60.0) -> list[tuple[object, ...]]:
+    view = open_source(RecordsConfig(database=database, sql=sql, timeout_seconds=timeout_seconds))
+    found = [batch.to_pylist() for batch in view.batches(list(view.headers), None)]
+    return [tuple(row.values()) for batch in found for row in batch]
+
+
+def test_rows_come_in_the_order_of_what_they_hold_numbers_as_numbers_and_text_by_its_bytes(url: str) -> None:
+    assert [row[0] for row in rows(url, "SELECT x FROM m WHERE id = 2 -- of one")] == [
+        "0.25000000000000000000",
+        "1.5000000000000000",
+    ]
+    assert rows(url, 'SELECT t, "od""d", j FROM m WHERE x IS NULL;') == [("Z", "a", None), ("a", "B", None)]
+    assert [row[0] for row in rows(url, "SELECT DISTINCT id FROM m")] == list(range(10))
+
+
+@pytest.mark.parametrize(
+    ("sql", "message", "about"),
+    [
+        ("SELECT nope FROM m", 'refuses the SELECT: column "nope" does not exist', "sql"),
+        ("SELECT * FROM nope", 'refuses the SELECT: relation "nope" does not exist', "sql"),
+        ("SELEC 1", "refuses the SELECT: syntax error", "sql"),
+        ("SELECT 1; SELECT 2", "refuses the SELECT: syntax error", "sql"),
+        ("DELETE FROM m", "refuses the SELECT: syntax error", "sql"),
+        ("WITH d AS (DELETE FROM m RETURNING 1) SELECT * FROM d", "must be one SELECT", "database"),
+        ("SELECT 1 AS a) AS r; DELETE FROM m; SELECT * FROM (SELECT 1 AS a", "refuses the SELECT", "sql"),
+        ("SELECT id / 0 AS y FROM m", "cannot be converted or computed", "database"),
+        ("SELECT t::int AS y FROM m", "cannot be converted or computed", "database"),
+        ("SELECT raised()", "the database broke off", "database"),
+        ("SELECT nextval('s')", "the database broke off", "database"),
+        ("SELECT pg_sleep(5)", "took longer than timeout_seconds", "database"),
+        ("SELECT id, id FROM m", "two columns 'id'", "sql"),
+    ],
+)
+def test_a_statement_that_fails_says_why_and_never_quotes_a_cell(
+    url: str, sql: str, message: str, about: str
+) -> None:
+    with pytest.raises(BadRecords) as caught:
+        rows(url, sql, timeout_seconds=0.5)
+    assert message in str(caught.value)
+    assert caught.value.about == about
+    assert SECRET not in str(caught.value)
+    assert caught.value.__context__ is None or caught.value.__suppress_context__
+    assert len(rows(url, "SELECT * FROM m")) == 22
+
+
+def test_who_has_no_permission_is_told_so(url: str) -> None:
+    with pytest.raises(BadRecords, match="gives this user no permission"):
+        rows(url.replace("tester", "stranger"), "SELECT * FROM m")
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("host=/nowhere dbname=x", "cannot be reached: connection to server on socket"),
+        ("service=nope", 'cannot be reached: definition of service "nope" not found'),
+        (f"host=/nowhere dbname=x {SECRET}", "cannot be reached; look at"),
+    ],
+)
+def test_a_database_that_cannot_be_reached_is_told_without_its_address(address: str, message: str) -> None:
+    with pytest.raises(BadRecords) as caught:
+        rows(address, "SELECT 1 AS a")
+    assert message in str(caught.value)
+    assert (caught.value.about, SECRET in str(caught.value)) == ("database", False)
+
+
+def test_a_server_that_never_answers_is_not_waited_for() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        with pytest.raises(BadRecords, match="cannot be reached: connection to server"):
+            rows(f"host=127.0.0.1 port={port} dbname=x sslmode=disable connect_timeout=2", "SELECT 1 AS a")
+
+
+@pytest.fixture
+def locked(server: Cluster, url: str) -> Iterator[str]:
+    """A role whom the server asks for its password."""
+    rules = Path(server.url("x").partition("host=")[2].partition("&")[0]) / "data" / "pg_hba.conf"
+    before = rules.read_text()
+
+    def set_rules(text: str) -> None:
+        rules.write_text(text)
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("SELECT pg_reload_conf()")
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE reader LOGIN PASSWORD '{SECRET}'")
+        connection.execute("GRANT SELECT ON m TO reader")
+    set_rules(f"local all reader scram-sha-256\n{before}")
+    try:
+        yield url.replace("tester", "reader")
+    finally:
+        set_rules(before)
+
+
+def test_the_password_comes_from_a_pgpass_file_or_a_service_file(
+    locked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGPASSFILE", str(tmp_path / "none"))
+    with pytest.raises(BadRecords, match="cannot be reached") as caught:
+        rows(locked, "SELECT id FROM m")
+    assert SECRET not in str(caught.value)
+    own = tmp_path / "pgpass"
+    own.write_text(f"*:*:*:reader:{SECRET}\n")
+    own.chmod(0o600)
+    monkeypatch.setenv("PGPASSFILE", str(own))
+    assert len(rows(locked, "SELECT id FROM m")) == 22
+    monkeypatch.delenv("PGPASSFILE")
+    name, _, host = locked.partition("///")[2].partition("?host=")
+    service = tmp_path / "services"
+    service.write_text(
+        f"[omop]\nhost={host.partition('&')[0]}\ndbname={name}\nuser=reader\npassword={SECRET}\n"
+    )
+    monkeypatch.setenv("PGSERVICEFILE", str(service))
+    assert len(rows("service=omop", "SELECT id FROM m")) == 22
+
+
+def test_columns_that_change_between_two_looks_are_noticed(url: str) -> None:
+    with psycopg.connect(url) as connection:
+        connection.execute("CREATE TABLE moving AS SELECT 1 AS id, 2 AS x")
+    view = open_source(RecordsConfig(database=url, sql="SELECT * FROM moving"))
+    assert view.headers == ("id", "x")
+    with psycopg.connect(url) as connection:
+        connection.execute("ALTER TABLE moving ALTER x TYPE text")
+    with pytest.raises(BadRecords, match="changed while it ran") as caught:
+        view.digest()
+    assert caught.value.about == "schema"
