@@ -41,7 +41,7 @@ class ExcelTable:
         """See `Source.batches`; every row of a sheet has every cell."""
         places = [self.headers.index(header) for header in headers]
         rows = ([row[place] for place in places] for _, row in self._records())
-        yield from text_batches(headers, rows)
+        yield from text_batches(headers, rows, self.dialect.decimal)
 
     def _records(self) -> Iterator[tuple[int, Sequence[Any]]]:
         filled = _filled(_sheet(self.path, self.sheet))

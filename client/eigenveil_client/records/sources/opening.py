@@ -34,7 +34,7 @@ def open_source(said: RecordsConfig) -> Source:
         ))  # fmt: skip
     if said.source.suffix.lower() in SQLITE:
         sql = table(said.table) if said.table else _sql(said)
-        return _view(said, SqliteQuery(path=said.source, sql=sql))
+        return _view(said, SqliteQuery(path=said.source, sql=sql, decimal=said.dialect.decimal))
     plain = _plain(said.source, said.dialect, said.sheet)
     return _view(said, FilesQuery(source=plain, sql=_sql(said))) if said.is_view else plain
 

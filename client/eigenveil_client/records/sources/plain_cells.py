@@ -16,8 +16,9 @@ BATCH_ROWS = 16_384
 MIDNIGHT = time()
 
 
-def text_of(value: Any) -> bytes | None:
-    """A cell as text; a whole number has no decimal point, whatever type holds it. Bytes stay as they are."""
+def text_of(value: Any, decimal: str = ".") -> bytes | None:
+    """A cell as text, with the decimal mark that is stated for cells which are text already; a whole number
+    has none, whatever type holds it. Bytes stay as they are."""
     match value:
         case None | bytes():
             return value
@@ -28,15 +29,20 @@ def text_of(value: Any) -> bytes | None:
         case datetime():
             return value.isoformat(sep=" ").encode()
         case float():
-            return repr(value).encode()
+            return repr(value).replace(".", decimal).encode()
         case _:
             return str(value).encode(errors="replace")
 
 
-def text_batches(headers: Sequence[str], rows: Iterator[Sequence[Any]]) -> Iterator[pa.RecordBatch]:
+def text_batches(
+    headers: Sequence[str], rows: Iterator[Sequence[Any]], decimal: str
+) -> Iterator[pa.RecordBatch]:
     """Rows of as many cells as there are headers."""
     while piece := list(islice(rows, BATCH_ROWS)):
-        columns = [pa.array(map(text_of, cells), pa.binary()) for cells in zip(*piece, strict=True)]
+        columns = [
+            pa.array((text_of(cell, decimal) for cell in cells), pa.binary())
+            for cells in zip(*piece, strict=True)
+        ]
         yield pa.record_batch([column.view(pa.string()) for column in columns], names=list(headers))
 
 

@@ -28,6 +28,7 @@ class SqliteQuery:
 
     path: Path
     sql: str
+    decimal: str
 
     def schema(self) -> pa.Schema:
         with self._cursor(" LIMIT 0") as cursor:
@@ -37,7 +38,7 @@ class SqliteQuery:
         width = len(self.schema())
         order = ", ".join(f"{number} COLLATE BINARY" for number in range(1, width + 1))
         with self._cursor(f" ORDER BY {order}") as cursor:
-            yield from text_batches(_headers(cursor), cursor)
+            yield from text_batches(_headers(cursor), cursor, self.decimal)
 
     @contextmanager
     def _cursor(self, end: str) -> Iterator[sqlite3.Cursor]:

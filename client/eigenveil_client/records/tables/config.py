@@ -43,6 +43,8 @@ class RecordsConfig:
             not self.database or address,
             'database is like "service=omop" or "postgresql://user@host/name"',
         )
+        plain = self.dialect == COMMAS or not self.database
+        need(plain, "a database has numbers: separator, decimal, thousands and encoding are of files")
         need(not (self.sql and self.sql_file), "records: state either sql or sql_file")
         need(not self.database or self.is_view, "records from a database need sql or sql_file: one SELECT")
         sqlite = self.source is not None and self.source.suffix.lower() in SQLITE

@@ -11,6 +11,7 @@ import xlsxwriter
 from eigenveil_client.records.sources.opening import open_source
 from eigenveil_client.records.sources.plain_cells import text_of
 from eigenveil_client.records.tables.config import RecordsConfig
+from eigenveil_client.records.tables.dialect import Dialect
 from eigenveil_client.records.tables.table import BadRecords, Source
 
 
@@ -69,3 +70,9 @@ def test_a_cell_is_the_text_that_reads_as_the_same_value(value: object, text: st
     assert text_of(value) == text.encode()
     if isinstance(value, float) and value == value:
         assert float(text) == value
+
+
+def test_numbers_and_texts_of_a_column_have_one_decimal_mark(tmp_path: Path) -> None:
+    path = workbook(tmp_path, A={1: ["x"], 2: [2.125], 3: ["2,125"]})
+    said = RecordsConfig(source=path, dialect=Dialect(separator=";", decimal=",", thousands="."))
+    assert cells(open_source(said), "x") == ["2,125", "2,125"]

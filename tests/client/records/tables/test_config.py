@@ -43,6 +43,7 @@ def test_a_text_is_a_table_that_names_its_source_alone(tmp_path: Path) -> None:
         ('source = "r.csv"\ndatabase = "service=omop"', "either source or database"),
         ('source = "r.csv"\nsql = "SELECT 1"\nsql_file = "q.sql"', "either sql or sql_file"),
         ('database = "service=omop"', "need sql or sql_file"),
+        ('database = "service=omop"\nsql = "SELECT 1"\ndecimal = ","', "a database has numbers"),
         ('database = "omop"\nsql = "SELECT 1"', "database is like"),
         ('source = "r.csv"\ntable = "t"', "table names one of a SQLite file"),
         ('source = "r.db"', "either table or sql"),
