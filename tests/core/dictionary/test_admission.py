@@ -19,7 +19,7 @@ from eigenveil.dictionary.admission import (
     directory_to_dict,
 )
 from eigenveil.dictionary.statement import SiteStatement, statement_from_proto
-from eigenveil.errors import Code
+from eigenveil.errors import Code, RequestError
 from eigenveil.study.study import Federation
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.support import a_study, refused
@@ -114,6 +114,9 @@ def test_every_refusal_says_what_to_do() -> None:
         "neither in the dictionary of fed nor offered by a site: 'c2' (did you mean 'c22'",
     ):
         check_study(STUDY, public)
+    with pytest.raises(RequestError) as told:
+        check_study(STUDY, public)
+    assert str(told.value).count("'c2'") == 1
     with refused(Code.BAD_STUDY, "south states that it does not offer 'c1', 'c2'"):
         check_study(
             STUDY, directory(sites={"north": None, "south": stated(("c0",))}, columns=("c0", "c1", "c2"))
