@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from eigenveil.dictionary.admission import HOUR_SECONDS, Directory
 from eigenveil.dictionary.dictionary import Dictionary
 from eigenveil.dictionary.statement import SiteStatement, statement_from_proto
-from eigenveil.errors import Code, InternalError, PeerError
+from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import Identity, Role
 from eigenveil_common import log
 from eigenveil_common.rpc import MESSAGE_BYTES
@@ -86,7 +86,11 @@ class SiteDirectory:
         )
 
     def _columns(self) -> tuple[str, ...] | None:
-        """The columns of the dictionary in force, which another process may have published just now."""
+        """The columns of the dictionary in force, which another process may have published just now.
+
+        Raises:
+            RequestError: code `not-ready`, it cannot be read: no study is taken by rules nobody can see.
+        """
         reader = self._repository.store.reader
         version = directory.latest_version(reader)
         if not version:
@@ -97,8 +101,10 @@ class SiteDirectory:
             try:
                 dictionary = found.signed.check(self._keys.release_public, self._config.federation)
             except PeerError as problem:
-                raise InternalError(
-                    Code.STORAGE, f"the stored dictionary was changed; publish it again: {problem}"
+                raise RequestError(
+                    Code.NOT_READY,
+                    "the federation's dictionary was changed where it is stored, or is of another version of "
+                    f"eigenveil; have the operator publish it again: {problem}",
                 ) from problem
             self._read = (found.version, dictionary)
         return tuple(self._read[1].usable())

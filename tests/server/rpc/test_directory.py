@@ -172,6 +172,12 @@ def test_a_dictionary_is_published_beside_a_serving_coordinator(tmp_path: Path) 
             assert "neither in the dictionary of test-fed nor offered by a site: 'c0'" in str(unknown)
             toml = study_toml(columns=1, components=1).replace('"c0"', '"age"')
             await ada.submit(toml, "age")
+            forged = {"version": 9, "said": sent.said, "signature": bytes(64), "at": 0}
+            with rig.daemon.runtime.repository.store.writer.transaction() as change:
+                change.insert("dictionaries", forged)
+            assert (await refusal(ada.submit(toml, "later"))).code is Code.NOT_READY
+            with rig.daemon.runtime.repository.store.writer.transaction() as change:
+                change.execute("DELETE FROM dictionaries WHERE version = 9")
             code, out, _ = command("dictionary", "show", "--version", "2", *where)
             assert (code, 'name = "clinical"' in out) == (0, True)
             assert "version 2  clinical" in command("dictionary", "history", *where)[1]
