@@ -91,6 +91,8 @@ def test_from_a_dictionary_to_a_study_in_one_command(tmp_path: Path, run: Callab
                 (site,) = view.sites
                 assert site.offers == COLUMNS
                 assert view.dictionary == OWN == held_dictionary(ada)
+                while held_dictionary(anna) != OWN:  # the site keeps it as well, for its own people
+                    await asyncio.sleep(0.05)
                 code, told = await run("sites")
                 assert told["sites"][0]["stated"]["rules"] == site.statement.rules  # type: ignore[union-attr]
                 code, told = await run("columns")
