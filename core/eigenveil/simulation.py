@@ -189,9 +189,7 @@ def simulate(
         result=result,
         asked=tuple(session.asked),
         releases=tuple(session.releases),
-        document=build(
-            plan, result, session.releases, rounds=present.rounds, private=noise.private, sites={}
-        ),
+        document=build(plan, result, session.releases, rounds=present.rounds, private=noise.private),
     )
 
 

@@ -1,21 +1,30 @@
-"""What people and files hand in: studies in TOML, plans in JSON, records in CSV and Parquet."""
+"""What people and files hand in: studies and dictionaries in TOML, plans in JSON, records in CSV and Parquet;
+and what sites and operators state."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as parquet
+from google.protobuf.message import DecodeError
 
+from eigenveil.dictionary.dictionary import Dictionary
+from eigenveil.dictionary.signed import SignedDictionary, sign_dictionary
+from eigenveil.dictionary.statement import SiteStatement, statement_from_proto
+from eigenveil.dictionary.toml import dictionary_to_toml, parse_dictionary
 from eigenveil.errors import EigenveilError, RequestError
 from eigenveil.protocol.plan import plan_from_json
 from eigenveil.study.study import Missing, Study
 from eigenveil.study.toml import parse_study
 from eigenveil_client.records.records import load
+from eigenveil_common.examples import example
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.fuzz.hunt import Kind
 from tests.fuzz.mutations import mutate_bytes, mutate_text
 from tests.fuzz.site import mutate_json
@@ -37,6 +46,11 @@ def parser_kinds(folder: Path) -> dict[str, Kind]:
     return {
         "study": Kind(seeds=_studies(), mutate=_as_text, feed=_study),
         "plan": Kind(seeds=(plan.encode(),), mutate=mutate_json, feed=_plan),
+        "dictionary": Kind(
+            seeds=(dictionary_to_toml(_few_columns()).encode(),), mutate=_as_text, feed=_dictionary
+        ),
+        "published": Kind(seeds=(_published(),), mutate=mutate_json, feed=_read_published),
+        "statement": Kind(seeds=(_statement(),), mutate=mutate_bytes, feed=_read_statement),
         "csv": Kind(seeds=_tables(), mutate=_as_text, feed=partial(_records, folder / "records.csv")),
         "parquet": Kind(
             seeds=_parquet(folder / "seed.parquet"),
@@ -75,6 +89,45 @@ async def _study(data: bytes) -> None:
 
 async def _plan(data: bytes) -> None:
     plan_from_json(data)
+
+
+# ------------------------------------------------------------------ what columns mean, what sites state
+
+
+def _few_columns() -> Dictionary:
+    own = parse_dictionary(example("dictionary"))
+    return replace(own, columns=own.columns[-2:])
+
+
+async def _dictionary(data: bytes) -> None:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return
+    _only_requests(parse_dictionary, text)
+
+
+def _published() -> bytes:
+    return sign_dictionary(_few_columns(), "fed", lambda said: b"").said
+
+
+async def _read_published(data: bytes) -> None:
+    SignedDictionary(said=data, signature=b"").read()
+
+
+def _statement() -> bytes:
+    said = SiteStatement(
+        offers=("age", "bmi"), asks=True, max_missing=1, max_unreadable=0, max_out_of_bounds=1
+    )
+    return said.to_proto().SerializeToString()
+
+
+async def _read_statement(data: bytes) -> None:
+    try:
+        message = pb.SiteStatement.FromString(data)
+    except DecodeError:
+        return  # gRPC refuses it before
+    statement_from_proto(message)
 
 
 def _only_requests(parse: Callable[..., object], *arguments: object) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.fuzz.hunt import hunt
 from tests.fuzz.parsers import parser_kinds
 
-KINDS = ("study", "plan", "csv", "parquet")
+KINDS = ("study", "plan", "dictionary", "published", "statement", "csv", "parquet")
 
 
 def tried(folder: Path, name: str, inputs: int, seed: int) -> None:

@@ -16,9 +16,10 @@ from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_client.site.plausible import reader
-from eigenveil_client.site.policy import Policy
+from eigenveil_client.site.policy import Approval, Policy
 from eigenveil_client.site.state.rollback_guard import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
+from eigenveil_client.site.statement import statement_of
 from eigenveil_common.files import write_secret
 from tests.client.site.support import write_records
 from tests.server.rig import FEDERATION, Rig
@@ -84,7 +85,9 @@ async def enrolled(
 
 
 @asynccontextmanager
-async def living(identity: Path) -> AsyncIterator[SiteDaemon]:
+async def living(
+    identity: Path, offers: tuple[str, ...] = (), approval: Approval = Approval.AUTO
+) -> AsyncIterator[SiteDaemon]:
     """The daemon of the site whose identity is in this folder."""
     folder = identity.with_name(f"{identity.name}-site")
     folder.mkdir(exist_ok=True)
@@ -92,11 +95,12 @@ async def living(identity: Path) -> AsyncIterator[SiteDaemon]:
     config = SiteConfig(
         name=SITE, records=RecordsConfig(source=folder / "records.csv"), identity=identity,
         state=folder / "state.db",
-        policy=Policy(minimum_records=5),
+        policy=Policy(minimum_records=5, approval=approval),
+        offers=offers,
     )  # fmt: skip
     store = SiteStore(config.state, config.policy.budget, RollbackGuard(config.identity))
     worker = SiteWorker(load_identity(identity), config.policy, store, reader(config))
-    daemon = SiteDaemon(worker, lambda: load_identity(identity))
+    daemon = SiteDaemon(worker, lambda: load_identity(identity), statement_of(config))
     task = asyncio.create_task(daemon.run())
     try:
         yield daemon

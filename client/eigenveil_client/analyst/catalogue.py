@@ -12,7 +12,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from eigenveil.dictionary.admission import check_study
+from eigenveil.dictionary.admission import PERSON_SECONDS, check_study
 from eigenveil.dictionary.dictionary import Dictionary, DictionaryColumn, range_text
 from eigenveil.dictionary.new_study import Choice, new_study
 from eigenveil.dictionary.resolve import read_study_file
@@ -123,20 +123,31 @@ def write_new_study(out: Path, profile: Path | None, asked: Mapping[str, Any]) -
         view = at(profile, lambda analyst: analyst.federation())
     own = dictionary_of(view) if view is not None and named == FEDERATION else None
     dictionary = own or find_dictionary(named, out.parent, profile)
+    chosen = sites or _offering(view, columns)
     choice = Choice(
         name=asked["name"] or out.stem,
         columns=columns,
-        sites=sites or _offering(view, columns),
+        sites=chosen,
         components=asked["components"],
         epsilon=asked["epsilon"],
         delta=asked["delta"],
         dictionary=named,
+        deadline_seconds=_patience(view, chosen),
     )
     text = new_study(choice, dictionary)
     if view is not None:
         check_study(parse_study(read_study_file(text).resolved(dictionary).text), view.directory)
     write_durably(out, text.encode())
     return {"study": str(out), "dictionary": named, "columns": list(columns), "sites": list(choice.sites)}
+
+
+def _patience(view: FederationView | None, sites: tuple[str, ...]) -> float | None:
+    """The deadline that people at these sites need, if the coordinator does not wait for them long enough."""
+    if view is None or view.approval_seconds >= PERSON_SECONDS:
+        return None
+    stated = {one.name: one.statement for one in view.sites}
+    asking = (one for name in sites if (one := stated.get(name)) is not None)
+    return PERSON_SECONDS if any(one.asks for one in asking) else None
 
 
 def _names(listed: str) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 SHORTEST_PREFIX = 6
 ATTEMPTS = 8  # about as long as a coordinator takes to restart, and longer
 PLANNING_SECONDS = 120.0  # a coordinator rehearses every question of a study before it takes it
+MOST_SITES = 100_000  # that a coordinator may list
 PATIENCE_SECONDS = 600.0  # how long a watch outlives an unreachable coordinator
 
 Request = TypeVar("Request")
@@ -167,9 +168,9 @@ class Analyst:
             asked = pb.ListSitesRequest(after=after)
             answer = await self._call(lambda stub: stub.ListSites, asked)
             found, more = listed(answer.sites, after), answer.more
-            if more and not found:
-                raise PeerError(Code.PROTOCOL, "the coordinator says there are more sites, and lists none")
             sites += found
+            if more and not (found and len(sites) < MOST_SITES):
+                raise PeerError(Code.PROTOCOL, "the coordinator lists sites without end")
         return FederationView(
             name=self._identity.identity.federation,
             sites=tuple(sites),

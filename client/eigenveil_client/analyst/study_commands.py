@@ -1,4 +1,4 @@
-"""`eigenveil study`: new, submit, list, watch, show, explain, result, log, cancel."""
+"""`eigenveil study`: new, resolve, submit, list, watch, show, explain, result, log, cancel."""
 
 from __future__ import annotations
 
@@ -109,6 +109,20 @@ def new(out: Path, profile: Path | None, as_json: bool, **choice: Any) -> None:
     value = write_new_study(out, profile, choice)
     then = follow(profile, "study", "explain", str(out))
     say(value, as_json, f"Wrote {out}: {len(value['columns'])} columns. Next: {then}")
+
+
+@study.command()
+@file_argument
+@at_profile
+def resolve(file: Path, profile: Path | None, as_json: bool) -> None:
+    """Print STUDY.toml with all that its dictionary says: what is sent, and what each site reads."""
+    from eigenveil.study.toml import parse_study, study_to_dict, study_to_toml
+    from eigenveil_client.analyst.dictionaries import study_of, tell_overrides
+
+    resolved = study_of(file, profile)
+    tell_overrides(resolved)
+    whole = parse_study(resolved.text)
+    say(study_to_dict(whole), as_json, study_to_toml(whole))
 
 
 @study.command(name="list")

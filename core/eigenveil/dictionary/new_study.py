@@ -14,7 +14,7 @@ from eigenveil.study.toml import parse_study
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     """What somebody wants to study: `dictionary` is what the file will call the dictionary that it names
-    columns of."""
+    columns of. `deadline_seconds` is None for the default."""
 
     name: str
     columns: tuple[str, ...]
@@ -23,6 +23,7 @@ class Choice:
     epsilon: float
     delta: float
     dictionary: str
+    deadline_seconds: float | None = None
 
 
 def new_study(choice: Choice, dictionary: Dictionary) -> str:
@@ -42,8 +43,7 @@ def _written(choice: Choice, dictionary: Dictionary) -> str:
         f"name = {_text(choice.name)}",
         'purpose = ""  # what for, in a sentence: those who must consent read it',
         f"components = {choice.components}",
-        "# Units and public bounds come from here. To state others: {name = ..., lower = ..., upper = ...}",
-        f"dictionary = {_text(choice.dictionary)}",
+        f"dictionary = {_text(choice.dictionary)}  # units and bounds; your own: {{name = ..., upper = ...}}",
         "columns = [",
         *_columns(choice.columns, dictionary),
         "]",
@@ -53,6 +53,8 @@ def _written(choice: Choice, dictionary: Dictionary) -> str:
         "[federation]",
         f"sites = [{', '.join(map(_text, choice.sites))}]",
     ]
+    if choice.deadline_seconds is not None:
+        lines.append(f"deadline_seconds = {choice.deadline_seconds:g}  # a person at a site decides first")
     return "\n".join(lines) + "\n"
 
 

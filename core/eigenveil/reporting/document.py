@@ -40,12 +40,12 @@ def build(
     *,
     rounds: Sequence[RoundRecord],
     private: bool,
-    sites: Mapping[str, Any],
+    sites: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The document that is signed: result, guarantee, rounds, plan; a function of stored values only.
 
     `sites` is what each site had stated of its rules when the study was submitted, None for nothing: public
-    configuration, and nothing that a site found by them.
+    configuration, and nothing that a site found by them. The sites of a simulation state nothing.
     """
     return {
         "format": FORMAT,
@@ -53,7 +53,7 @@ def build(
         "private": private,
         "plan_digest": plan.digest,
         "plan": json.loads(plan.to_json()),
-        "sites": dict(sites),
+        "sites": dict(sites or dict.fromkeys(plan.study.federation.sites)),
         "guarantee": guarantee(plan) if private else {"words": NOT_PRIVATE},
         "result": result.to_dict(),
         "rounds": [

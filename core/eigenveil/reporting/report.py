@@ -201,7 +201,10 @@ def _sites(document: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _stated(document: Mapping[str, Any]) -> str:
-    """What the sites had stated of the shares beyond which they do not answer; the same words only once."""
+    """What the sites had stated of the shares beyond which they do not answer, the same words only once;
+    empty if none had stated anything."""
+    if not any(document["sites"].values()):
+        return ""
     told: dict[str, list[str]] = {}
     for name, stated in document["sites"].items():
         told.setdefault("nothing" if stated is None else _rules(stated), []).append(name)

@@ -19,6 +19,10 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 TABLES = ("federation", "columns")
+FILLED_IN = (
+    "a file that only names columns of a dictionary is made whole by `eigenveil study resolve`, which fills "
+    "in their units and bounds"
+)
 
 
 def parse_study(text: str) -> Study:
@@ -55,6 +59,8 @@ def study_from_dict(data: dict[str, Any]) -> Study:
     Raises:
         RequestError: an unknown or missing key, a wrong type, or a refused value.
     """
+    if "dictionary" in data:
+        raise refuse(f"a study says every bound itself; {FILLED_IN}")
     check_keys(data, (*SECTIONS[""], "privacy", "records", *TABLES), (), "the study", refuse)
     flat = {key: data[key] for key in SECTIONS[""] if key in data}
     for section in ("privacy", "records"):
@@ -101,10 +107,7 @@ def _table(data: dict[str, Any], name: str) -> dict[str, Any]:
 def _columns(data: dict[str, Any]) -> tuple[Column, ...]:
     rows = data.get("columns", [])
     if not (isinstance(rows, list) and all(isinstance(row, dict) for row in rows)):
-        raise refuse(
-            "columns must be an array of tables, [[columns]]: what only names columns of a dictionary is for the "
-            "commands of `eigenveil`, which fill in units and bounds"
-        )
+        raise refuse(f"columns must be an array of tables, [[columns]]; {FILLED_IN}")
     return tuple(
         _column(row, f"column {row.get('name', position)!r}") for position, row in enumerate(rows, 1)
     )

@@ -3,18 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-
 from eigenveil.dictionary.admission import HOUR_SECONDS, Directory
 from eigenveil.dictionary.dictionary import Dictionary
 from eigenveil.dictionary.statement import SiteStatement, statement_from_proto
-from eigenveil.errors import Code, InternalError, PeerError
+from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import Identity, Role
 from eigenveil_common import log
 from eigenveil_common.rpc import MESSAGE_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.config import Config
 from eigenveil_server.pki.keys import Keys
+from eigenveil_server.pki.registry import Registry
 from eigenveil_server.storage import directory
 from eigenveil_server.storage.repository import Repository
 
@@ -24,15 +23,13 @@ ROOM = MESSAGE_BYTES // 2  # for the rows of one answer
 
 class SiteDirectory:
     """Statements are kept in memory as the table has them: this process alone writes it. When a site was
-    heard last is not kept beyond the process. `enrolled` are the sites that may call."""
+    heard last is not kept beyond the process."""
 
-    def __init__(
-        self, config: Config, repository: Repository, keys: Keys, enrolled: Callable[[], Collection[str]]
-    ) -> None:
+    def __init__(self, config: Config, repository: Repository, keys: Keys, registry: Registry) -> None:
         self._config = config
         self._repository = repository
         self._keys = keys
-        self._enrolled = enrolled
+        self._registry = registry
         self._statements = directory.statements(repository.store.reader)
         self._seen: dict[str, int] = {}
         self._read: tuple[int, Dictionary] | None = None
@@ -80,13 +77,17 @@ class SiteDirectory:
         """What a study is held against now."""
         return Directory(
             federation=self._config.federation,
-            sites={name: self._statements.get(name) for name in sorted(self._enrolled())},
+            sites={name: self._statements.get(name) for name in sorted(self._registry.sites())},
             columns=self._columns(),
             approval_seconds=HOUR_SECONDS * self._config.approval_hours,
         )
 
     def _columns(self) -> tuple[str, ...] | None:
-        """The columns of the dictionary in force, which another process may have published just now."""
+        """The columns of the dictionary in force, which another process may have published just now.
+
+        Raises:
+            RequestError: code `not-ready`, it cannot be read: no study is taken by rules nobody can see.
+        """
         reader = self._repository.store.reader
         version = directory.latest_version(reader)
         if not version:
@@ -97,15 +98,17 @@ class SiteDirectory:
             try:
                 dictionary = found.signed.check(self._keys.release_public, self._config.federation)
             except PeerError as problem:
-                raise InternalError(
-                    Code.STORAGE, f"the stored dictionary was changed; publish it again: {problem}"
+                raise RequestError(
+                    Code.NOT_READY,
+                    "the federation's dictionary was changed where it is stored, or is of another version of "
+                    f"eigenveil; have the operator publish it again: {problem}",
                 ) from problem
             self._read = (found.version, dictionary)
         return tuple(self._read[1].usable())
 
     def listed(self, after: str) -> pb.ListSitesResponse:
         """The enrolled sites behind the name `after`, as many as a message holds."""
-        names = [name for name in sorted(self._enrolled()) if name > after]
+        names = [name for name in sorted(self._registry.sites()) if name > after]
         answer = pb.ListSitesResponse(approval_seconds=HOUR_SECONDS * self._config.approval_hours)
         size = 0
         for name in names:

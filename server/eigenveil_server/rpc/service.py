@@ -65,7 +65,7 @@ class Service(CoordinatorServicer):
         self._registry = registry
         self._sessions = sessions
         self._checkpoints = checkpoints
-        self._directory = SiteDirectory(config, runtime.repository, runtime.keys, registry.sites)
+        self._directory = SiteDirectory(config, runtime.repository, runtime.keys, registry)
         self._contributions = Contributions(runtime)
         self._uploads = engine.uploads
         self._watches = Watches(config.max_watches)

@@ -184,7 +184,7 @@ class Analysts(rpc.CoordinatorServicer):
     async def _never(self, request: object, context: Context) -> Any:
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "only for analysts")
 
-    SubmitStudy = ExplainStudy = ListStudies = ListSites = GetDictionary = Renew = _never
+    SubmitStudy = ExplainStudy = ListStudies = ListSites = Renew = _never
     CancelStudy = GetRelease = _never
 
     def WatchStudy(self, request: object, context: Context) -> AsyncIterator[pb.StudyEvent]:
@@ -224,6 +224,11 @@ class Coordinator(Analysts):
             unix_time_ms=int(time.time() * 1000) - self.clock_lag_ms,
             limits=limits,
         )
+
+    async def GetDictionary(
+        self, request: pb.GetDictionaryRequest, context: Context
+    ) -> pb.GetDictionaryResponse:
+        return pb.GetDictionaryResponse()
 
     async def NextWork(self, request: pb.NextWorkRequest, context: Context) -> pb.NextWorkResponse:
         self.asked.append(request)

@@ -21,7 +21,7 @@ WHY = "no direction stood out"
 def declined() -> dict[str, Any]:
     """The document of a study that released nothing."""
     result = result_of(a_plan(), no_release(a_plan(), 100.0, WHY))
-    return build(a_plan(), result, [], rounds=[], private=True, sites={})
+    return build(a_plan(), result, [], rounds=[], private=True)
 
 
 def test_it_has_no_components_and_says_why() -> None:

@@ -128,6 +128,17 @@ def test_it_says_what_it_must() -> None:
     assert number(source["result"]["predicted_sin_angle"]) in text
 
 
+def test_rules_that_sites_had_stated_are_one_line_and_are_escaped() -> None:
+    rules = {"max_missing": 0.5, "max_out_of_bounds": 0.025}
+    stated = {"approval": "ask", "rules": rules}
+    page = render(document() | {"sites": {"site-a": stated, "<b>": stated, "site-c": None}})
+    assert (
+        "site-a, <b>: at most missing 50 %, out of bounds 2.5 % of a column (a person there decides); "
+        "site-c: nothing." in check(page).text
+    )
+    assert "had stated" not in render(document())
+
+
 def test_a_simulation_is_marked_in_words() -> None:
     text = check(render(document())).text
     assert "NOT PRIVATE" in text

@@ -43,7 +43,7 @@ class Lost(Exception):
         self.problem = problem
 
 
-async def _remote(awaitable: Awaitable[T]) -> T:
+async def remote(awaitable: Awaitable[T]) -> T:
     """Tell the coordinator's errors (even its `storage`) from our own, which end the process."""
     try:
         return await awaitable
@@ -119,7 +119,7 @@ class SiteConnection:
 
     async def _next_work(self, request: pb.NextWorkRequest) -> pb.NextWorkResponse:
         began = time.monotonic()
-        response = await _remote(call(self._stub.NextWork, request, seconds=self._poll, attempts=1))
+        response = await remote(call(self._stub.NextWork, request, seconds=self._poll, attempts=1))
         self._contact.last = time.time()
         if response.HasField("checkpoint"):
             self._hold(response)
@@ -145,7 +145,7 @@ class SiteConnection:
             if size > MOST_VALUES:
                 break
             fetched.append(
-                await _remote(fetch_round(lambda asked: call(self._stub.GetRound, asked), plan, round))
+                await remote(fetch_round(lambda asked: call(self._stub.GetRound, asked), plan, round))
             )
             size += fetched[-1].ByteSize()
         return fetched

@@ -16,13 +16,15 @@ import grpc
 from eigenveil import __version__
 from eigenveil.dictionary.statement import SiteStatement
 from eigenveil.errors import EigenveilError, InternalError, PeerError
-from eigenveil_client.connection.channel import pause
+from eigenveil_client.connection.channel import call, pause
+from eigenveil_client.connection.held_dictionary import take_dictionary
 from eigenveil_client.connection.identity import StoredIdentity, open_channel
 from eigenveil_client.connection.renewal import Generation, introduce, renew_in_time
-from eigenveil_client.site.daemon.connection import Lost, SiteConnection
+from eigenveil_client.site.daemon.connection import Lost, SiteConnection, remote
 from eigenveil_client.site.daemon.metrics import Contact
 from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_common.log import event
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 
 STABLE_SECONDS = 5.0  # a connection that held so long is tried again at once when it breaks
@@ -128,9 +130,24 @@ class SiteDaemon:
             raise
         except EigenveilError as problem:
             raise Lost(problem) from problem
+        await self._learn(stub)
         if abs(hello.unix_time_ms - time.time() * 1000) > CLOCK_WARNING_MS:
             self._warn("clocks-differ")
         return SiteConnection(self._worker, stub, hello.limits, self.contact)
+
+    async def _learn(self, stub: rpc.CoordinatorAsyncStub) -> None:
+        """Keep the federation's dictionary beside the identity, for people here; a site works without one.
+
+        Raises:
+            InternalError: code `storage`.
+        """
+        try:
+            sent = await remote(call(stub.GetDictionary, pb.GetDictionaryRequest(), attempts=1))
+            await asyncio.to_thread(take_dictionary, self._shown, sent)
+        except Lost as lost:
+            self._warn("dictionary-missed", code=lost.problem.code.value)
+        except PeerError as problem:
+            self._warn("dictionary-refused", code=problem.code.value, detail=problem)
 
     async def _work(self, connection: SiteConnection, stub: rpc.CoordinatorAsyncStub) -> None:
         """Work until the connection is lost or old, or its certificate was renewed."""

@@ -73,7 +73,7 @@ def published(releases: tuple[Release, ...], folder: Path) -> Path:
     """The document that a coordinator publishes of these releases."""
     session = Session.replay(PLAN, releases)
     rounds = [RoundRecord(kind="?", absent={}) for _ in releases]
-    document = build(PLAN, result_of(PLAN, session.result), releases, rounds=rounds, private=True, sites={})
+    document = build(PLAN, result_of(PLAN, session.result), releases, rounds=rounds, private=True)
     key = RELEASE_KEY.public_key().public_bytes_raw()
     path = folder / "release.json"
     path.write_bytes(seal_bundle(document, sign=RELEASE_KEY.sign, public_key=key))

@@ -1,0 +1,136 @@
+"""A study is held against what is public of a federation: one answer, wherever it is asked."""
+
+from __future__ import annotations
+
+import json
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eigenveil.dictionary.admission import (
+    PERSON_SECONDS,
+    Directory,
+    check_study,
+    directory_from_dict,
+    directory_to_dict,
+)
+from eigenveil.dictionary.statement import SiteStatement, statement_from_proto
+from eigenveil.errors import Code, RequestError
+from eigenveil.study.study import Federation
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.support import a_study, refused
+
+SITES = ("north", "south")
+STUDY = a_study(3, SITES)  # columns c0, c1, c2
+shares = st.floats(0, 1)
+
+
+def stated(offers: tuple[str, ...] | None = None, *, asks: bool = False) -> SiteStatement:
+    """What a site states."""
+    return SiteStatement(
+        offers=offers, asks=asks, max_missing=0.5, max_unreadable=0.01, max_out_of_bounds=0.05
+    )
+
+
+def directory(**changes: Any) -> Directory:
+    """A federation that fits the study."""
+    values = {"sites": dict.fromkeys(SITES), "columns": None, "approval_seconds": 0.0}
+    return Directory(federation="fed", **(values | changes))
+
+
+@st.composite
+def statements(draw: st.DrawFn) -> SiteStatement:
+    """Any statement."""
+    offers = draw(st.none() | st.lists(st.sampled_from(["c0", "c1", "c2", "other [x]"])).map(tuple))
+    rules = {name: draw(shares) for name in ("max_missing", "max_unreadable", "max_out_of_bounds")}
+    return SiteStatement(offers=offers, asks=draw(st.booleans()), **rules)
+
+
+@given(statements(), st.none() | st.lists(st.sampled_from("abc")).map(tuple))
+def test_a_statement_arrives_as_it_was_made(one: SiteStatement, columns: tuple[str, ...] | None) -> None:
+    message = pb.SiteStatement.FromString(one.to_proto().SerializeToString())
+    assert statement_from_proto(message) == one
+    public = directory(sites={"north": one, "south": None}, columns=columns)
+    assert directory_from_dict(json.loads(json.dumps(directory_to_dict(public)))) == public
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        pb.SiteStatement(offers_stated=True, offers=["a\x1b[2J"]),
+        pb.SiteStatement(offers_stated=True, offers=["a\u202eb"]),
+        pb.SiteStatement(offers_stated=True, offers=["x" * 201]),
+        pb.SiteStatement(offers_stated=True, offers=["x" * 100] * 1000),
+        pb.SiteStatement(offers_stated=False, offers=["x" * 70_000]),
+        pb.SiteStatement(max_missing=1.5),
+        pb.SiteStatement(max_unreadable=float("nan")),
+        pb.SiteStatement(max_out_of_bounds=-0.1),
+    ],
+    ids=range(8),
+)
+def test_a_hostile_statement_is_refused_before_anybody_sees_it(bad: pb.SiteStatement) -> None:
+    with refused(Code.PROTOCOL):
+        statement_from_proto(bad)
+
+
+@given(
+    statements(),
+    statements(),
+    st.none() | st.sets(st.sampled_from(["c0", "c1", "c2", "d"])),
+    st.floats(0, 9e3),
+)
+def test_a_study_is_admitted_if_nothing_public_speaks_against_it(
+    one: SiteStatement, other: SiteStatement, columns: set[str] | None, seconds: float
+) -> None:
+    """The rule in other words: every name is known somewhere, every site that says has all of them, and a
+    site that asks a person gives them an hour."""
+    listed = None if columns is None else tuple(columns)
+    public = directory(
+        sites=dict(zip(SITES, (one, other), strict=True)), columns=listed, approval_seconds=seconds
+    )
+    names = {column.name for column in STUDY.columns}
+    offers = [set(site.offers) for site in (one, other) if site.offers is not None]
+    known = columns is None or names <= columns.union(*offers)
+    in_time = (
+        not (one.asks or other.asks) or max(seconds, STUDY.federation.deadline_seconds) >= PERSON_SECONDS
+    )
+    admitted = known and all(names <= have for have in offers) and in_time
+    with nullcontext() if admitted else refused(Code.BAD_STUDY):
+        check_study(STUDY, public)
+
+
+def test_every_refusal_says_what_to_do() -> None:
+    """All that is wrong is told at once."""
+    public = directory(
+        sites={"north": stated(("c0", "c1")), "south-2": None}, columns=("c0", "c1", "c22", "hba1c")
+    )
+    with refused(
+        Code.BAD_STUDY,
+        "not enrolled in fed: south (did you mean 'south-2' or 'north'?) (enrolled sites: north, south-2)",
+        "neither in the dictionary of fed nor offered by a site: 'c2' (did you mean 'c22'",
+    ):
+        check_study(STUDY, public)
+    with pytest.raises(RequestError) as told:
+        check_study(STUDY, public)
+    assert str(told.value).count("'c2'") == 1
+    with refused(Code.BAD_STUDY, "south states that it does not offer 'c1', 'c2'"):
+        check_study(
+            STUDY, directory(sites={"north": None, "south": stated(("c0",))}, columns=("c0", "c1", "c2"))
+        )
+    slow = {"north": stated(asks=True), "south": None}
+    with refused(
+        Code.BAD_STUDY, "at north a person decides", "would wait 60 s", "deadline_seconds of at least 3600"
+    ):
+        check_study(STUDY, directory(sites=slow))
+    patient = replace(STUDY, federation=Federation(sites=SITES, deadline_seconds=PERSON_SECONDS))
+    check_study(patient, directory(sites=slow))
+    check_study(STUDY, directory(sites=slow, approval_seconds=PERSON_SECONDS))
+
+
+def test_a_long_list_of_unknown_columns_is_cut() -> None:
+    with refused(Code.BAD_STUDY, "and 30 more"):
+        check_study(a_study(50, SITES), directory(columns=("x",)))

@@ -1,0 +1,136 @@
+"""A study that names columns is the study that says everything itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eigenveil.dictionary.new_study import Choice, new_study
+from eigenveil.dictionary.resolve import read_study_file
+from eigenveil.dictionary.toml import parse_dictionary
+from eigenveil.errors import Code
+from eigenveil.study.plain_values import toml_text
+from eigenveil.study.toml import parse_study, study_to_toml
+from tests.core.dictionary.test_dictionary import SHIPPED
+from tests.support import a_study, refused
+
+KNOWN = parse_dictionary(SHIPPED)
+USABLE = KNOWN.usable()
+FRAME: dict[str, Any] = {
+    "name": "one", "components": 1, "privacy": {"epsilon": 1.0, "delta": 1e-6}, "federation": {"sites": ["a"]}
+}  # fmt: skip
+chosen = st.lists(st.sampled_from(sorted(USABLE)), min_size=1, unique=True)
+
+
+def resolved(*columns: Any) -> Any:
+    """The study of these columns by the shipped dictionary, and what it states otherwise."""
+    found = read_study_file(toml_text(FRAME | {"dictionary": "clinical", "columns": list(columns)})).resolved(
+        KNOWN
+    )
+    assert "dictionary" not in found.text
+    return parse_study(found.text), found.overrides
+
+
+@given(chosen)
+def test_a_name_is_what_the_dictionary_says_of_it(names: list[str]) -> None:
+    study, overrides = resolved(*names)
+    assert study.columns == tuple(USABLE[name] for name in names)
+    assert overrides == ()
+    assert resolved(*({"name": name} for name in names))[0] == study
+
+
+@given(st.sampled_from(sorted(USABLE)), st.floats(-1e3, 1e3), st.floats(1e4, 1e5), st.booleans())
+def test_what_a_study_states_itself_counts_and_is_told(
+    name: str, lower: float, upper: float, both: bool
+) -> None:
+    stated: dict[str, Any] = {"lower": lower, "upper": upper} if both else {"upper": upper}
+    study, overrides = resolved({"name": name, **stated})
+    assert study.columns == (replace(USABLE[name], **stated),)
+    own = USABLE[name]
+    if study.columns == (own,):
+        assert overrides == ()
+        return
+    (said,) = overrides
+    assert said.startswith(f"{name}: bounds ")
+    assert said.endswith(f"the dictionary says {own.lower:.15g} to {own.upper:.15g}")
+
+
+def test_another_unit_and_a_column_of_the_studys_own_are_told() -> None:
+    mine = {"name": "mine", "unit": "kg", "lower": 0, "upper": 1}
+    study, overrides = resolved({"name": "total_cholesterol", "unit": "mmol/L", "upper": 26}, mine)
+    assert [column.unit for column in study.columns] == ["mmol/L", "kg"]
+    assert overrides == (
+        "total_cholesterol: bounds 20 to 26, the dictionary says 20 to 1000",
+        "total_cholesterol: unit 'mmol/L', the dictionary says 'mg/dL'",
+        "mine: not in the dictionary clinical; unit and bounds are the study's own",
+    )
+
+
+def test_every_typo_is_told_at_once_with_the_nearest_names() -> None:
+    with refused(Code.BAD_STUDY, "'agee' (did you mean 'age'?)", "'creatinin' (did you mean 'creatinine'"):
+        resolved("agee", "bmi", {"name": "creatinin", "upper": 3})
+    with refused(Code.BAD_STUDY, "'sex' (a category: name its levels, sex=female, sex=male)"):
+        resolved("sex")
+
+
+@pytest.mark.parametrize("columns", [7, [7], [{"unit": "kg"}], [["age"]], [{"name": 3}]])
+def test_columns_that_name_nothing_are_refused(columns: Any) -> None:
+    with refused(Code.BAD_STUDY, "column"):
+        read_study_file(toml_text(FRAME | {"columns": columns})).resolved(KNOWN)
+
+
+@given(st.integers(1, 4))
+def test_a_study_that_says_everything_is_left_as_it_is(d: int) -> None:
+    text = study_to_toml(a_study(d))
+    file = read_study_file(text)
+    assert (file.is_whole, file.text) == (True, text)
+    assert not read_study_file(f'dictionary = "clinical"\n{text}').is_whole
+
+
+def test_a_file_that_only_names_is_not_taken_for_a_study() -> None:
+    for data in (FRAME | {"columns": ["age"]}, FRAME | {"dictionary": "clinical"}):
+        with refused(Code.BAD_STUDY, "eigenveil study resolve"):
+            parse_study(toml_text(data))
+    with refused(Code.BAD_STUDY, "the name or the path of a dictionary"):
+        read_study_file("dictionary = 3")
+
+
+def choice(columns: tuple[str, ...], **changes: Any) -> Choice:
+    """A choice that every check accepts."""
+    values: dict[str, Any] = {
+        "name": "new",
+        "sites": ("a", "b"),
+        "components": 1,
+        "epsilon": 1.0,
+        "delta": 1e-6,
+    }
+    return Choice(columns=columns, dictionary="clinical", **(values | changes))
+
+
+@given(chosen, st.floats(1e-3, 10), st.lists(st.sampled_from("abcdef"), min_size=1, unique=True))
+def test_a_new_study_file_says_what_was_chosen(names: list[str], epsilon: float, sites: list[str]) -> None:
+    text = new_study(choice(tuple(names), epsilon=epsilon, sites=tuple(sites)), KNOWN)
+    study = parse_study(read_study_file(text).resolved(KNOWN).text)
+    assert study.columns == tuple(USABLE[name] for name in names)
+    assert (study.epsilon, study.federation.sites) == (epsilon, tuple(sites))
+
+
+def test_a_study_file_of_sixteen_columns_has_under_thirty_lines() -> None:
+    """Done when: from a dictionary to a study file in one command."""
+    for names in combinations(list(USABLE)[:17], 16):
+        assert len(new_study(choice(names), KNOWN).splitlines()) < 30
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"columns": ("agee",)}, {"columns": ()}, {"sites": ()}, {"components": 9}, {"name": "A B"}],
+    ids=str,
+)  # fmt: skip
+def test_a_new_study_that_cannot_be_is_refused(changes: dict[str, Any]) -> None:
+    with refused(Code.BAD_STUDY):
+        new_study(choice(**({"columns": ("age",)} | changes)), KNOWN)
