@@ -13,6 +13,7 @@ from eigenveil.errors import Code, RequestError, spoken
 from eigenveil.numerics.encoding import EXACT, IntArray, canonical, digest
 from eigenveil.queries import NAMES, Query, batch_of
 from eigenveil.queries.batch import pass_key
+from eigenveil.queries.columns import Frame
 from eigenveil.queries.contract import Contract
 from eigenveil.queries.limits import SUM_LIMIT, need
 
@@ -35,13 +36,15 @@ class NoiseLaw(Enum):
 class PricedQuery:
     """What an algorithm yields: a question and what it may cost, in micro-rho (zCDP) and atto-delta.
 
-    A trusted question reads epsilon = sqrt(2 rho) off its price, and `law` does not matter to it.
+    A trusted question reads epsilon = sqrt(2 rho) off its price, and `law` does not matter to it. `frame` is
+    how the rows are seen that it is about; None: on the grid of the study's bounds.
     """
 
     query: Query
     micro_rho: int
     atto_delta: int = 0
     law: NoiseLaw = NoiseLaw.GAUSSIAN
+    frame: Frame | None = None
 
     def __post_init__(self) -> None:
         if self.micro_rho < 1:
@@ -63,6 +66,7 @@ class RoundQuery:
     micro_rho: int
     atto_delta: int = 0
     law: NoiseLaw = NoiseLaw.GAUSSIAN
+    frame: Frame | None = None
     _digest: str = field(init=False, repr=False)  # filled in when it is first asked for
 
     def __post_init__(self) -> None:
@@ -113,9 +117,10 @@ class RoundQuery:
 
 
 def _hashed(asked: RoundQuery) -> tuple[dict[str, Any], list[IntArray]]:
-    """Every field: a header, which has the shapes, and the arrays."""
+    """Every field: a header, which has the shapes, and the arrays; those of a frame, which a header only
+    mentions if there is one, come last."""
     arrays = [one for one in flatten(asked.query).values() if isinstance(one, np.ndarray)]
-    header = {
+    header: dict[str, Any] = {
         "plan": asked.plan_digest,
         "round": asked.round,
         "micro_rho": asked.micro_rho,
@@ -125,7 +130,9 @@ def _hashed(asked: RoundQuery) -> tuple[dict[str, Any], list[IntArray]]:
         "scalars": _scalars(asked.query),
         "shapes": [list(array.shape) for array in arrays],
     }
-    return header, arrays
+    if asked.frame is None:
+        return header, arrays
+    return header | {"frame": asked.frame.columns}, [*arrays, *asked.frame.arrays]
 
 
 def _scalars(value: Any) -> dict[str, Any]:

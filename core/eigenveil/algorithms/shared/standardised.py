@@ -1,0 +1,156 @@
+"""scaling = "standard": any algorithm on columns in parts of their standard deviations.
+
+A part of the budget gives the columns' middles and standard deviations (`column_scales`), which are public
+from then on. The algorithm then runs with the rest, on rows that a frame shows in these units: every question,
+its sensitivity and its proof are what they are [P29]. What it found is turned back into the study's units.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from eigenveil.algorithms.shared.column_scales import (
+    SPREADS,
+    ColumnScales,
+    column_scales,
+    scale_shares,
+    scale_warnings,
+)
+from eigenveil.algorithms.shared.preparation import part
+from eigenveil.algorithms.shared.stated_error import gaps_of, typical_sine
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.numerics.linalg import eigenpairs, fix_signs
+from eigenveil.protocol.estimate import Estimate, Steps
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import PricedQuery
+from eigenveil.queries import Query, batch_of
+from eigenveil.queries.batch import pass_key
+from eigenveil.study.grid import S
+from eigenveil.study.price import Composition
+from eigenveil.study.study import Scaling
+
+BEFORE = 2  # rounds, which give the scales
+LEAST = 0.05  # of a column's variance after it was divided by the first look at it
+
+
+def standardised(plan: Plan, algorithm: Callable[[Plan], Steps]) -> Steps:
+    """The scales of the columns, then `algorithm` with what is left, in these.
+
+    Neighbours: as the study says.
+    Privacy: [P7], [P29]; each question is priced and answered behind the barrier.
+    Cost: the whole budget; the algorithm's rounds and two more.
+    """
+    scales = yield from column_scales(plan)
+    steps, release = algorithm(remainder(plan)), None
+    while True:
+        try:
+            asked = steps.send(release)
+        except StopIteration as end:
+            return in_units(plan, scales, end.value)
+        release = yield _through(plan, asked, scales)
+
+
+def remainder(plan: Plan) -> Plan:
+    """What an algorithm runs after the scales are known: the same study by bounds, those of the frame, with
+    what is left of its budget."""
+    share = 1 - scale_shares(plan).both
+    basic = plan.composition is Composition.BASIC
+    left = part(plan.micro_rho, (share * (1 - 1e-9)) ** 2 if basic else share)
+    return replace(plan, study=replace(plan.study, scaling=Scaling.BOUNDS), micro_rho=left)
+
+
+def _through(plan: Plan, asked: PricedQuery, scales: ColumnScales) -> PricedQuery:
+    """A question of the algorithm's own as the study asks it: through the frame, BEFORE rounds later."""
+    return replace(asked, query=_later(plan, asked.query), frame=scales.frame)
+
+
+def _later(plan: Plan, query: Query) -> Query:
+    """The same question; a pass is named by the round that it began in."""
+    batch = batch_of(query)
+    if batch is None:
+        return query
+    first = batch.first + BEFORE
+    named = replace(batch, first=first, key=pass_key(plan.digest, first, batch.batches))
+    return replace(query, batch=named)  # type: ignore[call-arg]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Finer:
+    """Columns divided once more, by what a released matrix says of them. Shape: by (d,). `error`: how far
+    their variances are off then, in parts."""
+
+    by: FloatArray
+    error: float
+
+
+def in_units(plan: Plan, scales: ColumnScales, found: Estimate) -> Estimate:
+    """What an algorithm found in its frame, about columns in parts of their standard deviations.
+
+    A matrix that it released says more of these than the first two questions did, for nothing [P7].
+    """
+    unit = float(SPREADS)  # what 1 is in the frame
+    matrix = None if found.covariance is None else found.covariance * unit**2
+    scaled = replace(
+        found,
+        explained_variance=found.explained_variance * unit**2,
+        mean=(scales.frame.middles + found.mean * unit * scales.spreads) / S,
+        total_variance=found.total_variance * unit**2,
+        noise_scale=found.noise_scale * unit**2,
+        covariance=matrix,
+        warnings=(*scale_warnings(plan.study, scales), *found.warnings),
+        scale=scales.spreads / S,
+    )
+    if matrix is None or found.noise_scale == 0 or not len(found.components):
+        return replace(scaled, sin_error=_with_scales(scaled, scales.error))
+    return _divided_again(scaled, _finer(np.diagonal(matrix), scaled.noise_scale, scales.error))
+
+
+def _finer(variances: FloatArray, noise: float, error: float) -> _Finer:
+    """Both looks at a variance, each as much as it is known better; the first one says 1. Shape: (d,)."""
+    total = error**2 + noise**2
+    believed = (variances * error**2 + noise**2) / total
+    return _Finer(by=np.sqrt(np.maximum(believed, LEAST)), error=error * noise / math.sqrt(total))
+
+
+def _divided_again(found: Estimate, finer: _Finer) -> Estimate:
+    """The estimate about columns divided by `finer.by` as well; variances keep what the algorithm made of the
+    eigenvalues of its matrix."""
+    before = found.covariance
+    assert before is not None and found.scale is not None
+    k, square = len(found.components), float((finer.by**2).mean())
+    matrix = before / np.outer(finer.by, finer.by)
+    values, vectors = eigenpairs(matrix)
+    shown = np.vecdot(found.components @ before, found.components)
+    made = np.divide(found.explained_variance, shown, out=np.ones(k), where=shown > 0)
+    divided = replace(
+        found,
+        components=fix_signs(vectors[:, :k]).T,
+        explained_variance=np.maximum(values[:k], 0.0) * made,
+        total_variance=max(float(np.trace(matrix)), 0.0),
+        noise_scale=found.noise_scale / square,
+        covariance=matrix,
+        scale=found.scale * finer.by,
+    )
+    return replace(divided, sin_error=_with_scales(divided, finer.error))
+
+
+def _with_scales(found: Estimate, error: float) -> float | None:
+    """The stated sine with what scales add whose squares are off by `error`, in parts: to first order they
+    turn direction i towards j by (l_i + l_j) / (l_i - l_j) sum_m v_im v_jm error_m / 2."""
+    k, d = found.components.shape
+    if found.sin_error is None or not 0 < k < d:
+        return found.sin_error
+    if found.covariance is None:
+        level = max(found.total_variance - float(found.explained_variance.sum()), 0.0) / (d - k)
+        values, mixed = np.r_[found.explained_variance, np.full(d - k, level)], np.full((k, d - k), 1 / d)
+    else:
+        values, vectors = eigenpairs(found.covariance)
+        squares = vectors**2
+        mixed = squares[:, :k].T @ squares[:, k:]
+    sums = np.maximum(values[:k, None] + values[None, k:], 0.0)
+    leanings = (error / 2 * sums / gaps_of(values, k)) ** 2 * mixed
+    return min(1.0, math.hypot(found.sin_error, typical_sine(leanings)))
