@@ -115,18 +115,10 @@ def steps_of(plan: Plan, way: Way | None = None) -> Steps:
 __all__ = ["ALGORITHMS", "AlgorithmProperties", "Estimate", "OwnAlgorithm", "Plan", "PricedQuery", "Release"]
 __all__ += ["NoiseLaw", "Steps", "no_release", "own", "steps_of"]
 # What it may ask.
-__all__ += [
-    "ClippedSum",
-    "ColumnHistograms",
-    "ColumnMoments",
-    "CoordinateClippedSum",
-    "Coordinates",
-    "Count",
-    "CrossCovariance",
-    "CrossNorms",
-]
-__all__ += ["CrossSpec", "Eigenvectors", "Gradient", "GradientNorms", "GradientSpec", "Gram"]
-__all__ += ["RadiusSearch", "RowNorms", "Spectrum", "SquaredNormSum", "Subspace", "Votes"]
+__all__ += ["ClippedSum", "ColumnHistograms", "ColumnMoments", "CoordinateClippedSum", "Coordinates", "Count"]
+__all__ += ["CrossCovariance", "CrossNorms", "CrossSpec", "Eigenvectors", "Gradient", "GradientNorms"]
+__all__ += ["GradientSpec", "Gram", "RadiusSearch", "RowNorms", "Spectrum", "SquaredNormSum", "Subspace"]
+__all__ += ["Votes"]
 # The steps that many have in common.
 __all__ += ["Centred", "Pass", "Rounds", "Slope", "law", "locate", "price", "priced", "public_radius"]
 __all__ += ["row_norms", "row_radius"]

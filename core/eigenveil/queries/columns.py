@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.numerics.encoding import IntArray, frozen
+from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.queries.contract import Kind
 from eigenveil.queries.describe import Description, numbered
 from eigenveil.queries.limits import WEIGHT, check_floor, check_whole, freeze, need, root_up, within
@@ -59,6 +59,11 @@ class Frame:
     @property
     def columns(self) -> int:
         return self.middles.size
+
+    @property
+    def grid(self) -> tuple[FloatArray, FloatArray]:
+        """Where the grid's middle is seen, and how wide its step, both in grid steps. Shape: twice (d,)."""
+        return self.middles.astype(np.float64), 2.0**FRAME_BITS / self.factors
 
     @property
     def arrays(self) -> tuple[IntArray, IntArray]:

@@ -24,11 +24,12 @@ class Result:
     mean (d,), scale (d,), covariance (d, d) or None.
 
     `mean` is in each column's own unit. With scaling = "none" so are directions, and variances are in the
-    square of it; with "bounds" both are about columns divided by `scale`, in which a column's bounds are -1
-    and 1, and with "standard" about columns divided by their noised standard deviations, which `scale` holds. `records` is the noised record count, `noise_scale` the standard deviation of noise on an entry
-    of the covariance (or of the gradient that the variances are read from), `predicted_sin_angle` the sine to
-    the records' own components (1: this is noise; None: not known). `declined` says why nothing is released,
-    `way` what the first releases decided, and why (None where they decided nothing).
+    square of it; otherwise both are about columns divided by `scale`: with "bounds" half the distance between
+    a column's bounds, with "standard" its noised standard deviation. `records` is the noised record count,
+    `noise_scale` the standard deviation of noise on an entry of the covariance (or of the gradient that the
+    variances are read from), `predicted_sin_angle` the sine to the records' own components (1: this is noise;
+    None: not known). `declined` says why nothing is released, `way` what the first releases decided, and why
+    (None where they decided nothing).
     Source: releases and public numbers only [P7].
     """
 

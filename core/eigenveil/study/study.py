@@ -259,8 +259,12 @@ class Study:
         standard = self.scaling is Scaling.STANDARD
         need(
             not (standard and isinstance(self.radius, PublicNorm)),
-            'radius: nobody knows a norm in standard deviations before these are known; with scaling = "standard" '
-            'leave out radius, or state "balance", "none" or a quantile',
+            "radius: nobody knows a norm in standard deviations before these are known; with scaling = "
+            '"standard" leave out radius, or state "balance", "none" or a quantile',
+        )
+        need(
+            not standard or self.centring,
+            'standard deviations are about the mean: with scaling = "standard" leave out centring = false',
         )
         limits = {"batches": MAX_BATCHES, "max_records": MAX_RECORDS, "expected_records": MAX_RECORDS}
         for name, most in limits.items():

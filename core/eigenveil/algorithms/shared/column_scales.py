@@ -1,5 +1,5 @@
-"""The middle and the standard deviation of every column, by two questions: where its records lie, roughly, and
-then their values and squares about there, as a frame shows them (core/decisions/0025).
+"""The middle and the standard deviation of every column, by two questions: where its records lie,
+roughly, and then their values and squares about there, as a frame shows them (core/decisions/0025).
 
 What is asked later depends on what is computed here, on every machine to the last bit: integers, and
 operations that IEEE 754 rounds in one way only (+ - * / and the square root).
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,17 +38,14 @@ from eigenveil.queries.limits import WEIGHT
 from eigenveil.study.grid import S
 from eigenveil.study.study import Study
 
-SPREADS = (
-    5  # standard deviations from a column's middle to the end of the grid: what is beyond counts as that
-)
+SPREADS = 7  # standard deviations from a column's middle to the end of the grid, where all beyond it lies
 SHELLS = (0, 1, 2, 3, 4, 5, 7, 9, 12, 17, 24, 33, 46, BINS)  # distances from the middle, half an octave each
 SEEN = 2.0  # a shell counts from so many sd of its noise on, and a variance is resolved
+ENOUGH = 10.0  # records, in sd of a bin: with fewer no column is looked at, and bounds are kept
 NARROWEST = 1 / 16  # the variance, in square bins, of a column in one bin
-SQUARE, VALUE = (
-    (S / SPREADS) ** 2 / 2**SQUARE_BITS,
-    S / SPREADS / 2**VALUE_BITS,
-)  # of 1 sd, in `ColumnMoments`
-LEAST_LENGTH, MOST_LENGTH = 2.2, 13.0  # a clip radius, in lengths of a typical vector; the longest has 12.5
+# Of a value 1 sd from the middle, in `ColumnMoments`.
+SQUARE, VALUE = (S / SPREADS) ** 2 / 2**SQUARE_BITS, S / SPREADS / 2**VALUE_BITS
+LEAST_LENGTH, MOST_LENGTH = 2.2, 25.0  # a clip radius, in lengths of a typical vector; none is longer
 AIM = 0.01  # the noise of a variance, in parts of it, that a longer radius may cost
 SURE = 0.25  # the square of how far the first look at a variance is off, in parts of it
 WIDE = 100  # standard deviations from the middle of a column's bounds to one of them
@@ -79,18 +77,23 @@ def scale_shares(plan: Plan) -> ScaleShares:
 class ColumnScales:
     """The columns through a frame that ends SPREADS standard deviations from each one's middle.
 
-    Shape: resolved (d,), whether a column's spread stands out of the noise. `error`: how far a variance is
-    off, in parts of it, about.
+    Shape: resolved (d,), whether a column's spread stands out of the noise. `noise`: what noise does to a
+    variance, in parts of it.
     """
 
     frame: Frame
     resolved: NDArray[np.bool_]
-    error: float
+    noise: float
 
     @property
     def spreads(self) -> FloatArray:
         """The standard deviations, in grid steps. Shape: (d,)."""
         return np.asarray(float(S * 2**FRAME_BITS) / SPREADS / self.frame.factors)
+
+    @property
+    def errors(self) -> FloatArray:
+        """About how far each variance is off, in parts of it. Shape: (d,)."""
+        return np.where(self.resolved, error_of(self.noise), 1.0)
 
 
 def column_scales(plan: Plan) -> Generator[PricedQuery, Release, ColumnScales]:
@@ -130,7 +133,7 @@ def _look(release: Release, d: int) -> _Look:
     middle = _medians(counts, records)
     distance = np.abs(np.arange(BINS) - middle[:, None])
     moment, kept, weight = np.zeros(d), np.zeros(d), np.ones(d)
-    for low, high in zip(SHELLS[:-1], SHELLS[1:], strict=True):
+    for low, high in pairwise(SHELLS):
         shell = (distance >= low) & (distance < high)
         held = np.where(shell, counts, 0)
         stands = held.sum(axis=1) > SEEN * release.sigma * np.sqrt(shell.sum(axis=1).astype(np.float64))
@@ -138,7 +141,7 @@ def _look(release: Release, d: int) -> _Look:
         kept += np.where(stands, held.sum(axis=1), 0)
         weight += np.where(stands, (shell * distance**4).sum(axis=1), 0)
     square = np.maximum(moment, 0.0) / records + release.sigma * np.sqrt(weight) / records
-    seen = kept > records / 2
+    seen = (kept > records / 2) & (records > ENOUGH * release.sigma)
     spreads = np.sqrt(np.maximum(square, NARROWEST)) * BIN
     return _Look(
         records=records,
@@ -149,7 +152,10 @@ def _look(release: Release, d: int) -> _Look:
 
 
 def _medians(counts: IntArray, records: float) -> IntArray:
-    """The bin of each column's median; every column's total is taken to be `records`. Shape: (d, BINS) -> (d,)."""
+    """The bin of each column's median; every column's total is taken to be `records`.
+
+    Shape: (d, BINS) -> (d,).
+    """
     total = counts.cumsum(axis=1)
     over = (total[:, -1:] - records) * ((np.arange(BINS) + 1) / BINS)
     return np.asarray(np.abs(total - over - counts / 2 - records / 2).argmin(axis=1))
@@ -167,14 +173,25 @@ def moments_radius(plan: Plan, records: float) -> int:
     """
     d = plan.study.dimension
     typical = 2 * math.sqrt(d) * SQUARE
-    length = AIM * records / (2 * math.sqrt(d) * loudness(plan))
-    radius = round(min(max(length, LEAST_LENGTH), MOST_LENGTH) * typical)
+    length = AIM * records / (2 * math.sqrt(d) * _loudness(plan))
+    radius: int = round(min(max(length, LEAST_LENGTH), MOST_LENGTH) * typical)
     return min(max(radius, least_radius(d)), MOST_RADIUS)
 
 
-def loudness(plan: Plan) -> float:
+def foreseen_error(plan: Plan) -> float:
+    """How far the variances of columns will be off, in parts of them, from public numbers alone."""
+    records = float(plan.study.expected_records)
+    return error_of(moments_radius(plan, records) * _loudness(plan) / (records * SQUARE))
+
+
+def error_of(noise: float) -> float:
+    """How far a variance is off, in parts of it, at such a noise."""
+    return math.hypot(BIAS, 2 * noise)
+
+
+def _loudness(plan: Plan) -> float:
     """The sd of the noise on a number of the second question, in parts of its clip radius."""
-    moved = plan.study.max_sites_per_person * plan.study.neighbours.records
+    moved = float(plan.study.max_sites_per_person * plan.study.neighbours.records)
     if law(plan) is not NoiseLaw.GAUSSIAN:  # Laplace noise, against the norm in L1
         moved *= 2 * math.sqrt(plan.study.dimension)
     return moved / mu(price(plan, scale_shares(plan).moments))
@@ -185,7 +202,7 @@ def _measured(release: Release, look: _Look) -> ColumnScales:
     d = look.spreads.size
     unit = WEIGHT * look.records
     square, value = release.values[:d] / (unit * SQUARE), release.values[d:] / (unit * VALUE)
-    noise = release.sigma / (unit * SQUARE)
+    noise = float(release.sigma / (unit * SQUARE))
     known = SURE / (SURE + noise * noise)
     variance = square - np.minimum(value * value, np.maximum(square, 0.0) / 2)
     believed = known * variance + (1 - known)
@@ -194,7 +211,7 @@ def _measured(release: Release, look: _Look) -> ColumnScales:
     return ColumnScales(
         frame=_frame(np.clip(middles, -S, S).astype(np.int64), np.minimum(spreads, float(S))),
         resolved=look.seen & (variance >= SEEN * noise),
-        error=math.sqrt(BIAS * BIAS + 4 * noise * noise),
+        noise=noise,
     )
 
 

@@ -1,15 +1,16 @@
 """scaling = "standard": any algorithm on columns in parts of their standard deviations.
 
 A part of the budget gives the columns' middles and standard deviations (`column_scales`), which are public
-from then on. The algorithm then runs with the rest, on rows that a frame shows in these units: every question,
-its sensitivity and its proof are what they are [P29]. What it found is turned back into the study's units.
+from then on. The algorithm then runs with the rest, on rows that a frame shows in these units: every
+question, its sensitivity and its proof are what they are [P29]. What it found is turned back into the study's
+units.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from eigenveil.algorithms.shared.column_scales import (
     SPREADS,
     ColumnScales,
     column_scales,
+    foreseen_error,
     scale_shares,
     scale_warnings,
 )
@@ -27,7 +29,7 @@ from eigenveil.numerics.linalg import eigenpairs, fix_signs
 from eigenveil.protocol.estimate import Estimate, Steps
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import PricedQuery
-from eigenveil.queries import Query, batch_of
+from eigenveil.queries import OnGradients, Query
 from eigenveil.queries.batch import pass_key
 from eigenveil.study.grid import S
 from eigenveil.study.price import Composition
@@ -45,13 +47,13 @@ def standardised(plan: Plan, algorithm: Callable[[Plan], Steps]) -> Steps:
     Cost: the whole budget; the algorithm's rounds and two more.
     """
     scales = yield from column_scales(plan)
-    steps, release = algorithm(remainder(plan)), None
-    while True:
-        try:
-            asked = steps.send(release)
-        except StopIteration as end:
-            return in_units(plan, scales, end.value)
-        release = yield _through(plan, asked, scales)
+    steps = algorithm(remainder(plan))
+    try:
+        asked = next(steps)
+        while True:
+            asked = steps.send((yield _through(plan, asked, scales)))
+    except StopIteration as end:
+        return in_units(plan, scales, end.value)
 
 
 def remainder(plan: Plan) -> Plan:
@@ -70,21 +72,10 @@ def _through(plan: Plan, asked: PricedQuery, scales: ColumnScales) -> PricedQuer
 
 def _later(plan: Plan, query: Query) -> Query:
     """The same question; a pass is named by the round that it began in."""
-    batch = batch_of(query)
-    if batch is None:
+    if not isinstance(query, OnGradients) or query.batch is None:
         return query
-    first = batch.first + BEFORE
-    named = replace(batch, first=first, key=pass_key(plan.digest, first, batch.batches))
-    return replace(query, batch=named)  # type: ignore[call-arg]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Finer:
-    """Columns divided once more, by what a released matrix says of them. Shape: by (d,). `error`: how far
-    their variances are off then, in parts."""
-
-    by: FloatArray
-    error: float
+    first, batches = query.batch.first + BEFORE, query.batch.batches
+    return replace(query, batch=replace(query.batch, first=first, key=pass_key(plan.digest, first, batches)))
 
 
 def in_units(plan: Plan, scales: ColumnScales, found: Estimate) -> Estimate:
@@ -105,52 +96,68 @@ def in_units(plan: Plan, scales: ColumnScales, found: Estimate) -> Estimate:
         scale=scales.spreads / S,
     )
     if matrix is None or found.noise_scale == 0 or not len(found.components):
-        return replace(scaled, sin_error=_with_scales(scaled, scales.error))
-    return _divided_again(scaled, _finer(np.diagonal(matrix), scaled.noise_scale, scales.error))
+        return replace(scaled, sin_error=_with_scales(scaled, scales.errors))
+    by, errors = _second_look(np.diagonal(matrix), scaled.noise_scale, scales.errors)
+    divided = _divided(scaled, matrix, by)
+    return replace(divided, sin_error=_with_scales(divided, errors))
 
 
-def _finer(variances: FloatArray, noise: float, error: float) -> _Finer:
-    """Both looks at a variance, each as much as it is known better; the first one says 1. Shape: (d,)."""
-    total = error**2 + noise**2
-    believed = (variances * error**2 + noise**2) / total
-    return _Finer(by=np.sqrt(np.maximum(believed, LEAST)), error=error * noise / math.sqrt(total))
+def _second_look(variances: FloatArray, noise: float, errors: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """What to divide the columns by once more, and how far their variances are off then, in parts.
+
+    The first look at a variance says 1 and is off by `errors`; a matrix says `variances`, and is off by
+    `noise`: each counts as much as it is known better. None is divided by less than what noise is.
+    Shape: (d,), (d,) -> (d,), (d,).
+    """
+    total = errors**2 + noise**2
+    believed = (variances * errors**2 + noise**2) / total
+    least = max(LEAST, 2 * noise)
+    left = np.where(believed < least, 1.0, errors * noise / np.sqrt(total))
+    return np.sqrt(np.maximum(believed, least)), left
 
 
-def _divided_again(found: Estimate, finer: _Finer) -> Estimate:
-    """The estimate about columns divided by `finer.by` as well; variances keep what the algorithm made of the
-    eigenvalues of its matrix."""
-    before = found.covariance
-    assert before is not None and found.scale is not None
-    k, square = len(found.components), float((finer.by**2).mean())
-    matrix = before / np.outer(finer.by, finer.by)
+def _divided(found: Estimate, before: FloatArray, by: FloatArray) -> Estimate:
+    """The estimate about columns divided by that as well; variances keep what the algorithm made of the
+    eigenvalues of its matrix. Shape: before (d, d), by (d,)."""
+    k, matrix = len(found.components), before / np.outer(by, by)
     values, vectors = eigenpairs(matrix)
     shown = np.vecdot(found.components @ before, found.components)
     made = np.divide(found.explained_variance, shown, out=np.ones(k), where=shown > 0)
-    divided = replace(
+    return replace(
         found,
         components=fix_signs(vectors[:, :k]).T,
         explained_variance=np.maximum(values[:k], 0.0) * made,
         total_variance=max(float(np.trace(matrix)), 0.0),
-        noise_scale=found.noise_scale / square,
+        noise_scale=found.noise_scale * float((1 / by**2).mean()),
         covariance=matrix,
-        scale=found.scale * finer.by,
+        scale=None if found.scale is None else found.scale * by,
     )
-    return replace(divided, sin_error=_with_scales(divided, finer.error))
 
 
-def _with_scales(found: Estimate, error: float) -> float | None:
-    """The stated sine with what scales add whose squares are off by `error`, in parts: to first order they
-    turn direction i towards j by (l_i + l_j) / (l_i - l_j) sum_m v_im v_jm error_m / 2."""
+def _with_scales(found: Estimate, errors: FloatArray) -> float | None:
+    """The stated sine with what scales add whose squares are off by `errors`, in parts: to first order they
+    turn direction i towards j by (l_i + l_j) / (l_i - l_j) sum_m v_im v_jm error_m / 2. Shape: (d,)."""
     k, d = found.components.shape
     if found.sin_error is None or not 0 < k < d:
         return found.sin_error
     if found.covariance is None:
         level = max(found.total_variance - float(found.explained_variance.sum()), 0.0) / (d - k)
-        values, mixed = np.r_[found.explained_variance, np.full(d - k, level)], np.full((k, d - k), 1 / d)
+        values, others = np.r_[found.explained_variance, np.full(d - k, level)], np.full((d, d - k), 1 / d)
     else:
         values, vectors = eigenpairs(found.covariance)
-        squares = vectors**2
-        mixed = squares[:, :k].T @ squares[:, k:]
+        others = vectors[:, k:] ** 2
+    return min(1.0, math.hypot(found.sin_error, _turned(values, (found.components**2 * errors**2) @ others)))
+
+
+def _turned(values: FloatArray, mixed: FloatArray) -> float:
+    """The sine that errors of scales turn k directions by, where `mixed` is what of their squares is along
+    two directions. Shape: values (d,), falling, mixed (k, d - k)."""
+    k = len(mixed)
     sums = np.maximum(values[:k, None] + values[None, k:], 0.0)
-    leanings = (error / 2 * sums / gaps_of(values, k)) ** 2 * mixed
-    return min(1.0, math.hypot(found.sin_error, typical_sine(leanings)))
+    return typical_sine((sums / gaps_of(values, k)) ** 2 * mixed / 4)
+
+
+def scale_sine(plan: Plan, values: FloatArray) -> float:
+    """About the same, foreseen for records of that spectrum, whose directions are spread over all columns."""
+    d, k = plan.study.dimension, plan.study.components
+    return _turned(values, np.full((k, d - k), foreseen_error(plan) ** 2 / d))
