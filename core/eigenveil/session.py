@@ -129,7 +129,7 @@ class Session:
 
     def _check_reach(self, asked: RoundQuery) -> None:
         check_no_overflow(asked.query, self.plan.most_records)
-        check_bounds(asked, self._box)
+        check_bounds(asked.query, self._box, asked.frame)
 
     @property
     def result(self) -> Estimate:

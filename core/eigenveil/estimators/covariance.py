@@ -47,8 +47,8 @@ default="auto"
         about this share of them stays whole, or so that none is longer than a norm that is known beforehand
         (in units of the widest column's half range, from the middle of the bounds).
     scaling : {"none", "bounds", "standard"}, default="none"
-        In which units columns are compared: as they are, each by half the distance between its bounds, or each
-        by its standard deviation, which a part of the budget estimates.
+        In which units columns are compared: as they are, each by half the distance between its bounds, or
+        each by its standard deviation, which a part of the budget estimates.
     shrink : bool, default=True
         Shrink the eigenvalues of a noised matrix by the known size of the noise, which costs no privacy.
         Without it the matrix has no bias and may have negative eigenvalues.

@@ -38,8 +38,8 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         about this share of them stays whole, or so that none is longer than a norm that is known beforehand
         (in units of the widest column's half range, from the middle of the bounds).
     scaling : {"none", "bounds", "standard"}, default="none"
-        In which units columns are compared: as they are, each by half the distance between its bounds, or each
-        by its standard deviation, which a part of the budget estimates.
+        In which units columns are compared: as they are, each by half the distance between its bounds, or
+        each by its standard deviation, which a part of the budget estimates.
     random_state : int, RandomState instance or None, default=None
         None draws the noise from the operating system. Anything else is a reproducible simulation:
         it is NOT private, and `release_` says so.

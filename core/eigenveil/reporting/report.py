@@ -24,8 +24,8 @@ RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 SCALED = {
     Scaling.NONE: "Variances are in the squared unit of the columns.",
     Scaling.BOUNDS: "Every column was scaled to [−1, 1] by its public bounds; variances are on that scale.",
-    Scaling.STANDARD: "Every column was divided by its noised standard deviation; variances are on that scale, "
-    "on which a column has a variance of about 1.",
+    Scaling.STANDARD: "Every column was divided by its noised standard deviation; variances are on that "
+    "scale, on which a column has a variance of about 1.",
 }
 CLOSE = 0.15  # a sine that changes how nothing is read
 

@@ -50,6 +50,7 @@ AIM = 0.01  # the noise of a variance, in parts of it, that a longer radius may 
 SURE = 0.25  # the square of how far the first look at a variance is off, in parts of it
 WIDE = 100  # standard deviations from the middle of a column's bounds to one of them
 NAMED = 5  # columns in a sentence
+FINEST = 1 / 64  # of the first look at a variance: less is lost in rounding squares
 BIAS = 0.03  # of a variance by clipping; all three were measured on clinical tables
 
 
@@ -77,13 +78,13 @@ def scale_shares(plan: Plan) -> ScaleShares:
 class ColumnScales:
     """The columns through a frame that ends SPREADS standard deviations from each one's middle.
 
-    Shape: resolved (d,), whether a column's spread stands out of the noise. `noise`: what noise does to a
-    variance, in parts of it.
+    Shape: resolved (d,), whether a column's spread stands out of the noise; noise (d,), what that does to its
+    variance, in parts of what the first look said.
     """
 
     frame: Frame
     resolved: NDArray[np.bool_]
-    noise: float
+    noise: FloatArray
 
     @property
     def spreads(self) -> FloatArray:
@@ -93,7 +94,7 @@ class ColumnScales:
     @property
     def errors(self) -> FloatArray:
         """About how far each variance is off, in parts of it. Shape: (d,)."""
-        return np.where(self.resolved, error_of(self.noise), 1.0)
+        return np.where(self.resolved, np.hypot(BIAS, 2 * self.noise), 1.0)
 
 
 def column_scales(plan: Plan) -> Generator[PricedQuery, Release, ColumnScales]:
@@ -181,11 +182,7 @@ def moments_radius(plan: Plan, records: float) -> int:
 def foreseen_error(plan: Plan) -> float:
     """How far the variances of columns will be off, in parts of them, from public numbers alone."""
     records = float(plan.study.expected_records)
-    return error_of(moments_radius(plan, records) * _loudness(plan) / (records * SQUARE))
-
-
-def error_of(noise: float) -> float:
-    """How far a variance is off, in parts of it, at such a noise."""
+    noise = moments_radius(plan, records) * _loudness(plan) / (records * SQUARE)
     return math.hypot(BIAS, 2 * noise)
 
 
@@ -202,15 +199,16 @@ def _measured(release: Release, look: _Look) -> ColumnScales:
     d = look.spreads.size
     unit = WEIGHT * look.records
     square, value = release.values[:d] / (unit * SQUARE), release.values[d:] / (unit * VALUE)
-    noise = float(release.sigma / (unit * SQUARE))
+    # A column far from the middle of its bin has a large square and a small variance: both are noised.
+    noise = np.hypot(1.0, 2 * value * (SQUARE / VALUE)) * (release.sigma / (unit * SQUARE))
     known = SURE / (SURE + noise * noise)
-    variance = square - np.minimum(value * value, np.maximum(square, 0.0) / 2)
+    variance = square - value * value
     believed = known * variance + (1 - known)
-    spreads = look.spreads * np.sqrt(np.maximum(believed, min(noise, 1.0)))
+    spreads = look.spreads * np.sqrt(np.maximum(believed, np.maximum(np.minimum(noise, 1.0), FINEST)))
     middles = np.rint(look.middles + np.clip(known * value, -2, 2) * look.spreads)
     return ColumnScales(
         frame=_frame(np.clip(middles, -S, S).astype(np.int64), np.minimum(spreads, float(S))),
-        resolved=look.seen & (variance >= SEEN * noise),
+        resolved=look.seen & (variance >= np.maximum(SEEN * noise, FINEST)),
         noise=noise,
     )
 
@@ -219,17 +217,15 @@ def scale_warnings(study: Study, scales: ColumnScales) -> tuple[str, ...]:
     """Sentences about columns whose spread noise hides, or whose bounds are far wider than it."""
     width = S / scales.spreads
     names = [column.name for column in study.columns]
-    hidden = [name for name, told in zip(names, scales.resolved, strict=True) if not told]
-    narrow = [
-        f"{name} ({times:.0f} times)"
-        for name, told, times in zip(names, scales.resolved, width, strict=True)
-        if told and times > WIDE
-    ]
+    every = list(zip(names, scales.resolved, width, strict=True))
+    hidden = [name for name, told, _ in every if not told]
+    narrow = [f"{name} (about {times:.0f} times)" for name, told, times in every if told and times > WIDE]
     said = []
     if hidden:
         said.append(
-            f"noise hides how widely these columns spread: {_some(hidden)}; their scale is a guess, and "
-            "narrower bounds, more records or a larger epsilon would tell"
+            f"noise hides how widely these columns spread: {_some(hidden)}; few records differ from the rest, or "
+            "the bounds are far too wide: their scale is a guess, and narrower bounds, more records or a larger "
+            "epsilon would tell"
         )
     if narrow:
         said.append(

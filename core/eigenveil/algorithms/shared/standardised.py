@@ -18,12 +18,11 @@ from eigenveil.algorithms.shared.column_scales import (
     SPREADS,
     ColumnScales,
     column_scales,
-    foreseen_error,
     scale_shares,
     scale_warnings,
 )
 from eigenveil.algorithms.shared.preparation import part
-from eigenveil.algorithms.shared.stated_error import gaps_of, typical_sine
+from eigenveil.algorithms.shared.stated_error import scale_sine
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, fix_signs
 from eigenveil.protocol.estimate import Estimate, Steps
@@ -135,8 +134,7 @@ def _divided(found: Estimate, before: FloatArray, by: FloatArray) -> Estimate:
 
 
 def _with_scales(found: Estimate, errors: FloatArray) -> float | None:
-    """The stated sine with what scales add whose squares are off by `errors`, in parts: to first order they
-    turn direction i towards j by (l_i + l_j) / (l_i - l_j) sum_m v_im v_jm error_m / 2. Shape: (d,)."""
+    """The stated sine with what scales add whose squares are off by `errors`, in parts. Shape: (d,)."""
     k, d = found.components.shape
     if found.sin_error is None or not 0 < k < d:
         return found.sin_error
@@ -146,18 +144,5 @@ def _with_scales(found: Estimate, errors: FloatArray) -> float | None:
     else:
         values, vectors = eigenpairs(found.covariance)
         others = vectors[:, k:] ** 2
-    return min(1.0, math.hypot(found.sin_error, _turned(values, (found.components**2 * errors**2) @ others)))
-
-
-def _turned(values: FloatArray, mixed: FloatArray) -> float:
-    """The sine that errors of scales turn k directions by, where `mixed` is what of their squares is along
-    two directions. Shape: values (d,), falling, mixed (k, d - k)."""
-    k = len(mixed)
-    sums = np.maximum(values[:k, None] + values[None, k:], 0.0)
-    return typical_sine((sums / gaps_of(values, k)) ** 2 * mixed / 4)
-
-
-def scale_sine(plan: Plan, values: FloatArray) -> float:
-    """About the same, foreseen for records of that spectrum, whose directions are spread over all columns."""
-    d, k = plan.study.dimension, plan.study.components
-    return _turned(values, np.full((k, d - k), foreseen_error(plan) ** 2 / d))
+    mixed = (found.components**2 * errors**2) @ others
+    return min(1.0, math.hypot(found.sin_error, scale_sine(values, mixed)))

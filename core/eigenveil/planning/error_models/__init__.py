@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from eigenveil.algorithms.shared.standardised import remainder, scale_sine
+from eigenveil.algorithms.shared.standardised import remainder
 from eigenveil.planning.error_models import (
     covariance,
     power_iteration,
@@ -15,6 +15,7 @@ from eigenveil.planning.error_models import (
 )
 from eigenveil.planning.error_models.eigengaps import Assumed
 from eigenveil.planning.error_models.rotation import NOISE, PredictedError, beside
+from eigenveil.planning.error_models.scales import of_scales
 from eigenveil.planning.error_models.spectrum import AssumedSpectrum, within
 from eigenveil.protocol.plan import Plan, plan_for
 from eigenveil.study.algorithm import Algorithm
@@ -62,7 +63,7 @@ def law(plan: Plan, guess: AssumedSpectrum) -> PredictedError | None:
     if plan.study.scaling is not Scaling.STANDARD:
         return LAWS[plan.algorithm](plan, within(guess, longest(plan.study.radius)))
     found = law(remainder(plan), guess)
-    return None if found is None else beside(found, scale_sine(plan, guess.values))
+    return None if found is None else beside(found, of_scales(plan, guess))
 
 
 def clear(study: Study, guess: AssumedSpectrum) -> bool:
