@@ -1,8 +1,8 @@
 """Columns by their bounds or by their standard deviations: how far from the exact PCA of the same scaling.
 
 For each table, epsilon and number of components, the median sine over runs with seeded noise: two algorithms
-that release a matrix, which is a second look at the scales, and one that does not. `--times` compares how long
-both take on 100,000 records of 100 columns.
+that release a matrix, which is a second look at the scales, and one that does not. `--times` compares how
+long both take on 100,000 records of 100 columns.
 
     python -m benchmarks.scaling --repeats 9
     python -m benchmarks.scaling --times

@@ -223,9 +223,9 @@ def scale_warnings(study: Study, scales: ColumnScales) -> tuple[str, ...]:
     said = []
     if hidden:
         said.append(
-            f"noise hides how widely these columns spread: {_some(hidden)}; few records differ from the rest, "
-            "or the bounds are far too wide: their scale is a guess, and narrower bounds, more records or a "
-            "larger epsilon would tell"
+            f"noise hides how widely these columns spread: {_some(hidden)}; few records differ from the "
+            "rest, or the bounds are far too wide: their scale is a guess, and narrower bounds, more records "
+            "or a larger epsilon would tell"
         )
     if narrow:
         said.append(

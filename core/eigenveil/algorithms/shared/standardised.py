@@ -95,7 +95,9 @@ def in_units(plan: Plan, scales: ColumnScales, found: Estimate) -> Estimate:
         scale=scales.spreads / S,
     )
     if matrix is None or found.noise_scale == 0 or not len(found.components):
-        return replace(scaled, sin_error=_with_scales(scaled, scales.errors))
+        # Standardised columns vary by 1 each: what they vary by more is what their scales are too small by.
+        excess = max(scaled.total_variance / plan.study.dimension - 1, 0.0)
+        return replace(scaled, sin_error=_with_scales(scaled, np.hypot(scales.errors, excess)))
     by, errors = _second_look(np.diagonal(matrix), scaled.noise_scale, scales.errors)
     divided = _divided(scaled, matrix, by)
     return replace(divided, sin_error=_with_scales(divided, errors))
