@@ -11,7 +11,7 @@ import numpy as np
 from eigenveil.accounting.zcdp import ATTO, Cost
 from eigenveil.errors import Code, RequestError, spoken
 from eigenveil.numerics.encoding import EXACT, IntArray, canonical, digest
-from eigenveil.queries import NAMES, Query, batch_of
+from eigenveil.queries import NAMES, OnSubspaces, Query, batch_of
 from eigenveil.queries.batch import pass_key
 from eigenveil.queries.columns import Frame
 from eigenveil.queries.contract import Contract
@@ -57,7 +57,7 @@ class RoundQuery:
 
     Raises:
         RequestError: the round is negative, the price is not a whole number from 1 to below 2**53, or the
-            query is about a batch that is not this round's.
+            query is about a batch that is not this round's, or about subsamples through a frame.
     """
 
     plan_digest: str
@@ -78,6 +78,10 @@ class RoundQuery:
                 f"round = {self.round} at {self.micro_rho} micro-rho: every question has a round from 0 "
                 "and a whole price from one micro-rho to below 2**53",
             )
+        need(
+            self.frame is None or not isinstance(self.query, OnSubspaces),
+            "subsamples are dealt by what records are, and no frame shows them otherwise",
+        )
         batch = batch_of(self.query)
         if batch is not None:
             dealt = pass_key(self.plan_digest, batch.first, batch.batches)
