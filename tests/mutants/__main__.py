@@ -19,7 +19,8 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.mutants.table import MUTANTS, Mutant
+from tests.mutants.mutant import Mutant
+from tests.mutants.table import MUTANTS
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("core", "common", "server", "client", "proto")

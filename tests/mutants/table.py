@@ -6,9 +6,8 @@ or `lint-imports` for what the import contracts forbid. Planted, run and counted
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from tests.mutants.mutant import Mutant, of
 
-CORE = "core/eigenveil"
 DRAWN = "tests/core/mechanisms/test_drawn.py"
 SUMS = f"{DRAWN}::test_a_sum_gets_the_noise_of_its_table_in_every_law"
 COSTS = f"{DRAWN}::test_every_question_costs_its_price_unless_it_is_a_later_part_of_a_pass"
@@ -35,25 +34,6 @@ SENSITIVITY = (
     "tests/core/queries/test_sensitivity.py::"
     "test_no_neighbour_pair_exceeds_the_declared_sensitivity_and_one_reaches_it"
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mutant:
-    """`claim` fails where `old` in `file` reads `new`."""
-
-    claim: str
-    file: str
-    old: str
-    new: str
-    test: str
-
-
-def of(claim: str, file: str, old: str, new: str, test: str) -> Mutant:
-    """A mutant; files without a folder are of the core."""
-    file = file if file.startswith(("server/", "client/", "common/")) else f"{CORE}/{file}"
-    return Mutant(claim=claim, file=file, old=old, new=new, test=test)
-
-
 STEERED = "tests/torture/peers/test_malicious.py::test_it_is_refused_and_logged_and_nothing_is_sent"
 ONE_SYNC = (
     "tests/server/studies/test_one_sync.py"

@@ -8,7 +8,8 @@ import re
 import pytest
 
 from tests.mutants.__main__ import LINT, ROOT, report
-from tests.mutants.table import MUTANTS, Mutant, of
+from tests.mutants.mutant import Mutant, of
+from tests.mutants.table import MUTANTS
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: f"{m.claim}-{m.file}")
