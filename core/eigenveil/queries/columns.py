@@ -24,7 +24,8 @@ FRAME_BITS = 20
 LEAST_FACTOR, MOST_FACTOR = 2 ** (FRAME_BITS - 3), 2 ** (FRAME_BITS + 10)
 
 HALF = 32  # bins on either side of the middle one
-BIN: int = S // HALF  # grid steps
+BIN_BITS = 7
+BIN: int = 2**BIN_BITS  # grid steps: HALF of them are S
 BINS = 2 * HALF + 1
 SQUARE_BITS, VALUE_BITS = 10, 1  # what is left off a square, and off a value beside it
 MOST_SQUARE = S**2 >> SQUARE_BITS

@@ -7,6 +7,7 @@ import numpy as np
 from eigenveil.numerics.encoding import IntArray, check_exact, frozen
 from eigenveil.queries.columns import (
     BIN,
+    BIN_BITS,
     BINS,
     FRAME_BITS,
     HALF,
@@ -48,7 +49,7 @@ def column_histograms(rows: GridRows, query: ColumnHistograms) -> IntArray:
     first = np.arange(query.columns) * BINS + HALF
     counts, size = np.zeros(query.length, dtype=np.int64), max(1, CACHED // query.columns)
     for start in range(0, len(rows), size):
-        bins = (rows[start : start + size] + BIN // 2) // BIN + first
+        bins = ((rows[start : start + size] + BIN // 2) >> BIN_BITS) + first
         counts += np.bincount(bins.reshape(-1), minlength=query.length)
     return frozen(counts)
 
