@@ -116,9 +116,10 @@ def test_whatever_frame_shows_them_records_stay_in_the_batch_that_they_are_in() 
     rows, key = random_rows(80, 3), pass_key(DIGEST, 0, 5)
     spec = a_field(3, 1)
     for record in rows:
-        alone, counted = Site(record[None, :]), 0
+        counted = 0
         for i in range(5):
             batch = Batch(first=0, index=i, batches=5, key=key)
             query = GradientNorms(spec=spec, edges=frozen([1]), batch=batch)
-            counted += int(alone.answer(query, frame=a_frame(3, i)).sum())
+            restarted = Site(record[None, :])  # it keeps no dealing of another frame
+            counted += int(restarted.answer(query, frame=a_frame(3, i)).sum())
         assert counted == 1
