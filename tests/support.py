@@ -19,6 +19,8 @@ from eigenveil.protocol.release import Release
 from eigenveil.queries import (
     Additive,
     ClippedSum,
+    ColumnHistograms,
+    ColumnMoments,
     CoordinateClippedSum,
     Coordinates,
     Count,
@@ -133,6 +135,8 @@ def every_query(d: int = 4, k: int = 2) -> dict[str, Additive]:
         ),
         "cross-norms": CrossNorms(spec=a_cross(d, k), edges=np.array([10**5, 10**7])),
         "cross-covariance": CrossCovariance(spec=a_cross(d, k), radius=2**24),
+        "column-histograms": ColumnHistograms(columns=d),
+        "column-moments": ColumnMoments(columns=d, radius=2**12),
     }
 
 

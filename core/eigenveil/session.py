@@ -121,6 +121,7 @@ class Session:
             micro_rho=priced.micro_rho,
             atto_delta=priced.atto_delta,
             law=priced.law,
+            frame=priced.frame,
         )
         check_affordable(self.plan, asked, self.asked, self.spent, self._pico)
         self._check_reach(asked)
@@ -128,7 +129,7 @@ class Session:
 
     def _check_reach(self, asked: RoundQuery) -> None:
         check_no_overflow(asked.query, self.plan.most_records)
-        check_bounds(asked.query, self._box)
+        check_bounds(asked.query, self._box, asked.frame)
 
     @property
     def result(self) -> Estimate:

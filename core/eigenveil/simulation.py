@@ -65,7 +65,9 @@ def run_study(
                 round=asked.round,
                 query=asked.digest,
                 site=name,
-                values=sites[name].answer(asked.query, apply if sites[name].rows.size >= SHARED else map),
+                values=sites[name].answer(
+                    asked.query, apply if sites[name].rows.size >= SHARED else map, frame=asked.frame
+                ),
             )
             validate(asked, contribution, range(plan.study.max_records + 1))
             answers[name] = contribution.values

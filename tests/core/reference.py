@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from fractions import Fraction
 
 from eigenveil.queries import (
     ClippedSum,
+    ColumnHistograms,
+    ColumnMoments,
     CoordinateClippedSum,
     Coordinates,
     Count,
@@ -19,6 +22,7 @@ from eigenveil.queries import (
     CrossNorms,
     CrossSpec,
     Eigenvectors,
+    Frame,
     Gradient,
     GradientNorms,
     GradientSpec,
@@ -31,6 +35,13 @@ from eigenveil.queries import (
     Subspace,
 )
 from eigenveil.queries.limits import OFFSET_STEPS, WEIGHT
+
+
+def seen(row: Sequence[int], frame: Frame) -> list[int]:
+    """A record as a frame shows it: halves go to the even one, and what is beyond the grid to its end."""
+    columns = zip(row, frame.middles.tolist(), frame.factors.tolist(), strict=True)
+    shown = [round(Fraction((int(x) - middle) * factor, 2**20)) for x, middle, factor in columns]
+    return [min(max(x, -4096), 4096) for x in shown]
 
 
 def answer(rows: Iterable[Sequence[int]], query: Query) -> list[int]:
@@ -53,6 +64,12 @@ def contribution(row: Sequence[int], query: Query) -> list[int]:
             z = _centred(row, query.centre.tolist())
             t = _weight(_square(z), query.radius)
             return [t * value for value in z]
+        case ColumnHistograms():
+            return [one for x in row for one in _one_hot((int(x) + 4096 + 64) // 128, 65)]
+        case ColumnMoments():
+            squares = [round(Fraction(int(x) ** 2, 2**10)) for x in row]  # halves go to the even one
+            vector = squares + [round(Fraction(int(x), 2)) for x in row]
+            return [_weight(_square(vector), query.radius) * value for value in vector]
         case SquaredNormSum():
             return [min(_square(_centred(row, query.centre.tolist())), query.radius**2)]
         case Gram() | Spectrum() | Eigenvectors() | Subspace():

@@ -22,6 +22,7 @@ EXACT = Fraction(1, 10**12)  # how much larger a square may be than it must, whe
 ROUNDED = Fraction(1, 10**4)  # where a sensitivity or a budget is rounded to whole numbers first
 FLOAT = Fraction(1, 2**48)  # relative error of eigenvalues, a dimension
 COUNTS = {"count", "row-norms", "gradient-norms", "cross-norms", "votes", "coordinates", "block-ranks"}
+COUNTS |= {"column-histograms"}
 
 
 def real(x: Fraction | int) -> arb:
@@ -96,8 +97,10 @@ def squared_l2(kind: str, query: Any, s: Setting) -> int:
             return 1
         case "row-norms" | "gradient-norms" | "cross-norms" | "block-ranks":
             return s.pair
-        case "clipped-sum":
+        case "clipped-sum" | "column-moments":
             return (2**10 * query.radius * s.pair) ** 2
+        case "column-histograms":
+            return int(query.columns) * s.pair
         case "energy":
             return int(query.radius**4)
         case "gram" | "spectrum":
@@ -119,6 +122,8 @@ def squared_l1(kind: str, query: Any, s: Setting) -> Fraction:
     match kind:
         case "clipped-sum":
             return Fraction(query.centre.size * squared_l2(kind, query, s))
+        case "column-moments":
+            return Fraction(2 * query.columns * squared_l2(kind, query, s))
         case "gradient":
             return Fraction(query.spec.directions.size * squared_l2(kind, query, s))
         case "cross-covariance":

@@ -48,6 +48,17 @@ RANDOM_STATE = 11
 # A federation never sums over single records, so one algorithm stays in simulations.
 DRIVEN = [name.value for name in ALGORITHMS if not PROPERTIES[name].single_records]
 
+# One of each composition, by batches, by the first releases and with a mechanism of its own.
+STANDARD = {
+    "gauss-cov",
+    "refined-cov",
+    "auto",
+    "private-oja",
+    "dp-pca-single-pass",
+    "em-cov",
+    "smooth-cauchy",
+}
+
 
 def some_records(algorithm: str) -> FloatArray:
     """Records of four columns within [-5, 5]; for the subspace algorithms exactly in a plane of the grid."""
@@ -70,6 +81,7 @@ def fitted(algorithm: str) -> PrivatePCA:
         choose="during" if algorithm == "auto" else "before",
         neighbours="replace-one" if reference else "add-remove",
         radius={"norm": 0.7} if algorithm == "analyze-gauss" else "balance",
+        scaling="standard" if algorithm in STANDARD else "none",
         random_state=RANDOM_STATE,
     )
     return estimator.fit(some_records(algorithm))

@@ -28,6 +28,7 @@ BOUND = "tests/core/noise/test_sampler.py::test_no_float_is_further_off_than_its
 STEEPNESS = "tests/statistical/test_steepness.py::test_released_directions_are_exactly_as_steep_as_claimed"
 BOUNDS = "tests/core/algorithms/test_bounds.py"
 CROSS = "tests/core/queries/test_cross_covariance.py"
+COLUMNS = "tests/core/site/test_columns.py"
 REFINEMENT = "tests/core/algorithms/test_refinement.py"
 OUTSIDE = "tests/core/site/test_clipping_limits.py::test_a_question_outside_its_limits_cannot_be_built"
 WHOLE = "tests/core/site/test_site.py::test_the_reference_in_python_integers_agrees"
@@ -35,8 +36,6 @@ SENSITIVITY = (
     "tests/core/queries/test_sensitivity.py::"
     "test_no_neighbour_pair_exceeds_the_declared_sensitivity_and_one_reaches_it"
 )
-
-
 STEERED = "tests/torture/peers/test_malicious.py::test_it_is_refused_and_logged_and_nothing_is_sent"
 ONE_SYNC = (
     "tests/server/studies/test_one_sync.py"
@@ -307,6 +306,28 @@ MUTANTS: tuple[Mutant, ...] = (
        f"{DRAWN}::test_a_slot_gets_the_noise_of_one_local_randomiser"),
     of("P24", "site/partition.py", "digest_size=16, key=secret", "digest_size=16",
        "tests/core/queries/test_shuffled.py::test_the_order_is_a_permutation_that_only_the_secret_tells"),
+    # ---- rows through a frame, and the questions about columns
+    of("P29", "queries/columns.py", "return self.columns * neighbours.records", "return self.columns", SUMS),
+    of("P29", "queries/columns.py", "return (WEIGHT * self.radius * neighbours.records) ** 2",
+       "return (self.radius * neighbours.records) ** 2", SUMS),
+    of("P29", "queries/columns.py", "root_up(self.length * self.l2_squared",
+       "root_up(self.columns * self.l2_squared", SUMS),
+    of("P29", "site/columns.py", "np.clip(part, -S, S, out=part)", "np.clip(part, -S, 2 * S, out=part)",
+       f"{COLUMNS}::test_python_integers_see_the_same"),
+    of("P29", "site/columns.py", "        np.rint(part, out=part)\n", "",
+       f"{COLUMNS}::test_python_integers_see_the_same"),
+    of("P29", "site/columns.py", "query.radius)\n        total", "2 * query.radius)\n        total",
+       SENSITIVITY),
+    of("P29", "site/site.py", "self._centre, self._centred = b\"\", None  # of the rows",
+       "pass  # of the rows",
+       f"{COLUMNS}::test_a_site_shows_what_the_last_question_says_and_nothing_kept_from_another"),
+    of("P9", "site/site.py", "deal(self.rows, batch.batches, batch.key)",
+       "deal(self._seen, batch.batches, batch.key)",
+       f"{COLUMNS}::test_whatever_frame_shows_them_records_stay_in_the_batch_that_they_are_in"),
+    of("P25", "protocol/agreement.py", "same and same_frame(mine.frame, theirs.frame)", "same",
+       "tests/core/protocol/test_query.py::test_another_frame_is_another_question"),
+    of("P25", "queries/columns.py", "self.factors >= LEAST_FACTOR", "self.factors >= 1", f"{BOUNDS}"
+       "::test_a_frame_beyond_its_limits_shows_nothing"),
     # ---- the cross covariance of leading directions and the rest
     of("P28", "queries/cross_covariance.py", "return (self.radius * neighbours.records) ** 2",
        "return self.radius**2 * neighbours.records", SUMS),

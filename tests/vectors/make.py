@@ -29,7 +29,7 @@ from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
 from eigenveil.protocol.statements import ROUND_SIGNED, RoundStatement
 from eigenveil.protocol.wire import query_to_proto
-from eigenveil.queries import NAMES, Batch, Gradient
+from eigenveil.queries import NAMES, Batch, Frame, Gradient
 from eigenveil.queries.batch import pass_key
 from eigenveil.site.partition import SPREAD, deal
 from eigenveil.site.site import Site
@@ -98,6 +98,13 @@ def query_vectors() -> dict[str, Any]:
             "digest": asked.digest,
             "answer": Site(ROWS).answer(query).tolist(),
         }
+    frame = Frame(middles=frozen([0, -4096, 7, 900]), factors=frozen([2**20, 2**17, 3 * 2**19, 2**30]))
+    asked = RoundQuery(plan_digest=DIGEST, round=99, query=every_query()["gram"], micro_rho=5, frame=frame)
+    out["gram, through a frame"] = {
+        "message": query_to_proto(asked).SerializeToString(deterministic=True).hex(),
+        "digest": asked.digest,
+        "answer": Site(ROWS).answer(asked.query, frame=frame).tolist(),
+    }
     return {"rows": ROWS.tolist(), "queries": out}
 
 

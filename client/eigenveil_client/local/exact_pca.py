@@ -7,7 +7,19 @@ import numpy as np
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs
 from eigenveil.study.grid import GridRows, S
-from eigenveil.study.study import Study
+from eigenveil.study.study import Scaling, Study
+
+
+def analysed(rows: GridRows, study: Study) -> FloatArray:
+    """The records as the study compares them: about their mean where it centres, and each column in parts of
+    its own standard deviation where it standardises. Shape: (n, d) -> (n, d)."""
+    x: FloatArray = rows / S
+    if study.centring and len(x):
+        x = x - x.mean(axis=0)
+    if study.scaling is Scaling.STANDARD:
+        spread = np.sqrt((x**2).mean(axis=0)) if len(x) else np.ones(rows.shape[1])
+        x = x / np.where(spread > 0, spread, 1.0)
+    return x
 
 
 def exact(rows: GridRows, study: Study) -> FloatArray:
@@ -15,9 +27,7 @@ def exact(rows: GridRows, study: Study) -> FloatArray:
 
     Shape: rows (n, d) -> (k, d).
     """
-    x = rows / S
-    if study.centring:
-        x = x - x.mean(axis=0)
+    x = analysed(rows, study)
     covariance = x.T @ x / max(1, len(x))
     _, vectors = eigenpairs(np.asarray(covariance))
     return vectors[:, : study.components].T

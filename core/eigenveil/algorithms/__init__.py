@@ -36,6 +36,7 @@ from eigenveil.algorithms.shared.preparation import (
     row_norms,
     row_radius,
 )
+from eigenveil.algorithms.shared.standardised import standardised
 from eigenveil.algorithms.subspace.approx import subspace_approx, subspace_approx_rank
 from eigenveil.algorithms.subspace.exact import subspace_exact, subspace_exact_rank
 from eigenveil.algorithms.subspace.reference import subspace_reference
@@ -48,6 +49,8 @@ from eigenveil.protocol.release import Release
 from eigenveil.queries import (
     VECTOR,
     ClippedSum,
+    ColumnHistograms,
+    ColumnMoments,
     CoordinateClippedSum,
     Coordinates,
     Count,
@@ -69,6 +72,7 @@ from eigenveil.queries import (
 from eigenveil.queries.limits import WEIGHT
 from eigenveil.study.algorithm import Algorithm, AlgorithmProperties, OwnAlgorithm
 from eigenveil.study.grid import S, midpoint
+from eigenveil.study.study import Scaling
 
 ALGORITHMS: dict[Algorithm, Callable[[Plan], Steps]] = {
     Algorithm.GAUSS_COV: gauss_cov,
@@ -98,6 +102,8 @@ ALGORITHMS: dict[Algorithm, Callable[[Plan], Steps]] = {
 
 def steps_of(plan: Plan, way: Way | None = None) -> Steps:
     """The algorithm of a plan, about to ask its first query; `way` imagines what releases decide."""
+    if plan.study.scaling is Scaling.STANDARD:
+        return standardised(plan, lambda rest: steps_of(rest, way))
     if way is not None:
         return imagined(plan, way)
     if isinstance(plan.algorithm, OwnAlgorithm):
@@ -109,9 +115,10 @@ def steps_of(plan: Plan, way: Way | None = None) -> Steps:
 __all__ = ["ALGORITHMS", "AlgorithmProperties", "Estimate", "OwnAlgorithm", "Plan", "PricedQuery", "Release"]
 __all__ += ["NoiseLaw", "Steps", "no_release", "own", "steps_of"]
 # What it may ask.
-__all__ += ["ClippedSum", "CoordinateClippedSum", "Coordinates", "Count", "CrossCovariance", "CrossNorms"]
-__all__ += ["CrossSpec", "Eigenvectors", "Gradient", "GradientNorms", "GradientSpec", "Gram"]
-__all__ += ["RadiusSearch", "RowNorms", "Spectrum", "SquaredNormSum", "Subspace", "Votes"]
+__all__ += ["ClippedSum", "ColumnHistograms", "ColumnMoments", "CoordinateClippedSum", "Coordinates", "Count"]
+__all__ += ["CrossCovariance", "CrossNorms", "CrossSpec", "Eigenvectors", "Gradient", "GradientNorms"]
+__all__ += ["GradientSpec", "Gram", "RadiusSearch", "RowNorms", "Spectrum", "SquaredNormSum", "Subspace"]
+__all__ += ["Votes"]
 # The steps that many have in common.
 __all__ += ["Centred", "Pass", "Rounds", "Slope", "law", "locate", "price", "priced", "public_radius"]
 __all__ += ["row_norms", "row_radius"]

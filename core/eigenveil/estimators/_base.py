@@ -18,7 +18,7 @@ from eigenveil.errors import RequestError
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.simulation import Simulation, simulate
 from eigenveil.study.radius import radius_from
-from eigenveil.study.study import Column, Federation, Scaling, Study
+from eigenveil.study.study import Column, Federation, Study
 
 SITE = "here"
 SEEDS = 2**31 - 1
@@ -61,7 +61,7 @@ def study_of(estimator: Any, d: int, **changes: Any) -> Study:
             federation=Federation(sites=(SITE,), minimum_cohort=1),
             algorithm=estimator.algorithm,
             neighbours=estimator.neighbours,
-            scaling=Scaling.NONE,
+            scaling=estimator.scaling,
             radius=radius_from(radius) if isinstance(radius, str | dict) else radius,
             max_records=MAX_RECORDS,
         )

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.covariance import EmpiricalCovariance
 
 from eigenveil.algorithms.covariance.frobenius import foreseen, shrunk
+from eigenveil.algorithms.shared.standardised import remainder
 from eigenveil.errors import RequestError
 from eigenveil.estimators._base import records_of, run, study_of
 from eigenveil.numerics.encoding import FloatArray
@@ -17,7 +18,7 @@ from eigenveil.numerics.linalg import eigenpairs
 from eigenveil.planning.resolve import make_plan
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.radius import PublicNorm
-from eigenveil.study.study import Study
+from eigenveil.study.study import Scaling, Study
 
 NOISED = (Algorithm.GAUSS_COV, Algorithm.ANALYZE_GAUSS)  # a matrix and noise of known size, nothing else
 KNOWN = (*NOISED, Algorithm.SEPARATE_COV, Algorithm.ADAPTIVE_COV, Algorithm.EM_COV, Algorithm.ZERO)
@@ -45,6 +46,9 @@ default="auto"
         How long records are shortened: to a radius chosen privately, not at all beyond the bounds, so that
         about this share of them stays whole, or so that none is longer than a norm that is known beforehand
         (in units of the widest column's half range, from the middle of the bounds).
+    scaling : {"none", "bounds", "standard"}, default="none"
+        In which units columns are compared: as they are, each by half the distance between its bounds, or
+        each by its standard deviation, which a part of the budget estimates.
     shrink : bool, default=True
         Shrink the eigenvalues of a noised matrix by the known size of the noise, which costs no privacy.
         Without it the matrix has no bias and may have negative eigenvalues.
@@ -76,8 +80,8 @@ default="auto"
     the plan in `release_` holds it. `error_norm`, `mahalanobis` and `score` return functions of the records
     given to them, which are as confidential as those.
 
-    All columns share one scale, as the Frobenius norm does: a column whose bounds are far narrower than the
-    widest is lost in the noise. Rescale such columns by their public bounds before fitting.
+    By default all columns share one scale, as the Frobenius norm does: a column whose bounds are far narrower
+    than the widest is lost in the noise. With another `scaling` each has noise in its own proportion.
 
     Examples
     --------
@@ -99,6 +103,7 @@ default="auto"
     algorithm: str = "auto"
     neighbours: str = "add-remove"
     radius: str | float | PublicNorm | dict[str, float] = "balance"
+    scaling: str = "none"
     shrink: bool = True
     random_state: Any = None
 
@@ -115,6 +120,8 @@ default="auto"
         result, covariance = found.result, found.result.covariance
         if covariance is not None and self.shrink and study.algorithm in NOISED:
             covariance = shrunk_matrix(covariance, result.noise_scale)
+        if covariance is not None:
+            covariance = covariance * np.outer(result.scale, result.scale)
         self.release_ = found.document
         self.location_ = result.mean
         self.n_samples_ = result.records
@@ -142,7 +149,9 @@ def _least(study: Study, shrink: bool) -> Algorithm:
     """The candidate with the least foreseen error."""
 
     def error(algorithm: Algorithm) -> float:
-        return foreseen(make_plan(replace(study, algorithm=algorithm)), shrink=shrink)
+        plan = make_plan(replace(study, algorithm=algorithm))
+        standard = study.scaling is Scaling.STANDARD
+        return foreseen(remainder(plan) if standard else plan, shrink=shrink)
 
     try:
         return min(CANDIDATES, key=error)

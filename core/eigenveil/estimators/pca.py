@@ -37,6 +37,9 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         How long records are shortened: to a radius chosen privately, not at all beyond the bounds, so that
         about this share of them stays whole, or so that none is longer than a norm that is known beforehand
         (in units of the widest column's half range, from the middle of the bounds).
+    scaling : {"none", "bounds", "standard"}, default="none"
+        In which units columns are compared: as they are, each by half the distance between its bounds, or
+        each by its standard deviation, which a part of the budget estimates.
     random_state : int, RandomState instance or None, default=None
         None draws the noise from the operating system. Anything else is a reproducible simulation:
         it is NOT private, and `release_` says so.
@@ -44,12 +47,14 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     Attributes
     ----------
     components_ : ndarray of shape (n_components, n_features)
-        Orthonormal rows in the data's own units; the largest entry of each is positive.
+        Orthonormal rows, about columns divided by `scale_`; the largest entry of each is positive.
     explained_variance_ : ndarray of shape (n_components,)
         Equal to scikit-learn's up to noise and grid (divided by the noised record count less one).
     explained_variance_ratio_ : ndarray of shape (n_components,)
     singular_values_ : ndarray of shape (n_components,)
-    mean_ : ndarray of shape (n_features,)
+    mean_, scale_ : ndarray of shape (n_features,)
+        The private mean, and what each column is divided by, both in its own unit: 1, half the distance
+        between its bounds, or its noised standard deviation.
     noise_variance_ : float
         Mean variance of the directions left out, as in probabilistic PCA. The privacy noise is in
         `release_["result"]["noise_scale"]`.
@@ -88,6 +93,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     choose: str = "before"
     neighbours: str = "add-remove"
     radius: str | float | PublicNorm | dict[str, float] = "balance"
+    scaling: str = "none"
     random_state: Any = None
 
     def fit(self, X: ArrayLike, y: object = None) -> Self:
@@ -113,7 +119,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         self.explained_variance_ = np.maximum(result.explained_variance, 0.0) * unbiased
         self.explained_variance_ratio_ = result.explained_variance_ratio
         self.singular_values_ = np.sqrt(self.explained_variance_ * (max(self.n_samples_, 2.0) - 1))
-        self.mean_ = result.mean
+        self.mean_, self.scale_ = result.mean, result.scale
         left = max(0.0, result.total_variance * unbiased - float(self.explained_variance_.sum()))
         self.noise_variance_ = left / (d - self.n_components_) if d > self.n_components_ else 0.0
         return self
@@ -122,13 +128,13 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """Records in the component space. Shape: (n, n_features) -> (n, n_components)."""
         check_is_fitted(self)
         records = validate_data(self, X, dtype=np.float64, reset=False)
-        return np.asarray((records - self.mean_) @ self.components_.T)
+        return np.asarray((records - self.mean_) / self.scale_ @ self.components_.T)
 
     def inverse_transform(self, X: ArrayLike) -> FloatArray:
         """Points of the component space as records. Shape: (n, n_components) -> (n, n_features)."""
         check_is_fitted(self)
         points = check_array(X, dtype=np.float64)
-        return np.asarray(points @ self.components_ + self.mean_)
+        return np.asarray(points @ self.components_ * self.scale_ + self.mean_)
 
     @property
     def _n_features_out(self) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.protocol.query import RoundQuery, flatten
+from eigenveil.queries.columns import same_frame
 
 # What floats decide, each to the last unit that they resolve. Everything else is equal or another question.
 ROUNDED = frozenset(
@@ -22,10 +23,12 @@ FLOAT = 2.0**-50  # a few units in the last place of a float64, relative to it
 def same_question(mine: RoundQuery, theirs: RoundQuery) -> bool:
     """Whether `theirs` is `mine`, but for the last unit of rounded floats.
 
-    Kind, plan, round, price, noise law, shapes and every number that floats do not decide must be equal.
+    Kind, plan, round, price, noise law, frame, shapes and every number that floats do not decide must be
+    equal.
     """
     left, right = flatten(mine.query), flatten(theirs.query)
     same = _head(mine) == _head(theirs) and left.keys() == right.keys()
+    same = same and same_frame(mine.frame, theirs.frame)
     return same and all(_near(name, left[name], right[name]) for name in left)
 
 

@@ -19,10 +19,11 @@ Steps = Generator[PricedQuery, Release, "Estimate"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Estimate:
-    """Principal components in grid units scaled to [-1, 1] (see `grid.steps` for a column's unit).
+    """Principal components in grid units scaled to [-1, 1] (see `grid.steps` for a column's unit), or of
+    columns that were divided by `scale`, where there is one, in these units; the mean is not divided.
 
     Shape: components (k, d) with orthonormal rows, explained_variance (k,), mean (d,),
-    covariance (d, d) or None.
+    covariance (d, d) or None, scale (d,) or None.
 
     `records` is the noised record count, `total_variance` the noised trace. `sin_error` predicts the
     sine of the largest principal angle to the data's own components (1.0 means "this is noise"; None
@@ -44,6 +45,7 @@ class Estimate:
     warnings: tuple[str, ...] = ()
     declined: str | None = None
     way: str | None = None
+    scale: FloatArray | None = None
 
 
 def no_release(plan: Plan, records: float, why: str) -> Estimate:

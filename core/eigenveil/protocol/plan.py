@@ -23,7 +23,7 @@ from eigenveil.study.checks import need
 from eigenveil.study.grid import ROW_BITS, S
 from eigenveil.study.price import Composition, affordable, composition
 from eigenveil.study.radius import longest
-from eigenveil.study.study import FEWEST_IN_BATCH, NAME, Choose, Extraction, Study, Trust
+from eigenveil.study.study import FEWEST_IN_BATCH, NAME, Choose, Extraction, Scaling, Study, Trust
 from eigenveil.study.toml import study_from_dict, study_to_dict
 
 PLAN_VERSION = 4
@@ -84,6 +84,12 @@ class Plan:
         shortens = traits.shortens or math.isinf(stated)
         need(shortens, f"{name} shortens no row, so it takes no public norm; leave out radius")
         need(stated >= least, f"radius: norm = {stated:g} is below the public floor of {least:g}")
+        moves = self.study.scaling is not Scaling.STANDARD or not traits.exact_rows
+        need(
+            moves,
+            f"{name} finds a subspace that records lie in, or nearly, and columns that are scaled by noised "
+            'standard deviations and rounded again leave it; use scaling = "bounds" or "none"',
+        )
         central = self.study.trust is Trust.CENTRAL
         need(central, f'trust = "secure-aggregation" is not available yet{never}; use "central"')
 

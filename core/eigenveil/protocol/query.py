@@ -11,8 +11,9 @@ import numpy as np
 from eigenveil.accounting.zcdp import ATTO, Cost
 from eigenveil.errors import Code, RequestError, spoken
 from eigenveil.numerics.encoding import EXACT, IntArray, canonical, digest
-from eigenveil.queries import NAMES, Query, batch_of
+from eigenveil.queries import NAMES, OnSubspaces, Query, batch_of
 from eigenveil.queries.batch import pass_key
+from eigenveil.queries.columns import Frame
 from eigenveil.queries.contract import Contract
 from eigenveil.queries.limits import SUM_LIMIT, need
 
@@ -35,13 +36,15 @@ class NoiseLaw(Enum):
 class PricedQuery:
     """What an algorithm yields: a question and what it may cost, in micro-rho (zCDP) and atto-delta.
 
-    A trusted question reads epsilon = sqrt(2 rho) off its price, and `law` does not matter to it.
+    A trusted question reads epsilon = sqrt(2 rho) off its price, and `law` does not matter to it. `frame` is
+    how the rows are seen that it is about; None: on the grid of the study's bounds.
     """
 
     query: Query
     micro_rho: int
     atto_delta: int = 0
     law: NoiseLaw = NoiseLaw.GAUSSIAN
+    frame: Frame | None = None
 
     def __post_init__(self) -> None:
         if self.micro_rho < 1:
@@ -54,7 +57,7 @@ class RoundQuery:
 
     Raises:
         RequestError: the round is negative, the price is not a whole number from 1 to below 2**53, or the
-            query is about a batch that is not this round's.
+            query is about a batch that is not this round's, or about subsamples through a frame.
     """
 
     plan_digest: str
@@ -63,6 +66,7 @@ class RoundQuery:
     micro_rho: int
     atto_delta: int = 0
     law: NoiseLaw = NoiseLaw.GAUSSIAN
+    frame: Frame | None = None
     _digest: str = field(init=False, repr=False)  # filled in when it is first asked for
 
     def __post_init__(self) -> None:
@@ -74,6 +78,10 @@ class RoundQuery:
                 f"round = {self.round} at {self.micro_rho} micro-rho: every question has a round from 0 "
                 "and a whole price from one micro-rho to below 2**53",
             )
+        need(
+            self.frame is None or not isinstance(self.query, OnSubspaces),
+            "subsamples are dealt by what records are, and no frame shows them otherwise",
+        )
         batch = batch_of(self.query)
         if batch is not None:
             dealt = pass_key(self.plan_digest, batch.first, batch.batches)
@@ -113,9 +121,10 @@ class RoundQuery:
 
 
 def _hashed(asked: RoundQuery) -> tuple[dict[str, Any], list[IntArray]]:
-    """Every field: a header, which has the shapes, and the arrays."""
+    """Every field: a header, which has the shapes, and the arrays; those of a frame, which a header only
+    mentions if there is one, come last."""
     arrays = [one for one in flatten(asked.query).values() if isinstance(one, np.ndarray)]
-    header = {
+    header: dict[str, Any] = {
         "plan": asked.plan_digest,
         "round": asked.round,
         "micro_rho": asked.micro_rho,
@@ -125,7 +134,9 @@ def _hashed(asked: RoundQuery) -> tuple[dict[str, Any], list[IntArray]]:
         "scalars": _scalars(asked.query),
         "shapes": [list(array.shape) for array in arrays],
     }
-    return header, arrays
+    if asked.frame is None:
+        return header, arrays
+    return header | {"frame": asked.frame.columns}, [*arrays, *asked.frame.arrays]
 
 
 def _scalars(value: Any) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.protocol.release import Release
 from eigenveil.protocol.statements import RoundStatement, SignedRound
 from eigenveil.queries import KINDS, Batch, CrossSpec, GradientSpec
+from eigenveil.queries.columns import Frame
 from eigenveil.queries.fingerprints import Cells, Pool, Subsamples
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
@@ -36,6 +37,8 @@ def query_to_proto(asked: RoundQuery) -> pb.Query:
         law=asked.law.value,
     )
     _fill(getattr(message, asked.query.kind), asked.query)
+    if asked.frame is not None:
+        _fill(message.frame, asked.frame)
     return message
 
 
@@ -74,6 +77,7 @@ def query_from_proto(message: pb.Query) -> RoundQuery:
         micro_rho=message.micro_rho,
         atto_delta=message.atto_delta,
         law=NoiseLaw(message.law),
+        frame=_value(Frame, message.frame) if message.HasField("frame") else None,
     )
 
 

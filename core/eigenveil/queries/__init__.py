@@ -12,6 +12,7 @@ from typing import Any, get_args
 
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.queries.batch import Batch
+from eigenveil.queries.columns import ColumnHistograms, ColumnMoments, Frame
 from eigenveil.queries.cross_covariance import CrossCovariance, CrossNorms, CrossSpec
 from eigenveil.queries.fingerprints import Preimage
 from eigenveil.queries.gradients import Gradient, GradientNorms, GradientSpec, ShuffledRecord
@@ -22,7 +23,8 @@ from eigenveil.queries.trusted import VECTOR, Eigenvectors, RadiusSearch, Spectr
 
 Summed = Gradient | GradientNorms | Votes | Coordinates | CoordinateClippedSum
 OfRows = RowNorms | ClippedSum | SquaredNormSum | Gram | CrossNorms | CrossCovariance
-Additive = Count | OfRows | Summed | BlockRanks
+OfColumns = ColumnHistograms | ColumnMoments
+Additive = Count | OfRows | OfColumns | Summed | BlockRanks
 PerSite = SpanVotes | CellVotes | RankVotes | SpanGap | Preimage  # put side by side, not added up
 OfSum = Spectrum | Eigenvectors | Subspace | RadiusSearch | ShuffledRecord
 Trusted = OfSum | PerSite
@@ -53,6 +55,14 @@ def centre_of(query: Query) -> IntArray | None:
     return query.spec.centre if isinstance(query, OnGradients) else query.centre
 
 
+def columns_of(query: Query) -> int | None:
+    """How many columns `query` is about; None if about none."""
+    if isinstance(query, OfColumns):
+        return query.columns
+    centre = centre_of(query)
+    return None if centre is None else centre.size
+
+
 def batch_of(query: Query) -> Batch | None:
     """The batch of the records that `query` is about; None if it is about all of them."""
     return query.batch if isinstance(query, OnGradients) else None
@@ -60,9 +70,10 @@ def batch_of(query: Query) -> Batch | None:
 
 __all__ = [
     "KINDS", "NAMES", "VECTOR", "Additive", "Batch", "BlockRanks", "CellVotes", "ClippedSum",
-    "CoordinateClippedSum", "Coordinates", "Count", "CrossCovariance", "CrossNorms", "CrossSpec",
-    "Eigenvectors", "Gradient", "GradientNorms", "GradientSpec", "Gram", "Grams", "OnGradients",
-    "OnSubspaces", "OwnNoise", "PerSite", "Preimage", "Query", "RadiusSearch", "RankVotes", "RowNorms",
-    "ShuffledRecord", "SpanGap", "SpanVotes", "Spectrum", "SquaredNormSum", "Subspace", "Trusted", "Votes",
-    "batch_of", "centre_of", "released", "total_length",
+    "ColumnHistograms", "ColumnMoments", "CoordinateClippedSum", "Coordinates", "Count",
+    "CrossCovariance", "CrossNorms", "CrossSpec", "Eigenvectors", "Frame", "Gradient", "GradientNorms",
+    "GradientSpec", "Gram", "Grams", "OfColumns", "OnGradients", "OnSubspaces", "OwnNoise", "PerSite",
+    "Preimage", "Query", "RadiusSearch", "RankVotes", "RowNorms", "ShuffledRecord", "SpanGap",
+    "SpanVotes", "Spectrum", "SquaredNormSum", "Subspace", "Trusted", "Votes", "batch_of", "centre_of",
+    "columns_of", "released", "total_length",
 ]  # fmt: skip

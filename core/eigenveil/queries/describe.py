@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import Any, Protocol
 
-from eigenveil.numerics.encoding import IntArray
+from eigenveil.numerics.encoding import FloatArray, IntArray
 from eigenveil.queries.limits import Clipped
 from eigenveil.study.grid import S, offsets, steps
 from eigenveil.study.study import Scaling, Study
@@ -66,10 +66,21 @@ def column_products(query: Clipped, study: Study) -> Description:
     )
 
 
-def grid(study: Study, centre: IntArray | None, radius: int | None) -> dict[str, Any]:
-    """The public grid that answers count on: plain values. `step` and `centre` are in a column's unit."""
+def grid(
+    study: Study,
+    centre: IntArray | None,
+    radius: int | None,
+    through: tuple[FloatArray, FloatArray] | None = None,
+) -> dict[str, Any]:
+    """The public grid that answers count on: plain values. `step` and `centre` are in a column's unit.
+
+    `through` is what a frame makes of the grid: its middles in grid steps, and its step in grid steps.
+    """
     middle, step = offsets(study), steps(study)
-    reach = "its own bounds" if study.scaling is Scaling.BOUNDS else "the bounds of the widest column"
+    reach = "the bounds of the widest column" if study.scaling is Scaling.NONE else "its own bounds"
+    if through is not None:
+        middle, step = middle + through[0] * step, through[1] * step
+        reach = "the ends of what a public frame shows of it; what lies beyond counts as the end"
     return {
         "words": "a value is first moved into its column's public bounds, then counted in grid steps; "
         f"{S} of them are half the distance between {reach}",

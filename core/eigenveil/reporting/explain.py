@@ -9,6 +9,7 @@ from typing import Any
 from eigenveil.accounting import gaussian, zcdp
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.accounting.zcdp import ATTO, MICRO
+from eigenveil.algorithms.shared.column_scales import SPREADS
 from eigenveil.planning.choose import doubts
 from eigenveil.planning.dry_run import courses
 from eigenveil.protocol.plan import Plan
@@ -18,10 +19,14 @@ from eigenveil.reporting.digits import rounded_up
 from eigenveil.study.algorithm import Algorithm, OwnAlgorithm
 from eigenveil.study.price import Composition
 from eigenveil.study.radius import PublicNorm
-from eigenveil.study.study import Missing, Study
+from eigenveil.study.study import Missing, Scaling, Study
 from eigenveil.study.toml import study_to_dict
 
 CENTRAL = "the coordinator sees each site's sums; the questions could also be served by secure aggregation"
+STANDARD = (
+    "every column is then counted in parts of its standard deviation, which noised answers to the first two "
+    f"questions give, up to {SPREADS} of them on either side"
+)
 TRUSTED = "a mechanism works on the exact sums: this cannot run without trusting the coordinator with them"
 
 # Whose directions or turns come from a continuous law, sampled in floating point.
@@ -100,7 +105,8 @@ def _rows(study: Study) -> str:
     person = study.person_column
     who = "every row is a person" if person is None else f"the rows of each {person!r} are a person"
     gap = "is left out" if study.missing is Missing.DROP else "gets the public fill value instead"
-    return f"{who}; a person with a missing value {gap}; values beyond the public bounds count as the bound"
+    said = f"{who}; a person with a missing value {gap}; values beyond the public bounds count as the bound"
+    return f"{said}; {STANDARD}" if study.scaling is Scaling.STANDARD else said
 
 
 def _clip(study: Study) -> str:

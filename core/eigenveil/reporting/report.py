@@ -21,6 +21,12 @@ from eigenveil.study.study import Scaling
 __all__ = ["Projection", "render"]
 
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+SCALED = {
+    Scaling.NONE: "Variances are in the squared unit of the columns.",
+    Scaling.BOUNDS: "Every column was scaled to [−1, 1] by its public bounds; variances are on that scale.",
+    Scaling.STANDARD: "Every column was divided by its noised standard deviation; variances are on that "
+    "scale, on which a column has a variance of about 1.",
+}
 CLOSE = 0.15  # a sine that changes how nothing is read
 
 
@@ -50,7 +56,7 @@ def render(
         loadings=_loadings(document, components),
         error=_error(result["predicted_sin_angle"]),
         measured_sin_angle=measured_sin_angle,
-        keeps_units=document["plan"]["study"]["records"]["scaling"] == Scaling.NONE.value,
+        scaling=SCALED[Scaling(document["plan"]["study"]["records"]["scaling"])],
         kinds=_kinds(document),
         sites=_sites(document),
         stated=_stated(document),

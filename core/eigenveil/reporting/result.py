@@ -24,11 +24,12 @@ class Result:
     mean (d,), scale (d,), covariance (d, d) or None.
 
     `mean` is in each column's own unit. With scaling = "none" so are directions, and variances are in the
-    square of it; with "bounds" both are about columns divided by `scale`, in which a column's bounds are -1
-    and 1. `records` is the noised record count, `noise_scale` the standard deviation of noise on an entry
-    of the covariance (or of the gradient that the variances are read from), `predicted_sin_angle` the sine to
-    the records' own components (1: this is noise; None: not known). `declined` says why nothing is released,
-    `way` what the first releases decided, and why (None where they decided nothing).
+    square of it; otherwise both are about columns divided by `scale`: with "bounds" half the distance between
+    a column's bounds, with "standard" its noised standard deviation. `records` is the noised record count,
+    `noise_scale` the standard deviation of noise on an entry of the covariance (or of the gradient that the
+    variances are read from), `predicted_sin_angle` the sine to the records' own components (1: this is noise;
+    None: not known). `declined` says why nothing is released, `way` what the first releases decided, and why
+    (None where they decided nothing).
     Source: releases and public numbers only [P7].
     """
 
@@ -90,7 +91,7 @@ def result_of(plan: Plan, estimate: Estimate) -> Result:
         explained_variance_ratio=ratio,
         total_variance=total * square,
         mean=offsets(plan.study) + estimate.mean * factors,
-        scale=factors if not keeps_units else factors * 0 + 1,
+        scale=_scale(estimate, factors, keeps_units),
         records=estimate.records,
         noise_scale=estimate.noise_scale * square,
         predicted_sin_angle=estimate.sin_error,
@@ -101,11 +102,20 @@ def result_of(plan: Plan, estimate: Estimate) -> Result:
     )
 
 
-def most_variance(study: Study) -> float:
+def _scale(estimate: Estimate, factors: FloatArray, keeps_units: bool) -> FloatArray:
+    """What each column was divided by, in its unit. Shape: factors (d,) -> (d,)."""
+    if estimate.scale is not None:
+        return factors * estimate.scale
+    return np.ones_like(factors) if keeps_units else factors
+
+
+def most_variance(study: Study, scale: FloatArray | None = None) -> float:
     """The most that the public bounds let all columns vary together: the sum of their squared half ranges, in
-    grid units scaled to [-1, 1]."""
+    grid units scaled to [-1, 1], or in those of columns that were divided by `scale`."""
     half = [column.half_range for column in study.columns]
-    if study.scaling is Scaling.BOUNDS:
+    if scale is not None:
+        return float((1 / scale**2).sum())
+    if study.scaling is not Scaling.NONE:
         return float(len(half))
     return sum((one / max(half)) ** 2 for one in half)
 
@@ -123,7 +133,7 @@ def caveats(study: Study, estimate: Estimate, square: float = 1.0) -> tuple[str,
             f"the directions are mostly noise (predicted sine {sine:.2g}): ask for more records, a "
             "larger epsilon, or another number of components"
         )
-    most, largest = most_variance(study), max(estimate.explained_variance, default=0.0)
+    most, largest = most_variance(study, estimate.scale), max(estimate.explained_variance, default=0.0)
     if largest > most:
         said.append(
             f"a variance of {largest * square:.4g} is more than the columns' bounds allow, "

@@ -12,7 +12,7 @@ import numpy as np
 
 from eigenveil.numerics.blas import one_thread
 from eigenveil.numerics.encoding import FloatArray, IntArray
-from eigenveil.queries import cell_geometry as geometry
+from eigenveil.queries import fingerprints as geometry
 from eigenveil.queries.fingerprints import Cells, fingerprint
 from eigenveil.site.modular_spans import subsamples_of
 from eigenveil.study.grid import GridRows

@@ -18,16 +18,20 @@ from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.queries import (
     Batch,
     ClippedSum,
+    ColumnHistograms,
+    ColumnMoments,
     CoordinateClippedSum,
     Coordinates,
     Count,
     CrossCovariance,
     CrossNorms,
     Eigenvectors,
+    Frame,
     Gradient,
     GradientNorms,
     Gram,
     Grams,
+    OfColumns,
     OnGradients,
     OnSubspaces,
     Query,
@@ -39,8 +43,10 @@ from eigenveil.queries import (
     Subspace,
     Votes,
     batch_of,
+    columns_of,
 )
-from eigenveil.site import single_pass, subspaces
+from eigenveil.queries.columns import same_frame
+from eigenveil.site import columns, single_pass, subspaces
 from eigenveil.site.cross_covariance import cross_covariance, cross_norms
 from eigenveil.site.gradients import gradient, gradient_norms
 from eigenveil.site.partition import deal, shuffled
@@ -63,8 +69,8 @@ PieceByPiece = GradientNorms | Gradient | Coordinates | CoordinateClippedSum  # 
 
 class Site:
     """One site's records, in a piece for each of so many `workers`, which may run side by side. Keeps the
-    rows about the last centre it was asked for. `secret` (32 bytes) keys the secret order; without one, a
-    new one.
+    rows as the last frame showed them, and about the last centre, that it was asked for. `secret` (32 bytes)
+    keys the secret order; without one, a new one.
 
     Shape: rows (n, d) int16 on the study's grid.
     """
@@ -76,6 +82,8 @@ class Site:
         self._secret = os.urandom(32) if secret is None else secret
         self._chunk = chunk
         self._piece = max(1, -(-len(rows) // workers))
+        self._frame: Frame | None = None
+        self._seen = rows
         self._centre = b""
         self._centred: CentredRows | None = None
         self._pass: tuple[int, bytes] | None = None
@@ -84,8 +92,8 @@ class Site:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def answer(self, query: Query, apply: Apply = map) -> IntArray:
-        """The exact sum over this site's records. Shape: (query.length,).
+    def answer(self, query: Query, apply: Apply = map, *, frame: Frame | None = None) -> IntArray:
+        """The exact sum over this site's records, as the frame shows them. Shape: (query.length,).
 
         `apply` may work on the pieces side by side (an executor's `map`): integer sums do not mind.
 
@@ -98,18 +106,34 @@ class Site:
         """
         if isinstance(query, Count):
             return frozen([len(self.rows)])
+        self._check(columns_of(query))
+        seen = self._through(frame)
+        if isinstance(query, OnSubspaces):
+            return subspaces.answer(self.rows, query)  # which no frame shows otherwise
         if isinstance(query, OnGradients):
             answers = self._kept(query, apply)
+        elif isinstance(query, OfColumns):
+            answers = apply(lambda rows: _of_columns(rows, query), spans(seen, self._piece))
         else:
-            self._check(query.centre)
-            if isinstance(query, OnSubspaces):
-                return subspaces.answer(self.rows, query)
-            pieces = (GridPiece(rows=rows, centre=query.centre) for rows in spans(self.rows, self._piece))
+            pieces = (GridPiece(rows=rows, centre=query.centre) for rows in spans(seen, self._piece))
             answers = apply(lambda piece: _of_rows(piece, query, self._chunk), pieces)
         return frozen(sum(answers, np.zeros(query.length, dtype=np.int64)))
 
+    def _through(self, frame: Frame | None) -> GridRows:
+        """The rows as a frame shows them; those of the last one are kept."""
+        if not same_frame(frame, self._frame):
+            self._check(None if frame is None else frame.columns)
+            self._centre, self._centred = b"", None  # of the rows as they were seen before
+            self._seen = self.rows if frame is None else columns.seen(self.rows, frame)
+            self._frame = frame
+        return self._seen
+
     def _kept(self, query: OnGradients, apply: Apply) -> Iterable[IntArray]:
-        """Gradients are asked for round after round about one centre: the centred rows are worth keeping."""
+        """Gradients are asked for round after round about one centre: the centred rows are worth keeping.
+
+        Batches and subsets are dealt by the records themselves: whatever frame shows them, each stays in the
+        one that it is in [P9].
+        """
         rows, records, batch = self.about(query.spec.centre), self.rows, batch_of(query)
         if batch is not None:
             mine = self._shuffled(batch) if isinstance(query, ShuffledRecord) else self._of(batch)
@@ -136,22 +160,32 @@ class Site:
         return position[position < len(self)]
 
     def about(self, centre: IntArray) -> CentredRows:
-        """The rows about a public centre; the last one asked for is kept.
+        """The rows, as they are seen now, about a public centre; the last one asked for is kept.
 
         Raises:
             RequestError: another number of columns.
         """
-        self._check(centre)
+        self._check(centre.size)
         if self._centred is None or self._centre != centre.tobytes():
             self._centred = None  # free the old copy before making the new one
-            self._centred, self._centre = centred(self.rows, centre), centre.tobytes()
+            self._centred, self._centre = centred(self._seen, centre), centre.tobytes()
         return self._centred
 
-    def _check(self, centre: IntArray) -> None:
-        if centre.size != self.rows.shape[1]:
+    def _check(self, asked: int | None) -> None:
+        if asked is not None and asked != self.rows.shape[1]:
             raise RequestError(
-                Code.BAD_DATA, f"asked about {centre.size} columns, the records have {self.rows.shape[1]}"
+                Code.BAD_DATA, f"asked about {asked} columns, the records have {self.rows.shape[1]}"
             )
+
+
+def _of_columns(rows: GridRows, query: OfColumns) -> IntArray:
+    match query:
+        case ColumnHistograms():
+            return columns.column_histograms(rows, query)
+        case ColumnMoments():
+            return columns.column_moments(rows, query)
+        case _:
+            assert_never(query)
 
 
 def _of_rows(rows: GridPiece, query: OnRows, chunk: int) -> IntArray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -64,7 +64,8 @@ class AlgorithmProperties:
     could ever serve it. `one_site`: it cannot run over several sites. `batches`: it works through disjoint
     batches of the records. `deflation`: it can find its components one after the other. `single_records`: a
     sum would be one record, so it runs where all records are on one machine and in no federation. `shortens`:
-    whole rows are shortened to a radius, so that a study may state their norm. `private`:
+    whole rows are shortened to a radius, so that a study may state their norm. `exact_rows`: it finds the
+    subspace that whole numbers lie in, which they leave when columns are scaled and rounded again. `private`:
     False for a reference that only a simulation may run. `revision`: goes up whenever the algorithm asks
     other questions after the same releases; a plan
     names it, so that a study never begins under one revision and goes on under another.
@@ -83,6 +84,7 @@ class AlgorithmProperties:
     deflation: bool = False
     single_records: bool = False
     shortens: bool = True
+    exact_rows: bool = False
     private: bool = True
     revision: int = 1
 
@@ -98,6 +100,8 @@ class AlgorithmProperties:
         """Whether a site ever answers for it: a sum over one record would be that record."""
         return self.private and not self.single_records
 
+
+OF_SUBSPACES = AlgorithmProperties(basic=True, delta=True, trusted=True, shortens=False, exact_rows=True)
 
 PROPERTIES: dict[Algorithm, AlgorithmProperties] = {
     Algorithm.AUTO: AlgorithmProperties(gaussian=True),
@@ -119,13 +123,11 @@ PROPERTIES: dict[Algorithm, AlgorithmProperties] = {
         basic=True, delta=True, trusted=True, one_site=True, batches=True, single_records=True, revision=2
     ),
     Algorithm.NOISY_POWER: AlgorithmProperties(gaussian=True, revision=2),
-    Algorithm.SUBSPACE_EXACT: AlgorithmProperties(basic=True, delta=True, trusted=True, shortens=False),
-    Algorithm.SUBSPACE_EXACT_RANK: AlgorithmProperties(basic=True, delta=True, trusted=True, shortens=False),
-    Algorithm.SUBSPACE_REFERENCE: AlgorithmProperties(
-        basic=True, delta=True, trusted=True, one_site=True, shortens=False
-    ),
-    Algorithm.SUBSPACE_APPROX: AlgorithmProperties(basic=True, delta=True, trusted=True, shortens=False),
-    Algorithm.SUBSPACE_APPROX_RANK: AlgorithmProperties(basic=True, delta=True, trusted=True, shortens=False),
+    Algorithm.SUBSPACE_EXACT: OF_SUBSPACES,
+    Algorithm.SUBSPACE_EXACT_RANK: OF_SUBSPACES,
+    Algorithm.SUBSPACE_REFERENCE: replace(OF_SUBSPACES, one_site=True),
+    Algorithm.SUBSPACE_APPROX: OF_SUBSPACES,
+    Algorithm.SUBSPACE_APPROX_RANK: OF_SUBSPACES,
     Algorithm.SMOOTH_GAUSSIAN: AlgorithmProperties(basic=True, delta=True, trusted=True, revision=2),
     Algorithm.SMOOTH_CAUCHY: AlgorithmProperties(basic=True, pure=True, trusted=True, revision=2),
     Algorithm.PROPOSE_TEST_RELEASE: AlgorithmProperties(basic=True, delta=True, trusted=True, revision=2),

@@ -56,7 +56,7 @@ def offsets(study: Study) -> FloatArray:
 
 
 def steps(study: Study) -> FloatArray:
-    """The width of one grid step of each column, in its unit. Shape: (d,)."""
+    """The width of one grid step of each column, in its unit, before a frame scales it. Shape: (d,)."""
     half = np.array([column.half_range for column in study.columns])
     if study.scaling is Scaling.NONE:
         half = np.full_like(half, half.max())

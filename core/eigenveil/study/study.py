@@ -17,7 +17,7 @@ from eigenveil.accounting.zcdp import MAX_EPSILON
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.checks import check_bounds, check_readable, need, settle
-from eigenveil.study.radius import Radius, check_radius, idle_norm
+from eigenveil.study.radius import PublicNorm, Radius, check_radius, idle_norm
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 MAX_COLUMNS = 20_000
@@ -61,10 +61,12 @@ class Missing(Enum):
 
 
 class Scaling(Enum):
-    """`bounds`: every column to [-1, 1]; `none`: one common factor, so directions keep their units."""
+    """`bounds`: every column to [-1, 1]; `none`: one common factor, so directions keep their units;
+    `standard`: every column in parts of its standard deviation, which a part of the budget estimates."""
 
     BOUNDS = "bounds"
     NONE = "none"
+    STANDARD = "standard"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,6 +256,16 @@ class Study:
             "leave out one of the two",
         )
         check_radius(self.radius)
+        standard = self.scaling is Scaling.STANDARD
+        need(
+            not (standard and isinstance(self.radius, PublicNorm)),
+            "radius: nobody knows a norm in standard deviations before these are known; with scaling = "
+            '"standard" leave out radius, or state "balance", "none" or a quantile',
+        )
+        need(
+            not standard or self.centring,
+            'standard deviations are about the mean: with scaling = "standard" leave out centring = false',
+        )
         limits = {"batches": MAX_BATCHES, "max_records": MAX_RECORDS, "expected_records": MAX_RECORDS}
         for name, most in limits.items():
             value = getattr(self, name)
@@ -311,7 +323,7 @@ class Study:
     @property
     def reach(self) -> float:
         """How far a record within the public bounds can be from their middle, in scaled units."""
-        if self.scaling is Scaling.BOUNDS:
+        if self.scaling is not Scaling.NONE:
             return math.sqrt(self.dimension)
         widest = max(column.half_range for column in self.columns)
         return math.hypot(*(column.half_range / widest for column in self.columns))

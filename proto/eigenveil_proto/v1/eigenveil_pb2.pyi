@@ -391,8 +391,11 @@ class Query(_message.Message):
     SUBSPACE_FIELD_NUMBER: _builtins.int
     CROSS_NORMS_FIELD_NUMBER: _builtins.int
     CROSS_COVARIANCE_FIELD_NUMBER: _builtins.int
+    COLUMN_HISTOGRAMS_FIELD_NUMBER: _builtins.int
+    COLUMN_MOMENTS_FIELD_NUMBER: _builtins.int
     ATTO_DELTA_FIELD_NUMBER: _builtins.int
     LAW_FIELD_NUMBER: _builtins.int
+    FRAME_FIELD_NUMBER: _builtins.int
     plan_digest: _builtins.bytes
     """32 bytes"""
     round: _builtins.int
@@ -447,6 +450,14 @@ class Query(_message.Message):
     def cross_norms(self) -> Global___CrossNorms: ...
     @_builtins.property
     def cross_covariance(self) -> Global___CrossCovariance: ...
+    @_builtins.property
+    def column_histograms(self) -> Global___ColumnHistograms: ...
+    @_builtins.property
+    def column_moments(self) -> Global___ColumnMoments: ...
+    @_builtins.property
+    def frame(self) -> Global___Frame:
+        """how rows are seen; as the study's bounds show them, if it is left out"""
+
     def __init__(
         self,
         *,
@@ -476,18 +487,44 @@ class Query(_message.Message):
         subspace: Global___Subspace | None = ...,
         cross_norms: Global___CrossNorms | None = ...,
         cross_covariance: Global___CrossCovariance | None = ...,
+        column_histograms: Global___ColumnHistograms | None = ...,
+        column_moments: Global___ColumnMoments | None = ...,
         atto_delta: _builtins.int = ...,
         law: _builtins.str = ...,
+        frame: Global___Frame | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["block_ranks", b"block_ranks", "boxed", b"boxed", "cell_votes", b"cell_votes", "clipped_sum", b"clipped_sum", "coordinates", b"coordinates", "count", b"count", "cross_covariance", b"cross_covariance", "cross_norms", b"cross_norms", "eigenvectors", b"eigenvectors", "energy", b"energy", "gradient", b"gradient", "gradient_norms", b"gradient_norms", "gram", b"gram", "kind", b"kind", "preimage", b"preimage", "radius_search", b"radius_search", "rank_votes", b"rank_votes", "row_norms", b"row_norms", "slot", b"slot", "span_gap", b"span_gap", "span_votes", b"span_votes", "spectrum", b"spectrum", "subspace", b"subspace", "votes", b"votes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["block_ranks", b"block_ranks", "boxed", b"boxed", "cell_votes", b"cell_votes", "clipped_sum", b"clipped_sum", "column_histograms", b"column_histograms", "column_moments", b"column_moments", "coordinates", b"coordinates", "count", b"count", "cross_covariance", b"cross_covariance", "cross_norms", b"cross_norms", "eigenvectors", b"eigenvectors", "energy", b"energy", "frame", b"frame", "gradient", b"gradient", "gradient_norms", b"gradient_norms", "gram", b"gram", "kind", b"kind", "preimage", b"preimage", "radius_search", b"radius_search", "rank_votes", b"rank_votes", "row_norms", b"row_norms", "slot", b"slot", "span_gap", b"span_gap", "span_votes", b"span_votes", "spectrum", b"spectrum", "subspace", b"subspace", "votes", b"votes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["atto_delta", b"atto_delta", "block_ranks", b"block_ranks", "boxed", b"boxed", "cell_votes", b"cell_votes", "clipped_sum", b"clipped_sum", "coordinates", b"coordinates", "count", b"count", "cross_covariance", b"cross_covariance", "cross_norms", b"cross_norms", "eigenvectors", b"eigenvectors", "energy", b"energy", "gradient", b"gradient", "gradient_norms", b"gradient_norms", "gram", b"gram", "kind", b"kind", "law", b"law", "micro_rho", b"micro_rho", "plan_digest", b"plan_digest", "preimage", b"preimage", "radius_search", b"radius_search", "rank_votes", b"rank_votes", "round", b"round", "row_norms", b"row_norms", "slot", b"slot", "span_gap", b"span_gap", "span_votes", b"span_votes", "spectrum", b"spectrum", "subspace", b"subspace", "votes", b"votes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["atto_delta", b"atto_delta", "block_ranks", b"block_ranks", "boxed", b"boxed", "cell_votes", b"cell_votes", "clipped_sum", b"clipped_sum", "column_histograms", b"column_histograms", "column_moments", b"column_moments", "coordinates", b"coordinates", "count", b"count", "cross_covariance", b"cross_covariance", "cross_norms", b"cross_norms", "eigenvectors", b"eigenvectors", "energy", b"energy", "frame", b"frame", "gradient", b"gradient", "gradient_norms", b"gradient_norms", "gram", b"gram", "kind", b"kind", "law", b"law", "micro_rho", b"micro_rho", "plan_digest", b"plan_digest", "preimage", b"preimage", "radius_search", b"radius_search", "rank_votes", b"rank_votes", "round", b"round", "row_norms", b"row_norms", "slot", b"slot", "span_gap", b"span_gap", "span_votes", b"span_votes", "spectrum", b"spectrum", "subspace", b"subspace", "votes", b"votes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["count", "row_norms", "clipped_sum", "energy", "gram", "gradient_norms", "gradient", "votes", "coordinates", "boxed", "slot", "spectrum", "eigenvectors", "radius_search", "block_ranks", "span_votes", "cell_votes", "rank_votes", "span_gap", "preimage", "subspace", "cross_norms", "cross_covariance"]  # noqa: Y015
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["count", "row_norms", "clipped_sum", "energy", "gram", "gradient_norms", "gradient", "votes", "coordinates", "boxed", "slot", "spectrum", "eigenvectors", "radius_search", "block_ranks", "span_votes", "cell_votes", "rank_votes", "span_gap", "preimage", "subspace", "cross_norms", "cross_covariance", "column_histograms", "column_moments"]  # noqa: Y015
     _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
 
 Global___Query: _TypeAlias = Query  # noqa: Y015
+
+@_typing.final
+class Frame(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MIDDLES_FIELD_NUMBER: _builtins.int
+    FACTORS_FIELD_NUMBER: _builtins.int
+    middles: _builtins.bytes
+    factors: _builtins.bytes
+    """in parts of 2^20"""
+    def __init__(
+        self,
+        *,
+        middles: _builtins.bytes = ...,
+        factors: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["factors", b"factors", "middles", b"middles"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Frame: _TypeAlias = Frame  # noqa: Y015
 
 @_typing.final
 class Matrix(_message.Message):
@@ -551,6 +588,47 @@ class RowNorms(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RowNorms: _TypeAlias = RowNorms  # noqa: Y015
+
+@_typing.final
+class ColumnHistograms(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    columns: _builtins.int
+    def __init__(
+        self,
+        *,
+        columns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ColumnHistograms: _TypeAlias = ColumnHistograms  # noqa: Y015
+
+@_typing.final
+class ColumnMoments(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    RADIUS_FIELD_NUMBER: _builtins.int
+    columns: _builtins.int
+    radius: _builtins.int
+    def __init__(
+        self,
+        *,
+        columns: _builtins.int = ...,
+        radius: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "radius", b"radius"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ColumnMoments: _TypeAlias = ColumnMoments  # noqa: Y015
 
 @_typing.final
 class ClippedSum(_message.Message):

@@ -20,11 +20,23 @@ from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
-from eigenveil.queries import ClippedSum, Gradient, GradientSpec, Gram, Query, RowNorms, released
+from eigenveil.queries import (
+    ClippedSum,
+    ColumnMoments,
+    Frame,
+    Gradient,
+    GradientSpec,
+    Gram,
+    Query,
+    RowNorms,
+    released,
+)
+from eigenveil.queries.columns import LEAST_FACTOR, MOST_FACTOR, least_radius
 from eigenveil.queries.gradients import least_gradient_radius
 from eigenveil.queries.limits import WEIGHT, least_row_radius
 from eigenveil.session import Session
 from eigenveil.site.clipping import gradient_coefficients, weights
+from eigenveil.site.columns import seen
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil.study.grid import S
 from eigenveil.study.study import Column, Federation, Scaling, Study
@@ -69,21 +81,27 @@ def fed(session: Session, asked: RoundQuery, values: IntArray) -> None:
     )  # fmt: skip
 
 
+ON_GRIDS: list[tuple[Algorithm, Scaling]] = [(a, Scaling.NONE) for a in PROPERTIES if a is not Algorithm.OJA]
+FRAMED = [(a, Scaling.STANDARD) for a in (Algorithm.GAUSS_COV, Algorithm.EM_COV, Algorithm.PRIVATE_OJA)]
+
+
 @pytest.mark.parametrize("kind", LIES)
-@pytest.mark.parametrize("algorithm", [a for a in PROPERTIES if a is not Algorithm.OJA])
-def test_no_lie_leads_beyond_them(algorithm: Algorithm, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("algorithm", "scaling"), ON_GRIDS + FRAMED)
+def test_no_lie_leads_beyond_them(
+    algorithm: Algorithm, scaling: Scaling, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Neither because the session refuses: an algorithm never comes to such a question."""
     passed: list[str] = []
 
-    def watched(query: Query, most: IntArray) -> None:
+    def watched(query: Query, most: IntArray, frame: Frame | None) -> None:
         try:
-            check_bounds(query, most)
+            check_bounds(query, most, frame)
         except RequestError as problem:
             passed.append(str(problem))
 
     monkeypatch.setattr(session_module, "check_bounds", watched)
     random = np.random.default_rng(list(Algorithm).index(algorithm))
-    session = Session(a_plan(algorithm, Scaling.NONE))
+    session = Session(a_plan(algorithm, scaling))
     # A mechanism behind the barrier releases a place or a dimension; what is none ends the study.
     with suppress(EigenveilError, IndexError):
         while (asked := session.pending) is not None and asked.round < MOST_ASKED:
@@ -104,6 +122,8 @@ BEYOND: dict[str, Query] = {
     "a tiny gradient": Gradient(spec=FIELD, radius=least_gradient_radius(FIELD.offset) - 1),
     "one narrow bin": RowNorms(centre=CENTRE, edges=frozen([1])),
     "narrow bins": RowNorms(centre=CENTRE, edges=frozen(np.arange(1, 40) * 100)),
+    "a tiny sum of squares": ColumnMoments(columns=D, radius=least_radius(D) - 1),
+    "other columns": ColumnMoments(columns=D + 1, radius=2**20),
     "a person far off": ClippedSum(centre=frozen([S, 0, 0, 0]), radius=S),
 }
 
@@ -113,6 +133,28 @@ def test_a_question_about_one_person_is_beyond_them(name: str) -> None:
     study = a_plan(Algorithm.GAUSS_COV, Scaling.NONE).study
     with pytest.raises(RequestError):
         check_bounds(BEYOND[name], box(study))
+
+
+FRAMES = {
+    "too few columns": ([0], [LEAST_FACTOR]),
+    "a middle beyond the grid": ([S + 1] + [0] * (D - 1), [LEAST_FACTOR] * D),
+    "all rows at 0": ([0] * D, [LEAST_FACTOR - 1] * D),
+    "a step too fine": ([0] * D, [MOST_FACTOR + 1] * D),
+}
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_a_frame_beyond_its_limits_shows_nothing(name: str) -> None:
+    count, most = ColumnMoments(columns=D, radius=2**20), frozen([S] * D)
+    check_bounds(count, most, Frame(middles=frozen([S] * D), factors=frozen([MOST_FACTOR] * D)))
+    with pytest.raises(RequestError):
+        check_bounds(count, most, Frame(middles=frozen(FRAMES[name][0]), factors=frozen(FRAMES[name][1])))
+
+
+def test_through_any_frame_the_farthest_record_is_far_from_0() -> None:
+    """So no frame takes everybody out of a sum but those nearby."""
+    frame = Frame(middles=frozen([-S]), factors=frozen([LEAST_FACTOR]))
+    assert seen(np.array([[S]], dtype=np.int16), frame)[0, 0] >= S // 8
 
 
 @given(d=st.integers(1, 40), data=st.data())

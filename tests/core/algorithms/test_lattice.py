@@ -11,7 +11,7 @@ import pytest
 from eigenveil.algorithms.subspace.lattice import real_basis
 from eigenveil.errors import Code
 from eigenveil.numerics.linalg import orthonormal, sin_angle
-from eigenveil.queries import cell_geometry as geometry
+from eigenveil.queries import fingerprints as geometry
 from eigenveil.queries.fingerprints import Cells
 from eigenveil.site.modular_spans import reduced
 from eigenveil.study.grid import S, inexact_columns, whole_bounds

@@ -15,9 +15,11 @@ from eigenveil.aggregation import Contribution
 from eigenveil.errors import RequestError
 from eigenveil.numerics.encoding import digest, frozen
 from eigenveil.protocol import query as query_module
+from eigenveil.protocol.agreement import same_question
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
 from eigenveil.protocol.wire import query_from_proto, query_to_proto
+from eigenveil.queries import Frame
 from eigenveil.session import Session
 from tests.support import a_plan, a_query, every_query
 
@@ -122,6 +124,24 @@ def test_a_kept_digest_is_not_taken_over_by_a_copy_that_differs() -> None:
 def test_questions_of_different_kinds_differ_even_with_the_same_fields() -> None:
     digests: list[str] = [a_query(query).digest for query in every_query().values()]
     assert len(set(digests)) == len(digests)
+
+
+def test_another_frame_is_another_question() -> None:
+    """By one unit as well: no machine rounds a frame otherwise. And each survives the trip."""
+    middles, factors = frozen([0, 1, 2, 3]), frozen([2**20] * 4)
+    frames = [
+        None,
+        Frame(middles=middles, factors=factors),
+        Frame(middles=middles + 1, factors=factors),
+        Frame(middles=middles, factors=factors + 1),
+    ]
+    asks = [replace(a_query(every_query()["gram"]), frame=frame) for frame in frames]
+    assert len({asked.digest for asked in asks}) == len(asks)
+    for one in asks:
+        read = query_from_proto(query_to_proto(one))
+        assert read.digest == one.digest
+        assert [same_question(read, other) for other in asks] == [other is one for other in asks]
+        assert [read.says(other) for other in asks] == [other is one for other in asks]
 
 
 def test_the_shape_of_a_matrix_counts() -> None:

@@ -9,7 +9,7 @@ from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.protocol import agreement
 from eigenveil.protocol.query import flatten
 from eigenveil.protocol.wire import query_from_proto, query_to_proto
-from eigenveil.queries import ClippedSum, Gram, centre_of, released
+from eigenveil.queries import ClippedSum, Gram, centre_of, columns_of, released
 from eigenveil.queries.describe import grid
 from eigenveil.site.quantize import to_grid
 from eigenveil.site.site import Site
@@ -24,8 +24,7 @@ from tests.support import a_study
 @pytest.mark.parametrize("name", QUERIES)
 def test_every_number_of_an_answer_has_a_label_and_a_unit(name: str) -> None:
     query = QUERIES[name]
-    centre = centre_of(query)
-    d = 1 if centre is None else centre.size
+    centre, d = centre_of(query), columns_of(query) or 1
     study = a_study(columns=tuple(Column(name=f"c{i}", unit="kg", lower=0.0, upper=1.0) for i in range(d)))
     described = query.describe(study)
     assert query.meaning

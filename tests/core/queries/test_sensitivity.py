@@ -1,4 +1,4 @@
-"""[P1] [P28] What one record can change, by record and replay, in exact integers.
+"""[P1] [P28] [P29] What one record can change, by record and replay, in exact integers.
 
 Sampled: for every kind of question and both relations at least 10,000 neighbour pairs, over
 questions with 1 to 8 columns, radii from 1 to their limit, centres in the middle and in a corner,
@@ -20,6 +20,8 @@ from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.queries import (
     ClippedSum,
+    ColumnHistograms,
+    ColumnMoments,
     Count,
     CrossCovariance,
     CrossNorms,
@@ -141,6 +143,18 @@ def cross_norm_cases() -> list[Case]:
     ]
 
 
+def column_cases(kind: type[ColumnHistograms | ColumnMoments]) -> list[Case]:
+    """At every radius, on up to eight columns."""
+    out = []
+    for seed, (d, _) in enumerate(SHAPES):
+        rows = hostile_rows(2000, centre_of(d, "middle"), 4000, seed)
+        if kind is ColumnHistograms:
+            out.append(Case(query=ColumnHistograms(columns=d), rows=rows))
+        else:
+            out += [Case(query=ColumnMoments(columns=d, radius=r), rows=rows) for r in (1, 117, 2**14, 2**20)]
+    return out
+
+
 def count_cases() -> list[Case]:
     return [Case(query=Count(), rows=hostile_rows(PAIRS, centre_of(2, "middle"), S, 1))]
 
@@ -156,6 +170,8 @@ CASES: dict[str, Callable[[], list[Case]]] = {
     "gradient, k = 2": lambda: gradient_cases(2, pulls=False),
     "gradient, k = 1, pull": lambda: gradient_cases(1, pulls=True),
     "gradient, k = 2, pull": lambda: gradient_cases(2, pulls=True),
+    "column-histograms": lambda: column_cases(ColumnHistograms),
+    "column-moments": lambda: column_cases(ColumnMoments),
     "cross-norms": cross_norm_cases,
     "cross-covariance, k = 1": lambda: cross_cases(1),
     "cross-covariance, k = 2": lambda: cross_cases(2),

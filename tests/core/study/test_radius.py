@@ -20,7 +20,7 @@ HALVES = [60.0, 5.0, 0.5]
 COLUMNS = tuple(a_column(f"x{i}", -half, half) for i, half in enumerate(HALVES))
 
 
-@pytest.mark.parametrize("scaling", list(Scaling))
+@pytest.mark.parametrize("scaling", [Scaling.BOUNDS, Scaling.NONE])
 @given(factor=st.floats(0.5, 2.0))
 def test_a_norm_that_shortens_no_record_is_called_idle_and_no_other(scaling: Scaling, factor: float) -> None:
     """The longest record there can be lies in a corner of the public bounds."""

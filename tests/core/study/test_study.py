@@ -16,7 +16,7 @@ from eigenveil.accounting.zcdp import MAX_EPSILON, MICRO, delta_at
 from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.plan import plan_from_json
 from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.radius import PublicNorm
+from eigenveil.study.radius import PublicNorm, Radius
 from eigenveil.study.study import MAX_COLUMNS, MAX_RECORDS, Column, Federation, Missing, Scaling, Study
 from eigenveil.study.toml import parse_study, study_from_dict, study_to_dict
 from tests.support import a_column, a_plan, a_study, refused
@@ -244,6 +244,11 @@ def studies(draw: st.DrawFn) -> Study:
     """Every field at something else than its default, somewhere."""
     columns = draw(st.lists(texts.filter(lambda t: bool(t.strip())), min_size=1, max_size=4, unique=True))
     sites = tuple(draw(st.lists(names, min_size=1, max_size=4, unique=True)))
+    scaling = draw(st.sampled_from(Scaling))
+    standard = scaling is Scaling.STANDARD
+    radii: list[st.SearchStrategy[Radius]] = [st.none(), st.floats(0.01, 1)]
+    if not standard:
+        radii.append(st.builds(PublicNorm, norm=st.floats(0.2, 1e9)))
     return Study(
         name=draw(names),
         purpose=draw(texts),
@@ -256,11 +261,9 @@ def studies(draw: st.DrawFn) -> Study:
         max_sites_per_person=draw(st.integers(1, 1000)),
         missing=draw(st.sampled_from(Missing)),
         person_column=draw(st.one_of(st.none(), st.just("person id is not a column"))),
-        centring=draw(st.booleans()),
-        scaling=draw(st.sampled_from(Scaling)),
-        radius=draw(
-            st.one_of(st.none(), st.floats(0.01, 1), st.builds(PublicNorm, norm=st.floats(0.2, 1e9)))
-        ),
+        centring=standard or draw(st.booleans()),
+        scaling=scaling,
+        radius=draw(st.one_of(*radii)),
         max_records=draw(st.integers(1, 2**24)),
         expected_records=draw(st.integers(1, 2**24)),
         federation=Federation(

@@ -17,11 +17,11 @@ from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import sin_angle
 from eigenveil.simulation import Simulation, simulate
 from eigenveil.study.algorithm import Algorithm, OwnAlgorithm
-from eigenveil.study.grid import GridRows, S
+from eigenveil.study.grid import GridRows
 from eigenveil.study.study import Study
 from eigenveil_client.local.compare.rows import Row
 from eigenveil_client.local.compare.selection import Wanted
-from eigenveil_client.local.exact_pca import exact
+from eigenveil_client.local.exact_pca import analysed, exact
 from eigenveil_common.threads import CORES
 
 
@@ -43,8 +43,7 @@ class Bench:
 
 def bench(study: Study, rows: GridRows, parts: dict[str, FloatArray], repeat: int, seed: int | None) -> Bench:
     """The exact answer of the records, computed once. Shape: rows (n, d)."""
-    x = rows / S
-    centred = x - x.mean(axis=0) if study.centring and len(x) else x
+    centred = analysed(rows, study)
     return Bench(
         study=study,
         parts=parts,

@@ -86,10 +86,11 @@ def show_egress(told: dict[str, Any]) -> None:
 def decoded(numbers: Numbers) -> dict[str, Any]:
     """One row's question and its numbers, each with what it stands for and what its unit is: plain values."""
     query, study, values = numbers.query.query, numbers.study, numbers.values.tolist()
-    described = query.describe(study)
+    described, frame = query.describe(study), numbers.query.frame
     named = zip(described.labels, values, strict=True)
     told = [{"is": label, "value": value} for label, value in named]
-    for number, factor, name in zip(told, described.factors, described.names, strict=False):
+    factors = described.factors if frame is None else ()  # they are those of the bounds' own grid
+    for number, factor, name in zip(told, factors, described.names, strict=False):
         number |= {"in_units": number["value"] * factor, "unit": name}
     return {
         "row": numbers.row.index,
@@ -100,7 +101,7 @@ def decoded(numbers: Numbers) -> dict[str, Any]:
         "question": numbers.row.query,
         "digest": numbers.row.contribution,
         "one_unit": described.unit,
-        "grid": grid(study, centre_of(query), described.radius),
+        "grid": grid(study, centre_of(query), described.radius, None if frame is None else frame.grid),
         "numbers": told,
     }
 

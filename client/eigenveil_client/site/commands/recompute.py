@@ -42,7 +42,7 @@ def again(store: SiteStore, row: Row, load: Callable[[Study], Records]) -> Numbe
     if seen is None:
         raise InternalError(Code.STORAGE, f"the plan of row {row.index} is not here; restore the state")
     plan = plan_from_json(seen.plan_json)
-    values = Site(load(plan.study).rows).answer(asked.query)
+    values = Site(load(plan.study).rows).answer(asked.query, frame=asked.frame)
     if store.fingerprints.of_answer(asked, to_bytes(values)) != row.contribution:
         raise RequestError(
             Code.CONFLICT,

@@ -16,7 +16,7 @@ from eigenveil.errors import EigenveilError, RequestError
 from eigenveil.numerics.blas import one_thread
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.protocol.plan import Plan
-from eigenveil.queries import Query
+from eigenveil.protocol.query import RoundQuery
 from eigenveil.site.site import Site
 from eigenveil.study.study import Study
 from eigenveil_client.records.records import Records
@@ -38,17 +38,17 @@ class Answers:
         self._cores = os.cpu_count() or 1
         self._threads = ThreadPoolExecutor(self._cores)
 
-    def values(self, plan: Plan, query: Query) -> IntArray:
+    def values(self, plan: Plan, asked: RoundQuery) -> IntArray:
         """Load and compute in any case, and only then refuse what the records do not allow."""
         site, problem = self._site(plan)
-        values = self._compute(site, query)
+        values = self._compute(site, asked)
         if problem is not None:
             raise problem
         return values
 
-    def _compute(self, site: Site, query: Query) -> IntArray:
+    def _compute(self, site: Site, asked: RoundQuery) -> IntArray:
         with one_thread():  # its shares of the rows are the threads; more inside them only get in the way
-            return site.answer(query, self._threads.map)
+            return site.answer(asked.query, self._threads.map, frame=asked.frame)
 
     def forget(self, plan: str) -> None:
         """Let the records of a study go."""

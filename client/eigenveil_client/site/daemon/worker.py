@@ -191,7 +191,7 @@ class SiteWorker:
             round=asked.round,
             query=asked.digest,
             site=self._member.identity.name,
-            values=self._answers.values(plan, asked.query),
+            values=self._answers.values(plan, asked),
         )
         failpoint("answer-computed")
         self.store.answer(plan, asked, to_bytes(contribution.values), asked.query.meaning, own.unkept())

@@ -63,6 +63,8 @@ def _check(algorithm: OwnAlgorithm, priced: PricedQuery, plan: Plan) -> None:
     query, name = priced.query, algorithm.name
     if type(priced.micro_rho) is not int or type(priced.atto_delta) is not int:
         raise _wrong(name, f"asked {_kind(query)} at {priced.micro_rho} micro-rho; a price is an int")
+    if priced.frame is not None:
+        raise _wrong(name, 'asked through a frame; a study that says scaling = "standard" makes one')
     if isinstance(query, Additive):
         if priced.law is NoiseLaw.STABILITY and query.bound != 1:
             raise _wrong(name, f"asked {_kind(query)} as a stability histogram, and it counts nothing")

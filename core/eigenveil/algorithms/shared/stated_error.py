@@ -102,3 +102,14 @@ def centre_warning(sine: float) -> tuple[str, ...]:
         "would help, or `centring = false` with bounds whose middle is about the mean"
     )
     return (sentence,)
+
+
+def scale_sine(values: FloatArray, mixed: FloatArray) -> float:
+    """The sine that k directions are turned by where the squares of columns' scales are off, in parts, by
+    independent e_m: direction i leans towards j by (l_i + l_j) / (l_i - l_j) sum_m v_im v_jm e_m / 2.
+
+    Shape: values (d,), falling; mixed (k, d - k), the means of (sum_m v_im v_jm e_m)^2.
+    """
+    k = len(mixed)
+    sums = np.maximum(values[:k, None] + values[None, k:], 0.0)
+    return typical_sine((sums / gaps_of(values, k)) ** 2 * mixed / 4)

@@ -26,7 +26,7 @@ from eigenveil.numerics.encoding import IntArray
 from eigenveil.protocol.estimate import Estimate, Steps, no_release
 from eigenveil.protocol.plan import Plan
 from eigenveil.queries import CellVotes, RankVotes
-from eigenveil.queries import cell_geometry as geometry
+from eigenveil.queries import fingerprints as geometry
 from eigenveil.queries.fingerprints import MOST_POINTS, MOST_SUBSAMPLES, Cells
 from eigenveil.queries.subspaces import TRIAL_PRICE, TRIALS
 from eigenveil.study.grid import midpoint

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from eigenveil.algorithms.shared.standardised import remainder
 from eigenveil.planning.error_models import (
     covariance,
     power_iteration,
@@ -13,12 +14,13 @@ from eigenveil.planning.error_models import (
     smooth_sensitivity,
 )
 from eigenveil.planning.error_models.eigengaps import Assumed
-from eigenveil.planning.error_models.rotation import NOISE, PredictedError
+from eigenveil.planning.error_models.rotation import NOISE, PredictedError, beside
+from eigenveil.planning.error_models.scales import of_scales
 from eigenveil.planning.error_models.spectrum import AssumedSpectrum, within
 from eigenveil.protocol.plan import Plan, plan_for
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.radius import longest
-from eigenveil.study.study import Study
+from eigenveil.study.study import Scaling, Study
 
 LAWS: dict[Algorithm, Callable[[Plan, AssumedSpectrum], PredictedError | None]] = {
     Algorithm.REFINED_COV: refinement.refined_cov,
@@ -54,10 +56,14 @@ def predicted(study: Study, guess: AssumedSpectrum) -> PredictedError | None:
 
 
 def law(plan: Plan, guess: AssumedSpectrum) -> PredictedError | None:
-    """The error of a plan; None if no law is known for its algorithm."""
+    """The error of a plan; None if no law is known for its algorithm. Where columns are standardised the
+    spectrum is theirs, and their scales, which have errors of their own, come first."""
     if plan.algorithm not in LAWS:
         return None
-    return LAWS[plan.algorithm](plan, within(guess, longest(plan.study.radius)))
+    if plan.study.scaling is not Scaling.STANDARD:
+        return LAWS[plan.algorithm](plan, within(guess, longest(plan.study.radius)))
+    found = law(remainder(plan), guess)
+    return None if found is None else beside(found, of_scales(plan, guess))
 
 
 def clear(study: Study, guess: AssumedSpectrum) -> bool:

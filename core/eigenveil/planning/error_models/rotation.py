@@ -7,6 +7,7 @@ numbers: the largest leanings one by one, all others by their sum.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -58,6 +59,12 @@ class PredictedError:
     median: float
     high: float
     raw: float
+
+
+def beside(found: PredictedError, sine: float) -> PredictedError:
+    """An error with another, independent one of about that sine beside it."""
+    low, median, high = (min(1.0, math.hypot(one, sine)) for one in (found.low, found.median, found.high))
+    return PredictedError(low=low, median=median, high=high, raw=math.hypot(found.raw, sine))
 
 
 NOISE = PredictedError(low=1.0, median=1.0, high=1.0, raw=float("inf"))

@@ -32,7 +32,7 @@ from eigenveil.reporting.round_log import Replayed, RoundLog
 from eigenveil.reporting.verify import SignedRelease, load_release, verify_release
 from eigenveil.session import Session
 from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.study import Column, Federation
+from eigenveil.study.study import Column, Federation, Scaling
 from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.command_line import site, written
@@ -258,8 +258,10 @@ COLUMNS = tuple(Column(name=f"c{i}", unit="", lower=0.0, upper=1.0) for i in ran
 
 def questions() -> None:
     """Run by a process with its own BLAS: what is asked after releases that are the same for all."""
-    for algorithm in ALGORITHMS:
-        plan = a_plan(a_study(components=2, epsilon=8.0, columns=COLUMNS).running(algorithm))
+    asked_by = [(algorithm, Scaling.BOUNDS) for algorithm in ALGORITHMS]
+    for algorithm, scaling in [*asked_by, (Algorithm.REFINED_COV, Scaling.STANDARD)]:
+        study = a_study(components=2, epsilon=8.0, columns=COLUMNS, scaling=scaling)
+        plan = a_plan(study.running(algorithm))
         random, session = np.random.default_rng(5), Session(plan)
         while (asked := session.pending) is not None and asked.round < 30:
             sys.stdout.write(query_to_proto(asked).SerializeToString().hex() + "\n")

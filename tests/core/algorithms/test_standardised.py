@@ -1,0 +1,221 @@
+"""[P7] [P29] Columns in parts of their standard deviations: what is asked, found, and said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eigenveil import PrivateCovariance, PrivatePCA
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.algorithms import ALGORITHMS
+from eigenveil.algorithms.shared import standardised as module
+from eigenveil.algorithms.shared.column_scales import SPREADS, column_scales
+from eigenveil.errors import Code
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.numerics.linalg import eigenpairs, sin_angle
+from eigenveil.planning.dry_run import courses
+from eigenveil.planning.predict import predict
+from eigenveil.planning.resolve import make_plan
+from eigenveil.queries import ColumnHistograms, ColumnMoments
+from eigenveil.session import Session
+from eigenveil.simulation import Simulation, simulate
+from eigenveil.study.algorithm import PROPERTIES, Algorithm
+from eigenveil.study.radius import PublicNorm
+from eigenveil.study.study import Column, Federation, Scaling, Study
+from tests.support import refused
+
+LOUD = 1e4  # epsilon at which noise is next to nothing
+SPREAD = np.array([0.7, 0.3, 4.0, 15.0])  # of columns whose bounds are 100 apart: unequally generous ones
+MIDDLE = np.array([5.0, -20.0, 10.0, 0.0])
+COLUMNS = tuple(Column(name=f"c{i}", unit="mm", lower=-50.0, upper=50.0) for i in range(4))
+
+
+def correlated(n: int = 6000, seed: int = 3) -> FloatArray:
+    """Columns of those spreads, of which the first two go together, and the last two a little less."""
+    z = np.random.default_rng(seed).normal(size=(n, 4))
+    z[:, 1] = 0.9 * z[:, 0] + np.sqrt(1 - 0.81) * z[:, 1]
+    z[:, 3] = 0.6 * z[:, 2] + 0.8 * z[:, 3]
+    return np.asarray(z * SPREAD + MIDDLE)
+
+
+def exact(records: FloatArray, k: int) -> FloatArray:
+    x = (records - records.mean(axis=0)) / records.std(axis=0)
+    return eigenpairs(x.T @ x / len(x))[1][:, :k].T
+
+
+def a_study(**changes: Any) -> Study:
+    values: dict[str, Any] = {
+        "name": "standard", "columns": COLUMNS, "epsilon": LOUD, "delta": 1e-6, "components": 2,
+        "algorithm": Algorithm.GAUSS_COV, "federation": Federation(sites=("a",)), "scaling": "standard",
+        "max_records": 2**20, "expected_records": 6000,
+    }  # fmt: skip
+    return Study(**(values | changes))
+
+
+def run(records: FloatArray, seed: int = 1, **changes: Any) -> Simulation:
+    return simulate(a_study(**changes), {"a": records}, seed=seed)
+
+
+@pytest.mark.parametrize("name", ["gauss-cov", "refined-cov", "refined-pca", "dp-pca", "auto"])
+def test_without_noise_components_are_those_of_the_correlations(name: str) -> None:
+    records = correlated()
+    result = run(records, algorithm=name).result
+    assert sin_angle(exact(records, 2), result.components) < 0.03
+    assert np.allclose(result.scale, records.std(axis=0), rtol=0.03)
+    assert np.allclose(result.mean, records.mean(axis=0), atol=0.02 * records.std(axis=0))
+    correlations = np.linalg.eigvalsh(np.corrcoef(records.T))[::-1]
+    assert np.allclose(result.explained_variance, correlations[:2], rtol=0.05)
+    assert np.isclose(result.total_variance, 4, rtol=0.05)
+
+
+FEDERATED = [name for name in ALGORITHMS if not (PROPERTIES[name].exact_rows or name is Algorithm.ZERO)]
+
+
+@pytest.mark.parametrize("name", FEDERATED)
+def test_every_algorithm_asks_through_the_frame_and_spends_no_more_than_its_plan(name: Algorithm) -> None:
+    alone = PROPERTIES[name].single_records
+    study = a_study(
+        epsilon=2.0,
+        algorithm=name,
+        expected_records=1500 if alone else 6000,
+        neighbours=Neighbours.REPLACE_ONE if alone else Neighbours.ADD_REMOVE,
+    )
+    done = simulate(study, {"a": correlated(1500 if alone else 6000)}, seed=4)
+    first, second, *rest = done.asked
+    assert (type(first.query), type(second.query)) == (ColumnHistograms, ColumnMoments)
+    assert first.frame is None
+    assert second.frame is not None
+    frames = {id(asked.frame) for asked in rest}
+    assert rest
+    assert len(frames) == 1
+    assert None not in [asked.frame for asked in rest]
+    spent = sum(release.micro_rho for release in done.releases)
+    assert 0 < spent <= done.plan.micro_rho
+
+
+@pytest.mark.parametrize("name", [Algorithm.GAUSS_COV, Algorithm.EM_COV])
+def test_where_epsilons_add_up_the_scales_are_paid_in_epsilon(name: Algorithm) -> None:
+    study = a_study(epsilon=3.0, delta=0.0, algorithm=name)
+    done = simulate(study, {"a": correlated()}, seed=4)
+    parts = [float(np.sqrt(2e-6 * release.micro_rho)) for release in done.releases]
+    assert sum(parts) <= 3.0
+    assert sum(parts) > 2.9
+
+
+@pytest.mark.parametrize("name", [name for name in PROPERTIES if PROPERTIES[name].exact_rows])
+def test_what_rests_on_whole_numbers_is_not_run_on_scaled_ones(name: Algorithm) -> None:
+    with refused(Code.BAD_STUDY, "rounded again", '"bounds"'):
+        make_plan(a_study(algorithm=name, delta=1e-6))
+
+
+@pytest.mark.parametrize("changes", [{"centring": False}, {"radius": PublicNorm(norm=1.0)}])
+def test_what_says_nothing_of_standard_deviations_is_refused(changes: dict[str, Any]) -> None:
+    with refused(Code.BAD_STUDY, '"standard"'):
+        a_study(**changes)
+
+
+def test_one_matrix_is_worth_a_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dividing by the diagonal of what was released anyway brings components nearer to the exact ones."""
+    records, truth = correlated(20_000), exact(correlated(20_000), 1)
+
+    def median() -> float:
+        runs = [run(records, seed, epsilon=1.0, components=1).result.components for seed in range(15)]
+        return float(np.median([sin_angle(truth, found) for found in runs]))
+
+    twice = median()
+    monkeypatch.setattr(module, "_second_look", lambda variances, noise, errors: (variances * 0 + 1, errors))
+    assert twice < 0.8 * median()
+
+
+def test_the_stated_and_the_foreseen_sine_are_about_the_measured_one() -> None:
+    generator = np.random.default_rng(5)
+    factor, weights = generator.normal(size=(20_000, 1)), np.linspace(0.3, 0.9, 8)
+    rest = generator.normal(size=(20_000, 8)) * np.sqrt(1 - weights**2)
+    records = np.clip((factor * weights + rest) * np.geomspace(1, 12, 8), -50, 50)
+    columns = tuple(Column(name=f"c{i}", unit="mm", lower=-50.0, upper=50.0) for i in range(8))
+    study = a_study(epsilon=1.0, components=1, columns=columns, expected_records=20_000)
+    runs = [simulate(study, {"a": records}, seed=seed).result for seed in range(15)]
+    measured = float(np.median([sin_angle(exact(records, 1), one.components) for one in runs]))
+    stated = float(np.median([one.predicted_sin_angle or 0.0 for one in runs]))
+    assert measured / 2 < stated < measured * 2
+    foreseen = predict(study, spectrum=np.linalg.eigvalsh(np.corrcoef(records.T))[::-1].tolist())
+    assert foreseen.error is not None
+    assert measured / 2 < foreseen.error.median < measured * 2
+
+
+def test_a_column_that_noise_hides_is_named_and_does_no_harm() -> None:
+    """One that is constant, and one that one record in 1,000 sets apart."""
+    records = correlated(6000)
+    records[:, 0], records[:, 1] = 7.0, np.where(np.arange(6000) % 1000 == 0, 50.0, -50.0)
+    result = run(records, epsilon=1.0, components=1).result
+    said = next(sentence for sentence in result.warnings if "noise hides how widely" in sentence)
+    assert "c0, c1;" in said
+    x = (records[:, 2:] - records[:, 2:].mean(axis=0)) / records[:, 2:].std(axis=0)
+    goal = np.r_[0, 0, eigenpairs(x.T @ x / len(x))[1][:, 0]][None, :]
+    assert sin_angle(goal, result.components) < 0.5
+
+
+def test_bounds_far_wider_than_a_spread_are_said() -> None:
+    """Even so wide that on their grid the column is next to constant."""
+    records = correlated()
+    records[:, 0] = 5.0 + 0.01 * (records[:, 0] - 5.0)
+    said = " ".join(run(records).result.warnings)
+    assert "columns spread: c0;" in said
+    assert "deviation of c1 (about 16" in said  # 50 / 0.3
+    assert "c2" not in said
+
+
+def test_no_more_rounds_are_foreseen_than_two_beside_those_by_bounds() -> None:
+    plans = [make_plan(a_study(epsilon=1.0, scaling=one)) for one in (Scaling.BOUNDS, Scaling.STANDARD)]
+    by_bounds, standard = (max(map(len, courses(plan))) for plan in plans)
+    assert standard == by_bounds + 2
+
+
+def test_no_library_rounds_anything_on_the_way_to_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So two machines ask the same second question, and see records through the same frame."""
+
+    def poisoned(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("a library's own rounding decides about a question")
+
+    for name in ("exp", "log", "log2", "power", "dot", "matmul", "einsum", "exp2"):
+        monkeypatch.setattr(np, name, poisoned)
+    session = Session(make_plan(a_study(epsilon=1.0)))
+    steps, records = column_scales(session.plan), correlated()
+    monkeypatch.undo()
+    done = simulate(session.plan.study, {"a": records}, seed=2)
+    for name in ("exp", "log", "log2", "power", "dot", "matmul", "einsum", "exp2"):
+        monkeypatch.setattr(np, name, poisoned)
+    next(steps)
+    asked = steps.send(done.releases[0])
+    assert asked.frame is not None
+    with pytest.raises(StopIteration) as end:
+        steps.send(done.releases[1])
+    monkeypatch.undo()
+    third = done.asked[2].frame
+    assert third is not None
+    assert end.value.value.frame.factors.tolist() == third.factors.tolist()
+
+
+@pytest.mark.filterwarnings("ignore:half the distance")
+def test_the_estimators_say_the_same_in_the_columns_own_units() -> None:
+    records = correlated()
+    said: dict[str, Any] = {"epsilon": LOUD, "bounds": (-50, 50), "scaling": "standard", "random_state": 0}
+    pca = PrivatePCA(2, algorithm="gauss-cov", **said).fit(records)
+    assert np.allclose(pca.scale_, records.std(axis=0), rtol=0.03)
+    scores = pca.transform(records)
+    assert np.allclose(scores.var(axis=0), pca.explained_variance_, rtol=0.05)
+    whole = PrivatePCA(4, algorithm="gauss-cov", **said).fit(records)
+    assert np.allclose(whole.inverse_transform(whole.transform(records)), records, atol=1e-6)
+    found = PrivateCovariance(**said).fit(records)
+    size = np.outer(records.std(axis=0), records.std(axis=0))
+    assert np.allclose(found.covariance_ / size, np.corrcoef(records.T), atol=0.06)
+
+
+def test_a_grid_ends_as_many_spreads_from_the_middle_of_a_column() -> None:
+    records = correlated()
+    frame = run(records).asked[-1].frame
+    assert frame is not None
+    half = 4096 * 2.0**20 / frame.factors * (50.0 / 4096)
+    assert np.allclose(half, SPREADS * records.std(axis=0), rtol=0.06)

@@ -1,0 +1,125 @@
+"""[P9] [P29] Rows through a frame: Python's integers agree, and each record is seen by itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.numerics.encoding import frozen
+from eigenveil.queries import (
+    Batch,
+    ClippedSum,
+    ColumnHistograms,
+    ColumnMoments,
+    Frame,
+    Gradient,
+    GradientNorms,
+    Gram,
+    RowNorms,
+)
+from eigenveil.queries.batch import pass_key
+from eigenveil.queries.columns import LEAST_FACTOR, MOST_FACTOR
+from eigenveil.site.columns import seen
+from eigenveil.site.site import Site
+from eigenveil.study.grid import GridRows, S
+from tests.core import reference
+from tests.core.records import Case, hostile_rows, verdict
+from tests.support import DIGEST, a_field, random_rows
+
+ENTRY = st.one_of(st.sampled_from([-S, -1, 0, 1, S]), st.integers(-S, S))
+FACTOR = st.one_of(
+    st.sampled_from([LEAST_FACTOR, 3 * 2**19, 2**20, MOST_FACTOR]), st.integers(LEAST_FACTOR, MOST_FACTOR)
+)
+
+
+@st.composite
+def views(draw: st.DrawFn) -> tuple[GridRows, Frame]:
+    d, n = draw(st.integers(1, 5)), draw(st.integers(1, 4))
+    rows = np.array([[draw(ENTRY) for _ in range(d)] for _ in range(n)], dtype=np.int16)
+    middles, factors = [draw(ENTRY) for _ in range(d)], [draw(FACTOR) for _ in range(d)]
+    return rows, Frame(middles=frozen(middles), factors=frozen(factors))
+
+
+HALVES = Frame(middles=frozen([0] * 3), factors=frozen([2**19] * 3))
+
+
+@given(views())
+@example(
+    (np.array([[3, 1, -1]], dtype=np.int16), Frame(middles=frozen([0] * 3), factors=frozen([2**19] * 3)))
+)
+def test_python_integers_see_the_same(view: tuple[GridRows, Frame]) -> None:
+    rows, frame = view
+    shown = [reference.seen(row, frame) for row in rows.tolist()]
+    assert seen(rows, frame).tolist() == shown
+    d = rows.shape[1]
+    for query in (
+        ColumnHistograms(columns=d),
+        ColumnMoments(columns=d, radius=5000),
+        Gram(centre=frozen([0] * d), radius=S),
+    ):
+        assert Site(rows).answer(query, frame=frame).tolist() == reference.answer(shown, query)
+
+
+def a_frame(d: int, seed: int = 2) -> Frame:
+    random = np.random.default_rng(seed)
+    return Frame(
+        middles=random.integers(-S, S, d, endpoint=True),
+        factors=random.integers(LEAST_FACTOR, 2**22, d, endpoint=True),
+    )
+
+
+@pytest.mark.parametrize("neighbours", Neighbours)
+def test_no_frame_moves_a_neighbour_farther_than_the_question_declares(neighbours: Neighbours) -> None:
+    """Whoever chose the frame: it maps one record to one record of the same box."""
+    cases = []
+    for d in (1, 2, 5):
+        centre = frozen(np.zeros(d, dtype=np.int64))
+        rows = hostile_rows(400, centre, 4000, d)
+        queries = (ClippedSum(centre=centre, radius=S), Gram(centre=centre, radius=S))
+        columns = (ColumnHistograms(columns=d), ColumnMoments(columns=d, radius=2**14))
+        cases += [Case(query=query, rows=rows) for query in (*queries, *columns)]
+    for seed in range(4):
+        found = verdict(
+            cases,
+            neighbours,
+            lambda rows, query, s=seed: Site(rows).answer(query, frame=a_frame(rows.shape[1], s)),  # type: ignore[misc]
+        )
+        assert found.worst <= 1
+
+
+def test_a_record_adds_its_own_answer_through_a_frame_whatever_else_is_there() -> None:
+    rows, frame = random_rows(60, 4), a_frame(4)
+    for query in (ColumnMoments(columns=4, radius=900), RowNorms(centre=frozen([0] * 4), edges=frozen([S]))):
+        whole = Site(rows, chunk=7, workers=3).answer(query, frame=frame)
+        each = [Site(rows[i : i + 1]).answer(query, frame=frame) for i in range(len(rows))]
+        assert whole.tolist() == np.sum(each, axis=0).tolist()
+
+
+def test_a_site_shows_what_the_last_question_says_and_nothing_kept_from_another() -> None:
+    rows, site = random_rows(50, 3), Site(random_rows(50, 3))
+    queries = (
+        Gram(centre=frozen([0] * 3), radius=S),
+        Gradient(spec=a_field(3, 1), radius=2**27),
+        ColumnMoments(columns=3, radius=900),
+    )
+    for frame in (None, a_frame(3, 1), a_frame(3, 2), None, a_frame(3, 1)):
+        for query in queries:
+            fresh = Site(rows).answer(query, frame=frame)
+            assert site.answer(query, frame=frame).tolist() == fresh.tolist()
+
+
+def test_whatever_frame_shows_them_records_stay_in_the_batch_that_they_are_in() -> None:
+    """A pass pays once for batches that share nobody, even where each is asked through another frame."""
+    rows, key = random_rows(80, 3), pass_key(DIGEST, 0, 5)
+    spec = a_field(3, 1)
+    for record in rows:
+        counted = 0
+        for i in range(5):
+            batch = Batch(first=0, index=i, batches=5, key=key)
+            query = GradientNorms(spec=spec, edges=frozen([1]), batch=batch)
+            restarted = Site(record[None, :])  # it keeps no dealing of another frame
+            counted += int(restarted.answer(query, frame=a_frame(3, i)).sum())
+        assert counted == 1
