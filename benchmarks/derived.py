@@ -1,12 +1,12 @@
 """How often the 95 % intervals of `Moments` hold the exact answer, on the real tables.
 
-`python -m benchmarks.derived [--runs 40] [--out table.md]`. Every question is asked of as many releases of one
-table, which differ by their noise alone, and held against numpy on the same records: so it is the privacy
+`python -m benchmarks.derived [--runs 40] [--out table.md]`. Every question is asked of as many releases of
+one table, which differ by their noise alone, and held against numpy on the same records: so it is the privacy
 errors that are measured. The last rows draw the records anew in every run and ask whether the errors with
 sampling hold the slopes that the records were drawn with.
 
-Intervals of one release share its noise, so they are not as many trials as they are numbers: the interval of a
-share (Wilson's) counts as many trials as the spread of the share from release to release says there are.
+Intervals of one release share its noise, so they are not as many trials as they are numbers: the interval of
+a share (Wilson's) counts as many trials as the spread of the share from release to release says there are.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.families import Family, present
+from eigenveil.derived.factors import matched
 from eigenveil.derived.frame import Units
 from eigenveil.derived.moments import Moments
 from eigenveil.derived.uncertain import Uncertain
@@ -64,7 +65,8 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """Shape: shares (runs,), of the intervals of each run that hold the exact answer; `length` their median."""
+    """Shape: shares (runs,), of the intervals of each run that hold the exact answer. `length` is their
+    median."""
 
     shares: FloatArray
     numbers: int
@@ -94,6 +96,8 @@ def questions(rows: FloatArray, names: tuple[str, ...], scale: FloatArray) -> li
     scaled = rows / scale
     variances = np.linalg.eigvalsh(np.cov(scaled.T, bias=True))[::-1][:3]
     out.append(Question(kind="variances", ask=lambda m: m.pca(3).variances, exact=variances))
+    axes = np.linalg.eigh(np.cov(scaled.T, bias=True))[1][:, :-4:-1].T
+    out.append(Question(kind="component", ask=lambda m: _like(m.pca(3).loadings, axes), exact=axes))
     wide = [names[i] for i in varied[:12]]
     standard = np.linalg.eigvalsh(np.corrcoef(rows[:, varied[:12]].T))[::-1][:3]
     out.append(
@@ -139,6 +143,12 @@ def _ridge(rows: FloatArray) -> FloatArray:
     return np.asarray(np.linalg.solve(kept, covariance[1:, 0]))
 
 
+def _like(numbers: Uncertain, axes: FloatArray) -> Uncertain:
+    """With the signs of `axes`: which of the two ends of an axis is which, no answer says."""
+    signs = np.sign((numbers.values * axes).sum(axis=1, keepdims=True))
+    return replace(numbers, values=numbers.values * signs)
+
+
 def _some(numbers: Uncertain, pairs: tuple[FloatArray, ...]) -> Uncertain:
     return Uncertain(values=numbers.values[pairs], errors=numbers.errors[pairs])
 
@@ -154,7 +164,8 @@ def releases(study: Study, rows: FloatArray, runs: int) -> Iterable[Moments]:
 
 
 def measured(answers: Iterable[Iterable[tuple[str, Uncertain, FloatArray]]]) -> dict[str, Coverage]:
-    """For each run its kinds of question, answers and exact answers: how many intervals hold the exact one."""
+    """How many intervals hold the exact answer, by kind of question. Each run gives kinds, answers, and the
+    exact ones."""
     shares: dict[str, list[float]] = {}
     lengths: dict[str, list[float]] = {}
     numbers: dict[str, int] = {}
@@ -217,7 +228,7 @@ LOADINGS = np.array([[0.8, 0], [0.7, 0], [0.6, 0.1], [0, 0.8], [0.1, 0.7], [0, 0
 
 
 def drawn_anew(n: int, runs: int) -> Iterable[tuple[str, ...]]:
-    """Normal records of two factors: slopes of the law they are drawn from, and the factors of the records."""
+    """Normal records of two factors: slopes of the law they are drawn from, factors of the records."""
     columns = tuple(Column(name=f"x{i}", unit="1", lower=-6, upper=6) for i in range(6))
     law = LOADINGS @ LOADINGS.T + np.diag(1 - (LOADINGS**2).sum(axis=1))
     root, slopes = np.linalg.cholesky(law), np.linalg.solve(law[1:, 1:], law[1:, 0])
@@ -241,10 +252,10 @@ def _anew(
 ) -> list[tuple[str, Uncertain, FloatArray]]:
     rows = np.random.default_rng(seed).standard_normal((n, 6)) @ root.T
     found = Moments.of(simulate(study, {"all": rows}, seed=10_000 + seed).result)
-    fit = found.regress("x0", on=found.columns[1:])
+    fit, factors = found.regress("x0", on=found.columns[1:]), found.factor_analysis(2).loadings
     return [
         ("slope, with sampling", fit.both, slopes),
-        ("factor loading", found.factor_analysis(2).loadings, _factors(rows, found)),
+        ("factor loading", factors, matched(_factors(rows, found), factors.values)),
     ]
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from eigenveil.numerics.linalg import fix_signs
 from eigenveil.numerics.public_random import public_normals
 
 DRAWS = 200
-FIRST_STEPS, STEPS, CLOSE = 2000, 200, 1e-7
+FIRST_STEPS, STEPS, CLOSE = 2000, 200, 1e-6
 LEAST = 0.005  # of a variance is a column's own, as in other software: below it a solution is improper
 WIDE = 1.0
 POWER = 4  # of promax, as its authors chose
@@ -77,7 +79,7 @@ def factor_analysis(matrix: Noised, k: int, rotation: Rotation, level: float) ->
     start = np.repeat(first[1], DRAWS, axis=0)
     others, shares = _principal_axes(np.array(around[1:]), start, k, STEPS)
     loadings, between = _rotated(first[0][0], rotation)
-    spread = np.array([_matched(_rotated(one, rotation)[0], loadings) for one in others])
+    spread = np.array([matched(_rotated(one, rotation)[0], loadings) for one in others])
     numbers = _about(loadings, spread, level, -1.0)
     return Factors(
         columns=whole.columns,
@@ -148,19 +150,30 @@ def _rotated(loadings: FloatArray, rotation: Rotation) -> tuple[FloatArray, Floa
 def varimax(loadings: FloatArray) -> FloatArray:
     """The turn after which squared loadings differ most within factors (Kaiser 1958, rows of equal length).
 
-    Shape: (m, k) -> (k, k).
+    Plane by plane, each by the angle that is the best there: iterating over all at once, by singular values,
+    may step over the best angle and back for ever. Shape: (m, k) -> (k, k).
     """
     lengths = np.linalg.norm(loadings, axis=1, keepdims=True)
-    rows = loadings / np.maximum(lengths, 1e-12)
-    turn, reached = np.eye(rows.shape[1]), 0.0
+    rows, k = loadings / np.maximum(lengths, 1e-12), loadings.shape[1]
+    turn = np.eye(k)
     for _ in range(STEPS):
-        seen = rows @ turn
-        left, sizes, right = np.linalg.svd(rows.T @ (seen**3 - seen * (seen**2).mean(axis=0)))
-        turn = left @ right
-        before, reached = reached, float(sizes.sum())
-        if reached <= before * (1 + CLOSE):
+        angles = []
+        for pair in combinations(range(k), 2):
+            angle = _best_angle(*(rows @ turn[:, pair]).T)
+            cosine, sine = math.cos(angle), math.sin(angle)
+            turn[:, pair] = turn[:, pair] @ np.array([[cosine, -sine], [sine, cosine]])
+            angles.append(abs(angle))
+        if max(angles) < CLOSE:
             break
     return turn
+
+
+def _best_angle(x: FloatArray, y: FloatArray) -> float:
+    """By which to turn two factors into each other. Shape: (m,), (m,)."""
+    u, v = x**2 - y**2, 2 * x * y
+    across = 2 * float(u @ v) - 2 * float(u.sum() * v.sum()) / u.size
+    along = float(u @ u - v @ v) - float(u.sum() ** 2 - v.sum() ** 2) / u.size
+    return math.atan2(across, along) / 4
 
 
 def _promax(loadings: FloatArray) -> FloatArray:
@@ -170,7 +183,7 @@ def _promax(loadings: FloatArray) -> FloatArray:
     return np.asarray(turn * np.sqrt(np.diag(inverted(turn.T @ turn))))
 
 
-def _matched(loadings: FloatArray, model: FloatArray) -> FloatArray:
+def matched(loadings: FloatArray, model: FloatArray) -> FloatArray:
     """The same factors in the order and with the signs in which they are most like those of `model`."""
     likeness = model.T @ loadings
     out, free = np.empty_like(loadings), np.abs(likeness)

@@ -30,8 +30,8 @@ class Moments:
 
     Every question is post-processing of one release [P7]: it costs nothing, is asked of nobody, and may be
     chosen after the release was seen. Errors and intervals are about the answer that the records themselves
-    give; only a regression also has sampling errors. `columns` limit a question to some of the columns, which
-    is how to keep the noise of the others out of it.
+    give; only a regression also has sampling errors. `matrix` is what all of them are read off. `columns`
+    limit a question to some of the columns, which is how to keep the noise of the others out of it.
 
     >>> import numpy as np
     >>> from eigenveil import Column, Federation, Moments, Study, simulate
@@ -42,8 +42,8 @@ class Moments:
     >>> rows[:, 1] += rows[:, 0]
     >>> moments = Moments.of(simulate(study, {"north": rows}, seed=0).result)
     >>> found = moments.regress("b", on=["a"])
-    >>> found.privacy.values.round(2).tolist(), bool(found.privacy.low[0] < 1 < found.privacy.high[0])
-    ([1.0], True)
+    >>> found.privacy.values.round(2).tolist(), bool(found.both.low[0] < 1 < found.both.high[0])
+    ([0.99], True)
     """
 
     matrix: Noised
