@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,9 +19,15 @@ from eigenveil.derived.matrix import Noised
 from eigenveil.derived.regression import Regression, regress
 from eigenveil.derived.uncertain import LEVEL
 from eigenveil.errors import Code, RequestError
-from eigenveil.reporting.result import Result
+from eigenveil.protocol.estimate import MatrixNoise
 
 Word = TypeVar("Word", bound=Enum)
+
+
+class Said(Protocol):
+    """A result, which says what a release document holds of it."""
+
+    def to_dict(self) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,28 +55,29 @@ class Moments:
     matrix: Noised
 
     @classmethod
-    def of(cls, result: Result | Mapping[str, Any]) -> Self:
+    def of(cls, result: Said | Mapping[str, Any]) -> Self:
         """The moments of a `result`, or of the same as a release document holds it.
 
         Raises:
             RequestError: code `bad-argument`: it has no covariance whose noise is known.
         """
-        found = result if isinstance(result, Result) else Result.from_dict(result)
-        if found.covariance is None or found.noise is None:
+        said = result if isinstance(result, Mapping) else result.to_dict()
+        if said["covariance"] is None or said["noise"] is None:
             raise RequestError(
                 Code.BAD_ARGUMENT,
                 "this release has no covariance whose noise is known, so nothing else can be read off it; a "
                 "study that centres, with algorithm gauss-cov, refined-cov or analyze-gauss, releases one",
             )
+        noise, values = MatrixNoise.from_dict(said["noise"]), np.array(said["covariance"], dtype=np.float64)
         return cls(
             matrix=Noised(
-                columns=found.columns,
-                values=(found.covariance + found.covariance.T) / 2,
-                scale=found.scale,
-                mean=found.mean,
-                records=found.records,
-                noise=found.noise,
-                wandering=found.noise.centre / len(found.columns),
+                columns=tuple(said["columns"]),
+                values=(values + values.T) / 2,
+                scale=np.array(said["scale"], dtype=np.float64),
+                mean=np.array(said["mean"], dtype=np.float64),
+                records=float(said["records"]),
+                noise=noise,
+                wandering=noise.centre / len(values),
             )
         )
 

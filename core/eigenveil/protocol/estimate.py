@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -42,6 +43,15 @@ class MatrixNoise:
         sizes = (self.diagonal, self.off_diagonal, self.count, self.centre)
         if not all(math.isfinite(size) and size >= 0 for size in sizes) or not 0 < self.kept <= 1:
             raise ValueError(f"no sizes of noise: {self}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """As release.json has it."""
+        return asdict(self) | {"law": self.law.value}
+
+    @classmethod
+    def from_dict(cls, said: Mapping[str, Any]) -> MatrixNoise:
+        """Read what `to_dict` wrote."""
+        return cls(**dict(said) | {"law": NoiseLaw(said["law"])})
 
     def in_units(self, square: float) -> MatrixNoise:
         """The same where a variance of 1 is written as `square`."""

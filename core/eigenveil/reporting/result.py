@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,6 @@ from eigenveil.numerics.encoding import FloatArray
 from eigenveil.planning.choose import USABLE
 from eigenveil.protocol.estimate import Estimate, MatrixNoise
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import NoiseLaw
 from eigenveil.study.grid import S, offsets, steps
 from eigenveil.study.study import Scaling, Study
 
@@ -66,22 +65,18 @@ class Result:
             | arrays
             | {"columns": tuple(said["columns"]), "warnings": tuple(said["warnings"])}
             | {"covariance": None if covariance is None else np.array(covariance, dtype=np.float64)}
-            | {"noise": None if said["noise"] is None else _noise(said["noise"])}
+            | {"noise": None if said["noise"] is None else MatrixNoise.from_dict(said["noise"])}
         )
 
 
 ARRAYS = ("components", "explained_variance", "explained_variance_ratio", "mean", "scale")
 
 
-def _noise(said: Mapping[str, Any]) -> MatrixNoise:
-    return MatrixNoise(**dict(said) | {"law": NoiseLaw(said["law"])})
-
-
 def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, MatrixNoise):
-        return asdict(value) | {"law": value.law.value}
+        return value.to_dict()
     return list(value) if isinstance(value, tuple) else value
 
 
