@@ -40,13 +40,13 @@ def correlation(matrix: Noised, level: float) -> Correlations:
     dr_ij = da_ij / sqrt(a_ii a_jj) - r_ij (da_ii / a_ii + da_jj / a_jj) / 2, of three independent parts.
     A variance below its noise is taken as that, and no correlation is beyond 1.
     """
-    diagonal, off_diagonal = matrix.entries
+    entries = matrix.entries
     variances = np.maximum(np.diag(matrix.values), matrix.noise.off_diagonal)
     sizes = np.sqrt(variances)
     values = np.clip(matrix.values / np.outer(sizes, sizes), -1.0, 1.0)
-    shares = 1 / variances**2
-    own = values**2 / 4 * diagonal**2 * (shares[:, None] + shares)
-    errors = np.sqrt(off_diagonal**2 / np.outer(variances, variances) + own)
+    shares = (np.diag(entries) / variances) ** 2
+    own = values**2 / 4 * (shares[:, None] + shares)
+    errors = np.sqrt(entries**2 / np.outer(variances, variances) + own)
     return _told(matrix, values, errors, level, partial=False)
 
 

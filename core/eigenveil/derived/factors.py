@@ -106,10 +106,9 @@ def _correlations(matrix: Noised) -> FloatArray:
 def _alike(matrix: Noised) -> list[Noised]:
     """Matrices that lie about this one as its noise says: half of them on the other side of the rest."""
     m = len(matrix.columns)
-    diagonal, off_diagonal = matrix.entries
     normals = public_normals(b"eigenveil/derived/factors/v1", (DRAWS // 2, m, m))
-    upper = np.triu(normals, 1) * off_diagonal
-    moved = upper + upper.transpose(0, 2, 1) + normals * np.eye(m) * diagonal
+    upper = np.triu(normals)
+    moved = (upper + np.triu(normals, 1).transpose(0, 2, 1)) * matrix.entries
     return [replace(matrix, values=matrix.values + sign * one) for sign in (1, -1) for one in moved]
 
 
