@@ -118,7 +118,7 @@ def _axis(frame: Frame, values: FloatArray, vectors: FloatArray, i: int) -> _Axi
     forms = frame.forms(vectors.T, np.broadcast_to(axis, vectors.shape))
     moved = frame.matrix.errors(forms)
     gaps = values[i] - values
-    gaps = np.where(gaps < 0, -1.0, 1.0) * np.maximum(np.abs(gaps), 2 * moved)
+    gaps = np.where(gaps < 0, -1.0, 1.0) * np.maximum(np.abs(gaps), moved)
     leans, inverse = moved / gaps, 1 / gaps
     own, leans[i], inverse[i] = moved[i], 0.0, 0.0
     driven = float((moved * leans).sum())

@@ -100,7 +100,7 @@ class Noised:
     def stretch(self) -> float:
         """By how much of themselves all entries may be off together: the count, and what clipping took and
         was put back on average."""
-        return math.hypot(self.noise.count, BENT * (1 - self.noise.kept))
+        return math.hypot(self.noise.count, 1 - self.noise.kept)
 
     def notes(self) -> tuple[str, ...]:
         """What every answer of this matrix has to be read with."""

@@ -13,6 +13,7 @@ from eigenveil.derived.matrix import Noised, inverted
 from eigenveil.derived.uncertain import Uncertain, noise_note
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray
+from eigenveil.numerics.linalg import eigenpairs
 
 STANDARD_WIDE = 1.0  # in standard deviations of the target for one of a column
 
@@ -135,15 +136,23 @@ def _intercept(fit: _Fit, level: float) -> Uncertain:
 
 
 def _r_squared(fit: _Fit, ridge: float, level: float) -> Uncertain:
-    """1 - s / a_yy, s = v^T A v: to first order v moves s only where a ridge pulls it off the least."""
+    """1 - s / a_yy, s = v^T A v: to first order v moves s only where a ridge pulls it off the least.
+
+    To second order slopes follow the noise, which makes s look smaller: with the axes u_i of A_xx and their
+    variances l_i, by sum_i sd(u_i^T dA v)^2 / l_i. That is put back, and as it is a guess, is an error too.
+    """
     values, total = fit.matrix.values, float(fit.matrix.values[0, 0])
     pulled = ridge * np.diag(values)[1:] * fit.slopes
     residual = np.outer(fit.sides, fit.sides) - 2 * np.tensordot(pulled, fit.forms, axes=1)
     form = -residual / total
     form[0, 0] += fit.residual / total**2
+    variances, axes = eigenpairs(values[1:, 1:])
+    legs = np.hstack([np.zeros((len(variances), 1)), axes.T])[:, :, None] * fit.sides
+    followed = fit.matrix.errors((legs + legs.transpose(0, 2, 1)) / 2) ** 2
+    hidden = float((followed / variances).sum()) / total
     return Uncertain(
-        values=np.asarray(1 - fit.residual / total),
-        errors=fit.matrix.errors(form),
+        values=np.asarray(max(1 - fit.residual / total - hidden, 0.0)),
+        errors=np.hypot(fit.matrix.errors(form), hidden),
         level=level,
         least=0.0,
         most=1.0,
