@@ -92,7 +92,10 @@ def read_rows(path: Path, names: Sequence[str]) -> FloatArray:
 
 def show(answer: Any) -> None:
     """An answer on the terminal, and what it has to be read with."""
-    console.print(_table(answer))
+    table = _table(answer)
+    title, table.title = table.title, None  # a title is folded to the width of its table
+    console.print(title, soft_wrap=True)
+    console.print(table)
     for note in answer.notes:
         console.print(f"note: {note}", markup=False, soft_wrap=True)
 
@@ -103,9 +106,7 @@ def _table(answer: Any) -> Table:
 
 
 def _of(title: str, *heads: str) -> Table:
-    table = Table(
-        title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
-    )
+    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for i, head in enumerate(heads):
         table.add_column(head, justify="left" if i == 0 else "right")
     return table
