@@ -139,6 +139,7 @@ vulnerabilities: $(STAMP) ## Ask the public database about everything in the loc
 .PHONY: docs
 docs: $(STAMP) ## Draw docs/HOUSE.md from the imports and point the links of docs/TOUR.md at today's lines
 	$(BIN)/python docs/refresh.py
+	$(BIN)/python docs/worked.py
 
 .PHONY: proto
 proto: $(STAMP) ## Generate the Python code of proto/ anew

@@ -11,7 +11,7 @@ import sys
 import click
 
 from eigenveil import __version__
-from eigenveil_client.analyst import catalogue_commands, profile_commands, verify_commands
+from eigenveil_client.analyst import catalogue_commands, derive_commands, profile_commands, verify_commands
 from eigenveil_client.analyst.study_commands import study
 from eigenveil_client.demo.command import demo
 from eigenveil_client.local import commands as local_commands
@@ -40,6 +40,7 @@ for command in (
     *local_commands.COMMANDS,
     *profile_commands.COMMANDS,
     *verify_commands.COMMANDS,
+    *derive_commands.COMMANDS,
 ):
     eigenveil.add_command(command)
 

@@ -9,7 +9,7 @@ private by convention and may change with any version.
 A `Study` is built in Python or read from a file (`parse_study`), predicted (`predict`), made concrete
 (`make_plan`), put into words (`explain`) and run on records that you hold (`simulate`, or `PrivatePCA` and
 `PrivateCovariance` in scikit-learn's manner). What a federation released is read and held against its
-signature by `load_release` and `verify_release`.
+signature by `load_release` and `verify_release`, and asked for all else that it answers by `Moments`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from eigenveil._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from eigenveil.accounting.neighbours import Neighbours
+    from eigenveil.derived.moments import Moments
     from eigenveil.errors import EigenveilError, InternalError, PeerError, RequestError
     from eigenveil.estimators.covariance import PrivateCovariance
     from eigenveil.estimators.pca import PrivatePCA
@@ -37,13 +38,14 @@ if TYPE_CHECKING:
 # A study, what it would give, and what it gives.
 __all__ = ["Algorithm", "Column", "Federation", "Neighbours", "PublicNorm", "Study", "parse_study"]
 __all__ += ["PrivateCovariance", "PrivatePCA", "Simulation", "explain", "make_plan", "predict", "simulate"]
-# What was released, and what goes wrong.
-__all__ += ["load_release", "verify_release"]
+# What was released, what else that answers, and what goes wrong.
+__all__ += ["Moments", "load_release", "verify_release"]
 __all__ += ["EigenveilError", "InternalError", "PeerError", "RequestError"]
 
 # Resolved on first use, so that a site daemon never pays for importing scikit-learn.
 _HOMES = {
     "accounting.neighbours": ("Neighbours",),
+    "derived.moments": ("Moments",),
     "errors": ("EigenveilError", "InternalError", "PeerError", "RequestError"),
     "estimators.covariance": ("PrivateCovariance",),
     "estimators.pca": ("PrivatePCA",),

@@ -23,7 +23,7 @@ from tests.support import a_study
 README = Path(__file__).parents[2] / "README.md"
 PROMISED = (
     "PrivatePCA PrivateCovariance Study PublicNorm Column Federation Neighbours Algorithm parse_study "
-    "make_plan explain predict simulate Simulation load_release verify_release "
+    "make_plan explain predict simulate Simulation Moments load_release verify_release "
     "EigenveilError RequestError PeerError InternalError"
 )
 

@@ -51,6 +51,10 @@ FORBIDDEN = [
         )
     ),
     *(
+        ("eigenveil.derived.frame", f"eigenveil.{name}")
+        for name in ("site.rows", "noise.haar", "mechanisms.outcome", "barrier", "aggregation", "simulation")
+    ),
+    *(
         ("eigenveil_client.site.policy", f"eigenveil_client.{name}")
         for name in ("analyst.client", "local.plan", "demo.demo")
     ),

@@ -2,19 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from dataclasses import dataclass
+import math
+from collections.abc import Generator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import PricedQuery
+from eigenveil.protocol.query import NoiseLaw, PricedQuery
 from eigenveil.protocol.release import Release
 
 # An algorithm yields a priced question and receives its noised, already charged release. It never
 # sees a true sum, so whatever it computes is post-processing [P7].
 Steps = Generator[PricedQuery, Release, "Estimate"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixNoise:
+    """What is known of the errors of a released covariance, in its own units.
+
+    Independent noise of `law` on every entry of the upper triangle, of sd `diagonal` and `off_diagonal` [P3];
+    all entries are divided by one record count that is off by `count` of itself; the centre that they are
+    about is off the mean by about `centre`, squared. Clipping left about the share `kept` of the records'
+    squared length, and the matrix is larger by that again. `divided`, unless it is empty, is what each column
+    was divided by after the noise was added: sizes are about the matrix before that.
+
+    Raises:
+        ValueError: a number is negative or not finite, or nothing was kept.
+    """
+
+    law: NoiseLaw
+    diagonal: float
+    off_diagonal: float
+    count: float
+    centre: float
+    kept: float
+    divided: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        sizes = (self.diagonal, self.off_diagonal, self.count, self.centre)
+        if not all(math.isfinite(size) and size >= 0 for size in sizes) or not 0 < self.kept <= 1:
+            raise ValueError(f"no sizes of noise: {self}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """As release.json has it."""
+        return asdict(self) | {"law": self.law.value, "divided": list(self.divided)}
+
+    @classmethod
+    def from_dict(cls, said: Mapping[str, Any]) -> MatrixNoise:
+        """Read what `to_dict` wrote."""
+        return cls(**dict(said) | {"law": NoiseLaw(said["law"]), "divided": tuple(said["divided"])})
+
+    def in_units(self, square: float) -> MatrixNoise:
+        """The same where a variance of 1 is written as `square`."""
+        return replace(
+            self,
+            diagonal=self.diagonal * square,
+            off_diagonal=self.off_diagonal * square,
+            centre=self.centre * square,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -30,8 +78,9 @@ class Estimate:
     where the radius rule does not allow to say). `noise_scale` is the standard deviation that noise
     gives one entry of the covariance (gauss-cov) or of the gradient the variances are read from (dp-pca).
     `declined` says why nothing is released; there are then no components (0, d). Algorithms that choose the
-    dimension may return fewer components than the study allows. `way` says what the first releases decided,
-    and why; None where they decided nothing.
+    dimension may return fewer components than the study allows. `noise` is what is known of the errors of
+    `covariance`, where that is a noised matrix and nothing else; None where no such law is known. `way` says
+    what the first releases decided, and why; None where they decided nothing.
     """
 
     components: FloatArray
@@ -42,6 +91,7 @@ class Estimate:
     noise_scale: float
     sin_error: float | None
     covariance: FloatArray | None = None
+    noise: MatrixNoise | None = None
     warnings: tuple[str, ...] = ()
     declined: str | None = None
     way: str | None = None

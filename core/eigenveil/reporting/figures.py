@@ -14,6 +14,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from eigenveil.numerics.encoding import FloatArray, IntArray
 
@@ -21,6 +22,7 @@ INK, SOFT, GRID, BLUE, PALE, RED = "#1c2733", "#5b6b7b", "#dfe5ec", "#1f5fa8", "
 GROUPS = ("#1f5fa8", "#d1661c", "#3a8f5c", "#8b5fbf", "#b0902a", "#6b7785")  # told apart by the colour-blind
 MOST_BARS = 20
 MOST_COLUMNS = 48
+MOST_WRITTEN = 14  # columns whose correlations fit into their cells as numbers
 MOST_LABELS = 12
 SHORTEST = 0.05  # arrow that gets a label, relative to the longest: a shorter one is a dot
 MOST_VECTOR_POINTS = 4000  # beyond, the cloud is an image inside the SVG
@@ -147,6 +149,39 @@ def _heat_map(figure: Figure, values: FloatArray, names: list[str]) -> None:
     axes.set_xlabel("component")
     axes.tick_params(length=0)
     figure.colorbar(picture, ax=axes, label="loading", fraction=0.04, pad=0.02)
+
+
+def correlations(values: FloatArray, is_noise: NDArray[np.bool_], columns: Sequence[str]) -> str:
+    """A heat map, grey where noise alone could show as much. Shape: both (d, d)."""
+    names = [label(name, 18) for name in columns]
+
+    def paint(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        below = np.tri(len(names), k=-1, dtype=bool)
+        shown = np.ma.masked_array(values, mask=is_noise | ~below)
+        grey = np.ma.masked_array(np.ones_like(values), mask=~(is_noise & below))
+        axes.pcolormesh(grey, cmap="Greys", vmin=0, vmax=6, edgecolors="white", lw=0.8)
+        picture = axes.pcolormesh(shown, cmap="RdBu", vmin=-1, vmax=1, edgecolors="white", lw=0.8)
+        at = np.arange(len(names)) + 0.5
+        axes.set_yticks(at, names, fontsize=8.5)
+        axes.set_xticks(at, names, fontsize=8.5, rotation=55, ha="right", rotation_mode="anchor")
+        axes.invert_yaxis()
+        axes.set(xlim=(0, len(names) - 1), ylim=(len(names), 1))
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+        if len(names) <= MOST_WRITTEN:
+            _written(axes, values, is_noise)
+        figure.colorbar(picture, ax=axes, label="correlation", fraction=0.04, pad=0.02)
+
+    return _draw(min(8.2, 1.8 + 0.42 * len(names)), paint)
+
+
+def _written(axes: Axes, values: FloatArray, is_noise: NDArray[np.bool_]) -> None:
+    for i, j in zip(*np.tril_indices(len(values), -1), strict=True):
+        strong = abs(values[i, j]) > 0.6 and not is_noise[i, j]
+        colour = "white" if strong else SOFT if is_noise[i, j] else INK
+        text = f"{values[i, j]:.2f}".replace("-", "\N{MINUS SIGN}")
+        axes.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=8, color=colour)
 
 
 def biplot(arrows: FloatArray, columns: Sequence[str], projection: Projection | None) -> str:

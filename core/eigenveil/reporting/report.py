@@ -11,11 +11,19 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
+from eigenveil.derived.moments import Moments
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.planning.choose import USABLE
 from eigenveil.queries import KINDS
 from eigenveil.reporting.digits import rounded_up
-from eigenveil.reporting.figures import MOST_COLUMNS, Projection, biplot, loadings, scree
+from eigenveil.reporting.figures import (
+    MOST_COLUMNS,
+    Projection,
+    biplot,
+    correlations,
+    loadings,
+    scree,
+)
 from eigenveil.study.study import Scaling
 
 __all__ = ["Projection", "render"]
@@ -125,6 +133,9 @@ def _figures(
     if len(components) >= 2:
         arrows = components[:2].T * np.sqrt(np.maximum(variance[:2], 0.0))
         pictures["biplot"] = biplot(arrows, columns, projection)
+    if covariance is not None and result["noise"] is not None and 2 <= len(columns) <= MOST_COLUMNS:
+        found = Moments.of(result).correlation().numbers
+        pictures["correlations"] = correlations(found.values, found.is_noise, columns)
     address = "data:image/svg+xml;base64,"
     return {name: address + base64.b64encode(svg.encode()).decode() for name, svg in pictures.items()}
 

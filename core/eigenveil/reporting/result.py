@@ -10,7 +10,7 @@ import numpy as np
 
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.planning.choose import USABLE
-from eigenveil.protocol.estimate import Estimate
+from eigenveil.protocol.estimate import Estimate, MatrixNoise
 from eigenveil.protocol.plan import Plan
 from eigenveil.study.grid import S, offsets, steps
 from eigenveil.study.study import Scaling, Study
@@ -29,7 +29,8 @@ class Result:
     `noise_scale` the standard deviation of noise on an entry of the covariance (or of the gradient that the
     variances are read from), `predicted_sin_angle` the sine to the records' own components (1: this is noise;
     None: not known). `declined` says why nothing is released, `way` what the first releases decided, and why
-    (None where they decided nothing).
+    (None where they decided nothing). `noise` is what is known of the errors of `covariance`, in the units
+    of that; None where no law of them is known.
     Source: releases and public numbers only [P7].
     """
 
@@ -44,6 +45,7 @@ class Result:
     noise_scale: float
     predicted_sin_angle: float | None
     covariance: FloatArray | None
+    noise: MatrixNoise | None
     warnings: tuple[str, ...]
     declined: str | None
     way: str | None = None
@@ -64,6 +66,7 @@ class Result:
             | arrays
             | {"columns": tuple(said["columns"]), "warnings": tuple(said["warnings"])}
             | {"covariance": None if covariance is None else np.array(covariance, dtype=np.float64)}
+            | {"noise": None if said["noise"] is None else MatrixNoise.from_dict(said["noise"])}
         )
 
 
@@ -73,6 +76,8 @@ ARRAYS = ("components", "explained_variance", "explained_variance_ratio", "mean"
 def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.tolist()
+    if isinstance(value, MatrixNoise):
+        return value.to_dict()
     return list(value) if isinstance(value, tuple) else value
 
 
@@ -96,6 +101,7 @@ def result_of(plan: Plan, estimate: Estimate) -> Result:
         noise_scale=estimate.noise_scale * square,
         predicted_sin_angle=estimate.sin_error,
         covariance=None if covariance is None else covariance * square,
+        noise=None if estimate.noise is None else estimate.noise.in_units(square),
         warnings=(*estimate.warnings, *caveats(plan.study, estimate, square)),
         declined=estimate.declined,
         way=estimate.way,

@@ -17,7 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from eigenveil import simulate
-from eigenveil.reporting.figures import MOST_LABELS, biplot
+from eigenveil.reporting.figures import MOST_LABELS, biplot, correlations
 from eigenveil.reporting.report import RAISED, Projection, bound, number, render
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column, Federation, Study
@@ -102,7 +102,9 @@ def test_it_is_one_whole_page(algorithm: Algorithm, k: int) -> None:
     page = render(document(6, k, algorithm), public_key="ab" * 32)
     checker = check(page)
     found = pictures(page)
-    assert checker.tags["img"] == len(found) == (2 if k == 1 else 3)
+    known = algorithm is Algorithm.GAUSS_COV  # the noise of a covariance: then there are correlations
+    assert checker.tags["img"] == len(found) == (2 if k == 1 else 3) + known
+    assert ('id="correlations"' in page) is known
     assert all(value for name, value in checker.attributes if name == "alt")
 
 
@@ -160,6 +162,16 @@ def test_many_columns_and_components() -> None:
     check(page)
     assert "The picture shows the 48 strongest columns" in page
     assert len(pictures(page)) == 3
+
+
+def test_a_correlation_that_noise_could_show_is_grey() -> None:
+    """Of two cells that show the same number, only the colour of the cell and of the number say so."""
+    values, noise = np.full((3, 3), 0.9), np.zeros((3, 3), dtype=bool)
+    noise[2, 1] = noise[1, 2] = True
+    svg = correlations(values, noise, ["a", "b", "c"])
+    cells = re.findall(r"fill: (#\w{6}); stroke: #ffffff", svg)
+    assert svg.count("0.90</text>") == 3
+    assert sorted(len({cell[i : i + 2] for i in (1, 3, 5)}) == 1 for cell in cells) == [False, False, True]
 
 
 def test_public_records_may_be_shown() -> None:

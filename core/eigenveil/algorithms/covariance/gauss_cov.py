@@ -15,6 +15,7 @@ from eigenveil.algorithms.covariance.noised_gram import (
     Noised,
     covariance,
     matrix_warnings,
+    noise_of,
     noise_ratio,
     prepared,
     stated_error,
@@ -57,6 +58,7 @@ def of_matrix(
         noise_scale=noised.scale,
         sin_error=stated_error(plan, start, clip, values, noised.scale),
         covariance=noised.matrix,
+        noise=noise_of(plan, start, clip, noised),
         warnings=matrix_warnings(plan, start, clip, values),
     )
 

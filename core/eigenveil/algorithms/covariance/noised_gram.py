@@ -34,6 +34,7 @@ from eigenveil.algorithms.shared.stated_error import (
 )
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import symmetric
+from eigenveil.protocol.estimate import MatrixNoise
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import NoiseLaw, PricedQuery
 from eigenveil.protocol.release import Release
@@ -138,10 +139,11 @@ def prepared(plan: Plan, ratio: float) -> Generator[PricedQuery, Release, tuple[
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Noised:
     """A noised covariance matrix; `scale` is sqrt 2 times the sd of an entry off its diagonal. Symmetric
-    noise has that sd on the diagonal [P3]. Shape: matrix (d, d)."""
+    noise has that sd on the diagonal, `even` noise that of the others [P3]. Shape: matrix (d, d)."""
 
     matrix: FloatArray
     scale: float
+    even: bool = False
 
     @property
     def trace(self) -> float:
@@ -163,6 +165,22 @@ def covariance(
     return Noised(
         matrix=symmetric(release.values, plan.study.dimension) / unit,
         scale=release.sigma / unit * (math.sqrt(2) if even else 1.0),
+        even=even,
+    )
+
+
+def noise_of(plan: Plan, start: Centred, clip: Clip, noised: Noised) -> MatrixNoise | None:
+    """What is known of the errors of that matrix [P7]; None where it is not about the records' mean."""
+    if not plan.study.centring:
+        return None
+    off_diagonal = noised.scale / math.sqrt(2)
+    return MatrixNoise(
+        law=law(plan),
+        diagonal=off_diagonal if noised.even else noised.scale,
+        off_diagonal=off_diagonal,
+        count=start.counted,
+        centre=start.off,
+        kept=min(clip.kept, 1.0),
     )
 
 
@@ -172,6 +190,7 @@ def averaged(one: Noised, other: Noised) -> Noised:
     return Noised(
         matrix=part * one.matrix + (1 - part) * other.matrix,
         scale=math.sqrt(part) * one.scale,
+        even=one.even,
     )
 
 

@@ -19,6 +19,7 @@ from eigenveil.algorithms.covariance.noised_gram import (
     clip_to,
     clip_warning,
     covariance,
+    noise_of,
     noise_ratio,
     public_clip,
 )
@@ -117,6 +118,7 @@ def of_aligned(plan: Plan, start: Centred, clip: Clip, noised: Noised, found: Al
         total_variance=noised.trace,
         noise_scale=noised.scale,
         sin_error=found.sine(start) if stated else None,
-        covariance=(found.basis * found.variances) @ found.basis.T,
+        covariance=noised.matrix,  # as it was released: its noise is known, which is not so once it is turned
+        noise=noise_of(plan, start, clip, noised),
         warnings=clip_warning(clip.kept) + centre_warning(centre_sine(start, found.gaps()[:, :-1])),
     )

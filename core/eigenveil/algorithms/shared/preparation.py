@@ -103,13 +103,14 @@ class Centred:
     """Where the records are: noised count, public centre (integer, (d,)), norms about the last one asked.
 
     `off`: about how far noise puts the centre from the records' mean, squared, in analysis units; 0 where the
-    study does not centre.
+    study does not centre. `counted`: the sd of noise in the count, in parts of it.
     """
 
     records: float
     centre: IntArray
     norms: Histogram
     mean_share: float
+    counted: float
     off: float = 0.0
 
     @property
@@ -137,7 +138,7 @@ def locate(plan: Plan, cost: Shares | None = None) -> Generator[PricedQuery, Rel
         if not is_public(plan):
             share = max(cost.norms, cost.last)
             norms = yield from row_norms(centre, price(plan, share), law(plan), most)
-        return Centred(records=records, centre=centre, norms=norms, mean_share=share)
+        return Centred(records=records, centre=centre, norms=norms, mean_share=share, counted=counted)
     share, off = cost.small_mean if records < SMALL else cost.mean, 0.0
     for norm_share, sum_share in cost.steps:
         seen = step_price(plan, share, norm_share)
@@ -146,7 +147,10 @@ def locate(plan: Plan, cost: Shares | None = None) -> Generator[PricedQuery, Rel
         norms = yield from row_norms(centre, seen, law(plan), most)
         paid = step_price(plan, share, sum_share)
         centre, off = yield from _step(plan, centre, norms, records, counted, paid)
-    return Centred(records=records, centre=centre, norms=norms, mean_share=share + cost.last, off=off)
+    mean_share = share + cost.last
+    return Centred(
+        records=records, centre=centre, norms=norms, mean_share=mean_share, counted=counted, off=off
+    )
 
 
 def step_price(plan: Plan, share: float, inner: float) -> int:

@@ -91,6 +91,7 @@ def in_units(plan: Plan, scales: ColumnScales, found: Estimate) -> Estimate:
         total_variance=found.total_variance * unit**2,
         noise_scale=found.noise_scale * unit**2,
         covariance=matrix,
+        noise=None if found.noise is None else found.noise.in_units(unit**2),
         warnings=(*scale_warnings(plan.study, scales), *found.warnings),
         scale=scales.spreads / S,
     )
@@ -131,6 +132,7 @@ def _divided(found: Estimate, before: FloatArray, by: FloatArray) -> Estimate:
         total_variance=max(float(np.trace(matrix)), 0.0),
         noise_scale=found.noise_scale * float((1 / by**2).mean()),
         covariance=matrix,
+        noise=None if found.noise is None else replace(found.noise, divided=tuple(by.tolist())),
         scale=None if found.scale is None else found.scale * by,
     )
 

@@ -1,0 +1,1 @@
+"""What else a released covariance answers, and how far the privacy noise moves it: post-processing [P7]."""

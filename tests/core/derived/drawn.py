@@ -1,0 +1,54 @@
+"""Matrices whose noise is drawn here, so that what is said of it can be held against what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from eigenveil.derived.matrix import Noised
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.protocol.estimate import MatrixNoise
+from eigenveil.protocol.query import NoiseLaw
+
+DRAWS = 1500
+WITHIN = 0.11  # of an error: six of the standard errors of DRAWS draws
+
+
+def a_noise(size: float, *, even: bool = False, count: float = 0.0, kept: float = 1.0) -> MatrixNoise:
+    """Symmetric noise of that sd off the diagonal, or as much on it."""
+    return MatrixNoise(
+        law=NoiseLaw.GAUSSIAN,
+        diagonal=size if even else size * np.sqrt(2),
+        off_diagonal=size,
+        count=count,
+        centre=0.0,
+        kept=kept,
+    )
+
+
+def a_matrix(size: float = 1e-4, *, even: bool = False, count: float = 0.0, seed: int = 3) -> Noised:
+    """Four columns in units of their own, correlated, without noise yet."""
+    rows = np.random.default_rng(seed).normal(size=(50, 4)) @ np.triu(np.ones((4, 4)))
+    return Noised(
+        columns=tuple("abcd"),
+        values=np.cov(rows.T, bias=True) / 10,
+        scale=np.array([1.0, 20.0, 0.5, 3.0]),
+        mean=np.array([5.0, -2.0, 0.1, 40.0]),
+        records=1000.0,
+        noise=a_noise(size, even=even, count=count),
+        wandering=0.0,
+    )
+
+
+def spread(matrix: Noised, answer: Callable[[Noised], FloatArray]) -> FloatArray:
+    """The sd of an answer over DRAWS matrices with noise as `matrix` says it has."""
+    generator, m, noise = np.random.default_rng(8), len(matrix.columns), matrix.noise
+    found = []
+    for _ in range(DRAWS):
+        upper = np.triu(generator.normal(size=(m, m)), 1) * noise.off_diagonal
+        moved = upper + upper.T + np.diag(generator.normal(size=m)) * noise.diagonal
+        moved += matrix.values * noise.count * generator.normal()
+        found.append(answer(replace(matrix, values=matrix.values + moved)))
+    return np.asarray(np.std(found, axis=0))

@@ -1,0 +1,70 @@
+"""Regressions: those of the records in their own units, with the errors that noise really gives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from eigenveil.derived.regression import Regression, regress
+from eigenveil.errors import Code
+from tests.core.derived.drawn import WITHIN, a_matrix, a_noise, spread
+from tests.support import refused
+
+
+def of(matrix: object, ridge: float = 0.0) -> Regression:
+    return regress(matrix, "b", ["a", "d", "c"], ridge, 0.95)  # type: ignore[arg-type]
+
+
+def test_without_noise_it_is_least_squares_of_records_with_these_moments() -> None:
+    matrix = a_matrix(1e-12)
+    drawn = np.random.default_rng(0).normal(size=(1000, 4))
+    ones = np.linalg.qr(np.column_stack([np.ones(1000), drawn]))[0][:, 1:5] * np.sqrt(1000)
+    rows = ones @ np.linalg.cholesky(matrix.values).T * matrix.scale + matrix.mean
+    x, y = rows[:, [0, 3, 2]], rows[:, 1]
+    design = np.column_stack([x, np.ones(1000)])
+    slopes, residual, _, _ = np.linalg.lstsq(design, y, rcond=None)
+    found = of(matrix)
+    assert np.allclose(found.privacy.values, slopes[:-1])
+    assert np.isclose(found.intercept.values, slopes[-1])
+    assert np.isclose(found.r_squared.values, 1 - residual[0] / 1000 / y.var())
+    classical = np.sqrt(np.diag(np.linalg.inv(design.T @ design))[:-1] * residual[0] / (1000 - 4))
+    assert np.allclose(found.sampling.errors, classical)
+    assert np.allclose(found.both.errors, np.hypot(found.privacy.errors, classical))
+
+
+@pytest.mark.parametrize("even", [False, True])
+@pytest.mark.parametrize("ridge", [0.0, 0.3])
+def test_errors_are_what_noise_does(even: bool, ridge: float) -> None:
+    matrix = a_matrix(even=even, count=0.01)
+    found = of(matrix, ridge)
+    seen = spread(
+        matrix, lambda one: np.append(of(one, ridge).privacy.values, of(one, ridge).r_squared.values)
+    )
+    assert np.allclose(np.append(found.privacy.errors, found.r_squared.errors), seen, rtol=WITHIN)
+
+
+def test_an_intercept_knows_that_the_mean_is_noised_too() -> None:
+    matrix = a_matrix()
+    off = replace(matrix, wandering=0.01)
+    sides = np.append(1.0, -of(matrix).privacy.values * matrix.scale[[0, 3, 2]] / matrix.scale[1])
+    more = 0.1 * float(np.linalg.norm(sides)) * matrix.scale[1]
+    assert of(off).intercept.errors >= np.hypot(of(matrix).intercept.errors, more) * (1 - 1e-9)
+
+
+def test_noise_is_said_and_the_matrix_is_mended() -> None:
+    drowned = of(replace(a_matrix(), noise=a_noise(1.0)))
+    assert "mostly noise" in drowned.notes[0]
+    assert "without a proper covariance" in drowned.notes[1]
+    assert of(a_matrix()).notes == ()
+
+
+def test_a_question_that_cannot_be_answered_names_the_column() -> None:
+    with refused(Code.BAD_ARGUMENT, "no column 'bb'", ": b"):
+        regress(a_matrix(), "bb", ["a"], 0.0, 0.95)
+    with refused(Code.BAD_ARGUMENT, "named twice"):
+        regress(a_matrix(), "b", ["a", "b"], 0.0, 0.95)
+    for on, ridge in (([], 0.0), (["a"], -1.0), (["a"], np.nan)):
+        with refused(Code.BAD_ARGUMENT, "one column or more"):
+            regress(a_matrix(), "b", on, ridge, 0.95)
