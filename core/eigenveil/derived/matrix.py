@@ -27,8 +27,9 @@ BENT, CLIPPED = 0.5, 0.95
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Noised:
     """Shape: values (m, m), the noised covariance of `columns` divided by `scale`; scale and mean (m,) in the
-    columns' own units; divided (m,), what the release divided them by once more. `records` is the noised count, `wandering` the variance of the mean's noise in each
-    column, in the units of `values`. `repaired` is how far `positive` lifted the least variance."""
+    columns' own units; divided (m,), what the release divided them by once more. `records` is the noised
+    count, `wandering` the variance of the mean's noise in each column, in the units of `values`. `repaired`
+    is how far `positive` lifted the least variance."""
 
     columns: tuple[str, ...]
     values: FloatArray

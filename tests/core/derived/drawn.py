@@ -39,6 +39,7 @@ def a_matrix(size: float = 1e-4, *, even: bool = False, count: float = 0.0, seed
         records=1000.0,
         noise=a_noise(size, even=even, count=count),
         wandering=0.0,
+        divided=np.ones(4),
     )
 
 

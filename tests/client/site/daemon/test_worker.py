@@ -23,7 +23,6 @@ from eigenveil.study.study import Column, Federation
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.records import records
 from eigenveil_client.records.recoding.rule import ColumnRule
-from eigenveil_client.records.records import Reader
 from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_client.site.plausible import reader
