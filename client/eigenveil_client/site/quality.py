@@ -28,7 +28,10 @@ class PoorColumns(RequestError):
 
     def __init__(self, poor: Iterable[Poor]) -> None:
         found = list(poor)
-        super().__init__(Code.POOR_COLUMN, "; ".join(one.words for one in found))
+        told = [f"column {one.column!r}: {one.share}, {one.rule} is {one.most:g}" for one in found]
+        super().__init__(
+            Code.POOR_COLUMN, f"{'; '.join(told)}; mend them, or say in site.toml what they mean"
+        )
         self.about = ", ".join(f"{one.column} ({one.rule})" for one in found)
 
 
@@ -43,13 +46,9 @@ class Poor:
     most: float
 
     @property
-    def words(self) -> str:
-        """For the officer."""
-        what = WORDS[self.rule]
-        return (
-            f"column {self.column!r}: {self.found / self.persons:.1%} {what}; at most {self.most:.1%} "
-            f"({self.rule})"
-        )
+    def share(self) -> str:
+        """How many persons, for the officer."""
+        return f"{self.found / self.persons:.1%} {WORDS[self.rule]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +72,7 @@ class QualityRules:
         found = []
         for one in quality:
             counts = {
-                "max_missing": one.missing,
+                "max_missing": one.missing - one.unreadable,
                 "max_unreadable": one.unreadable,
                 "max_out_of_bounds": one.implausible,
             }

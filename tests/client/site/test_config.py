@@ -23,6 +23,7 @@ NOT_THE_DEFAULT = {
     "person_column": "patient",
     "proxy": "http://proxy.hospital.example:3128",
     "proxy_credentials": EXAMPLE.with_name("proxy.credentials"),
+    "dictionary": EXAMPLE.with_name("dictionary.toml"),
     "metrics_file": Path("/var/lib/node_exporter/textfile/eigenveil-site.prom"),
 }
 ADDED_BY_HAND = {  # init leaves them out

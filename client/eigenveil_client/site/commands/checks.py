@@ -23,6 +23,7 @@ from eigenveil_client.records.tables.table import find_column
 from eigenveil_client.site import config as site_config
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon.service import approval, check_role
+from eigenveil_client.site.plausible import dictionary, ranges
 from eigenveil_client.site.state.opening import begun, opened
 from eigenveil_common.doctor import Check, disk, examine, fail, ok, warn
 
@@ -140,8 +141,12 @@ def _cells(said: RecordsConfig, unreadable: Sequence[Unreadable]) -> list[Check]
 
 
 def _study(config: SiteConfig, plan: Plan, unreadable: list[Unreadable]) -> Check:
-    found = records.read(config.records, plan.study, rules=config.column, unreadable=unreadable.append)
+    plausible = ranges(dictionary(config.dictionary))
+    found = records.read(
+        config.records, plan.study, rules=config.column, plausible=plausible, unreadable=unreadable.append
+    )
     config.policy.require_enough(found.persons)
+    config.policy.quality.require(found.quality)
     constant = records.constant_columns(found.rows, plan.study)
     note = f"; warning: all records agree in {', '.join(constant)}" if constant else ""
     return ok("study", f"{len(found.rows)} usable records of {found.persons}{note} (this stays here)")

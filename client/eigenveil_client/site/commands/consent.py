@@ -19,6 +19,7 @@ from eigenveil.study.toml import parse_study
 from eigenveil_client.connection.identity import named
 from eigenveil_client.site.commands.tables import moment, plain, show, table
 from eigenveil_client.site.config import SiteConfig
+from eigenveil_client.site.plausible import reader
 from eigenveil_client.site.state.egress import DECLINE
 from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan
 from eigenveil_client.site.state.store import SiteStore
@@ -30,10 +31,14 @@ def approve(config: SiteConfig, store: SiteStore, seen: ReceivedPlan) -> None:
     """Agree to exactly this plan, and set its whole price aside.
 
     Raises:
-        RequestError: the rules forbid it now, the budget cannot pay for it, or it was decided before.
+        RequestError: the rules forbid it now, the records are too few or too poor for it, the budget cannot
+            pay for it, or it was decided before.
     """
     plan = plan_from_json(seen.plan_json)
     config.policy.require(plan, store.now())
+    found = reader(config)(plan.study)
+    config.policy.require_enough(found.persons)
+    config.policy.quality.require(found.quality)
     store.accept(plan, seen, config.policy.yearly, person=True)
 
 

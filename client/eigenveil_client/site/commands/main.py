@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -131,14 +132,24 @@ def enrol(config_file: Path, join_file: Path, as_json: bool) -> None:
 @click.option("--study", "study_file", type=click.Path(path_type=Path), help="Check the records against it.")
 @JSON
 def check(config: SiteConfig, study_file: Path | None, as_json: bool) -> int:
-    """Check the configuration, the identity and the records, here; nothing is sent."""
+    """Check the configuration, the identity and the records, here; nothing is sent.
+
+    The records are read, and each column that studies may use is shown: for the eyes of this site's people.
+    """
+    from eigenveil.errors import EigenveilError
     from eigenveil_client.site.commands.checks import offline_checks
+    from eigenveil_client.site.commands.column_profiles import profiled, show_profiles
     from eigenveil_client.site.commands.consent import plan_of
     from eigenveil_common.doctor import exit_code
     from eigenveil_common.doctor import show as doctor_show
 
     plan = None if study_file is None else plan_of(config, study_file)
     checks = offline_checks(config, plan)
+    with suppress(EigenveilError):  # what cannot be read is among the checks already
+        columns = profiled(config)
+        checks += [one.check() for one in columns if one.odd]
+        if not as_json:
+            show_profiles(columns)
     doctor_show(checks, as_json)
     return exit_code(checks)
 
@@ -166,6 +177,22 @@ def authorities(config: SiteConfig, as_json: bool) -> None:
 
     held = held_list(config.identity)
     say(held.as_dict(), as_json, f"list of authorities: {held.text()}")
+
+
+@group.command("dictionary")
+@CONFIG
+def show_dictionary(config: SiteConfig) -> None:
+    """Print the federation's dictionary, as this site last saw it, or else the one that ships: as TOML.
+
+    Kept as a file and named in site.toml, it says what is plausible of a column.
+    """
+    from eigenveil.dictionary.toml import dictionary_to_toml
+    from eigenveil_client.connection.held_dictionary import held_dictionary
+    from eigenveil_client.connection.identity import load_identity, named
+    from eigenveil_client.site.plausible import dictionary
+
+    held = None if named(config.identity) is None else held_dictionary(load_identity(config.identity))
+    click.echo(dictionary_to_toml(held or dictionary(None)), nl=False)
 
 
 @group.command()

@@ -13,6 +13,7 @@ from eigenveil.aggregation import Contribution
 from eigenveil.planning.dry_run import rehearse
 from eigenveil_client.records.tables.config import RecordsConfig
 from eigenveil_client.site.daemon.refusals import Refusal
+from eigenveil_client.site.quality import QualityRules
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.daemon.test_worker import FIRST, PLAN, SECOND, ask, process
 from tests.client.site.support import Stage, a_plan, a_study, work
@@ -21,6 +22,8 @@ from tests.common.storage.cluster import Cluster
 
 def test_if_dropping_leaves_nobody_the_answers_are_zeros(stage: Stage) -> None:
     stage.records.write_text("a,b,c\n" + "1,,3\n" * 40)
+    allowed = replace(stage.config.policy, quality=QualityRules(max_missing=1.0))
+    stage.config = replace(stage.config, policy=allowed)
     with process(stage) as (store, worker):
         for number, asked in enumerate(rehearse(PLAN)):
             answer = ask(stage, worker, asked)

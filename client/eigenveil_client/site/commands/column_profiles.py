@@ -1,0 +1,138 @@
+"""What a site's own people see of their columns before a study does: it stays here, and nothing sends it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from eigenveil_client.records.profile import ColumnProfile, profile
+from eigenveil_client.records.quality import ColumnQuality, Range
+from eigenveil_client.records.sources.opening import open_source
+from eigenveil_client.records.tables.cells import Reading
+from eigenveil_client.records.tables.table import name_and_unit
+from eigenveil_client.site.commands.tables import plain, show, table
+from eigenveil_client.site.config import SiteConfig
+from eigenveil_client.site.plausible import dictionary, ranges
+from eigenveil_client.site.policy import ANY
+from eigenveil_client.site.quality import FEW
+from eigenveil_common.command import console
+from eigenveil_common.doctor import Check, ok, warn
+
+BARS = "▁▂▃▄▅▆▇█"
+CODE_SHARE = 0.01  # of the persons with a value: so many do not share a far value by chance
+YOURS = "What the columns hold is for your eyes: it stays here, and no command and no daemon sends it."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profiled:
+    """A column with its plausible range, if the dictionary has one in its unit, and what is odd about it."""
+
+    seen: ColumnProfile
+    plausible: Range | None
+    odd: tuple[str, ...]
+
+    def check(self) -> Check:
+        """A line of `eigenveil-site check`."""
+        about = f"column {self.seen.name!r}"
+        if not self.odd:
+            return ok(about, "nothing odd")
+        return warn(about, "; ".join(self.odd), f"say in site.toml what its cells mean ({self.rule})")
+
+    @property
+    def rule(self) -> str:
+        """The heading of its rule in site.toml."""
+        return f"[column.{json.dumps(self.seen.name)}]"
+
+
+def profiled(config: SiteConfig) -> list[Profiled]:
+    """Every column that studies may use, in the order of the records and then of the rules.
+
+    Raises:
+        RequestError: the records or the dictionary cannot be read.
+    """
+    source, known = open_source(config.records), ranges(dictionary(config.dictionary))
+    units = dict(map(name_and_unit, source.headers)) | {
+        name: None for rule in config.column for name in rule.columns
+    }
+    allowed = units if ANY in config.policy.columns else dict.fromkeys(config.policy.columns)
+    names = [name for name in units if name in allowed and name != config.policy.person_column]
+    within = {name: known.get(name) for name in names}
+    for name, near in within.items():
+        if near is not None and units[name] not in (None, near.unit):
+            within[name] = None  # told of as another unit
+    bounds = {name: None if one is None else (one.lower, one.upper) for name, one in within.items()}
+    reading = Reading(table=source, unreadable=lambda cells: None)
+    found = []
+    for one in profile(reading, config.column, bounds, config.policy.person_column or None):
+        unit, stated = units[one.name], known.get(one.name)
+        other = () if unit is None or stated is None or unit == stated.unit else (
+            f"is in {unit}, and in {stated.unit} in the dictionary: state units",
+        )  # fmt: skip
+        odd = (*other, *_odd(config, one, within[one.name]))
+        found.append(Profiled(seen=one, plausible=within[one.name], odd=odd))
+    return found
+
+
+def _odd(config: SiteConfig, seen: ColumnProfile, plausible: Range | None) -> Iterator[str]:
+    """What a person should look at, the worst first."""
+    if seen.quality is None:
+        yield seen.problem or "cannot be read"
+        return
+    counted = seen.quality if plausible is None else replace(seen.quality, implausible=seen.quality.outside)
+    poor = config.policy.quality.poor([counted])
+    for one in poor:
+        yield f"{one.share} ({one.rule} is {one.most:g}): no study about it is answered"
+    if seen.quality.unreadable and not any(one.rule == "max_unreadable" for one in poor):
+        yield f"{seen.quality.unreadable} cells cannot be read and count as missing"
+    if not seen.quantiles:
+        yield "no value at all"
+        return
+    if (
+        plausible is not None
+        and not plausible.lower <= seen.quantiles[len(seen.quantiles) // 2] <= plausible.upper
+    ):
+        yield (
+            f"looks like another unit: half of the values lie outside {plausible.lower:g} to "
+            f"{plausible.upper:g} {plausible.unit}"
+        )
+    yield from _codes(seen, counted, plausible)
+    if seen.quantiles[0] == seen.quantiles[-1]:
+        yield "is constant"
+
+
+def _codes(seen: ColumnProfile, counted: ColumnQuality, plausible: Range | None) -> Iterator[str]:
+    """Values far from all others that many persons share: -999 for "not measured"."""
+    low, _, high = seen.quantiles[2:-2]
+    reach = 4 * (high - low) or abs(high) or 1.0
+    least, most = (low - reach, high + reach) if plausible is None else (plausible.lower, plausible.upper)
+    many = max(FEW, CODE_SHARE * (counted.persons - counted.missing))
+    codes = [(value, times) for value, times in seen.frequent if times > many and not least <= value <= most]
+    if codes and len(codes) <= 3:  # more are another unit
+        named = ", ".join(f"{value:g} ({times} persons)" for value, times in codes)
+        yield f"looks like a code for a missing value: {named}"
+
+
+def picture(counts: Sequence[int]) -> str:
+    """A small histogram, of blocks."""
+    top = max(counts, default=0) or 1
+    return "".join(BARS[-(-7 * count // top)] if count else " " for count in counts)
+
+
+def show_profiles(found: Sequence[Profiled]) -> None:
+    """Print the columns, and to whom this may be shown."""
+    made = table(
+        "column", "persons", "missing", "unreadable", "outside", "5 %", "median", "95 %", "distribution"
+    )
+    for one in found:
+        seen, counted = one.seen, one.seen.quality
+        if counted is None:
+            made.add_row(*plain(seen.name, "", "", "", "", "", "", "", seen.problem or ""))
+            continue
+        numbers = (counted.persons, counted.missing, counted.unreadable)
+        middle = [f"{value:.4g}" for value in (seen.quantiles[1::2] if seen.quantiles else ())]
+        outside = "" if one.plausible is None else str(counted.outside)
+        row = (*map(str, numbers), outside, *(middle or ("", "", "")), picture(seen.histogram))
+        made.add_row(*plain(seen.name, *row))
+    show(made)
+    console.print(YOURS)

@@ -1,0 +1,160 @@
+"""Columns as hospitals break them: named by `check`, not answered about, and mended by rules."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eigenveil.aggregation import Contribution
+from eigenveil.errors import Code, RequestError
+from eigenveil.planning.dry_run import rehearse
+from eigenveil.study.study import Column, Study
+from eigenveil_client.records import records
+from eigenveil_client.records.quality import ColumnQuality, Range
+from eigenveil_client.records.tables.config import RecordsConfig
+from eigenveil_client.site import config as site_config
+from eigenveil_client.site.commands import consent
+from eigenveil_client.site.daemon.refusals import Refusal
+from eigenveil_client.site.plausible import dictionary, ranges
+from eigenveil_client.site.quality import QualityRules
+from eigenveil_client.site.state.received_plans import Decision
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.client.site.command_line import site, written
+from tests.client.site.daemon.test_worker import ask, process
+from tests.client.site.support import Stage, a_plan, a_study
+
+MENDED = """
+[column.body_weight]
+decimal = ","
+[column.total_cholesterol]
+factor = 38.67
+[column.systolic_bp]
+missing = ["-999"]
+"""
+BROKEN = {
+    "body_weight": "max_unreadable",
+    "total_cholesterol": "max_out_of_bounds",
+    "systolic_bp": "max_out_of_bounds",
+}
+BOUNDS = {
+    "body_weight": (20, 300, "kg"),
+    "total_cholesterol": (20, 1000, "mg/dL"),
+    "systolic_bp": (40, 300, "mm[Hg]"),
+}
+
+
+def people(*, broken: bool) -> str:
+    """Sixty persons, of whom ten have no blood pressure: as they are, or as three columns spoil them."""
+    lines = ["body_weight,total_cholesterol,systolic_bp"]
+    for n in range(60):
+        weight, fat, pressure = f"{60 + n / 8}", 3 + n / 16, 100 + n if n % 6 else None
+        if broken:
+            lines.append(f'"{weight.replace(".", ",")}",{fat},{-999 if pressure is None else pressure}')
+        else:
+            lines.append(f"{weight},{fat * 38.67!r},{'' if pressure is None else pressure}")
+    return "\n".join(lines) + "\n"
+
+
+def of_columns(**bounds: tuple[float, float, str]) -> Study:
+    return a_study(
+        columns=tuple(Column(name=n, unit=u, lower=low, upper=up) for n, (low, up, u) in bounds.items())
+    )
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_column_is_named_to_the_site_alone_and_costs_nothing(
+    name: str, stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "eigenveil")
+    stage.records.write_text(people(broken=True))
+    plan = a_plan(of_columns(**{name: BOUNDS[name]}))
+    with process(stage) as (store, worker):
+        answer = ask(stage, worker, rehearse(plan)[0], plan)
+        assert isinstance(answer, Refusal)
+        assert answer.reason == pb.DECLINE_REASON_FAILURE
+        assert store.ledger.ledger.spent.micro_rho == 0
+        assert consent.studies(store)["studies"][0]["reason"] == "this site declines: poor-column"
+    assert caplog.messages[-1].endswith(f"code=poor-column about='{name} ({BROKEN[name]})'")
+    told = {row["check"]: row for row in site(written(stage), "check", "--json").json["checks"]}
+    assert told[f"column {name!r}"]["level"] == "warn"
+    assert BROKEN[name] in told[f"column {name!r}"]["text"]
+
+
+def test_what_the_site_mends_is_answered_as_if_it_had_been_whole(stage: Stage) -> None:
+    plan = a_plan(of_columns(**BOUNDS))
+    answers = []
+    for broken in (False, True):
+        stage.records.write_text(people(broken=broken))
+        stage.config = replace(
+            site_config.load(written(stage, MENDED if broken else "")), state=stage.folder / f"{broken}.db"
+        )
+        with process(stage) as (_, worker):
+            for asked in rehearse(plan):
+                answer = ask(stage, worker, asked, plan)
+                assert isinstance(answer, Contribution)
+                answers.append(answer.values)
+    half = len(answers) // 2
+    assert half == len(rehearse(plan))
+    assert all(map(np.array_equal, answers[:half], answers[half:]))
+    assert not any(row["check"].startswith("column") for row in site(
+        written(stage, MENDED), "check", "--json").json["checks"])  # fmt: skip
+
+
+def test_a_person_agrees_to_no_study_about_a_broken_column(stage: Stage) -> None:
+    stage.records.write_text(people(broken=True))
+    stage.config = site_config.load(written(stage, 'approval = "ask"'))
+    plan = a_plan(of_columns(**BOUNDS))
+    with process(stage) as (store, worker):
+        assert ask(stage, worker, rehearse(plan)[0], plan) is None
+        with pytest.raises(RequestError) as caught:
+            consent.approve(stage.config, store, store.studies.find(plan.digest))
+        assert caught.value.code is Code.POOR_COLUMN
+        assert all(name in str(caught.value) for name in BROKEN)
+        assert store.studies.standing(plan.digest) is Decision.PENDING
+        assert store.ledger.ledger.committed().micro_rho == 0
+
+
+@given(lower=st.floats(0, 50), width=st.floats(1, 400), within=st.sampled_from([(0.0, 30.0), (12.0, 14.5)]))
+def test_no_bounds_of_a_study_change_what_the_rules_are_compared_with(
+    lower: float, width: float, within: tuple[float, float], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    file = tmp_path_factory.mktemp("q") / "records.csv"
+    file.write_text("a,b\n" + "".join(f"{n / 4},{n}\n" for n in range(80)))
+    study = of_columns(a=(lower, lower + width, "kg"))
+    plausible = {"a": Range(lower=within[0], upper=within[1], unit="kg")}
+    (found,) = records.read(RecordsConfig(source=file), study, plausible=plausible).quality
+    assert found.implausible == sum(not within[0] <= n / 4 <= within[1] for n in range(80))
+
+
+@given(persons=st.integers(1, 400), share=st.floats(0, 1), counts=st.tuples(*[st.integers(0, 400)] * 3))
+def test_a_rule_is_broken_beyond_its_share_of_all_persons_and_by_more_than_five(
+    persons: int, share: float, counts: tuple[int, int, int]
+) -> None:
+    gone, unreadable, far = (min(count, persons) for count in counts)
+    gone = max(gone, unreadable)  # who has a cell that cannot be read has no value
+    rules = QualityRules(max_missing=share, max_unreadable=share, max_out_of_bounds=share)
+    column = ColumnQuality(name="a", persons=persons, missing=gone, unreadable=unreadable, implausible=far)
+    expected = {
+        rule
+        for rule, found in [
+            ("max_missing", gone - unreadable), ("max_unreadable", unreadable), ("max_out_of_bounds", far),
+        ]
+        if found > 5 and found / persons > share
+    }  # fmt: skip
+    assert {one.rule for one in rules.poor([column])} == expected
+
+
+def test_a_range_in_another_unit_says_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "records.csv"
+    file.write_text("total_cholesterol\n" + "5.2\n" * 20)
+    known = ranges(dictionary(None))
+    for unit, implausible in [("mg/dL", 20), ("mmol/L", 0)]:
+        study = of_columns(total_cholesterol=(0, 1000, unit))
+        (found,) = records.read(RecordsConfig(source=file), study, plausible=known).quality
+        assert found.implausible == implausible
