@@ -12,7 +12,7 @@ from eigenveil.errors import RequestError
 from eigenveil.planning.error_models import predicted
 from eigenveil.planning.error_models.spectrum import AssumedSpectrum, default_guess
 from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.study import MAX_RECORDS, Choose, Study
+from eigenveil.study.study import MAX_RECORDS, Choose, Scaling, Study
 
 # What `auto` chooses from; the first is chosen unless another promises clearly less.
 CANDIDATES = (Algorithm.REFINED_COV, Algorithm.REFINED_PCA, Algorithm.GAUSS_COV, Algorithm.DP_PCA)
@@ -45,11 +45,17 @@ def better(study: Study, guess: AssumedSpectrum) -> Algorithm:
 
 
 def candidates(study: Study) -> tuple[Algorithm, ...]:
-    """Those that can run: only a matrix can be pure, and one of too many columns is too long to send."""
+    """Those that can run: only a matrix can be pure, and one of too many columns is too long to send.
+
+    Of standardised columns a plain matrix is the first: their components lie closer together than a last
+    stage can turn them apart, and it was never far from the best (docs/scaling.md).
+    """
     if study.delta == 0:
         return (Algorithm.GAUSS_COV,)
     wide = study.dimension > WIDE
-    return tuple(one for one in CANDIDATES if not (wide and one in NARROW_ONLY))
+    able = [one for one in CANDIDATES if not (wide and one in NARROW_ONLY)]
+    standard = study.scaling is Scaling.STANDARD
+    return tuple(sorted(able, key=lambda one: standard and one is not Algorithm.GAUSS_COV))
 
 
 def doubts(study: Study) -> tuple[str, ...]:
