@@ -11,7 +11,8 @@ import sys
 import click
 
 from eigenveil import __version__
-from eigenveil_client.analyst import catalogue_commands, derive_commands, profile_commands, verify_commands
+from eigenveil_client.analyst import catalogue_commands, profile_commands
+from eigenveil_client.analyst.releases import derive_commands, verify_commands
 from eigenveil_client.analyst.study_commands import study
 from eigenveil_client.demo.command import demo
 from eigenveil_client.local import commands as local_commands

@@ -196,7 +196,12 @@ def test_a_dictionary_never_goes_back(tmp_path: Path) -> None:
 
 def test_what_a_site_wrote_is_shown_as_it_is_written(capfd: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     """Marks of the library that draws tables are text like any other."""
-    from eigenveil_client.analyst.catalogue import columns_value, show_columns, show_sites, sites_value
+    from eigenveil_client.analyst.catalogue import (
+        columns_value,
+        show_columns,
+        show_sites,
+        sites_value,
+    )
 
     monkeypatch.setenv("COLUMNS", "200")
     marks = "[red]x[/red] [link=http://a]"

@@ -7,14 +7,13 @@ or `lint-imports` for what the import contracts forbid. Planted, run and counted
 from __future__ import annotations
 
 from tests.mutants.mutant import Mutant, of
+from tests.mutants.records import OF_RECORDS
 
 DRAWN = "tests/core/mechanisms/test_drawn.py"
 SUMS = f"{DRAWN}::test_a_sum_gets_the_noise_of_its_table_in_every_law"
 COSTS = f"{DRAWN}::test_every_question_costs_its_price_unless_it_is_a_later_part_of_a_pass"
 EIGENVALUES = f"{DRAWN}::test_eigenvalues_get_the_noise_of_all_sites_a_person_may_be_at"
 HISTOGRAM = f"{DRAWN}::test_a_stability_histogram_is_silent_below_its_threshold_and_speaks_at_it"
-RECORDS = "client/eigenveil_client/records"
-PERSONS = "tests/client/records/recoding/test_blocks.py"
 SEARCH = f"{DRAWN}::test_a_radius_search_gets_the_noise_of_its_limit_and_of_each_count"
 DIRECTIONS = f"{DRAWN}::test_directions_are_drawn_with_the_exponent_that_privacy_allows"
 VOTES = f"{DRAWN}::test_a_fingerprint_needs_the_votes_that_its_threshold_says"
@@ -52,10 +51,8 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P1", "site/clipping.py", "return safe & (square <= radius * radius)", "return safe",
        "tests/core/site/test_clipping_decides.py::test_a_gradient_is_kept_exactly_if_its_integers_fit"),
     of("P1", "site/clipping.py", "flatnonzero(norm2 > radius * radius)",
-       "flatnonzero(norm2 > 2 * radius * radius)",
-       SENSITIVITY),
-    of("P1", "site/rows.py", "np.minimum(piece.norm2, query.radius**2).sum()",
-       "piece.norm2.sum()",
+       "flatnonzero(norm2 > 2 * radius * radius)", SENSITIVITY),
+    of("P1", "site/rows.py", "np.minimum(piece.norm2, query.radius**2).sum()", "piece.norm2.sum()",
        SENSITIVITY),
     of("P2", "noise/source.py", "sensitivity2 * multiplicity**2,", "sensitivity2 * multiplicity,", SUMS),
     of("P2", "accounting/zcdp.py", "while Fraction(root) ** 2 < square:", "while False:", SUMS),
@@ -399,22 +396,5 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P25", "session.py", "        self._check_reach(asked)\n        self.pending = asked",
        "        self.pending = asked",
        f"{BOUNDS}::test_a_coordinator_cannot_reword_a_question_to_beyond_them"),
-    # ---- rows of one person are one record
-    of("P30", f"{RECORDS}/tables/cells.py",
-       "pa.concat_arrays([readable(words[:half]), readable(words[half:])])",
-       "pa.nulls(len(words), pa.float64())", "tests/client/records/test_records.py"
-       "::test_every_other_cell_is_read_as_if_the_bad_ones_were_not_there"),
-    of("P30", f"{RECORDS}/recoding/persons.py", "-1 if unnamed else", "-1 if word is None else",
-       f"{PERSONS}::test_whatever_one_persons_rows_become_at_most_one_record_changes"),
-    of("P30", f"{RECORDS}/recoding/gather.py", " | ((moment == held) & (value < self._values[who]))", "",
-       f"{PERSONS}::test_rows_in_another_order_are_the_same_records_in_the_same_order"),
-    of("P30", f"{RECORDS}/recoding/gather.py", "usable = named & ~np.isnan(values)",
-       "usable = ~np.isnan(values)", f"{PERSONS}::test_records_are_what_each_persons_rows_say"),
-    of("P30", f"{RECORDS}/recoding/exact_sums.py", "(low >> WIDE) + (high & MASK)", "high & MASK",
-       "tests/client/records/recoding/test_exact_sums.py::test_a_mean_is_the_exact_one_rounded_once"),
-    of("P30", f"{RECORDS}/recoding/exact_sums.py", "grown[self._first - first :]", "grown[:]",
-       "tests/client/records/recoding/test_exact_sums.py::test_a_mean_is_the_exact_one_rounded_once"),
-    of("P30", f"{RECORDS}/recoding/measure.py", "np.where(place < 0, np.nan, place == level)",
-       "place == level", "tests/client/records/recoding/test_measure.py"
-       "::test_an_undeclared_level_is_missing_in_every_indicator"),
+    *OF_RECORDS,
 )  # fmt: skip

@@ -19,6 +19,8 @@ from eigenveil.queries import (
     Additive,
     BlockRanks,
     ClippedSum,
+    ColumnHistograms,
+    ColumnMoments,
     CoordinateClippedSum,
     Count,
     CrossCovariance,
@@ -187,6 +189,7 @@ BESIDE = CrossSpec(  # a = z_1, b = (0, z_2)
 )
 CROSS = CrossCovariance(spec=BESIDE, radius=10 * 4001)
 CROSS_NORMS = CrossNorms(spec=BESIDE, edges=frozen([2**20]))
+COUNTS, MOMENTS = ColumnHistograms(columns=2), ColumnMoments(columns=2, radius=2 * S)
 LONG, SHORT = [4000, 0], [500, 0]
 
 ADDITIVE: list[Mechanism] = [
@@ -206,6 +209,16 @@ ADDITIVE: list[Mechanism] = [
     of("cross-covariance", "cross-covariance", CROSS, ADD, moves(FEW, [4000, 10])),
     of("cross-covariance, replaced", "cross-covariance", CROSS, REPLACE, turns([4000, 10], [-4000, 10])),
     of("cross-norms", "cross-norms", CROSS_NORMS, ADD, moves(FEW, [4000, 300]), sites=MANY),
+    of("column-histograms", "column-histograms", COUNTS, ADD, moves(FEW, [4000, 4000]), sites=MANY),
+    of(
+        "column-histograms, replaced",
+        "column-histograms",
+        COUNTS,
+        REPLACE,
+        turns([500, 500], [4000, 4000]),
+        sites=MANY,
+    ),
+    of("column-moments", "column-moments", MOMENTS, ADD, moves(FEW, [S, S])),
     of("boxed", "boxed", BOXED, ADD, moves(FEW, [100, 100])),
     of("boxed, replaced", "boxed", BOXED, REPLACE, turns([1, -100], [100, 100])),
     of("count, laplace", "count", Count(), ADD, moves(FEW, LONG), LAPLACE),

@@ -19,8 +19,8 @@ from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.analyst.dictionaries import study_of, tell_overrides
 from eigenveil_client.analyst.display import Display, state_word
 from eigenveil_client.analyst.profile import follow, load_profile
+from eigenveil_client.analyst.releases.verify import write_result
 from eigenveil_client.analyst.study_text import event_value
-from eigenveil_client.analyst.verify import write_result
 from eigenveil_common.command import console, errors, say
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 

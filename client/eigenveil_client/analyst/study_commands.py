@@ -61,7 +61,7 @@ def submit(
     """
     from eigenveil_client.analyst import studies
     from eigenveil_client.analyst.profile import follow
-    from eigenveil_client.analyst.verify import check_folder
+    from eigenveil_client.analyst.releases.verify import check_folder
 
     chosen = submission or uuid.uuid4().hex
     if wait:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from eigenveil.errors import Code, RequestError
-from eigenveil_client.records.quality import ColumnQuality
 from eigenveil_common.config import Rule, check_rules, key
+
+if TYPE_CHECKING:  # every command loads this file, and few read records
+    from eigenveil_client.records.quality import ColumnQuality
 
 WORDS = {
     "max_missing": "have no value",

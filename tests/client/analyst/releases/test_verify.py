@@ -17,7 +17,7 @@ from eigenveil.errors import Code
 from eigenveil.numerics.encoding import canonical
 from eigenveil.reporting.document import seal_bundle
 from eigenveil.reporting.verify import load_release
-from eigenveil_client.analyst.verify import write_result
+from eigenveil_client.analyst.releases.verify import write_result
 from tests.client.commands import eigenveil
 from tests.client.site.support import Authority
 from tests.support import a_study, refused

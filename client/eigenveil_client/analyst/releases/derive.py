@@ -26,7 +26,7 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.reporting.document import FORMAT
 from eigenveil.reporting.verify import load_release, verify_release
-from eigenveil_client.analyst.verify import profile_key, read_key
+from eigenveil_client.analyst.releases.verify import profile_key, read_key
 from eigenveil_common.command import console, errors
 from eigenveil_common.files import read
 

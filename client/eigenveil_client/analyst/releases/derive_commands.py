@@ -57,7 +57,7 @@ def _asks(question: Callable[..., Any]) -> click.Command:
 
     @wraps(question)
     def command(release: Path, key: str | None, profile: Path | None, as_json: bool, **given: Any) -> None:
-        from eigenveil_client.analyst.derive import read_moments, show
+        from eigenveil_client.analyst.releases.derive import read_moments, show
 
         if "other" in given:
             given["other"] = read_moments(given["other"], key, profile)
@@ -135,7 +135,7 @@ def mahalanobis(moments: Moments, rows: Path, columns: list[str] | None, level: 
 
     The answer is as confidential as the rows.
     """
-    from eigenveil_client.analyst.derive import read_rows
+    from eigenveil_client.analyst.releases.derive import read_rows
 
     names = columns or list(moments.columns)
     return moments.mahalanobis(read_rows(rows, names), names, level=level)

@@ -38,7 +38,7 @@ def verify(release: Path, key: str | None, log_file: Path | None, profile: Path 
     Where neither says whose key it should be, anybody may have signed it: exit code 14.
     """
     from eigenveil.reporting.verify import load_release, verify_release
-    from eigenveil_client.analyst.verify import check_log, profile_key, read_key
+    from eigenveil_client.analyst.releases.verify import check_log, profile_key, read_key
 
     signed = load_release(read(release))
     federation = signed.document["plan"]["federation"]
@@ -87,7 +87,7 @@ def report(release: Path, out: Path, profile: Path | None, as_json: bool) -> Non
     """
     from eigenveil.reporting.report import render
     from eigenveil.reporting.verify import load_release, verify_release
-    from eigenveil_client.analyst.verify import profile_key
+    from eigenveil_client.analyst.releases.verify import profile_key
 
     check_output(out, release)
     signed = load_release(read(release))

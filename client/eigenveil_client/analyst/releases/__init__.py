@@ -1,0 +1,1 @@
+"""A release in an analyst's hands: verified, and read further."""

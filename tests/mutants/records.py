@@ -1,0 +1,28 @@
+"""Faults in how rows of files and databases become records."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant, of
+
+RECORDS = "client/eigenveil_client/records"
+PERSONS = "tests/client/records/recoding/test_blocks.py"
+
+OF_RECORDS: tuple[Mutant, ...] = (
+    of("P30", f"{RECORDS}/tables/cells.py",
+       "pa.concat_arrays([readable(words[:half]), readable(words[half:])])",
+       "pa.nulls(len(words), pa.float64())", "tests/client/records/test_records.py"
+       "::test_every_other_cell_is_read_as_if_the_bad_ones_were_not_there"),
+    of("P30", f"{RECORDS}/recoding/persons.py", "-1 if unnamed else", "-1 if word is None else",
+       f"{PERSONS}::test_whatever_one_persons_rows_become_at_most_one_record_changes"),
+    of("P30", f"{RECORDS}/recoding/gather.py", " | ((moment == held) & (value < self._values[who]))", "",
+       f"{PERSONS}::test_rows_in_another_order_are_the_same_records_in_the_same_order"),
+    of("P30", f"{RECORDS}/recoding/gather.py", "usable = named & ~np.isnan(values)",
+       "usable = ~np.isnan(values)", f"{PERSONS}::test_records_are_what_each_persons_rows_say"),
+    of("P30", f"{RECORDS}/recoding/exact_sums.py", "(low >> WIDE) + (high & MASK)", "high & MASK",
+       "tests/client/records/recoding/test_exact_sums.py::test_a_mean_is_the_exact_one_rounded_once"),
+    of("P30", f"{RECORDS}/recoding/exact_sums.py", "grown[self._first - first :]", "grown[:]",
+       "tests/client/records/recoding/test_exact_sums.py::test_a_mean_is_the_exact_one_rounded_once"),
+    of("P30", f"{RECORDS}/recoding/measure.py", "np.where(place < 0, np.nan, place == level)",
+       "place == level", "tests/client/records/recoding/test_measure.py"
+       "::test_an_undeclared_level_is_missing_in_every_indicator"),
+)  # fmt: skip
