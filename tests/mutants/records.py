@@ -25,4 +25,10 @@ OF_RECORDS: tuple[Mutant, ...] = (
     of("P30", f"{RECORDS}/recoding/measure.py", "np.where(place < 0, np.nan, place == level)",
        "place == level", "tests/client/records/recoding/test_measure.py"
        "::test_an_undeclared_level_is_missing_in_every_indicator"),
+    of("P30", "client/eigenveil_client/site/daemon/answers.py",
+       "            self._policy.quality.require(records.quality)\n", "",
+       "tests/client/site/test_quality.py::test_a_broken_column_is_named_to_the_site_alone_and_costs_nothing"),
+    of("P30", f"{RECORDS}/records.py", "plausible_bounds(column, plausible)", "(column.lower, column.upper)",
+       "tests/client/site/test_quality.py"
+       "::test_no_bounds_of_a_study_change_what_the_rules_are_compared_with"),
 )  # fmt: skip

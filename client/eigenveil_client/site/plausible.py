@@ -14,7 +14,7 @@ from eigenveil_client.records.quality import Range, Ranges
 from eigenveil_client.records.records import Reader
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_common.examples import example
-from eigenveil_common.files import read
+from eigenveil_common.files import read_text
 
 
 def reader(config: SiteConfig) -> Reader:
@@ -32,7 +32,7 @@ def dictionary(path: Path | None) -> Dictionary:
     Raises:
         RequestError: it cannot be read.
     """
-    return parse_dictionary(example("dictionary") if path is None else read(path).decode())
+    return parse_dictionary(example("dictionary") if path is None else read_text(path))
 
 
 def ranges(known: Dictionary) -> Ranges:

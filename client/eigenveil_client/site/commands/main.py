@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -140,13 +139,17 @@ def check(config: SiteConfig, study_file: Path | None, as_json: bool) -> int:
     from eigenveil_client.site.commands.checks import offline_checks
     from eigenveil_client.site.commands.column_profiles import profiled, show_profiles
     from eigenveil_client.site.commands.consent import plan_of
-    from eigenveil_common.doctor import exit_code
+    from eigenveil_common.doctor import exit_code, fail
     from eigenveil_common.doctor import show as doctor_show
 
     plan = None if study_file is None else plan_of(config, study_file)
     checks = offline_checks(config, plan)
-    with suppress(EigenveilError):  # what cannot be read is among the checks already
+    try:
         columns = profiled(config)
+    except EigenveilError as problem:
+        failed = fail("columns", str(problem), code=problem.code)
+        checks += [failed] if failed.text not in {one.text for one in checks} else []
+    else:
         checks += [one.check() for one in columns if one.odd]
         if not as_json:
             show_profiles(columns)
