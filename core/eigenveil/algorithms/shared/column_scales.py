@@ -41,6 +41,7 @@ from eigenveil.study.study import Study
 SPREADS = 7  # standard deviations from a column's middle to the end of the grid, where all beyond it lies
 SHELLS = (0, 1, 2, 3, 4, 5, 7, 9, 12, 17, 24, 33, 46, BINS)  # distances from the middle, half an octave each
 SEEN = 2.0  # a shell counts from so many sd of its noise on, and a variance is resolved
+ALONE = 4.0  # sds of noise that a single bin stands out by
 ENOUGH = 10.0  # records, in sd of a bin: with fewer no column is looked at, and bounds are kept
 NARROWEST = 1 / 16  # the variance, in square bins, of a column in one bin
 # Of a value 1 sd from the middle, in `ColumnMoments`.
@@ -127,22 +128,27 @@ class _Look:
 
 def _look(release: Release, d: int) -> _Look:
     """Medians, and second moments about them of what stands out of the noise: a shell of bins as far from the
-    median. A spread is taken too large by one sd rather than too small: one that is too small makes a column
-    count for more than all others. Where nothing stands out, a column is left as its bounds show it."""
+    median, or one bin of it, as the few ones of a column of zeros are. A spread is taken too large by one sd
+    rather than too small: one that is too small makes a column count for more than all others, and ends
+    before its far values. Where nothing stands out but the median's own bin, or not even that, a column is
+    left as its bounds show it, and the second question tells how widely it spreads there."""
     counts = release.values.reshape(d, BINS)
     records = max(int(counts.sum()) / d, FEWEST)
     middle = _medians(counts, records)
     distance = np.abs(np.arange(BINS) - middle[:, None])
-    moment, kept, weight = np.zeros(d), np.zeros(d), np.ones(d)
+    moment, kept, weight, beyond = np.zeros(d), np.zeros(d), np.ones(d), np.zeros(d, dtype=np.bool_)
     for low, high in pairwise(SHELLS):
         shell = (distance >= low) & (distance < high)
         held = np.where(shell, counts, 0)
         stands = held.sum(axis=1) > SEEN * release.sigma * np.sqrt(shell.sum(axis=1).astype(np.float64))
+        held = np.where(stands[:, None], held, np.where(held > ALONE * release.sigma, held, 0))
+        stands = stands | held.any(axis=1)
+        beyond |= stands & (low > 0)
         moment += np.where(stands, (held * distance**2).sum(axis=1), 0)
         kept += np.where(stands, held.sum(axis=1), 0)
         weight += np.where(stands, (shell * distance**4).sum(axis=1), 0)
     square = np.maximum(moment, 0.0) / records + release.sigma * np.sqrt(weight) / records
-    seen = (kept > records / 2) & (records > ENOUGH * release.sigma)
+    seen = beyond & (kept > records / 2) & (records > ENOUGH * release.sigma)
     spreads = np.sqrt(np.maximum(square, NARROWEST)) * BIN
     return _Look(
         records=records,
@@ -200,7 +206,8 @@ def _measured(release: Release, look: _Look) -> ColumnScales:
     unit = WEIGHT * look.records
     square, value = release.values[:d] / (unit * SQUARE), release.values[d:] / (unit * VALUE)
     # A column far from the middle of its bin has a large square and a small variance: both are noised.
-    noise = np.hypot(1.0, 2 * value * (SQUARE / VALUE)) * (release.sigma / (unit * SQUARE))
+    slope = 2 * value * (SQUARE / VALUE)
+    noise = np.sqrt(1 + slope * slope) * (release.sigma / (unit * SQUARE))
     known = SURE / (SURE + noise * noise)
     variance = square - value * value
     believed = known * variance + (1 - known)
@@ -208,7 +215,7 @@ def _measured(release: Release, look: _Look) -> ColumnScales:
     middles = np.rint(look.middles + np.clip(known * value, -2, 2) * look.spreads)
     return ColumnScales(
         frame=_frame(np.clip(middles, -S, S).astype(np.int64), np.minimum(spreads, float(S))),
-        resolved=look.seen & (variance >= np.maximum(SEEN * noise, FINEST)),
+        resolved=variance >= np.maximum(SEEN * noise, FINEST),
         noise=noise,
     )
 
