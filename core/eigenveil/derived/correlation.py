@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from eigenveil.derived.matrix import Noised, inverted
+from eigenveil.derived.matrix import BLURRED, Noised, inverted
 from eigenveil.derived.uncertain import Uncertain, noise_note
 from eigenveil.numerics.encoding import FloatArray
 
 WIDE = 1.0  # an interval as long as from no correlation to a whole one says nothing
+UNKNOWN = 4.0  # a standard error whose interval is all of -1 to 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -47,7 +49,7 @@ def correlation(matrix: Noised, level: float) -> Correlations:
     shares = (np.diag(entries) / variances) ** 2
     own = values**2 / 4 * (shares[:, None] + shares)
     errors = np.sqrt(entries**2 / np.outer(variances, variances) + own)
-    return _told(matrix, values, errors, level, partial=False)
+    return _told(matrix, values, errors, level, blurred=matrix.blurred, partial=False)
 
 
 def partial_correlation(matrix: Noised, level: float) -> Correlations:
@@ -68,12 +70,22 @@ def partial_correlation(matrix: Noised, level: float) -> Correlations:
         forms = (cross + cross.transpose(0, 2, 1)) / 2
         forms += values[i][:, None, None] / 2 * (squares[i] + squares)
         errors[i] = whole.errors(forms)
-    return _told(whole, values, errors, level, partial=True)
+    left = 1 / np.diag(inverse)  # of a column's variance, when the others are held fixed
+    blurred = matrix.blurred | (left < BLURRED * matrix.noise.diagonal)
+    return _told(whole, values, errors, level, blurred=blurred, partial=True)
 
 
 def _told(
-    matrix: Noised, values: FloatArray, errors: FloatArray, level: float, *, partial: bool
+    matrix: Noised,
+    values: FloatArray,
+    errors: FloatArray,
+    level: float,
+    *,
+    blurred: NDArray[np.bool_],
+    partial: bool,
 ) -> Correlations:
+    """Of a `blurred` column, whose variance noise may make up, any correlation is possible."""
+    errors[blurred, :] = errors[:, blurred] = UNKNOWN
     at = np.diag_indices(len(values))
     values[at], errors[at] = 1.0, 0.0
     numbers = Uncertain(values=values, errors=errors, level=level, least=-1.0, most=1.0)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.blas import one_thread
@@ -21,7 +22,8 @@ from eigenveil.protocol.estimate import MatrixNoise
 
 # An entry that clipping bends is off by about this part of what it took, in parts of its columns' spread: 0.2
 # to 0.7 on clinical tables. A guess and no law, which is said where less than CLIPPED of the length was kept.
-BENT, CLIPPED = 0.5, 0.95
+BENT, CLIPPED = 0.5, 0.9995
+BLURRED = 3.0  # sds of the noise on a variance, up to which nothing is made of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -100,6 +102,11 @@ class Noised:
         return np.asarray(np.sqrt(noise**2 + self.wandering**2 * (1 + 2 * here) + bent**2))
 
     @property
+    def blurred(self) -> NDArray[np.bool_]:
+        """Columns whose variance noise may make up: nothing divided by it is known. Shape: (m,)."""
+        return np.asarray(np.diag(self.values) < BLURRED * self.noise.diagonal)
+
+    @property
     def stretch(self) -> float:
         """By how much of themselves all entries may be off together: the count, and what clipping took and
         was put back on average."""
@@ -113,10 +120,21 @@ class Noised:
                 "noise left these columns without a proper covariance: directions of less variance than the "
                 "noise were given as much as that, and the errors are those at the matrix so mended"
             )
+        if names := [name for name, hidden in zip(self.columns, self.blurred, strict=True) if hidden]:
+            said.append(
+                f"noise may make up all of the variance of {', '.join(names)}: no correlation of theirs is "
+                "known, and what is divided by their standard deviations is no more than a guess"
+            )
         if self.noise.kept < CLIPPED:
             said.append(
-                f"clipping kept about {self.noise.kept:.0%} of the records' squared length, and the errors "
-                'hold a guess of what that bends: a study with radius = "none" has none of it'
+                f"clipping kept about {self.noise.kept:.2%} of the records' squared length, and the errors "
+                "hold a guess of what that bends, which is too small for columns of few ones or far values: "
+                'a study with radius = "none" has none of it'
+            )
+        if self.noise.divided:
+            said.append(
+                "values beyond 7 standard deviations of a column counted as that, as the ones do where fewer "
+                'than 2 in 100 are: what it changes is in no error; scaling = "bounds" has none of it'
             )
         return tuple(said)
 

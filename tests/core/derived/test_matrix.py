@@ -68,7 +68,7 @@ def test_columns_are_taken_by_name_with_all_that_is_theirs() -> None:
 def test_what_clipping_bends_is_said_only_where_it_clips() -> None:
     assert a_matrix().notes() == ()
     (sentence,) = replace(a_matrix(), noise=a_noise(1e-4, kept=0.8)).notes()
-    assert "80%" in sentence
+    assert "80.00%" in sentence
 
 
 @pytest.mark.parametrize(

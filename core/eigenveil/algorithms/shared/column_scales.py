@@ -131,7 +131,7 @@ def _look(release: Release, d: int) -> _Look:
     median, or one bin of it, as the few ones of a column of zeros are. A spread is taken too large by one sd
     rather than too small: one that is too small makes a column count for more than all others, and ends
     before its far values. Where nothing stands out but the median's own bin, or not even that, a column is
-    left as its bounds show it, and the second question tells how widely it spreads there."""
+    seen as far as its bounds, and the second question tells how widely it spreads there."""
     counts = release.values.reshape(d, BINS)
     records = max(int(counts.sum()) / d, FEWEST)
     middle = _medians(counts, records)
@@ -148,12 +148,14 @@ def _look(release: Release, d: int) -> _Look:
         kept += np.where(stands, held.sum(axis=1), 0)
         weight += np.where(stands, (shell * distance**4).sum(axis=1), 0)
     square = np.maximum(moment, 0.0) / records + release.sigma * np.sqrt(weight) / records
-    seen = beyond & (kept > records / 2) & (records > ENOUGH * release.sigma)
+    enough = records > ENOUGH * release.sigma
+    seen = enough & beyond & (kept > records / 2)
     spreads = np.sqrt(np.maximum(square, NARROWEST)) * BIN
+    middles = np.where(enough, (middle - HALF) * BIN, 0).astype(np.int64)
     return _Look(
         records=records,
-        middles=np.where(seen, (middle - HALF) * BIN, 0).astype(np.int64),
-        spreads=np.where(seen, spreads, S / SPREADS),
+        middles=middles,
+        spreads=np.where(seen, spreads, (S + np.abs(middles)) / SPREADS),
         seen=seen,
     )
 
