@@ -15,7 +15,7 @@ from rich.text import Text
 from eigenveil.dictionary.admission import PERSON_SECONDS, check_study
 from eigenveil.dictionary.dictionary import Dictionary, DictionaryColumn, range_text
 from eigenveil.dictionary.new_study import Choice, new_study
-from eigenveil.dictionary.resolve import read_study_file
+from eigenveil.dictionary.resolve import check_names, read_study_file
 from eigenveil.dictionary.toml import column_to_dict
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.checks import refuse
@@ -84,6 +84,7 @@ def show_columns(told: dict[str, Any]) -> None:
     table = Table(
         "column", "unit", "bounds", "LOINC", "meaning", *(["offered by"] if states else []), title=title
     )
+    table.columns[0].no_wrap, table.columns[0].overflow = True, "ignore"  # names are what is typed
     for row in told["columns"]:
         for name, sites in row["offered"].items():
             bounds = range_text(row["lower"], row["upper"])
@@ -123,6 +124,7 @@ def write_new_study(out: Path, profile: Path | None, asked: Mapping[str, Any]) -
         view = at(profile, lambda analyst: analyst.federation())
     own = dictionary_of(view) if view is not None and named == FEDERATION else None
     dictionary = own or find_dictionary(named, out.parent, profile)
+    check_names(columns, dictionary)  # a typo is told before it is a column that no site offers
     chosen = sites or _offering(view, columns)
     choice = Choice(
         name=asked["name"] or out.stem,
@@ -132,6 +134,7 @@ def write_new_study(out: Path, profile: Path | None, asked: Mapping[str, Any]) -
         epsilon=asked["epsilon"],
         delta=asked["delta"],
         dictionary=named,
+        person_column=asked["person_column"],
         deadline_seconds=_patience(view, chosen),
     )
     text = new_study(choice, dictionary)

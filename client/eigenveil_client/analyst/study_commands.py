@@ -94,6 +94,7 @@ def submit(
 @click.option("--components", default=2, show_default=True, type=click.IntRange(1))
 @click.option("--epsilon", default=1.0, show_default=True)
 @click.option("--delta", default=1e-6, show_default=True)
+@click.option("--person-column", help="What the sites call it, where one person may have several rows.")
 @click.option("--name", help="The study's name [default: as its file].")
 @dictionary_option
 @click.option(

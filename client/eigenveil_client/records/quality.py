@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
+from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.study.study import Column
 
@@ -30,10 +31,47 @@ Ranges = Mapping[str, Range]  # by the name of the column
 NO_RANGES: Ranges = MappingProxyType({})
 
 
+SAME_UNIT = {
+    "year": "a",
+    "years": "a",
+    "yr": "a",
+    "y": "a",
+    "kg/m^2": "kg/m2",
+    "kg/m²": "kg/m2",
+    "mmhg": "mm[hg]",
+}
+
+
+def check_units(columns: Iterable[Column], ranges: Ranges) -> None:
+    """Insist that a study means columns in the units in which the site knows what is plausible of them: else
+    its analyst chose whether anybody looks. Nothing but settings and the study is compared.
+
+    Raises:
+        RequestError: code `site-policy`.
+    """
+    known = [(one, ranges[one.name].unit) for one in columns if one.name in ranges]
+    other = [
+        f"{one.name} in {one.unit or 'no unit'}, where the site's dictionary has {unit or 'none'}"
+        for one, unit in known
+        if _unit(unit) != _unit(one.unit)
+    ]
+    if other:
+        raise RequestError(
+            Code.POLICY,
+            f"the study has {'; '.join(other)}: use that unit, or name another dictionary in site.toml",
+        )
+
+
+def _unit(said: str) -> str:
+    """A unit however it is written: analysts write mg/dl and year where UCUM has mg/dL and a."""
+    folded = said.replace(" ", "").casefold()
+    return SAME_UNIT.get(folded, folded)
+
+
 def plausible_bounds(column: Column, ranges: Ranges) -> Bounds:
-    """Between what a study's column should lie; a range in another unit says nothing of it."""
+    """Between what a study's column should lie. Its unit was looked at before (`check_units`)."""
     found = ranges.get(column.name)
-    return ANYTHING if found is None or found.unit != column.unit else (found.lower, found.upper)
+    return ANYTHING if found is None else (found.lower, found.upper)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

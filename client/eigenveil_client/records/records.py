@@ -18,17 +18,25 @@ from pathlib import Path
 
 import numpy as np
 
+from eigenveil.errors import Code, RequestError
 from eigenveil.site.quantize import to_grid
 from eigenveil.study.grid import GridRows
 from eigenveil.study.study import Study
-from eigenveil_client.records.quality import NO_RANGES, ColumnQuality, Ranges, plausible_bounds, quality
+from eigenveil_client.records.quality import (
+    NO_RANGES,
+    ColumnQuality,
+    Ranges,
+    check_units,
+    plausible_bounds,
+    quality,
+)
 from eigenveil_client.records.recoding.blocks import blocks
 from eigenveil_client.records.recoding.measure import measure
 from eigenveil_client.records.recoding.rule import ColumnRule, digest
 from eigenveil_client.records.sources.opening import open_source
 from eigenveil_client.records.tables.cells import Reading, Unreadable
 from eigenveil_client.records.tables.config import RecordsConfig
-from eigenveil_client.records.tables.table import Source
+from eigenveil_client.records.tables.table import Source, name_and_unit
 from eigenveil_common.log import event
 from eigenveil_common.threads import side_by_side
 
@@ -76,8 +84,11 @@ def read(
     a row that names no person. Either way what becomes of a record depends on that record alone.
 
     Raises:
+        RequestError: code `site-policy`, a column in another unit than the site's, or named past its rule.
         BadRecords: naming the column and the line, or the file.
     """
+    check_units(study.columns, plausible)
+    _check_names(study, rules)
     reading = Reading(table=open_source(said), unreadable=unreadable)
     file = _digest(reading.table, rules)
     measures = [measure(reading.table.headers, rules, column.name, column.unit) for column in study.columns]
@@ -93,6 +104,17 @@ def read(
     rows = np.concatenate(parts) if parts else np.empty((0, study.dimension), dtype=np.int16)
     rows.setflags(write=False)
     return Records(rows=rows, persons=persons, file=file, quality=tuple(good))
+
+
+def _check_names(study: Study, rules: Rules) -> None:
+    """Insist that no study names a cell of the source past what the site says of it."""
+    ruled = {rule.source for rule in rules if rule.source} - {name for rule in rules for name in rule.columns}
+    past = [one.name for one in study.columns if one.name in ruled or name_and_unit(one.name)[1] is not None]
+    if past:
+        raise RequestError(
+            Code.POLICY,
+            f"{', '.join(past)}: name a column as the site's rules do, and without the unit in brackets",
+        )
 
 
 def _digest(source: Source, rules: Rules) -> bytes:

@@ -44,6 +44,11 @@ class SiteConfig:
         person = self.policy.person_column
         named = person and any(person in rule.columns for rule in self.column)
         config.need(not named, f"[column.{person}]: what names a person is not recoded; rename the rule")
+        gathered = [rule.name for rule in self.column if rule.rows is not None]
+        config.need(
+            person or not gathered,
+            f"[column.{', column.'.join(gathered)}]: rows is about a person's rows; state person_column",
+        )
         allowed = (ANY, *self.policy.columns)
         strange = [] if ANY in self.policy.columns else [one for one in self.offers if one not in allowed]
         config.need(not strange, f"offers: {', '.join(strange)} may not be used by studies (see columns)")

@@ -14,7 +14,8 @@ from eigenveil.study.toml import parse_study
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     """What somebody wants to study: `dictionary` is what the file will call the dictionary that it names
-    columns of. `deadline_seconds` is None for the default."""
+    columns of. `person_column` is what the sites call the column that names a person, if rows are no persons.
+    `deadline_seconds` is None for the default."""
 
     name: str
     columns: tuple[str, ...]
@@ -23,6 +24,7 @@ class Choice:
     epsilon: float
     delta: float
     dictionary: str
+    person_column: str | None = None
     deadline_seconds: float | None = None
 
 
@@ -50,6 +52,11 @@ def _written(choice: Choice, dictionary: Dictionary) -> str:
         "[privacy]",
         f"epsilon = {choice.epsilon!r}",
         f"delta = {choice.delta!r}  # far below one over the number of records",
+        *(
+            []
+            if choice.person_column is None
+            else ["[records]", f"person_column = {_text(choice.person_column)}"]
+        ),
         "[federation]",
         f"sites = [{', '.join(map(_text, choice.sites))}]",
     ]

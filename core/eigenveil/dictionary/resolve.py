@@ -8,7 +8,7 @@ Sites and coordinator never look anything up: the study that they get says all t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -98,6 +98,18 @@ def _named(row: Any, place: int) -> dict[str, Any]:
     if isinstance(row, dict) and isinstance(row.get("name"), str):
         return row
     raise refuse(f"column {place} must be a name, or a table with a name")
+
+
+def check_names(names: Iterable[str], dictionary: Dictionary) -> None:
+    """Insist that a dictionary has these columns.
+
+    Raises:
+        RequestError: code `bad-study`, with what may have been meant.
+    """
+    known = _Known(dictionary)
+    strange = [name for name in names if name not in known.columns]
+    if strange:
+        raise known.refusal(strange)
 
 
 class _Known:

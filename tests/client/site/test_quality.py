@@ -17,6 +17,7 @@ from eigenveil.planning.dry_run import rehearse
 from eigenveil.study.study import Column, Study
 from eigenveil_client.records import records
 from eigenveil_client.records.quality import ColumnQuality, Range
+from eigenveil_client.records.recoding.rule import ColumnRule
 from eigenveil_client.records.tables.config import RecordsConfig
 from eigenveil_client.site import config as site_config
 from eigenveil_client.site.commands import consent
@@ -150,11 +151,32 @@ def test_a_rule_is_broken_beyond_its_share_of_all_persons_and_by_more_than_five(
     assert {one.rule for one in rules.poor([column])} == expected
 
 
-def test_a_range_in_another_unit_says_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("unit", ["mmol/L", "x", ""])
+def test_no_unit_of_a_study_keeps_anybody_from_looking(unit: str, stage: Stage) -> None:
+    """Refused by settings alone, whatever the records hold."""
+    for cells in ("5.2\n", "200\n"):
+        stage.records.write_text("total_cholesterol\n" + cells * 40)
+        plan = a_plan(of_columns(total_cholesterol=(0, 1000, unit)))
+        stage.config = replace(stage.config, state=stage.folder / f"{len(cells)}.db")
+        with process(stage) as (_, worker):
+            answer = ask(stage, worker, rehearse(plan)[0], plan)
+            assert isinstance(answer, Refusal)
+            assert answer.reason == pb.DECLINE_REASON_POLICY
+    spelled = of_columns(total_cholesterol=(0, 1000, "MG/dl"))
+    (found,) = records.read(
+        RecordsConfig(source=stage.records), spelled, plausible=ranges(dictionary(None))
+    ).quality
+    assert found.implausible == 0
+
+
+def test_no_study_names_a_column_past_the_rule_about_it(tmp_path: Path) -> None:
     file = tmp_path / "records.csv"
-    file.write_text("total_cholesterol\n" + "5.2\n" * 20)
-    known = ranges(dictionary(None))
-    for unit, implausible in [("mg/dL", 20), ("mmol/L", 0)]:
-        study = of_columns(total_cholesterol=(0, 1000, unit))
-        (found,) = records.read(RecordsConfig(source=file), study, plausible=known).quality
-        assert found.implausible == implausible
+    file.write_text("RAW,weight [kg]\n" + "-999,70\n" * 20)
+    rules = (ColumnRule(name="pressure", source="RAW", missing=("-999",)),)
+    for name in ("RAW", "weight [kg]"):
+        with pytest.raises(RequestError, match="as the site's rules do") as caught:
+            records.read(RecordsConfig(source=file), of_columns(**{name: (0, 300, "kg")}), rules=rules)
+        assert caught.value.code is Code.POLICY
+    assert (
+        records.read(RecordsConfig(source=file), of_columns(weight=(0, 300, "kg")), rules=rules).persons == 20
+    )

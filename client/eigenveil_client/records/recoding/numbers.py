@@ -52,7 +52,7 @@ def numbers(header: str, column: pa.Array, rule: ColumnRule, dialect: Dialect) -
         )
     infinite = np.isinf(values)
     found += faults(header, infinite, "an infinite number; mark it as missing or mend it")
-    values = np.where(infinite | _coded(values, rule), np.nan, values)
+    values = np.where(infinite | _coded(values, rule, column.type), np.nan, values)
     factor, offset = rule.linear
     if (factor, offset) != (1.0, 0.0):
         with np.errstate(over="ignore"):
@@ -70,8 +70,11 @@ def _floats(column: pa.Array) -> FloatArray:
     return values
 
 
-def _coded(values: FloatArray, rule: ColumnRule) -> NDArray[np.bool_]:
-    codes = [value for code in rule.missing if (value := number(code)) is not None]
+def _coded(values: FloatArray, rule: ColumnRule, kind: pa.DataType) -> NDArray[np.bool_]:
+    """Which values are codes; a column of short floats holds a code rounded as they are."""
+    codes = np.array([value for code in rule.missing if (value := number(code)) is not None])
+    if pa.types.is_float16(kind) or pa.types.is_float32(kind):
+        codes = codes.astype(kind.to_pandas_dtype()).astype(np.float64)
     return np.isin(values, codes)
 
 

@@ -42,14 +42,18 @@ class SqliteQuery:
 
     @contextmanager
     def _cursor(self, end: str) -> Iterator[sqlite3.Cursor]:
+        statement, prepared = f"SELECT * FROM (\n{self.sql}\n){end}", False
         try:
             with closing(sqlite3.connect(f"file:{quote(str(self.path))}?mode=ro", uri=True)) as connection:
                 connection.text_factory = bytes
                 connection.set_authorizer(_authorized)
-                yield connection.execute(f"SELECT * FROM (\n{self.sql}\n){end}")
+                connection.execute(f"EXPLAIN {statement}").close()
+                prepared = True
+                yield connection.execute(statement)
         except (sqlite3.Error, sqlite3.Warning) as refused:
-            # Of names and words of the statement alone, and never of a cell.
-            raise BadRecords(f"{self.path}: SQLite refuses: {refused}", about="sql") from None
+            # What SQLite says of a statement names words of it; what it says while it runs may quote a cell.
+            said = f": {refused}" if not prepared else "; look at what the SELECT does with single cells"
+            raise BadRecords(f"{self.path}: SQLite refuses the SELECT{said}", about="sql") from None
 
 
 def _headers(cursor: sqlite3.Cursor) -> list[str]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
 from eigenveil_client.records.tables.dialect import COMMAS, Dialect
 from eigenveil_common.config import ABOVE_ZERO, check_rules, key, need
 
-# user:password@ in a URI, or the key; libpq decodes %-escapes in values alone
+# user:password@ in a URI, or the key; with its %-escapes read, as libpq does
 PASSWORD = re.compile(r"://[^@]*:[^@]*@|\b(?:ssl)?password\s*=", re.IGNORECASE)
 NO_PASSWORD = "database holds a password: put it into a pgpass file instead, which only this user can read"
 SQLITE = (".sqlite", ".sqlite3", ".db")
@@ -37,7 +38,7 @@ class RecordsConfig:
     def __post_init__(self) -> None:
         check_rules(self)
         need((self.source is None) == bool(self.database), "records: state either source or database")
-        need(not PASSWORD.search(self.database), NO_PASSWORD)
+        need(not PASSWORD.search(unquote(self.database)), NO_PASSWORD)
         address = "=" in self.database or self.database.startswith(("postgresql://", "postgres://"))
         need(
             not self.database or address,

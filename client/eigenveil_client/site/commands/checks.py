@@ -47,7 +47,7 @@ def offline_checks(config: SiteConfig, plan: Plan | None) -> list[Check]:
             checks.append(ok(about, verdict.text) if verdict.passed else failed)
         unreadable: list[Unreadable] = []
         study = examine("study", partial(_study, config, plan, unreadable))
-        checks += [*_cells(config.records, unreadable), *_other_units(config, plan), study]
+        checks += [*_cells(config.records, unreadable), study]
         if config.records.is_view:
             checks.append(examine("sql", partial(_steady, config)))
     return checks
@@ -138,23 +138,6 @@ def _cells(said: RecordsConfig, unreadable: Sequence[Unreadable]) -> list[Check]
         )
         for name, one in sorted(first.items(), key=lambda found: found[0] or "")
     ]
-
-
-def _other_units(config: SiteConfig, plan: Plan) -> list[Check]:
-    """Columns whose plausible range does not count, as the study means them in another unit."""
-    with suppress(EigenveilError):  # a dictionary that cannot be read fails the study's own check
-        known = ranges(dictionary(config.dictionary))
-        return [
-            warn(
-                f"column {one.name!r}",
-                f"in {one.unit or 'no unit'} in the study and in {known[one.name].unit or 'no unit'} in this "
-                "site's dictionary: nobody looks whether its values are plausible",
-                "state in site.toml a dictionary in the study's units",
-            )
-            for one in plan.study.columns
-            if one.name in known and known[one.name].unit != one.unit
-        ]
-    return []
 
 
 def _study(config: SiteConfig, plan: Plan, unreadable: list[Unreadable]) -> Check:

@@ -52,8 +52,11 @@ def profiled(config: SiteConfig) -> list[Profiled]:
         RequestError: the records or the dictionary cannot be read.
     """
     source, known = open_source(config.records), ranges(dictionary(config.dictionary))
-    units = dict(map(name_and_unit, source.headers)) | {
-        name: None for rule in config.column for name in rule.columns
+    raw = {one for rule in config.column for one in (rule.source, rule.by, rule.years_since) if one}
+    raw |= {rule.header for rule in config.column if rule.levels}
+    headers = [header for header in source.headers if not {header, name_and_unit(header)[0]} & raw]
+    units = dict(map(name_and_unit, headers)) | {
+        name: (*rule.units, None, None)[1] for rule in config.column for name in rule.columns
     }
     allowed = units if ANY in config.policy.columns else dict.fromkeys(config.policy.columns)
     names = [name for name in units if name in allowed and name != config.policy.person_column]

@@ -134,6 +134,7 @@ def check(config: SiteConfig, study_file: Path | None, as_json: bool) -> int:
     """Check the configuration, the identity and the records, here; nothing is sent.
 
     The records are read, and each column that studies may use is shown: for the eyes of this site's people.
+    With --study it is said instead whether that study would be answered.
     """
     from eigenveil.errors import EigenveilError
     from eigenveil_client.site.commands.checks import offline_checks
@@ -145,13 +146,13 @@ def check(config: SiteConfig, study_file: Path | None, as_json: bool) -> int:
     plan = None if study_file is None else plan_of(config, study_file)
     checks = offline_checks(config, plan)
     try:
-        columns = profiled(config)
+        columns = [] if plan else profiled(config)
     except EigenveilError as problem:
         failed = fail("columns", str(problem), code=problem.code)
         checks += [failed] if failed.text not in {one.text for one in checks} else []
     else:
         checks += [one.check() for one in columns if one.odd]
-        if not as_json:
+        if columns and not as_json:
             show_profiles(columns)
     doctor_show(checks, as_json)
     return exit_code(checks)

@@ -119,11 +119,13 @@ def _second_look(variances: FloatArray, noise: float, errors: FloatArray) -> tup
 
 
 def _divided(found: Estimate, before: FloatArray, by: FloatArray) -> Estimate:
-    """The estimate about columns divided by that as well; variances keep what the algorithm made of the
-    eigenvalues of its matrix. Shape: before (d, d), by (d,)."""
+    """The estimate about columns divided by that as well; components keep what the algorithm knew beyond its
+    matrix of where they lie, and variances what it made of that. Shape: before (d, d), by (d,)."""
     k, matrix = len(found.components), before / np.outer(by, by)
-    values, vectors = eigenpairs(matrix)
     shown = np.vecdot(found.components @ before, found.components)
+    rest = np.eye(len(by)) - found.components.T @ found.components
+    turned = (found.components.T * shown) @ found.components + rest @ before @ rest
+    values, vectors = eigenpairs(turned / np.outer(by, by))
     made = np.divide(found.explained_variance, shown, out=np.ones(k), where=shown > 0)
     return replace(
         found,

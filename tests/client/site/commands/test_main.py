@@ -132,7 +132,8 @@ def test_check_fails_with_the_code_of_what_it_finds(
 def test_check_says_which_column_a_rule_is_about_that_is_not_there(
     config: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config.write_text(config.read_text() + '[column.c]\nrows = "last"\nby = "gone"\n')
+    rule = '[column.c]\nrows = "last"\nby = "gone"\n'
+    config.write_text(f'person_column = "a"\n{config.read_text()}{rule}')
     ran = site(monkeypatch, capsys, "check", "--config", config, "--json")
     assert [check["text"] for check in ran.json["checks"] if check["level"] == "fail"] == [
         "the records have no column 'gone'; add it"
