@@ -19,10 +19,12 @@ from eigenveil_client.site.daemon import connection
 from eigenveil_client.site.daemon.connection import LONGEST_POLL_SECONDS, POLL_SLACK_SECONDS
 from eigenveil_common import rpc
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.client.site import support
 from tests.client.site.support import Coordinator, Stage, a_stage, store_identity, until
 from tests.network.forwarders import Middle
 
 KEEPALIVE = "grpc.keepalive_time_ms"
+INTERVAL = "grpc.http2.min_ping_interval_without_data_ms"
 COMMON_NAT_SECONDS = 60.0  # many firewalls forget an idle TCP connection no sooner
 FASTER = 20
 
@@ -36,6 +38,12 @@ def options(**changes: int) -> tuple[tuple[str, int | str], ...]:
     """The client's options, faster."""
     held = dict(tls.CLIENT_OPTIONS)
     return tuple((held | {KEEPALIVE: int(held[KEEPALIVE]) // FASTER} | changes).items())
+
+
+def served() -> tuple[tuple[str, int | str], ...]:
+    """The server's options, faster: how often it lets a client ping."""
+    held = dict(rpc.SERVER_OPTIONS)
+    return tuple((held | {INTERVAL: int(held[INTERVAL]) // FASTER}).items())
 
 
 def test_the_settings_outlive_a_common_nat() -> None:
@@ -67,7 +75,10 @@ async def idle_then_work(stage: Stage, middle: Middle, seconds: float) -> int:
 
 def test_pings_keep_a_mapping_alive(stage: Stage) -> None:
     middle = Middle(idle=COMMON_NAT_SECONDS / FASTER)
-    with mock.patch.object(tls, "CLIENT_OPTIONS", options()):
+    with (
+        mock.patch.object(tls, "CLIENT_OPTIONS", options()),
+        mock.patch.object(support, "SERVER_OPTIONS", served()),
+    ):
         dialled = asyncio.run(idle_then_work(stage, middle, 4.5))
     assert (dialled, middle.forgotten) == (2, 0)  # the handshake that checks, and the channel
 

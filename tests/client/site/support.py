@@ -44,7 +44,7 @@ from eigenveil_client.site.policy import Policy
 from eigenveil_client.site.state.rollback_guard import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.files import write_secret
-from eigenveil_common.rpc import CODE_KEY, VERSION_MAX
+from eigenveil_common.rpc import CODE_KEY, SERVER_OPTIONS, VERSION_MAX
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 from eigenveil_server.pki.authority import sign_list
@@ -344,7 +344,7 @@ class Stage:
     @asynccontextmanager
     async def serving(self, coordinator: Coordinator, port: int = 0) -> AsyncIterator[int]:
         """A coordinator behind mutual TLS; the site's identity is pointed at it."""
-        server = grpc.aio.server()
+        server = grpc.aio.server(options=SERVER_OPTIONS)
         rpc.add_CoordinatorServicer_to_server(coordinator, server)
         leaf = self.authority.coordinator()
         credentials = grpc.ssl_server_credentials(
