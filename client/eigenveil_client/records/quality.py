@@ -29,8 +29,7 @@ class Range:
 
 Ranges = Mapping[str, Range]  # by the name of the column
 NO_RANGES: Ranges = MappingProxyType({})
-
-
+# UCUM's spelling of what many write, all in small letters.
 SAME_UNIT = {
     "year": "a",
     "years": "a",
@@ -81,7 +80,8 @@ class ColumnQuality:
     other column that a study asks for changes a count.
 
     `missing` lack a value, and `unreadable` of these lack it because a cell of theirs cannot be read. Values
-    `below` and `above` the bounds of the study count as the bound; `at_bound` equal one.
+    `below` and `above` the bounds of the study count as the bound; `at_bound` equal one. `implausible` values
+    lie outside the column's plausible range, if there is one: no study has a say in it.
     """
 
     name: str

@@ -88,7 +88,7 @@ def read(
         BadRecords: naming the column and the line, or the file.
     """
     check_units(study.columns, plausible)
-    _check_names(study, rules)
+    _check_names(study, rules, plausible)
     reading = Reading(table=open_source(said), unreadable=unreadable)
     file = _digest(reading.table, rules)
     measures = [measure(reading.table.headers, rules, column.name, column.unit) for column in study.columns]
@@ -106,10 +106,13 @@ def read(
     return Records(rows=rows, persons=persons, file=file, quality=tuple(good))
 
 
-def _check_names(study: Study, rules: Rules) -> None:
-    """Insist that no study names a cell of the source past what the site says of it."""
-    ruled = {rule.source for rule in rules if rule.source} - {name for rule in rules for name in rule.columns}
-    past = [one.name for one in study.columns if one.name in ruled or name_and_unit(one.name)[1] is not None]
+def _check_names(study: Study, rules: Rules, plausible: Ranges) -> None:
+    """Insist that no study names a cell of the source past what the site says of it: by the header that a
+    rule reads, or with a unit in brackets behind a name that has a rule or a plausible range."""
+    columns = {name for rule in rules for name in rule.columns}
+    raw, said = {rule.source for rule in rules if rule.source} - columns, columns | set(plausible)
+    names = [(one.name, *name_and_unit(one.name)) for one in study.columns]
+    past = [name for name, base, unit in names if name in raw or (unit is not None and base in said)]
     if past:
         raise RequestError(
             Code.POLICY,

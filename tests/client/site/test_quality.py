@@ -171,12 +171,20 @@ def test_no_unit_of_a_study_keeps_anybody_from_looking(unit: str, stage: Stage) 
 
 def test_no_study_names_a_column_past_the_rule_about_it(tmp_path: Path) -> None:
     file = tmp_path / "records.csv"
-    file.write_text("RAW,weight [kg]\n" + "-999,70\n" * 20)
+    file.write_text("RAW,weight [kg],b [1]\n" + "-999,70,1\n" * 20)
+    plausible = {"weight": Range(lower=2, upper=400, unit="kg")}
     rules = (ColumnRule(name="pressure", source="RAW", missing=("-999",)),)
     for name in ("RAW", "weight [kg]"):
         with pytest.raises(RequestError, match="as the site's rules do") as caught:
-            records.read(RecordsConfig(source=file), of_columns(**{name: (0, 300, "kg")}), rules=rules)
+            records.read(
+                RecordsConfig(source=file),
+                of_columns(**{name: (0, 300, "kg")}),
+                rules=rules,
+                plausible=plausible,
+            )
         assert caught.value.code is Code.POLICY
     assert (
         records.read(RecordsConfig(source=file), of_columns(weight=(0, 300, "kg")), rules=rules).persons == 20
     )
+    brackets = of_columns(**{"b [1]": (0, 2, "1")})  # a name of which the site says nothing may have them
+    assert records.read(RecordsConfig(source=file), brackets, rules=rules, plausible=plausible).persons == 20
