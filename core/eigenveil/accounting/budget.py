@@ -53,3 +53,13 @@ def epsilons(micro_rho: int, delta: float, *, gaussian_only: bool) -> tuple[floa
     """What an amount is at `delta`: by zCDP, and exactly if all of it is Gaussian noise."""
     by_zcdp = zcdp.epsilon_at(micro_rho / MICRO, delta)
     return by_zcdp, gaussian.epsilon_at(micro_rho, delta) if gaussian_only else None
+
+
+def studies_left(left: Cost, price: Cost) -> int | None:
+    """How many more studies of one price fit into what is left; None if it costs nothing."""
+    counts = [
+        have // need
+        for have, need in ((left.micro_rho, price.micro_rho), (left.atto_delta, price.atto_delta))
+        if need
+    ]
+    return max(0, min(counts)) if counts else None
