@@ -19,8 +19,10 @@ from eigenveil_common.config import (
     check_rules,
     key,
     need,
+    section,
 )
 from eigenveil_common.log import Format
+from eigenveil_common.notify.config import NotifyAnalysts
 
 CONFIG_NAME = "coordinator.toml"
 MAX_HOURS = 24.0 * 366
@@ -96,6 +98,7 @@ class Config:
     metrics: str = key("", LISTENER)
     health: str = key("", LISTENER)
     log_format: Format = Format.TEXT
+    notify: NotifyAnalysts = section(NotifyAnalysts())  # noqa: RUF009 - frozen
 
     def __post_init__(self) -> None:
         need(
