@@ -94,7 +94,7 @@ test: openssl lint ## The gates, then every test that is not marked slow
 .PHONY: test-full
 test-full: openssl lint ## The gates, then every test, then a part of the torture
 	$(ONE_THREAD) $(BIN)/python -m tests.torture --check
-	$(PYTEST) -n $(JOBS) --ignore=tests/repo --ignore=tests/browser
+	$(PYTEST) -n $(JOBS) --hypothesis-profile=thorough --ignore=tests/repo --ignore=tests/browser
 	$(ONE_THREAD) $(BIN)/python -m tests.torture --scale 0.1
 
 .PHONY: browser
