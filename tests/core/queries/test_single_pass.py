@@ -113,7 +113,7 @@ def a_vote(d: int = 2, subsets: int = 3, seed: int = 1) -> Votes:
 
 
 def test_no_record_moves_more_than_one_vote_and_no_replaced_one_more_than_two() -> None:
-    """Data sets of hostile records, each with every one of 100 more: 5,100 joins and 500,000 changes."""
+    """Data sets of hostile records, each with every one of 100 more: 5,100 joins and 250,000 changes."""
     joins, most = 0, dict.fromkeys(Neighbours, (0, 0))
     for seed in range(51):
         query = a_vote(2, 3, seed % 7)
