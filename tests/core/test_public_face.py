@@ -23,7 +23,7 @@ from tests.support import a_study
 README = Path(__file__).parents[2] / "README.md"
 PROMISED = (
     "PrivatePCA PrivateCovariance Study PublicNorm Column Federation Neighbours Algorithm parse_study "
-    "make_plan explain predict simulate Simulation Moments load_release verify_release "
+    "make_plan explain predict simulate Simulation Moments load_release verify_release connect "
     "EigenveilError RequestError PeerError InternalError"
 )
 
@@ -43,7 +43,7 @@ def test_it_offers_what_was_promised_and_nothing_else() -> None:
     assert sorted(PROMISED.split()) == sorted(eigenveil.__all__)
     assert set(dir(eigenveil)) == {*eigenveil.__all__, "__version__"}
     for name in eigenveil.__all__:
-        assert getattr(eigenveil, name).__module__.startswith("eigenveil.")
+        assert getattr(eigenveil, name).__module__.startswith(("eigenveil.", "eigenveil_client.analyst."))
     with pytest.raises(AttributeError, match="has no attribute 'Plan'"):
         eigenveil.Plan  # noqa: B018
 
