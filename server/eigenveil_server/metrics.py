@@ -47,12 +47,19 @@ class Metrics:
             "eigenveil_round_seconds", "From a round's question to its release.",
             buckets=BUCKETS, registry=self.registry,
         )  # fmt: skip
+        self._notices = Counter(
+            "eigenveil_notices", "Mails and webhook calls to people.", ["outcome"], registry=self.registry
+        )
         self._polls: Tally[str] = Tally()
         Gauge(
             "eigenveil_sites_connected", "Sites that wait for work at this moment.", registry=self.registry
         ).set_function(lambda: len(self._polls))
         for outcome in ("released", "failed"):
             self._rounds.labels(outcome)
+
+    def notified(self, outcome: str) -> None:
+        """A mail or a webhook call ended so: sent, failed, or dropped for want of room."""
+        self._notices.labels(outcome).inc()
 
     def refused(self, code: Code) -> None:
         self._refused.labels(code.value).inc()
