@@ -9,7 +9,8 @@ private by convention and may change with any version.
 A `Study` is built in Python or read from a file (`parse_study`), predicted (`predict`), made concrete
 (`make_plan`), put into words (`explain`) and run on records that you hold (`simulate`, or `PrivatePCA` and
 `PrivateCovariance` in scikit-learn's manner). What a federation released is read and held against its
-signature by `load_release` and `verify_release`, and asked for all else that it answers by `Moments`.
+signature by `load_release` and `verify_release`, drawn by `plot`, put to use by its `to_sklearn`, and asked
+for all else that it answers by `Moments`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING
 from eigenveil._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from eigenveil import plot
     from eigenveil.accounting.neighbours import Neighbours
     from eigenveil.derived.moments import Moments
     from eigenveil.errors import EigenveilError, InternalError, PeerError, RequestError
@@ -27,8 +29,9 @@ if TYPE_CHECKING:
     from eigenveil.estimators.pca import PrivatePCA
     from eigenveil.planning.predict import predict
     from eigenveil.planning.resolve import make_plan
+    from eigenveil.released import ReleasedResult, load_release
     from eigenveil.reporting.explain import explain
-    from eigenveil.reporting.verify import load_release, verify_release
+    from eigenveil.reporting.verify import verify_release
     from eigenveil.simulation import Simulation, simulate
     from eigenveil.study.algorithm import Algorithm
     from eigenveil.study.radius import PublicNorm
@@ -39,7 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["Algorithm", "Column", "Federation", "Neighbours", "PublicNorm", "Study", "parse_study"]
 __all__ += ["PrivateCovariance", "PrivatePCA", "Simulation", "explain", "make_plan", "predict", "simulate"]
 # What was released, what else that answers, and what goes wrong.
-__all__ += ["Moments", "load_release", "verify_release"]
+__all__ += ["Moments", "ReleasedResult", "load_release", "plot", "verify_release"]
 __all__ += ["EigenveilError", "InternalError", "PeerError", "RequestError"]
 
 # Resolved on first use, so that a site daemon never pays for importing scikit-learn.
@@ -52,7 +55,8 @@ _HOMES = {
     "planning.predict": ("predict",),
     "planning.resolve": ("make_plan",),
     "reporting.explain": ("explain",),
-    "reporting.verify": ("load_release", "verify_release"),
+    "released": ("ReleasedResult", "load_release"),
+    "reporting.verify": ("verify_release",),
     "simulation": ("Simulation", "simulate"),
     "study.algorithm": ("Algorithm",),
     "study.radius": ("PublicNorm",),
@@ -63,6 +67,8 @@ _HOME_OF = {name: f"{__name__}.{home}" for home, names in _HOMES.items() for nam
 
 
 def __getattr__(name: str) -> object:
+    if name == "plot":  # a module, and the only one
+        return import_module(f"{__name__}.plot")
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(_HOME_OF[name]), name)
