@@ -61,8 +61,8 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Card:
-    """`right` and `right_ever` are of 100 guesses, rounded up: of who sees this study, or all that the budget
-    ever pays for."""
+    """`minimum` is how many patients the file must have. `right` and `right_ever` are of 100 guesses, rounded
+    up: of who sees this study, or all that the budget ever pays for."""
 
     seen: ReceivedPlan
     plan: Plan
@@ -72,6 +72,7 @@ class Card:
     right: int
     right_ever: int
     ends: str | None
+    minimum: int
     verdicts: tuple[Verdict, ...]
     told: dict[str, Any]
 
@@ -114,6 +115,7 @@ def card(config: SiteConfig, store: SiteStore, seen: ReceivedPlan) -> Card:
         right=of_hundred(most_guessed(plan)),
         right_ever=right_ever(store),
         ends=told["approval_ends"],
+        minimum=config.policy.minimum_records,
         verdicts=config.policy.verdicts(plan, store.now()),
         told=told,
     )

@@ -41,8 +41,10 @@ def _approve(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, form: For
 
 
 def _decline(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, form: FormData) -> None:
-    word, text = DeclineWord(_field(form, "word")), _field(form, "text")
-    consent.decline(config, store, seen, by=_name(form), word=word, text=text)
+    word = {one.value: one for one in DeclineWord}.get(_field(form, "word"))
+    if word is None:
+        raise RequestError(Code.BAD_ARGUMENT, "choose one of the reasons")
+    consent.decline(config, store, seen, by=_name(form), word=word, text=_field(form, "text"))
 
 
 def _withdraw(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, form: FormData) -> None:

@@ -58,19 +58,19 @@ ANSWERS = {
         " it without noise, but not whose it is"
     ),
     "span-votes": mark(
-        "what small groups of patients have in common, in scrambled form; one at most is published"
+        "what small groups of patients have in common, as a code number; one at most is published"
     ),
     "cell-votes": mark(
-        "in which rough direction small groups of patients lie, in scrambled form; one at most is published"
+        "in which rough direction small groups of patients lie, as a code number; one at most is published"
     ),
     "rank-votes": mark(
-        "what small groups of patients have in common, in scrambled form, for several numbers "
+        "what small groups of patients have in common, as a code number, for several numbers "
         "of directions; one at most is published"
     ),
     "span-gap": mark(
-        "how much oftener the most common of these forms was seen than the next; published only if by far"
+        "how much oftener the most common of these numbers was seen than the next; published only if by far"
     ),
-    "preimage": mark("what the published scrambled form stands for"),
+    "preimage": mark("what the published code number stands for"),
     "decline": mark("a refusal: no number left"),
 }
 # What each rule of site.toml asks for, and when a study breaks it.

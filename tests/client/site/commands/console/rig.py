@@ -24,9 +24,7 @@ PURPOSE = "Which laboratory values rise and fall together before a kidney fails"
 
 
 def study_plan(name: str = "kidney-values", purpose: str = PURPOSE, submission: str = "one") -> Plan:
-    columns = tuple(
-        Column(name=name, unit="mmol/L", lower=0.0, upper=10.0) for name in ("a", "b", "c")
-    )
+    columns = tuple(Column(name=name, unit="mmol/L", lower=0.0, upper=10.0) for name in ("a", "b", "c"))
     return a_plan(a_study(name=name, purpose=purpose, columns=columns), submission=submission)
 
 
@@ -66,7 +64,9 @@ class Rig:
         """The first round is answered, as the daemon does it."""
         asked = rehearse(self.plan)[0]
         with opened(self.stage.config) as store:
-            values = Site(reader(self.stage.config)(self.plan.study).rows).answer(asked.query, frame=asked.frame)
+            values = Site(reader(self.stage.config)(self.plan.study).rows).answer(
+                asked.query, frame=asked.frame
+            )
             store.answer(self.plan, asked, to_bytes(values), asked.query.meaning, ())
 
 
