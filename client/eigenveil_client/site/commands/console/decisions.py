@@ -18,7 +18,7 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.study.consent import LONGEST_NAME, LONGEST_TEXT, DeclineWord
 from eigenveil_client.site.commands import consent
 from eigenveil_client.site.commands.console.card import card
-from eigenveil_client.site.commands.console.program import Console
+from eigenveil_client.site.commands.console.room import Console
 from eigenveil_client.site.commands.console.studies import asked_for
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan

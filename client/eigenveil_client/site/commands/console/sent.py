@@ -12,7 +12,7 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.plan import plan_from_json
 from eigenveil_client.site.commands import evidence_views, recompute
 from eigenveil_client.site.commands.console import words
-from eigenveil_client.site.commands.console.program import Console
+from eigenveil_client.site.commands.console.room import Console
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.plausible import reader
 from eigenveil_client.site.state.egress import Row

@@ -9,7 +9,7 @@ from starlette.routing import Route
 from eigenveil.errors import Code, RequestError
 from eigenveil_client.site.commands.console import words
 from eigenveil_client.site.commands.console.card import Card, card
-from eigenveil_client.site.commands.console.program import Console
+from eigenveil_client.site.commands.console.room import Console
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan
 from eigenveil_client.site.state.store import SiteStore

@@ -16,7 +16,7 @@ from eigenveil_client.site.commands import consent
 from eigenveil_client.site.commands.checks import site_checks
 from eigenveil_client.site.commands.column_profiles import profiled
 from eigenveil_client.site.commands.console.card import right_ever
-from eigenveil_client.site.commands.console.program import Console
+from eigenveil_client.site.commands.console.room import Console
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.web.messages import mark
