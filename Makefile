@@ -137,9 +137,17 @@ vulnerabilities: $(STAMP) ## Ask the public database about everything in the loc
 	$(BIN)/python -m pip_audit -r requirements/lock.txt --require-hashes --disable-pip --strict
 
 .PHONY: docs
-docs: $(STAMP) ## Draw docs/HOUSE.md from the imports and point the links of docs/TOUR.md at today's lines
+docs: $(STAMP) ## Draw, run and write what the pages show, then build the documentation site into build/docs
 	$(BIN)/python docs/refresh.py
 	$(BIN)/python docs/worked.py
+	$(BIN)/python docs/write_reference.py
+	$(MAKE) docs-site
+
+.PHONY: docs-site
+docs-site: $(STAMP) ## Run every block of the guide, build the site, warnings as errors; changes no page
+	$(ONE_THREAD) $(BIN)/python docs/run_blocks.py
+	$(ONE_THREAD) $(BIN)/python -m sphinx -q -W --keep-going -b html -c docs . build/docs
+	$(BIN)/python docs/check_site.py
 
 .PHONY: proto
 proto: $(STAMP) ## Generate the Python code of proto/ anew
