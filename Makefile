@@ -127,6 +127,16 @@ wheel: $(STAMP) ## Build the wheel into dist/; the same tree gives the same byte
 	$(BIN)/python -m hatchling build -t wheel
 	sha256sum dist/*.whl
 
+# Whichever engine answers; a program without its daemon builds nothing.
+ENGINE = $(shell for one in podman docker; do "$$one" info >/dev/null 2>&1 && { echo "$$one"; break; }; done)
+
+.PHONY: image
+image: ## Build the container images of both roles (needs podman or docker, and the internet)
+	@[ -n "$(ENGINE)" ] || { echo "This needs podman or docker; on Debian and Ubuntu: sudo apt install podman" >&2; exit 1; }
+	for role in coordinator site; do \
+	  $(ENGINE) build -f deploy/container/Containerfile --build-arg ROLE=$$role -t eigenveil-$$role . ; \
+	done
+
 .PHONY: sbom
 sbom: $(STAMP) ## List what runs in production as CycloneDX JSON: dist/sbom.json
 	mkdir -p dist

@@ -1,6 +1,6 @@
 """What the built site leans on outside itself: nothing that a page loads, and links that are listed.
 
-`python docs/check_site.py` fails on an asset from elsewhere; with `--online` it also asks for every outside link.
+An asset from elsewhere is an error; with `--online` every link to elsewhere is asked for as well.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         for name, value in attrs:
             if value is not None and value.startswith(OUTSIDE):
-                fetched = name in LOADS or (tag == "link" and name == "href")
-                (self.loaded if fetched else self.linked).add(value)
+                if name in LOADS or (tag == "link" and name == "href"):
+                    self.loaded.add(value)
+                elif name == "href":
+                    self.linked.add(value)
 
 
 def stylesheets(site: Path) -> Iterator[str]:
