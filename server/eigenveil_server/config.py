@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from eigenveil.accounting.budget import Budget, NoiseRule, budget_for
+from eigenveil.identity import Role
 from eigenveil.study.study import NAME
 from eigenveil_common.config import (
     ABOVE_ZERO,
@@ -84,6 +85,7 @@ class Config:
     max_share_per_analyst: float = key(0.5, at_most(1))
     approve_above_epsilon: float = key(math.inf, FROM_ZERO)
     certificate_days: float = key(7.0, at_most(7))
+    analyst_certificate_days: float = key(90.0, at_most(90))
     long_poll_seconds: float = key(30.0, at_most(50))
     approval_hours: float = key(168.0, HOURS)
     max_calls: int = key(1000, AT_LEAST_ONE)
@@ -108,6 +110,11 @@ class Config:
     def budget(self) -> Budget:
         """All that the federation's data may ever spend."""
         return budget_for(self.budget_epsilon, self.budget_delta, self.budget_own_delta, self.noise)
+
+    def days(self, role: Role) -> float:
+        """The life of a certificate. Who is denied is shut out at once, however long theirs would last; a
+        short one bounds what a stolen key is good for at a machine that is always on, which none watches."""
+        return self.analyst_certificate_days if role is Role.ANALYST else self.certificate_days
 
     @property
     def store(self) -> Path | str:

@@ -104,7 +104,7 @@ class Service(CoordinatorServicer):
     async def Renew(self, request: pb.RenewRequest, context: Context) -> pb.RenewResponse:
         """The caller's next certificate [R17]."""
         caller, keys = CALLER.get(), self._runtime.keys
-        days = self._config.certificate_days
+        days = self._config.days(caller.role)
         work = partial(self._registry.renew, caller, CERTIFICATE.get(), request.csr_der, keys.authority, days)
         issued = await asyncio.to_thread(work)
         log.event("renewed", peer=caller.uri, print=issued.key)
