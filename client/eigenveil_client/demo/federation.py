@@ -11,6 +11,8 @@ from typing import Any
 
 from eigenveil.accounting.budget import NoiseRule
 from eigenveil.accounting.zcdp import MICRO, epsilon_at
+from eigenveil.dictionary.dictionary import Dictionary
+from eigenveil.dictionary.toml import dictionary_to_toml
 from eigenveil.planning.resolve import make_plan
 from eigenveil.study.study import FEWEST_IN_BATCH, Study
 from eigenveil_client.demo.layout import Layout
@@ -119,6 +121,12 @@ class DemoFederation:
             name, "eigenveil-site", "serve", "--config", self._layout.site_config(name)
         )
         return self.daemons[name]
+
+    def publish(self, dictionary: Dictionary) -> None:
+        """Have the coordinator's operator publish it: studies may then name its columns, and no others."""
+        file = self._layout.dictionary
+        file.write_text(dictionary_to_toml(dictionary))
+        self._processes.finish([self._coordinator("dictionary-publish", "dictionary", "publish", file)])
 
     def start_submission(self) -> Task:
         """Start submitting the study."""

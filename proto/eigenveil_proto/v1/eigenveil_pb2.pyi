@@ -2275,20 +2275,62 @@ class ListStudiesResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     STUDIES_FIELD_NUMBER: _builtins.int
+    BUDGET_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def studies(self) -> _containers.RepeatedCompositeFieldContainer[Global___StudyRow]: ...
+    @_builtins.property
+    def budget(self) -> Global___FederationBudget: ...
     def __init__(
         self,
         *,
         studies: _abc.Iterable[Global___StudyRow] | None = ...,
+        budget: Global___FederationBudget | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["studies", b"studies"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "studies", b"studies"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListStudiesResponse: _TypeAlias = ListStudiesResponse  # noqa: Y015
+
+@_typing.final
+class FederationBudget(_message.Message):
+    """All that studies of this federation may spend together, and what of it is spent or set aside. [R26]"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DELTA_FIELD_NUMBER: _builtins.int
+    GAUSSIAN_FIELD_NUMBER: _builtins.int
+    MICRO_RHO_FIELD_NUMBER: _builtins.int
+    COMMITTED_MICRO_RHO_FIELD_NUMBER: _builtins.int
+    ATTO_DELTA_FIELD_NUMBER: _builtins.int
+    COMMITTED_ATTO_DELTA_FIELD_NUMBER: _builtins.int
+    delta: _builtins.float
+    """at which both are told as an epsilon"""
+    gaussian: _builtins.bool
+    """both add up in mu, exactly; by zCDP otherwise"""
+    micro_rho: _builtins.int
+    committed_micro_rho: _builtins.int
+    atto_delta: _builtins.int
+    committed_atto_delta: _builtins.int
+    def __init__(
+        self,
+        *,
+        delta: _builtins.float = ...,
+        gaussian: _builtins.bool = ...,
+        micro_rho: _builtins.int = ...,
+        committed_micro_rho: _builtins.int = ...,
+        atto_delta: _builtins.int = ...,
+        committed_atto_delta: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["atto_delta", b"atto_delta", "committed_atto_delta", b"committed_atto_delta", "committed_micro_rho", b"committed_micro_rho", "delta", b"delta", "gaussian", b"gaussian", "micro_rho", b"micro_rho"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FederationBudget: _TypeAlias = FederationBudget  # noqa: Y015
 
 @_typing.final
 class StudyRow(_message.Message):

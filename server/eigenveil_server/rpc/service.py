@@ -20,7 +20,7 @@ from eigenveil_server.pki.registry import Registry
 from eigenveil_server.planning.planner import DRAFT, ENVELOPE_BYTES
 from eigenveil_server.planning.submissions import Submission
 from eigenveil_server.recovery.checkpoints import Checkpoints
-from eigenveil_server.rpc.answers import no_release, study_row
+from eigenveil_server.rpc.answers import federation_budget, no_release, study_row
 from eigenveil_server.rpc.calls import Watches
 from eigenveil_server.rpc.directory import SiteDirectory
 from eigenveil_server.rpc.interceptor import ARRIVAL, CALLER, CERTIFICATE, Context, still_admitted
@@ -244,9 +244,12 @@ class Service(CoordinatorServicer):
         return Submission(analyst=CALLER.get().name, id=id, study_toml=study_toml, directory=directory)
 
     async def ListStudies(self, request: pb.ListStudiesRequest, context: Context) -> pb.ListStudiesResponse:
-        """Every study of the federation, oldest first."""
+        """Every study of the federation, oldest first, and what is left for more [R26]."""
         studies, caller = self._repository.studies.all(), CALLER.get()
-        return pb.ListStudiesResponse(studies=[study_row(one, self._repository, caller) for one in studies])
+        return pb.ListStudiesResponse(
+            studies=[study_row(one, self._repository, caller) for one in studies],
+            budget=federation_budget(self._repository, self._config.budget_delta),
+        )
 
     async def WatchStudy(
         self, request: pb.WatchStudyRequest, context: Context
