@@ -89,13 +89,18 @@ openssl:
 
 .PHONY: test
 test: openssl lint ## The gates, then every test that is not marked slow
-	$(PYTEST) -n $(JOBS) -m 'not slow' --ignore=tests/repo
+	$(PYTEST) -n $(JOBS) -m 'not slow' --ignore=tests/repo --ignore=tests/browser
 
 .PHONY: test-full
 test-full: openssl lint ## The gates, then every test, then a part of the torture
 	$(ONE_THREAD) $(BIN)/python -m tests.torture --check
-	$(PYTEST) -n $(JOBS) --ignore=tests/repo
+	$(PYTEST) -n $(JOBS) --ignore=tests/repo --ignore=tests/browser
 	$(ONE_THREAD) $(BIN)/python -m tests.torture --scale 0.1
+
+.PHONY: browser
+browser: $(STAMP) ## Open every page in Chromium, as people do (BROWSER_SHOTS=folder keeps pictures elsewhere)
+	$(call need,chromium,chromium)
+	$(PYTEST) -q tests/browser
 
 .PHONY: audit
 audit: $(STAMP) ## Attack every mechanism, honest and with planted faults, 200,000 releases a side
