@@ -97,7 +97,7 @@ class Console:
     hosts: tuple[str, ...] = ()
     trusted_header: str = key("", Rule(holds=HEADER.fullmatch, words="{key} = {value!r} is no header's name"))
     trusted_proxies: tuple[str, ...] = ()
-    people: tuple[tuple[str, str], ...] = table(_people, ())  # noqa: RUF009 - a field
+    people: tuple[tuple[str, str], ...] = table(_people, ())
     max_watches: int = key(50, AT_LEAST_ONE)
 
     def __post_init__(self) -> None:
@@ -109,8 +109,8 @@ class Console:
         whole = bool(self.trusted_proxies) and bool(self.people)
         need(
             whole if self.trusted_header else not (self.trusted_proxies or self.people),
-            "trusted_header, trusted_proxies and people come together or not at all: a visitor is known by the "
-            "header of a proxy that is named here, or by a certificate",
+            "trusted_header, trusted_proxies and people come together or not at all: a visitor is known by "
+            "the header of a proxy that is named here, or by a certificate",
         )
 
 

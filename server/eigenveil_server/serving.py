@@ -41,6 +41,8 @@ async def _serve(config: Config) -> None:
         "port": ports.port,
         "enrol_port": ports.enrol_port,
     }
+    if ports.console_port is not None:
+        serving["console_port"] = ports.console_port
     click.echo(json.dumps(serving, sort_keys=True))
     sys.stdout.flush()
     await stop.wait()

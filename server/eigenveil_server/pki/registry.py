@@ -191,8 +191,8 @@ class Registry:
             failpoint("renewal-taking-up")
 
     def deny(self, role: Role, name: str, why: str = "") -> None:
-        """Refuse every further message of this identity, from now on, and void its unused tokens; `why` is for
-        the audit.
+        """Refuse every further message of this identity, from now on, and void its unused tokens; `why` is
+        for the audit.
 
         Raises:
             RequestError: nobody of that name has enrolled or was invited.

@@ -144,7 +144,9 @@ def _largest(asked: Sequence[RoundQuery]) -> int:
     return max((query_to_proto(query).ByteSize() for query in asked), default=0)
 
 
-WORKS: Mapping[str, Callable[..., Any]] = {work.__name__: work for work in (explained, foreseen, planned, again, drawn)}
+WORKS: Mapping[str, Callable[..., Any]] = {
+    work.__name__: work for work in (explained, foreseen, planned, again, drawn)
+}
 
 
 def answer(work: str, words: Words) -> dict[str, Any]:

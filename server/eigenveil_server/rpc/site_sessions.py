@@ -85,7 +85,7 @@ class SiteSessions:
             self._peers[caller.name] = peer
 
     def at_work(self) -> dict[str, tuple[str, int]]:
-        """The connection on which each site's daemon greeted last, and since when; it may be closed by now."""
+        """The connection on which each site's daemon greeted last, and since when; it may have ended."""
         return {site: (peer, self._since[site]) for site, peer in self._peers.items()}
 
     def _check_generation(self, site: Identity, peer: str, hello: pb.HelloRequest) -> None:
