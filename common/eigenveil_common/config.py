@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import Field, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from datetime import date
 from pathlib import Path
-from types import UnionType
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.plain_values import Readers, check_keys, checked, hints, parse_toml, required
@@ -44,14 +43,9 @@ def table(read: Callable[[Any], Any], default: Any) -> Any:
     return field(default=default, metadata={"table": read})
 
 
-def section() -> Any:
+def section(default: Any = MISSING) -> Any:
     """A key that is a dataclass with a table of its own; a text instead of the table is its first key."""
-    return field(metadata={"section": True})
-
-
-def optional_section() -> Any:
-    """As `section`, for a table that may be left out: then there is None."""
-    return field(default=None, metadata={"section": True})
+    return field(default=default, metadata={"section": True})
 
 
 def need(holds: object, message: str) -> None:
@@ -119,8 +113,8 @@ def _made(kind: Any, data: Mapping[str, Any], readers: Readers) -> Any:
     for one in fields(kind):
         name, hint = one.name, hints(kind)[one.name]
         if "section" in one.metadata:
-            if name in data:  # or it may be left out
-                inner[name] = _section(_class(hint), name, data[name], readers)
+            if name in data:
+                inner[name] = _section(hint, name, data[name], readers)
         elif is_dataclass(hint):
             inner[name] = _made(hint, data, readers)
         elif name in data and "table" in one.metadata:
@@ -128,11 +122,6 @@ def _made(kind: Any, data: Mapping[str, Any], readers: Readers) -> Any:
         elif name in data:
             own[name] = data[name]
     return kind(**checked(kind, own, _refuse, readers), **inner)
-
-
-def _class(hint: Any) -> Any:
-    """The dataclass of a section that may be left out, or may not."""
-    return get_args(hint)[0] if isinstance(hint, UnionType) else hint
 
 
 def _section(kind: Any, name: str, data: Any, readers: Readers) -> Any:

@@ -20,7 +20,7 @@ from eigenveil_common.config import (
     check_rules,
     key,
     need,
-    optional_section,
+    section,
     table,
 )
 from eigenveil_common.log import Format
@@ -83,7 +83,7 @@ def _address(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Console:
-    """[console], pages for operators and analysts; without the table there are none.
+    """[console], pages for operators and analysts; without `listen` there are none.
 
     Who visits is known in exactly one way: by a certificate of the federation, or, where `trusted_header` is
     stated, by that header of a request from one of `trusted_proxies`. `people` says who its names are.
@@ -92,8 +92,7 @@ class Console:
         RequestError: code `bad-config`, naming the key.
     """
 
-    port: int = key(7445, PORT)
-    listen: str = key("", Rule(holds=lambda value: not value or HOST.fullmatch(value), words=NO_HOST))
+    listen: str = key("", LISTENER)
     hosts: tuple[str, ...] = ()
     trusted_header: str = key("", Rule(holds=HEADER.fullmatch, words="{key} = {value!r} is no header's name"))
     trusted_proxies: tuple[str, ...] = ()
@@ -152,7 +151,7 @@ class Config:
     metrics: str = key("", LISTENER)
     health: str = key("", LISTENER)
     log_format: Format = Format.TEXT
-    console: Console | None = optional_section()  # noqa: RUF009 - a field
+    console: Console = section(Console())  # noqa: RUF009 - frozen
 
     def __post_init__(self) -> None:
         need(
@@ -160,9 +159,7 @@ class Config:
             f"federation = {self.federation!r}: use lower-case letters, digits and hyphens",
         )
         check_rules(self)
-        ports = [self.port, self.enrol_port, *([] if self.console is None else [self.console.port])]
-        taken = [port for port in ports if port]
-        need(len(taken) == len(set(taken)), "port, enrol_port and the console's port must differ")
+        need(self.port != self.enrol_port or self.port == 0, "port and enrol_port must differ")
         self.budget  # noqa: B018 - refuses a budget that leaves nothing to spend
 
     @property

@@ -154,8 +154,8 @@ class Daemon:
             self._health = Health(config.health)
 
     async def _open_console(self) -> int | None:
-        """The pages for operators and analysts, where there is a [console]."""
-        if self.config.console is None:
+        """The pages for operators and analysts, where the operator wants them."""
+        if not self.config.console.listen:
             return None
         from eigenveil_server.console.console import ConsoleServer  # what it takes is loaded by who wants it
         from eigenveil_server.console.desk import Serving

@@ -8,7 +8,7 @@ from functools import partial
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from eigenveil_common.web.application import application
-from eigenveil_server.config import Config, Console
+from eigenveil_server.config import Config, Console, split_listen
 from eigenveil_server.console.access import Reception
 from eigenveil_server.console.desk import Books, Desk, Serving
 from eigenveil_server.console.federation_pages import FederationPages
@@ -42,8 +42,7 @@ class ConsoleServer:
             RequestError: the address is taken. InternalError: code `storage`.
         """
         config = self._serving.config
-        address = self._console.listen or config.listen or config.host
-        port = await self._listener.open(address, self._console.port)
+        port = await self._listener.open(*split_listen(self._console.listen))
         books = Books.of(config, self._serving.runtime.repository)
         self._desk = Desk(serving=self._serving, books=books)
         await self._listener.serve(self._application(names(config, self._console, port)))

@@ -157,7 +157,7 @@ async def visited(
     folder: Path, dictionary: Dictionary | None = None, settings: Mapping[str, Any] | None = None, **more: Any
 ) -> AsyncIterator[Visits]:
     """A coordinator with a console, and a dictionary that is published."""
-    config: Config = made(folder, console=Console(port=0, **(settings or {})), **more)
+    config: Config = made(folder, console=Console(listen="127.0.0.1:0", **(settings or {})), **more)
     async with serving(config) as rig:
         published = dictionary or a_dictionary()
         signed = sign_dictionary(published, config.federation, rig.daemon.runtime.keys.release.sign)
