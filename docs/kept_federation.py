@@ -1,4 +1,5 @@
-"""A federation for as long as pages with notebooks are built, or tested: `eigenveil demo --keep`."""
+"""A federation for as long as pages with notebooks are built, or tested: `eigenveil demo --keep`. As an
+extension of Sphinx it lies where the notebooks look for it."""
 
 from __future__ import annotations
 
@@ -7,8 +8,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 STOP_SECONDS = 60
 
@@ -34,3 +36,12 @@ def kept(folder: Path) -> Iterator[Path]:
             code = process.wait(STOP_SECONDS)
     if code:
         raise RuntimeError(f"the federation ended with {code}; its logs are in {folder / 'logs'}")
+
+
+def setup(app: Any) -> dict[str, bool]:
+    """From before the first page is read until the last is written."""
+    federation = ExitStack()
+    folder = Path(__file__).parent / "notebooks" / "demo-out"
+    app.connect("builder-inited", lambda app: federation.enter_context(kept(folder)))
+    app.connect("build-finished", lambda app, problem: federation.close())
+    return {"parallel_read_safe": False}

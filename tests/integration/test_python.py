@@ -76,7 +76,10 @@ def test_from_nothing_to_a_result_without_an_event_loop_in_sight(
     assert told.left == before.studies_left(plan.price)
     assert "area: bounds 0 to 3000" in str(study)
     (tmp_path / "study.toml").write_text(study.toml)
-    assert federation.study(tmp_path / "study.toml").study == study.study
+    for source in (tmp_path / "study.toml", study.study):
+        assert federation.study(source).study == study.study
+    with refused(Code.BAD_STUDY, "leave out epsilon"):
+        federation.study(study.study, epsilon=2)
 
     run = study.submit().wait()
     assert run.status.state == "released"
