@@ -86,8 +86,8 @@ class Run:
             if isinstance(message, pb.StudyEvent):
                 yield event_value(message)
 
-    def wait(self, timeout: float | None = None) -> Run:
-        """Wait until it has released its result, and show how far it is; the same run.
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait until it has released its result, and show how far it is.
 
         Ctrl-C (in a notebook: interrupt) ends the wait and leaves the study going on.
 
@@ -109,7 +109,6 @@ class Run:
             print(f"Stopped waiting; the study goes on: it is {self.short}.")
             raise
         self.check_released()
-        return self
 
     def check_released(self) -> None:
         """Whether the last event that was seen says that it released.
