@@ -63,6 +63,7 @@ def submit(
     from eigenveil_client.analyst.profile import follow
     from eigenveil_client.analyst.python.connected import ConnectedFederation
     from eigenveil_client.analyst.releases.verify import check_folder
+    from eigenveil_client.analyst.study_text import asked_text
 
     chosen = submission or uuid.uuid4().hex
     if wait:
@@ -74,12 +75,16 @@ def submit(
         run = wanted.submit(again=True, submission=chosen)
         for sentence in run.warnings:
             errors.print(f"warning: {sentence}", style="yellow", markup=False)
-        value = {"study": run.digest, "name": run.name, "submission": chosen, "warnings": run.warnings}
-        value |= {"overrides": wanted.whole.overrides}
+        value: dict[str, Any] = {"study": run.digest, "name": run.name}
+        value |= {"submission": chosen, "warnings": run.warnings}
+        value |= {"overrides": wanted.whole.overrides, "asked": wanted.asked}
         if not wait:
             watching = follow(profile, "study", "watch", run.short)
-            say(value, as_json, f"Submitted {run.name} as {run.short}.\nFollow it with: {watching}")
+            told = f"Submitted {run.name} as {run.short}. {asked_text(wanted.asked)}"
+            say(value, as_json, f"{told}\nFollow it with: {watching}")
             return 0
+        if not as_json:
+            console.print(asked_text(wanted.asked), markup=False, soft_wrap=True)
         if not studies.watch(run, profile, quiet=as_json):
             return INTERRUPTED
         studies.fetch(run, out, as_json)
