@@ -1,6 +1,7 @@
 """For every test: hypothesis tries the same examples on every run, with no deadline on a busy machine.
 
-`pytest --hypothesis-profile=explore` looks for new examples.
+`make test-full` looks at more of them, and at others each time (`thorough`); `pytest
+--hypothesis-profile=explore` looks for long.
 """
 
 import signal
@@ -12,6 +13,7 @@ from hypothesis import settings
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=40)
+settings.register_profile("thorough", deadline=None, max_examples=200)
 settings.register_profile("explore", deadline=None, max_examples=2000)
 settings.load_profile("repeatable")

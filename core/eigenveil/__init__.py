@@ -8,9 +8,10 @@ private by convention and may change with any version.
 
 A `Study` is built in Python or read from a file (`parse_study`), predicted (`predict`), made concrete
 (`make_plan`), put into words (`explain`) and run on records that you hold (`simulate`, or `PrivatePCA` and
-`PrivateCovariance` in scikit-learn's manner). What a federation released is read and held against its
-signature by `load_release` and `verify_release`, drawn by `plot`, put to use by its `to_sklearn`, and asked
-for all else that it answers by `Moments`.
+`PrivateCovariance` in scikit-learn's manner), or by the sites of the federation that you are enrolled with
+(`connect`). What a federation released is read and held against its signature by `load_release` and
+`verify_release`, drawn by `plot`, put to use by its `to_sklearn`, and asked for all else that it answers by
+`Moments`.
 """
 
 from __future__ import annotations
@@ -37,10 +38,13 @@ if TYPE_CHECKING:
     from eigenveil.study.radius import PublicNorm
     from eigenveil.study.study import Column, Federation, Study
     from eigenveil.study.toml import parse_study
+    from eigenveil_client.analyst.python.connect import connect
 
 # A study, what it would give, and what it gives.
 __all__ = ["Algorithm", "Column", "Federation", "Neighbours", "PublicNorm", "Study", "parse_study"]
 __all__ += ["PrivateCovariance", "PrivatePCA", "Simulation", "explain", "make_plan", "predict", "simulate"]
+# A federation, from Python.
+__all__ += ["connect"]
 # What was released, what else that answers, and what goes wrong.
 __all__ += ["Moments", "ReleasedResult", "load_release", "plot", "verify_release"]
 __all__ += ["EigenveilError", "InternalError", "PeerError", "RequestError"]
@@ -64,6 +68,8 @@ _HOMES = {
     "study.toml": ("parse_study",),
 }
 _HOME_OF = {name: f"{__name__}.{home}" for home, names in _HOMES.items() for name in names}
+# The one name of another package: core imports nothing of it, and whoever asks for it has it all installed.
+_HOME_OF["connect"] = "eigenveil_client.analyst.python.connect"
 
 
 def __getattr__(name: str) -> object:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from eigenveil.accounting.budget import Budget, NoiseRule, budget_for
+from eigenveil.identity import Role
 from eigenveil.study.study import NAME
 from eigenveil_common.config import (
     ABOVE_ZERO,
@@ -18,12 +21,17 @@ from eigenveil_common.config import (
     check_rules,
     key,
     need,
+    section,
+    table,
 )
 from eigenveil_common.log import Format
+from eigenveil_common.notify.config import NotifyAnalysts
 
 CONFIG_NAME = "coordinator.toml"
 MAX_HOURS = 24.0 * 366
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]{0,252})")
+HEADER = re.compile(r"([A-Za-z][A-Za-z0-9-]{0,63})?")
+PERSON = re.compile(r"(analyst|operator)/[a-z0-9-]{1,63}")
 NO_HOST = "{key} = {value!r} is neither a host name nor an address"
 DATABASE = Rule(
     holds=lambda value: not value or value.startswith(("postgresql://", "postgres://")),
@@ -56,6 +64,57 @@ def split_listen(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def _people(data: Any) -> tuple[tuple[str, str], ...]:
+    """Whom a proxy names, and as what they enrolled: `"alice@example.org" = "analyst/alice"`."""
+    need(isinstance(data, dict), "people must be a table [console.people]")
+    for name, who in data.items():
+        need(
+            isinstance(who, str) and PERSON.fullmatch(who),
+            f"people: {name!r} must be analyst/NAME or operator/NAME, as enrolled",
+        )
+    return tuple(data.items())
+
+
+def _address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Console:
+    """[console], pages for operators and analysts; without `listen` there are none.
+
+    Who visits is known in exactly one way: by a certificate of the federation, or, where `trusted_header` is
+    stated, by that header of a request from one of `trusted_proxies`. `people` says who its names are.
+
+    Raises:
+        RequestError: code `bad-config`, naming the key.
+    """
+
+    listen: str = key("", LISTENER)
+    hosts: tuple[str, ...] = ()
+    trusted_header: str = key("", Rule(holds=HEADER.fullmatch, words="{key} = {value!r} is no header's name"))
+    trusted_proxies: tuple[str, ...] = ()
+    people: tuple[tuple[str, str], ...] = table(_people, ())
+    max_watches: int = key(50, AT_LEAST_ONE)
+
+    def __post_init__(self) -> None:
+        check_rules(self)
+        for one in self.hosts:
+            need(HOST.fullmatch(one), NO_HOST.format(key="hosts", value=one))
+        for one in self.trusted_proxies:
+            need(_address(one), f"trusted_proxies: {one!r} is no address such as 127.0.0.1")
+        whole = bool(self.trusted_proxies) and bool(self.people)
+        need(
+            whole if self.trusted_header else not (self.trusted_proxies or self.people),
+            "trusted_header, trusted_proxies and people come together or not at all: a visitor is known by "
+            "the header of a proxy that is named here, or by a certificate",
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """coordinator.toml; deploy/config/coordinator.example.toml explains every key.
@@ -84,6 +143,7 @@ class Config:
     max_share_per_analyst: float = key(0.5, at_most(1))
     approve_above_epsilon: float = key(math.inf, FROM_ZERO)
     certificate_days: float = key(7.0, at_most(7))
+    analyst_certificate_days: float = key(90.0, at_most(90))
     long_poll_seconds: float = key(30.0, at_most(50))
     approval_hours: float = key(168.0, HOURS)
     max_calls: int = key(1000, AT_LEAST_ONE)
@@ -94,6 +154,8 @@ class Config:
     metrics: str = key("", LISTENER)
     health: str = key("", LISTENER)
     log_format: Format = Format.TEXT
+    notify: NotifyAnalysts = section(NotifyAnalysts())  # noqa: RUF009 - frozen
+    console: Console = section(Console())  # noqa: RUF009 - frozen
 
     def __post_init__(self) -> None:
         need(
@@ -108,6 +170,11 @@ class Config:
     def budget(self) -> Budget:
         """All that the federation's data may ever spend."""
         return budget_for(self.budget_epsilon, self.budget_delta, self.budget_own_delta, self.noise)
+
+    def days(self, role: Role) -> float:
+        """The life of a certificate. Who is denied is shut out at once, however long theirs would last; a
+        short one bounds what a stolen key is good for at a machine that is always on, which none watches."""
+        return self.analyst_certificate_days if role is Role.ANALYST else self.certificate_days
 
     @property
     def store(self) -> Path | str:

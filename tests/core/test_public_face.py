@@ -24,7 +24,7 @@ README = Path(__file__).parents[2] / "README.md"
 PROMISED = (
     "PrivatePCA PrivateCovariance Study PublicNorm Column Federation Neighbours Algorithm parse_study "
     "make_plan explain predict simulate Simulation Moments load_release verify_release "
-    "ReleasedResult plot "
+    "ReleasedResult plot connect "
     "EigenveilError RequestError PeerError InternalError"
 )
 
@@ -52,7 +52,7 @@ def test_it_offers_what_was_promised_and_nothing_else() -> None:
     assert sorted(PROMISED.split()) == sorted(eigenveil.__all__)
     assert set(dir(eigenveil)) == {*eigenveil.__all__, "__version__"}
     for value in PUBLIC.values():
-        assert value.__module__.startswith("eigenveil.")
+        assert value.__module__.startswith(("eigenveil.", "eigenveil_client.analyst."))
     with pytest.raises(AttributeError, match="has no attribute 'Plan'"):
         eigenveil.Plan  # noqa: B018
 

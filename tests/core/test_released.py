@@ -150,7 +150,7 @@ def test_a_column_that_is_there_twice_is_refused() -> None:
         released().to_sklearn().transform(pd.concat([table, table[["age"]]], axis=1))
 
 
-@pytest.mark.filterwarnings("ignore:clipping kept")
+@pytest.mark.filterwarnings("ignore:clipping kept", "ignore:the noise of the private mean")
 def test_it_can_be_kept_cloned_and_put_in_a_pipeline() -> None:
     fitted, table = released().to_sklearn(), tables()["pandas"]
     again = pickle.loads(pickle.dumps(fitted))

@@ -16,7 +16,7 @@ from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_client.site.plausible import reader
-from eigenveil_client.site.policy import Approval, Policy
+from eigenveil_client.site.policy import ANY, Approval, Policy
 from eigenveil_client.site.state.rollback_guard import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_client.site.statement import statement_of
@@ -59,17 +59,10 @@ async def listening() -> AsyncIterator[Lines]:
         logger.setLevel(level)
 
 
-async def enrolled(
-    rig: Rig,
-    folder: Path,
-    name: str = SITE,
-    role: Role = Role.SITE,
-    *,
-    authorities: str = "",
-    **options: bool,
-) -> StoredIdentity:
-    """An identity in `folder` that can reach this coordinator, by a join file of now or with these
-    authorities."""
+def invited(
+    rig: Rig, path: Path, name: str = SITE, role: Role = Role.SITE, *, authorities: str = "", **options: bool
+) -> Path:
+    """A join file of now, or with these authorities, for this coordinator."""
     join = {
         "token": rig.token(role, name, **options),
         "role": role.value,
@@ -79,8 +72,21 @@ async def enrolled(
         "enrol": f"127.0.0.1:{rig.ports.enrol_port}",
         "authorities": authorities or rig.list_json,
     }
-    path = folder.with_suffix(".json")
     write_secret(path, json.dumps(join).encode())
+    return path
+
+
+async def enrolled(
+    rig: Rig,
+    folder: Path,
+    name: str = SITE,
+    role: Role = Role.SITE,
+    *,
+    authorities: str = "",
+    **options: bool,
+) -> StoredIdentity:
+    """An identity in `folder` that can reach this coordinator, by a join file as `invited` makes it."""
+    path = invited(rig, folder.with_suffix(".json"), name, role, authorities=authorities, **options)
     return await asyncio.to_thread(enrol, path, folder)
 
 
@@ -95,7 +101,7 @@ async def living(
     config = SiteConfig(
         name=SITE, records=RecordsConfig(source=folder / "records.csv"), identity=identity,
         state=folder / "state.db",
-        policy=Policy(minimum_records=5, approval=approval),
+        policy=Policy(minimum_records=5, approval=approval, analysts=(ANY,)),
         offers=offers,
     )  # fmt: skip
     store = SiteStore(config.state, config.policy.budget, RollbackGuard(config.identity))

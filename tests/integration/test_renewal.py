@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from eigenveil.errors import Code, EigenveilError, PeerError
+from eigenveil.errors import Code, EigenveilError, PeerError, RequestError
 from eigenveil.identity import Role
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.connection import identity_files
@@ -75,6 +75,34 @@ def test_a_living_site_renews_again_and_again_and_goes_on_working(tmp_path: Path
             assert last.key_print != first.key_print
             assert last.pair.stat().st_mode & 0o777 == 0o600
             assert config.files.server.read_bytes() != server
+
+    asyncio.run(scenario())
+
+
+def test_who_was_away_for_longer_than_the_certificate_comes_back_by_a_token_and_is_who_it_was(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        config = made(tmp_path / "c", certificate_days=3 / DAY, long_poll_seconds=0.3)
+        async with serving(config) as rig:
+            ada = await rig.client(Role.ANALYST, "ada")
+            stored = await enrolled(rig, tmp_path / "anna")
+            async with living(tmp_path / "anna") as daemon:
+                first = await ada.submit(study_toml(sites=("anna",)))
+                assert (await ada.events(first))[-1].state == pb.STUDY_STATE_RELEASED
+            old, spent = kept(stored, tmp_path / "old"), daemon._store.ledger.ledger.spent
+            await asyncio.sleep(3)
+            with pytest.raises(PeerError, match="new join file"):
+                load_identity(tmp_path / "anna")
+            with pytest.raises(RequestError, match="another folder"):
+                await enrolled(rig, tmp_path / "anna", "bert")
+            again = await enrolled(rig, tmp_path / "anna")
+            assert again.identity == stored.identity
+            assert await hello(old) is not None
+            async with living(tmp_path / "anna") as daemon:
+                second = await ada.submit(study_toml(sites=("anna",)), "second")
+                assert (await ada.events(second))[-1].state == pb.STUDY_STATE_RELEASED
+                assert daemon._store.ledger.ledger.spent.micro_rho > spent.micro_rho > 0
 
     asyncio.run(scenario())
 
@@ -211,7 +239,7 @@ def test_a_crash_at_any_step_leaves_an_identity_that_works_and_renews(
 def test_an_analyst_renews_by_the_way_and_a_watch_with_the_old_certificate_goes_on(tmp_path: Path) -> None:
     async def scenario() -> None:
         clock = Past(days=5)
-        async with serving(made(tmp_path / "c"), clock=clock) as rig:
+        async with serving(made(tmp_path / "c", analyst_certificate_days=7.0), clock=clock) as rig:
             stored = await enrolled(rig, tmp_path / "ada", "ada", Role.ANALYST)
             clock.over()
             await rig.client(Role.SITE, "anna")

@@ -12,17 +12,16 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from eigenveil.dictionary.admission import PERSON_SECONDS, check_study
+from eigenveil.dictionary.admission import check_study
 from eigenveil.dictionary.dictionary import Dictionary, DictionaryColumn, range_text
 from eigenveil.dictionary.new_study import Choice, new_study
 from eigenveil.dictionary.resolve import check_names, read_study_file
 from eigenveil.dictionary.toml import column_to_dict
-from eigenveil.errors import Code, RequestError
-from eigenveil.study.checks import refuse
 from eigenveil.study.toml import parse_study
 from eigenveil_client.analyst.dictionaries import FEDERATION, find_dictionary
 from eigenveil_client.analyst.federation import FederationView, ListedSite
-from eigenveil_client.analyst.studies import at
+from eigenveil_client.analyst.python.choosing import dictionary_of, offering, patience
+from eigenveil_client.analyst.talk import at
 from eigenveil_common.command import console
 from eigenveil_common.files import write_durably
 
@@ -96,21 +95,6 @@ def show_columns(told: dict[str, Any]) -> None:
         console.print(f"Offered by sites, in no dictionary: {names}", markup=False)
 
 
-def dictionary_of(view: FederationView) -> Dictionary:
-    """The federation's dictionary.
-
-    Raises:
-        RequestError: code `not-found`, none was published.
-    """
-    if view.dictionary is None:
-        raise RequestError(
-            Code.NOT_FOUND,
-            f"{view.name} has published no dictionary; name one with --dictionary, such as clinical, or ask "
-            "the operator to publish one",
-        )
-    return view.dictionary
-
-
 def write_new_study(out: Path, profile: Path | None, asked: Mapping[str, Any]) -> dict[str, Any]:
     """Write a study file; what it says as plain values. Who names both sites and a dictionary asks nobody.
 
@@ -125,7 +109,7 @@ def write_new_study(out: Path, profile: Path | None, asked: Mapping[str, Any]) -
     own = dictionary_of(view) if view is not None and named == FEDERATION else None
     dictionary = own or find_dictionary(named, out.parent, profile)
     check_names(columns, dictionary)  # a typo is told before it is a column that no site offers
-    chosen = sites or _offering(view, columns)
+    chosen = sites or offering(view, columns)
     choice = Choice(
         name=asked["name"] or out.stem,
         columns=columns,
@@ -135,7 +119,7 @@ def write_new_study(out: Path, profile: Path | None, asked: Mapping[str, Any]) -
         delta=asked["delta"],
         dictionary=named,
         person_column=asked["person_column"],
-        deadline_seconds=_patience(view, chosen),
+        deadline_seconds=patience(view, chosen),
     )
     text = new_study(choice, dictionary)
     if view is not None:
@@ -144,25 +128,5 @@ def write_new_study(out: Path, profile: Path | None, asked: Mapping[str, Any]) -
     return {"study": str(out), "dictionary": named, "columns": list(columns), "sites": list(choice.sites)}
 
 
-def _patience(view: FederationView | None, sites: tuple[str, ...]) -> float | None:
-    """The deadline that people at these sites need, if the coordinator does not wait for them long enough."""
-    if view is None or view.approval_seconds >= PERSON_SECONDS:
-        return None
-    stated = {one.name: one.statement for one in view.sites}
-    asking = (one for name in sites if (one := stated.get(name)) is not None)
-    return PERSON_SECONDS if any(one.asks for one in asking) else None
-
-
 def _names(listed: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in listed.split(",") if name.strip())
-
-
-def _offering(view: FederationView | None, columns: tuple[str, ...]) -> tuple[str, ...]:
-    """The sites that do not say that they lack one of these."""
-    sites = () if view is None else view.sites
-    found = tuple(one.name for one in sites if one.offers is None or set(columns) <= set(one.offers))
-    if not found:
-        raise refuse(
-            "no site offers all of these columns; see `eigenveil columns`, or name sites with --sites"
-        )
-    return found

@@ -19,7 +19,7 @@ from eigenveil_common.files import check_new, read_text, write_durably
 def sites(profile: Path | None, as_json: bool) -> None:
     """The sites of your federation and what each states of itself, by its own word."""
     from eigenveil_client.analyst.catalogue import show_sites, sites_value
-    from eigenveil_client.analyst.studies import at
+    from eigenveil_client.analyst.talk import at
 
     tell(sites_value(at(profile, lambda analyst: analyst.federation())), as_json, show_sites)
 
@@ -29,9 +29,10 @@ def sites(profile: Path | None, as_json: bool) -> None:
 @at_profile
 def columns(named: str | None, profile: Path | None, as_json: bool) -> None:
     """The columns of your federation's dictionary, and which sites offer them."""
-    from eigenveil_client.analyst.catalogue import columns_value, dictionary_of, show_columns
+    from eigenveil_client.analyst.catalogue import columns_value, show_columns
     from eigenveil_client.analyst.dictionaries import FEDERATION, find_dictionary
-    from eigenveil_client.analyst.studies import at
+    from eigenveil_client.analyst.python.choosing import dictionary_of
+    from eigenveil_client.analyst.talk import at
 
     if named in (None, FEDERATION):
         view = at(profile, lambda analyst: analyst.federation())

@@ -130,8 +130,12 @@ class Analyst:
         return answer.explanation_json
 
     async def studies(self) -> list[pb.StudyRow]:
-        """All studies of this analyst, oldest first."""
-        return list((await self._call(lambda stub: stub.ListStudies, pb.ListStudiesRequest())).studies)
+        """All studies of the federation, oldest first."""
+        return list((await self.listed()).studies)
+
+    async def listed(self) -> pb.ListStudiesResponse:
+        """All studies of the federation, oldest first, and what is left of its budget."""
+        return await self._call(lambda stub: stub.ListStudies, pb.ListStudiesRequest())
 
     async def find(self, wanted: str) -> pb.StudyRow:
         """The study whose digest starts with `wanted` (6 characters or more), or whose name it is.

@@ -51,15 +51,20 @@ def find_dictionary(named: str, folder: Path, profile: Path | None) -> Dictionar
 
 
 def study_of(path: Path, profile: Path | None = None) -> Resolved:
-    """The study in a file, with all that a dictionary says of its columns.
+    """The study in a file, with all that a dictionary says of its columns. Raises as `made_whole`."""
+    return made_whole(read_text(path), path.parent, profile)
+
+
+def made_whole(text: str, folder: Path, profile: Path | None) -> Resolved:
+    """The study that a file's text says, as of `folder`, with all that a dictionary says of its columns.
 
     Raises:
         RequestError: it cannot be read, or names what its dictionary does not have.
     """
-    file = read_study_file(read_text(path))
+    file = read_study_file(text)
     if file.is_whole:
         return Resolved(text=file.text)
-    return file.resolved(find_dictionary(file.dictionary or FEDERATION, path.parent, profile))
+    return file.resolved(find_dictionary(file.dictionary or FEDERATION, folder, profile))
 
 
 def tell_overrides(study: Resolved) -> None:

@@ -101,6 +101,13 @@ class Display:
         console = errors if self._live is None else self._console
         console.print(sentence, style="yellow", markup=False, soft_wrap=True)
 
+    def take(self, message: pb.StudyEvent | str | None) -> None:
+        """An event, a sentence about the connection, or nothing new."""
+        if isinstance(message, str):
+            self.tell(message)
+        elif message is not None:
+            self.show(message)
+
     def show(self, event: pb.StudyEvent) -> None:
         if self._live is not None:
             self._live.update(panel(event, self._title))

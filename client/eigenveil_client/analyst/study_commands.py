@@ -61,29 +61,29 @@ def submit(
     """
     from eigenveil_client.analyst import studies
     from eigenveil_client.analyst.profile import follow
+    from eigenveil_client.analyst.python.connected import ConnectedFederation
     from eigenveil_client.analyst.releases.verify import check_folder
 
     chosen = submission or uuid.uuid4().hex
     if wait:
         check_folder(out, lambda held: bool(held["plan"]["submission"] == chosen))
-    whole = studies.whole_study(file, profile)
-    text = whole.text
-    if not again:
-        studies.ask_before_repeating(text, chosen, profile, as_json)
-    plan, warnings = studies.at(profile, lambda analyst: analyst.submit(text, chosen))
-    for sentence in warnings:
-        errors.print(f"warning: {sentence}", style="yellow", markup=False)
-    value = {"study": plan.digest, "name": plan.study.name, "submission": chosen, "warnings": warnings}
-    value |= {"overrides": list(whole.overrides)}
-    if not wait:
-        watching = follow(profile, "study", "watch", plan.digest[:12])
-        say(value, as_json, f"Submitted {plan.study.name} as {plan.digest[:12]}.\nFollow it with: {watching}")
+    with ConnectedFederation(profile) as federation:
+        wanted = studies.whole_study(federation, file)
+        if not again:
+            studies.ask_before_repeating(wanted, chosen, profile, as_json)
+        run = wanted.submit(again=True, submission=chosen)
+        for sentence in run.warnings:
+            errors.print(f"warning: {sentence}", style="yellow", markup=False)
+        value = {"study": run.digest, "name": run.name, "submission": chosen, "warnings": run.warnings}
+        value |= {"overrides": wanted.whole.overrides}
+        if not wait:
+            watching = follow(profile, "study", "watch", run.short)
+            say(value, as_json, f"Submitted {run.name} as {run.short}.\nFollow it with: {watching}")
+            return 0
+        if not studies.watch(run, profile, quiet=as_json):
+            return INTERRUPTED
+        studies.fetch(run, out, as_json)
         return 0
-    digest = bytes.fromhex(plan.digest)
-    if not studies.watch(profile, digest, plan.study.name, quiet=as_json):
-        return INTERRUPTED
-    studies.fetch(digest, profile, out, as_json)
-    return 0
 
 
 @study.command()
@@ -132,11 +132,11 @@ def list_(profile: Path | None, as_json: bool) -> None:
     """Every study of the federation, oldest first."""
     from rich.table import Table
 
-    from eigenveil_client.analyst import studies
     from eigenveil_client.analyst.profile import follow
     from eigenveil_client.analyst.study_text import row_value
+    from eigenveil_client.analyst.talk import at
 
-    rows = studies.at(profile, lambda analyst: analyst.studies())
+    rows = at(profile, lambda analyst: analyst.studies())
     if as_json:
         click.echo(json.dumps({"studies": [row_value(row) for row in rows]}, sort_keys=True))
         return
@@ -160,12 +160,14 @@ def watch(wanted: str, profile: Path | None, as_json: bool) -> int:
     """Follow STUDY to its end; Ctrl-C stops following, not the study. --json: an object an event."""
     from eigenveil_client.analyst import studies
     from eigenveil_client.analyst.profile import follow
+    from eigenveil_client.analyst.python.connected import ConnectedFederation
 
-    row = studies.at(profile, lambda analyst: analyst.find(wanted))
-    if not studies.watch(profile, row.plan_digest, row.name, events=as_json):
-        return INTERRUPTED
+    with ConnectedFederation(profile) as federation:
+        run = federation.run(wanted)
+        if not studies.watch(run, profile, events=as_json):
+            return INTERRUPTED
     if not as_json:
-        fetching = follow(profile, "study", "result", row.plan_digest.hex()[:12])
+        fetching = follow(profile, "study", "result", run.short)
         console.print(f"Released. Fetch it with: {fetching}", markup=False, soft_wrap=True)
     return 0
 
@@ -175,10 +177,10 @@ def watch(wanted: str, profile: Path | None, as_json: bool) -> int:
 @at_profile
 def show(wanted: str, profile: Path | None, as_json: bool) -> None:
     """What is known of STUDY."""
-    from eigenveil_client.analyst import studies
     from eigenveil_client.analyst.study_text import row_value
+    from eigenveil_client.analyst.talk import at
 
-    row = studies.at(profile, lambda analyst: analyst.find(wanted))
+    row = at(profile, lambda analyst: analyst.find(wanted))
     value = row_value(row)
     say(value, as_json, "\n".join(f"{key}: {value[key]}" for key in value if value[key] != ""))
 
@@ -189,12 +191,11 @@ def show(wanted: str, profile: Path | None, as_json: bool) -> None:
 def explain(file: Path, profile: Path | None, as_json: bool) -> None:
     """What STUDY.toml would ask, reveal and cost. Charges nothing."""
     from eigenveil_client.analyst import studies
-    from eigenveil_client.analyst.study_text import explanation_text
+    from eigenveil_client.analyst.python.connected import ConnectedFederation
 
-    whole = studies.whole_study(file, profile)
-    value = json.loads(studies.at(profile, lambda analyst: analyst.explain(whole.text)))
-    value |= {"overrides": list(whole.overrides)}
-    say(value, as_json, explanation_text(value))
+    with ConnectedFederation(profile) as federation:
+        told = studies.whole_study(federation, file).explain()
+    say(told.value, as_json, str(told))
 
 
 @study.command()
@@ -204,9 +205,10 @@ def explain(file: Path, profile: Path | None, as_json: bool) -> None:
 def result(wanted: str, out: Path, profile: Path | None, as_json: bool) -> None:
     """Fetch the release of STUDY, check its signature, write release.json and report.html."""
     from eigenveil_client.analyst import studies
+    from eigenveil_client.analyst.python.connected import ConnectedFederation
 
-    row = studies.at(profile, lambda analyst: analyst.find(wanted))
-    studies.fetch(row.plan_digest, profile, out, as_json)
+    with ConnectedFederation(profile) as federation:
+        studies.fetch(federation.run(wanted), out, as_json)
 
 
 @study.command()
@@ -219,8 +221,8 @@ def log(wanted: str, out: Path, profile: Path | None, as_json: bool) -> None:
     """Fetch the signed rounds of STUDY, all that its result is made of, for `eigenveil verify --log`."""
     from eigenveil.reporting.round_log import RoundLog
     from eigenveil.reporting.verify import load_release
-    from eigenveil_client.analyst import studies
     from eigenveil_client.analyst.client import Analyst
+    from eigenveil_client.analyst.talk import at
 
     check_output(out)
 
@@ -229,7 +231,7 @@ def log(wanted: str, out: Path, profile: Path | None, as_json: bool) -> None:
         document = load_release(await analyst.release(row.plan_digest)).document
         return await analyst.rounds(row.plan_digest, len(document["rounds"]))
 
-    fetched = studies.at(profile, work)
+    fetched = at(profile, work)
     write_durably(out, fetched.to_json())
     say({"log": str(out), "rounds": len(fetched.messages)}, as_json, str(out))
 
@@ -239,16 +241,9 @@ def log(wanted: str, out: Path, profile: Path | None, as_json: bool) -> None:
 @at_profile
 def cancel(wanted: str, profile: Path | None, as_json: bool) -> None:
     """End STUDY now. What was charged stays charged; the rest of its price is free again."""
-    from eigenveil_client.analyst import studies
-    from eigenveil_client.analyst.client import Analyst
-    from eigenveil_proto.v1 import eigenveil_pb2 as pb
+    from eigenveil_client.analyst.python.connected import ConnectedFederation
 
-    async def work(analyst: Analyst) -> pb.StudyRow:
-        row = await analyst.find(wanted)
-        await analyst.cancel(row.plan_digest)
-        return row
-
-    row = studies.at(profile, work)
-    say(
-        {"cancelled": row.plan_digest.hex()}, as_json, f"Cancelled {row.name} ({row.plan_digest.hex()[:12]})."
-    )
+    with ConnectedFederation(profile) as federation:
+        run = federation.run(wanted)
+        run.cancel()
+    say({"cancelled": run.digest}, as_json, f"Cancelled {run.name} ({run.short}).")

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from eigenveil.errors import Code, RequestError
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil_client.analyst.options import json_option
 from eigenveil_client.demo.shell import EXTRAS
 from eigenveil_common.command import console, errors, needing, tell
+from eigenveil_common.files import HAS_OWNERS
+
+if TYPE_CHECKING:
+    from eigenveil_client.demo.demo import Demonstration
 
 CHOICES = [name.value for name, traits in PROPERTIES.items() if traits.federated]
 
@@ -22,24 +30,44 @@ CHOICES = [name.value for name, traits in PROPERTIES.items() if traits.federated
 @click.option(
     "--out", default=Path("demo-out"), show_default=True, type=click.Path(path_type=Path, file_okay=False)
 )
+@click.option(
+    "--keep", is_flag=True, help="Leave the federation running, for studies of yours; Ctrl-C ends it."
+)
 @json_option
 @needing(EXTRAS)
-def demo(sites: int, algorithm: str, components: int, epsilon: float, out: Path, as_json: bool) -> None:
+def demo(
+    sites: int, algorithm: str, components: int, epsilon: float, out: Path, keep: bool, as_json: bool
+) -> None:
     """Run a whole study on this machine: coordinator, sites and analyst.
 
     The coordinator and every site serve in processes of their own; all other commands of one program share
     one. The records are scikit-learn's breast-cancer set, 569 public records of 30 measurements, divided
-    unevenly over the sites. Takes about ten seconds; stops all that it started.
+    unevenly over the sites. Takes about ten seconds; stops all that it started. With --keep the federation
+    goes on serving, with these columns as its dictionary, for `eigenveil.connect()` in Python and for the
+    other commands with --profile.
     """
     from eigenveil_client.analyst.display import Display
     from eigenveil_client.demo.demo import demonstrate
     from eigenveil_client.demo.layout import demo_study
     from eigenveil_client.demo.show import show, stoppable
 
+    if not HAS_OWNERS:
+        raise RequestError(
+            Code.BAD_ARGUMENT,
+            "the demonstration starts a coordinator and sites, which need Linux or macOS; on Windows use WSL",
+        )
     study = demo_study(sites, Algorithm(algorithm), components, epsilon)
     talk = errors if as_json else console  # with --json, standard output holds the result only
-    with stoppable(), Display(talk, "breast-cancer") as display:
+    say = partial(talk.print, markup=False)
+    with stoppable(), ExitStack() as live:
+        display = live.enter_context(Display(talk, "breast-cancer"))
+
+        def told(shown: Demonstration) -> None:
+            live.close()
+            tell(shown.value(), as_json, lambda value: show(value, shown, kept=keep))
+
         shown = demonstrate(
-            study, out, say=lambda text: talk.print(f"· {text}", markup=False), show=display.show
+            study, out, say=lambda text: say(f"· {text}"), show=display.show, keep=told if keep else None
         )
-    tell(shown.value(), as_json, lambda value: show(value, shown))
+    if not keep:
+        told(shown)

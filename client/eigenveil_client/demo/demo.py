@@ -18,7 +18,14 @@ from eigenveil.study.toml import study_to_toml
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.connection.identity import StoredIdentity, load_identity
 from eigenveil_client.demo.federation import DemoFederation, DemoLedger
-from eigenveil_client.demo.layout import Layout, PublicRecords, prepared, public_records, write_records
+from eigenveil_client.demo.layout import (
+    Layout,
+    PublicRecords,
+    demo_dictionary,
+    prepared,
+    public_records,
+    write_records,
+)
 from eigenveil_client.demo.processes import Processes
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
@@ -26,6 +33,7 @@ CHECK_SECONDS = 0.5
 
 Say = Callable[[str], None]
 Show = Callable[[pb.StudyEvent], None]
+Keep = Callable[["Demonstration"], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +45,7 @@ class Demonstration:
 
     release: Path
     report: Path
+    profile: Path
     document: Mapping[str, Any]
     study: str
     records: Mapping[str, int]
@@ -52,6 +61,7 @@ class Demonstration:
         return {
             "release": str(self.release),
             "report": str(self.report),
+            "profile": str(self.profile),
             "study": self.study,
             "algorithm": self.document["plan"]["algorithm"],
             "n_sites": len(self.records),
@@ -80,8 +90,9 @@ class Demonstration:
         return sum(e["micro_rho"] for e in entries if e["kind"] == "charge" and e["study"] == self.study)
 
 
-def demonstrate(study: Study, out: Path, *, say: Say, show: Show) -> Demonstration:
-    """Run `study` in the folder `out`; `say` gets a sentence a step, `show` every event of the study.
+def demonstrate(study: Study, out: Path, *, say: Say, show: Show, keep: Keep | None = None) -> Demonstration:
+    """Run `study` in the folder `out`; `say` gets a sentence a step, `show` every event of the study. With
+    `keep`, which gets what came of it, the federation then serves others until it is interrupted.
 
     Everything that was started is stopped, however this ends.
 
@@ -106,20 +117,30 @@ def demonstrate(study: Study, out: Path, *, say: Say, show: Show) -> Demonstrati
             reading = federation.start_books()
             say("Writing the release and its report")
             sin_angle = results.write(layout, study, records, release, identity)
-            books = federation.finish_books(reading)
+            shown = Demonstration(
+                release=layout.root / "release.json",
+                report=layout.root / "report.html",
+                profile=layout.analyst,
+                document=load_release(release).document,
+                study=digest,
+                records=sizes,
+                books=federation.finish_books(reading),
+                sin_angle=sin_angle,
+                seconds=time.monotonic() - started,
+            )
+            if keep is not None:
+                federation.publish(demo_dictionary(study))
+                keep(shown)
+                _serve(federation)
         finally:
             processes.stop()
-        document = load_release((layout.root / "release.json").read_bytes()).document
-        return Demonstration(
-            release=layout.root / "release.json",
-            report=layout.root / "report.html",
-            document=document,
-            study=digest,
-            records=sizes,
-            books=books,
-            sin_angle=sin_angle,
-            seconds=time.monotonic() - started,
-        )
+        return shown
+
+
+def _serve(federation: DemoFederation) -> None:
+    """Until Ctrl-C, or until a daemon ends."""
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_guard(federation))
 
 
 def _set_up(

@@ -11,6 +11,8 @@ from typing import Any
 
 from eigenveil.accounting.budget import NoiseRule
 from eigenveil.accounting.zcdp import MICRO, epsilon_at
+from eigenveil.dictionary.dictionary import Dictionary
+from eigenveil.dictionary.toml import dictionary_to_toml
 from eigenveil.planning.resolve import make_plan
 from eigenveil.study.study import FEWEST_IN_BATCH, Study
 from eigenveil_client.demo.layout import Layout
@@ -79,7 +81,7 @@ class DemoFederation:
             self._processes.ask(
                 f"{name}-init", "eigenveil-site", "init", "--dir", self._layout.site(name),
                 "--name", name, "--records", self._layout.records(name),
-                *self._budget, *self._allowed, "--json",
+                "--approval", "auto", "--analyst", ANALYST, *self._budget, *self._allowed, "--json",
             )
             for name in self._sites
         ]  # fmt: skip
@@ -119,6 +121,12 @@ class DemoFederation:
             name, "eigenveil-site", "serve", "--config", self._layout.site_config(name)
         )
         return self.daemons[name]
+
+    def publish(self, dictionary: Dictionary) -> None:
+        """Have the coordinator's operator publish it: studies may then name its columns, and no others."""
+        file = self._layout.dictionary
+        file.write_text(dictionary_to_toml(dictionary))
+        self._processes.finish([self._coordinator("dictionary-publish", "dictionary", "publish", file)])
 
     def start_submission(self) -> Task:
         """Start submitting the study."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from eigenveil.dictionary.dictionary import Dictionary, DictionaryColumn
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.simulation import split_rows
@@ -22,7 +23,10 @@ from eigenveil_common.files import is_there, make_folder, occupied
 from eigenveil_common.locks import try_lock
 
 MARKER = ".eigenveil-demo"
-NAMES = ("coordinator", "sites", "analyst", "join", "logs", "study.toml", "release.json", "report.html")
+NAMES = (
+    *("coordinator", "sites", "analyst", "join", "logs"),
+    *("study.toml", "dictionary.toml", "release.json", "report.html"),
+)
 
 
 class Layout:
@@ -35,6 +39,7 @@ class Layout:
         self.coordinator_config = self.coordinator / "coordinator.toml"
         self.analyst = root / "analyst"
         self.study = root / "study.toml"
+        self.dictionary = root / "dictionary.toml"
         self.logs = root / "logs"
 
     def site(self, name: str) -> Path:
@@ -108,6 +113,20 @@ def demo_study(sites: int, algorithm: Algorithm, components: int, epsilon: float
         components=components,
         epsilon=epsilon,
         federation=replace(study.federation, sites=names),
+    )
+
+
+def demo_dictionary(study: Study) -> Dictionary:
+    """The columns of a demonstration's study, for studies of others."""
+    rows = [
+        DictionaryColumn(
+            name=column.name, meaning=f"{column.name} of the nuclei in a sample of cells", unit=column.unit,
+            lower=column.lower, upper=column.upper, source="what the instrument can plausibly show",
+        )
+        for column in study.columns
+    ]  # fmt: skip
+    return Dictionary(
+        name=study.name, version=1, columns=tuple(rows), about="Nuclei of cells in breast masses"
     )
 
 

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from eigenveil.queries import KINDS
 from eigenveil_client.demo.demo import Demonstration
-from eigenveil_common.command import console
+from eigenveil_common.command import console, typed
 
 STRONGEST = 4
 
@@ -32,7 +32,8 @@ def stoppable() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def show(value: dict[str, Any], shown: Demonstration) -> None:
+def show(value: dict[str, Any], shown: Demonstration, *, kept: bool) -> None:
+    """What it gave; and, of a federation that is kept, how to go on with it."""
     document = shown.document
     console.print()
     if value["declined"] is None:
@@ -41,15 +42,26 @@ def show(value: dict[str, Any], shown: Demonstration) -> None:
     console.print(document["guarantee"]["words"], markup=False)
     console.print()
     rounds = f"{value['rounds']} rounds of {value['round_ms_median']:.0f} ms (median)"
+    after = "the federation serves" if kept else "all processes stopped"
     lines = (
         f"algorithm   {value['algorithm']}, {rounds}",
         _outcome(value),
         f"release     {value['release']} (signature verified)",
         f"report      {value['report']}",
-        f"time        {value['seconds']:.1f} s; all processes stopped",
+        f"time        {value['seconds']:.1f} s; {after}",
     )
-    for line in (*lines, *(f"warning     {text}" for text in document["result"]["warnings"])):
+    on = _to_go_on(value["profile"]) if kept else ()
+    for line in (*lines, *(f"warning     {text}" for text in document["result"]["warnings"]), *on):
         console.print(line, markup=False, soft_wrap=True)
+
+
+def _to_go_on(profile: str) -> tuple[str, ...]:
+    return (
+        "",
+        f"in Python   federation = eigenveil.connect({profile!r})",
+        f"or          {typed('eigenveil', 'columns', '--profile', profile)}",
+        "Ctrl-C ends the federation.",
+    )
 
 
 def _outcome(value: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""`eigenveil plan` and `eigenveil simulate`: what needs no federation."""
+"""`eigenveil example`, `eigenveil plan` and `eigenveil simulate`: what needs no federation."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import click
 from eigenveil_client.analyst.options import json_option
 from eigenveil_client.local.epsilons import epsilon_option
 from eigenveil_client.local.pictures import check_picture, plot_option
-from eigenveil_common.command import FILE, FILE_OR_FOLDER, say, tell
-from eigenveil_common.files import check_output, make_folder
+from eigenveil_common.command import FILE, FILE_OR_FOLDER, say, tell, typed
+from eigenveil_common.files import check_new, check_output, make_folder, write_durably
 
 
 @click.command()
@@ -119,4 +119,28 @@ def simulate(
     say(told, as_json, text(runs, told))
 
 
-COMMANDS = (plan, simulate)
+@click.command("example")
+@click.option(
+    "--out", default=Path("example"), show_default=True, type=click.Path(path_type=Path, file_okay=False)
+)
+@json_option
+def write_example(out: Path, as_json: bool) -> None:
+    """Write a study and its records, which are public, into a folder: a start for `plan` and `simulate`."""
+    from importlib.resources import files
+
+    packaged = files("eigenveil_client") / "studies"
+    study, records = out / "study.toml", out / "records.csv"
+    make_folder(out)
+    for path in (study, records):
+        check_new(path)
+        write_durably(path, packaged.joinpath(f"breast-cancer{path.suffix}").read_bytes())
+    say(
+        {"study": str(study), "records": str(records)},
+        as_json,
+        f"wrote {study} and {records}: 569 public records of 30 measurements\n"
+        f"next: {typed('eigenveil', 'plan', study)}\n"
+        f"then: {typed('eigenveil', 'simulate', study, '--data', records, '--truth')}",
+    )
+
+
+COMMANDS = (write_example, plan, simulate)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 
 
@@ -18,3 +18,29 @@ def card(title: str, rows: Iterable[tuple[str, str]], *, note: str = "", picture
         f'<div class="eigenveil"><table><caption style="text-align:left"><b>{escape(title)}</b></caption>'
         f"<tbody>{cells}</tbody></table>{picture}{below}</div>"
     )
+
+
+def grid(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A title and a table with a heading over each column; all of it is escaped."""
+    top = "".join(f'<th scope="col" style="text-align:left">{escape(one)}</th>' for one in headings)
+    body = "".join(
+        "<tr>" + "".join(f'<td style="text-align:left">{escape(one)}</td>' for one in row) + "</tr>"
+        for row in rows
+    )
+    return (
+        f'<div class="eigenveil"><table><caption style="text-align:left"><b>{escape(title)}</b></caption>'
+        f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def lines(title: str, rows: Iterable[tuple[str, str]], *, note: str = "") -> str:
+    """What `card` shows, where there is only text."""
+    named = list(rows)
+    width = max((len(name) for name, _ in named), default=0)
+    told = [f"  {name:<{width}}  {value}" for name, value in named]
+    return printable("\n".join([title, *told, *([note] if note else [])]))
+
+
+def printable(text: str) -> str:
+    """Without what a terminal would obey."""
+    return "".join(one if one.isprintable() or one == "\n" else "?" for one in text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from cryptography import x509
@@ -80,12 +81,15 @@ class Registry:
             audit(change, now, "token", "/".join(who))
         return token
 
-    def enrol(self, token: str, csr_der: bytes, authority: Authority, days: float) -> Issued:
-        """The certificate that the token is good for; the same key again gets the same one.
+    def enrol(
+        self, token: str, csr_der: bytes, authority: Authority, days: Callable[[Role], float]
+    ) -> Issued:
+        """The certificate that the token is good for; the same key again gets the same one. `days` is how
+        long one lasts. Whoever was away for longer than theirs comes back in this way, under the same name.
 
         Raises:
-            PeerError: code `identity`: the token is unknown, expired, or was used with another key, or
-                its name is on the deny-list.
+            PeerError: code `identity`: the token is unknown, expired, or was used with another key, its name
+                is on the deny-list, or the key was certified before, for whomever.
             RequestError: the certificate request is refused.
         """
         key, held = requested_key(csr_der), (hashlib.sha256(token.encode()).digest(),)
@@ -106,7 +110,9 @@ class Registry:
                 return Issued(identity=identity, key=key_print(key), pem=row["certificate"])
             if self._clock() >= row["expires_at"]:
                 raise _refused("the token has expired; ask the operator for a new join file")
-            issued = authority.issue(identity, key, now=as_datetime(self._clock()), days=days)
+            _insist_new(change, key_print(key))
+            life = days(identity.role)
+            issued = authority.issue(identity, key, now=as_datetime(self._clock()), days=life)
             _admit_anew(change, (row["role"], row["name"]))
             self._record(change, identity, issued, authority, "enrolled")
             change.execute(
@@ -140,8 +146,7 @@ class Registry:
                 if row["key_print"] == held:
                     return Issued(identity=caller, key=held, pem=row["certificate"])
             self._check_due(shown)
-            if change.execute("SELECT 1 FROM certificates WHERE key_print = ?", (held,)):
-                raise _refused("this key was certified before; renew with a new one")
+            _insist_new(change, held)
             # One that was answered and never used: its answer was lost together with its key.
             lost = "(role, name) = (?, ?) AND unused = 1 AND fingerprint != ?"
             change.execute(f"DELETE FROM certificates WHERE {lost}", (*who, print))
@@ -190,8 +195,9 @@ class Registry:
             change.execute("UPDATE certificates SET unused = 0 WHERE fingerprint = ?", (print,))
             failpoint("renewal-taking-up")
 
-    def deny(self, role: Role, name: str) -> None:
-        """Refuse every further message of this identity, from now on, and void its unused tokens.
+    def deny(self, role: Role, name: str, why: str = "") -> None:
+        """Refuse every further message of this identity, from now on, and void its unused tokens; `why` is
+        for the audit.
 
         Raises:
             RequestError: nobody of that name has enrolled or was invited.
@@ -208,7 +214,7 @@ class Registry:
                 (*who, self._clock()),
             )
             change.execute("UPDATE certificates SET superseded = 1 WHERE (role, name) = (?, ?)", who)
-            audit(change, self._clock(), "denied", "/".join(who))
+            audit(change, self._clock(), "denied", "/".join(who), why)
 
     def check(self, identity: Identity, print: str) -> bool:
         """Whether this certificate of this identity may be used; True if this is its first use since a
@@ -232,6 +238,23 @@ class Registry:
         if rows[0]["superseded"]:
             raise _refused(f"this certificate of {identity.uri} was replaced by a later one; use that")
         return bool(rows[0]["unused"])
+
+    def check_enrolled(self, identity: Identity) -> None:
+        """Insist that somebody whom others vouch for might call with a certificate as well.
+
+        Raises:
+            PeerError: code `identity`: denied, or without a certificate that is good now.
+        """
+        who = (identity.role.value, identity.name)
+        rows = self._store.reader.rows(
+            "SELECT EXISTS (SELECT 1 FROM denied WHERE (role, name) = (?, ?)) AS denied, "
+            f"EXISTS (SELECT 1 FROM certificates WHERE (role, name) = (?, ?) AND {LIVE}) AS enrolled",
+            (*who, *who, self._clock()),
+        )
+        if rows[0]["denied"]:
+            raise _refused(f"{identity.uri} is on the deny-list; speak to the coordinator's operator")
+        if not rows[0]["enrolled"]:
+            raise _refused(f"{identity.uri} has no certificate that is good now; enrol first")
 
     def sites(self) -> frozenset[str]:
         """Names of the sites that have enrolled and are not denied."""
@@ -265,6 +288,12 @@ def _admit_anew(change: Connection, who: Who) -> None:
     of its generation is forgotten."""
     change.execute("UPDATE certificates SET superseded = 1 WHERE (role, name) = (?, ?)", who)
     change.execute("DELETE FROM greetings WHERE (role, name) = (?, ?)", who)
+
+
+def _insist_new(change: Connection, print: str) -> None:
+    """A key that was replaced, or is somebody else's, is not certified again."""
+    if change.execute("SELECT 1 FROM certificates WHERE key_print = ?", (print,)):
+        raise _refused("this key was certified before; ask with a new one")
 
 
 def _refused(message: str) -> PeerError:

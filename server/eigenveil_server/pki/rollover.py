@@ -20,6 +20,7 @@ from cryptography import x509
 
 from eigenveil.certificates import UNREADABLE
 from eigenveil.errors import Code, PeerError, RequestError
+from eigenveil.identity import CALLERS
 from eigenveil.protocol.authorities import AuthorityList, ListedAuthority
 from eigenveil_common.files import check_new, read, read_secret, write_durably
 from eigenveil_common.locks import locked
@@ -195,8 +196,9 @@ def retire(config: Config, *, anyway: bool) -> bool:
             raise RequestError(
                 Code.CONFLICT,
                 f"these still use a certificate of the old authority: {', '.join(behind)}; they renew within "
-                f"{config.certificate_days:g} days of their last; wait, deny them, or add --anyway. If you "
-                "have not switched yet: eigenveil-coordinator ca switch --config FILE",
+                f"{max(map(config.days, CALLERS)):g} days of their last; wait, deny them, or add --anyway "
+                "and make them new join files. If you have not switched yet: eigenveil-coordinator ca switch "
+                "--config FILE",
             )
         issuing = authorities.issuing.certificate
         with closing(existing_store(config)) as store, store.writer.transaction() as change:

@@ -28,6 +28,21 @@ def study_row(stored: StoredStudy, repository: Repository, caller: Identity) -> 
     )
 
 
+def federation_budget(repository: Repository, delta: float) -> pb.FederationBudget:
+    """What all studies may spend together, and what of it is spent or set aside: no more than the rows of the
+    list and a refusal add up to. [R26]"""
+    ledger = repository.ledger.ledger
+    limit, committed = ledger.limit, ledger.committed()
+    return pb.FederationBudget(
+        delta=delta,
+        gaussian=ledger.exact,
+        micro_rho=limit.micro_rho,
+        committed_micro_rho=committed.micro_rho,
+        atto_delta=limit.atto_delta,
+        committed_atto_delta=committed.atto_delta,
+    )
+
+
 def no_release(stored: StoredStudy) -> RequestError:
     match stored.state:
         case StudyState.FAILED:

@@ -31,7 +31,7 @@ class Enrolment(EnrolmentServicer):
 
     async def Enrol(self, request: pb.EnrolRequest, context: Context) -> pb.EnrolResponse:
         """The certificate the token is good for; the same request again gets the same one."""
-        authority, days = self._keys.authority, self._config.certificate_days
+        authority, days = self._keys.authority, self._config.days
         enrol = self._registry.enrol
         try:
             issued = await asyncio.to_thread(enrol, request.token, request.csr_der, authority, days)

@@ -21,7 +21,7 @@ from eigenveil.site import modular_spans
 from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows
 
-PAIRS = 10_000
+PAIRS = 4_000
 ONE = Neighbours.ADD_REMOVE
 
 
@@ -110,7 +110,7 @@ def test_a_record_more_changes_one_span_vote_and_never_into_another() -> None:
 
 
 def test_a_record_more_changes_one_subsample_for_all_dimensions() -> None:
-    assert replayed(rank_votes, 4000, 3)[0] == 1
+    assert replayed(rank_votes, 1500, 3)[0] == 1
     assert replayed(cell_votes, 1000, 2) == (1, 2)
     query = CellVotes(cells=cells(np.zeros((0, 3), dtype=np.int16), 2, 3, np.arange(4)), least=1)
     assert query.l1(ONE) == 2

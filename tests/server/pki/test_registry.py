@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.identity import Role
+from eigenveil.identity import CALLERS, Role
 from eigenveil.numerics.encoding import frozen
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.clock import unix_ms
@@ -66,6 +66,34 @@ def test_a_denied_name_is_not_invited_or_enrolled_until_the_operator_says_so(tmp
             assert refused.value.code is Code.CONFLICT
             with pytest.raises(RequestError, match="no site zoe"):
                 rig.daemon.registry.deny(Role.SITE, "zoe")
+
+    asyncio.run(scenario())
+
+
+def test_a_key_that_was_certified_before_is_not_enrolled_again_for_anybody(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            csr = request_for(new_key())
+            await rig.enrol(rig.token(Role.SITE, "anna"), csr)
+            for role, name in ((Role.SITE, "anna"), (Role.SITE, "bert"), (Role.ANALYST, "anna")):
+                assert "certified before" in str(await refusal(rig.enrol(rig.token(role, name), csr)))
+
+    asyncio.run(scenario())
+
+
+def test_an_analyst_may_be_away_for_weeks_and_is_shut_out_at_once_all_the_same(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        away = [0]
+        async with serving(made(tmp_path / "c"), clock=lambda: unix_ms() + away[0]) as rig:
+            people = {role: await rig.client(role, "ada") for role in CALLERS}
+            for one in people.values():
+                await one.stub.Hello(HELLO)
+            away[0] = 30 * 24 * HOUR
+            assert (await refusal(people[Role.SITE].stub.Hello(HELLO))).code is Code.IDENTITY
+            assert (await refusal(people[Role.OPERATOR].stub.Hello(HELLO))).code is Code.IDENTITY
+            await people[Role.ANALYST].stub.Hello(HELLO)
+            rig.daemon.registry.deny(Role.ANALYST, "ada")
+            assert "deny-list" in str(await refusal(people[Role.ANALYST].stub.Hello(HELLO)))
 
     asyncio.run(scenario())
 

@@ -210,6 +210,24 @@ def test_the_rows_of_ones_own_studies_tell_which_are_the_same(tmp_path: Path) ->
     asyncio.run(scenario())
 
 
+def test_what_is_left_is_what_the_list_of_studies_adds_up_to(tmp_path: Path) -> None:
+    """[R26] No more is told than whoever sees the list knows."""
+
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            sites = await rig.sites()
+            ada, eve = [await rig.client(Role.ANALYST, name) for name in ("ada", "eve")]
+            async with answering(sites):
+                await ada.events(await ada.submit(study_toml(), "released"))
+            await ada.submit(study_toml(epsilon=0.5), "running")
+            told = await eve.stub.ListStudies(pb.ListStudiesRequest())
+            done, running = told.studies
+            held = done.spent_micro_rho + running.micro_rho
+            assert 0 < held == told.budget.committed_micro_rho < told.budget.micro_rho
+
+    asyncio.run(scenario())
+
+
 def test_watching_resumes_from_a_sequence_number(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with serving(made(tmp_path / "c")) as rig:

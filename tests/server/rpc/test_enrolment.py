@@ -165,7 +165,7 @@ def test_the_key_to_compare_is_that_of_the_certificate_in_force(tmp_path: Path) 
     for days in (7, 1):
         now[0] += 1000
         token = registry.new_token(Role.SITE, "anna", 1000)
-        issued = registry.enrol(token, request_for(new_key()), authority, days)
+        issued = registry.enrol(token, request_for(new_key()), authority, {Role.SITE: days}.__getitem__)
         (shown,) = registry.enrolled()
         assert (shown.key, round((shown.expires_at - now[0]) / (24 * HOUR))) == (issued.key, days)
     registry.deny(Role.SITE, "anna")

@@ -22,10 +22,11 @@ from eigenveil_client.records.tables.config import RecordsConfig
 from eigenveil_client.records.tables.table import find_column
 from eigenveil_client.site import config as site_config
 from eigenveil_client.site.config import SiteConfig
-from eigenveil_client.site.daemon.service import approval, check_role
+from eigenveil_client.site.daemon.service import analysts, approval, check_role
 from eigenveil_client.site.plausible import dictionary, ranges
 from eigenveil_client.site.state.opening import begun, opened
 from eigenveil_common.doctor import Check, disk, examine, fail, ok, warn
+from eigenveil_common.notify.outbox import check_notify
 
 LEFT_OUT = "lines that are left out"
 MISSING = "cells that cannot be read and count as missing"
@@ -38,6 +39,7 @@ def offline_checks(config: SiteConfig, plan: Plan | None) -> list[Check]:
         examine("identity", partial(_identity, config)),
         examine("ledger", partial(_ledger, config)),
         approval(config.policy, now),
+        analysts(config.policy),
         examine("records", partial(_file, config)),
     ]
     if plan is not None:
@@ -61,15 +63,17 @@ def site_checks(config_file: Path) -> list[Check]:
         return [fail("configuration", str(problem))]
     credentials = config.proxy_rule.proxy_credentials
     beside = [config.state.with_name(name) for name in ("egress.key", "serve.lock")]
-    secrets = [config.state, *beside, *([credentials] if credentials else [])]
+    secrets = [config.state, *beside, *([credentials] if credentials else []), *config.notify.secrets]
     settings = [config_file, config_file.absolute().parent]
     return [
         ok("configuration", f"{config_file} names the site {config.name}"),
         approval(config.policy, _clock(config)),
+        analysts(config.policy),
         disk(config.state.parent),
         doctor.files(config.identity, *secrets, folders=[config.state.parent], settings=settings),
         examine("ledger", partial(_ledger, config)),
         examine("records", partial(_records, config)),
+        *check_notify(config.notify),
         *doctor.identity_and_network(
             config.identity, lambda: config.proxy_rule, lambda stored: check_role(stored, config.name)
         ),

@@ -21,12 +21,13 @@ from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_client.site.daemon.metrics import keep_written
 from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_client.site.plausible import reader
-from eigenveil_client.site.policy import Policy
+from eigenveil_client.site.policy import ANY, Approval, Policy, allowing
 from eigenveil_client.site.state.opening import alone, opened
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_client.site.statement import statement_of
 from eigenveil_common import log
 from eigenveil_common.doctor import Check, Level, fail, ok, warn
+from eigenveil_common.notify.outbox import notifying
 from eigenveil_common.process import forbid_core_dumps
 
 ENDS_SOON_DAYS = 30  # of the ethics approval
@@ -55,6 +56,16 @@ def approval(policy: Policy, now: int) -> Check:
     if days < ENDS_SOON_DAYS:
         return warn("approval", f"{verdict.text}, in {days:.1f} days", "renew it in time")
     return ok("approval", verdict.text)
+
+
+def analysts(policy: Policy) -> Check:
+    """Who may ask, and whether a person decides."""
+    if not policy.analysts:
+        todo = f"write into site.toml: {allowing('NAME')}, with the name in the analyst's certificate"
+        return warn("analysts", "nobody may ask yet: every study is declined", todo)
+    who = "every analyst of the federation" if ANY in policy.analysts else ", ".join(policy.analysts)
+    decides = "a person decides about each study" if policy.approval is Approval.ASK else "the rules decide"
+    return ok("analysts", f"{who} may ask; {decides}")
 
 
 def serve(config: SiteConfig) -> None:
@@ -86,7 +97,14 @@ def serve(config: SiteConfig) -> None:
             name = "approval-ends-soon" if end.level is Level.WARN else "approval-ended"
             log.event(name, logging.WARNING, detail=f"{end.text}: {end.todo}")
         daemon = SiteDaemon(worker, identity, statement_of(config))
-        asyncio.run(_until_stopped(daemon, config.metrics_file, store))
+        told = notifying(
+            config.notify,
+            federation=first.identity.federation,
+            site=config.name,
+            count=lambda outcome: daemon.contact.notices.update((outcome,)),
+        )
+        with told:
+            asyncio.run(_until_stopped(daemon, config.metrics_file, store))
         log.event("stopped", site=config.name)
 
 

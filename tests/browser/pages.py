@@ -1,0 +1,40 @@
+"""What is looked for on a page, and pictures of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page
+
+SHOTS = Path(os.environ.get("BROWSER_SHOTS", "build/browser"))
+Opened = Callable[..., Page]
+
+
+def no_serious_axe(page: Page) -> None:
+    """Nothing that axe calls serious or critical."""
+    found = Axe().run(page).response["violations"]
+    grave = [
+        f"{each['id']} ({each['impact']}): {each['help']}: {[node['target'] for node in each['nodes']][:5]}"
+        for each in found
+        if each["impact"] in ("serious", "critical")
+    ]
+    assert not grave, f"{page.url}: {grave}"
+
+
+def shot(page: Page, name: str) -> Path:
+    """A picture of the whole page as `NAME.png`, where BROWSER_SHOTS says."""
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    path = SHOTS / f"{name}.png"
+    page.screenshot(path=path, full_page=True)
+    return path
+
+
+def printed(page: Page, name: str) -> Path:
+    """The page as it is printed: `NAME.pdf`."""
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    path = SHOTS / f"{name}.pdf"
+    page.pdf(path=path, format="A4", print_background=False)
+    return path
