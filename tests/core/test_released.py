@@ -38,7 +38,7 @@ from eigenveil.reporting.document import seal_bundle
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(31) + b"\1")
 PUBLIC = KEY.public_key().public_bytes_raw()
 NAMES = ("age", "cost ($)", "select", "名前")
-LOWS, HIGHS = (0.0, -50.0, -4.0, 10.0), (120.0, 50.0, 6.0, 11.0)
+LOWS, HIGHS = BOUNDS = (0.0, -50.0, -4.0, 10.0), (120.0, 50.0, 6.0, 11.0)
 
 
 def rows(n: int = 1500, seed: int = 0) -> FloatArray:

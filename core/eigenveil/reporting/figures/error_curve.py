@@ -42,8 +42,10 @@ def foreseen(subject: Subject, epsilons: Iterable[float] | None = None) -> tuple
 
 
 def _spectrum(subject: Subject) -> list[float] | None:
-    """Falling and above 0, as the planner wants them; None where noise left none."""
-    rest = [subject.left] if subject.k < len(subject.columns) else []
+    """Falling and above 0, as the planner wants them, and of the rest no less than the noise on a variance,
+    as nothing less is known; None where noise left none."""
+    least = max(subject.left, float(subject.result["noise_scale"]))
+    rest = [least] if subject.k < len(subject.columns) else []
     falling = np.minimum.accumulate([one for one in (*subject.variances.tolist(), *rest) if one > 0])
     return falling.tolist() or None
 
