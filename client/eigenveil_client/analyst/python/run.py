@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from eigenveil.errors import Code, RequestError
+from eigenveil.released import ReleasedResult, load_release
 from eigenveil.reporting.notebook import card, lines
-from eigenveil.reporting.verify import SignedRelease, load_release
 from eigenveil_client.analyst.display import state_word
 from eigenveil_client.analyst.python.progress import watching
 from eigenveil_client.analyst.study_text import event_value
@@ -58,7 +58,7 @@ class Run:
         self.warnings = warnings
         self._stood = stood
         self._seen: pb.StudyEvent | None = None
-        self._release: SignedRelease | None = None
+        self._release: ReleasedResult | None = None
 
     @property
     def _plan(self) -> bytes:
@@ -86,8 +86,8 @@ class Run:
             if isinstance(message, pb.StudyEvent):
                 yield event_value(message)
 
-    def wait(self, timeout: float | None = None) -> Run:
-        """Wait until it has released its result, and show how far it is; the same run.
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait until it has released its result, and show how far it is.
 
         Ctrl-C (in a notebook: interrupt) ends the wait and leaves the study going on.
 
@@ -109,7 +109,6 @@ class Run:
             print(f"Stopped waiting; the study goes on: it is {self.short}.")
             raise
         self.check_released()
-        return self
 
     def check_released(self) -> None:
         """Whether the last event that was seen says that it released.
@@ -146,7 +145,7 @@ class Run:
         return self._talk.ask(lambda analyst: analyst.release(self._plan))
 
     @property
-    def result(self) -> SignedRelease:
+    def result(self) -> ReleasedResult:
         """What it released, as `eigenveil.load_release` reads it, under the federation's release key. Raises
         as `fetch`."""
         if self._release is None:
