@@ -6,8 +6,8 @@ import grpc
 
 from eigenveil.errors import Code, EigenveilError, PeerError, error
 
-VERSION_MIN = 3  # what digests are taken over has changed names since version 2
-VERSION_MAX = 3
+VERSION_MIN = 4  # a site of version 3 never says that it agrees, and no study would begin
+VERSION_MAX = 4
 MESSAGE_BYTES = 4 * 2**20
 INLINE_BYTES = 2**20
 CHUNK_BYTES = 2**20

@@ -16,7 +16,7 @@ from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_client.site.plausible import reader
-from eigenveil_client.site.policy import Approval, Policy
+from eigenveil_client.site.policy import ANY, Approval, Policy
 from eigenveil_client.site.state.rollback_guard import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_client.site.statement import statement_of
@@ -95,7 +95,7 @@ async def living(
     config = SiteConfig(
         name=SITE, records=RecordsConfig(source=folder / "records.csv"), identity=identity,
         state=folder / "state.db",
-        policy=Policy(minimum_records=5, approval=approval),
+        policy=Policy(minimum_records=5, approval=approval, analysts=(ANY,)),
         offers=offers,
     )  # fmt: skip
     store = SiteStore(config.state, config.policy.budget, RollbackGuard(config.identity))

@@ -34,7 +34,7 @@ from eigenveil_client.records import records
 from eigenveil_client.records.tables.config import RecordsConfig
 from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_client.site.daemon.worker import SiteWorker
-from eigenveil_client.site.policy import Policy
+from eigenveil_client.site.policy import ANY, Approval, Policy
 from eigenveil_client.site.state.rollback_guard import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.files import write_secret
@@ -169,6 +169,8 @@ async def site(identity: StoredIdentity, folder: Path, study: Study) -> AsyncIte
         writer.writerows(some_records(study.algorithm.value).tolist())
     parts = make_plan(study, federation=NAME, submission=NAME).batches
     policy = Policy(
+        approval=Approval.AUTO,
+        analysts=(ANY,),
         minimum_records=FEWEST_IN_BATCH * parts,
         algorithms=(study.algorithm.value,),
         noise=NoiseRule.ANY,

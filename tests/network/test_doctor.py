@@ -33,8 +33,8 @@ from tests.client.site.support import FEDERATION, Coordinator, Stage, a_stage, s
 from tests.network.forwarders import ConnectProxy, Inspection
 
 ORDER = (
-    "configuration", "approval", "disk", "permissions", "ledger", "records", "identity", "certificate",
-    "authorities", "proxy", "dns", "port", "tls", "coordinator", "clock",
+    "configuration", "approval", "analysts", "disk", "permissions", "ledger", "records", "identity",
+    "certificate", "authorities", "proxy", "dns", "port", "tls", "coordinator", "clock",
 )  # fmt: skip
 
 
@@ -50,7 +50,7 @@ def configured(stage: Stage, *lines: str) -> Path:
     """A site.toml of the stage's files."""
     path = stage.folder / "site.toml"
     keys = ['name = "hospital-a"', 'records = "records.csv"', 'identity = "identity"', 'state = "state.db"']
-    path.write_text("\n".join([*keys, *lines]))
+    path.write_text("\n".join([*keys, 'analysts = ["ada"]', *lines]))
     return path
 
 
@@ -335,7 +335,7 @@ def test_an_analyst_s_doctor(
 
     assert asyncio.run(scenario()) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[1] for line in lines] == [ORDER[3], *ORDER[6:]]
+    assert [line.split()[1] for line in lines] == [ORDER[4], *ORDER[7:]]
     (stage.config.identity / "profile.toml").write_text('proxy = "socks5://x"')
     words = ["eigenveil", "doctor", "--profile", str(stage.config.identity)]
     monkeypatch.setattr(sys, "argv", words)

@@ -79,7 +79,7 @@ class DemoFederation:
             self._processes.ask(
                 f"{name}-init", "eigenveil-site", "init", "--dir", self._layout.site(name),
                 "--name", name, "--records", self._layout.records(name),
-                *self._budget, *self._allowed, "--json",
+                "--approval", "auto", "--analyst", ANALYST, *self._budget, *self._allowed, "--json",
             )
             for name in self._sites
         ]  # fmt: skip

@@ -16,6 +16,9 @@ from eigenveil_common import config
 from eigenveil_common.files import is_there, make_folder, write_durably
 from eigenveil_common.log import Format
 
+ANALYSTS = (
+    '# Nobody may ask until an analyst is named here, by the name in the certificate: analysts = ["NAME"]\n'
+)
 HEADING = "# A site's configuration. Every key, with its meaning: eigenveil-site example\n\n"
 
 
@@ -77,7 +80,10 @@ def create(folder: Path, *, name: str, records: Path, policy: Policy) -> Path:
     for name, value in config.values(policy).items():
         stated[name] = "" if value is None else plain(value)
     make_folder(folder, mode=0o700)
-    write_durably(path, f"{HEADING}{toml_text(stated)}".encode(), mode=0o640)
+    text = toml_text(stated)
+    if not policy.analysts:
+        text = text.replace("\nanalysts = ", f"\n{ANALYSTS}analysts = ")
+    write_durably(path, f"{HEADING}{text}".encode(), mode=0o640)
     try:
         load(path)
     except RequestError:

@@ -8,6 +8,7 @@ number, or for one person's missing values, and learn them exactly at no cost.
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
@@ -72,7 +73,8 @@ class Verdict:
 class Policy:
     """The rules of one site: each field is a key of site.toml, explained in deploy/config/site.example.toml.
 
-    `columns` and `analysts` are the names that may be used, or ("*",) for all. `max_columns_per_record`
+    `columns` and `analysts` are the names that may be used, or ("*",) for all; without analysts nobody asks.
+    `tell_reasons`: what a person writes on declining goes to the analyst. `max_columns_per_record`
     bounds a study's columns by `minimum_records`. `approval_ends` is the last day, in UTC, on which anything
     is answered (None: no end); `max_epsilon_per_year` is infinite for no limit. `minimum_records` and
     `maximum_records` bound the persons in the file with which the site answers; a study must be content with
@@ -85,11 +87,9 @@ class Policy:
         RequestError: code `bad-config`, a value that cannot be meant; or as `budget_for`.
     """
 
-    approval: Approval = Approval.AUTO
+    approval: Approval = Approval.ASK
     approval_ends: date | None = None
-    analysts: tuple[str, ...] = key(
-        (ANY,), Rule(holds=bool, words='{key}: name who may ask, or write ["*"] for every analyst')
-    )
+    analysts: tuple[str, ...] = ()
     columns: tuple[str, ...] = key(
         (ANY,), Rule(holds=bool, words='{key}: name what may be used, or write ["*"] for every column')
     )
@@ -108,6 +108,7 @@ class Policy:
     budget_own_delta: float = key(1e-5, BELOW_ONE)
     max_epsilon_per_year: float = key(math.inf, ABOVE_ZERO_OR_INF)
     year: Year = Year.ROLLING
+    tell_reasons: bool = False
     quality: QualityRules = QualityRules()  # noqa: RUF009 - frozen
 
     def __post_init__(self) -> None:
@@ -191,10 +192,10 @@ class Policy:
     def _about_analyst(self, analyst: str) -> Verdict:
         """A study that is not submitted yet has no analyst; a daemon refuses a plan without one before."""
         listed = ANY in self.analysts or not analyst or analyst in self.analysts
-        allowed = "every analyst" if ANY in self.analysts else ", ".join(self.analysts)
-        return Verdict(
-            rule="analysts", passed=listed, text=f"{analyst or 'not submitted yet'}; allowed: {allowed}"
-        )
+        allowed = "every analyst" if ANY in self.analysts else ", ".join(self.analysts) or "nobody"
+        todo = "" if listed else f"; to allow it, site.toml says: {allowing(*self.analysts, analyst)}"
+        text = f"{analyst or 'not submitted yet'}; allowed: {allowed}{todo}"
+        return Verdict(rule="analysts", passed=listed, text=text)
 
     def _about_columns(self, study: Study) -> Verdict:
         outside = [] if ANY in self.columns else sorted(
@@ -293,6 +294,11 @@ class Policy:
                 f"more persons in the file than the site's maximum_records = {self.maximum_records}; "
                 "raise it in site.toml",
             )
+
+
+def allowing(*analysts: str) -> str:
+    """The line of site.toml that lets these ask."""
+    return f"analysts = {json.dumps(analysts)}"
 
 
 def _at_most(rule: str, name: str, asked: float, most: float) -> Verdict:

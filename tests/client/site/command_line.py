@@ -32,7 +32,10 @@ def written(stage: Stage, more: str = "") -> Path:
     """The site.toml of `stage`."""
     path = stage.folder / "site.toml"
     files = f'records = "{stage.records.name}"\nidentity = "identity"\nstate = "state.db"\n'
-    path.write_text(f'name = "{SITE}"\n{files}{more}')
+    said = {line.split(" = ")[0] for line in more.splitlines()}
+    usual = {"approval": '"auto"', "analysts": '["*"]'}
+    rules = "".join(f"{key} = {value}\n" for key, value in usual.items() if key not in said)
+    path.write_text(f'name = "{SITE}"\n{files}{rules}{more}')
     return path
 
 

@@ -40,7 +40,7 @@ from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_client.site.daemon.worker import Reply, SiteWorker
 from eigenveil_client.site.plausible import reader
-from eigenveil_client.site.policy import Policy
+from eigenveil_client.site.policy import ANY, Approval, Policy
 from eigenveil_client.site.state.rollback_guard import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.files import write_secret
@@ -386,7 +386,7 @@ def a_stage(folder: Path, **policy: object) -> Stage:
         records=RecordsConfig(source=folder / "records.csv"),
         identity=folder / "identity",
         state=folder / "state.db",
-        policy=Policy(**policy),  # type: ignore[arg-type]
+        policy=Policy(**({"approval": Approval.AUTO, "analysts": (ANY,)} | policy)),  # type: ignore[arg-type]
     )
     stage = Stage(folder=folder, authority=Authority(), config=config)
     store_identity(stage.authority, config.identity, "127.0.0.1:1")

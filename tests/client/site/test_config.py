@@ -102,7 +102,6 @@ def test_init_refuses_to_overwrite_and_leaves_nothing_bad_behind(tmp_path: Path)
         ('approval_ends = "soon"', "approval_ends = 'soon' must be a day"),
         ('year = "leap"', "year = 'leap' is unknown; choose one of"),
         ('log_format = "xml"', "log_format = 'xml' is unknown"),
-        ("analysts = []", "analysts: name who may ask"),
         ("column = ['a']", r"column must be tables \[column.NAME\]"),
         ('person_column = "p"\n[column.p]\nfactor = 2', r"\[column.p\]: what names a person"),
     ],

@@ -11,8 +11,8 @@ from eigenveil.accounting.budget import NoiseRule
 from eigenveil.errors import TABLE, Code, RequestError, error
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Federation
-from eigenveil_client.site.daemon.refusals import reason_of
-from eigenveil_client.site.policy import Policy
+from eigenveil_client.site.daemon.refusals import refusal_of
+from eigenveil_client.site.policy import ANY, Policy
 from eigenveil_client.site.yearly_limit import Year
 from eigenveil_common.config import keys
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -24,7 +24,7 @@ NOW = 1_800_000_000  # 15 January 2027
 def a_policy(**changes: object) -> Policy:
     values: dict[str, object] = {
         "max_columns_per_record": 1.0, "max_epsilon_per_study": 2.0, "minimum_records": 30,
-        "maximum_records": 50_000,
+        "maximum_records": 50_000, "analysts": (ANY,),
     }  # fmt: skip
     return Policy(**(values | changes))  # type: ignore[arg-type]
 
@@ -40,7 +40,18 @@ def test_a_plan_within_the_rules_passes_all_of_them() -> None:
     ("rule", "policy", "study", "words"),
     [
         ("columns", {"columns": ("a", "c")}, {}, "columns not allowed: b"),
-        ("analysts", {"analysts": ("eve", "bob")}, {}, "ada; allowed: eve, bob"),
+        (
+            "analysts",
+            {"analysts": ()},
+            {},
+            'allowed: nobody; to allow it, site.toml says: analysts = ["ada"]',
+        ),
+        (
+            "analysts",
+            {"analysts": ("eve",)},
+            {},
+            'ada; allowed: eve; to allow it, site.toml says: analysts = ["eve", "ada"]',
+        ),
         ("approval_ends", {"approval_ends": date(2027, 1, 14)}, {}, "the approval ended on 2027-01-14 (UTC)"),
         (
             "max_columns_per_record",
@@ -173,7 +184,7 @@ def test_a_budget_is_counted_in_mu_only_where_no_other_noise_is_ever_admitted() 
         {"max_delta": 0.0}, {"max_delta": 1.0}, {"budget_delta": float("nan")},
         {"max_epsilon_per_study": float("inf")}, {"max_epsilon_per_study": float("nan")},
         {"budget_epsilon": -1.0}, {"maximum_records": 29}, {"maximum_records": 2**31 + 1},
-        {"analysts": ()}, {"max_epsilon_per_year": 0.0}, {"max_columns_per_record": float("nan")},
+        {"max_epsilon_per_year": 0.0}, {"max_columns_per_record": float("nan")},
         {"sites_per_person": 0}, {"sites_per_person": 1001},
     ],
 )  # fmt: skip
@@ -191,7 +202,7 @@ def test_a_total_that_is_no_budget_is_refused_before_any_study(name: str, epsilo
 
 
 def test_every_error_has_a_reason() -> None:
-    reasons = {code: reason_of(error(code, "x")) for code in TABLE}
+    reasons = {code: refusal_of(error(code, "x"), "ab" * 32, 0).reason for code in TABLE}
     assert pb.DECLINE_REASON_UNSPECIFIED not in reasons.values()
     assert reasons[Code.POLICY] == pb.DECLINE_REASON_POLICY
     assert reasons[Code.BUDGET] == pb.DECLINE_REASON_BUDGET

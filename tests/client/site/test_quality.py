@@ -114,7 +114,7 @@ def test_a_person_agrees_to_no_study_about_a_broken_column(stage: Stage) -> None
     with process(stage) as (store, worker):
         assert ask(stage, worker, rehearse(plan)[0], plan) is None
         with pytest.raises(RequestError) as caught:
-            consent.approve(stage.config, store, store.studies.find(plan.digest))
+            consent.approve(stage.config, store, store.studies.find(plan.digest), by="Dr. Grau")
         assert caught.value.code is Code.POOR_COLUMN
         assert all(name in str(caught.value) for name in BROKEN)
         assert store.studies.standing(plan.digest) is Decision.PENDING

@@ -30,7 +30,7 @@ from eigenveil_client.site.daemon import answers, connection, sender
 from eigenveil_client.site.daemon import daemon as site_daemon
 from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_client.site.daemon.worker import SiteWorker
-from eigenveil_client.site.policy import Policy
+from eigenveil_client.site.policy import ANY, Approval, Policy
 from eigenveil_client.site.state.rollback_guard import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.failpoints import arm, disarm
@@ -130,7 +130,10 @@ class World:
         config = SiteConfig(
             name=who, records=RecordsConfig(source=folder), identity=folder / "identity",
             state=folder / "state.db",
-            policy=Policy(algorithms=("gauss-cov", "private-oja"), budget_epsilon=1000.0, minimum_records=40),
+            policy=Policy(
+                approval=Approval.AUTO, analysts=(ANY,), algorithms=("gauss-cov", "private-oja"),
+                budget_epsilon=1000.0, minimum_records=40,
+            ),
         )  # fmt: skip
         store = SiteStore(
             config.state,

@@ -22,7 +22,7 @@ from eigenveil_client.records.tables.config import RecordsConfig
 from eigenveil_client.records.tables.table import find_column
 from eigenveil_client.site import config as site_config
 from eigenveil_client.site.config import SiteConfig
-from eigenveil_client.site.daemon.service import approval, check_role
+from eigenveil_client.site.daemon.service import analysts, approval, check_role
 from eigenveil_client.site.plausible import dictionary, ranges
 from eigenveil_client.site.state.opening import begun, opened
 from eigenveil_common.doctor import Check, disk, examine, fail, ok, warn
@@ -38,6 +38,7 @@ def offline_checks(config: SiteConfig, plan: Plan | None) -> list[Check]:
         examine("identity", partial(_identity, config)),
         examine("ledger", partial(_ledger, config)),
         approval(config.policy, now),
+        analysts(config.policy),
         examine("records", partial(_file, config)),
     ]
     if plan is not None:
@@ -66,6 +67,7 @@ def site_checks(config_file: Path) -> list[Check]:
     return [
         ok("configuration", f"{config_file} names the site {config.name}"),
         approval(config.policy, _clock(config)),
+        analysts(config.policy),
         disk(config.state.parent),
         doctor.files(config.identity, *secrets, folders=[config.state.parent], settings=settings),
         examine("ledger", partial(_ledger, config)),

@@ -15,20 +15,21 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.reporting.explain import explain
+from eigenveil.study.consent import DeclineWord
 from eigenveil.study.toml import parse_study
 from eigenveil_client.connection.identity import named
 from eigenveil_client.site.commands.tables import moment, plain, show, table
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.plausible import reader
 from eigenveil_client.site.state.egress import DECLINE
-from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan
+from eigenveil_client.site.state.received_plans import Decision, PersonsWord, ReceivedPlan
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.command import console, quoted, say, typed
 from eigenveil_common.files import read
 
 
-def approve(config: SiteConfig, store: SiteStore, seen: ReceivedPlan) -> None:
-    """Agree to exactly this plan, and set its whole price aside.
+def approve(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, *, by: str) -> None:
+    """Agree to exactly this plan, and set its whole price aside; `by` is the name of the person who says so.
 
     Raises:
         RequestError: the rules forbid it now, the records are too few or too poor for it, the budget cannot
@@ -39,7 +40,27 @@ def approve(config: SiteConfig, store: SiteStore, seen: ReceivedPlan) -> None:
     found = reader(config)(plan.study)
     config.policy.require_enough(found.persons)
     config.policy.quality.require(found.quality)
-    store.accept(plan, seen, config.policy.yearly, person=True)
+    store.accept(plan, seen, config.policy.yearly, person=PersonsWord(by=by))
+
+
+def decline(
+    config: SiteConfig, store: SiteStore, seen: ReceivedPlan, *, by: str, word: DeclineWord, text: str = ""
+) -> None:
+    """Refuse a study that waits, for good. Its analyst is told `word`; `text` only by a site that tells it.
+
+    Raises:
+        RequestError: it was decided before, or name or text cannot be shown as they are.
+    """
+    store.decline(seen, Code.POLICY, person=PersonsWord(by=by, word=word, text=text))
+
+
+def withdraw(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, *, by: str) -> Cost:
+    """Answer a study no more, for good; what was set aside for it is free and returned.
+
+    Raises:
+        RequestError: code `conflict`, it was declined, withdrawn or ended before.
+    """
+    return store.withdraw(seen.plan, PersonsWord(by=by, word=DeclineWord.UNSTATED))
 
 
 def explained(config: SiteConfig, store: SiteStore, plan: Plan) -> dict[str, Any]:
@@ -84,8 +105,9 @@ def amount_words(amount: dict[str, Any], delta: float) -> str:
 
 
 def studies(store: SiteStore) -> dict[str, Any]:
-    """Every study that came here: plain values, the oldest first. `reason` is why it was declined, or what
-    its last refusal was for: for the eyes of this site's people."""
+    """Every study that came here: plain values, the oldest first. `reason` is why the rules declined it,
+    or what its last refusal was for; `by`, `word` and `text` are a person's: all for the eyes of this site's
+    people."""
     refused = {row.study: row.meaning for row in store.egress.rows() if row.kind == DECLINE}
     rows = []
     for seen in store.studies.all():
@@ -96,6 +118,10 @@ def studies(store: SiteStore) -> dict[str, Any]:
             "analyst": plan.analyst,
             "standing": seen.standing.value,
             "person": seen.person,
+            "by": seen.said_by,
+            "decided": seen.said_at,
+            "word": seen.word,
+            "text": seen.text,
             "reason": seen.reason or refused.get(seen.plan, ""),
             "at": seen.at,
             "epsilon": plan.study.epsilon,
@@ -109,7 +135,8 @@ def show_studies(told: dict[str, Any], config_file: Path) -> None:
     listed = table("came (UTC)", "study", "name", "analyst", "micro-rho", "standing", "why")
     for row in told["studies"]:
         words = (row["study"][:12], row["name"], row["analyst"])
-        listed.add_row(moment(row["at"]), *plain(*words), str(row["micro_rho"]), _decided(row), row["reason"])
+        why = ": ".join(filter(None, (row["word"] or row["reason"], row["text"])))
+        listed.add_row(moment(row["at"]), *plain(*words), str(row["micro_rho"]), *plain(_decided(row), why))
     show(listed)
     if told["pending"]:
         console.print(f"{told['pending']} of them wait; decide about each:")
@@ -123,7 +150,7 @@ def _decided(row: dict[str, Any]) -> str:
     if not row["person"]:
         return str(row["standing"])
     over = ", ended" if row["standing"] == Decision.ENDED.value else ""
-    return f"{row['person']} by a person{over}"
+    return f"{row['person']} by {row['by'] or 'a person'}{over}"
 
 
 def show_explanation(told: dict[str, Any]) -> None:

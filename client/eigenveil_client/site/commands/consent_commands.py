@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
+import getpass
+import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from eigenveil.errors import Code
+from eigenveil.study.consent import DeclineWord
 from eigenveil_client.site.commands.options import CONFIG, CONFIG_FILE, JSON
 from eigenveil_common.command import console, say, tell
 
 if TYPE_CHECKING:
     from eigenveil_client.site.config import SiteConfig
+
+BY = click.option("--by", help="Who decides; it stays here [default: asked for, or the login name].")
+
+
+def _person(by: str | None, *, ask: bool) -> str:
+    """Who decides: as stated, as said on a terminal, or whoever is logged in."""
+    if by is None:
+        by = getpass.getuser()
+        if ask and sys.stdin.isatty():
+            by = click.prompt("Your name, which is kept here with the decision", default=by)
+    return by
+
+
+def _reason(stated: str | None, *, ask: bool) -> DeclineWord:
+    """Why a study is declined: as stated, or as said on a terminal."""
+    if stated is None and ask and sys.stdin.isatty():
+        for word in DeclineWord:
+            console.print(f"  {word.value}: {word.sentence}", markup=False)
+        words = click.Choice([word.value for word in DeclineWord])
+        stated = click.prompt("Why? The analyst reads this", type=words, default=DeclineWord.UNSTATED.value)
+    return DeclineWord(stated or DeclineWord.UNSTATED)
 
 
 @click.command()
@@ -56,8 +79,9 @@ def explain(config: SiteConfig, study: str, as_json: bool) -> None:
 @CONFIG
 @click.argument("study")
 @click.option("--yes", is_flag=True, help="Do not ask.")
+@BY
 @JSON
-def approve(config: SiteConfig, study: str, yes: bool, as_json: bool) -> None:
+def approve(config: SiteConfig, study: str, yes: bool, by: str | None, as_json: bool) -> None:
     """Agree to STUDY, which waits: to exactly the plan that is shown, and no other.
 
     Whoever answers no leaves it waiting; that is no error (exit code 0). --json asks nobody: add --yes.
@@ -78,36 +102,48 @@ def approve(config: SiteConfig, study: str, yes: bool, as_json: bool) -> None:
             if not click.confirm("Answer this study?"):
                 console.print("not approved; it still waits")
                 return
-        consent.approve(config, store, seen)
+        consent.approve(config, store, seen, by=_person(by, ask=not yes))
         consent.show_move(seen, Decision.ACCEPTED, NOTHING, config, as_json)
 
 
 @click.command()
 @CONFIG
 @click.argument("study")
+@click.option(
+    "--reason",
+    type=click.Choice([word.value for word in DeclineWord]),
+    help="What its analyst is told [default: asked for, or unstated].",
+)
+@click.option("--text", default="", help="Why, in words: kept here, and told only if tell_reasons = true.")
+@BY
 @JSON
-def decline(config: SiteConfig, study: str, as_json: bool) -> None:
-    """Refuse STUDY, which waits, for good. Nobody is told why."""
+def decline(
+    config: SiteConfig, study: str, reason: str | None, text: str, by: str | None, as_json: bool
+) -> None:
+    """Refuse STUDY, which waits, for good. Its analyst is told the reason that is chosen from the list."""
     from eigenveil.accounting.zcdp import NOTHING
     from eigenveil_client.site.commands import consent
     from eigenveil_client.site.state import opening
-    from eigenveil_client.site.state.received_plans import Decision
+    from eigenveil_client.site.state.received_plans import Decision, check_move
 
     with opening.opened(config) as store:
         seen = store.studies.find(study)
-        store.decline(seen, Code.POLICY, person=True)
+        check_move(seen.plan, seen.standing, Decision.DECLINED)
+        word, person = _reason(reason, ask=not as_json), _person(by, ask=not as_json)
+        consent.decline(config, store, seen, by=person, word=word, text=text)
         consent.show_move(seen, Decision.DECLINED, NOTHING, config, as_json)
 
 
 @click.command()
 @CONFIG
 @click.argument("study")
+@BY
 @JSON
-def withdraw(config: SiteConfig, study: str, as_json: bool) -> None:
+def withdraw(config: SiteConfig, study: str, by: str | None, as_json: bool) -> None:
     """Answer STUDY no more, for good, and free what it had set aside.
 
-    Holds from the next answer on, beside a running daemon too; what was spent stays spent. It also
-    ends a study that its coordinator will never end.
+    Holds from the next answer on, beside a running daemon too; what was spent stays spent. Before the first
+    question nothing was. It also ends a study that its coordinator will never end.
     """
     from eigenveil_client.site.commands import consent
     from eigenveil_client.site.state import opening
@@ -115,7 +151,8 @@ def withdraw(config: SiteConfig, study: str, as_json: bool) -> None:
 
     with opening.opened(config) as store:
         seen = store.studies.find(study)
-        consent.show_move(seen, Decision.WITHDRAWN, store.withdraw(seen.plan), config, as_json)
+        freed = consent.withdraw(config, store, seen, by=_person(by, ask=not as_json))
+        consent.show_move(seen, Decision.WITHDRAWN, freed, config, as_json)
 
 
 @click.command(name="accept-checkpoint")

@@ -19,7 +19,7 @@ from eigenveil import __version__
 from eigenveil.accounting.budget import NoiseRule
 from eigenveil_client.site.commands import consent_commands, evidence_commands
 from eigenveil_client.site.commands.options import CONFIG, CONFIG_FILE, JSON
-from eigenveil_client.site.policy import ALGORITHMS, Policy
+from eigenveil_client.site.policy import ALGORITHMS, Approval, Policy, allowing
 from eigenveil_client.site.quality import QualityRules
 from eigenveil_common.command import SHORT_HELP, run, say, typed
 from eigenveil_common.config import keys
@@ -70,6 +70,19 @@ def _policy_options(command: Command) -> Command:
     help="What this site answers for; give it once for each.",
 )
 @click.option(
+    "--approval",
+    type=click.Choice([one.value for one in Approval]),
+    default=Approval.ASK.value,
+    show_default=True,
+    help="Whether a person decides about each study, or the rules alone.",
+)
+@click.option(
+    "--analyst",
+    "analysts",
+    multiple=True,
+    help="Who may ask, by the name in the certificate; give it once for each [default: nobody yet].",
+)
+@click.option(
     "--noise",
     type=click.Choice([rule.value for rule in NoiseRule]),
     default=NoiseRule.GAUSSIAN.value,
@@ -77,17 +90,20 @@ def _policy_options(command: Command) -> Command:
     help="What its budget pays for; any: also delta = 0 and algorithms with other noise.",
 )
 @JSON
-def init(folder: Path, name: str, records: Path, noise: str, as_json: bool, **limits: Any) -> None:
+def init(
+    folder: Path, name: str, records: Path, noise: str, approval: str, as_json: bool, **limits: Any
+) -> None:
     """Write DIR/site.toml."""
     from eigenveil_client.site import config as site_config
 
     quality = QualityRules(**{name: limits.pop(name) for name in keys(QualityRules)})
-    policy = Policy(noise=NoiseRule(noise), quality=quality, **limits)
+    policy = Policy(noise=NoiseRule(noise), approval=Approval(approval), quality=quality, **limits)
     path = site_config.create(folder, name=name, records=records, policy=policy)
+    todo = "" if policy.analysts else f"\nname in it who may ask: {allowing('NAME')}"
     say(
         {"config": str(path), "name": name},
         as_json,
-        f"wrote {path}\nnext: {typed('eigenveil-site', 'enrol', '--config', path, '--join', 'FILE')}",
+        f"wrote {path}{todo}\nnext: {typed('eigenveil-site', 'enrol', '--config', path, '--join', 'FILE')}",
     )
 
 
@@ -211,6 +227,24 @@ def doctor(config_file: Path, as_json: bool) -> int:
     from eigenveil_common.doctor import show as doctor_show
 
     return doctor_show(site_checks(config_file), as_json)
+
+
+@group.command()
+@CONFIG_FILE
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, help="A port of this machine; any free one."
+)
+@click.option(
+    "--lang", "language", default="en", show_default=True, help="The page's first language: en or de."
+)
+def console(config_file: Path, port: int, language: str) -> None:
+    """Show studies, what left, columns and budget as pages, on this machine only; decide about studies there.
+
+    A one-time link is printed. It works beside a running daemon. Until SIGTERM or SIGINT.
+    """
+    from eigenveil_client.site.commands.console import program
+
+    program.serve(config_file, port, language)
 
 
 for command in (*consent_commands.COMMANDS, *evidence_commands.COMMANDS):

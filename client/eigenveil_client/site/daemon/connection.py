@@ -66,7 +66,10 @@ class SiteConnection:
         )
         self._poll = min(limits.long_poll_ms / 1000, LONGEST_POLL_SECONDS) + POLL_SLACK_SECONDS
         self._answered: dict[str, int] = {}  # the latest round of each plan
-        self._awaiting: frozenset[str] = frozenset()
+        self._said: tuple[frozenset[str], dict[str, bool]] = (
+            frozenset(),
+            {},
+        )  # plans that wait, or are agreed to
         self._odd = 0
 
     async def run(self, over: Callable[[], bool]) -> None:
@@ -88,13 +91,13 @@ class SiteConnection:
             await self._give_up()
 
     async def _word(self) -> pb.NextWorkResponse:
-        """The coordinator's word; asked anew when a person has decided about a study that waits."""
+        """The coordinator's word; asked anew when a person has decided about a study."""
         while True:
-            seconds = DECISION_SECONDS if self._awaiting else None
+            seconds = DECISION_SECONDS if self._worker.known_plans() else None
             done, _ = await asyncio.wait({self._pending}, timeout=seconds)
             if done:
                 return self._pending.result()
-            if self._worker.awaiting() != self._awaiting:
+            if self._words() != self._said:
                 await self._give_up()
                 self._pending = self._ask()
 
@@ -103,10 +106,16 @@ class SiteConnection:
         with suppress(asyncio.CancelledError, Lost):
             await self._pending
 
+    def _words(self) -> tuple[frozenset[str], dict[str, bool]]:
+        return self._worker.awaiting(), self._worker.agreed()
+
     def _ask(self) -> asyncio.Task[pb.NextWorkResponse]:
-        self._awaiting = self._worker.awaiting()
+        self._said = awaiting, agreed = self._words()
         request = pb.NextWorkRequest(
-            awaiting=[bytes.fromhex(plan) for plan in sorted(self._awaiting)],
+            awaiting=[bytes.fromhex(plan) for plan in sorted(awaiting)],
+            agreed=[
+                pb.Agreed(plan_digest=bytes.fromhex(plan), person=person) for plan, person in agreed.items()
+            ],
             known_plans=[bytes.fromhex(plan) for plan in self._worker.known_plans()],
             held=[self._worker.held(plan) for plan in self._worker.known_plans()],
             answered=[

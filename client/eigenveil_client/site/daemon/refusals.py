@@ -1,7 +1,8 @@
 """What leaves a site when it does not answer: one word, which says nothing that depends on a record.
 
-Whether the policy, the budget or the protocol forbids an answer follows from plans and settings. Everything
-else (too few records, a file that cannot be read, a defect that some record woke) is one and the same word.
+Whether the policy, the budget or the protocol forbids an answer follows from plans and settings, and why a
+person declined is what that person chose to say. Everything else (too few records, a file that cannot be
+read, a defect that some record woke) is one and the same word.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from eigenveil.errors import Code, EigenveilError
+from eigenveil.errors import Code, EigenveilError, RequestError
+from eigenveil.study.consent import DeclineWord
 from eigenveil_client.records.tables.table import BadRecords
 from eigenveil_client.site.quality import PoorColumns
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -25,22 +27,45 @@ REASONS: dict[Code, pb.DeclineReason.ValueType] = {
     Code.BAD_CONTRIBUTION: pb.DECLINE_REASON_PROTOCOL,
     Code.CONFLICT: pb.DECLINE_REASON_PROTOCOL,
 }
+PERSONS: dict[DeclineWord, pb.DeclineReason.ValueType] = {
+    DeclineWord.PURPOSE: pb.DECLINE_REASON_PERSON_PURPOSE,
+    DeclineWord.COLUMNS: pb.DECLINE_REASON_PERSON_COLUMNS,
+    DeclineWord.ANALYST: pb.DECLINE_REASON_PERSON_ANALYST,
+    DeclineWord.BUDGET: pb.DECLINE_REASON_PERSON_BUDGET,
+    DeclineWord.TIMING: pb.DECLINE_REASON_PERSON_TIMING,
+    DeclineWord.UNSTATED: pb.DECLINE_REASON_PERSON_UNSTATED,
+}
 # Their sentences are made before a record is read; all others are logged as their code alone.
 TELLABLE = frozenset({Code.POLICY, Code.PROTOCOL, Code.IDENTITY, Code.VERSION, Code.OVERFLOW, Code.BAD_STUDY})
 
 
+class DeclinedByPerson(RequestError):
+    """A person declined or withdrew this study, and may have said why; its analyst may read `text`."""
+
+    def __init__(self, word: DeclineWord, text: str) -> None:
+        super().__init__(Code.POLICY, f"a person here declined this study: {word.value}")
+        self.word = word
+        self.text = text
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A refusal to send. The coordinator is told the reason, the site's log the code."""
+    """A refusal to send: of a round, or as round 0 of a study that has not begun. The coordinator is told
+    reason and text, the site's log the code."""
 
     plan_digest: str
     round: int
     reason: pb.DeclineReason.ValueType
+    text: str = ""
 
 
-def reason_of(problem: EigenveilError) -> pb.DeclineReason.ValueType:
+def refusal_of(problem: EigenveilError, plan_digest: str, round: int) -> Refusal:
     """What the coordinator is told; the sentence stays with the site's operator."""
-    return REASONS.get(problem.code, pb.DECLINE_REASON_FAILURE)
+    if isinstance(problem, DeclinedByPerson):
+        reason, text = PERSONS[problem.word], problem.text
+    else:
+        reason, text = REASONS.get(problem.code, pb.DECLINE_REASON_FAILURE), ""
+    return Refusal(plan_digest=plan_digest, round=round, reason=reason, text=text)
 
 
 def told(problem: EigenveilError) -> dict[str, Any]:

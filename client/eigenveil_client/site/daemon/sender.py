@@ -39,7 +39,10 @@ async def send(stub: rpc.CoordinatorAsyncStub, reply: Reply, limits: Limits) -> 
     failpoint("reply-sending")
     if isinstance(reply, Refusal):
         refusal = pb.DeclineRequest(
-            plan_digest=bytes.fromhex(reply.plan_digest), round=reply.round, reason=reply.reason
+            plan_digest=bytes.fromhex(reply.plan_digest),
+            round=reply.round,
+            reason=reply.reason,
+            text=reply.text,
         )
         await call(stub.Decline, refusal)
         failpoint("refusal-sent")

@@ -21,7 +21,7 @@ from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_client.site.daemon.metrics import keep_written
 from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_client.site.plausible import reader
-from eigenveil_client.site.policy import Policy
+from eigenveil_client.site.policy import ANY, Approval, Policy, allowing
 from eigenveil_client.site.state.opening import alone, opened
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_client.site.statement import statement_of
@@ -55,6 +55,16 @@ def approval(policy: Policy, now: int) -> Check:
     if days < ENDS_SOON_DAYS:
         return warn("approval", f"{verdict.text}, in {days:.1f} days", "renew it in time")
     return ok("approval", verdict.text)
+
+
+def analysts(policy: Policy) -> Check:
+    """Who may ask, and whether a person decides."""
+    if not policy.analysts:
+        todo = f"write into site.toml: {allowing('NAME')}, with the name in the analyst's certificate"
+        return warn("analysts", "nobody may ask yet: every study is declined", todo)
+    who = "every analyst of the federation" if ANY in policy.analysts else ", ".join(policy.analysts)
+    decides = "a person decides about each study" if policy.approval is Approval.ASK else "the rules decide"
+    return ok("analysts", f"{who} may ask; {decides}")
 
 
 def serve(config: SiteConfig) -> None:

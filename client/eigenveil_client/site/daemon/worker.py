@@ -19,12 +19,13 @@ from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.signatures import check_plan
 from eigenveil.protocol.wire import digest_from_bytes, query_from_proto
+from eigenveil.study.consent import DeclineWord
 from eigenveil.study.study import Study
 from eigenveil_client.connection.identity import StoredIdentity
 from eigenveil_client.records.records import Records
 from eigenveil_client.site.daemon.answers import MOST_LOADED, Answers
 from eigenveil_client.site.daemon.own_session import OwnSession
-from eigenveil_client.site.daemon.refusals import Refusal, reason_of, told
+from eigenveil_client.site.daemon.refusals import DeclinedByPerson, Refusal, refusal_of, told
 from eigenveil_client.site.policy import Approval, Policy
 from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan
 from eigenveil_client.site.state.store import SiteStore
@@ -80,7 +81,16 @@ class SiteWorker:
 
     def awaiting(self) -> frozenset[str]:
         """Plans that wait for a person's word: their questions are of no use yet."""
-        return frozenset() if self._policy.approval is Approval.AUTO else self.store.studies.pending()
+        if self._policy.approval is Approval.AUTO:
+            return frozenset()
+        words = self.store.studies.words(self._known)
+        return frozenset(plan for plan, (standing, _) in words.items() if standing is Decision.PENDING)
+
+    def agreed(self) -> dict[str, bool]:
+        """Plans that this site agrees to as of now, and whether by a person's word. No record was read for
+        that, unless by a person's command: it tells nothing of them."""
+        words = self.store.studies.words(self._known)
+        return {plan: person for plan, (standing, person) in words.items() if standing is Decision.ACCEPTED}
 
     def take_checkpoint(self, signed: pb.SignedCheckpoint, parted: bool) -> None:
         """Hold a checkpoint. Raises as `HeldCheckpoints.take`."""
@@ -106,6 +116,8 @@ class SiteWorker:
             for ended in response.ended:
                 self._end(digest_from_bytes(ended.plan_digest), ended.state)
             admitted = self._admit(response.plan) if response.HasField("plan") else None
+            if response.consent:
+                self._consent(response, admitted)
             if not response.HasField("query"):
                 return None
             query = query_from_proto(response.query)
@@ -169,6 +181,14 @@ class SiteWorker:
         event(state, study=plan.digest, algorithm=plan.algorithm.value, analyst=plan.analyst)
         return plan.digest
 
+    def _consent(self, response: pb.NextWorkResponse, admitted: str | None) -> None:
+        """This site's word on a plan of which nothing is asked yet: whatever is said next names the plan as
+        agreed to or waiting, unless it is declined here, which is raised. No record is read."""
+        digest = digest_from_bytes(response.consent)
+        if response.HasField("query") or admitted not in (None, digest):
+            raise PeerError(Code.PROTOCOL, "consent is asked for one plan, and nothing else beside it")
+        self._accepted(digest)
+
     def _invited(self, plan: Plan) -> None:
         identity = self._member.identity
         if plan.federation != identity.federation:
@@ -199,20 +219,27 @@ class SiteWorker:
         event("round-answered", study=asked.plan_digest, round=asked.round)
         return contribution
 
-    def _agreed(self, digest: str) -> Plan:
+    def _accepted(self, digest: str) -> ReceivedPlan:
         """The plan, if a person or the rules agreed to it, as of this moment: it may have been withdrawn."""
         seen = self.store.studies.get(digest)
         if seen is None:
-            raise PeerError(Code.PROTOCOL, "a query came for a plan that this site never got")
+            raise PeerError(Code.PROTOCOL, "word came of a plan that this site never got")
         match seen.standing:
             case Decision.PENDING:
                 self._decide(seen)
+            case Decision.DECLINED | Decision.WITHDRAWN if seen.word:
+                text = seen.text if self._policy.tell_reasons else ""
+                raise DeclinedByPerson(DeclineWord(seen.word), text)
             case Decision.DECLINED | Decision.WITHDRAWN:
                 raise error(Code(seen.reason), f"this study was {seen.standing.value}")
             case Decision.ENDED:
-                raise PeerError(Code.PROTOCOL, "a query came for a study that has ended")
+                raise PeerError(Code.PROTOCOL, "word came of a study that has ended")
             case Decision.ACCEPTED:
                 pass
+        return seen
+
+    def _agreed(self, digest: str) -> Plan:
+        seen = self._accepted(digest)
         if digest not in self._own:
             self.store.ledger.refresh()  # another process may have agreed
             self.store.note_ledger()
@@ -255,13 +282,20 @@ class SiteWorker:
         """Log, write down and hand back a refusal of what `response` asked."""
         round = response.query.round
         try:
-            digest = digest_from_bytes(response.query.plan_digest)
+            digest = digest_from_bytes(response.query.plan_digest or response.consent)
         except PeerError:
             alarm("work-unreadable", code=problem.code.value, **told(problem))
             return None
-        reason = reason_of(problem)
-        tell = alarm if reason == pb.DECLINE_REASON_PROTOCOL else event
+        refusal = refusal_of(problem, digest, round)
+        tell = alarm if refusal.reason == pb.DECLINE_REASON_PROTOCOL else event
         tell("declined", study=digest, round=round, code=problem.code.value, **told(problem))
         own = self._own.pop(digest, None)  # whatever it was in the middle of: it is replayed the next time
-        self.store.refuse(digest, round, problem.code.value, () if own is None else own.unkept())
-        return Refusal(plan_digest=digest, round=round, reason=reason)
+        self.store.refuse(digest, round, _meaning(problem), () if own is None else own.unkept())
+        return refusal
+
+
+def _meaning(problem: EigenveilError) -> str:
+    """What the egress ledger says of a refusal: all that a person said and that leaves, or the code."""
+    if isinstance(problem, DeclinedByPerson):
+        return ": ".join(filter(None, (problem.word.value, problem.text)))
+    return problem.code.value

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.numerics.encoding import digest as sha256
+from eigenveil.study.consent import LONGEST_NAME, DeclineWord, checked_text
 from eigenveil_common.failpoints import failpoint
 from eigenveil_common.storage.database import Connection, Database, Row
 
@@ -20,7 +22,11 @@ CREATE TABLE studies (
   reason TEXT NOT NULL,
   records TEXT NOT NULL,
   at INTEGER NOT NULL,
-  person TEXT NOT NULL
+  person TEXT NOT NULL,
+  said_by TEXT NOT NULL,
+  said_at INTEGER NOT NULL,
+  word TEXT NOT NULL,
+  text TEXT NOT NULL
 ) STRICT;
 """
 
@@ -52,12 +58,31 @@ DECIDED = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PersonsWord:
+    """A decision as a person states it: who says so, and of a decline the reason. `text` stays here, unless
+    site.toml says that reasons are told.
+
+    Raises:
+        RequestError: code `bad-argument`, name or text cannot be shown as they are.
+    """
+
+    by: str
+    word: DeclineWord | None = None
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        checked_text(self.by, LONGEST_NAME)
+        checked_text(self.text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedPlan:
     """A plan whose signature was verified. `reason` is the error code of a refusal, else empty.
 
     `records` is a keyed digest of the records the study began with (empty before the first answer); `at` is
     the Unix time at which the plan came; `person` is the last standing that a person gave it, also after
-    its end (empty: the rules decided alone, or nobody yet).
+    its end (empty: the rules decided alone, or nobody yet), `said_by` who that was and `said_at` when; `word`
+    and `text` are why that person declined it.
     """
 
     plan: str
@@ -68,6 +93,10 @@ class ReceivedPlan:
     records: str = ""
     at: int
     person: str = ""
+    said_by: str = ""
+    said_at: int = 0
+    word: str = ""
+    text: str = ""
 
     @property
     def name(self) -> str:
@@ -85,8 +114,9 @@ class ReceivedPlan:
 class ReceivedPlans:
     """The rows in `database` (whose schema includes `SCHEMA`)."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, clock: Callable[[], int]) -> None:
         self._database = database
+        self._clock = clock
 
     def all(self) -> list[ReceivedPlan]:
         """Every plan seen, oldest first."""
@@ -101,10 +131,11 @@ class ReceivedPlans:
         rows = self._database.rows("SELECT standing FROM studies WHERE plan = ?", (digest,))
         return Decision(rows[0]["standing"]) if rows else None
 
-    def pending(self) -> frozenset[str]:
-        """The plans that wait for a person's word."""
-        rows = self._database.rows("SELECT plan FROM studies WHERE standing = ?", (Decision.PENDING.value,))
-        return frozenset(row["plan"] for row in rows)
+    def words(self, digests: Iterable[str]) -> dict[str, tuple[Decision, bool]]:
+        """What was decided about each of these plans as of now, and whether a person did."""
+        asked = "SELECT standing, person FROM studies WHERE plan = ?"
+        rows = {digest: self._database.rows(asked, (digest,))[0] for digest in digests}
+        return {digest: (Decision(row["standing"]), bool(row["person"])) for digest, row in rows.items()}
 
     def find(self, wanted: str) -> ReceivedPlan:
         """The one plan whose digest begins with `wanted` (at least 6 characters), or whose name it is.
@@ -130,13 +161,12 @@ class ReceivedPlans:
         change: Connection,
         reason: str = "",
         *,
-        person: bool = False,
+        person: PersonsWord | None = None,
     ) -> None:
         """Remember a plan that is new here, or move one that waits. Otherwise as `move`."""
         if self.get(seen.plan) is None:
             failpoint("plan-storing")
-            values = asdict(replace(seen, reason=reason)) | {"standing": standing.value}
-            change.execute("INSERT INTO studies VALUES (?, ?, ?, ?, ?, ?, ?, ?)", tuple(values.values()))
+            change.insert("studies", asdict(replace(seen, reason=reason)) | {"standing": standing.value})
         else:
             self.move(seen.plan, standing, change, reason, person=person)
 
@@ -147,9 +177,9 @@ class ReceivedPlans:
         change: Connection,
         reason: str = "",
         *,
-        person: bool = False,
+        person: PersonsWord | None = None,
     ) -> None:
-        """Decide about a plan, within the transaction `change`; `person`: by a person's word.
+        """Decide about a plan, within the transaction `change`; by the word of `person`, if there was one.
 
         Raises:
             RequestError: as `check_move`.
@@ -158,8 +188,10 @@ class ReceivedPlans:
         change.execute("UPDATE studies SET standing = ? WHERE plan = ?", (standing.value, digest))
         if reason:
             change.execute("UPDATE studies SET reason = ? WHERE plan = ?", (reason, digest))
-        if person:
-            change.execute("UPDATE studies SET person = ? WHERE plan = ?", (standing.value, digest))
+        if person is not None:
+            said = (standing.value, person.by, self._clock(), person.word or "", person.text, digest)
+            columns = "(person, said_by, said_at, word, text) = (?, ?, ?, ?, ?)"
+            change.execute(f"UPDATE studies SET {columns} WHERE plan = ?", said)
 
     def require(self, digest: str, standing: Decision, change: Connection) -> None:
         """Insist on what was decided about a plan, within the transaction `change`.

@@ -19,6 +19,7 @@ from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import NAMES
+from eigenveil.study.consent import DeclineWord
 from eigenveil_client.records.records import Records
 from eigenveil_client.records.tables.table import BadRecords
 from eigenveil_client.site.state import (
@@ -32,7 +33,7 @@ from eigenveil_client.site.state import (
 from eigenveil_client.site.state.answered_rounds import AnsweredRounds
 from eigenveil_client.site.state.checkpoints import Taken
 from eigenveil_client.site.state.egress import DECLINE, Fingerprints, Sent
-from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan, ReceivedPlans
+from eigenveil_client.site.state.received_plans import Decision, PersonsWord, ReceivedPlan, ReceivedPlans
 from eigenveil_client.site.state.rollback_guard import RollbackGuard, Seen, lost_study
 from eigenveil_client.site.state.transcript import Stated, Transcript
 from eigenveil_client.site.yearly_limit import YearlyLimit
@@ -43,7 +44,7 @@ from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_common.storage.migrations import TooOld
 from eigenveil_common.storage.sqlite import Database
 
-VERSION = 6  # the first one whose plans and questions have today's digests; nothing older can be read
+VERSION = 7  # the first one that knows who decided; nothing older can be read
 SCHEMA = "".join(
     room.SCHEMA
     for room in (ledger_store, egress, traffic, received_plans, checkpoints, transcript, answered_rounds)
@@ -86,7 +87,7 @@ class SiteStore:
         self.ledger = LedgerStore(self.database, budget, self.now)
         self.egress = egress.EgressLedger(self.database, self.now)
         self.traffic = traffic.Traffic(self.database, self.now)
-        self.studies = ReceivedPlans(self.database)
+        self.studies = ReceivedPlans(self.database, self.now)
         self.checkpoints = checkpoints.HeldCheckpoints(self.database)
         self.transcript = Transcript(self.database)
         self.rounds = AnsweredRounds(self.database, self.ledger)
@@ -103,11 +104,16 @@ class SiteStore:
             self.studies.decide(seen, Decision.PENDING, change)
 
     def accept(
-        self, plan: Plan, seen: ReceivedPlan, yearly: YearlyLimit | None, *, person: bool = False
+        self,
+        plan: Plan,
+        seen: ReceivedPlan,
+        yearly: YearlyLimit | None,
+        *,
+        person: PersonsWord | None = None,
     ) -> None:
         """Reserve the study's whole price and agree to `plan`, new or pending, in one transaction.
 
-        `person`: by a person's word, not by the rules alone.
+        `person`: by whose word; None: by the rules alone.
 
         Raises:
             RequestError: code `budget-exhausted`, or `conflict` if it was decided about before; nothing was
@@ -161,18 +167,18 @@ class SiteStore:
                 f"({limit}, of which {committed} are spent or set aside); nothing was charged",
             )
 
-    def decline(self, seen: ReceivedPlan, reason: Code, *, person: bool = False) -> None:
-        """Remember a plan that was refused, new or pending; `person`: by a person's word."""
+    def decline(self, seen: ReceivedPlan, reason: Code, *, person: PersonsWord | None = None) -> None:
+        """Remember a plan that was refused, new or pending; `person`: by whose word, if by anybody's."""
         with self.database.transaction() as change:
             self.studies.decide(seen, Decision.DECLINED, change, reason.value, person=person)
 
-    def withdraw(self, digest: str) -> Cost:
-        """Answer a study no more, by its operator's word; what was set aside for it is free and returned.
+    def withdraw(self, digest: str, person: PersonsWord) -> Cost:
+        """Answer a study no more, by a person's word; what was set aside for it is free and returned.
 
         Raises:
             RequestError: code `conflict`, it was declined, withdrawn or ended before.
         """
-        freed = self._close(digest, Decision.WITHDRAWN, Code.POLICY.value)
+        freed = self._close(digest, Decision.WITHDRAWN, Code.POLICY.value, person)
         self.note_ledger()
         return freed
 
@@ -195,15 +201,19 @@ class SiteStore:
             if self.studies.get(study) is None:  # another loss, whose charge was cut short in this copy
                 self.ledger.settle(study)
             else:
-                self._close(study, Decision.WITHDRAWN, Code.POLICY.value)
+                self._close(
+                    study,
+                    Decision.WITHDRAWN,
+                    Code.POLICY.value,
+                    PersonsWord(by="", word=DeclineWord.UNSTATED),
+                )
         return self._guard.accept_loss(self.ledger)
 
-    def _close(self, digest: str, standing: Decision, reason: str) -> Cost:
+    def _close(self, digest: str, standing: Decision, reason: str, person: PersonsWord | None = None) -> Cost:
         freed = NOTHING
 
         def also(change: Connection) -> None:
             nonlocal freed
-            person = standing is Decision.WITHDRAWN
             self.studies.move(digest, standing, change, reason, person=person)
             freed = self.ledger.ledger.reserved.get(digest, NOTHING)
             failpoint("study-ending")

@@ -16,11 +16,12 @@ from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, RequestError
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
+from eigenveil.study.consent import DeclineWord
 from eigenveil_client.site.commands import consent
 from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_client.site.policy import Approval
-from eigenveil_client.site.state.received_plans import MOVES, Decision
+from eigenveil_client.site.state.received_plans import MOVES, Decision, PersonsWord
 from eigenveil_client.site.state.rollback_guard import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_client.site.yearly_limit import Year
@@ -29,6 +30,7 @@ from tests.client.site.command_line import site, written
 from tests.client.site.support import Coordinator, Stage, a_plan, a_stage, a_study, until, work
 
 PLAN = a_plan()
+GRAU = PersonsWord(by="Dr. Grau", word=DeclineWord.UNSTATED)
 FIRST, SECOND, *_ = rehearse(PLAN)
 NEW_YEAR_2027 = 1_798_761_600
 DAY = 86_400
@@ -65,7 +67,7 @@ def test_a_study_waits_for_a_person_and_nothing_is_set_aside(asking: Stage) -> N
         assert store.egress.rows() == []
         assert store.ledger.ledger.size == 0
         with process(asking) as (other, _):
-            consent.approve(asking.config, other, other.studies.find("a-study"))
+            consent.approve(asking.config, other, other.studies.find("a-study"), by="Dr. Grau")
         assert worker.awaiting() == frozenset()
         assert isinstance(worker.work(work(FIRST)), Contribution)
         assert store.ledger.ledger.reserved.keys() == {PLAN.digest}
@@ -75,22 +77,24 @@ def test_an_approval_is_for_one_plan(asking: Stage) -> None:
     other = a_plan(submission="two")
     with process(asking) as (store, worker):
         asked(asking, worker)
-        consent.approve(asking.config, store, store.studies.find(PLAN.digest))
+        consent.approve(asking.config, store, store.studies.find(PLAN.digest), by="Dr. Grau")
         assert asked(asking, worker, other) is None
         assert worker.awaiting() == {other.digest}
         assert isinstance(worker.work(work(FIRST)), Contribution)
 
 
-def test_a_declined_study_is_refused_without_a_reason_after_a_restart_too(asking: Stage) -> None:
+def test_a_declined_study_is_refused_with_the_reason_after_a_restart_too(asking: Stage) -> None:
     with process(asking) as (store, worker):
         asked(asking, worker)
-        store.decline(store.studies.find(PLAN.digest), Code.POLICY, person=True)
+        consent.decline(
+            asking.config, store, store.studies.find(PLAN.digest), by="Dr. Grau", word=DeclineWord.PURPOSE
+        )
     with process(asking) as (store, worker):
         refusal = worker.work(work(FIRST))
         assert isinstance(refusal, Refusal)
-        assert refusal.reason == pb.DECLINE_REASON_POLICY
+        assert (refusal.reason, refusal.text) == (pb.DECLINE_REASON_PERSON_PURPOSE, "")
         with pytest.raises(RequestError, match="was declined before, and that is for good"):
-            consent.approve(asking.config, store, store.studies.find(PLAN.digest))
+            consent.approve(asking.config, store, store.studies.find(PLAN.digest), by="Dr. Grau")
         assert store.ledger.ledger.committed().micro_rho == 0, "nothing stays set aside by a refused approval"
 
 
@@ -98,18 +102,18 @@ def test_a_withdrawal_holds_from_the_next_answer_on(stage: Stage) -> None:
     with process(stage) as (store, worker):
         assert isinstance(asked(stage, worker), Contribution)
         with process(stage) as (other, _):
-            freed = other.withdraw(PLAN.digest)
+            freed = other.withdraw(PLAN.digest, GRAU)
         assert freed.micro_rho == PLAN.micro_rho - FIRST.micro_rho
         for query in (SECOND, FIRST):  # not the answered round again either
             refusal = worker.work(work(query))
             assert isinstance(refusal, Refusal)
-            assert refusal.reason == pb.DECLINE_REASON_POLICY
+            assert refusal.reason == pb.DECLINE_REASON_PERSON_UNSTATED
         store.ledger.refresh()
         assert store.ledger.ledger.committed().micro_rho == FIRST.micro_rho
     with process(stage) as (store, worker):  # whatever the coordinator forgets in a restart
         assert isinstance(asked(stage, worker, round=1), Refusal)
         with pytest.raises(RequestError) as caught:
-            store.withdraw(PLAN.digest)
+            store.withdraw(PLAN.digest, GRAU)
         assert caught.value.code is Code.CONFLICT
 
 
@@ -120,7 +124,7 @@ def test_a_withdrawal_during_the_computation_stops_that_answer(stage: Stage) -> 
 
         def withdrawing(study: object) -> object:
             with process(stage) as (other, _):
-                other.withdraw(PLAN.digest)
+                other.withdraw(PLAN.digest, GRAU)
             return load(study)  # type: ignore[arg-type]
 
         worker._answers._load = withdrawing  # type: ignore[assignment]
@@ -135,7 +139,7 @@ def test_an_answer_that_was_not_sent_yet_is_held_back_after_a_withdrawal(stage: 
         answer = asked(stage, worker)
         assert isinstance(answer, Contribution)
         assert worker.stands(answer)
-        store.withdraw(PLAN.digest)
+        store.withdraw(PLAN.digest, GRAU)
         assert not worker.stands(answer)
         refusal = worker.work(work(SECOND))
         assert isinstance(refusal, Refusal)
@@ -222,12 +226,12 @@ def test_a_person_s_word_stays_visible_when_the_study_is_over(asking: Stage, wor
     config = written(asking)
     with process(asking) as (_, worker):
         asked(asking, worker)
-        site(config, "decline" if word == "declined" else "withdraw", PLAN.digest)
+        site(config, "decline" if word == "declined" else "withdraw", PLAN.digest, "--by", "Dr. Grau")
         worker.work(pb.NextWorkResponse(ended=[END]))
         assert worker.known_plans() == []
     (row,) = site(config, "studies", "--json").json["studies"]
     assert (row["standing"], row["person"]) == ("ended", word)
-    assert f"{word} by a person, ended" in site(config, "studies").out
+    assert f"{word} by Dr. Grau, ended" in site(config, "studies").out
 
 
 def test_what_the_rules_refused_is_nobody_s_word(tmp_path: Path) -> None:
@@ -344,7 +348,7 @@ def test_the_daemon_declines_what_a_person_withdrew_while_it_ran(stage: Stage) -
 
     asyncio.run(scenario())
     assert len(coordinator.contributions) == 1
-    assert [decline.reason for decline in coordinator.declines] == [pb.DECLINE_REASON_POLICY]
+    assert [one.reason for one in coordinator.declines] == [pb.DECLINE_REASON_PERSON_UNSTATED]
 
 
 def test_when_nobody_asks_any_more_what_waited_is_answered(asking: Stage) -> None:

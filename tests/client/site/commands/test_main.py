@@ -62,7 +62,8 @@ class Ran:
 def config(stage: Stage) -> Path:
     """The site.toml of `stage`, and a study beside it."""
     path = stage.folder / "site.toml"
-    path.write_text(f'name = "{SITE}"\nrecords = "records.csv"\nidentity = "identity"\nstate = "state.db"\n')
+    files = 'records = "records.csv"\nidentity = "identity"\nstate = "state.db"\n'
+    path.write_text(f'name = "{SITE}"\n{files}approval = "auto"\nanalysts = ["*"]\n')
     (stage.folder / "study.toml").write_text(STUDY + COLUMNS)
     return path
 

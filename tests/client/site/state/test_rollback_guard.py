@@ -174,7 +174,7 @@ def test_what_another_process_agreed_to_is_noted_before_it_is_answered(tmp_path:
             opening.opened(stage.config) as other,
             pytest.raises(KeyboardInterrupt),
         ):
-            consent.approve(stage.config, other, other.studies.find("a-study"))
+            consent.approve(stage.config, other, other.studies.find("a-study"), by="Dr. Grau")
         assert RollbackGuard(stage.config.identity).seen() is None
         assert isinstance(worker.work(work(rehearse(PLAN)[0])), Contribution)
         seen = RollbackGuard(stage.config.identity).seen()
