@@ -59,9 +59,11 @@ def submit(
     The same study under another id would spend its price once more: you are asked first, or with --json or
     without a terminal refused (exit code 9) unless --again is there.
     """
+    from eigenveil.study.toml import parse_study
     from eigenveil_client.analyst import studies
     from eigenveil_client.analyst.profile import follow
     from eigenveil_client.analyst.releases.verify import check_folder
+    from eigenveil_client.analyst.study_text import asked_text
 
     chosen = submission or uuid.uuid4().hex
     if wait:
@@ -70,15 +72,20 @@ def submit(
     text = whole.text
     if not again:
         studies.ask_before_repeating(text, chosen, profile, as_json)
+    asked = studies.at(profile, lambda analyst: analyst.federation()).asked(parse_study(text))
     plan, warnings = studies.at(profile, lambda analyst: analyst.submit(text, chosen))
     for sentence in warnings:
         errors.print(f"warning: {sentence}", style="yellow", markup=False)
-    value = {"study": plan.digest, "name": plan.study.name, "submission": chosen, "warnings": warnings}
-    value |= {"overrides": list(whole.overrides)}
+    value: dict[str, Any] = {"study": plan.digest, "name": plan.study.name}
+    value |= {"submission": chosen, "warnings": warnings}
+    value |= {"overrides": list(whole.overrides), "asked": asked}
     if not wait:
         watching = follow(profile, "study", "watch", plan.digest[:12])
-        say(value, as_json, f"Submitted {plan.study.name} as {plan.digest[:12]}.\nFollow it with: {watching}")
+        told = f"Submitted {plan.study.name} as {plan.digest[:12]}. {asked_text(asked)}"
+        say(value, as_json, f"{told}\nFollow it with: {watching}")
         return 0
+    if not as_json:
+        console.print(asked_text(asked), markup=False, soft_wrap=True)
     digest = bytes.fromhex(plan.digest)
     if not studies.watch(profile, digest, plan.study.name, quiet=as_json):
         return INTERRUPTED

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from eigenveil_client.analyst.display import plain, state_word
+from eigenveil_client.analyst.display import plain, site_words, state_word
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 
@@ -19,8 +19,16 @@ def row_value(row: pb.StudyRow) -> dict[str, Any]:
         "rounds": row.rounds,
         "micro_rho": row.micro_rho,
         "spent_micro_rho": row.spent_micro_rho,
-        "submitted": datetime.fromtimestamp(row.submitted_unix_ms / 1000, UTC).isoformat(),
+        "submitted": _iso(row.submitted_unix_ms),
         "failure": row.failure,
+    } | consent_value(row)
+
+
+def consent_value(message: pb.StudyEvent | pb.StudyRow) -> dict[str, Any]:
+    """What sites say of a study, and what it waits for; empty where nothing is said of that."""
+    times = {"consent_ends": message.consent_ends_unix_ms, "starts": message.starts_unix_ms}
+    return {"consent": dict(site_words(message.consent))} | {
+        name: _iso(at) if at else "" for name, at in times.items()
     }
 
 
@@ -35,7 +43,23 @@ def event_value(event: pb.StudyEvent) -> dict[str, Any]:
         "spent_micro_rho": event.spent_micro_rho,
         "micro_rho": event.micro_rho,
         "failure": event.failure,
-    }
+    } | consent_value(event)
+
+
+def _iso(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat()
+
+
+def asked_text(asked: Mapping[str, Any]) -> str:
+    """Who is asked about a study that was just submitted (`FederationView.asked`), and how long at most."""
+    if not asked["sites"]:
+        return "No site states that a person decides: it begins once every one has agreed."
+    until = f"{datetime.now(UTC) + timedelta(seconds=asked['approval_seconds']):%Y-%m-%d %H:%M} (UTC)"
+    minutes = f"{asked['start_seconds'] / 60:g} minutes"
+    return (
+        f"A person decides at {', '.join(asked['sites'])}, and has until {until}. It begins {minutes} after "
+        "the last one agreed; nothing is asked before."
+    )
 
 
 def explanation_text(value: Mapping[str, Any]) -> str:

@@ -88,6 +88,7 @@ class Submissions:
         plan_json = made["plan"].encode()
         plan = await self._compute.run(self._repository.studies.plan, plan_json)
         check_price(plan, self._config)
+        at = self._repository.clock()
         stored = StoredStudy(
             digest=plan.digest,
             name=plan.study.name,
@@ -99,7 +100,8 @@ class Submissions:
             expected_rounds=made["rounds"],
             state=first_state(plan, self._config),
             failure="",
-            submitted_at=self._repository.clock(),
+            submitted_at=at,
+            begun_at=at,
             stated=_stated(plan, submission.directory),
         )
         return Prepared(stored=stored, plan=plan, warnings=made["warnings"])

@@ -118,7 +118,10 @@ class SiteDirectory:
     def listed(self, after: str) -> pb.ListSitesResponse:
         """The enrolled sites behind the name `after`, as many as a message holds."""
         names = [name for name in sorted(self._registry.sites()) if name > after]
-        answer = pb.ListSitesResponse(approval_seconds=HOUR_SECONDS * self._config.approval_hours)
+        answer = pb.ListSitesResponse(
+            approval_seconds=HOUR_SECONDS * self._config.approval_hours,
+            start_seconds=60 * self._config.start_minutes,
+        )
         size = 0
         for name in names:
             row = self._row(name)
