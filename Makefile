@@ -164,6 +164,18 @@ docs-site: $(STAMP) ## Run every block of the guide, build the site, warnings as
 	$(ONE_THREAD) $(BIN)/python -m sphinx -q -W --keep-going -b html -c docs . build/docs
 	$(BIN)/python docs/check_site.py
 
+# A further language: one folder beside `de`, with a .po that is filled in.
+CONSOLE := client/eigenveil_client/site/commands/console
+TEXTS := common/eigenveil_common/web $(CONSOLE)
+.PHONY: messages
+messages: $(STAMP) ## Bring the catalogues of the pages' texts up to date, and compile them
+	mkdir -p build
+	$(BIN)/pybabel -q extract -F pyproject.toml -k mark -k plural:1,2 --no-location --sort-output \
+	  --project eigenveil -o build/messages.pot $(TEXTS)
+	$(BIN)/pybabel -q update -i build/messages.pot -d $(CONSOLE)/locale -D eigenveil --no-fuzzy-matching \
+	  --ignore-obsolete --ignore-pot-creation-date
+	$(BIN)/pybabel -q compile -d $(CONSOLE)/locale -D eigenveil
+
 .PHONY: proto
 proto: $(STAMP) ## Generate the Python code of proto/ anew
 	$(BIN)/python proto/generate.py

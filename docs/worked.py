@@ -27,7 +27,7 @@ from eigenveil.derived.correlation import Correlations
 from eigenveil.derived.factors import Factors
 from eigenveil.derived.regression import Regression
 from eigenveil.derived.uncertain import Uncertain
-from eigenveil.reporting.figures import BLUE, GRID, GROUPS, INK, RED, SOFT, STYLE
+from eigenveil.reporting.figures.style import BLUE, GRID, GROUPS, INK, RED, SOFT, STYLE
 
 PAGES = Path(__file__).resolve().parent / "derived"
 BLOCK = re.compile(r"(```python\n(.*?)```\n)(?:(\n```text\n).*?(```\n))?", re.DOTALL)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import Field, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any, TypeVar
@@ -43,9 +43,9 @@ def table(read: Callable[[Any], Any], default: Any) -> Any:
     return field(default=default, metadata={"table": read})
 
 
-def section() -> Any:
+def section(default: Any = MISSING) -> Any:
     """A key that is a dataclass with a table of its own; a text instead of the table is its first key."""
-    return field(metadata={"section": True})
+    return field(default=default, metadata={"section": True})
 
 
 def need(holds: object, message: str) -> None:
@@ -113,7 +113,8 @@ def _made(kind: Any, data: Mapping[str, Any], readers: Readers) -> Any:
     for one in fields(kind):
         name, hint = one.name, hints(kind)[one.name]
         if "section" in one.metadata:
-            inner[name] = _section(hint, name, data[name], readers)
+            if name in data:
+                inner[name] = _section(hint, name, data[name], readers)
         elif is_dataclass(hint):
             inner[name] = _made(hint, data, readers)
         elif name in data and "table" in one.metadata:

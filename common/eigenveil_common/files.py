@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import pwd
 import shlex
 import stat
 import tempfile
@@ -14,6 +13,10 @@ from pathlib import Path
 
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil_common.failpoints import failpoint
+
+# Of files, that is, and of processes. Windows has none of the kind: there a folder within the user's own is
+# what keeps others away, and the names in a folder are its file system's own affair.
+HAS_OWNERS = hasattr(os, "geteuid")
 
 ADVICE = {
     errno.ENOENT: "make its folder first",
@@ -107,7 +110,8 @@ def write_durably(path: Path, data: bytes, mode: int = 0o644) -> None:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(handle, "wb") as file:
-                os.fchmod(file.fileno(), mode)
+                if HAS_OWNERS:
+                    os.fchmod(file.fileno(), mode)
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -128,10 +132,10 @@ def read_secret(path: Path) -> bytes:
     """The content of a secret file.
 
     Raises:
-        RequestError: missing, or others may read it.
+        RequestError: missing, or others may read it, where modes of files say so.
     """
     data = read(path)
-    if stat.S_IMODE(path.stat().st_mode) & 0o077:
+    if HAS_OWNERS and stat.S_IMODE(path.stat().st_mode) & 0o077:
         raise RequestError(
             Code.BAD_CONFIG, f"{path} can be read by others; run: chmod 600 {shlex.quote(str(path))}"
         )
@@ -153,6 +157,8 @@ def check_owner(folder: Path) -> None:
 
 
 def _user(number: int) -> str:
+    import pwd  # which Windows does not have
+
     try:
         return pwd.getpwuid(number).pw_name
     except KeyError:
@@ -192,6 +198,8 @@ def sync(path: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
+    if not HAS_OWNERS:  # nor can a folder be opened
+        return
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -10,7 +10,8 @@ A `Study` is built in Python or read from a file (`parse_study`), predicted (`pr
 (`make_plan`), put into words (`explain`) and run on records that you hold (`simulate`, or `PrivatePCA` and
 `PrivateCovariance` in scikit-learn's manner), or by the sites of the federation that you are enrolled with
 (`connect`). What a federation released is read and held against its signature by `load_release` and
-`verify_release`, and asked for all else that it answers by `Moments`.
+`verify_release`, drawn by `plot`, put to use by its `to_sklearn`, and asked for all else that it answers by
+`Moments`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING
 from eigenveil._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from eigenveil import plot
     from eigenveil.accounting.neighbours import Neighbours
     from eigenveil.derived.moments import Moments
     from eigenveil.errors import EigenveilError, InternalError, PeerError, RequestError
@@ -28,8 +30,9 @@ if TYPE_CHECKING:
     from eigenveil.estimators.pca import PrivatePCA
     from eigenveil.planning.predict import predict
     from eigenveil.planning.resolve import make_plan
+    from eigenveil.released import ReleasedResult, load_release
     from eigenveil.reporting.explain import explain
-    from eigenveil.reporting.verify import load_release, verify_release
+    from eigenveil.reporting.verify import verify_release
     from eigenveil.simulation import Simulation, simulate
     from eigenveil.study.algorithm import Algorithm
     from eigenveil.study.radius import PublicNorm
@@ -43,7 +46,7 @@ __all__ += ["PrivateCovariance", "PrivatePCA", "Simulation", "explain", "make_pl
 # A federation, from Python.
 __all__ += ["connect"]
 # What was released, what else that answers, and what goes wrong.
-__all__ += ["Moments", "load_release", "verify_release"]
+__all__ += ["Moments", "ReleasedResult", "load_release", "plot", "verify_release"]
 __all__ += ["EigenveilError", "InternalError", "PeerError", "RequestError"]
 
 # Resolved on first use, so that a site daemon never pays for importing scikit-learn.
@@ -56,7 +59,8 @@ _HOMES = {
     "planning.predict": ("predict",),
     "planning.resolve": ("make_plan",),
     "reporting.explain": ("explain",),
-    "reporting.verify": ("load_release", "verify_release"),
+    "released": ("ReleasedResult", "load_release"),
+    "reporting.verify": ("verify_release",),
     "simulation": ("Simulation", "simulate"),
     "study.algorithm": ("Algorithm",),
     "study.radius": ("PublicNorm",),
@@ -69,6 +73,8 @@ _HOME_OF["connect"] = "eigenveil_client.analyst.python.connect"
 
 
 def __getattr__(name: str) -> object:
+    if name == "plot":  # a module, and the only one
+        return import_module(f"{__name__}.plot")
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(_HOME_OF[name]), name)

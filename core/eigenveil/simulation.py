@@ -28,6 +28,7 @@ from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.plan import Plan, plan_for
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
+from eigenveil.reporting.cards import release_card
 from eigenveil.reporting.document import build
 from eigenveil.reporting.result import Result, result_of
 from eigenveil.session import Session
@@ -131,6 +132,9 @@ class Simulation:
     def bytes_per_site(self) -> int:
         """What a site that answered every round sent, without what goes around it on a network."""
         return sum(8 * asked.query.length for asked in self.asked)
+
+    def _repr_html_(self) -> str:
+        return release_card(self.document)
 
 
 def simulate(

@@ -13,9 +13,10 @@ from typing import NoReturn
 import click
 
 from eigenveil_common import log
+from eigenveil_common.notify.outbox import notifying
 from eigenveil_common.process import forbid_core_dumps
 from eigenveil_server.config import Config
-from eigenveil_server.daemon import Daemon
+from eigenveil_server.daemon import Daemon, Ports
 
 STOP_SECONDS = 10.0
 
@@ -30,7 +31,20 @@ def serve_until_stopped(config: Config) -> NoReturn:
 
 async def _serve(config: Config) -> None:
     daemon = Daemon(config)
-    ports = await daemon.start()
+    told = notifying(
+        config.notify.way,
+        federation=config.federation,
+        analysts=dict(config.notify.analysts),
+        count=daemon.runtime.metrics.notified,
+    )
+    with told:
+        ports = await daemon.start()
+        await _until_stopped(config, ports)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(daemon.stop(), STOP_SECONDS)
+
+
+async def _until_stopped(config: Config, ports: Ports) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -41,12 +55,12 @@ async def _serve(config: Config) -> None:
         "port": ports.port,
         "enrol_port": ports.enrol_port,
     }
+    if ports.console_port is not None:
+        serving["console_port"] = ports.console_port
     click.echo(json.dumps(serving, sort_keys=True))
     sys.stdout.flush()
     await stop.wait()
     log.event("stopping", federation=config.federation)
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(daemon.stop(), STOP_SECONDS)
 
 
 def _leave() -> NoReturn:

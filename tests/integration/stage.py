@@ -8,7 +8,7 @@ from eigenveil_client.connection.identity import StoredIdentity, load_identity
 from eigenveil_client.demo.federation import DemoFederation
 from eigenveil_client.demo.layout import Layout
 
-SITES = ("hospital-1", "hospital-2")
+SITES = ("hospital-1", "hospital-2", "hospital-3")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

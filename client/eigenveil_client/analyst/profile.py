@@ -6,6 +6,8 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+from eigenveil.errors import Code, RequestError
+from eigenveil.identity import Role
 from eigenveil_client.analyst.options import VARIABLE
 from eigenveil_client.connection import identity
 from eigenveil_client.connection.identity import StoredIdentity
@@ -27,10 +29,14 @@ def load_profile(profile: Path | None) -> StoredIdentity:
     """The analyst's identity, and the proxy that the profile's own profile.toml names.
 
     Raises:
-        RequestError: not enrolled. PeerError: the certificate has ended.
+        RequestError: not enrolled, or the identity is a site's: its daemon alone speaks for it.
+        PeerError: the certificate has ended.
     """
     folder = profile or default_profile()
-    return replace(identity.load_identity(folder), proxy=proxy_rule(folder))
+    stored = identity.load_identity(folder)
+    if stored.identity.role is Role.SITE:
+        raise RequestError(Code.BAD_CONFIG, f"{folder} holds a site's identity; name an analyst's profile")
+    return replace(stored, proxy=proxy_rule(folder))
 
 
 def proxy_rule(folder: Path) -> ProxyRule:

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from eigenveil.errors import Code, RequestError
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil_client.analyst.options import json_option
 from eigenveil_client.demo.shell import EXTRAS
 from eigenveil_common.command import console, errors, needing, tell
+from eigenveil_common.files import HAS_OWNERS
 
 if TYPE_CHECKING:
     from eigenveil_client.demo.demo import Demonstration
@@ -49,6 +51,11 @@ def demo(
     from eigenveil_client.demo.layout import demo_study
     from eigenveil_client.demo.show import show, stoppable
 
+    if not HAS_OWNERS:
+        raise RequestError(
+            Code.BAD_ARGUMENT,
+            "the demonstration starts a coordinator and sites, which need Linux or macOS; on Windows use WSL",
+        )
     study = demo_study(sites, Algorithm(algorithm), components, epsilon)
     talk = errors if as_json else console  # with --json, standard output holds the result only
     say = partial(talk.print, markup=False)

@@ -15,6 +15,7 @@ from eigenveil_client.site.policy import ANY, Policy
 from eigenveil_common import config
 from eigenveil_common.files import is_there, make_folder, write_durably
 from eigenveil_common.log import Format
+from eigenveil_common.notify.config import Notify
 
 ANALYSTS = (
     '# Nobody may ask until an analyst is named here, by the name in the certificate: analysts = ["NAME"]\n'
@@ -38,6 +39,7 @@ class SiteConfig:
     offers: tuple[str, ...] = ()
     log_format: Format = Format.TEXT
     metrics_file: Path | None = None
+    notify: Notify = config.section(Notify())  # noqa: RUF009 - frozen
 
     def __post_init__(self) -> None:
         config.need(

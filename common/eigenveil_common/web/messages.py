@@ -20,6 +20,9 @@ def mark(message: str) -> str:
     return message
 
 
+MOMENT, DAY = mark("%Y-%m-%d %H:%M (UTC)"), mark("%Y-%m-%d")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Words:
     """One language. Called with a message and the values of its %(name)s places."""
@@ -37,11 +40,11 @@ class Words:
 
     def moment(self, at: float) -> str:
         """Unix seconds as a day and a time, UTC."""
-        return f"{datetime.fromtimestamp(at, UTC):{self(mark('%Y-%m-%d %H:%M (UTC)'))}}"
+        return f"{datetime.fromtimestamp(at, UTC):{self(MOMENT)}}"
 
     def day(self, at: float) -> str:
         """Unix seconds as a day, UTC."""
-        return f"{datetime.fromtimestamp(at, UTC):{self(mark('%Y-%m-%d'))}}"
+        return f"{datetime.fromtimestamp(at, UTC):{self(DAY)}}"
 
     def number(self, value: float, digits: int = 4) -> str:
         """A number in at most so many significant digits, whole ones in full."""

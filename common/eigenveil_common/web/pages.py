@@ -63,6 +63,10 @@ class Pages:
         """A page."""
         return HTMLResponse(self.text(request, template, **values), status_code=status)
 
+    def piece(self, template: str, **values: Any) -> str:
+        """A piece of a page for everybody who has it open: in the first language, and without a session."""
+        return self._made[self.languages.accepted("")].get_template(template).render(values)
+
 
 def _environment(loader: FileSystemLoader, words: Words) -> Environment:
     made = Environment(

@@ -47,3 +47,17 @@ def steps(points: Sequence[tuple[float, float]], most: float, words: str) -> Mar
     ).format(
         WIDTH, HEIGHT, words, LEFT, limit, WIDTH - LEFT, drawn, LEFT, HEIGHT - BOTTOM, WIDTH - LEFT
     )  # fmt: skip
+
+
+def bars(counts: Sequence[int]) -> Markup:
+    """A small histogram, for the eye: whoever does not see it reads the numbers beside it."""
+    top = max(counts, default=0) or 1
+    drawn = Markup("").join(
+        Markup('<rect x="{}" y="{:.1f}" width="0.9" height="{:.1f}"/>').format(
+            place, 10 - 10 * count / top, 10 * count / top
+        )
+        for place, count in enumerate(counts)
+    )
+    return Markup(
+        '<svg class="bars" viewBox="0 0 {} 10" preserveAspectRatio="none" aria-hidden="true">{}</svg>'
+    ).format(max(1, len(counts)), drawn)

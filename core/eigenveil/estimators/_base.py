@@ -15,6 +15,7 @@ from sklearn.utils.validation import validate_data
 
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.errors import RequestError
+from eigenveil.estimators.bounds import lower_upper
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.simulation import Simulation, simulate
 from eigenveil.study.radius import radius_from
@@ -45,14 +46,14 @@ def study_of(estimator: Any, d: int, **changes: Any) -> Study:
     Raises:
         ValueError: a parameter is refused.
     """
-    lower, upper = _bounds(estimator.bounds, d)
+    names = [str(name) for name in getattr(estimator, "feature_names_in_", [f"x{i}" for i in range(d)])]
+    lower, upper = lower_upper(estimator.bounds, names, named=hasattr(estimator, "feature_names_in_"))
     radius = estimator.radius
-    names = getattr(estimator, "feature_names_in_", [f"x{i}" for i in range(d)])
     try:
         study = Study(
             name="private-pca",
             columns=tuple(
-                Column(name=str(name), unit="", lower=low, upper=high)
+                Column(name=name, unit="", lower=low, upper=high)
                 for name, low, high in zip(names, lower, upper, strict=True)
             ),
             epsilon=estimator.epsilon,
@@ -96,18 +97,3 @@ def run(estimator: Any, study: Study, records: FloatArray) -> Simulation:
     if result.declined:
         warnings.warn(f"no release: {result.declined}", stacklevel=3)
     return simulation
-
-
-def _bounds(bounds: Any, d: int) -> tuple[list[float], list[float]]:
-    if bounds is None:
-        raise ValueError(
-            "bounds=(lower, upper) is required: state public bounds of the columns, from what is known "
-            "about the measurements; bounds read off the records would tell about them"
-        )
-    try:
-        lower, upper = (np.broadcast_to(np.asarray(side, dtype=np.float64), (d,)) for side in bounds)
-    except (TypeError, ValueError) as problem:
-        raise ValueError(
-            f"bounds must be (lower, upper), each a number or {d} numbers, one for each column"
-        ) from problem
-    return lower.tolist(), upper.tolist()

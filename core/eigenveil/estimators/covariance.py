@@ -13,6 +13,7 @@ from eigenveil.algorithms.covariance.frobenius import foreseen, shrunk
 from eigenveil.algorithms.shared.standardised import remainder
 from eigenveil.errors import RequestError
 from eigenveil.estimators._base import records_of, run, study_of
+from eigenveil.estimators.bounds import Bounds
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs
 from eigenveil.planning.resolve import make_plan
@@ -34,8 +35,9 @@ class PrivateCovariance(EmpiricalCovariance):
     epsilon, delta : float, default=1.0 and 1e-6
         The guarantee of one call of `fit`. Fitting twice on the same records spends it twice. delta = 0 is
         pure differential privacy, with much more noise.
-    bounds : (lower, upper), each a number or an array of shape (n_features,)
-        Public bounds of the columns, in their units. Required: bounds read off the records would
+    bounds : (lower, upper), each a number or an array of shape (n_features,), pairs or mapping
+        Public bounds of the columns, in their units: for all at once, as a list of a pair for each column, or
+        by name, as a mapping of each column's name to its pair. Required: bounds read off the records would
         tell about them. Values beyond a bound count as the bound.
     algorithm : {"auto", "gauss-cov", "analyze-gauss", "separate-cov", "adaptive-cov", "em-cov", "zero"}, \
 default="auto"
@@ -99,7 +101,7 @@ default="auto"
 
     epsilon: float = 1.0
     delta: float = 1e-6
-    bounds: tuple[ArrayLike, ArrayLike] | None = None
+    bounds: Bounds | None = None
     algorithm: str = "auto"
     neighbours: str = "add-remove"
     radius: str | float | PublicNorm | dict[str, float] = "balance"

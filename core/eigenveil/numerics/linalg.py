@@ -55,6 +55,12 @@ def eigenvalues(matrix: FloatArray) -> FloatArray:
         return np.asarray(np.linalg.eigvalsh(matrix)[::-1], dtype=np.float64)
 
 
+def noise_edge(scale: float, d: int) -> float:
+    """The edge of the spectrum of a symmetric Gaussian d-by-d matrix of off-diagonal sd `scale` / sqrt 2:
+    noise alone shows directions of up to this variance."""
+    return scale * math.sqrt(2 * d)
+
+
 def orthonormal(matrix: FloatArray) -> FloatArray:
     """An orthonormal basis of the columns, by QR. Shape: (d, k) -> (d, k)."""
     with one_thread():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import math
 from collections.abc import Mapping
 from functools import cache
@@ -11,19 +10,13 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from eigenveil.derived.moments import Moments
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.planning.choose import USABLE
 from eigenveil.queries import KINDS
 from eigenveil.reporting.digits import rounded_up
-from eigenveil.reporting.figures import (
-    MOST_COLUMNS,
-    Projection,
-    biplot,
-    correlations,
-    loadings,
-    scree,
-)
+from eigenveil.reporting.figures.biplot import Projection
+from eigenveil.reporting.figures.style import MOST_COLUMNS
+from eigenveil.reporting.pictures import pictures
 from eigenveil.study.study import Scaling
 
 __all__ = ["Projection", "render"]
@@ -58,7 +51,7 @@ def render(
         study=document["plan"]["study"],
         guarantee=document["guarantee"],
         public_key=public_key,
-        figures=_figures(document, components, projection) if components.size else {},
+        figures=pictures(document, projection) if components.size else {},
         projection_note=projection.note if projection is not None else "",
         components=_components(result, components),
         loadings=_loadings(document, components),
@@ -68,7 +61,7 @@ def render(
         kinds=_kinds(document),
         sites=_sites(document),
         stated=_stated(document),
-        spent=sum(entry["micro_rho"] for entry in document["rounds"]),
+        spent_share=_share(sum(entry["micro_rho"] for entry in document["rounds"]), document),
         few_columns=MOST_COLUMNS,
     )
 
@@ -108,36 +101,6 @@ def bound(value: float) -> str:
     if value >= 1000:
         return number(math.ceil(value))
     return number(rounded_up(value, 4 if value >= 1e-4 else 3))
-
-
-def _figures(
-    document: Mapping[str, Any], components: FloatArray, projection: Projection | None
-) -> dict[str, str]:
-    result = document["result"]
-    variance = np.array(result["explained_variance"])
-    columns, covariance = result["columns"], result["covariance"]
-    band = float(result["noise_scale"])
-    left = len(columns) - len(variance)
-    if covariance is None:
-        # Only the sum over the other directions was released: show its even share.
-        share = max(0.0, result["total_variance"] - float(variance.sum())) / max(left, 1)
-        others, noise = np.full(min(left, 6), share), None
-    else:
-        others = np.linalg.eigvalsh(np.array(covariance))[::-1][len(variance) :]
-        # The spectral edge of a symmetric Gaussian matrix with off-diagonal sd `band` / sqrt 2.
-        noise = band * math.sqrt(2 * len(columns))
-    pictures = {
-        "scree": scree(variance, others, band, noise),
-        "loadings": loadings(components, columns),
-    }
-    if len(components) >= 2:
-        arrows = components[:2].T * np.sqrt(np.maximum(variance[:2], 0.0))
-        pictures["biplot"] = biplot(arrows, columns, projection)
-    if covariance is not None and result["noise"] is not None and 2 <= len(columns) <= MOST_COLUMNS:
-        found = Moments.of(result).correlation().numbers
-        pictures["correlations"] = correlations(found.values, found.is_noise, columns)
-    address = "data:image/svg+xml;base64,"
-    return {name: address + base64.b64encode(svg.encode()).decode() for name, svg in pictures.items()}
 
 
 def _components(result: Mapping[str, Any], components: FloatArray) -> list[dict[str, Any]]:
@@ -193,8 +156,7 @@ def _kinds(document: Mapping[str, Any]) -> list[dict[str, Any]]:
             "kind": kind,
             "meaning": KINDS[kind].meaning if kind in KINDS else "",
             "rounds": len(mine := [entry for entry in rounds if entry["kind"] == kind]),
-            "micro_rho": (spent := sum(entry["micro_rho"] for entry in mine)),
-            "share": spent / total,
+            "share": sum(entry["micro_rho"] for entry in mine) / total,
         }
         for kind in kinds
     ]
@@ -208,13 +170,18 @@ def _sites(document: Mapping[str, Any]) -> list[dict[str, Any]]:
         {
             "name": name,
             "present": len(mine := [entry for entry in rounds if name in entry["present"]]),
-            "micro_rho": sum(entry["micro_rho"] for entry in mine),
+            "share": _share(sum(entry["micro_rho"] for entry in mine), document),
             "reasons": ", ".join(
                 dict.fromkeys(one["absent"][name] for one in rounds if name in one["absent"])
             ),
         }
         for name in names
     ]
+
+
+def _share(micro_rho: int, document: Mapping[str, Any]) -> float:
+    """Of the most that the study may spend."""
+    return micro_rho / max(int(document["plan"]["micro_rho"]), 1)
 
 
 def _stated(document: Mapping[str, Any]) -> str:

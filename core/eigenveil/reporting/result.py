@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from eigenveil.numerics.encoding import FloatArray
+from eigenveil.numerics.linalg import noise_edge
 from eigenveil.planning.choose import USABLE
 from eigenveil.protocol.estimate import Estimate, MatrixNoise
 from eigenveil.protocol.plan import Plan
@@ -49,6 +50,11 @@ class Result:
     warnings: tuple[str, ...]
     declined: str | None
     way: str | None = None
+
+    @property
+    def noise_edge(self) -> float | None:
+        """The variance up to which noise alone may make a direction; None where no matrix was released."""
+        return None if self.covariance is None else noise_edge(self.noise_scale, len(self.columns))
 
     def to_dict(self) -> dict[str, Any]:
         """As release.json has it: lists and numbers."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -38,14 +38,6 @@ def load_release(data: bytes) -> SignedRelease:
     Raises:
         RequestError: code `bad-release`: not a release, of an older format, without a signature, or changed
             after signing.
-
-    >>> from pathlib import Path
-    >>> release = load_release(Path("release.json").read_bytes())
-    >>> release.document["guarantee"]["words"][:14], release.result.components.shape
-    ('NOT PRIVATE: t', (1, 3))
-    >>> load_release(b"{}")
-    Traceback (most recent call last):
-    eigenveil.errors.RequestError: this is not an intact eigenveil release; ...
     """
     try:
         bundle = json.loads(data)
@@ -72,7 +64,17 @@ def load_release(data: bytes) -> SignedRelease:
     return SignedRelease(document=document, public_key=public)
 
 
-def verify_release(release: SignedRelease, key: bytes, log: bytes | None = None) -> Replayed | None:
+class Signed(Protocol):
+    """What bears a signature: its document, and the raw Ed25519 key of whoever signed it."""
+
+    @property
+    def document(self) -> dict[str, Any]: ...
+
+    @property
+    def public_key(self) -> bytes: ...
+
+
+def verify_release(release: Signed, key: bytes, log: bytes | None = None) -> Replayed | None:
     """Insist that `key` (a federation's raw Ed25519 release key) signed this release.
 
     With `log`, the bytes that `eigenveil study log` writes, every question is computed again from the plan
@@ -83,9 +85,10 @@ def verify_release(release: SignedRelease, key: bytes, log: bytes | None = None)
             code `bad-argument`: the log is none, or of another study.
         PeerError: a statement in the log is not signed by `key`.
 
-    >>> from pathlib import Path
     >>> import json
-    >>> release = load_release(Path("release.json").read_bytes())
+    >>> from pathlib import Path
+    >>> from eigenveil import load_release
+    >>> release = load_release("release.json")
     >>> key = bytes.fromhex(json.loads(Path("authorities.json").read_text())["release_key"])
     >>> verify_release(release, key)
     >>> verify_release(release, bytes(32))

@@ -20,6 +20,7 @@ from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil_common.config import load
 from eigenveil_common.doctor import Check, Level, certificate, disk, examine, fail, ok, permissions, warn
 from eigenveil_common.files import read
+from eigenveil_common.notify.outbox import check_notify
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_server.clock import as_datetime, unix_ms
 from eigenveil_server.config import Config, split_listen
@@ -50,6 +51,7 @@ def coordinator_checks(config_file: Path) -> list[Check]:
         files.database,
         config_file,
         files.lock,
+        *config.notify.way.secrets,
     ]
     settings = [config_file.absolute().parent]
     return [
@@ -61,6 +63,7 @@ def coordinator_checks(config_file: Path) -> list[Check]:
         *(_exposed(key, getattr(config, key)) for key in ("metrics", "health") if getattr(config, key)),
         examine("authority", partial(_authority, config)),
         examine("authorities", partial(_list, config)),
+        *check_notify(config.notify.way),
         *_reached(config),
     ]
 

@@ -65,7 +65,7 @@ class Service(CoordinatorServicer):
         self._registry = registry
         self._sessions = sessions
         self._checkpoints = checkpoints
-        self._directory = SiteDirectory(config, runtime.repository, runtime.keys, registry)
+        self.directory = SiteDirectory(config, runtime.repository, runtime.keys, registry)
         self._contributions = Contributions(runtime)
         self._uploads = engine.uploads
         self._watches = Watches(config.max_watches)
@@ -81,11 +81,11 @@ class Service(CoordinatorServicer):
                 f"{request.version_min} to {request.version_max}; update the older of the two",
             )
         caller = CALLER.get()
-        statement = self._directory.stated(caller, request)
+        statement = self.directory.stated(caller, request)
         self._checkpoints.check_shown(caller, request)
         await self._sessions.greet(caller, ARRIVAL.get().peer, request, self._engine.hurry)
         await self._checkpoints.presented(caller, request, self._repository.writer)
-        await self._directory.note(caller, request, statement)
+        await self.directory.note(caller, request, statement)
         authorities = self._runtime.keys.authorities
         limits = pb.Limits(
             message_bytes=MESSAGE_BYTES,
@@ -119,7 +119,7 @@ class Service(CoordinatorServicer):
         if max(map(len, listed)) > MOST_LISTED:
             raise PeerError(Code.PROTOCOL, f"at most {MOST_LISTED} plans or rounds may be named")
         site = CALLER.get().name
-        self._directory.heard(site)
+        self.directory.heard(site)
         known = dict.fromkeys(map(digest_from_bytes, request.known_plans), 0)
         known |= zip(known, request.held, strict=False)
         answered = frozenset((digest_from_bytes(one.plan_digest), one.round) for one in request.answered)
@@ -216,11 +216,11 @@ class Service(CoordinatorServicer):
         self, request: pb.GetDictionaryRequest, context: Context
     ) -> pb.GetDictionaryResponse:
         """The dictionary that the operator published, if any [R22]."""
-        return self._directory.dictionary()
+        return self.directory.dictionary()
 
     async def ListSites(self, request: pb.ListSitesRequest, context: Context) -> pb.ListSitesResponse:
         """The sites of the federation and what they state of themselves [R23]."""
-        return self._directory.listed(request.after)
+        return self.directory.listed(request.after)
 
     async def SubmitStudy(self, request: pb.SubmitStudyRequest, context: Context) -> pb.SubmitStudyResponse:
         """Start a study, once for each submission [R10]."""
@@ -240,7 +240,7 @@ class Service(CoordinatorServicer):
         return pb.ExplainStudyResponse(explanation_json=told)
 
     def _submission(self, id: str, study_toml: str) -> Submission:
-        directory = self._directory.current()
+        directory = self.directory.current()
         return Submission(analyst=CALLER.get().name, id=id, study_toml=study_toml, directory=directory)
 
     async def ListStudies(self, request: pb.ListStudiesRequest, context: Context) -> pb.ListStudiesResponse:

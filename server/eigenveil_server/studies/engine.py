@@ -111,7 +111,7 @@ class Engine:
             stored.digest, lambda change: study_writes.end_unrun(change, stored, StudyState.FAILED, at, why)
         )
         self._states[stored.digest] = StudyState.FAILED
-        log.event("study-failed", study=stored.digest)
+        log.event("study-failed", study=stored.digest, analyst=stored.analyst)
 
     async def stop(self) -> None:
         """Stop driving; every study resumes at the next start."""

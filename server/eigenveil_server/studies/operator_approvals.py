@@ -89,7 +89,7 @@ class OperatorApprovals:
             await self._repository.writer.write(
                 lambda change: study_writes.end_unrun(change, stored, state, at, why)
             )
-        log.event(f"study-{state.value}", study=stored.digest)
+        log.event(f"study-{state.value}", study=stored.digest, analyst=stored.analyst)
         self._signals.news.ring()
 
 

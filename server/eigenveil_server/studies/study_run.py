@@ -246,7 +246,7 @@ class StudyRun:
         if opened is not None:
             opened.settle(durable=True)
         self.state, self._offer = state, None
-        log.event(f"study-{state.value}", study=self.digest)
+        log.event(f"study-{state.value}", study=self.digest, analyst=self.stored.analyst)
         self._runtime.signals.news.ring()
 
     def _event(

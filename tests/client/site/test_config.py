@@ -27,7 +27,7 @@ NOT_THE_DEFAULT = {
     "metrics_file": Path("/var/lib/node_exporter/textfile/eigenveil-site.prom"),
 }
 ADDED_BY_HAND = {  # init leaves them out
-    "proxy", "proxy_credentials", "log_format", "metrics_file", "column", "offers", "dictionary",
+    "proxy", "proxy_credentials", "log_format", "metrics_file", "column", "offers", "dictionary", "notify",
 }  # fmt: skip
 PATIENTS = Policy(person_column="patient")
 

@@ -221,7 +221,7 @@ REFUSED: list[tuple[str, dict[str, Any], Any, str]] = [
     ("text", {}, [["a", "b"], ["c", "d"]], "could not convert string"),
     ("k above d", {"n_components": 7}, X, "between 1 and n_features=6"),
     ("k zero", {"n_components": 0}, X, "between 1 and n_features=6"),
-    ("k a fraction", {"n_components": 0.9}, X, "must be an integer between 1"),
+    ("k a fraction above one", {"n_components": 2.5}, X, "must be an integer between 1"),
     ("epsilon zero", {"epsilon": 0.0}, X, "epsilon must be a finite number above 0"),
     ("epsilon negative", {"epsilon": -1.0}, X, "epsilon must be a finite number above 0"),
     ("epsilon NaN", {"epsilon": float("nan")}, X, "epsilon must be a finite number above 0"),

@@ -17,13 +17,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from eigenveil import simulate
-from eigenveil.reporting.figures import MOST_LABELS, biplot, correlations
-from eigenveil.reporting.report import RAISED, Projection, bound, number, render
+from eigenveil.reporting.figures.biplot import WIDE, Projection, biplot
+from eigenveil.reporting.figures.heatmap import Pairs, heatmap
+from eigenveil.reporting.figures.style import svg
+from eigenveil.reporting.report import RAISED, bound, number, render
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column, Federation, Study
 
 LOWERED = {raised: lowered for lowered, raised in RAISED.items()}
-VOID = {"meta", "img", "br", "hr", "link", "input"}
+VOID = {"source", "meta", "img", "br", "hr", "link", "input"}
 NASTY = ('<script>alert("1")</script>', "cost ($/$)", "température ½", "x" * 80, "名前")
 
 
@@ -79,7 +81,7 @@ def check(page: str) -> Checker:
     assert checker.open == []
     assert set(checker.ids.values()) == {1}
     for name, value in checker.attributes:
-        if name in ("src", "href"):
+        if name in ("src", "href", "srcset"):
             assert value is not None
             assert value.startswith("data:image/svg+xml;base64,")
     assert "url(" not in page
@@ -90,8 +92,8 @@ def check(page: str) -> Checker:
 def pictures(page: str) -> list[str]:
     """The SVG pictures of a page, each parsed once."""
     found = [base64.b64decode(text).decode() for text in re.findall(r"base64,([A-Za-z0-9+/=]+)", page)]
-    for svg in found:
-        ElementTree.fromstring(svg)
+    for one in found:
+        ElementTree.fromstring(one)
     return found
 
 
@@ -103,7 +105,7 @@ def test_it_is_one_whole_page(algorithm: Algorithm, k: int) -> None:
     checker = check(page)
     found = pictures(page)
     known = algorithm is Algorithm.GAUSS_COV  # the noise of a covariance: then there are correlations
-    assert checker.tags["img"] == len(found) == (2 if k == 1 else 3) + known
+    assert checker.tags["img"] == len(found) / 2 == (3 if k == 1 else 4) + known  # wide, and for a phone
     assert ('id="correlations"' in page) is known
     assert all(value for name, value in checker.attributes if name == "alt")
 
@@ -117,14 +119,15 @@ def test_it_says_what_it_must() -> None:
     assert f"eigenveil verify release.json --key {'ab' * 32}" in text
     assert bound(source["guarantee"]["epsilon"]) in text
     assert bound(source["guarantee"]["other_epsilon"]) in text
-    assert "Promised" in text
+    assert "Technically" in text
     for site in ("site-a", "site-b"):
         assert site in text
     assert "dropped out" in text
     for entry in source["rounds"]:
         assert number(entry["micro_rho"]) in text
-    spent = sum(entry["micro_rho"] for entry in source["rounds"] if "site-b" in entry["present"])
-    assert number(spent) in text
+    for rounds in (source["rounds"], [one for one in source["rounds"] if "site-b" in one["present"]]):
+        share = sum(entry["micro_rho"] for entry in rounds) / source["plan"]["micro_rho"]
+        assert f"{100 * share:.1f} %" in text
     for value in np.array(source["result"]["components"]).flat:
         assert f"{value:+.3f}".replace("-", "−") in text
     assert number(source["result"]["predicted_sin_angle"]) in text
@@ -153,24 +156,25 @@ def test_column_names_are_escaped_everywhere() -> None:
     checker = check(page)
     assert checker.tags["script"] == 0
     assert NASTY[0] in checker.text
-    assert any("cost ($/$)" in svg for svg in pictures(page))
-    assert not any("<script" in svg for svg in pictures(page))
+    assert any("cost ($/$)" in one for one in pictures(page))
+    assert not any("<script" in one for one in pictures(page))
 
 
 def test_many_columns_and_components() -> None:
     page = render(document(60, 7))
     check(page)
     assert "The picture shows the 48 strongest columns" in page
-    assert len(pictures(page)) == 3
+    assert 'id="correlations"' not in page
 
 
 def test_a_correlation_that_noise_could_show_is_grey() -> None:
     """Of two cells that show the same number, only the colour of the cell and of the number say so."""
     values, noise = np.full((3, 3), 0.9), np.zeros((3, 3), dtype=bool)
     noise[2, 1] = noise[1, 2] = True
-    svg = correlations(values, noise, ["a", "b", "c"])
-    cells = re.findall(r"fill: (#\w{6}); stroke: #ffffff", svg)
-    assert svg.count("0.90</text>") == 3
+    both = Pairs(values=values, is_noise=noise, name="correlation", whole=False)
+    drawn = svg(8, 4, lambda axes: heatmap(axes, both, ("a", "b", "c")))
+    cells = re.findall(r"fill: (#\w{6}); stroke: #ffffff", drawn)
+    assert drawn.count("0.90</text>") == 3
     assert sorted(len({cell[i : i + 2] for i in (1, 3, 5)}) == 1 for cell in cells) == [False, False, True]
 
 
@@ -181,22 +185,22 @@ def test_public_records_may_be_shown() -> None:
     text = check(page).text
     assert "Public records." in text
     assert "0.123" in text
-    assert any(">ill<" in svg for svg in pictures(page))
+    assert any(">ill<" in one for one in pictures(page))
 
 
 @pytest.mark.parametrize("longest", [(0.01, 0.95), (0.01, -0.95), (0.95, 0.01), (-0.95, 0.01)])
 def test_every_arrow_is_in_the_picture(longest: tuple[float, float]) -> None:
     arrows = np.column_stack([np.full(18, 0.05), np.linspace(-0.06, 0.06, 18)])
     arrows[9] = longest  # alone up there: the labels of the others push its label down
-    svg = biplot(arrows, [f"c{i}" for i in range(18)], None)
+    drawn = svg(8, 5, lambda axes: biplot(axes, arrows, [f"c{i}" for i in range(18)], None))
     # The figure, the axes, an arrow for each column, and a leader for each label.
-    assert svg.count('id="patch_') == 2 + 18 + MOST_LABELS
+    assert drawn.count('id="patch_') == 2 + 18 + WIDE.labels
 
 
 def test_dots_have_no_labels() -> None:
     arrows = np.array([[0.0, 1.0], [1e-3, 0.0], [0.5, 0.5]])
-    svg = biplot(arrows, ["long", "dot", "half"], None)
-    assert (">long<" in svg, ">dot<" in svg, ">half<" in svg) == (True, False, True)
+    drawn = svg(8, 5, lambda axes: biplot(axes, arrows, ["long", "dot", "half"], None))
+    assert (">long<" in drawn, ">dot<" in drawn, ">half<" in drawn) == (True, False, True)
 
 
 def test_without_records_it_says_that_they_stayed() -> None:

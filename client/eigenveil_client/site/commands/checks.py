@@ -26,6 +26,7 @@ from eigenveil_client.site.daemon.service import analysts, approval, check_role
 from eigenveil_client.site.plausible import dictionary, ranges
 from eigenveil_client.site.state.opening import begun, opened
 from eigenveil_common.doctor import Check, disk, examine, fail, ok, warn
+from eigenveil_common.notify.outbox import check_notify
 
 LEFT_OUT = "lines that are left out"
 MISSING = "cells that cannot be read and count as missing"
@@ -62,7 +63,7 @@ def site_checks(config_file: Path) -> list[Check]:
         return [fail("configuration", str(problem))]
     credentials = config.proxy_rule.proxy_credentials
     beside = [config.state.with_name(name) for name in ("egress.key", "serve.lock")]
-    secrets = [config.state, *beside, *([credentials] if credentials else [])]
+    secrets = [config.state, *beside, *([credentials] if credentials else []), *config.notify.secrets]
     settings = [config_file, config_file.absolute().parent]
     return [
         ok("configuration", f"{config_file} names the site {config.name}"),
@@ -72,6 +73,7 @@ def site_checks(config_file: Path) -> list[Check]:
         doctor.files(config.identity, *secrets, folders=[config.state.parent], settings=settings),
         examine("ledger", partial(_ledger, config)),
         examine("records", partial(_records, config)),
+        *check_notify(config.notify),
         *doctor.identity_and_network(
             config.identity, lambda: config.proxy_rule, lambda stored: check_role(stored, config.name)
         ),

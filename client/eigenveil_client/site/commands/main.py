@@ -232,6 +232,24 @@ def doctor(config_file: Path, as_json: bool) -> int:
     return doctor_show(site_checks(config_file), as_json)
 
 
+@group.command()
+@CONFIG_FILE
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, help="A port of this machine; any free one."
+)
+@click.option(
+    "--lang", "language", default="en", show_default=True, help="The page's first language: en or de."
+)
+def console(config_file: Path, port: int, language: str) -> None:
+    """Show studies, what left, columns and budget as pages, on this machine only; decide about studies there.
+
+    A one-time link is printed. It works beside a running daemon. Until SIGTERM or SIGINT.
+    """
+    from eigenveil_client.site.commands.console import program
+
+    program.serve(config_file, port, language)
+
+
 for command in (*consent_commands.COMMANDS, *evidence_commands.COMMANDS):
     group.add_command(command)
 

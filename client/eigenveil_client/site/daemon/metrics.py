@@ -28,14 +28,15 @@ DAY = 86400.0
 
 @dataclass(slots=True)
 class Contact:
-    """What the daemon notes of its connections. `last` is Unix time of the last answer, `ends` that of the
-    end of the certificate in use; 0 before there was any."""
+    """What the daemon notes of its connections, and what became of `notices` to people. `last` is Unix time
+    of the last answer, `ends` that of the end of the certificate in use; 0 before there was any."""
 
     connected: bool = False
     connections: int = 0
     last: float = 0.0
     ends: float = 0.0
     lost: Counter[str] = field(default_factory=Counter)
+    notices: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,6 +57,10 @@ class SiteMetrics:
         for code, count in sorted(contact.lost.items()):
             lost.add_metric([code], count)
         yield lost
+        notices = Counted("eigenveil_site_notices", "Mails and webhook calls to people.", labels=["outcome"])
+        for outcome, count in sorted(contact.notices.items()):
+            notices.add_metric([outcome], count)
+        yield notices
         yield _gauge("last_contact_seconds", "Unix time of the coordinator's last answer.", contact.last)
         yield _gauge("certificate_days_left", "Days until the certificate in use ends.", days)
         budget = Gauge("eigenveil_site_budget_micro_rho", "This site's budget.", labels=["part"])

@@ -27,6 +27,7 @@ from eigenveil_client.site.state.store import SiteStore
 from eigenveil_client.site.statement import statement_of
 from eigenveil_common import log
 from eigenveil_common.doctor import Check, Level, fail, ok, warn
+from eigenveil_common.notify.outbox import notifying
 from eigenveil_common.process import forbid_core_dumps
 
 ENDS_SOON_DAYS = 30  # of the ethics approval
@@ -96,7 +97,14 @@ def serve(config: SiteConfig) -> None:
             name = "approval-ends-soon" if end.level is Level.WARN else "approval-ended"
             log.event(name, logging.WARNING, detail=f"{end.text}: {end.todo}")
         daemon = SiteDaemon(worker, identity, statement_of(config))
-        asyncio.run(_until_stopped(daemon, config.metrics_file, store))
+        told = notifying(
+            config.notify,
+            federation=first.identity.federation,
+            site=config.name,
+            count=lambda outcome: daemon.contact.notices.update((outcome,)),
+        )
+        with told:
+            asyncio.run(_until_stopped(daemon, config.metrics_file, store))
         log.event("stopped", site=config.name)
 
 

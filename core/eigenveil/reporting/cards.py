@@ -1,0 +1,50 @@
+"""A release as notebooks show it: what was found and what is guaranteed, with one picture."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+from eigenveil.reporting.notebook import card
+
+WIDTH, HEIGHT = 4.6, 2.4  # inches
+
+
+def release_card(document: Mapping[str, Any]) -> str:
+    """HTML of the content of a release.json, or of a simulation's."""
+    result, study = document["result"], document["plan"]["study"]
+    shares = result["explained_variance_ratio"]
+    explained = ", ".join(f"{100 * share:.1f} %" for share in shares)
+    rows = [
+        ("Sites", ", ".join(study["federation"]["sites"])),
+        ("Columns", f"{len(result['columns'])}"),
+        ("Records, noised", f"{result['records']:,.0f}"),
+        ("Variance explained", explained or "nothing released"),
+    ]
+    if result["predicted_sin_angle"] is not None and shares:
+        error = f"sine {result['predicted_sin_angle']:.2g} (0 is exact, 1 is noise)"
+        rows.append(("Predicted error", error))
+    said = (document["guarantee"]["words"], *result["warnings"], *filter(None, [result["declined"]]))
+    picture = _scree(document) if shares else ""
+    return card(study["name"], rows, note=" ".join(said), picture=picture)
+
+
+def _scree(document: Mapping[str, Any]) -> str:
+    """As an image, whose ids are its own however often it stands on a page; none without matplotlib."""
+    try:
+        from eigenveil.reporting.figures.scree import scree
+    except ModuleNotFoundError as lack:
+        if lack.name != "matplotlib":
+            raise
+        return ""
+    from eigenveil.reporting.figures.style import svg
+    from eigenveil.reporting.figures.subject import Subject
+    from eigenveil.reporting.figures.words import scree_words
+
+    subject = Subject.of(document)
+    drawn = svg(WIDTH, HEIGHT, lambda axes: scree(axes, subject))
+    source = f"data:image/svg+xml;base64,{base64.b64encode(drawn.encode()).decode()}"
+    words = escape(scree_words(subject))
+    return f'<img src="{source}" alt="{words}" style="background:#fff;max-width:100%">'

@@ -1,0 +1,207 @@
+"""From a log line to a person, over real servers; and what never happens on the way."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from email import message_from_bytes, policy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eigenveil_common import log
+from eigenveil_common.notify import outbox
+from eigenveil_common.notify.config import Notify, Tls
+from eigenveil_common.notify.outbox import check_notify, notifying
+from tests.common.notify.servers import Seen, authority, mail_handler, serving, web_handler
+
+STUDY = "1234567890ab" + 52 * "0"
+OFFICER = "officer@hospital.example"
+Line = tuple[str, dict[str, Any]]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Tries follow each other at once, and the log says what it says in a daemon."""
+    monkeypatch.setattr(outbox, "PAUSES", (0.01, 0.01))
+    before = log.logger.level
+    log.logger.setLevel(logging.INFO)
+    yield
+    log.logger.setLevel(before)
+
+
+def until(holds: Callable[[], object]) -> None:
+    ends = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < ends, "it did not happen"
+        time.sleep(0.01)
+
+
+def secret(path: Path, text: str) -> Path:
+    path.write_text(text)
+    path.chmod(0o600)
+    return path
+
+
+def mailing(folder: Path, port: int, root: Path, tls: Tls, **more: Any) -> Notify:
+    if tls is not Tls.NONE:
+        more |= {"mail_user": "ev", "mail_password": secret(folder / "password", "hush-hush\n")}
+    return Notify(
+        **({"to": (OFFICER,)} | more),
+        mail_host="127.0.0.1", mail_port=port, mail_tls=tls, mail_from="ev@h.example", authorities=root,
+    )  # fmt: skip
+
+
+def hooked(port: int, root: Path, **more: Any) -> Notify:
+    return Notify(webhook=f"https://127.0.0.1:{port}/in?key=hidden", authorities=root, **more)
+
+
+def told(notify: Notify, *lines: Line) -> Counter[str]:
+    """What became of notices of these log lines."""
+    counted: Counter[str] = Counter()
+    with notifying(notify, federation="north", site="anna", count=lambda one: counted.update((one,))):
+        for name, words in lines:
+            log.event(name, **words)
+        until(lambda: counted.total() >= len(lines))
+    return counted
+
+
+WAITS: Line = ("study-waits", {"study": STUDY, "analyst": "ada", "algorithm": "gauss-cov"})
+
+
+@pytest.mark.parametrize("tls", list(Tls))
+def test_an_officer_gets_one_mail_that_says_which_study_waits_and_where(tmp_path: Path, tls: Tls) -> None:
+    root, context = authority(tmp_path, "127.0.0.1")
+    seen = Seen(context=context)
+    with serving(mail_handler(seen, tls), seen):
+        assert told(mailing(tmp_path, seen.port, root, tls), WAITS) == {"sent": 1}
+    (raw,) = seen.mails
+    mail = message_from_bytes(raw, policy=policy.default)
+    assert (mail["To"], mail["Auto-Submitted"]) == (OFFICER, "auto-generated")
+    for word in ("1234567890ab", "ada", "anna"):
+        assert word in mail.get_content()
+    assert seen.logins == ([] if tls is Tls.NONE else ["\0ev\0hush-hush"])
+
+
+def test_a_webhook_gets_the_same_as_json_with_the_header_that_only_the_owner_may_read(tmp_path: Path) -> None:
+    root, context = authority(tmp_path, "127.0.0.1")
+    seen, header = Seen(context=context), secret(tmp_path / "header", "Authorization: Bearer hush-hush\n")
+    with serving(web_handler(seen), seen):
+        assert told(hooked(seen.port, root, webhook_header=header), WAITS) == {"sent": 1}
+        header.chmod(0o644)
+        assert told(hooked(seen.port, root, webhook_header=header), WAITS) == {"failed": 1}
+    ((path, headers, body),) = seen.posts
+    assert (path, headers["Authorization"]) == ("/in?key=hidden", "Bearer hush-hush")
+    said = json.loads(body)
+    del said["at"]
+    study, what = "1234567890ab", "study-waits"
+    assert said == {"analyst": "ada", "federation": "north", "site": "anna", "study": study, "what": what}
+
+
+def test_an_analyst_hears_of_their_own_studies_alone(tmp_path: Path) -> None:
+    root, context = authority(tmp_path, "127.0.0.1")
+    seen = Seen(context=context)
+    with serving(mail_handler(seen, Tls.STARTTLS), seen):
+        notify = mailing(tmp_path, seen.port, root, Tls.STARTTLS, to=())
+        counted: Counter[str] = Counter()
+        addresses = {"ada": "ada@lab.example", "bea": "bea@lab.example"}
+        with notifying(
+            notify, federation="north", analysts=addresses, count=lambda one: counted.update((one,))
+        ):
+            for end in ("released", "failed", "cancelled"):
+                log.event(f"study-{end}", study=STUDY, analyst="ada")
+            log.event("study-released", study=STUDY, analyst="somebody-else")
+            log.event("study-submitted", study=STUDY, analyst="bea")
+            until(lambda: counted["sent"] == 3)
+    assert seen.to == ["TO:<ada@lab.example>"] * 3
+
+
+@pytest.mark.parametrize("analyst", ["ada\r\nBcc: everybody@lab.example", "<b>ada</b>", "", "Ada Lovelace"])
+def test_what_is_no_name_is_in_no_message(tmp_path: Path, analyst: str) -> None:
+    root, context = authority(tmp_path, "127.0.0.1")
+    seen = Seen(context=context)
+    with serving(web_handler(seen), seen):
+        assert told(hooked(seen.port, root), WAITS) == {"sent": 1}
+        with notifying(hooked(seen.port, root), federation="north", site="anna", count=lambda one: None):
+            log.event("study-waits", study=STUDY, analyst=analyst)
+    assert len(seen.posts) == 1
+
+
+def test_what_fails_for_a_while_is_tried_again_and_what_is_refused_for_good_is_not(tmp_path: Path) -> None:
+    root, context = authority(tmp_path, "127.0.0.1")
+    seen = Seen(context=context)
+    with serving(mail_handler(seen, Tls.TLS), seen):
+        notify = mailing(tmp_path, seen.port, root, Tls.TLS)
+        for replies, outcome in (([450], "sent"), ([450, 450, 450], "failed"), ([550], "failed")):
+            seen.replies = list(replies)
+            assert told(notify, WAITS) == {outcome: 1}
+            assert not seen.replies
+    web = Seen(context=context)
+    with serving(web_handler(web), web):
+        for replies, tries in (([503, 429], 3), ([404], 1), ([302], 1)):
+            web.replies, web.posts = list(replies), []
+            told(hooked(web.port, root), WAITS)
+            assert len(web.posts) == tries, "and a redirect is not followed"
+
+
+def test_nothing_is_said_to_a_server_that_cannot_prove_who_it_is_or_offers_no_tls(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    stranger, _ = authority(tmp_path / "other", "127.0.0.1")
+    root, context = authority(tmp_path, "elsewhere.example")
+    for trusted, tls in ((stranger, Tls.STARTTLS), (root, Tls.STARTTLS), (stranger, Tls.TLS)):
+        seen = Seen(context=context)
+        with serving(mail_handler(seen, tls), seen):
+            assert told(mailing(tmp_path, seen.port, trusted, tls), WAITS) == {"failed": 1}
+        assert not {"auth", "mail"} & set(seen.commands)
+    bare, web = Seen(context=context), Seen(context=context)
+    with serving(mail_handler(bare, Tls.NONE), bare):
+        nameless = replace(mailing(tmp_path, bare.port, root, Tls.STARTTLS), mail_user="", mail_password=None)
+        assert told(nameless, WAITS) == {"failed": 1}
+    assert not {"auth", "mail"} & set(bare.commands)
+    with serving(web_handler(web), web):
+        assert told(hooked(web.port, root), WAITS) == {"failed": 1}
+    assert not web.posts
+
+
+def test_no_secret_is_in_a_log_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    root, context = authority(tmp_path, "127.0.0.1")
+    seen = Seen(context=context, replies=[550])
+    with serving(mail_handler(seen, Tls.TLS), seen):
+        told(mailing(tmp_path, seen.port, root, Tls.TLS), WAITS)
+    told(hooked(1, root, webhook_header=secret(tmp_path / "header", "X-Key: hush-hush")), WAITS)
+    assert "notice-failed" in caplog.text
+    for word in ("hush-hush", "hidden", OFFICER, "said of the recipient"):
+        assert word not in caplog.text
+
+
+def test_nobody_waits_for_a_server_that_hangs_and_what_does_not_fit_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "MOST_QUEUED", 2)
+    monkeypatch.setattr(outbox, "CLOSE_SECONDS", 0.1)
+    root, context = authority(tmp_path, "127.0.0.1")
+    seen, counted = Seen(context=context), Counter[str]()
+    handler = mail_handler(seen, Tls.TLS)
+    handler.handle = lambda self: time.sleep(3)  # type: ignore[method-assign]
+    with serving(handler, seen):
+        notify = mailing(tmp_path, seen.port, root, Tls.TLS)
+        with notifying(notify, federation="north", site="anna", count=lambda one: counted.update((one,))):
+            for _ in range(9):
+                log.event(WAITS[0], **WAITS[1])
+            assert counted["dropped"] in (6, 7), "one may be on its way"
+
+
+def test_doctor_says_whether_the_servers_answer_and_tells_nobody_anything(tmp_path: Path) -> None:
+    root, context = authority(tmp_path, "127.0.0.1")
+    mail, web = Seen(context=context), Seen(context=context)
+    with serving(mail_handler(mail, Tls.STARTTLS), mail), serving(web_handler(web), web):
+        good = (mailing(tmp_path, mail.port, root, Tls.STARTTLS), hooked(web.port, root))
+        assert [check.level.value for notify in good for check in check_notify(notify)] == ["ok", "ok"]
+    assert (mail.mails, web.posts, len(mail.logins)) == ([], [], 1)
+    assert [check.level.value for notify in good for check in check_notify(notify)] == ["fail", "fail"]
+    assert check_notify(Notify()) == []

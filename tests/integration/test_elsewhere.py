@@ -1,0 +1,68 @@
+"""What an analyst uses works without what Windows lacks: Linux is what it is tried on, see docs/LIMITS.md."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from eigenveil.study.toml import parse_study
+from eigenveil_client.demo.layout import demo_dictionary
+from tests.integration.stage import Stage
+
+ROOT = Path(__file__).parents[2]
+FLOW = """
+import sys, eigenveil
+from pathlib import Path
+profile = Path(sys.argv[1])
+assert all(getattr(eigenveil, name) for name in eigenveil.__all__)
+with eigenveil.connect(profile) as federation:
+    study = federation.study(columns=["radius", "area"], epsilon=0.3, components=1, name="elsewhere")
+    print(study.plan(), study.explain(), federation.sites, federation.budget)
+    assert study.submit().wait().result.result.components.shape == (1, 2)
+assert "eigenveil_client.site" not in sys.modules
+"""
+LOCK = """
+import subprocess, sys
+from pathlib import Path
+from eigenveil_common.locks import locked, try_lock
+path, *other = sys.argv[1:]
+def free():
+    return subprocess.run([sys.executable, *other, path, "other"]).returncode == 3
+if other == ["other"]:
+    sys.exit(0 if try_lock(Path(path)) is None else 3)
+with locked(Path(path)):
+    assert not free()
+assert free()
+"""
+COMMAND = "import sys; from eigenveil_client.entry import analyst; sys.exit(analyst())"
+
+
+def elsewhere(folder: Path, code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run `code` where there is only what Windows has."""
+    program, file = ROOT / "tests" / "integration" / "elsewhere.py", folder / "program.py"
+    file.write_text(code)
+    return subprocess.run(
+        [sys.executable, program, file, *map(str, arguments)], capture_output=True, text=True, check=False
+    )
+
+
+def test_an_analysts_way_from_enrolment_to_a_result_needs_nothing_of_posix(
+    stage: Stage, tmp_path: Path
+) -> None:
+    stage.federation.publish(demo_dictionary(parse_study(stage.text)))
+    done = elsewhere(tmp_path, FLOW, stage.layout.analyst)
+    assert done.returncode == 0, done.stderr
+    fetch = ["study", "result", "elsewhere", "--out", tmp_path]
+    for words in (["study", "list"], ["columns"], ["doctor"], fetch):
+        done = elsewhere(tmp_path, COMMAND, *words, "--profile", stage.layout.analyst, "--json")
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout)["declined"] is None
+    assert "Linux or macOS" in elsewhere(tmp_path, COMMAND, "demo", "--json").stdout
+
+
+def test_a_lock_of_windows_keeps_others_out_until_it_is_closed(tmp_path: Path) -> None:
+    program, file = ROOT / "tests" / "integration" / "elsewhere.py", tmp_path / "program.py"
+    done = elsewhere(tmp_path, LOCK, tmp_path / "lock", program, file)
+    assert done.returncode == 0, done.stderr

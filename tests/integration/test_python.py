@@ -1,0 +1,226 @@
+"""A federation of three sites driven from Python alone: `eigenveil.connect()` and what it gives."""
+
+from __future__ import annotations
+
+import _thread
+import asyncio
+import json
+import logging
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import eigenveil
+from eigenveil import EigenveilError, load_release, parse_study
+from eigenveil.errors import Code
+from eigenveil_client.analyst import client
+from eigenveil_client.analyst.python.connected import ConnectedFederation
+from eigenveil_client.demo.federation import COORDINATOR
+from eigenveil_client.demo.layout import demo_dictionary
+from tests.integration.stage import SITES, Stage
+
+COLUMNS = ["radius", "texture", "area"]
+LAST = SITES[-1]
+
+
+@pytest.fixture(scope="module")
+def published(stage: Stage) -> Stage:
+    """The same federation with a dictionary, as `eigenveil demo --keep` leaves it."""
+    stage.federation.publish(demo_dictionary(parse_study(stage.text)))
+    return stage
+
+
+@pytest.fixture
+def federation(published: Stage) -> Iterator[ConnectedFederation]:
+    with eigenveil.connect(published.layout.analyst) as connected:
+        yield connected
+
+
+@contextmanager
+def refused(code: Code, message: str | None = None) -> Iterator[None]:
+    with pytest.raises(EigenveilError, match=message) as raised:
+        yield
+    assert raised.value.code is code
+
+
+@contextmanager
+def without(stage: Stage, *names: str) -> Iterator[None]:
+    """While a site or the coordinator is down."""
+    for name in names:
+        stage.federation.kill(name)
+    try:
+        yield
+    finally:
+        for name in names:
+            stage.federation.restart(name)
+
+
+def test_from_nothing_to_a_result_without_an_event_loop_in_sight(
+    federation: ConnectedFederation, published: Stage, tmp_path: Path
+) -> None:
+    assert [site.name for site in federation.sites] == list(SITES)
+    assert {*COLUMNS} < {column.name for column in federation.columns}
+    before = federation.budget
+    study = federation.study(
+        columns=COLUMNS, epsilon=0.4, components=1, name="from-python", bounds={"area": (0, 3000)}
+    )
+    plan, told = study.plan(), study.explain()
+    assert told.left == before.studies_left(plan.price)
+    assert "area: bounds 0 to 3000" in str(study)
+    (tmp_path / "study.toml").write_text(study.toml)
+    assert federation.study(tmp_path / "study.toml").study == study.study
+
+    run = study.submit().wait()
+    assert run.status.state == "released"
+    assert run.status.spent == pytest.approx(1, abs=0.05)
+    assert run.result.public_key == published.analyst.release_key
+    assert run.result.result.components.shape == (1, 3)
+    assert load_release(run.fetch()).document == run.result.document
+    assert federation.budget.left.micro_rho == before.left.micro_rho - round(
+        run.status.spent * plan.price.micro_rho
+    )
+    with eigenveil.connect(published.layout.analyst) as later:
+        again = later.run(run.digest[:8])
+        assert np.array_equal(again.result.result.components, run.result.result.components)
+        assert [event["state"] for event in again.events()][-1] == "released"
+        frame = later.studies.to_pandas()
+        assert frame[frame["name"] == "from-python"]["state"].tolist() == ["released"]
+    for shown in (federation, federation.sites, federation.columns, before, study, plan, told, run):
+        html = shown._repr_html_()
+        assert html.startswith('<div class="eigenveil">')
+        assert "micro-rho" not in html
+
+
+def test_what_was_asked_before_is_paid_for_again_only_when_it_is_meant(
+    federation: ConnectedFederation,
+) -> None:
+    study = federation.study(columns=COLUMNS, epsilon=0.2, components=1)
+    first = study.submit().wait()
+    with refused(Code.CONFLICT, f"{first.short}.*epsilon of 0.2"):
+        study.submit()
+    assert study.submit(submission=first.submission).digest == first.digest
+    second = study.submit(again=True)
+    assert second.digest != first.digest
+    second.wait()
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"columns": ["radius", "textur"]}, "did you mean 'texture'"),
+        ({"columns": COLUMNS, "epsilom": 1}, "did you mean 'epsilon'"),
+        ({"columns": COLUMNS, "sites": ["hospital-11"]}, "did you mean 'hospital-1'"),
+        ({"columns": COLUMNS, "bounds": {"aera": (0, 1)}}, "did you mean 'area'"),
+        ({"columns": COLUMNS, "bounds": {"area": 1}}, "must be a pair"),
+        ({"columns": "radius"}, "must be a list"),
+        ({"columns": COLUMNS, "components": 4}, "3 columns"),
+    ],
+)
+def test_what_cannot_be_is_told_before_anything_is_sent(
+    federation: ConnectedFederation, choices: dict[str, object], message: str
+) -> None:
+    with refused(Code.BAD_STUDY, message):
+        federation.study(**choices)  # type: ignore[arg-type]
+
+
+def test_it_works_inside_a_running_event_loop_and_from_many_threads(
+    federation: ConnectedFederation, published: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def cell() -> int:
+        return len(federation.sites)
+
+    assert asyncio.run(cell()) == len(SITES)
+    with (
+        caplog.at_level(logging.ERROR, logger="asyncio"),
+        eigenveil.connect(published.layout.analyst) as other,
+        ThreadPoolExecutor(6) as pool,
+    ):
+        asked = [pool.submit(lambda one=one: len(one.sites)) for one in [federation, other] * 6]  # type: ignore[misc]
+        assert {one.result() for one in asked} == {len(SITES)}
+    assert caplog.records == []
+
+
+def test_a_wait_outlives_the_coordinator_and_ctrl_c_does_not_end_a_study(
+    federation: ConnectedFederation, published: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pool = ThreadPoolExecutor(1)
+    with without(published, LAST):
+        run = federation.study(columns=COLUMNS, epsilon=0.3, components=1).submit()
+        with refused(Code.NOT_READY, "goes on after"):
+            run.wait(timeout=0.5)
+        with refused(Code.NOT_READY):
+            run.result  # noqa: B018
+        threading.Timer(1.0, _thread.interrupt_main).start()
+        with pytest.raises(KeyboardInterrupt):
+            run.wait()
+        assert "the study goes on" in capsys.readouterr().out
+        assert run.status.state == "running"
+        waiting = pool.submit(run.wait)
+        with without(published, COORDINATOR):
+            assert not waiting.done()
+    assert waiting.result(120).status.state == "released"
+
+
+def test_a_study_is_cancelled_and_holds_its_price_until_then(
+    federation: ConnectedFederation, published: Stage
+) -> None:
+    with without(published, LAST):
+        run = federation.study(columns=COLUMNS, epsilon=5, components=1).submit()
+        with refused(Code.BUDGET):
+            federation.study(columns=COLUMNS, epsilon=4.9, components=1).submit()
+        run.cancel()
+        with refused(Code.CANCELLED, "stays charged"):
+            run.wait()
+        assert run.status.ended
+        with refused(Code.CANCELLED):
+            run.fetch()
+
+
+def test_a_study_that_sites_decline_fails_with_their_names(federation: ConnectedFederation) -> None:
+    run = federation.study(columns=COLUMNS, epsilon=0.2, components=1, minimum_cohort=250).submit()
+    with refused(Code.STUDY_FAILED):
+        run.wait()
+    said = list(run.events())[-1]["sites"]
+    declined = [site for site, how in said.items() if how.startswith("declined")]
+    assert declined
+    assert all(site in repr(run) for site in declined)
+
+
+def test_who_is_nobody_or_cannot_reach_anybody_is_told_so(
+    published: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with refused(Code.BAD_CONFIG, "enrol with a join file"):
+        eigenveil.connect(tmp_path / "nobody")
+    monkeypatch.setenv("EIGENVEIL_PROFILE", str(published.layout.analyst))
+    with eigenveil.connect() as known:
+        assert known.run("from-python").status.state == "released"
+    with refused(Code.CANCELLED, "closed"):
+        known.sites  # noqa: B018
+    with refused(Code.BAD_CONFIG, "a site's"):
+        eigenveil.connect(published.layout.site(LAST) / "identity")
+    away = shutil.copytree(published.layout.analyst, tmp_path / "away")
+    about = json.loads((away / "identity.json").read_text())
+    (away / "identity.json").write_text(json.dumps(about | {"coordinator": "127.0.0.1:9"}))
+    monkeypatch.setattr(client, "ATTEMPTS", 2)
+    with eigenveil.connect(away) as far, refused(Code.UNREACHABLE):
+        far.budget  # noqa: B018
+
+
+@pytest.mark.parametrize("end", ["", "events = run.messages(); next(events)"])
+def test_python_ends_without_a_word_whatever_goes_on(published: Stage, end: str) -> None:
+    code = f"""
+import eigenveil
+federation = eigenveil.connect({str(published.layout.analyst)!r})
+run = federation.study(columns={COLUMNS}, epsilon=0.2, components=1).submit(again=True)
+{end}
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
