@@ -76,20 +76,23 @@ def test_from_nothing_to_a_result_without_an_event_loop_in_sight(
     assert told.left == before.studies_left(plan.price)
     assert "area: bounds 0 to 3000" in str(study)
     (tmp_path / "study.toml").write_text(study.toml)
-    assert federation.study(tmp_path / "study.toml").study == study.study
+    for source in (tmp_path / "study.toml", study.study):
+        assert federation.study(source).study == study.study
+    with refused(Code.BAD_STUDY, "leave out epsilon"):
+        federation.study(study.study, epsilon=2)
 
     run = study.submit().wait()
     assert run.status.state == "released"
     assert run.status.spent == pytest.approx(1, abs=0.05)
     assert run.result.public_key == published.analyst.release_key
-    assert run.result.result.components.shape == (1, 3)
+    assert run.result.components.shape == (1, 3)
     assert load_release(run.fetch()).document == run.result.document
     assert federation.budget.left.micro_rho == before.left.micro_rho - round(
         run.status.spent * plan.price.micro_rho
     )
     with eigenveil.connect(published.layout.analyst) as later:
         again = later.run(run.digest[:8])
-        assert np.array_equal(again.result.result.components, run.result.result.components)
+        assert np.array_equal(again.result.components, run.result.components)
         assert [event["state"] for event in again.events()][-1] == "released"
         frame = later.studies.to_pandas()
         assert frame[frame["name"] == "from-python"]["state"].tolist() == ["released"]

@@ -9,7 +9,6 @@ from typing import Any, TypedDict
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.dictionary.dictionary import nearest
 from eigenveil.dictionary.resolve import KEY
-from eigenveil.errors import RequestError
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.checks import refuse
 from eigenveil.study.plain_values import hints, plain, toml_text
@@ -120,16 +119,12 @@ def _column(column: str | Column, bounds: tuple[float, float] | None) -> Any:
     return row if bounds is None else row | _ends(str(row["name"]), bounds)
 
 
-def _ends(name: str, bounds: tuple[float, float]) -> dict[str, float]:
+def _ends(name: str, bounds: Any) -> dict[str, float]:
     try:
-        lower, upper = bounds
-        return {"lower": float(lower), "upper": float(upper)}
+        lower, upper = map(float, () if isinstance(bounds, str) else bounds)
     except (TypeError, ValueError) as problem:
-        raise _no_bounds(name, bounds) from problem
-
-
-def _no_bounds(name: str, bounds: object) -> RequestError:
-    return refuse(f"bounds of {name!r} must be a pair (lower, upper), got {bounds!r}")
+        raise refuse(f"bounds of {name!r} must be a pair (lower, upper), got {bounds!r}") from problem
+    return {"lower": lower, "upper": upper}
 
 
 def _name(columns: tuple[str, ...]) -> str:

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from eigenveil.errors import Code, RequestError
+from eigenveil.released import ReleasedResult, load_release
 from eigenveil.reporting.notebook import card, lines
-from eigenveil.reporting.verify import SignedRelease, load_release
 from eigenveil_client.analyst.display import state_word
 from eigenveil_client.analyst.python.progress import watching
 from eigenveil_client.analyst.study_text import event_value
@@ -58,7 +58,7 @@ class Run:
         self.warnings = warnings
         self._stood = stood
         self._seen: pb.StudyEvent | None = None
-        self._release: SignedRelease | None = None
+        self._release: ReleasedResult | None = None
 
     @property
     def _plan(self) -> bytes:
@@ -146,7 +146,7 @@ class Run:
         return self._talk.ask(lambda analyst: analyst.release(self._plan))
 
     @property
-    def result(self) -> SignedRelease:
+    def result(self) -> ReleasedResult:
         """What it released, as `eigenveil.load_release` reads it, under the federation's release key. Raises
         as `fetch`."""
         if self._release is None:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table as Printed
 from rich.text import Text
 
-from eigenveil.reporting.notebook import grid
+from eigenveil.reporting.notebook import grid, printable
 
 T = TypeVar("T")
 WIDTH = 120  # of what is printed: a notebook's cell says nothing of its own
@@ -52,7 +52,7 @@ class Table(Sequence[T]):
         console = Console(file=StringIO(), width=WIDTH)
         console.print(printed if lines else Text(f"{self.title}: none"))
         told: str = console.file.getvalue()  # type: ignore[attr-defined]
-        return told.rstrip()
+        return printable(told.rstrip())
 
     def _repr_html_(self) -> str:
         return grid(self.title, *self._texts())

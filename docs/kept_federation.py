@@ -1,0 +1,47 @@
+"""A federation for as long as pages with notebooks are built, or tested: `eigenveil demo --keep`. As an
+extension of Sphinx it lies where the notebooks look for it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+STOP_SECONDS = 60
+
+
+@contextmanager
+def kept(folder: Path) -> Iterator[Path]:
+    """The profile of its analyst, in `folder`; when the block ends the federation is stopped as by Ctrl-C.
+
+    Raises:
+        RuntimeError: it did not begin, or did not end well.
+    """
+    program = Path(sys.executable).with_name("eigenveil")
+    command = [program, "demo", "--keep", "--json", "--out", folder]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        told = process.stdout.readline()
+        try:
+            if not told:
+                raise RuntimeError(f"no federation began; its logs are in {folder / 'logs'}")
+            yield Path(json.loads(told)["profile"])
+        finally:
+            process.send_signal(signal.SIGINT)
+            code = process.wait(STOP_SECONDS)
+    if code:
+        raise RuntimeError(f"the federation ended with {code}; its logs are in {folder / 'logs'}")
+
+
+def setup(app: Any) -> dict[str, bool]:
+    """From before the first page is read until the last is written."""
+    federation = ExitStack()
+    folder = Path(__file__).parent / "notebooks" / "demo-out"
+    app.connect("builder-inited", lambda app: federation.enter_context(kept(folder)))
+    app.connect("build-finished", lambda app, problem: federation.close())
+    return {"parallel_read_safe": False}

@@ -1,0 +1,63 @@
+"""The tutorial's notebook runs as it stands against a real federation of three sites."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import nbclient
+import pytest
+from myst_nb.core.read import read_myst_markdown_notebook  # type: ignore[import-untyped]
+
+from tests.integration.test_demo import started
+from tests.repo.tree import ROOT
+
+TUTORIAL = ROOT / "docs" / "notebooks" / "tutorial.md"
+# What a person must type, from an empty machine to a picture; the rest of the page only looks.
+NEEDED = (
+    "import eigenveil",
+    "eigenveil.connect(",
+    "federation.study(",
+    "study.submit(",
+    "run.wait(",
+    "plot.",
+)
+
+
+def kept_federation() -> ModuleType:
+    """docs/kept_federation.py, which the pages are built with."""
+    spec = importlib.util.spec_from_file_location("kept", ROOT / "docs" / "kept_federation.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def outputs(cells: list[Any], typed: str) -> list[Any]:
+    """What the cell showed in which this was typed."""
+    (cell,) = [cell for cell in cells if cell.cell_type == "code" and typed in cell.source]
+    shown: list[Any] = cell.outputs
+    return shown
+
+
+@pytest.mark.filterwarnings("ignore")  # of the libraries that run notebooks
+def test_the_tutorial_runs_from_its_first_cell_to_its_picture(tmp_path: Path) -> None:
+    notebook = read_myst_markdown_notebook(TUTORIAL.read_text(), None)
+    folder = tmp_path / "demo-out"
+    with kept_federation().kept(folder):
+        client = nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": tmp_path}})
+        client.execute()
+    assert started(folder) == []
+    cells = notebook.cells
+    for typed in NEEDED:
+        assert any(typed in cell.source for cell in cells if cell.cell_type == "code"), typed
+    waited = outputs(cells, "run.wait()")
+    assert waited[0].output_type == "display_data"  # the card that followed the run, as it was at the end
+    assert "released" in waited[0].data["text/html"]
+    assert "hospital-3" in waited[0].data["text/html"]
+    assert "image/png" in outputs(cells, "plot.loadings(")[-1].data
+    for typed in ("federation.sites", "federation.budget", "study.plan()", 'name="nuclei"'):
+        assert "text/html" in outputs(cells, typed)[-1].data, typed
