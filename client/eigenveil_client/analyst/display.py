@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from eigenveil.errors import spoken
+from eigenveil.queries.words import called
 from eigenveil_common.command import errors
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
@@ -39,7 +40,7 @@ def rounds_line(event: pb.StudyEvent) -> str:
     """Which round of about how many, and what it asks."""
     if event.state != pb.STUDY_STATE_RUNNING:
         return state_word(event.state)
-    kind = f": {event.query_kind}" if event.query_kind else ""
+    kind = f": {called(event.query_kind)}" if event.query_kind else ""
     state = f", {event.round_state}" if event.round_state else ""
     return f"{spoken(event.round)} of {max(event.expected_rounds, event.round + 1)}{kind}{state}"
 
