@@ -141,6 +141,7 @@ class Files:
         self.folder = folder
         self.database = folder / "state.db"  # everything durable but keys, unless `database` names a server
         self.lock = folder / "serve.lock"  # held while serving: two coordinators never share a folder
+        self.presence = folder / "presence.json"  # when each site called last, for `status` alone
         self.marker = folder / "behind.json"  # that the ledger is older than what a site has seen [R20]
         self.ca_key = folder / "ca.key"  # secret key of the federation's certificate authority (PEM)
         # Certificates of the federation's certificate authorities (PEM); the first one issues.

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from eigenveil.errors import spoken
+from eigenveil.queries.words import called
 from eigenveil_common.command import errors
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
@@ -69,7 +70,7 @@ def rounds_line(event: pb.StudyEvent) -> str:
         return state_word(event.state)
     if event.consent:
         return consent_line(event)
-    kind = f": {event.query_kind}" if event.query_kind else ""
+    kind = f": {called(event.query_kind)}" if event.query_kind else ""
     state = f", {event.round_state}" if event.round_state else ""
     return f"{spoken(event.round)} of {max(event.expected_rounds, event.round + 1)}{kind}{state}"
 

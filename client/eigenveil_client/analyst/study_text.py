@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from eigenveil.queries.words import called
 from eigenveil_client.analyst.display import plain, site_words, state_word
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
@@ -30,6 +31,20 @@ def consent_value(message: pb.StudyEvent | pb.StudyRow) -> dict[str, Any]:
     return {"consent": dict(site_words(message.consent))} | {
         name: _iso(at) if at else "" for name, at in times.items()
     }
+
+
+def row_lines(row: pb.StudyRow) -> str:
+    """What is known of a study, for a person."""
+    told = row_value(row)
+    told |= {"spent": f"{share(row)} of its price", "rounds": f"{row.rounds} released"}
+    told["consent"] = "; ".join(f"{site}: {words}" for site, words in told["consent"].items())
+    hidden = ("micro_rho", "spent_micro_rho")
+    return "\n".join(f"{key}: {one}" for key, one in told.items() if one != "" and key not in hidden)
+
+
+def share(row: pb.StudyRow) -> str:
+    """How much of its price a study has spent."""
+    return f"{100 * row.spent_micro_rho / max(row.micro_rho, 1):.0f} %"
 
 
 def event_value(event: pb.StudyEvent) -> dict[str, Any]:
@@ -76,9 +91,9 @@ def explanation_text(value: Mapping[str, Any]) -> str:
         "What each site is asked:",
     ]
     for kind, entries in kinds.items():
-        cost = sum(entry["micro_rho"] for entry in entries)
+        share = 100 * sum(entry["micro_rho"] for entry in entries) / value["micro_rho"]
         times = "once" if len(entries) == 1 else f"{len(entries)} times"
-        lines.append(f"  {kind}, {times}, {cost} micro-rho: {entries[0]['meaning']}")
+        lines.append(f"  {called(kind)}, {times}, {share:.0f} % of the price: {entries[0]['meaning']}")
     lines += [value["depends"]] if value["depends"] is not None else []
     lines += [f"warning: {sentence}" for sentence in value["warnings"]]
     return "\n".join(lines)

@@ -139,13 +139,15 @@ class Submissions:
             )
         running = [one for one in own if one.state is StudyState.RUNNING]
         held = sum(one.micro_rho - self._repository.ledger.spent(one.digest) for one in running)
-        most = int(self._config.max_share_per_analyst * self._repository.ledger.ledger.limit.micro_rho)
+        whole = self._repository.ledger.ledger.limit.micro_rho
+        most = int(self._config.max_share_per_analyst * whole)
         if held and held + micro_rho > most:
             raise RequestError(
                 Code.BUDGET,
-                f"your studies under way hold {held} micro-rho, and the operator lets one analyst hold "
-                f"{most} with several (max_share_per_analyst); nothing was reserved: wait for one to end, or "
-                "cancel one",
+                f"your studies under way hold {100 * held / whole:.1f} % of the budget, this one would add "
+                f"{100 * micro_rho / whole:.1f} %, and the operator lets one analyst hold "
+                f"{100 * most / whole:.1f} % with several (max_share_per_analyst); nothing was reserved: "
+                "wait for one to end, or cancel one",
             )
 
     def _words(self, submission: Submission) -> dict[str, Any]:
