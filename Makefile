@@ -132,6 +132,16 @@ wheel: $(STAMP) ## Build the wheel into dist/; the same tree gives the same byte
 	$(BIN)/python -m hatchling build -t wheel
 	sha256sum dist/*.whl
 
+# Whichever engine answers; a program without its daemon builds nothing.
+ENGINE = $(shell for one in podman docker; do "$$one" info >/dev/null 2>&1 && { echo "$$one"; break; }; done)
+
+.PHONY: image
+image: ## Build the container images of both roles (needs podman or docker, and the internet)
+	@[ -n "$(ENGINE)" ] || { echo "This needs podman or docker; on Debian and Ubuntu: sudo apt install podman" >&2; exit 1; }
+	for role in coordinator site; do \
+	  $(ENGINE) build -f deploy/container/Containerfile --build-arg ROLE=$$role -t eigenveil-$$role . ; \
+	done
+
 .PHONY: sbom
 sbom: $(STAMP) ## List what runs in production as CycloneDX JSON: dist/sbom.json
 	mkdir -p dist
@@ -142,9 +152,29 @@ vulnerabilities: $(STAMP) ## Ask the public database about everything in the loc
 	$(BIN)/python -m pip_audit -r requirements/lock.txt --require-hashes --disable-pip --strict
 
 .PHONY: docs
-docs: $(STAMP) ## Draw docs/HOUSE.md from the imports and point the links of docs/TOUR.md at today's lines
+docs: $(STAMP) ## Draw, run and write what the pages show, then build the documentation site into build/docs
 	$(BIN)/python docs/refresh.py
 	$(BIN)/python docs/worked.py
+	$(BIN)/python docs/write_reference.py
+	$(MAKE) docs-site
+
+.PHONY: docs-site
+docs-site: $(STAMP) ## Run every block of the guide, build the site, warnings as errors; changes no page
+	$(ONE_THREAD) $(BIN)/python docs/run_blocks.py
+	$(ONE_THREAD) $(BIN)/python -m sphinx -q -W --keep-going -b html -c docs . build/docs
+	$(BIN)/python docs/check_site.py
+
+# A further language: one folder beside `de`, with a .po that is filled in.
+CONSOLE := client/eigenveil_client/site/commands/console
+TEXTS := common/eigenveil_common/web $(CONSOLE)
+.PHONY: messages
+messages: $(STAMP) ## Bring the catalogues of the pages' texts up to date, and compile them
+	mkdir -p build
+	$(BIN)/pybabel -q extract -F pyproject.toml -k mark -k plural:1,2 --no-location --sort-output \
+	  --project eigenveil -o build/messages.pot $(TEXTS)
+	$(BIN)/pybabel -q update -i build/messages.pot -d $(CONSOLE)/locale -D eigenveil --no-fuzzy-matching \
+	  --ignore-obsolete --ignore-pot-creation-date
+	$(BIN)/pybabel -q compile -d $(CONSOLE)/locale -D eigenveil
 
 .PHONY: proto
 proto: $(STAMP) ## Generate the Python code of proto/ anew

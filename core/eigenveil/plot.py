@@ -17,7 +17,7 @@ from typing import Any
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.planning.choose import choose
-from eigenveil.planning.sweep import sweep
+from eigenveil.planning.sweep import around, sweep
 from eigenveil.reporting.figures import biplot as _biplot
 from eigenveil.reporting.figures import error_curve as _error_curve
 from eigenveil.reporting.figures import heatmap as _heatmap
@@ -122,7 +122,7 @@ def error_vs_epsilon(
     'epsilon (less is more private)'
     """
     if isinstance(of, Study):
-        at = _error_curve.around(of.epsilon) if epsilons is None else epsilons
+        at = around(of.epsilon) if epsilons is None else epsilons
         found, own = sweep(of, map(float, at), choose(of), spectrum), of.epsilon
     else:
         subject = _subject(of)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from eigenveil.accounting.budget import Budget, NoiseRule, budget_for
 from eigenveil.identity import Role
@@ -20,6 +22,7 @@ from eigenveil_common.config import (
     key,
     need,
     section,
+    table,
 )
 from eigenveil_common.log import Format
 from eigenveil_common.notify.config import NotifyAnalysts
@@ -28,6 +31,8 @@ CONFIG_NAME = "coordinator.toml"
 MAX_HOURS = 24.0 * 366
 MAX_MINUTES = 7 * 24 * 60.0
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]{0,252})")
+HEADER = re.compile(r"([A-Za-z][A-Za-z0-9-]{0,63})?")
+PERSON = re.compile(r"(analyst|operator)/[a-z0-9-]{1,63}")
 NO_HOST = "{key} = {value!r} is neither a host name nor an address"
 DATABASE = Rule(
     holds=lambda value: not value or value.startswith(("postgresql://", "postgres://")),
@@ -61,6 +66,57 @@ def split_listen(address: str) -> tuple[str, int]:
     good = port.isascii() and port.isdigit() and int(port) < 65536 and HOST.fullmatch(host)
     need(bool(good), f"{address!r} is no address to listen on; write host:port, such as 127.0.0.1:9464")
     return host, int(port)
+
+
+def _people(data: Any) -> tuple[tuple[str, str], ...]:
+    """Whom a proxy names, and as what they enrolled: `"alice@example.org" = "analyst/alice"`."""
+    need(isinstance(data, dict), "people must be a table [console.people]")
+    for name, who in data.items():
+        need(
+            isinstance(who, str) and PERSON.fullmatch(who),
+            f"people: {name!r} must be analyst/NAME or operator/NAME, as enrolled",
+        )
+    return tuple(data.items())
+
+
+def _address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Console:
+    """[console], pages for operators and analysts; without `listen` there are none.
+
+    Who visits is known in exactly one way: by a certificate of the federation, or, where `trusted_header` is
+    stated, by that header of a request from one of `trusted_proxies`. `people` says who its names are.
+
+    Raises:
+        RequestError: code `bad-config`, naming the key.
+    """
+
+    listen: str = key("", LISTENER)
+    hosts: tuple[str, ...] = ()
+    trusted_header: str = key("", Rule(holds=HEADER.fullmatch, words="{key} = {value!r} is no header's name"))
+    trusted_proxies: tuple[str, ...] = ()
+    people: tuple[tuple[str, str], ...] = table(_people, ())
+    max_watches: int = key(50, AT_LEAST_ONE)
+
+    def __post_init__(self) -> None:
+        check_rules(self)
+        for one in self.hosts:
+            need(HOST.fullmatch(one), NO_HOST.format(key="hosts", value=one))
+        for one in self.trusted_proxies:
+            need(_address(one), f"trusted_proxies: {one!r} is no address such as 127.0.0.1")
+        whole = bool(self.trusted_proxies) and bool(self.people)
+        need(
+            whole if self.trusted_header else not (self.trusted_proxies or self.people),
+            "trusted_header, trusted_proxies and people come together or not at all: a visitor is known by "
+            "the header of a proxy that is named here, or by a certificate",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +160,7 @@ class Config:
     health: str = key("", LISTENER)
     log_format: Format = Format.TEXT
     notify: NotifyAnalysts = section(NotifyAnalysts())  # noqa: RUF009 - frozen
+    console: Console = section(Console())  # noqa: RUF009 - frozen
 
     def __post_init__(self) -> None:
         need(

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import grpc
 
@@ -48,6 +49,9 @@ from eigenveil_server.studies.engine import Engine
 from eigenveil_server.studies.runtime import Runtime
 from eigenveil_server.studies.signal import Signals
 
+if TYPE_CHECKING:
+    from eigenveil_server.console.console import ConsoleServer
+
 STOP_SECONDS = 2.0
 WARM_SECONDS = 5.0  # after which a planning process is started that nobody has asked for
 ENROL_BYTES = 64 * 1024
@@ -58,6 +62,7 @@ ENROL_CALLS = 32
 class Ports:
     port: int
     enrol_port: int
+    console_port: int | None = None
 
 
 class Daemon:
@@ -108,7 +113,8 @@ class Daemon:
         self._peers = Peers(self.registry, self.sessions, config.federation, clock)
         self._front = self._door("front", self._peers.stays, client_certificates=True)
         self._side = self._door("side", lambda arrival: None, client_certificates=False)
-        sweeps = (self._calls.sweep, self._front.sweep, self._side.sweep)
+        self._console: ConsoleServer | None = None
+        sweeps = (self._calls.sweep, self._front.sweep, self._side.sweep, self._sweep_console)
         self._guard = Watchdog(keys.authorities, self._leaf, sweeps, fatal)
 
     async def start(self) -> Ports:
@@ -130,6 +136,7 @@ class Daemon:
         ports = Ports(
             port=await self._open(self._front, self.config.port),
             enrol_port=await self._open(self._side, self.config.enrol_port),
+            console_port=await self._open_console(),
         )
         if self._health is not None:
             await self._health.start()
@@ -146,6 +153,29 @@ class Daemon:
         if config.health:
             self._health = Health(config.health)
 
+    async def _open_console(self) -> int | None:
+        """The pages for operators and analysts, where the operator wants them."""
+        if not self.config.console.listen:
+            return None
+        from eigenveil_server.console.console import ConsoleServer  # what it takes is loaded by who wants it
+        from eigenveil_server.console.desk import Serving
+
+        serving = Serving(
+            config=self.config,
+            runtime=self.runtime,
+            engine=self.engine,
+            registry=self.registry,
+            directory=self._directory,
+            sessions=self.sessions,
+            front=self._front,
+        )
+        self._console = ConsoleServer(serving, self.config.console, self._leaf, self._peers)
+        return await self._console.open()
+
+    def _sweep_console(self) -> None:
+        if self._console is not None:
+            self._console.sweep()
+
     def _main_server(self) -> grpc.aio.Server:
         options = (*SERVER_OPTIONS, ("grpc.max_concurrent_streams", self.config.max_streams))
         guard = self._interceptor(self._peers.admit, self._front, self._calls)
@@ -153,6 +183,7 @@ class Daemon:
         service = Service(
             self.config, self.runtime, self.engine, self.registry, self.sessions, self.checkpoints
         )
+        self._directory = service.directory
         add_CoordinatorServicer_to_server(service, server)
         # Elsewhere's methods are known here, so that they are refused; unknown ones are never answered.
         add_EnrolmentServicer_to_server(EnrolmentServicer(), server)  # type: ignore[abstract]
@@ -199,6 +230,8 @@ class Daemon:
         await self._guard.stop()
         if self._scrapes is not None:
             await self._scrapes.close()
+        if self._console is not None:
+            await self._console.close()
         self.runtime.signals.work.ring()
         self.runtime.signals.news.ring()
         await self._main.stop(STOP_SECONDS)

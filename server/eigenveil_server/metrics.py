@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter as Tally
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
 from eigenveil.accounting.ledger import Ledger
 from eigenveil.errors import Code, EigenveilError
@@ -37,6 +38,20 @@ class Metrics:
         self._refused = Counter(
             "eigenveil_refused_calls", "Calls that ended with an error.", ["code"], registry=self.registry
         )
+        self._pages = Counter(
+            "eigenveil_console_requests", "Requests of the console, by what was answered.", ["status"],
+            registry=self.registry,
+        )  # fmt: skip
+        self._unvisited = Counter(
+            "eigenveil_console_refusals",
+            "Requests of the console that were refused: identity, role, host, form, quota or size.",
+            ["why"], registry=self.registry,
+        )  # fmt: skip
+        Gauge(
+            "eigenveil_console_watchers", "Pages of the console that are open and live.",
+            registry=self.registry,
+        ).set_function(lambda: self.watchers())  # fmt: skip
+        self.watchers: Callable[[], int] = lambda: 0
         self._closed = Counter(
             "eigenveil_closed_connections",
             "Connections that the coordinator ended: why, and whose (nobody's if it showed no certificate).",
@@ -63,6 +78,19 @@ class Metrics:
 
     def refused(self, code: Code) -> None:
         self._refused.labels(code.value).inc()
+
+    def page(self, status: int) -> None:
+        """The console has answered."""
+        self._pages.labels(str(status)).inc()
+
+    def page_refused(self, why: str) -> None:
+        """The console has refused a request."""
+        self._unvisited.labels(why).inc()
+
+    def refusals(self) -> dict[str, int]:
+        """Calls that were refused since the start, by their code."""
+        found = {one.labels["code"]: int(one.value) for one in _samples(self._refused)}
+        return {code: found[code] for code in sorted(found)}
 
     def closed(self, why: str, peer: str) -> None:
         """The front door ended a connection of `peer`."""
@@ -94,6 +122,11 @@ class Metrics:
         self.registry.register(_Standing(config, store, ledger))
         encode, content_type = choose_encoder("")
         return MetricsListener(lambda: encode(self.registry), content_type)
+
+
+def _samples(counter: Counter) -> Iterator[Sample]:
+    for family in counter.collect():
+        yield from (one for one in family.samples if one.name.endswith("_total"))
 
 
 class _Standing(Collector):

@@ -55,6 +55,8 @@ async def _until_stopped(config: Config, ports: Ports) -> None:
         "port": ports.port,
         "enrol_port": ports.enrol_port,
     }
+    if ports.console_port is not None:
+        serving["console_port"] = ports.console_port
     click.echo(json.dumps(serving, sort_keys=True))
     sys.stdout.flush()
     await stop.wait()

@@ -61,17 +61,10 @@ async def listening() -> AsyncIterator[Lines]:
         logger.setLevel(level)
 
 
-async def enrolled(
-    rig: Rig,
-    folder: Path,
-    name: str = SITE,
-    role: Role = Role.SITE,
-    *,
-    authorities: str = "",
-    **options: bool,
-) -> StoredIdentity:
-    """An identity in `folder` that can reach this coordinator, by a join file of now or with these
-    authorities."""
+def invited(
+    rig: Rig, path: Path, name: str = SITE, role: Role = Role.SITE, *, authorities: str = "", **options: bool
+) -> Path:
+    """A join file of now, or with these authorities, for this coordinator."""
     join = {
         "token": rig.token(role, name, **options),
         "role": role.value,
@@ -81,8 +74,21 @@ async def enrolled(
         "enrol": f"127.0.0.1:{rig.ports.enrol_port}",
         "authorities": authorities or rig.list_json,
     }
-    path = folder.with_suffix(".json")
     write_secret(path, json.dumps(join).encode())
+    return path
+
+
+async def enrolled(
+    rig: Rig,
+    folder: Path,
+    name: str = SITE,
+    role: Role = Role.SITE,
+    *,
+    authorities: str = "",
+    **options: bool,
+) -> StoredIdentity:
+    """An identity in `folder` that can reach this coordinator, by a join file as `invited` makes it."""
+    path = invited(rig, folder.with_suffix(".json"), name, role, authorities=authorities, **options)
     return await asyncio.to_thread(enrol, path, folder)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,9 @@ import pytest
 from eigenveil.errors import Code, EigenveilError
 from eigenveil.identity import Role, spoken
 from eigenveil_client.analyst.client import Analyst
-from eigenveil_client.connection.identity import compared
-from tests.integration.living import enrolled
+from eigenveil_client.connection.identity import compared, load_identity
+from eigenveil_client.site.config import load
+from tests.integration.living import SITE, enrolled, invited
 from tests.server.process import command
 from tests.server.rig import made, serving, study_toml
 
@@ -37,6 +39,27 @@ def test_both_ends_show_the_same_digest_of_the_key(tmp_path: Path) -> None:
         der = subprocess.run(public, input=pair, capture_output=True, check=True).stdout
         digest = subprocess.run(("openssl", "sha256", "-r"), input=der, capture_output=True, check=True)
         assert digest.stdout.decode().split()[0] == again.key_print
+
+    asyncio.run(scenario())
+
+
+def test_one_file_and_one_command_make_a_site_and_the_file_is_of_no_use_after(tmp_path: Path) -> None:
+    async def init(folder: str, join: Path) -> tuple[int, str, str]:
+        words = ("init", "--dir", str(tmp_path / folder), "--records", "r.csv", "--join", str(join))
+        line = (sys.executable, "-m", "eigenveil_client.site.commands.main", *words)
+        done = await asyncio.to_thread(subprocess.run, line, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            join = invited(rig, tmp_path / "anna.join")
+            code, told, _ = await init("here", join)
+            assert code == 0
+            assert f"/{SITE} until" in told
+            config = load(tmp_path / "here" / "site.toml")
+            assert config.name == load_identity(config.identity).identity.name == SITE
+            code, _, said = await init("there", join)
+            assert (code, "eigenveil-site enrol --config" in said) == (20, True)
 
     asyncio.run(scenario())
 

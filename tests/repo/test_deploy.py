@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 from eigenveil_client import cli
 from eigenveil_client.site.commands import main
 from eigenveil_server import cli as coordinator_cli
+from tests.repo.scripts import script
 from tests.repo.tree import ROOT
 
 DEPLOY = ROOT / "deploy"
@@ -83,3 +85,12 @@ def test_a_command_that_does_not_exist_is_found() -> None:
     assert unknown(*one) == "eigenveil-site serve has no ['--loud']"
     (two,) = commands("    eigenveil-coordinator destroy\n")
     assert unknown(*two) == "eigenveil-coordinator has no command 'destroy'"
+
+
+def test_the_dashboard_shows_every_metric_and_no_other() -> None:
+    dashboard = json.loads((DEPLOY / "grafana" / "eigenveil.json").read_text())
+    asked = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    named = {name for expression in asked for name in re.findall(r"\beigenveil_\w+", expression)}
+    reference = script("write_reference")
+    every = {reference.exported(one) for one in (*reference.of_coordinator(), *reference.of_site())}
+    assert {name.removesuffix("_bucket") for name in named} == every

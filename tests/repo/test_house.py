@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+from tests.repo.scripts import script
 from tests.repo.tree import FOLDERS, PACKAGES, ROOT, files, is_generated, shown
 
 ALLOWED = range(3, 14 + 1)  # modules in a folder
@@ -135,19 +134,9 @@ def test_every_top_folder_says_what_lives_there(name: str) -> None:
     assert any("mport" in line for line in lines) or name in ("deploy", "docs")
 
 
-def refresh() -> ModuleType:
-    """docs/refresh.py, which `make docs` runs."""
-    spec = importlib.util.spec_from_file_location("refresh", ROOT / "docs" / "refresh.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_pictures_and_links_are_of_today() -> None:
     """`make docs` mends it."""
-    made = refresh()
+    made = script("refresh")
     assert made.house() == made.HOUSE.read_text()
     assert made.tour() == made.TOUR.read_text()
     assert len(made.LINK.findall(made.TOUR.read_text())) > 10
@@ -155,7 +144,7 @@ def test_pictures_and_links_are_of_today() -> None:
 
 def test_a_link_to_a_symbol_that_is_gone_is_found() -> None:
     with pytest.raises(LookupError, match=r"Session\.fed"):
-        refresh().line_of("Session.fed", ROOT / "core" / "eigenveil" / "session.py")
+        script("refresh").line_of("Session.fed", ROOT / "core" / "eigenveil" / "session.py")
 
 
 def test_the_files_that_a_change_touches_exist() -> None:

@@ -44,6 +44,8 @@ NEVER = {
     "python_calamine",
     "scipy",
     "sklearn",
+    "starlette",
+    "uvicorn",
 }
 DAEMONS = {
     "eigenveil_server.serving": NEVER | {"pyarrow", "eigenveil_client"},

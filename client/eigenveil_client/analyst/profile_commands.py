@@ -54,4 +54,30 @@ def doctor(profile: Path | None, as_json: bool) -> int:
     return show(checks, as_json)
 
 
-COMMANDS = (enrol, doctor)
+@click.group()
+def identity() -> None:
+    """Your key and certificate, for other programs."""
+
+
+@identity.command()
+@click.option(
+    "--p12", type=click.Path(path_type=Path, dir_okay=False), required=True, help="Where to write it."
+)
+@click.option(
+    "--ca", type=click.Path(path_type=Path, dir_okay=False), help="Write the authorities here as well, PEM."
+)
+@click.password_option(
+    envvar="EIGENVEIL_P12_PASSWORD", prompt="A password for the file", help="Asked for if left out."
+)
+@at_profile
+def export(p12: Path, ca: Path | None, password: str, profile: Path | None, as_json: bool) -> None:
+    """Write a file that a browser imports, so that it may open the coordinator's console as you."""
+    from eigenveil_client.analyst.profile import default_profile
+    from eigenveil_client.connection import browser
+
+    browser.export(profile or default_profile(), p12, ca, password)
+    value = {"p12": str(p12), "ca": None if ca is None else str(ca)}
+    say(value, as_json, f"Wrote {p12}\n{browser.COPIED}")
+
+
+COMMANDS = (enrol, doctor, identity)

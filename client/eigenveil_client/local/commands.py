@@ -1,4 +1,4 @@
-"""`eigenveil plan` and `eigenveil simulate`: what needs no federation."""
+"""`eigenveil example`, `eigenveil plan` and `eigenveil simulate`: what needs no federation."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from pathlib import Path
 import click
 
 from eigenveil_client.analyst.options import json_option
-from eigenveil_common.command import FILE, FILE_OR_FOLDER, say, tell
-from eigenveil_common.files import check_output, make_folder
+from eigenveil_client.local.epsilons import epsilon_option
+from eigenveil_client.local.pictures import check_picture, plot_option
+from eigenveil_common.command import FILE, FILE_OR_FOLDER, say, tell, typed
+from eigenveil_common.files import check_new, check_output, make_folder, write_durably
 
 
 @click.command()
@@ -19,21 +21,33 @@ from eigenveil_common.files import check_output, make_folder
     help="Records that are public and resemble the sites': errors are predicted for those.",
 )
 @click.option("--spectrum", metavar="LIST", help="Assumed variances, largest first, such as 5,2,1,1.")
+@epsilon_option
+@plot_option
 @json_option
-def plan(study: Path, sample: Path | None, spectrum: str | None, as_json: bool) -> None:
+def plan(
+    study: Path,
+    sample: Path | None,
+    spectrum: str | None,
+    epsilons: tuple[float, ...] | None,
+    plot: Path | None,
+    as_json: bool,
+) -> None:
     """Predict each algorithm's error, rounds, bytes and time for STUDY.toml, and recommend one.
 
     Nothing is asked of anybody and nothing is charged. Without --sample or --spectrum a spectrum is assumed.
+    --plot draws the error against epsilon, for those of --epsilon or a few around the study's own.
     """
     from eigenveil.study.toml import parse_study
     from eigenveil_client.analyst.dictionaries import study_of, tell_overrides
-    from eigenveil_client.local.plan import read_guess, show, value
+    from eigenveil_client.local.plan import read_guess, show, swept, value
 
+    check_picture(plot, study, *([] if sample is None else [sample]))
     resolved = study_of(study)
     wanted = parse_study(resolved.text)
     tell_overrides(resolved)
-    told = value(wanted, read_guess(wanted, sample, spectrum)) | {"overrides": list(resolved.overrides)}
-    tell(told, as_json, show)
+    guess = read_guess(wanted, sample, spectrum)
+    told = value(wanted, guess) | {"overrides": list(resolved.overrides)}
+    tell(told | swept(wanted, guess, epsilons, plot), as_json, show)
 
 
 @click.command()
@@ -50,6 +64,7 @@ def plan(study: Path, sample: Path | None, spectrum: str | None, as_json: bool) 
 @click.option(
     "--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for the last run's results."
 )
+@plot_option
 @json_option
 def simulate(
     study: Path,
@@ -61,6 +76,7 @@ def simulate(
     seed: int | None,
     drop_outs: tuple[str, ...],
     out: Path | None,
+    plot: Path | None,
     as_json: bool,
 ) -> None:
     """Run STUDY.toml on the records in one file, with the session and the noise of a real federation.
@@ -73,6 +89,7 @@ def simulate(
     from eigenveil_client.local.exact_pca import exact
     from eigenveil_client.local.simulate import (
         divide,
+        draw_last,
         parse_drop_outs,
         repeat_study,
         summary,
@@ -82,6 +99,7 @@ def simulate(
     )
     from eigenveil_client.records.records import load
 
+    check_picture(plot, study, data)
     resolved = study_of(study)
     tell_overrides(resolved)
     wanted = with_sites(parse_study(resolved.text), sites)
@@ -96,7 +114,33 @@ def simulate(
     told = summary(runs)
     if out is not None:
         told |= write_simulation(runs, out)
+    if plot is not None:
+        told |= draw_last(runs, plot)
     say(told, as_json, text(runs, told))
 
 
-COMMANDS = (plan, simulate)
+@click.command("example")
+@click.option(
+    "--out", default=Path("example"), show_default=True, type=click.Path(path_type=Path, file_okay=False)
+)
+@json_option
+def write_example(out: Path, as_json: bool) -> None:
+    """Write a study and its records, which are public, into a folder: a start for `plan` and `simulate`."""
+    from importlib.resources import files
+
+    packaged = files("eigenveil_client") / "studies"
+    study, records = out / "study.toml", out / "records.csv"
+    make_folder(out)
+    for path in (study, records):
+        check_new(path)
+        write_durably(path, packaged.joinpath(f"breast-cancer{path.suffix}").read_bytes())
+    say(
+        {"study": str(study), "records": str(records)},
+        as_json,
+        f"wrote {study} and {records}: 569 public records of 30 measurements\n"
+        f"next: {typed('eigenveil', 'plan', study)}\n"
+        f"then: {typed('eigenveil', 'simulate', study, '--data', records, '--truth')}",
+    )
+
+
+COMMANDS = (write_example, plan, simulate)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,11 @@ from eigenveil.planning.error_models.spectrum import (
 )
 from eigenveil.planning.predict import Prediction, predict_all
 from eigenveil.planning.recommend import recommend
+from eigenveil.planning.sweep import around, sweep
 from eigenveil.study.grid import S
 from eigenveil.study.study import Study
 from eigenveil_client.local.format import seconds_text, sine_text, size_text
+from eigenveil_client.local.sweep import picture, table, values
 from eigenveil_client.records.records import load
 from eigenveil_common.command import console
 
@@ -91,6 +94,27 @@ def _algorithm(one: Prediction) -> dict[str, Any]:
     }
 
 
+def swept(
+    study: Study, guess: AssumedSpectrum, epsilons: Sequence[float] | None, plot: Path | None
+) -> dict[str, Any]:
+    """The predictions at several epsilons, where they are asked for, and where their picture is.
+
+    Raises:
+        RequestError: nothing can be predicted at any of them. InternalError: the picture cannot be written.
+    """
+    if epsilons is None and plot is None:
+        return {}
+    asked = set(around(study.epsilon) if epsilons is None else epsilons)
+    found = sweep(study, asked, spectrum=guess)
+    if plot is not None:
+        picture(plot, found, study.epsilon, f"{study.name}, about {study.expected_records} records")
+    told: dict[str, Any] = {
+        "sweep": values(found),
+        "too_small": sorted(asked - {one.epsilon for one in found}),
+    }
+    return told if plot is None else told | {"plot": str(plot)}
+
+
 def show(told: dict[str, Any]) -> None:
     console.print(
         f"{told['study']}: {told['components']} of {told['columns']} columns' components, about "
@@ -101,6 +125,10 @@ def show(told: dict[str, Any]) -> None:
     source, flatness = told["spectrum"]["source"], told["spectrum"]["total_over_first"]
     console.print(f"assumed: {source}; total variance {flatness:.1f} times the first component's")
     console.print(_table(told))
+    if "sweep" in told:
+        console.print(table(told["sweep"]))
+        if few := ", ".join(f"{one:.3g}" for one in told["too_small"]):
+            console.print(f"no prediction at an epsilon of {few}: too small", markup=False)
     console.print(MEANING, style="dim", markup=False)
     for one in told["algorithms"]:
         if one["refused"] is not None:
@@ -108,6 +136,8 @@ def show(told: dict[str, Any]) -> None:
     console.print(f"\nRecommended: {told['reason']}.", markup=False)
     for sentence in told["warnings"]:
         console.print(f"warning: {sentence}", style="yellow", markup=False)
+    if "plot" in told:
+        console.print(told["plot"], markup=False, soft_wrap=True)
 
 
 def _table(told: dict[str, Any]) -> Table:

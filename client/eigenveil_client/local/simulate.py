@@ -147,6 +147,20 @@ def write_simulation(runs: Runs, folder: Path) -> dict[str, str]:
     return {name: str(path) for name, path in where.items()}
 
 
+def draw_last(runs: Runs, path: Path) -> dict[str, str]:
+    """The last run as one figure of all its pictures; nothing where it released nothing to draw.
+
+    Raises:
+        InternalError: code `storage`, it cannot be written.
+    """
+    from eigenveil_client.local.overview import overview  # drawing takes a second to import
+
+    if not len(runs.simulations[-1].result.components):
+        return {}
+    overview(path, runs.document)
+    return {"plot": str(path)}
+
+
 def text(runs: Runs, value: dict[str, Any]) -> str:
     """The runs for a person."""
     result = value["result"]
@@ -171,5 +185,5 @@ def text(runs: Runs, value: dict[str, Any]) -> str:
         spread = "" if len(angles) == 1 else f" (median of {len(angles)}, {least} to {most})"
         lines.append(f"measured sine to the exact components: {median:.3g}{spread}")
     lines += [f"warning: {sentence}" for sentence in result["warnings"]]
-    lines += [value[name] for name in ("document", "report") if name in value]
+    lines += [value[name] for name in ("document", "report", "plot") if name in value]
     return "\n".join(lines)

@@ -98,6 +98,7 @@ ALGORITHMS: dict[Algorithm, Callable[[Plan], Steps]] = {
     Algorithm.SUBSPACE_APPROX_RANK: subspace_approx_rank,
     Algorithm.AUTO: auto,
 }
+"""The closed set: what makes the steps of each, from a plan."""
 
 
 def steps_of(plan: Plan, way: Way | None = None) -> Steps:

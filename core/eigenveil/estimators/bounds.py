@@ -25,10 +25,9 @@ def lower_upper(bounds: Any, names: Sequence[str], *, named: bool) -> tuple[list
             "bounds=(lower, upper) is required: state public bounds of the columns, from what is known "
             "about the measurements; bounds read off the records would tell about them"
         )
-    if isinstance(bounds, Mapping):
-        bounds = [_of(name, bounds, named) for name in names]
+    given = [_of(name, bounds, named) for name in names] if isinstance(bounds, Mapping) else bounds
     try:
-        lower, upper = _sides(bounds, len(names))
+        lower, upper = _sides(given, len(names), pairs=isinstance(bounds, Mapping))
     except (TypeError, ValueError) as problem:
         raise ValueError(
             f"bounds must be (lower, upper), each a number or {len(names)} numbers, one for each column; or "
@@ -50,11 +49,11 @@ def _of(name: str, bounds: Mapping[str, Any], named: bool) -> Any:
     return bounds[name]
 
 
-def _sides(bounds: Any, d: int) -> tuple[FloatArray, FloatArray]:
+def _sides(bounds: Any, d: int, *, pairs: bool) -> tuple[FloatArray, FloatArray]:
     """Two tuples of two numbers may be read either way: a tuple holds two sides, a list holds pairs."""
     parts = [np.asarray(part, dtype=np.float64) for part in bounds]
-    pairs = len(parts) == d and all(part.shape == (2,) for part in parts)
-    if pairs and not (d == 2 and isinstance(bounds, tuple)):
+    alike = len(parts) == d and all(part.shape == (2,) for part in parts)
+    if pairs or (alike and not (d == 2 and isinstance(bounds, tuple))):
         lower, upper = np.array(parts).T
     else:
         lower, upper = (np.broadcast_to(part, (d,)) for part in parts)

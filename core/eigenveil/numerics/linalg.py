@@ -56,8 +56,8 @@ def eigenvalues(matrix: FloatArray) -> FloatArray:
 
 
 def noise_edge(scale: float, d: int) -> float:
-    """The edge of the spectrum of a symmetric Gaussian d-by-d matrix of off-diagonal sd `scale` / sqrt 2: noise
-    alone shows directions of up to this variance."""
+    """The edge of the spectrum of a symmetric Gaussian d-by-d matrix of off-diagonal sd `scale` / sqrt 2:
+    noise alone shows directions of up to this variance."""
     return scale * math.sqrt(2 * d)
 
 

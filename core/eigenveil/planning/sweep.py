@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from eigenveil.accounting.zcdp import MAX_EPSILON
 from eigenveil.errors import Code, RequestError
 from eigenveil.planning.error_models.rotation import PredictedError
 from eigenveil.planning.error_models.spectrum import AssumedSpectrum
 from eigenveil.planning.predict import predict
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Study
+
+AROUND, POINTS = 8.0, 7  # so many times less and more than the study's own epsilon, its own in the middle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +24,12 @@ class Foreseen:
     algorithm: Algorithm
     error: PredictedError
     rounds: int
+
+
+def around(epsilon: float) -> tuple[float, ...]:
+    """Epsilons below and above this one, evenly apart on a logarithmic scale."""
+    steps = [AROUND ** (2 * i / (POINTS - 1) - 1) for i in range(POINTS)]
+    return tuple(epsilon * step for step in steps if epsilon * step <= MAX_EPSILON)
 
 
 def sweep(

@@ -126,6 +126,10 @@ class Door:
             raise PeerError(Code.IDENTITY, "this connection has ended, or never came in by the door")
         return connection.arrival
 
+    def holds(self, peer: str) -> bool:
+        """Whether the connection that gRPC calls `peer` is open."""
+        return peer.rpartition("/")[2] in self._connections
+
     # ------------------------------------------------------------ coming
 
     def arrived(self, connection: Connection) -> None:

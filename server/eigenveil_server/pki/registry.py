@@ -195,8 +195,9 @@ class Registry:
             change.execute("UPDATE certificates SET unused = 0 WHERE fingerprint = ?", (print,))
             failpoint("renewal-taking-up")
 
-    def deny(self, role: Role, name: str) -> None:
-        """Refuse every further message of this identity, from now on, and void its unused tokens.
+    def deny(self, role: Role, name: str, why: str = "") -> None:
+        """Refuse every further message of this identity, from now on, and void its unused tokens; `why` is
+        for the audit.
 
         Raises:
             RequestError: nobody of that name has enrolled or was invited.
@@ -213,7 +214,7 @@ class Registry:
                 (*who, self._clock()),
             )
             change.execute("UPDATE certificates SET superseded = 1 WHERE (role, name) = (?, ?)", who)
-            audit(change, self._clock(), "denied", "/".join(who))
+            audit(change, self._clock(), "denied", "/".join(who), why)
 
     def check(self, identity: Identity, print: str) -> bool:
         """Whether this certificate of this identity may be used; True if this is its first use since a
@@ -237,6 +238,23 @@ class Registry:
         if rows[0]["superseded"]:
             raise _refused(f"this certificate of {identity.uri} was replaced by a later one; use that")
         return bool(rows[0]["unused"])
+
+    def check_enrolled(self, identity: Identity) -> None:
+        """Insist that somebody whom others vouch for might call with a certificate as well.
+
+        Raises:
+            PeerError: code `identity`: denied, or without a certificate that is good now.
+        """
+        who = (identity.role.value, identity.name)
+        rows = self._store.reader.rows(
+            "SELECT EXISTS (SELECT 1 FROM denied WHERE (role, name) = (?, ?)) AS denied, "
+            f"EXISTS (SELECT 1 FROM certificates WHERE (role, name) = (?, ?) AND {LIVE}) AS enrolled",
+            (*who, *who, self._clock()),
+        )
+        if rows[0]["denied"]:
+            raise _refused(f"{identity.uri} is on the deny-list; speak to the coordinator's operator")
+        if not rows[0]["enrolled"]:
+            raise _refused(f"{identity.uri} has no certificate that is good now; enrol first")
 
     def sites(self) -> frozenset[str]:
         """Names of the sites that have enrolled and are not denied."""

@@ -18,11 +18,12 @@ from eigenveil_server.pki.authority import key_to_pem, new_key, pem
 from eigenveil_server.pki.keys import Keys
 
 NAME = "coordinator"
-Shown = tuple[tuple[bytes, bytes], bytes | None]  # key and certificate; whom to trust
+HTTP2, HTTP1 = "h2", "http/1.1"
+Shown = tuple[tuple[bytes, bytes], bytes | None, str]  # key and certificate; whom to trust; what is spoken
 
 
 class ServerCertificate:
-    """Key and certificate of both listeners, asked for at every handshake; two thirds of a life
+    """Key and certificate of the listeners, asked for at every handshake; two thirds of a life
     after it was issued, or when another authority issues, a certificate is replaced, key and all, without
     a restart."""
 
@@ -51,11 +52,11 @@ class ServerCertificate:
         write_durably(files.server, self._pair[1])
         return certificate
 
-    def tls(self, *, client_certificates: bool) -> ssl.SSLContext:
+    def tls(self, *, client_certificates: bool, speaks: str = HTTP2) -> ssl.SSLContext:
         """What one listener presents now, and whether it demands a certificate of the federation."""
         self.renew()
         with self._lock:
-            shown = self._pair, self._keys.authorities.pem if client_certificates else None
+            shown = self._pair, self._keys.authorities.pem if client_certificates else None, speaks
             if shown not in self._contexts:
                 self._contexts = {old: made for old, made in self._contexts.items() if old[0] == shown[0]}
                 self._contexts[shown] = _context(shown)
@@ -71,11 +72,11 @@ class ServerCertificate:
 
 def _context(shown: Shown) -> ssl.SSLContext:
     """TLS 1.3, each authority trusted as it stands, and no tickets: certificates are verified each time."""
-    (key, certificate), authorities = shown
+    (key, certificate), authorities, speaks = shown
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.num_tickets = 0
-    context.set_alpn_protocols(["h2"])
+    context.set_alpn_protocols([speaks])
     pair = os.memfd_create("pair")  # `ssl` reads files only, and the two on the disk change one by one
     try:
         os.write(pair, key + certificate)

@@ -21,6 +21,7 @@ from eigenveil.dictionary.admission import check_study, directory_from_dict
 from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil.planning.choose import doubts
 from eigenveil.planning.dry_run import check_every_size, courses, rehearse
+from eigenveil.planning.predict import predict
 from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.query import RoundQuery
@@ -43,6 +44,32 @@ def explained(**words: Any) -> dict[str, Any]:
     plan, ways = _rehearsed(**words)
     told = json.dumps(explain(plan, ways), sort_keys=True)
     return {"plan": plan.to_json().decode(), "explanation": told}
+
+
+def foreseen(**words: Any) -> dict[str, Any]:
+    """As `explained`, with the error that is to be expected of it, as sines (low, median, high); None where
+    no law is known."""
+    plan, ways = _rehearsed(**words)
+    error = predict(plan.study, plan.algorithm).error  # type: ignore[arg-type]  # own ones have no law
+    sines = None if error is None else [error.low, error.median, error.high]
+    return {"plan": plan.to_json().decode(), "explanation": explain(plan, ways), "sines": sines}
+
+
+def drawn(*, document: str) -> str:
+    """The report of a release, as one HTML page.
+
+    Raises:
+        RequestError: code `bad-config`, what draws pictures is not installed.
+    """
+    try:
+        from eigenveil.reporting.report import render  # an extra: most coordinators do without
+    except ModuleNotFoundError as problem:
+        raise RequestError(
+            Code.BAD_CONFIG,
+            f"pictures need {problem.name}, which is not installed here; have the operator install it: pip "
+            "install 'eigenveil[coordinator,analyst]'",
+        ) from problem
+    return render(json.loads(document))
 
 
 def planned(**words: Any) -> dict[str, Any]:
@@ -117,7 +144,9 @@ def _largest(asked: Sequence[RoundQuery]) -> int:
     return max((query_to_proto(query).ByteSize() for query in asked), default=0)
 
 
-WORKS: Mapping[str, Callable[..., Any]] = {work.__name__: work for work in (explained, planned, again)}
+WORKS: Mapping[str, Callable[..., Any]] = {
+    work.__name__: work for work in (explained, foreseen, planned, again, drawn)
+}
 
 
 def answer(work: str, words: Words) -> dict[str, Any]:

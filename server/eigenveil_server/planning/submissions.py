@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +52,16 @@ class Prepared:
     stored: StoredStudy
     plan: Plan
     warnings: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foreseen:
+    """What a study would be, if it were submitted now: `explanation` as `reporting.explain` says it, and the
+    error to be expected (low, median, high), as sines."""
+
+    plan: Plan
+    explanation: Mapping[str, Any]
+    sines: Sequence[float] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +124,22 @@ class Submissions:
         Raises:
             RequestError: as `prepare`; or code `budget-exhausted`.
         """
-        told = await self._planning.ask(submission.analyst, "explained", **self._words(submission))
+        _, told = await self._unsubmitted(submission, "explained")
+        explanation: str = told["explanation"]
+        return explanation
+
+    async def foreseen(self, submission: Submission) -> Foreseen:
+        """The same, with the error to be expected. Raises as `explained`."""
+        plan, told = await self._unsubmitted(submission, "foreseen")
+        return Foreseen(plan=plan, explanation=told["explanation"], sines=told["sines"])
+
+    async def _unsubmitted(self, submission: Submission, work: str) -> tuple[Plan, dict[str, Any]]:
+        told = await self._planning.ask(submission.analyst, work, **self._words(submission))
         plan = await self._compute.run(self._repository.studies.plan, told["plan"].encode())
         check_price(plan, self._config)
         self.check_quota(submission.analyst, plan.micro_rho)
         self._repository.ledger.check(plan.digest, plan.cost, gaussian=plan.gaussian)
-        explanation: str = told["explanation"]
-        return explanation
+        return plan, told
 
     def check_quota(self, analyst: str, micro_rho: int) -> None:
         """One analyst has so many studies under way, and with several of them holds so much of the budget;

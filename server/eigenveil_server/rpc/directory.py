@@ -87,7 +87,12 @@ class SiteDirectory:
         )
 
     def _columns(self) -> tuple[str, ...] | None:
-        """The columns of the dictionary in force, which another process may have published just now.
+        """The columns of the dictionary in force."""
+        dictionary = self.published()
+        return None if dictionary is None else tuple(dictionary.usable())
+
+    def published(self) -> Dictionary | None:
+        """The dictionary in force, if any was published; another process may have done so just now.
 
         Raises:
             RequestError: code `not-ready`, it cannot be read: no study is taken by rules nobody can see.
@@ -108,7 +113,11 @@ class SiteDirectory:
                     f"eigenveil; have the operator publish it again: {problem}",
                 ) from problem
             self._read = (found.version, dictionary)
-        return tuple(self._read[1].usable())
+        return self._read[1]
+
+    def heard_at(self, site: str) -> int:
+        """The hour in which a site called last, in Unix milliseconds; 0: not since the start."""
+        return self._seen.get(site, 0)
 
     def listed(self, after: str) -> pb.ListSitesResponse:
         """The enrolled sites behind the name `after`, as many as a message holds."""
@@ -129,7 +138,7 @@ class SiteDirectory:
 
     def _row(self, name: str) -> pb.SiteRow:
         stated = self._statements.get(name)
-        row = pb.SiteRow(name=name, seen_unix_ms=self._seen.get(name, 0))
+        row = pb.SiteRow(name=name, seen_unix_ms=self.heard_at(name))
         if stated is not None:
             row.statement.CopyFrom(stated.to_proto())
         return row

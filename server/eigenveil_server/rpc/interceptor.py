@@ -171,7 +171,7 @@ class Peers:
         Raises:
             PeerError: code `identity`.
         """
-        self._registry.check(*self._identify(arrival))
+        self._registry.check(*self.certified(arrival.certificate, arrival.tls))
 
     def admit(self, method: str, arrival: Arrival) -> str:
         """Set CALLER and CERTIFICATE and return the caller's URI, or refuse.
@@ -180,7 +180,7 @@ class Peers:
             PeerError: code `identity`.
             RequestError: code `not-ready`, a site that has not said Hello on this connection.
         """
-        identity, print = self._identify(arrival)
+        identity, print = self.certified(arrival.certificate, arrival.tls)
         unused = self._registry.check(identity, print)
         if identity.role not in ROLES.get(method, frozenset()):
             raise _refused(f"{method} is not for a certificate of role {identity.role.value}")
@@ -193,12 +193,17 @@ class Peers:
         CERTIFICATE.set(print)
         return identity.uri
 
-    def _identify(self, arrival: Arrival) -> tuple[Identity, str]:
-        if arrival.tls != TLS13:
+    def certified(self, certificate_pem: bytes, tls: str) -> tuple[Identity, str]:
+        """Whom a certificate that TLS has verified names, and its fingerprint.
+
+        Raises:
+            PeerError: code `identity`; also for another version of TLS, and for no certificate.
+        """
+        if tls != TLS13:
             raise _refused("TLS 1.3 is required; use a client that offers it")
-        if not arrival.certificate:
+        if not certificate_pem:
             raise _refused("a client certificate is required; enrol first")
-        certificate, identity, print = _read(arrival.certificate)
+        certificate, identity, print = _read(certificate_pem)
         if identity.federation != self._federation:
             raise _refused(f"{identity.uri} does not belong to federation {self._federation}")
         now = as_datetime(self._clock())

@@ -65,7 +65,7 @@ class Service(CoordinatorServicer):
         self._registry = registry
         self._sessions = sessions
         self._checkpoints = checkpoints
-        self._directory = SiteDirectory(config, runtime.repository, runtime.keys, registry)
+        self.directory = SiteDirectory(config, runtime.repository, runtime.keys, registry)
         self._contributions = Contributions(runtime)
         self._uploads = engine.uploads
         self._watches = Watches(config.max_watches)
@@ -81,11 +81,11 @@ class Service(CoordinatorServicer):
                 f"{request.version_min} to {request.version_max}; update the older of the two",
             )
         caller = CALLER.get()
-        statement = self._directory.stated(caller, request)
+        statement = self.directory.stated(caller, request)
         self._checkpoints.check_shown(caller, request)
         await self._sessions.greet(caller, ARRIVAL.get().peer, request, self._engine.hurry)
         await self._checkpoints.presented(caller, request, self._repository.writer)
-        await self._directory.note(caller, request, statement)
+        await self.directory.note(caller, request, statement)
         authorities = self._runtime.keys.authorities
         limits = pb.Limits(
             message_bytes=MESSAGE_BYTES,
@@ -116,7 +116,7 @@ class Service(CoordinatorServicer):
     async def NextWork(self, request: pb.NextWorkRequest, context: Context) -> pb.NextWorkResponse:
         """The next open round for this site, or a plan that wants its word, once there is one [R5]."""
         poll, site = poll_of(request), CALLER.get().name
-        self._directory.heard(site)
+        self.directory.heard(site)
         if self._checkpoints.parted_from(request.checkpoint_digest):
             return pb.NextWorkResponse(
                 checkpoint=self._checkpoints.other_than(request.checkpoint_digest), parted=True
@@ -210,11 +210,11 @@ class Service(CoordinatorServicer):
         self, request: pb.GetDictionaryRequest, context: Context
     ) -> pb.GetDictionaryResponse:
         """The dictionary that the operator published, if any [R22]."""
-        return self._directory.dictionary()
+        return self.directory.dictionary()
 
     async def ListSites(self, request: pb.ListSitesRequest, context: Context) -> pb.ListSitesResponse:
         """The sites of the federation and what they state of themselves [R23]."""
-        return self._directory.listed(request.after)
+        return self.directory.listed(request.after)
 
     async def SubmitStudy(self, request: pb.SubmitStudyRequest, context: Context) -> pb.SubmitStudyResponse:
         """Start a study, once for each submission [R10]."""
@@ -234,7 +234,7 @@ class Service(CoordinatorServicer):
         return pb.ExplainStudyResponse(explanation_json=told)
 
     def _submission(self, id: str, study_toml: str) -> Submission:
-        directory = self._directory.current()
+        directory = self.directory.current()
         return Submission(analyst=CALLER.get().name, id=id, study_toml=study_toml, directory=directory)
 
     async def ListStudies(self, request: pb.ListStudiesRequest, context: Context) -> pb.ListStudiesResponse:

@@ -45,6 +45,7 @@ class SiteSessions:
         self._calls = calls
         self._clock = clock
         self._peers: dict[str, str] = {}
+        self._since: dict[str, int] = {}
         self._greeting: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def check(self, site: Identity, peer: str) -> None:
@@ -79,7 +80,13 @@ class SiteSessions:
             await self._check_alone(caller, peer, hurry)
             self._check_generation(caller, peer, hello)  # enrolled anew meanwhile?
             await self._note(caller, hello.authorities, _digest(hello.next_generation))
+            if self._peers.get(caller.name) != peer:
+                self._since[caller.name] = self._clock()
             self._peers[caller.name] = peer
+
+    def at_work(self) -> dict[str, tuple[str, int]]:
+        """The connection on which each site's daemon greeted last, and since when; it may have ended."""
+        return {site: (peer, self._since[site]) for site, peer in self._peers.items()}
 
     def _check_generation(self, site: Identity, peer: str, hello: pb.HelloRequest) -> None:
         held = self._held(site)

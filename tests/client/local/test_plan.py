@@ -115,6 +115,28 @@ def test_what_does_not_apply_says_why(study: Path, capfd: Capture) -> None:
     assert value["recommended"] == "gauss-cov"
 
 
+def test_a_sweep_is_each_epsilon_planned_alone(study: Path, capfd: Capture) -> None:
+    _, value = told(capfd, study, "--epsilon", "0.5:8:3")
+    assert [row["epsilon"] for row in value["sweep"]] == pytest.approx([0.5, 2.0, 8.0])
+    sines = [row["sin_angle"] for row in value["sweep"]]
+    assert sines == sorted(sines, reverse=True)
+    alone = next(row for row in value["algorithms"] if row["algorithm"] == value["sweep"][1]["algorithm"])
+    assert value["sweep"][1]["sin_angle"] == pytest.approx(alone["sin_angle"])
+    assert eigenveil(["plan", str(study), "--epsilon", "0.00001:2:2"]) == 0
+    assert "no prediction at an epsilon of 1e-05: too small" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
+def test_a_plan_is_drawn(ending: str, study: Path, tmp_path: Path, capfd: Capture) -> None:
+    path = tmp_path / f"plan.{ending}"
+    _, value = told(capfd, study, "--plot", path)
+    assert value["plot"] == str(path)
+    assert path.read_bytes().lstrip().startswith({"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[ending])
+    again = path.read_bytes()
+    told(capfd, study, "--plot", path)
+    assert path.read_bytes() == again
+
+
 @pytest.mark.parametrize(
     ("extra", "code", "message"),
     [
@@ -123,6 +145,14 @@ def test_what_does_not_apply_says_why(study: Path, capfd: Capture) -> None:
         (["--spectrum", ",".join(["1"] * 11)], 2, "1 to 10 numbers"),
         (["--sample", "SAMPLE", "--spectrum", "2,1"], 2, "not both"),
         (["--sample", "nowhere.csv"], 3, "nowhere.csv"),
+        (["--plot", "plan.jpg"], 2, "let the name end in .png, .svg, .pdf"),
+        (["--plot", "/nowhere/plan.png"], 70, "/nowhere/plan.png"),
+        (["--epsilon", "8:1"], 2, "write LOW:HIGH, such as 0.25:8"),
+        (["--epsilon", "0:1"], 2, "write LOW:HIGH"),
+        (["--epsilon", "nan:1"], 2, "write LOW:HIGH"),
+        (["--epsilon", "1:2:1"], 2, "write LOW:HIGH"),
+        (["--epsilon", "1:2:3:4"], 2, "write LOW:HIGH"),
+        (["--epsilon", "1e-6:1e-5"], 2, "no error can be predicted"),
     ],
 )
 def test_refusals(

@@ -143,6 +143,17 @@ def test_results_are_written(
     assert eigenveil(["verify", value["document"]]) == 13
 
 
+def test_the_last_run_is_drawn_and_its_file_looked_at_before_any_work(
+    study: Path, data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "run.svg"
+    assert told(capfd, study, "--data", data, "--truth", "--plot", path)[1]["plot"] == str(path)
+    drawn = path.read_text()
+    assert all(word in drawn for word in ("NOT PRIVATE", "component 2", "correlation", ">d<"))
+    code, value = told(capfd, study, "--data", data, "--plot", data, "--repeat", 10_000)
+    assert (code, "let the name end in" in value["message"]) == (2, True)
+
+
 def test_for_people(study: Path, data: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert eigenveil(["simulate", str(study), "--data", str(data), "--truth"]) == 0
     out = capfd.readouterr().out

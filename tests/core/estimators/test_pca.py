@@ -6,6 +6,8 @@ import warnings
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 from sklearn.base import clone
@@ -77,6 +79,29 @@ def test_signs_are_fixed() -> None:
     fitted = PrivatePCA(3, epsilon=50, bounds=BOUNDS, random_state=3).fit(records())
     peaks = np.abs(fitted.components_).argmax(axis=1)
     assert (fitted.components_[np.arange(3), peaks] > 0).all()
+
+
+def test_a_share_is_chosen_from_the_whole_released_spectrum() -> None:
+    """With a huge budget it is as many as scikit-learn takes."""
+    x = records()
+    for share in (0.5, 0.9, 0.99):
+        fitted = PrivatePCA(share, epsilon=HUGE, bounds=BOUNDS).fit(x)
+        assert fitted.n_components_ == PCA(share).fit(x).n_components_
+        assert fitted.release_["plan"]["algorithm"] == "gauss-cov"
+        assert len(fitted.release_["result"]["components"]) == 6
+    with pytest.warns(UserWarning, match="they may be noise; ask for fewer"):
+        PrivatePCA(0.999, epsilon=0.5, bounds=BOUNDS, random_state=1).fit(records(300))
+
+
+def test_a_frame_is_fitted_and_transformed_by_name() -> None:
+    names = [f"c{i}" for i in range(6)]
+    frame = pd.DataFrame(records(300), columns=names)
+    bounds = dict.fromkeys(reversed(names), BOUNDS)
+    by_name = PrivatePCA(2, bounds=bounds, random_state=0).fit(frame)
+    table = pl.DataFrame(records(300), schema=names)
+    by_place = PrivatePCA(2, bounds=[BOUNDS] * 6, random_state=0).fit(table)
+    np.testing.assert_array_equal(by_name.components_, by_place.components_)
+    np.testing.assert_array_equal(by_name.transform(frame[names[::-1]]), by_place.transform(frame))
 
 
 def test_a_table_gives_its_names() -> None:
@@ -222,6 +247,8 @@ REFUSED: list[tuple[str, dict[str, Any], Any, str]] = [
     ("k above d", {"n_components": 7}, X, "between 1 and n_features=6"),
     ("k zero", {"n_components": 0}, X, "between 1 and n_features=6"),
     ("k a fraction above one", {"n_components": 2.5}, X, "must be an integer between 1"),
+    ("an unknown share", {"n_components": 0.9, "algorithm": "dp-pca"}, X, "name one of gauss-cov"),
+    ("a share of all", {"n_components": 1.0}, X, "or a share of the variance between 0 and 1"),
     ("epsilon zero", {"epsilon": 0.0}, X, "epsilon must be a finite number above 0"),
     ("epsilon negative", {"epsilon": -1.0}, X, "epsilon must be a finite number above 0"),
     ("epsilon NaN", {"epsilon": float("nan")}, X, "epsilon must be a finite number above 0"),

@@ -8,6 +8,7 @@ import click
 
 from eigenveil.errors import Code, RequestError
 from eigenveil_client.analyst.options import json_option, profile_option
+from eigenveil_client.local.pictures import check_picture, plot_option
 from eigenveil_common.command import FILE, FILE_OR_FOLDER
 from eigenveil_common.files import check_output, write_durably
 from eigenveil_common.start import INTERRUPTED
@@ -22,6 +23,7 @@ from eigenveil_common.start import INTERRUPTED
 @click.option("--algorithms", metavar="A,B,...", help="Only these [default: all that apply].")
 @click.option("--with", "own", metavar="FILE.py[:NAME]", help="And an algorithm of your own, from this file.")
 @click.option("--out", type=FILE, help="Write it as CSV as well.")
+@plot_option
 @click.option("--federation", is_flag=True, help="Run them at your coordinator: it spends.")
 @click.option("--yes", is_flag=True, help="With --federation: do not ask before spending.")
 @profile_option
@@ -35,6 +37,7 @@ def compare(
     algorithms: str | None,
     own: str | None,
     out: Path | None,
+    plot: Path | None,
     federation: bool,
     yes: bool,
     profile: Path | None,
@@ -52,6 +55,7 @@ def compare(
     from eigenveil_client.local.compare.rows import as_csv
     from eigenveil_client.local.simulate import with_sites
 
+    check_picture(plot, file, *([] if data is None else [data]))
     resolved = study_of(file, profile)
     tell_overrides(resolved)
     study = parse_study(resolved.text)
@@ -73,5 +77,7 @@ def compare(
         rows, whole = run.simulated(with_sites(study, sites), data, algorithms, own, repeat, seed)
     if out is not None:
         write_durably(out, as_csv(rows).encode())
+    if plot is not None:
+        run.draw(plot, study, rows)
     run.show(study, rows, whole, as_json)
     return 0 if whole else INTERRUPTED

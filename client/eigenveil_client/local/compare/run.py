@@ -63,6 +63,20 @@ def _warn(study: Study, chosen: Wanted) -> None:
     )
 
 
+def draw(path: Path, study: Study, rows: Sequence[Row]) -> None:
+    """The rows that have an error; nothing where none has.
+
+    Raises:
+        InternalError: code `storage`, it cannot be written.
+    """
+    from eigenveil_client.local.compare.picture import picture, shown  # drawing takes a second to import
+
+    if shown(rows):
+        picture(path, rows, f"{study.name}, epsilon {study.epsilon:g}")
+    else:
+        errors.print("No algorithm gave an error to draw: there is no picture.", style="yellow")
+
+
 def show(study: Study, rows: Sequence[Row], whole: bool, as_json: bool) -> None:
     if as_json:
         value = {

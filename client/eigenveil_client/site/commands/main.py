@@ -53,13 +53,13 @@ def _policy_options(command: Command) -> Command:
 
 @group.command()
 @click.option("--dir", "folder", type=click.Path(path_type=Path), required=True, help="Folder to set up.")
-@click.option("--name", required=True, help="The site's name in the federation.")
+@click.option("--name", help="The site's name in the federation [default: the join file's, or asked for].")
 @click.option(
     "--records",
     type=click.Path(path_type=Path),
-    required=True,
-    help="A file of them, or a folder of Parquet files.",
+    help="A file of them, or a folder of Parquet files [default: asked for].",
 )
+@click.option("--join", "join_file", type=click.Path(path_type=Path), help="Join file: enrol at once.")
 @_policy_options
 @click.option(
     "--algorithm",
@@ -91,20 +91,40 @@ def _policy_options(command: Command) -> Command:
 )
 @JSON
 def init(
-    folder: Path, name: str, records: Path, noise: str, approval: str, as_json: bool, **limits: Any
+    folder: Path,
+    name: str | None,
+    records: Path | None,
+    join_file: Path | None,
+    analysts: tuple[str, ...],
+    noise: str,
+    approval: str,
+    as_json: bool,
+    **limits: Any,
 ) -> None:
-    """Write DIR/site.toml."""
-    from eigenveil_client.site import config as site_config
+    """Write DIR/site.toml; with a join file, enrol as well.
 
+    Whoever leaves out the name or the records is asked for them, and for who may ask, at a terminal.
+    """
+    from eigenveil_client.site import config as site_config
+    from eigenveil_client.site.commands import setup
+
+    begun = setup.begun(name, records, analysts, join_file, as_json)
     quality = QualityRules(**{name: limits.pop(name) for name in keys(QualityRules)})
-    policy = Policy(noise=NoiseRule(noise), approval=Approval(approval), quality=quality, **limits)
-    path = site_config.create(folder, name=name, records=records, policy=policy)
-    todo = "" if policy.analysts else f"\nname in it who may ask: {allowing('NAME')}"
-    say(
-        {"config": str(path), "name": name},
-        as_json,
-        f"wrote {path}{todo}\nnext: {typed('eigenveil-site', 'enrol', '--config', path, '--join', 'FILE')}",
+    policy = Policy(
+        noise=NoiseRule(noise),
+        approval=Approval(approval),
+        analysts=begun.analysts,
+        quality=quality,
+        **limits,
     )
+    path = site_config.create(folder, name=begun.name, records=begun.records, policy=policy)
+    told: dict[str, Any] = {"config": str(path), "name": begun.name}
+    words = f"next: {typed('eigenveil-site', 'enrol', '--config', path, '--join', 'FILE')}"
+    if join_file is not None:
+        value, words = setup.joined(path, join_file)
+        told |= value
+    todo = "" if policy.analysts else f"\nname in it who may ask: {allowing('NAME')}"
+    say(told, as_json, f"wrote {path}{todo}\n{words}")
 
 
 @group.command("example")
@@ -119,27 +139,10 @@ def show_example() -> None:
 @JSON
 def enrol(config_file: Path, join_file: Path, as_json: bool) -> None:
     """Make this site's key, here, and get it certified with a one-time join file."""
-    from eigenveil.identity import Role
-    from eigenveil_client.connection.identity import compared
-    from eigenveil_client.connection.identity import enrol as enrol_here
-    from eigenveil_client.site import config as site_config
-    from eigenveil_client.site.daemon import service
+    from eigenveil_client.site.commands import setup
 
-    config = site_config.load(config_file)
-    enrolled = enrol_here(join_file, config.identity, (Role.SITE,), config.proxy_rule)
-    stored = service.check_role(enrolled, config.name)
-    say(
-        {
-            "identity": stored.identity.uri,
-            "coordinator": stored.coordinator,
-            "certificate_ends": stored.expires.isoformat(),
-            "key_sha256": stored.key_print,
-        },
-        as_json,
-        f"enrolled as {stored.identity.uri} until {stored.expires:%Y-%m-%d %H:%M} UTC\n"
-        f"{compared(stored.key_print)}\n"
-        f"next: {typed('eigenveil-site', 'check', '--config', config_file)}",
-    )
+    value, words = setup.enrolled(config_file, join_file)
+    say(value, as_json, words)
 
 
 @group.command()
@@ -227,6 +230,24 @@ def doctor(config_file: Path, as_json: bool) -> int:
     from eigenveil_common.doctor import show as doctor_show
 
     return doctor_show(site_checks(config_file), as_json)
+
+
+@group.command()
+@CONFIG_FILE
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, help="A port of this machine; any free one."
+)
+@click.option(
+    "--lang", "language", default="en", show_default=True, help="The page's first language: en or de."
+)
+def console(config_file: Path, port: int, language: str) -> None:
+    """Show studies, what left, columns and budget as pages, on this machine only; decide about studies there.
+
+    A one-time link is printed. It works beside a running daemon. Until SIGTERM or SIGINT.
+    """
+    from eigenveil_client.site.commands.console import program
+
+    program.serve(config_file, port, language)
 
 
 for command in (*consent_commands.COMMANDS, *evidence_commands.COMMANDS):

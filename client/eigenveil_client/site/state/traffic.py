@@ -85,6 +85,11 @@ class Traffic:
                     (*row, self._clock()),
                 )
 
+    def last(self) -> int | None:
+        """When a message was last counted on the disk, in Unix seconds; None: never."""
+        at: int | None = self._database.rows("SELECT MAX(at) FROM chatter")[0][0]
+        return at
+
     def counts(self) -> list[dict[str, Any]]:
         """Every count on the disk, by day and kind: messages and bytes."""
         rows = self._database.rows("SELECT day, kind, messages, bytes FROM chatter ORDER BY day, kind")

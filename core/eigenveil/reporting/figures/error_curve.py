@@ -8,23 +8,14 @@ from dataclasses import replace
 import numpy as np
 from matplotlib.axes import Axes
 
-from eigenveil.accounting.zcdp import MAX_EPSILON
 from eigenveil.errors import Code, RequestError
-from eigenveil.numerics.encoding import FloatArray
-from eigenveil.planning.sweep import Foreseen, sweep
+from eigenveil.planning.sweep import Foreseen, around, sweep
 from eigenveil.reporting.figures.style import BLUE, GRID, PALE, RED, SOFT, narrow
 from eigenveil.reporting.figures.subject import Subject
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import MAX_RECORDS
 
 LEAST = 0.02  # the height of the picture where no error is to be seen
-AROUND, POINTS = 8.0, 7  # so many times less and more than the study's own epsilon, its own in the middle
-
-
-def around(epsilon: float) -> FloatArray:
-    """Epsilons below and above this one, evenly apart on a logarithmic scale."""
-    steps = np.geomspace(1 / AROUND, AROUND, POINTS)
-    return np.asarray(np.minimum(epsilon * steps, MAX_EPSILON))
 
 
 def foreseen(subject: Subject, epsilons: Iterable[float] | None = None) -> tuple[Foreseen, ...]:
@@ -51,8 +42,10 @@ def foreseen(subject: Subject, epsilons: Iterable[float] | None = None) -> tuple
 
 
 def _spectrum(subject: Subject) -> list[float] | None:
-    """Falling and above 0, as the planner wants them; None where noise left none."""
-    rest = [subject.left] if subject.k < len(subject.columns) else []
+    """Falling and above 0, as the planner wants them, and of the rest no less than the noise on a variance,
+    as nothing less is known; None where noise left none."""
+    least = max(subject.left, float(subject.result["noise_scale"]))
+    rest = [least] if subject.k < len(subject.columns) else []
     falling = np.minimum.accumulate([one for one in (*subject.variances.tolist(), *rest) if one > 0])
     return falling.tolist() or None
 

@@ -84,5 +84,5 @@ def _written(axes: Axes, shown: Pairs, kept: NDArray[np.bool_], limit: float) ->
         value, noise = float(shown.values[i, j]), bool(shown.is_noise[i, j])
         strong = abs(value) > 0.6 * limit and not noise
         colour = "white" if strong else SOFT if noise else INK
-        text = minus(f"{value:.2f}" if not shown.whole else f"{value:.2g}")
+        text = minus(f"{value:.2g}" if shown.whole else f"{round(value, 2) + 0.0:.2f}")  # no minus zero
         axes.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=8, color=colour)

@@ -33,6 +33,7 @@ def scree(axes: Axes, subject: Subject) -> None:
             "may be noise below" if small else "below this line a direction may be noise",
             (1, subject.noise_edge), xycoords=("axes fraction", "data"), xytext=(-2, 4),
             textcoords="offset points", ha="right", color=RED, fontsize=9,
+            bbox={"facecolor": "white", "alpha": 0.75, "lw": 0, "pad": 1},
         )  # fmt: skip
     every = max(1, -(-len(shown) // (8 if small else 30)))
     axes.set(xticks=at[::every], xlim=(0.3, max(len(shown), 4) + 0.7), xlabel="component")

@@ -1,0 +1,172 @@
+"""A study as the people of a site decide about it: plain values, without a word of ours."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import groupby
+from typing import Any
+
+from eigenveil.accounting.budget import studies_left
+from eigenveil.accounting.guess import most_right_gaussian, most_right_zcdp
+from eigenveil.accounting.zcdp import ATTO, MICRO, Cost
+from eigenveil.dictionary.dictionary import Dictionary
+from eigenveil.protocol.plan import Plan, plan_from_json
+from eigenveil.reporting.one_person import most_guessed
+from eigenveil.study.study import Column
+from eigenveil_client.connection.held_dictionary import held_dictionary
+from eigenveil_client.connection.identity import load_identity, named
+from eigenveil_client.site.commands import consent
+from eigenveil_client.site.commands.console.words import OF_ONE_PERSON
+from eigenveil_client.site.config import SiteConfig
+from eigenveil_client.site.plausible import dictionary
+from eigenveil_client.site.policy import Verdict
+from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan
+from eigenveil_client.site.state.store import SiteStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A column; `meaning` is the dictionary's, empty where it does not know the column in this unit."""
+
+    column: Column
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """Rounds `first` to `last` (counted from 1), which ask the same: `bytes` and `numbers` of each."""
+
+    first: int
+    last: int
+    kind: str
+    numbers: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """Of all that studies may ever spend here: what is used or set aside besides this one, what this one
+    takes, and how many like it fit after it. Shares are of 1."""
+
+    used: float
+    wanted: float
+    more: int
+
+    @property
+    def after(self) -> float:
+        return self.used + self.wanted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Card:
+    """`minimum` is how many patients the file must have. `right` and `right_ever` are of 100 guesses, rounded
+    up: of who sees this study, or all that the budget ever pays for."""
+
+    seen: ReceivedPlan
+    plan: Plan
+    columns: tuple[Asked, ...]
+    steps: tuple[Step, ...]
+    share: Share
+    right: int
+    right_ever: int
+    ends: str | None
+    minimum: int
+    verdicts: tuple[Verdict, ...]
+    told: dict[str, Any]
+
+    @property
+    def waits(self) -> bool:
+        return self.seen.standing is Decision.PENDING
+
+    @property
+    def open(self) -> bool:
+        """Whether it may still be withdrawn."""
+        return self.seen.standing in (Decision.PENDING, Decision.ACCEPTED)
+
+    @property
+    def allowed(self) -> bool:
+        return all(verdict.passed for verdict in self.verdicts)
+
+    @property
+    def one_person(self) -> bool:
+        """Whether any answer is about one single person."""
+        return any(step.kind == OF_ONE_PERSON for step in self.steps)
+
+    @property
+    def fingerprint(self) -> str:
+        """The plan's digest, in groups that can be compared by eye."""
+        return " ".join(self.seen.plan[start : start + 8] for start in range(0, 64, 8))
+
+
+def card(config: SiteConfig, store: SiteStore, seen: ReceivedPlan) -> Card:
+    """What is known of a study that came here."""
+    plan = plan_from_json(seen.plan_json)
+    told, meanings = consent.explained(config, store, plan), _meanings(config)
+    return Card(
+        seen=seen,
+        plan=plan,
+        columns=tuple(
+            Asked(column=one, meaning=meanings.get((one.name, one.unit), "")) for one in plan.study.columns
+        ),
+        steps=tuple(_steps(told["rounds"])),
+        share=_share(store, seen, plan),
+        right=of_hundred(most_guessed(plan)),
+        right_ever=right_ever(store),
+        ends=told["approval_ends"],
+        minimum=config.policy.minimum_records,
+        verdicts=config.policy.verdicts(plan, store.now()),
+        told=told,
+    )
+
+
+def of_hundred(probability: float) -> int:
+    """Never less than it is."""
+    return min(100, math.ceil(100 * probability))
+
+
+def right_ever(store: SiteStore) -> int:
+    """Guesses of 100 that are right, at most, of who sees all that this site's budget ever pays for."""
+    state = store.ledger.ledger
+    rho, own = Fraction(state.limit.micro_rho, MICRO), Fraction(state.limit.atto_delta, ATTO)
+    return of_hundred(most_right_gaussian(2 * rho) if state.exact else most_right_zcdp(rho, own))
+
+
+def _share(store: SiteStore, seen: ReceivedPlan, plan: Plan) -> Share:
+    """By integers; one that was agreed to is set aside already, and one that is over takes what it spent."""
+    state = store.ledger.ledger
+    committed, limit, price = state.committed(), state.limit, plan.cost
+    mine = price if seen.standing in (Decision.PENDING, Decision.ACCEPTED) else Cost(micro_rho=0)
+    used = committed.micro_rho - (mine.micro_rho if seen.standing is Decision.ACCEPTED else 0)
+    own = committed.atto_delta - (mine.atto_delta if seen.standing is Decision.ACCEPTED else 0)
+    left = Cost(
+        micro_rho=max(0, limit.micro_rho - used - mine.micro_rho),
+        atto_delta=max(0, limit.atto_delta - own - mine.atto_delta),
+    )
+    return Share(
+        used=used / limit.micro_rho,
+        wanted=price.micro_rho / limit.micro_rho,
+        more=studies_left(left, price) or 0,
+    )
+
+
+def _steps(rounds: list[dict[str, Any]]) -> list[Step]:
+    same = groupby(rounds, key=lambda row: (row["kind"], row["numbers"], row["bytes"]))
+    made = []
+    for (kind, numbers, size), rows in same:
+        numbered = [row["round"] + 1 for row in rows]
+        made.append(Step(first=numbered[0], last=numbered[-1], kind=kind, numbers=numbers, bytes=size))
+    return made
+
+
+def _meanings(config: SiteConfig) -> dict[tuple[str, str], str]:
+    """By name and unit: as the federation's dictionary says, or else this site's."""
+    known = [dictionary(config.dictionary)]
+    held = None if named(config.identity) is None else held_dictionary(load_identity(config.identity))
+    return {
+        (column.name, column.unit): one.meaning
+        for each in (*known, *([held] if isinstance(held, Dictionary) else []))
+        for one in each.columns
+        for column in one.columns
+    }

@@ -1,0 +1,101 @@
+"""How a site begins: what a person is asked for whom no option says it, and the enrolment."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from eigenveil.errors import EigenveilError
+from eigenveil.identity import Role
+from eigenveil.study.study import NAME
+from eigenveil_client.connection.identity import compared, read_join
+from eigenveil_client.connection.identity import enrol as enrol_here
+from eigenveil_client.site import config as site_config
+from eigenveil_client.site.daemon import service
+from eigenveil_common.command import typed
+
+EXISTING = click.Path(exists=True, path_type=Path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    """What a new site.toml cannot do without."""
+
+    name: str
+    records: Path
+    analysts: tuple[str, ...]
+
+
+def begun(
+    name: str | None, records: Path | None, analysts: tuple[str, ...], join: Path | None, as_json: bool
+) -> Beginning:
+    """What the options say, or the join file; a person at a terminal is asked for what is left.
+
+    Raises:
+        UsageError: something is missing, and nobody is there to ask; or the join file is of another name.
+        RequestError: the join file cannot be used.
+    """
+    joined = None if join is None else read_join(join).name
+    if joined is not None and name not in (None, joined):
+        raise click.UsageError(f"the join file is for {joined}, and --name says {name}")
+    name = name or joined
+    missing = [option for option, value in (("--name", name), ("--records", records)) if value is None]
+    if missing and (as_json or not sys.stdin.isatty()):
+        raise click.UsageError(f"missing {' and '.join(missing)}; at a terminal you are asked for them")
+    name = name or click.prompt("The site's name in the federation", value_proc=_name)
+    records = records or click.prompt("Its records: a file, or a folder of Parquet files", type=EXISTING)
+    if missing and not analysts:
+        analysts = click.prompt(
+            "Analysts who may ask, by the names in their certificates (a, b; empty: nobody yet)",
+            default="", show_default=False, value_proc=_names,
+        )  # fmt: skip
+    return Beginning(name=str(name), records=Path(str(records)), analysts=analysts)
+
+
+def _name(text: str) -> str:
+    if NAME.fullmatch(text) is None:
+        raise click.UsageError("use at most 63 lower-case letters, digits and hyphens")
+    return text
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(_name(one) for one in text.replace(",", " ").split())
+
+
+def enrolled(config_file: Path, join_file: Path) -> tuple[dict[str, Any], str]:
+    """Make the site's key and have it certified: what to tell, as values and in words.
+
+    Raises:
+        RequestError, PeerError: as `enrol` of the connection.
+    """
+    config = site_config.load(config_file)
+    stored = service.check_role(
+        enrol_here(join_file, config.identity, (Role.SITE,), config.proxy_rule), config.name
+    )
+    value = {
+        "identity": stored.identity.uri,
+        "coordinator": stored.coordinator,
+        "certificate_ends": stored.expires.isoformat(),
+        "key_sha256": stored.key_print,
+    }
+    words = (
+        f"enrolled as {stored.identity.uri} until {stored.expires:%Y-%m-%d %H:%M} UTC\n"
+        f"{compared(stored.key_print)}\n"
+        f"next: {typed('eigenveil-site', 'check', '--config', config_file)}"
+    )
+    return value, words
+
+
+def joined(config_file: Path, join_file: Path) -> tuple[dict[str, Any], str]:
+    """The same for a site.toml that was just written: it stays, and an error says how to go on."""
+    try:
+        return enrolled(config_file, join_file)
+    except EigenveilError as problem:
+        again = typed("eigenveil-site", "enrol", "--config", config_file, "--join", join_file)
+        raise type(problem)(
+            problem.code, f"{problem}\n{config_file} is written; go on with: {again}"
+        ) from problem

@@ -1,0 +1,48 @@
+"""In by a link that a command printed: it opens one session, once, and its cookie is all there is after."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from eigenveil_common.web.application import Door
+from eigenveil_common.web.sessions import Session
+
+PATH = "/enter/{link}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ByLink:
+    """The gate of a page whose one way in is such a link."""
+
+    door: Door
+
+    async def admit(self, request: Request) -> Session:
+        found = self.door.of_cookie(request)
+        if found is None:
+            raise HTTPException(401)
+        return found
+
+    def entrance(self) -> Route:
+        """Where the links lead. It answers with a page of its own, from which the browser goes on by itself:
+        after a link in a mail or a chat a redirect would come without the cookie."""
+
+        async def enter(request: Request) -> Response:
+            session = self.door.sessions.enter(request.path_params["link"])
+            if session is None:
+                raise HTTPException(401)
+            session.language = self.door.pages.language(request)
+            request.state.session = session
+            answer = self.door.pages.render(request, "entered.html")
+            self.door.keep(answer, session)
+            return answer
+
+        return Route(PATH, enter)
+
+    def link(self, owner: str) -> str:
+        """The path of a new link."""
+        return PATH.format(link=self.door.sessions.link(owner))

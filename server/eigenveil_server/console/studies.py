@@ -1,0 +1,299 @@
+"""Studies as a page shows them: values read from the database, with words for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from eigenveil.accounting.budget import studies_left
+from eigenveil.errors import Code, RequestError
+from eigenveil.identity import Role
+from eigenveil.protocol.round import RoundState
+from eigenveil.queries import KINDS
+from eigenveil.reporting.digits import rounded_up
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.console.desk import Books
+from eigenveil_server.console.visitors import Visitor
+from eigenveil_server.storage.states import StudyState
+from eigenveil_server.storage.study_reads import WAITING, StoredStudy
+
+DIGEST_LETTERS = frozenset("0123456789abcdef")
+STATES = {
+    StudyState.AWAITING: "waits for the operator",
+    StudyState.RUNNING: "under way",
+    StudyState.RELEASED: "released",
+    StudyState.FAILED: "failed",
+    StudyState.CANCELLED: "cancelled",
+}
+ROUNDS = {
+    RoundState.PLANNED.value: "about to be asked",
+    RoundState.OPEN.value: "asked; waiting for sites",
+    RoundState.CLOSED.value: "answered; noise is being added",
+    RoundState.RELEASED.value: "released",
+    RoundState.FAILED.value: "ended without a release",
+}
+SITES = {
+    "waiting": "has not answered yet",
+    "waiting for approval": "a person there decides",
+    "answered": "has answered",
+    "absent": "did not answer",
+}
+MOST_NAMED = 4  # columns of one component
+GOOD, BAD, CARE = "good", "bad", "care"
+TONES = {
+    StudyState.AWAITING: CARE,
+    StudyState.RUNNING: "",
+    StudyState.RELEASED: GOOD,
+    StudyState.FAILED: BAD,
+    StudyState.CANCELLED: BAD,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyLine:
+    """One study in a list; times in Unix seconds. `price` is the epsilon that it may cost."""
+
+    digest: str
+    name: str
+    analyst: str
+    state: str
+    tone: str
+    price: float
+    share_spent: float
+    rounds: int
+    expected_rounds: int
+    submitted: float
+    failure: str
+    own: bool
+    ended: bool
+    released: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteLine:
+    """One site of a study, now."""
+
+    site: str
+    words: str
+    tone: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundLine:
+    """One round; `number` counts from 1. `absent` says which sites were not in, and why."""
+
+    number: int
+    kind: str
+    meaning: str
+    state: str
+    absent: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a study is: what everybody may watch. `sequence` counts what happened to it."""
+
+    line: StudyLine
+    sequence: int
+    now: str
+    waits_for: tuple[str, ...]
+    sites: tuple[SiteLine, ...]
+    rounds: tuple[RoundLine, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyPage:
+    """A study as its analyst wrote it, with how far it is. `left` is how many more like it the budget has."""
+
+    progress: Progress
+    purpose: str
+    columns: tuple[str, ...]
+    components: int
+    delta: float
+    sites: tuple[str, ...]
+    left: int | None
+
+    @property
+    def line(self) -> StudyLine:
+        return self.progress.line
+
+
+def stored_study(books: Books, digest: str) -> StoredStudy:
+    """One study.
+
+    Raises:
+        RequestError: code `not-found`.
+    """
+    if len(digest) != 64 or not set(digest) <= DIGEST_LETTERS:
+        raise RequestError(Code.NOT_FOUND, "there is no such study; list the studies to see them")
+    return books.studies.get(digest)
+
+
+def lines(books: Books, visitor: Visitor | None = None) -> list[StudyLine]:
+    """Every study, the latest first."""
+    return [line(books, one, visitor) for one in reversed(books.studies.all())]
+
+
+def under_way(books: Books) -> list[StudyLine]:
+    return [line(books, one) for one in books.studies.under_way()]
+
+
+def line(books: Books, stored: StoredStudy, visitor: Visitor | None = None) -> StudyLine:
+    said = _study(stored)
+    own = visitor is not None and visitor.identity.role is Role.ANALYST
+    return StudyLine(
+        digest=stored.digest,
+        name=stored.name,
+        analyst=stored.analyst,
+        state=STATES[stored.state],
+        tone=TONES[stored.state],
+        price=said["privacy"]["epsilon"],
+        share_spent=books.ledger.spent(stored.digest) / max(1, stored.micro_rho),
+        rounds=books.studies.rounds(stored.digest),
+        expected_rounds=stored.expected_rounds,
+        submitted=stored.submitted_at / 1000,
+        failure=stored.failure,
+        own=own and visitor is not None and visitor.identity.name == stored.analyst,
+        ended=stored.state.ended,
+        released=stored.state is StudyState.RELEASED,
+    )
+
+
+def _study(stored: StoredStudy) -> dict[str, Any]:
+    said: dict[str, Any] = json.loads(stored.plan_json)["study"]
+    return said
+
+
+def page(books: Books, digest: str, visitor: Visitor) -> StudyPage:
+    """A study with all that its page shows. Raises as `stored_study`."""
+    stored = stored_study(books, digest)
+    said = _study(stored)
+    return StudyPage(
+        progress=progress(books, digest, visitor),
+        purpose=said["purpose"],
+        columns=tuple(_column(one) for one in said["columns"]),
+        components=said["components"],
+        delta=said["privacy"]["delta"],
+        sites=tuple(said["federation"]["sites"]),
+        left=studies_left(books.left(), books.studies.plan(stored.plan_json).cost),
+    )
+
+
+def _column(said: Mapping[str, Any]) -> str:
+    unit = f" ({said['unit']})" if said["unit"] else ""
+    return f"{said['name']}{unit}, {said['lower']:g} to {said['upper']:g}"
+
+
+def sequence(books: Books, digest: str) -> int:
+    """How much has happened to a study."""
+    rows = books.reader.rows("SELECT MAX(sequence) AS last FROM events WHERE study = ?", (digest,))
+    return rows[0]["last"] or 0
+
+
+def progress(books: Books, digest: str, visitor: Visitor | None = None) -> Progress:
+    """How far a study is. Raises as `stored_study`."""
+    stored, last = stored_study(books, digest), sequence(books, digest)
+    events = books.studies.events(digest, last - 1)
+    event = events[-1] if events else stored.begun
+    found = tuple(site_line(one) for one in event.sites)
+    return Progress(
+        line=line(books, stored, visitor),
+        sequence=last,
+        now=now(stored, event),
+        waits_for=() if stored.state.ended else waited_for(event),
+        sites=found,
+        rounds=_rounds(books, digest),
+    )
+
+
+def now(stored: StoredStudy, event: pb.StudyEvent) -> str:
+    """Where a study is, in a sentence."""
+    match stored.state:
+        case StudyState.AWAITING:
+            return "It waits until the operator has approved it: eigenveil-coordinator approve."
+        case StudyState.RELEASED:
+            return "It has ended, and its result is released."
+        case StudyState.FAILED | StudyState.CANCELLED:
+            return f"It has ended without a result: {stored.failure}"
+        case StudyState.RUNNING:
+            number = event.round + 1
+            most = max(event.expected_rounds, number)
+            said = "" if event.round_state == WAITING else ROUNDS.get(event.round_state, event.round_state)
+            return f"Round {number} of at most {most} is {said}."
+
+
+def waited_for(event: pb.StudyEvent) -> tuple[str, ...]:
+    """Sites that have still to say something."""
+    return tuple(one.site for one in event.sites if one.status.startswith("waiting"))
+
+
+def site_line(status: pb.SiteStatus) -> SiteLine:
+    """A site's part in the round that is open, or in the last one."""
+    head, _, reason = status.status.partition(":")
+    if head == "declined":
+        return SiteLine(site=status.site, words=f"declined{': ' if reason else ''}{reason}", tone=BAD)
+    tone = {"answered": GOOD, "absent": BAD, "waiting for approval": CARE}.get(head, "")
+    return SiteLine(site=status.site, words=SITES.get(head, status.status), tone=tone)
+
+
+def _rounds(books: Books, digest: str) -> tuple[RoundLine, ...]:
+    rows = books.reader.rows(
+        "SELECT round, kind, state, absent FROM rounds WHERE study = ? ORDER BY round", (digest,)
+    )
+    return tuple(
+        RoundLine(
+            number=row["round"] + 1,
+            kind=row["kind"],
+            meaning=KINDS[row["kind"]].meaning if row["kind"] in KINDS else "",
+            state=ROUNDS.get(row["state"], row["state"]),
+            absent=json.loads(row["absent"]),
+        )
+        for row in rows
+    )
+
+
+def shown(value: float) -> str:
+    """An epsilon in three digits, never less than it is."""
+    return f"{rounded_up(value, 3):.3g}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Component:
+    """One direction: its share of the variance, and the columns that it is mostly made of."""
+
+    number: int
+    share: float
+    columns: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """`declined` is why there are no components, if there are none."""
+
+    records: float
+    components: tuple[Component, ...]
+    declined: str
+    guarantee: str
+
+
+def result(document: Mapping[str, Any]) -> Result:
+    """What the document of a release says."""
+    found = document["result"]
+    return Result(
+        records=found["records"],
+        components=tuple(
+            _component(number, share, direction, found["columns"])
+            for number, (share, direction) in enumerate(
+                zip(found["explained_variance_ratio"], found["components"], strict=True), 1
+            )
+        ),
+        declined=found["declined"] or "",
+        guarantee=document["guarantee"]["words"],
+    )
+
+
+def _component(number: int, share: float, direction: list[float], names: list[str]) -> Component:
+    order = sorted(range(len(names)), key=lambda one: -abs(direction[one]))[:MOST_NAMED]
+    return Component(number=number, share=share, columns=tuple((names[i], direction[i]) for i in order))

@@ -1,0 +1,160 @@
+"""A data-protection officer at the site's page, in a real browser, from the printed link on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page
+
+from eigenveil.study.study import Column
+from eigenveil_client.site.commands.console.program import OWNER, application
+from eigenveil_client.site.state.received_plans import Decision
+from eigenveil_common.web.serving import LOOPBACK, listening, server
+from tests.browser.pages import Opened, no_serious_axe, printed, shot
+from tests.client.site.commands.console.rig import Rig, rigged
+
+NAME = "Dr. Berta Klug"
+LABORATORY = tuple(
+    Column(name=name, unit=unit, lower=lower, upper=upper)
+    for name, unit, lower, upper in (
+        ("age", "a", 0, 120), ("body_weight", "kg", 1, 350), ("creatinine", "umol/L", 0, 2000),
+    )
+)  # fmt: skip
+
+
+@contextmanager
+def serving(rig: Rig) -> Iterator[str]:
+    """The program on a real socket, as the command runs it; the link that it prints."""
+    with listening(LOOPBACK, 0) as bound:
+        port: int = bound.getsockname()[1]
+        app, gate = application(rig.config_file, port)
+        made = server(app, http="h11")
+        thread = threading.Thread(target=made.run, kwargs={"sockets": [bound]})
+        thread.start()
+        try:
+            yield f"http://{LOOPBACK}:{port}{gate.link(OWNER)}"
+        finally:
+            made.should_exit = True
+            thread.join()
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    return rigged(tmp_path)
+
+
+def enter(page: Page, link: str) -> str:
+    """In by the link; where the pages are."""
+    page.goto(link)
+    page.wait_for_url("**/")
+    return page.url.rstrip("/")
+
+
+def decide(page: Page, button: str, **more: str) -> None:
+    page.get_by_role("link", name=button).first.click()
+    if "reason" in more:
+        page.get_by_label(more["reason"]).check()
+        page.get_by_label("In your own words").fill(more["text"])
+    page.get_by_label("Your name").fill(NAME)
+    page.locator("form button").click()
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_an_officer_reads_agrees_and_withdraws(rig: Rig, opened: Opened, scripts: bool) -> None:
+    with serving(rig) as link:
+        page = opened(scripts=scripts)
+        enter(page, link)
+        page.get_by_role("link", name="Read kidney-values and decide").click()
+        assert "What leaves this site" in page.inner_text("main")
+        decide(page, "Agree")
+        assert NAME in page.inner_text("main")
+        assert rig.seen().standing is Decision.ACCEPTED
+        rig.answer()
+        page.get_by_role("link", name="What left").click()
+        page.get_by_role("link", name="Compute again").click()
+        assert "the very numbers that left" in page.inner_text("main")
+        page.goto(f"{page.url.split('/sent')[0]}/studies/{rig.plan.digest}")
+        decide(page, "Withdraw")
+        assert rig.seen().standing is Decision.WITHDRAWN
+
+
+def test_an_officer_declines_with_a_reason(rig: Rig, opened: Opened) -> None:
+    with serving(rig) as link:
+        page = opened()
+        base = enter(page, link)
+        page.goto(f"{base}/studies/{rig.plan.digest}")
+        decide(page, "Decline", reason="We do not know who asks", text="Who is ada?")
+        seen = rig.seen()
+        assert (seen.standing, seen.word, seen.text) == (Decision.DECLINED, "analyst", "Who is ada?")
+
+
+def test_a_link_is_good_for_one_browser_and_a_closed_page_says_what_to_do(rig: Rig, opened: Opened) -> None:
+    with serving(rig) as link:
+        first, second = opened(), opened()
+        base = enter(first, link)
+        second.goto(link)
+        assert "This page is closed" in second.inner_text("main")
+        first.context.clear_cookies()
+        first.goto(f"{base}/sent")
+        assert "Open it again" in first.inner_text("main")
+        no_serious_axe(first)
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_every_page_can_be_read_by_everybody(rig: Rig, opened: Opened, language: str, dark: bool) -> None:
+    """By a screen reader, in the dark, on a phone, on paper: and nothing is wider than the screen."""
+    look = f"{language}-{'dark' if dark else 'light'}"
+    with serving(rig) as link:
+        wide, phone = opened(dark=dark), opened(dark=dark, phone=True)
+        base = enter(wide, link)
+        phone.context.add_cookies(wide.context.cookies())
+        study = f"{base}/studies/{rig.plan.digest}"
+        wide.goto(f"{base}/?lang={language}")
+        for page, device in ((wide, "wide"), (phone, "phone")):
+            for name, path in _pages(base, study):
+                page.goto(path)
+                no_serious_axe(page)
+                shot(page, f"site-{name}-{look}-{device}")
+                assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+        wide.goto(f"{study}/sheet")
+        printed(wide, f"site-sheet-{look}")
+
+
+def _pages(base: str, study: str) -> list[tuple[str, str]]:
+    rest = [(name, f"{base}/{name}") for name in ("sent", "columns", "budget", "connection")]
+    acts = [(name, f"{study}/{name}") for name in ("sheet", "approve", "decline")]
+    return [("studies", f"{base}/"), ("study", study), *acts, *rest, ("nothing", f"{base}/nowhere")]
+
+
+def test_the_whole_page_can_be_used_by_keyboard(rig: Rig, opened: Opened) -> None:
+    with serving(rig) as link:
+        page = opened()
+        base = enter(page, link)
+        page.goto(f"{base}/studies/{rig.plan.digest}/approve")
+        page.get_by_label("Your name").focus()
+        page.keyboard.type(NAME)
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        page.wait_for_url(f"**/studies/{rig.plan.digest}")
+        assert rig.seen().standing is Decision.ACCEPTED
+
+
+def test_a_form_of_another_page_changes_nothing(rig: Rig, opened: Opened) -> None:
+    """A page of another origin posts with the officer's browser: the cookie does not go with it."""
+    with serving(rig) as link:
+        page = opened()
+        base = enter(page, link)
+        action = f"{base}/studies/{rig.plan.digest}/decline"
+        page.goto("about:blank")
+        page.set_content(
+            f'<html lang="en"><title>t</title><form method="post" action="{action}">'
+            '<input name="by" value="x"><input name="word" value="purpose"></form></html>'
+        )
+        with page.expect_navigation():
+            page.evaluate("document.forms[0].submit()")
+        assert rig.seen().standing is Decision.PENDING

@@ -1,0 +1,78 @@
+"""A site with a page: a real state in which a study waits, and a browser that a link let in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from eigenveil.numerics.encoding import to_bytes
+from eigenveil.planning.dry_run import rehearse
+from eigenveil.protocol.plan import Plan
+from eigenveil.site.site import Site
+from eigenveil.study.study import Column
+from eigenveil_client.site.commands.console.program import OWNER, application
+from eigenveil_client.site.plausible import reader
+from eigenveil_client.site.policy import Approval
+from eigenveil_client.site.state.opening import opened
+from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan
+from tests.client.site.command_line import written
+from tests.client.site.support import Stage, a_plan, a_stage, a_study
+from tests.common.web.asgi import Browser
+
+PORT = 8000
+PURPOSE = "Which laboratory values rise and fall together before a kidney fails"
+
+
+def study_plan(name: str = "kidney-values", purpose: str = PURPOSE, submission: str = "one") -> Plan:
+    columns = tuple(Column(name=name, unit="mmol/L", lower=0.0, upper=10.0) for name in ("a", "b", "c"))
+    return a_plan(a_study(name=name, purpose=purpose, columns=columns), submission=submission)
+
+
+@dataclass(kw_only=True)
+class Rig:
+    """`settings` is what site.toml says besides."""
+
+    stage: Stage
+    plan: Plan
+    config_file: Path
+
+    def browser(self, language: str = "en") -> Browser:
+        """A browser that was let in."""
+        app, gate = application(self.config_file, PORT, language)
+        browser = Browser(app=app)
+        assert browser.get(gate.link(OWNER)).status == 200
+        return browser
+
+    def receive(self, plan: Plan) -> None:
+        """A plan comes and waits."""
+        with opened(self.stage.config) as store:
+            signed = self.stage.signed(plan)
+            store.hold(
+                ReceivedPlan(
+                    plan=plan.digest, plan_json=plan.to_json(), signature=signed.signature,
+                    standing=Decision.PENDING, at=store.now(),
+                )
+            )  # fmt: skip
+
+    def seen(self) -> ReceivedPlan:
+        with opened(self.stage.config) as store:
+            found = store.studies.get(self.plan.digest)
+        assert found is not None
+        return found
+
+    def answer(self) -> None:
+        """The first round is answered, as the daemon does it."""
+        asked = rehearse(self.plan)[0]
+        with opened(self.stage.config) as store:
+            values = Site(reader(self.stage.config)(self.plan.study).rows).answer(
+                asked.query, frame=asked.frame
+            )
+            store.answer(self.plan, asked, to_bytes(values), asked.query.meaning, ())
+
+
+def rigged(folder: Path, **told: str) -> Rig:
+    stage, plan = a_stage(folder, approval=Approval.ASK, analysts=("*",)), study_plan(**told)
+    config_file = written(stage, 'approval = "ask"\nanalysts = ["*"]\n')
+    rig = Rig(stage=stage, plan=plan, config_file=config_file)
+    rig.receive(plan)
+    return rig

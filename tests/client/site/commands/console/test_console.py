@@ -1,0 +1,202 @@
+"""The site's page without a browser: decisions are the commands', and nobody else's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from eigenveil.queries import NAMES
+from eigenveil.study.consent import DeclineWord
+from eigenveil_client.site.commands.console import program, words
+from eigenveil_client.site.commands.console.decisions import REASONS
+from eigenveil_client.site.state.egress import DECLINE
+from eigenveil_client.site.state.opening import opened
+from eigenveil_client.site.state.received_plans import Decision
+from tests.client.site.commands.console.rig import Rig, rigged, study_plan
+from tests.common.web.asgi import Browser
+
+HOSTILE = "<script>alert(1)</script>"
+ESCAPED = "&lt;script&gt;alert(1)&lt;/script&gt;"
+NAME = "Dr. Berta Klug"
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    return rigged(tmp_path)
+
+
+def about(rig: Rig, act: str = "") -> str:
+    return f"/studies/{rig.plan.digest}{act}"
+
+
+def every_page(rig: Rig) -> list[str]:
+    acts = ("", "/sheet", "/approve", "/decline", "/withdraw")
+    rest = ("/", "/sent", "/columns", f"/columns?study={rig.plan.digest}", "/budget", "/connection")
+    return [*rest, *(about(rig, act) for act in acts)]
+
+
+def decide(browser: Browser, rig: Rig, act: str, **form: str) -> int:
+    secret = browser.csrf(about(rig, f"/{act}"))
+    return browser.post(about(rig, f"/{act}"), {"csrf": secret, "by": NAME} | form).status
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_every_page_is_shown_before_and_after_an_answer(rig: Rig, language: str) -> None:
+    browser = rig.browser(language)
+    for path in every_page(rig):
+        assert browser.get(path).status == 200, path
+    assert decide(browser, rig, "approve") == 303
+    rig.answer()
+    for path in (*every_page(rig), "/sent/0"):
+        answer = browser.get(path)
+        assert answer.status == 200, path
+        assert f'<html lang="{language}">' in answer.text
+
+
+def test_agreeing_sets_the_price_aside_and_keeps_the_name(rig: Rig) -> None:
+    assert decide(rig.browser(), rig, "approve") == 303
+    seen = rig.seen()
+    assert (seen.standing, seen.said_by) == (Decision.ACCEPTED, NAME)
+    with opened(rig.stage.config) as store:
+        assert store.ledger.ledger.reserved[rig.plan.digest] == rig.plan.cost
+
+
+def test_declining_keeps_the_reason_the_words_and_the_name(rig: Rig) -> None:
+    browser = rig.browser()
+    assert decide(browser, rig, "decline", word="columns", text="No potassium, please") == 303
+    seen = rig.seen()
+    assert (seen.standing, seen.word, seen.text) == (Decision.DECLINED, "columns", "No potassium, please")
+    assert seen.said_by == NAME
+    assert "No potassium, please" in browser.get(about(rig)).text
+
+
+def test_withdrawing_frees_what_was_not_spent(rig: Rig) -> None:
+    browser = rig.browser()
+    decide(browser, rig, "approve")
+    rig.answer()
+    assert decide(browser, rig, "withdraw") == 303
+    assert rig.seen().standing is Decision.WITHDRAWN
+    with opened(rig.stage.config) as store:
+        ledger = store.ledger.ledger
+        assert 0 < ledger.committed().micro_rho == ledger.spent.micro_rho < rig.plan.micro_rho
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"by": ""}, {"by": " "}, {"by": "x" * 101}, {"by": "two\nlines"}, {"word": "other"}, {"word": ""},
+        {"text": "x" * 301}, {"text": "right\u202eto left"},
+    ],
+)  # fmt: skip
+def test_a_decision_that_cannot_be_kept_as_it_is_is_none(rig: Rig, form: dict[str, str]) -> None:
+    status = decide(rig.browser(), rig, "decline", **({"word": "purpose"} | form))
+    assert status == 400
+    assert rig.seen().standing is Decision.PENDING
+
+
+@pytest.mark.parametrize("act", ["approve", "decline", "withdraw"])
+def test_nobody_decides_without_a_session_its_secret_and_our_own_page(rig: Rig, act: str) -> None:
+    inside, path = rig.browser(), about(rig, f"/{act}")
+    form = {"csrf": inside.csrf(path), "by": NAME, "word": "purpose"}
+    assert Browser(app=inside.app).post(path, form).status == 401  # another user of this machine
+    assert inside.post(path, form | {"csrf": "guessed"}).status == 403
+    assert inside.post(path, form, origin=None).status == 403
+    assert inside.post(path, form, origin="http://127.0.0.1:9999").status == 403
+    assert inside.post(path, form, host="evil.example:8000").status == 421
+    assert inside.get(path + "?by=x").status == 200
+    assert rig.seen().standing is Decision.PENDING
+
+
+def test_every_page_but_the_way_in_and_the_style_wants_a_session(rig: Rig) -> None:
+    outside = Browser(app=rig.browser().app)
+    for path in (*every_page(rig), "/sent/0", "/connection/checked"):
+        assert outside.get(path).status == 401, path
+    assert outside.get("/static/site.css").status == 200
+
+
+def test_a_study_of_another_digest_or_decided_before_is_not_decided(rig: Rig) -> None:
+    browser = rig.browser()
+    secret = browser.csrf(about(rig, "/approve"))
+    form = {"csrf": secret, "by": NAME, "word": "purpose"}
+    assert browser.post(f"/studies/{'0' * 64}/approve", form).status == 404
+    assert browser.post(about(rig)[:-52] + "/approve", form).status == 404  # a part of a digest is none
+    assert browser.post(about(rig, "/decline"), form).status == 303
+    assert browser.post(about(rig, "/approve"), form).status == 409
+    assert rig.seen().standing is Decision.DECLINED
+
+
+def test_a_study_that_breaks_a_rule_is_not_agreed_to(rig: Rig) -> None:
+    browser, secret = rig.browser(), ""
+    secret = browser.csrf(about(rig, "/approve"))
+    with rig.config_file.open("a") as file:
+        file.write('columns = ["a"]\n')
+    assert "breaks a rule" in browser.get(about(rig)).text
+    assert browser.post(about(rig, "/approve"), {"csrf": secret, "by": NAME}).status == 409
+    assert rig.seen().standing is Decision.PENDING
+
+
+def test_script_in_any_text_is_shown_and_never_run(tmp_path: Path) -> None:
+    """The purpose is the analyst's, name and reason are the officer's; a study's name and columns cannot."""
+    rig = rigged(tmp_path, purpose=HOSTILE)
+    browser = rig.browser()
+    decide(browser, rig, "decline", word="purpose", by=HOSTILE, text=HOSTILE)
+    for path, times in (("/", 1), (about(rig), 3), (about(rig, "/sheet"), 2)):
+        text = browser.get(path).text
+        assert HOSTILE not in text
+        assert text.count(ESCAPED) == times, path
+
+
+def test_numbers_that_left_are_not_shown_when_the_records_have_changed(rig: Rig) -> None:
+    browser = rig.browser()
+    decide(browser, rig, "approve")
+    rig.answer()
+    lines = rig.stage.records.read_text().splitlines()
+    rig.stage.records.write_text("\n".join(lines[:-1]) + "\n")
+    answer = browser.get("/sent/0")
+    assert answer.status == 409
+    assert "records have changed" in answer.text
+
+
+def test_looking_at_a_study_is_not_deciding_and_makes_nothing_leave(rig: Rig) -> None:
+    browser = rig.browser()
+    for path in every_page(rig):
+        browser.get(path)
+    with opened(rig.stage.config) as store:
+        assert store.egress.rows() == []
+        assert store.ledger.ledger.size == 0
+    assert rig.seen().standing is Decision.PENDING
+
+
+def test_two_waiting_studies_are_two_cards(rig: Rig) -> None:
+    rig.receive(study_plan(submission="two"))
+    assert rig.browser().get("/").text.count('class="card"') == 2
+
+
+def test_the_language_is_chosen_by_the_command_the_browser_or_a_link(rig: Rig) -> None:
+    assert "Studien" in rig.browser("de").get("/").text
+    browser = rig.browser()
+    assert "Studien" in browser.get("/?lang=de").text
+    assert "Studien" in browser.get("/").text
+    assert "Studies" in browser.get("/?lang=en").text
+    assert "geschlossen" in Browser(app=browser.app).get("/", accept_language="de-AT,de;q=0.9").text
+
+
+def test_there_is_a_word_for_whatever_can_be_shown(rig: Rig) -> None:
+    with opened(rig.stage.config) as store:
+        rules = {verdict.rule for verdict in rig.stage.config.policy.verdicts(rig.plan, store.now())}
+    assert set(words.ANSWERS) == {*NAMES.values(), DECLINE}
+    assert set(words.RULES) == rules
+    assert set(words.STANDINGS) == set(Decision)
+    assert set(REASONS) == set(DeclineWord)
+
+
+def test_the_page_listens_on_this_machine_alone(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    addresses: list[str] = []
+
+    def served(app: object, bound: object) -> None:
+        addresses.append(bound.getsockname()[0])  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(program, "serve_until_stopped", served)
+    program.serve(rig.config_file, 0, "en")
+    assert addresses == ["127.0.0.1"]

@@ -1,0 +1,62 @@
+"""`eigenveil-site init` asks a person for what is missing, and without a terminal never waits for anybody."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+from eigenveil_client.site import config as site_config
+from eigenveil_client.site.commands import main
+
+Capture = pytest.CaptureFixture[str]
+
+
+class Typed(io.StringIO):
+    """What a person types, or what a script pipes in."""
+
+    def __init__(self, text: str, terminal: bool) -> None:
+        super().__init__(text)
+        self.terminal = terminal
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+
+def init(patch: pytest.MonkeyPatch, folder: Path, typed: Typed, *words: object) -> int:
+    patch.setattr(sys, "stdin", typed)
+    patch.setattr(sys, "argv", ["eigenveil-site", "init", "--dir", str(folder / "new"), *map(str, words)])
+    return main.main()
+
+
+def test_a_person_is_asked_again_until_it_can_be_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = tmp_path / "records.csv"
+    records.write_text("a\n1\n")
+    typed = Typed(f"Anna!\nanna\nnowhere.csv\n{records}\nbob, carla\n", terminal=True)
+    assert init(monkeypatch, tmp_path, typed) == 0
+    written = site_config.load(tmp_path / "new" / "site.toml")
+    assert (written.name, written.records.source) == ("anna", records)
+    assert written.policy.analysts == ("bob", "carla")
+    assert typed.read() == ""
+
+
+def test_whoever_says_everything_is_asked_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    typed = Typed("never read", terminal=True)
+    assert init(monkeypatch, tmp_path, typed, "--name", "anna", "--records", "r.csv") == 0
+    assert typed.tell() == 0
+
+
+@pytest.mark.parametrize(("terminal", "json"), [(False, False), (True, True)])
+def test_a_script_is_told_what_is_missing(
+    terminal: bool, json: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    typed = Typed("anna\nr.csv\n\n", terminal)
+    assert init(monkeypatch, tmp_path, typed, "--name", "anna", *(["--json"] if json else [])) == 2
+    said = capsys.readouterr().err
+    assert ("--records" in said, "--name" in said) == (True, False)
+    assert typed.tell() == 0
+    assert not (tmp_path / "new").exists()

@@ -1,0 +1,203 @@
+"""What holds of every page of every program: who is let in, what is refused, what a browser is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from eigenveil.errors import Code, InternalError, RequestError
+from eigenveil_common.web.application import Door, application
+from eigenveil_common.web.guard import MOST_BYTES, Origins
+from eigenveil_common.web.links import ByLink
+from eigenveil_common.web.messages import Languages
+from eigenveil_common.web.pages import Pages
+from eigenveil_common.web.sessions import IDLE_SECONDS, LINK_SECONDS, LONGEST_SECONDS, Sessions
+from tests.common.web.asgi import HOST, Browser
+
+PAGE = """{% extends "base.html" %}{% import "forms.html" as forms %}{% block main %}
+<h1>{{ said }}</h1><form method="post">{{ forms.secret(csrf) }}</form>{% endblock %}"""
+HOSTILE = "<script>alert(1)</script>"
+
+
+class Rig:
+    """A program with a page, a form and two pages that fail, and a clock that is moved by hand."""
+
+    def __init__(self, folder: Path) -> None:
+        (folder / "page.html").write_text(PAGE)
+        self.now = 0.0
+        self.changes: list[str] = []
+        pages = Pages(folder, program="Trial", languages=Languages())
+        origins = Origins(scheme="http", hosts=frozenset({HOST}))
+        self.door = Door(pages=pages, sessions=Sessions(lambda: self.now), origins=origins, cookie="trial")
+        self.gate = ByLink(door=self.door)
+
+        async def page(request: Request) -> Response:
+            return pages.render(request, "page.html", said=request.query_params.get("said", ""))
+
+        async def change(request: Request) -> Response:
+            self.changes.append(str((await request.form())["said"]))
+            return Response("done")
+
+        async def fail(request: Request) -> Response:
+            if request.path_params["how"] == "asked":
+                raise RequestError(Code.CONFLICT, HOSTILE)
+            if request.path_params["how"] == "disk":
+                raise InternalError(Code.STORAGE, "cannot write /secret/place")
+            raise ValueError("a record's value")
+
+        self.app = application(
+            [Route("/", page), Route("/change", change, methods=["POST"]), Route("/fail/{how}", fail)],
+            door=self.door,
+            gate=self.gate,
+            doors=[self.gate.entrance()],
+        )
+
+    def entered(self) -> Browser:
+        browser = Browser(app=self.app)
+        assert browser.get(self.gate.link("officer")).status == 200
+        return browser
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    return Rig(tmp_path)
+
+
+def test_a_link_opens_one_session_and_no_second(rig: Rig) -> None:
+    link = rig.gate.link("officer")
+    first, second = Browser(app=rig.app), Browser(app=rig.app)
+    assert first.get("/").status == 401
+    assert first.get(link).status == 200
+    assert first.get("/").status == 200
+    assert second.get(link).status == 401
+    assert second.get("/").status == 401
+
+
+def test_a_link_that_waited_too_long_opens_nothing(rig: Rig) -> None:
+    link = rig.gate.link("officer")
+    rig.now += LINK_SECONDS
+    assert Browser(app=rig.app).get(link).status == 401
+
+
+def test_a_session_ends_when_nobody_uses_it_and_after_a_day_s_work(rig: Rig) -> None:
+    idle, busy = rig.entered(), rig.entered()
+    while rig.now + IDLE_SECONDS / 2 < LONGEST_SECONDS:
+        assert busy.get("/").status == 200
+        rig.now += IDLE_SECONDS / 2
+    assert idle.get("/").status == 401
+    rig.now += IDLE_SECONDS / 2
+    ended = busy.get("/")
+    assert ended.status == 401
+    assert "Open it again" in ended.text
+
+
+def test_the_cookie_is_for_no_script_and_no_other_site(rig: Rig) -> None:
+    said = Browser(app=rig.app).get(rig.gate.link("officer")).header("set-cookie").lower()
+    assert "httponly" in said
+    assert "samesite=strict" in said
+
+
+def test_a_form_counts_with_its_own_session_s_secret_alone(rig: Rig) -> None:
+    mine, other = rig.entered(), rig.entered()
+    for wrong in ({}, {"csrf": ""}, {"csrf": other.csrf("/")}, {"csrf": "\u00e9"}):
+        assert mine.post("/change", wrong | {"said": "no"}).status == 403
+    assert mine.post("/change", {"csrf": mine.csrf("/"), "said": "yes"}).status == 200
+    assert rig.changes == ["yes"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"origin": None}, 403),
+        ({"origin": "null"}, 403),
+        ({"origin": "http://elsewhere.example"}, 403),
+        ({"origin": "https://127.0.0.1:8000"}, 403),
+        ({"origin": "http://127.0.0.1:9000"}, 403),
+        ({"sec_fetch_site": "cross-site"}, 403),
+        ({"sec_fetch_site": "same-site"}, 403),
+        ({"content_type": "text/plain"}, 415),
+        ({"content_type": "multipart/form-data; boundary=x"}, 415),
+        ({"host": "elsewhere.example"}, 421),
+        ({"host": "127.0.0.1"}, 421),
+        ({"host": None}, 421),
+        ({"content_length": str(MOST_BYTES + 1)}, 413),
+        ({"content_length": "-1"}, 413),
+    ],
+)
+def test_a_form_from_elsewhere_or_too_long_changes_nothing(
+    rig: Rig, headers: dict[str, str | None], status: int
+) -> None:
+    browser = rig.entered()
+    form = {"csrf": browser.csrf("/"), "said": "no"}
+    assert browser.post("/change", form, **headers).status == status
+    assert rig.changes == []
+
+
+def test_a_body_that_is_longer_than_it_said_is_refused(rig: Rig) -> None:
+    browser = rig.entered()
+    form = {"csrf": browser.csrf("/"), "said": "x" * MOST_BYTES}
+    assert browser.post("/change", form, content_length="10").status == 413
+    assert rig.changes == []
+
+
+def test_a_page_under_a_foreign_name_is_not_shown(rig: Rig) -> None:
+    assert rig.entered().get("/", host="rebound.example:8000").status == 421
+
+
+def test_every_answer_forbids_frames_foreign_content_and_keeping(rig: Rig) -> None:
+    browser = rig.entered()
+    for path in ("/", "/nowhere", "/fail/bug", "/static/site.css"):
+        answer = browser.get(path)
+        rules = {one.strip() for one in answer.header("content-security-policy").split(";")}
+        assert {
+            "default-src 'none'",
+            "script-src 'self'",
+            "frame-ancestors 'none'",
+            "base-uri 'none'",
+        } <= rules
+        assert not any("unsafe" in rule or "*" in rule for rule in rules)
+        assert answer.header("x-content-type-options") == "nosniff"
+        assert answer.header("cache-control") == "no-store"
+
+
+def test_what_people_typed_is_shown_and_never_run(rig: Rig) -> None:
+    browser = rig.entered()
+    for path in (f"/?said={HOSTILE}", "/fail/asked"):
+        text = browser.get(path).text
+        assert HOSTILE not in text
+        assert "&lt;script&gt;alert(1)" in text
+
+
+@pytest.mark.parametrize("how", ["bug", "disk"])
+def test_a_failure_shows_nothing_of_the_inside(rig: Rig, how: str) -> None:
+    answer = rig.entered().get(f"/fail/{how}")
+    assert answer.status == 500
+    for inside in ("secret", "record", "Traceback", "Error", ".py"):
+        assert inside not in answer.text
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/../application.py",
+        "/static/..%2fapplication.py",
+        "/static/",
+        "/static//etc/passwd",
+        "/static/%00",
+    ],
+)
+def test_no_file_but_the_pages_own_is_served(rig: Rig, path: str) -> None:
+    browser = rig.entered()
+    assert browser.get("/static/site.css").status == 200
+    assert browser.get(path).status == 404
+
+
+def test_pages_hold_nothing_inline_and_nothing_of_elsewhere(rig: Rig) -> None:
+    text = rig.entered().get("/").text
+    for forbidden in ("<style", " style=", "onclick", "http://", "https://", "//cdn"):
+        assert forbidden not in text
+    assert text.count("<script") == text.count('<script src="/static/')

@@ -1,0 +1,66 @@
+"""How often a guess about one person can be right: against mechanisms whose best guess is known."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from eigenveil.accounting.gaussian import gives
+from eigenveil.accounting.guess import most_right, most_right_gaussian, most_right_zcdp
+
+MUS = [0.01, 0.3, 1.0, 2.5, 6.0]
+EPSILONS = [0.01, 0.5, 1.0, 3.0]
+CLOSE = 2e-6  # what is returned is in whole millionths
+
+
+@pytest.mark.parametrize("mu", MUS)
+def test_the_best_guess_about_gaussian_noise_is_right_so_often_and_no_oftener(mu: float) -> None:
+    """Two worlds, mu apart, and the guess that the likelihood makes. False alarm: 5 sigma, under 1e-6."""
+    drawn, times = np.random.default_rng(7), 400_000
+    is_in = drawn.random(times) < 0.5
+    seen = drawn.standard_normal(times) + mu * is_in
+    right = np.mean((seen > mu / 2) == is_in)
+    assert abs(right - most_right_gaussian(Fraction(mu) ** 2)) < 5 * 0.5 / math.sqrt(times)
+
+
+@pytest.mark.parametrize("mu", MUS)
+def test_it_is_what_the_hockey_stick_says_at_epsilon_zero(mu: float) -> None:
+    square, told = Fraction(mu) ** 2, most_right_gaussian(Fraction(mu) ** 2)
+    assert gives(square, 0.0, 2 * told - 1)
+    assert told == 1.0 or not gives(square, 0.0, 2 * (told - CLOSE) - 1)
+
+
+@pytest.mark.parametrize("mu", MUS)
+def test_zcdp_promises_no_less_than_gaussian_noise_needs(mu: float) -> None:
+    square = Fraction(mu) ** 2
+    assert most_right_zcdp(square / 2) >= most_right_gaussian(square)
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_randomised_response_reaches_what_pure_privacy_allows(epsilon: float) -> None:
+    truth = math.exp(epsilon) / (1 + math.exp(epsilon))
+    assert truth <= most_right(epsilon, 0.0) <= truth + CLOSE
+    assert most_right_zcdp(Fraction(epsilon) ** 2 / 2) >= truth
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_a_delta_of_its_own_is_a_chance_to_be_told(epsilon: float) -> None:
+    """With probability delta everything is told; otherwise randomised response."""
+    delta = 0.1
+    truth = delta + (1 - delta) * math.exp(epsilon) / (1 + math.exp(epsilon))
+    assert truth <= most_right(epsilon, delta) <= truth + CLOSE
+    assert most_right_zcdp(Fraction(epsilon) ** 2 / 2, Fraction(1, 10)) >= truth
+
+
+def test_who_learns_nothing_is_right_half_of_the_time_and_nobody_more_than_always() -> None:
+    nothing = (most_right_gaussian(Fraction(0)), most_right_zcdp(Fraction(0)), most_right(0.0, 0.0))
+    assert all(0.5 <= one <= 0.5 + CLOSE for one in nothing)
+    assert (
+        most_right_zcdp(Fraction(10**6))
+        == most_right_gaussian(Fraction(10**6))
+        == most_right(700.0, 0.5)
+        == 1.0
+    )

@@ -1,0 +1,218 @@
+"""Pictures on matplotlib's axes: they show what was released, and mark what noise may have made."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from matplotlib import pyplot
+from matplotlib.axes import Axes
+from matplotlib.collections import QuadMesh
+from matplotlib.container import ErrorbarContainer
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.text import Annotation, Text
+
+from eigenveil import Algorithm, Moments, PrivateCovariance, PrivatePCA, RequestError, plot, predict
+from eigenveil.reporting.figures.biplot import arrows_of
+from eigenveil.reporting.figures.error_curve import foreseen
+from eigenveil.reporting.figures.heatmap import pairs
+from eigenveil.reporting.figures.style import STYLE
+from eigenveil.reporting.figures.subject import Subject
+from eigenveil.reporting.figures.words import (
+    biplot_words,
+    error_words,
+    heatmap_words,
+    loadings_words,
+    scree_words,
+)
+from tests.core.test_released import BOUNDS, NAMES, released, rows, simulation
+
+DRAWN: dict[str, Callable[..., Axes]] = {name: getattr(plot, name) for name in plot.__all__}
+SUBJECT = Subject.of(simulation().document)
+pytestmark = pytest.mark.filterwarnings("ignore:Glyph .* missing from")  # where the font has no 名
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    pyplot.close("all")
+
+
+def noisy(components: int = 3) -> Any:
+    """Of so little epsilon that noise makes most of it."""
+    return simulation(components=components, epsilon=0.15)
+
+
+def meshes(axes: Axes) -> Any:
+    """The coloured cells of a heat map, as an array with holes, without those that are grey."""
+    d = len(NAMES)
+    found = [one.get_array() for one in axes.collections if isinstance(one, QuadMesh)]
+    grey, cells = (np.ma.masked_array(one).reshape((d, d)) for one in found)
+    return cells, grey
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_release_a_simulation_and_an_estimator_are_drawn_alike(name: str) -> None:
+    fitted = released().to_sklearn()
+    texts = []
+    for one in (released(), simulation(), fitted, simulation().document):
+        figure = Figure()
+        axes = figure.add_subplot()
+        assert DRAWN[name](one, ax=axes) is axes
+        texts.append([text.get_text() for text in axes.findobj(Text)])
+    assert texts[0] == texts[1] == texts[2] == texts[3]
+    assert DRAWN[name](released()).get_figure() is pyplot.gcf()
+
+
+def test_bars_are_the_variances_and_whiskers_the_noise() -> None:
+    axes, one = plot.scree(released()), released()
+    heights = [bar.get_height() for bar in axes.patches if isinstance(bar, Rectangle)]
+    np.testing.assert_array_equal(heights[:3], one.explained_variance)
+    assert one.result.covariance is not None
+    np.testing.assert_allclose(heights[3:], np.linalg.eigvalsh(one.result.covariance)[::-1][3:])
+    (bars,) = [held for held in axes.containers if isinstance(held, ErrorbarContainer)]
+    (whiskers,) = bars.lines[2]
+    lengths = [segment[1, 1] - segment[0, 1] for segment in whiskers.get_segments()]
+    np.testing.assert_allclose(lengths, 4 * one.result.noise_scale)
+    assert "columns scaled to" in axes.get_ylabel()
+
+
+def test_lengths_of_bars_are_the_loadings() -> None:
+    bars = plot.loadings(released()).patches
+    widths = [bar.get_width() for bar in bars if isinstance(bar, Rectangle)]
+    np.testing.assert_allclose(np.reshape(widths, (3, 4)), released().components)
+
+
+def test_arrows_point_where_the_columns_do() -> None:
+    wanted, axes = arrows_of(SUBJECT), plot.biplot(released())
+    arrows = [text for text in axes.texts if isinstance(text, Annotation) and not text.get_text()]
+    tips = np.array([arrow.xy for arrow in arrows])
+    np.testing.assert_allclose(tips / np.linalg.norm(tips), wanted / np.linalg.norm(wanted), atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["correlation", "covariance"])
+@pytest.mark.parametrize("of", [simulation(), noisy()])
+def test_cells_are_the_released_numbers_each_pair_once_or_grey(kind: str, of: Any) -> None:
+    shown = pairs(Subject.of(of.document), kind)
+    np.testing.assert_allclose(shown.values, shown.values.T)
+    np.testing.assert_array_equal(shown.is_noise, shown.is_noise.T)
+    if kind == "covariance":
+        np.testing.assert_allclose(shown.values, of.result.covariance)
+    else:
+        found = Moments.of(of.result).correlation().numbers
+        np.testing.assert_array_equal(shown.values, found.values)
+        np.testing.assert_array_equal(shown.is_noise, found.is_noise)
+    cells, grey = meshes(plot.heatmap(of, kind=kind))
+    below = np.tri(4, k=0 if kind == "covariance" else -1, dtype=bool)
+    np.testing.assert_array_equal(~np.ma.getmaskarray(cells), below & ~shown.is_noise)
+    np.testing.assert_array_equal(~np.ma.getmaskarray(grey), below & shown.is_noise)
+    np.testing.assert_array_equal(cells.compressed(), shown.values[below & ~shown.is_noise])
+
+
+def test_the_curve_is_what_the_planner_predicts() -> None:
+    study, epsilons = simulation().plan.study, [0.5, 1.0, 2.0]
+    line = plot.error_vs_epsilon(study, epsilons=epsilons, spectrum=[4, 2, 1]).lines[0]
+    np.testing.assert_array_equal(line.get_xdata(), epsilons)
+    for epsilon, median in zip(epsilons, np.asarray(line.get_ydata()), strict=True):
+        found = predict(replace(study, epsilon=epsilon), spectrum=[4, 2, 1]).error
+        assert found is not None
+        assert median == found.median
+
+
+def test_on_what_was_released_the_planner_is_near_what_the_release_states() -> None:
+    one = simulation(components=2)
+    found = {round(each.epsilon, 9): each.error for each in foreseen(Subject.of(one.document))}
+    stated = one.result.predicted_sin_angle
+    assert stated is not None
+    assert stated / 4 < found[5.0].median < stated * 4
+
+
+def test_what_noise_may_have_made_is_marked() -> None:
+    for of, marked in ((simulation(components=2), False), (noisy(), True)):
+        subject = Subject.of(of.document)
+        assert any(subject.from_noise) is marked
+        hatched = [bar.get_hatch() is not None for bar in plot.scree(of).patches]
+        assert hatched == [*subject.from_noise, *[False] * (4 - subject.k)]
+        assert ("* may be noise" in [text.get_text() for text in plot.loadings(of).texts]) is marked
+        assert ("Noise alone" in scree_words(subject)) is marked
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_on_a_narrow_figure_every_word_is_inside_and_large_enough(name: str) -> None:
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(3.5, 3.0), layout="constrained")
+        axes = DRAWN[name](released(), ax=figure.add_subplot())
+        figure.draw_without_rendering()
+    for text in axes.findobj(Text):
+        if text.get_text() and text.get_visible():
+            box = text.get_window_extent()
+            assert float(text.get_fontsize()) >= 8
+            assert box.x0 >= -1, text.get_text()
+            assert box.x1 <= figure.bbox.x1 + 1, text.get_text()
+
+
+def numbers(words: str) -> list[float]:
+    """Those in a sentence, percentages as shares."""
+    found = re.findall(r"[-+]?\d+\.\d+(?:e[-+]\d+)?(?: %)?", words.replace("\N{MINUS SIGN}", "-"))
+    return [float(one.removesuffix(" %")) / (100 if one.endswith("%") else 1) for one in found]
+
+
+def test_the_words_for_those_who_do_not_see_it_hold_its_numbers() -> None:
+    result, columns = simulation().result, list(NAMES)
+    shares = result.explained_variance_ratio
+    np.testing.assert_allclose(numbers(scree_words(SUBJECT)), [*shares, shares.sum()], atol=6e-4)
+    said = numbers(loadings_words(SUBJECT))
+    top = [sorted(row, key=abs, reverse=True)[:3] for row in result.components]
+    np.testing.assert_allclose(said, np.ravel(top), atol=6e-3)
+    both = pairs(SUBJECT, "correlation")
+    words = heatmap_words(both, columns)
+    i, j = np.unravel_index(np.abs(np.tril(both.values * ~both.is_noise, -1)).argmax(), (4, 4))
+    assert f"{columns[j]} with {columns[i]}" in words
+    assert numbers(words)[0] == pytest.approx(both.values[i, j], rel=0.05)
+    assert f"noise alone could show {int(np.tril(both.is_noise, -1).sum())}." in words
+    arrows = arrows_of(SUBJECT)
+    longest = int(np.linalg.norm(arrows, axis=1).argmax())
+    assert f"the longest: {columns[longest]} " in biplot_words(arrows, columns)
+    found = foreseen(SUBJECT)
+    assert numbers(error_words(found))[0] == pytest.approx(found[0].error.median, rel=0.05)
+
+
+def test_estimators_that_release_a_matrix_have_a_heat_map() -> None:
+    names = [f"x{i}" for i in range(4)]
+    for fitted in (
+        PrivateCovariance(epsilon=50, bounds=BOUNDS, random_state=0).fit(rows()),
+        PrivatePCA(2, epsilon=50, bounds=BOUNDS, algorithm="gauss-cov", random_state=0).fit(rows()),
+    ):
+        shown = [tick.get_text() for tick in plot.heatmap(fitted).get_yticklabels()]
+        assert shown == names
+
+
+@pytest.mark.parametrize(
+    ("draw", "why"),
+    [
+        (lambda: plot.scree(3), "nothing to draw in a int"),
+        (lambda: plot.scree(PrivatePCA()), "an estimator that was fitted"),
+        (lambda: plot.biplot(simulation(components=1)), "needs two components"),
+        (lambda: plot.heatmap(released(), kind="cosine"), 'choose "correlation" or "covariance"'),
+        (lambda: plot.heatmap(simulation(Algorithm.DP_PCA, 2)), "no covariance whose noise is known"),
+        (lambda: plot.error_vs_epsilon(released(), epsilons=[1e-6]), "no error can be predicted"),
+    ],
+)
+def test_what_cannot_be_drawn_says_why(draw: Callable[[], Axes], why: str) -> None:
+    with pytest.raises(RequestError, match=why):
+        draw()
+
+
+def test_without_matplotlib_it_says_where_to_get_it() -> None:
+    code = "import sys; sys.modules['matplotlib'] = None\nfrom eigenveil import plot"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert 'pip install "eigenveil[analyst]"' in done.stderr

@@ -1,0 +1,178 @@
+"""Whatever can be typed, set, met or imported is in docs/reference, and what the guide speaks of exists."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+import eigenveil
+import eigenveil.algorithms
+from eigenveil.errors import Code
+from eigenveil.study.study import Study
+from eigenveil_client.records.recoding.rule import ColumnRule
+from eigenveil_client.site.config import SiteConfig
+from eigenveil_common.config import keys
+from eigenveil_server.config import Config
+from tests.repo.scripts import script
+from tests.repo.test_deploy import GROUPS, unknown
+from tests.repo.tree import ROOT, files
+
+REFERENCE = ROOT / "docs" / "reference"
+GUIDE = [ROOT / "README.md", ROOT / "docs" / "index.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
+FENCE = re.compile(r"^```(\w*).*?\n(.*?)^```", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"`([^`\n]+)`")
+OPTION = re.compile(r"^--[a-z][a-z-]*")
+SETTING = re.compile(r"^([a-z_]+) = ")
+METRIC = re.compile(r"^eigenveil(?:_site)?_(?!client|server|common|proto)\w+$")
+PUBLIC = re.compile(r"^eigenveil\.(\w+)")
+
+
+def reference(name: str) -> str:
+    return (REFERENCE / f"{name}.md").read_text()
+
+
+@pytest.mark.parametrize("name", script("write_reference").WRITERS)
+def test_the_reference_is_of_today(name: str) -> None:
+    """`make docs` mends it."""
+    assert script("write_reference").WRITERS[name]() == reference(name)
+
+
+def options(command: click.Command, path: str) -> Iterator[tuple[str, str]]:
+    """Each command's words, with each of its options and arguments."""
+    for parameter in command.params:
+        yield from ((path, name) for name in parameter.opts if name.startswith("--"))
+    if isinstance(command, click.Group):
+        for name, one in command.commands.items():
+            yield from options(one, f"{path} {name}")
+
+
+def test_every_command_and_option_is_in_the_reference() -> None:
+    parts = re.split(r"^##+ ", reference("commands"), flags=re.MULTILINE)
+    sections = {part.partition("\n")[0]: part for part in parts}
+    wanted = [pair for program, group in GROUPS.items() for pair in options(group, program)]
+    assert len(wanted) > 200
+    missed = [(path, name) for path, name in wanted if name not in sections[path]]
+    assert [one for one in missed if one[1] != "--help"] == []
+
+
+def names_of(kind: Any) -> set[str]:
+    return {one.name for one in fields(kind)}
+
+
+@pytest.mark.parametrize(
+    ("title", "wanted"),
+    [
+        ("site.toml", {*keys(SiteConfig)}),
+        ("site.toml", {"from" if name == "source" else name for name in names_of(ColumnRule)} - {"name"}),
+        ("coordinator.toml", {*keys(Config)}),
+        ("study.toml", names_of(Study) - {"federation"}),
+    ],
+)
+def test_every_key_is_in_the_reference(title: str, wanted: set[str]) -> None:
+    (section,) = (part for part in reference("configuration").split("\n## ") if part.startswith(title))
+    listed = set(re.findall(r"^#### `(\w+)`$", section, re.MULTILINE))
+    tables = set(re.findall(r"^### `\[+(\w+)", section, re.MULTILINE))
+    assert wanted - listed - tables == set()
+
+
+def test_every_key_has_a_meaning() -> None:
+    """Of the files that are explained key by key."""
+    read = script("example_keys").entries
+    for name in ("site", "coordinator", "study", "profile"):
+        text = (ROOT / "deploy" / "config" / f"{name}.example.toml").read_text()
+        assert [(one.table, one.key) for one in read(text) if len(one.meaning) < 20] == []
+
+
+def test_every_error_and_metric_and_public_name_is_in_the_reference() -> None:
+    assert [code.value for code in Code if f"| `{code.value}` |" not in reference("errors")] == []
+    public = [
+        f"{module.__name__}.{name}" for module in (eigenveil, eigenveil.algorithms) for name in module.__all__
+    ]
+    assert [name for name in public if f":: {name}\n" not in reference("python")] == []
+    told = set(re.findall(r"\| `(\w+)` \|", reference("metrics")))
+    trees = (ast.parse(path.read_text()) for path in files("metrics.py", "client", "server"))
+    texts = {n.value for tree in trees for n in ast.walk(tree) if isinstance(n, ast.Constant)}
+    named = {
+        text for text in texts if isinstance(text, str) and re.fullmatch(r"eigenveil_[a-z_]+[a-z]", text)
+    }
+    assert {name for name in named if not {name, f"{name}_total"} & told} == set()
+
+
+def typed(text: str) -> Iterator[list[str]]:
+    """The words of every command that a page shows, in a block or in a sentence."""
+    blocks = "\n".join(body for kind, body in FENCE.findall(text) if kind == "console")
+    lines = [line[2:] for line in re.sub(r" *\\\n *", " ", blocks).splitlines() if line.startswith("$ ")]
+    lines += re.findall(r"^    (eigenveil.*)$", text, re.MULTILINE)
+    lines += CODE.findall(FENCE.sub("", text))
+    for line in lines:
+        words = line.split(" #")[0].split(" |")[0].removesuffix(" &").split()
+        if words and words[0] in GROUPS and len(words) > 1:
+            yield words
+
+
+def strange(text: str) -> list[str]:
+    """What a page says of commands, options, keys, metrics and names that does not exist."""
+    every = {name for program, group in GROUPS.items() for _, name in options(group, program)} | {"--help"}
+    found = [problem for words in typed(text) if (problem := unknown(words[0], words[1:]))]
+    settings = set(re.findall(r"^#### `(\w+)`$", reference("configuration"), re.MULTILINE))
+    metrics = set(re.findall(r"\| `(\w+)` \|", reference("metrics")))
+    for code in CODE.findall(FENCE.sub("", text)):
+        if (option := OPTION.match(code)) and option[0] not in every:
+            found.append(f"no command has {option[0]}")
+        if (setting := SETTING.match(code)) and setting[1] not in settings:
+            found.append(f"no file has the key {setting[1]}")
+        if METRIC.match(code) and code not in metrics:
+            found.append(f"there is no metric {code}")
+        if (name := PUBLIC.match(code)) and not hasattr(eigenveil, name[1]):
+            found.append(f"eigenveil has no {name[1]}")
+    return found
+
+
+@pytest.mark.parametrize("page", GUIDE, ids=lambda page: page.stem)
+def test_what_the_guide_speaks_of_exists(page: Path) -> None:
+    assert strange(page.read_text()) == []
+
+
+def test_what_does_not_exist_is_found() -> None:
+    text = (
+        "`eigenveil fly`, `--loudly`, `min_records = 3`, `eigenveil_speed`, `eigenveil.Nothing`, `policy`\n"
+        "```console\n$ eigenveil-site serve --fast\n```\n"
+    )
+    assert strange(text) == [
+        "eigenveil-site serve has no ['--fast']",
+        "eigenveil has no command 'fly'",
+        "no command has --loudly",
+        "no file has the key min_records",
+        "there is no metric eigenveil_speed",
+        "eigenveil has no Nothing",
+    ]
+
+
+@pytest.mark.parametrize("page", GUIDE[2:], ids=lambda page: page.stem)
+def test_every_block_of_the_guide_is_run_or_says_why_not(page: Path) -> None:
+    """`make docs-site` runs them."""
+    run = {found["code"] for found in script("run_blocks").blocks(page)}
+    shown = {body for kind, body in FENCE.findall(page.read_text()) if kind in ("console", "python", "toml")}
+    assert shown - run == set()
+
+
+def test_a_page_that_says_something_else_than_what_happens_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    run = script("run_blocks").run
+    said = "```console\n$ echo 12 rows\n13 rows\n$ false # exit 1\n$ echo a; echo b\n...\nb\n```\n"
+    page.write_text(f"{said}\n```python\nprint('x')\n```\n\n```text\ny\n```\n")
+    text, found = run(page)
+    assert len(found.problems) == 1
+    assert text == page.read_text().replace("\ny\n", "\nx\n")
+    page.write_text(
+        "<!-- not run: no printer -->\n```console\n$ lpr\n```\n\n```console\n$ true # exit 3\n```\n"
+    )
+    _, found = run(page)
+    assert (len(found.problems), found.not_run) == (1, ["page.md: no printer"])
