@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page
 
-from eigenveil.study.study import Column
 from eigenveil_client.site.commands.console.program import OWNER, application
 from eigenveil_client.site.state.received_plans import Decision
 from eigenveil_common.web.serving import LOOPBACK, listening, server
@@ -18,12 +17,6 @@ from tests.browser.pages import Opened, no_serious_axe, printed, shot
 from tests.client.site.commands.console.rig import Rig, rigged
 
 NAME = "Dr. Berta Klug"
-LABORATORY = tuple(
-    Column(name=name, unit=unit, lower=lower, upper=upper)
-    for name, unit, lower, upper in (
-        ("age", "a", 0, 120), ("body_weight", "kg", 1, 350), ("creatinine", "umol/L", 0, 2000),
-    )
-)  # fmt: skip
 
 
 @contextmanager
@@ -110,9 +103,9 @@ def test_every_page_can_be_read_by_everybody(rig: Rig, opened: Opened, language:
     """By a screen reader, in the dark, on a phone, on paper: and nothing is wider than the screen."""
     look = f"{language}-{'dark' if dark else 'light'}"
     with serving(rig) as link:
-        wide, phone = opened(dark=dark), opened(dark=dark, phone=True)
+        wide = opened(dark=dark)
         base = enter(wide, link)
-        phone.context.add_cookies(wide.context.cookies())
+        phone = opened(dark=dark, phone=True, storage_state=wide.context.storage_state())
         study = f"{base}/studies/{rig.plan.digest}"
         wide.goto(f"{base}/?lang={language}")
         for page, device in ((wide, "wide"), (phone, "phone")):

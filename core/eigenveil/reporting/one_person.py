@@ -5,23 +5,41 @@ from __future__ import annotations
 from fractions import Fraction
 
 from eigenveil.accounting.guess import most_right, most_right_gaussian, most_right_zcdp
+from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.accounting.zcdp import ATTO, MICRO
 from eigenveil.protocol.plan import Plan
 from eigenveil.study.price import Composition
 
+EVEN = Fraction(1, 2)
 
-def most_guessed(plan: Plan) -> float:
-    """How often, at most, somebody who sees all that a study releases is right about whether one person's
-    record is in it, with even odds before.
 
-    Neighbours: the study's own; a person who may be at several sites counts with all of them.
+def most_guessed(plan: Plan) -> Fraction:
+    """How often, at most, somebody who sees all that a study releases answers a yes-or-no question about one
+    person rightly, with even odds before: whether the person is among the records, or what the record says.
+
+    Neighbours: one record taken out and another put in, which is a chain of two where the study's neighbours
+    differ by one record, and one step where they differ in one. A person who may be at several sites counts
+    with all of them.
     Privacy: what the whole plan may spend, by the composition in which it was priced [P4, P5].
     """
     rho, own = Fraction(plan.micro_rho, MICRO), Fraction(plan.atto_delta, ATTO)
+    steps = 2 if plan.study.neighbours is Neighbours.ADD_REMOVE else 1
     match plan.composition:
         case Composition.GAUSSIAN:
-            return most_right_gaussian(2 * rho)
+            return most_right_gaussian(2 * rho * steps**2)
         case Composition.ZCDP:
-            return most_right_zcdp(rho, own)
+            return odds_of_chain(most_right_zcdp(rho, own), steps) if own else most_right_zcdp(rho * steps**2)
+        case Composition.BASIC if own:
+            return odds_of_chain(most_right(plan.study.epsilon, float(own)), steps)
         case Composition.BASIC:
-            return most_right(plan.study.epsilon, float(own))
+            return most_right(steps * plan.study.epsilon, 0.0)
+
+
+def ever_guessed(rho: Fraction, own: Fraction, *, gaussian: bool) -> Fraction:
+    """The same of who sees all that a budget ever pays for, over a chain of two."""
+    return most_right_gaussian(8 * rho) if gaussian else odds_of_chain(most_right_zcdp(rho, own), 2)
+
+
+def odds_of_chain(once: Fraction, steps: int) -> Fraction:
+    """Over `steps` neighbours, of odds over one: total variation obeys the triangle inequality."""
+    return min(Fraction(1), EVEN + steps * (once - EVEN))

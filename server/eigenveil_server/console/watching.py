@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from eigenveil.errors import PeerError, RequestError
+from eigenveil.errors import EigenveilError, PeerError, RequestError
+from eigenveil_common import log
 from eigenveil_server.studies.signal import Signal
 
 PAUSE_SECONDS = 0.5  # between two looks at one study: a round can be quicker than an eye
@@ -46,9 +47,10 @@ class Channel:
 class Hub:
     """The channels that somebody watches. To be used on the event loop."""
 
-    def __init__(self, news: Signal, make: Make) -> None:
+    def __init__(self, news: Signal, make: Make, *, pause: float = PAUSE_SECONDS) -> None:
         self._news = news
         self._make = make
+        self._pause = pause
         self._channels: dict[str, Channel] = {}
 
     async def pieces(self, key: str) -> AsyncIterator[str]:
@@ -77,6 +79,15 @@ class Hub:
                 channel.task.cancel()
 
     async def _look(self, key: str, channel: Channel) -> None:
+        try:
+            await self._follow(key, channel)
+        except Exception as problem:  # noqa: BLE001 - its watchers open the page again, and see what is wrong
+            code = problem.code.value if isinstance(problem, EigenveilError) else type(problem).__qualname__
+            log.alarm("live-page-failed", code=code, at=log.places(problem.__traceback__))
+        finally:
+            channel.fresh.ring()
+
+    async def _follow(self, key: str, channel: Channel) -> None:
         while channel.latest is None or not channel.latest.last:
             # Listening before looking: what happens meanwhile is not missed.
             rung = asyncio.create_task(self._news.wait(LOOK_SECONDS))
@@ -85,7 +96,7 @@ class Hub:
                 if found is not None:
                     channel.latest = found
                     channel.fresh.ring()
-                await asyncio.sleep(PAUSE_SECONDS)
+                await asyncio.sleep(self._pause)
                 await rung
             finally:
                 rung.cancel()

@@ -9,11 +9,10 @@ from itertools import groupby
 from typing import Any
 
 from eigenveil.accounting.budget import studies_left
-from eigenveil.accounting.guess import most_right_gaussian, most_right_zcdp
 from eigenveil.accounting.zcdp import ATTO, MICRO, Cost
 from eigenveil.dictionary.dictionary import Dictionary
 from eigenveil.protocol.plan import Plan, plan_from_json
-from eigenveil.reporting.one_person import most_guessed
+from eigenveil.reporting.one_person import ever_guessed, most_guessed
 from eigenveil.study.study import Column
 from eigenveil_client.connection.held_dictionary import held_dictionary
 from eigenveil_client.connection.identity import load_identity, named
@@ -121,16 +120,16 @@ def card(config: SiteConfig, store: SiteStore, seen: ReceivedPlan) -> Card:
     )
 
 
-def of_hundred(probability: float) -> int:
+def of_hundred(probability: Fraction) -> int:
     """Never less than it is."""
-    return min(100, math.ceil(100 * probability))
+    return math.ceil(100 * probability)
 
 
 def right_ever(store: SiteStore) -> int:
     """Guesses of 100 that are right, at most, of who sees all that this site's budget ever pays for."""
     state = store.ledger.ledger
     rho, own = Fraction(state.limit.micro_rho, MICRO), Fraction(state.limit.atto_delta, ATTO)
-    return of_hundred(most_right_gaussian(2 * rho) if state.exact else most_right_zcdp(rho, own))
+    return of_hundred(ever_guessed(rho, own, gaussian=state.exact))
 
 
 def _share(store: SiteStore, seen: ReceivedPlan, plan: Plan) -> Share:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,9 +10,8 @@ from eigenveil.numerics.encoding import to_bytes
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil.site.site import Site
-from eigenveil.study.study import Column
 from eigenveil_client.site.commands.console.program import OWNER, application
-from eigenveil_client.site.plausible import reader
+from eigenveil_client.site.plausible import dictionary, reader
 from eigenveil_client.site.policy import Approval
 from eigenveil_client.site.state.opening import opened
 from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan
@@ -20,12 +20,14 @@ from tests.client.site.support import Stage, a_plan, a_stage, a_study
 from tests.common.web.asgi import Browser
 
 PORT = 8000
+COLUMNS = ("age", "body_weight", "body_height", "creatinine")
 PURPOSE = "Which laboratory values rise and fall together before a kidney fails"
 
 
 def study_plan(name: str = "kidney-values", purpose: str = PURPOSE, submission: str = "one") -> Plan:
-    columns = tuple(Column(name=name, unit="mmol/L", lower=0.0, upper=10.0) for name in ("a", "b", "c"))
-    return a_plan(a_study(name=name, purpose=purpose, columns=columns), submission=submission)
+    known = {one.name: one for every in dictionary(None).columns for one in every.columns}
+    columns = tuple(known[name] for name in COLUMNS)
+    return a_plan(a_study(name=name, purpose=purpose, columns=columns, components=2), submission=submission)
 
 
 @dataclass(kw_only=True)
@@ -70,8 +72,17 @@ class Rig:
             store.answer(self.plan, asked, to_bytes(values), asked.query.meaning, ())
 
 
+def write_patients(path: Path, rows: int = 60) -> None:
+    """Grown-ups that a fixed formula makes."""
+    seen = [(math.sin(3 * row), math.sin(7 * row)) for row in range(rows)]
+    cells = [(50 + 30 * a, 75 + 20 * b, 170 + 15 * a, 0.9 + 0.3 * b) for a, b in seen]
+    lines = [",".join(COLUMNS), *(",".join(f"{one:.1f}" for one in row) for row in cells)]
+    path.write_text("\n".join(lines) + "\n")
+
+
 def rigged(folder: Path, **told: str) -> Rig:
     stage, plan = a_stage(folder, approval=Approval.ASK, analysts=("*",)), study_plan(**told)
+    write_patients(stage.records)
     config_file = written(stage, 'approval = "ask"\nanalysts = ["*"]\n')
     rig = Rig(stage=stage, plan=plan, config_file=config_file)
     rig.receive(plan)

@@ -130,7 +130,7 @@ def test_a_study_that_breaks_a_rule_is_not_agreed_to(rig: Rig) -> None:
     browser, secret = rig.browser(), ""
     secret = browser.csrf(about(rig, "/approve"))
     with rig.config_file.open("a") as file:
-        file.write('columns = ["a"]\n')
+        file.write('columns = ["age"]\n')
     assert "breaks a rule" in browser.get(about(rig)).text
     assert browser.post(about(rig, "/approve"), {"csrf": secret, "by": NAME}).status == 409
     assert rig.seen().standing is Decision.PENDING

@@ -1,0 +1,49 @@
+"""What is said of one person: no more than the guarantee allows, no less than a known guess reaches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from eigenveil.accounting.guess import most_right, most_right_gaussian
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import MICRO
+from eigenveil.planning.resolve import make_plan
+from eigenveil.reporting.explain import guarantee
+from eigenveil.reporting.one_person import ever_guessed, most_guessed
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import Column, Federation, Study
+
+STUDY = Study(
+    name="pilot", columns=tuple(Column(name=name, unit="mm", lower=-10, upper=10) for name in "abc"),
+    epsilon=2.0, delta=1e-6, components=1, federation=Federation(sites=("north",)),
+    algorithm=Algorithm.GAUSS_COV,
+)  # fmt: skip
+KINDS = [Algorithm.GAUSS_COV, Algorithm.EM_COV, Algorithm.SUBSPACE_EXACT]
+
+
+@pytest.mark.parametrize("neighbours", Neighbours)
+@pytest.mark.parametrize("algorithm", KINDS)
+def test_it_is_no_more_than_the_promise_over_as_many_records(
+    algorithm: Algorithm, neighbours: Neighbours
+) -> None:
+    plan = make_plan(replace(STUDY, algorithm=algorithm, neighbours=neighbours))
+    told, said = guarantee(plan), most_guessed(plan)
+    chain = "other_" if neighbours is Neighbours.ADD_REMOVE else ""
+    allowed = most_right(told[f"{chain}epsilon"], min(told[f"{chain}delta"], 0.999))
+    assert Fraction(1, 2) < said <= allowed
+
+
+def test_whether_somebody_is_in_is_guessed_less_often_than_what_the_record_says() -> None:
+    plan = make_plan(STUDY)
+    assert most_right_gaussian(Fraction(2 * plan.micro_rho, MICRO)) < most_guessed(plan)
+
+
+def test_a_budget_that_pays_for_one_study_says_what_the_study_does() -> None:
+    plan = make_plan(STUDY)
+    rho = Fraction(plan.micro_rho, MICRO)
+    assert ever_guessed(rho, Fraction(0), gaussian=True) == most_guessed(plan)
+    assert ever_guessed(rho, Fraction(0), gaussian=False) >= most_guessed(plan)
+    assert ever_guessed(2 * rho, Fraction(0), gaussian=True) > most_guessed(plan)

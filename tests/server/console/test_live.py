@@ -1,0 +1,180 @@
+"""Live pages: who may watch, how many, what a slow reader holds, and when a watch ends."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from eigenveil.identity import Role
+from eigenveil_server.console.watching import Hub, Piece
+from eigenveil_server.studies.signal import Signal
+from tests.server.console.visits import Browser, Visits, in_loop, visited
+from tests.server.rig import Client, answering, study_toml
+
+SECONDS = 20.0
+
+
+@asynccontextmanager
+async def watching(browser: Browser, path: str) -> AsyncIterator[asyncio.StreamReader]:
+    """A live page, behind its head."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", browser.port, ssl=browser.context)
+    try:
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{browser.port}\r\n\r\n".encode())
+        await writer.drain()
+        yield reader
+    finally:
+        writer.transport.abort()
+
+
+async def status(reader: asyncio.StreamReader) -> int:
+    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), SECONDS)
+    return int(head.split()[1])
+
+
+async def until(reader: asyncio.StreamReader, words: bytes) -> bytes:
+    """What comes up to and with `words`."""
+    return await asyncio.wait_for(reader.readuntil(words), SECONDS)
+
+
+async def ended(reader: asyncio.StreamReader) -> bytes:
+    """What still comes until the other end closes."""
+    try:
+        return await asyncio.wait_for(reader.read(), SECONDS)
+    except ConnectionError:
+        return b""
+
+
+async def begun(visits: Visits) -> tuple[str, Mapping[str, Client]]:
+    """A study that waits for its sites, and these."""
+    sites = await visits.rig.sites()
+    analyst = await visits.rig.client(Role.ANALYST, "ada")
+    return await analyst.submit(study_toml()), sites
+
+
+@in_loop
+async def test_a_watcher_sees_a_study_to_its_end_and_is_told_no_secret(tmp_path: Path) -> None:
+    async with visited(tmp_path / "c") as visits:
+        digest, sites = await begun(visits)
+        operator = await visits.visitor(Role.OPERATOR, "olga")
+        async with watching(operator, f"/studies/{digest}/live") as reader:
+            assert await status(reader) == 200
+            await until(reader, b"under way")
+            async with answering(sites):
+                told = await until(reader, b"its result is released")
+                told += await until(reader, b"\r\n0\r\n\r\n")  # the end of the answer
+        assert b"csrf" not in told
+        # Whoever asks again is told that there is nothing more: browsers then stop asking.
+        assert (await operator.get(f"/studies/{digest}/live")).status == 204
+
+
+@in_loop
+async def test_whoever_is_denied_sees_no_more_of_a_page_that_is_open(tmp_path: Path) -> None:
+    async with visited(tmp_path / "c") as visits:
+        digest, _ = await begun(visits)
+        analyst = await visits.visitor(Role.ANALYST, "abel")
+        operator = await visits.visitor(Role.OPERATOR, "olga")
+        async with (
+            watching(analyst, f"/studies/{digest}/live") as shut_out,
+            watching(operator, f"/studies/{digest}/live") as stays,
+        ):
+            for reader in (shut_out, stays):
+                assert await status(reader) == 200
+                await until(reader, b"under way")
+            visits.rig.daemon.registry.deny(Role.ANALYST, "abel")
+            await ended(shut_out)
+            assert not stays.at_eof()
+        async with watching(analyst, f"/studies/{digest}/live") as again:
+            assert await status(again) == 403
+
+
+@in_loop
+async def test_one_watcher_too_many_is_refused_and_one_who_leaves_makes_room(tmp_path: Path) -> None:
+    most = 8
+    async with visited(tmp_path / "c", settings={"max_watches": most}) as visits:
+        digest, _ = await begun(visits)
+        browsers = [await visits.visitor(Role.OPERATOR, f"o{one}") for one in range(5)]
+        path = f"/studies/{digest}/live"
+        share = most // 4
+        async with asyncio.timeout(3 * SECONDS):
+            entered = [watching(one, path) for one in browsers[:4] for _ in range(share)]
+            for one in entered:
+                assert await status(await one.__aenter__()) == 200
+            async with watching(browsers[4], path) as beyond:
+                assert await status(beyond) == 429
+            await entered[0].__aexit__(None, None, None)
+            while True:
+                async with watching(browsers[4], path) as reader:
+                    if await status(reader) == 200:
+                        break
+            for one in entered[1:]:
+                await one.__aexit__(None, None, None)
+
+
+@in_loop
+async def test_one_visitor_watches_no_more_than_a_share(tmp_path: Path) -> None:
+    async with visited(tmp_path / "c", settings={"max_watches": 4}) as visits:
+        digest, _ = await begun(visits)
+        operator = await visits.visitor(Role.OPERATOR, "olga")
+        async with watching(operator, f"/studies/{digest}/live") as first:
+            assert await status(first) == 200
+            async with watching(operator, "/live") as second:
+                assert await status(second) == 429
+
+
+@in_loop
+async def test_a_study_is_looked_at_once_for_all_and_a_slow_reader_gets_the_latest() -> None:
+    """Whoever reads one piece while a hundred are made gets the hundredth next; nothing waits for them."""
+    news, made = Signal(), [0]
+
+    async def make(key: str, seen: int) -> Piece | None:
+        made[0] += 1
+        return Piece(sequence=made[0], html=f"{key} {made[0]}", last=False)
+
+    hub = Hub(news, make, pause=0.001)
+    slow, quick = hub.pieces("s"), hub.pieces("s")
+    assert await anext(slow) == await anext(quick)
+    while made[0] < 100:
+        news.ring()
+        await asyncio.sleep(0.001)
+    latest = await anext(slow)
+    assert int(latest.split()[1]) >= 100
+    assert await anext(quick) == latest, "one piece was made for both"
+    for one in (slow, quick):
+        await one.aclose()
+    await asyncio.sleep(0.01)
+    done = made[0]
+    news.ring()
+    await asyncio.sleep(0.01)
+    assert made[0] == done, "nobody watches, nobody looks"
+
+
+@in_loop
+async def test_what_cannot_be_made_ends_the_watch_and_not_the_coordinator() -> None:
+    async def make(key: str, seen: int) -> Piece | None:
+        raise RuntimeError("a defect")
+
+    found = [piece async for piece in Hub(Signal(), make).pieces("s")]
+    assert found == []
+
+
+@in_loop
+async def test_a_reader_that_never_reads_keeps_neither_rounds_nor_others_waiting(tmp_path: Path) -> None:
+    async with visited(tmp_path / "c") as visits:
+        digest, sites = await begun(visits)
+        operator = await visits.visitor(Role.OPERATOR, "olga")
+        deaf = socket.create_connection(("127.0.0.1", visits.port))
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        wrapped = operator.context.wrap_socket(
+            deaf, server_hostname="127.0.0.1", do_handshake_on_connect=False
+        )
+        with wrapped as held:
+            await asyncio.to_thread(held.do_handshake)
+            ask = f"GET /studies/{digest}/live HTTP/1.1\r\nHost: 127.0.0.1:{visits.port}\r\n\r\n"
+            await asyncio.to_thread(held.sendall, ask.encode())
+            async with watching(operator, f"/studies/{digest}/live") as reader:
+                assert await status(reader) == 200
+                async with answering(sites):
+                    await until(reader, b"its result is released")

@@ -1,0 +1,199 @@
+"""What pages show and do: studies, submission, cancelling, the record; others' words stay words."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from eigenveil.identity import Role
+from eigenveil_server.admin.status import report
+from tests.server.console.visits import Answer, Browser, a_dictionary, in_loop, visited
+from tests.server.rig import SITES, answering, study_toml
+
+SCRIPT = "<script>alert(1)</script>"
+BREAKING = "\"'><img src=x onerror=alert(1)>{{7*7}}"
+
+
+async def typed(
+    browser: Browser, do: str, *, columns: Iterable[str] = (), again: bool = False, **changes: str
+) -> Answer:
+    """Open the form, fill it in, and press a button."""
+    form = await browser.get("/submit")
+    fields = {"name": "first", "purpose": "to see", "components": "2", "epsilon": "1", "delta": "1e-6"}
+    fields |= {"expected_records": "10000", "submission": form.submission, "do": do} | changes
+    chosen = list(columns) or ["c0", "c1", "c2", "c3"]
+    sent = [("csrf", form.csrf), *fields.items(), *(("column", one) for one in chosen)]
+    sent += [("site", one) for one in SITES] + ([("again", "yes")] if again else [])
+    return await browser.post("/submit", sent)
+
+
+async def shown(browser: Browser, path: str, words: str) -> Answer:
+    """A page, once it says `words`."""
+    async with asyncio.timeout(30):
+        while words not in (found := await browser.get(path)).text:
+            await asyncio.sleep(0.1)
+    return found
+
+
+@in_loop
+async def test_a_study_from_the_form_is_the_study_from_a_file_and_its_release_is_the_signed_one(
+    tmp_path: Path,
+) -> None:
+    async with visited(tmp_path / "c") as visits:
+        sites = await visits.rig.sites()
+        analyst, client = (
+            await visits.visitor(Role.ANALYST, "ada"),
+            await visits.rig.client(Role.ANALYST, "bea"),
+        )
+        predicted = await typed(analyst, "predict")
+        assert predicted.status == 200
+        async with answering(sites):
+            path = (await typed(analyst, "submit")).headers["location"]
+            await shown(analyst, path, "What was found")
+            kept = await analyst.get(f"{path}/release.json")
+            report_page = await analyst.get(f"{path}/report")
+        digest = path.rpartition("/")[2]
+        assert kept.text.encode() == await client.release(digest)
+        study = json.loads(kept.text)["document"]["plan"]["study"]
+        assert (study["name"], study["purpose"], study["components"]) == ("first", "to see", 2)
+        assert [one["name"] for one in study["columns"]] == ["c0", "c1", "c2", "c3"]
+        assert study["federation"]["sites"] == list(SITES)
+        policy = report_page.headers["content-security-policy"]
+        assert "sandbox" in policy
+        assert "script-src" not in policy, "nothing but default-src speaks of scripts"
+        assert "default-src 'none'" in policy
+
+
+@in_loop
+async def test_the_same_form_twice_is_one_study_and_the_same_study_again_asks_first(tmp_path: Path) -> None:
+    async with visited(tmp_path / "c") as visits:
+        await visits.rig.sites()
+        analyst = await visits.visitor(Role.ANALYST, "ada")
+        first = await typed(analyst, "submit", submission="one")
+        assert first.status == 303
+        assert (await typed(analyst, "submit", submission="one")).headers["location"] == first.headers[
+            "location"
+        ]
+        asked = await typed(analyst, "submit", submission="two")
+        assert asked.status == 409
+        assert first.headers["location"] in asked.text
+        assert len(report(visits.rig.config)["studies"]) == 1
+        again = await typed(analyst, "submit", submission="two", again=True)
+        assert again.headers["location"] != first.headers["location"]
+
+
+@in_loop
+async def test_what_is_wrong_is_said_in_the_form_and_nothing_typed_is_lost(tmp_path: Path) -> None:
+    async with visited(tmp_path / "c") as visits:
+        await visits.rig.sites()
+        analyst = await visits.visitor(Role.ANALYST, "ada")
+        for wrong in (
+            {"components": "many"},
+            {"components": "9"},
+            {"epsilon": "1e9"},
+            {"epsilon": "nan"},
+            {"delta": ""},
+            {"name": ""},
+            {"submission": "../x"},
+        ):
+            answer = await typed(analyst, "submit", purpose="kept words", **wrong)
+            assert answer.status == 400, wrong
+            assert "kept words" in answer.text
+            assert 'class="note care"' in answer.text
+        assert (await typed(analyst, "submit", columns=["nowhere"])).status == 400
+        assert report(visits.rig.config)["studies"] == []
+        assert report(visits.rig.config)["budget"]["reserved_micro_rho"] == 0
+
+
+@in_loop
+async def test_searching_keeps_what_was_chosen(tmp_path: Path) -> None:
+    dictionary = a_dictionary("glucose", "sodium", "potassium")
+    async with visited(tmp_path / "c", dictionary) as visits:
+        analyst = await visits.visitor(Role.ANALYST, "ada")
+        found = await typed(analyst, "find", columns=["glucose"], search="POTASS")
+        boxes = [line for line in found.text.splitlines() if 'name="column"' in line]
+        assert [("checked" in line, "glucose" in line) for line in boxes] == [(True, True), (False, False)]
+        assert "potassium" in boxes[1]
+
+
+@in_loop
+async def test_only_its_analyst_cancels_a_study(tmp_path: Path) -> None:
+    async with visited(tmp_path / "c") as visits:
+        await visits.rig.sites()
+        analyst, other = [await visits.visitor(Role.ANALYST, one) for one in ("ada", "bea")]
+        operator = await visits.visitor(Role.OPERATOR, "olga")
+        path = (await typed(analyst, "submit")).headers["location"]
+        assert "/cancel" not in (await other.get(path)).text
+        csrf = (await other.get("/submit")).csrf
+        assert (await other.post(f"{path}/cancel", [("csrf", csrf)])).status == 404
+        csrf = (await operator.get("/people/analyst/ada/deny")).csrf
+        assert (await operator.post(f"{path}/cancel", [("csrf", csrf)])).status == 403
+        assert report(visits.rig.config)["studies"][0]["state"] == "running"
+        assert (await analyst.send(path, f"{path}/cancel")).status == 303
+        assert report(visits.rig.config)["studies"][0]["state"] == "cancelled"
+
+
+@pytest.mark.parametrize("script", [SCRIPT, BREAKING])
+@in_loop
+async def test_no_word_of_anybody_becomes_a_part_of_a_page(tmp_path: Path, script: str) -> None:
+    """In every field that takes text: of the form, of the dictionary, of a file, of a denial."""
+    column = f"c{script}"[:60]
+    async with visited(tmp_path / "c", a_dictionary("c0", column, meaning=script)) as visits:
+        sites = await visits.rig.sites()
+        analyst = await visits.visitor(Role.ANALYST, "ada")
+        operator = await visits.visitor(Role.OPERATOR, "olga")
+        pages = [await typed(analyst, "find", columns=["c0"], **dict.fromkeys(TEXTS, script))]
+        pages.append(await typed(analyst, "predict", columns=["c0", column], purpose=script, name="n"))
+        async with answering(sites, columns=2):
+            sent = await typed(analyst, "submit", columns=["c0", column], purpose=script, name="scripted")
+            assert sent.status == 303, sent.text
+            path = sent.headers["location"]
+            await shown(analyst, path, "What was found")
+        deny = "/people/analyst/ada/deny"
+        assert (await operator.send(deny, deny, why=script)).status == 303
+        for one in ("/", "/studies", "/budget", path, f"{path}/report", "/people", "/refusals", "/audit"):
+            pages.append(await operator.get(one))
+        pages.append(await operator.get(f"/audit?before={script.replace(' ', '+')}".replace('"', "%22")))
+        raw = script.split("{{")[0]
+        assert [page.text[:200] for page in pages if raw in page.text] == []
+        assert any("&lt;" in page.text for page in pages), "it is shown, as what it is"
+
+
+TEXTS = ("name", "purpose", "search", "components", "epsilon", "delta", "expected_records", "submission")
+
+
+@in_loop
+async def test_the_record_is_read_a_page_at_a_time_and_every_line_once(tmp_path: Path) -> None:
+    async with visited(tmp_path / "c") as visits:
+        for number in range(60):
+            visits.rig.token(Role.ANALYST, f"a{number}")
+        operator = await visits.visitor(Role.OPERATOR, "olga")
+        first = await operator.get("/audit")
+        older = first.text.partition('href="/audit?before=')[2].partition('"')[0]
+        second = await operator.get(f"/audit?before={older}")
+        for number in range(60):
+            line = f"<code>analyst/a{number}</code>"
+            assert first.text.count(line) + second.text.count(line) == 1
+        assert (await operator.get("/audit?before=9" + "9" * 30)).status == 400
+
+
+@in_loop
+async def test_operators_see_who_is_online_and_analysts_only_the_hour(tmp_path: Path) -> None:
+    async with visited(tmp_path / "c") as visits:
+        sites = await visits.rig.sites()
+        analyst, operator = (
+            await visits.visitor(Role.ANALYST, "ada"),
+            await visits.visitor(Role.OPERATOR, "olga"),
+        )
+        async with answering(sites):
+            client = await visits.rig.client(Role.ANALYST, "bea")
+            await client.events(await client.submit(study_toml()))
+        told = (await analyst.get("/")).text
+        assert "online" not in told
+        assert "in the hour of" in told
+        assert "Certificate until" not in told
+        assert "Certificate until" in (await operator.get("/")).text
