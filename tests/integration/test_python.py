@@ -19,24 +19,16 @@ import numpy as np
 import pytest
 
 import eigenveil
-from eigenveil import EigenveilError, load_release, parse_study
+from eigenveil import EigenveilError, load_release
 from eigenveil.errors import Code
 from eigenveil_client.analyst import client
 from eigenveil_client.analyst.python.connected import ConnectedFederation
 from eigenveil_client.demo.federation import COORDINATOR
-from eigenveil_client.demo.layout import demo_dictionary
 from eigenveil_client.demo.processes import command_line
 from tests.integration.stage import SITES, Stage
 
 COLUMNS = ["radius", "texture", "area"]
 LAST = SITES[-1]
-
-
-@pytest.fixture(scope="module")
-def published(stage: Stage) -> Stage:
-    """The same federation with a dictionary, as `eigenveil demo --keep` leaves it."""
-    stage.federation.publish(demo_dictionary(parse_study(stage.text)))
-    return stage
 
 
 @pytest.fixture
