@@ -10,14 +10,14 @@ from pathlib import Path
 
 from eigenveil import __version__
 
-sys.path.insert(0, str(Path(__file__).parent))  # for the extension below, which is ours
+sys.path.insert(0, str(Path(__file__).parent))  # for the last two extensions, which are ours
 
 project = "eigenveil"
 author = "The eigenveil authors"
 copyright = "The eigenveil authors, Apache-2.0"
 release = version = __version__
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "site_links"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "site_links", "kept_federation"]
 root_doc = "docs/index"
 include_patterns = [
     "docs/**.md",
@@ -32,6 +32,7 @@ KEPT = {"docs", "core", "proto", "deploy", "CHANGELOG.md", "CONTRIBUTING.md"}
 exclude_patterns = [
     *sorted(path.name for path in Path(__file__).parents[1].iterdir() if path.name not in KEPT),
     "docs/README.md",
+    "docs/notebooks/demo-out",
 ]
 
 # A heading is a place to link to, as repositories show Markdown.
@@ -39,7 +40,6 @@ myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence", "deflist"]
 suppress_warnings = ["myst.header"]  # decisions and the changelog skip a level on purpose
 nb_execution_mode = "force"
-nb_execution_in_temp = True
 nb_execution_timeout = 300  # for one block, on a busy machine
 nb_execution_raise_on_error = True
 nb_merge_streams = True

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-TABLE = re.compile(r"^(?:# )?(\[\[?[\w.]+\]?\])$")
-KEY = re.compile(r"^(?P<off># )?(?P<key>[a-z_]+) = (?P<value>.*?)(?:\s{2,}# (?P<beside>.*))?$")
-FURTHER = re.compile(r"^ {8,}# (.*)$")
+TABLE = re.compile(r"^(?:# )?(\[\[?[\w.]+\]?\])(?:\s{2,}# (.*))?$")
+KEY = re.compile(r"""^(?P<off># )?(?P<key>[a-z_]+|"[^"]+") = (?P<value>.*?)(?:\s{2,}# (?P<beside>.*))?$""")
+FURTHER = re.compile(r"^#? {8,}# (.*)$")
 COLUMN = re.compile(r"^\[column\.\w+\]$")
 
 
@@ -32,23 +32,24 @@ def entries(text: str) -> list[Entry]:
 
 
 def _read(text: str) -> Iterator[Entry]:
-    table, off, intro = "", False, ""
+    """In order. Keys that are only shown, as comments, stand directly below the head of their table."""
+    table, only_shown, below, intro = "", False, False, ""
     words: list[str] = []
     last: Entry | None = None
     for line in text.splitlines():
         head, pair, further = TABLE.match(line), KEY.match(line), FURTHER.match(line)
         if head:
-            table = COLUMN.sub("[column.NAME]", head[1])
-            off, intro, words, last = line.startswith("#"), " ".join(words), [], None
+            table, only_shown, below = COLUMN.sub("[column.NAME]", head[1]), line.startswith("#"), True
+            intro, words, last = head[2] or " ".join(words) or intro, [], None
         elif further and last:
             last.meaning += f" {further[1]}"
-        elif pair and bool(pair["off"]) == off:
+        elif pair and (below or not pair["off"]):
             meaning = pair["beside"] or " ".join(words) or intro
             example = f"{pair['key']} = {pair['value']}"
             last = Entry(table=table, key=pair["key"], example=example, meaning=meaning)
             yield last
         elif line.startswith("#"):
             words, last = [*([] if last else words), line[2:]], None
-        else:  # an empty line ends a block; keys that are only shown, as comments, end with it
-            table, off = ("", False) if off else (table, off)
-            words, last = [], None
+        else:
+            table, below = ("" if only_shown else table), False
+            only_shown, words, last = False, [], None

@@ -8,8 +8,10 @@ from __future__ import annotations
 import re
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import click
 from example_keys import entries
@@ -150,15 +152,14 @@ def exported(one: Metric) -> str:
 
 
 def of_site() -> list[Metric]:
-    """What the file of a site holds that has lost its connection once."""
-    contact = site_metrics.Contact(connections=1)
-    contact.lost[Code.UNREACHABLE.value] += 1
+    """What the file of a site holds, of every label one value."""
+    contact = site_metrics.Contact(connections=1, lost=Counter(code=1), notices=Counter(outcome=1))
     text = site_metrics.text(contact, Ledger(Policy().budget), 0.0).decode()
     return list(text_string_to_metric_families(text))
 
 
 def of_coordinator() -> list[Metric]:
-    """What a new coordinator shows that has refused a call and ended a connection."""
+    """What a new coordinator shows, of every label one value."""
     with tempfile.TemporaryDirectory() as folder:
         made = create(
             Layout(
@@ -168,8 +169,9 @@ def of_coordinator() -> list[Metric]:
         )  # fmt: skip
         config = load(made, Config)
         counted = Metrics()
-        counted.refused(Code.BUG)
-        counted.closed("denied", "nobody")
+        for one in set(counted.registry._names_to_collectors.values()):
+            if names := getattr(one, "_labelnames", ()):  # without a sample its labels would not be seen
+                one.labels(*names)  # type: ignore[attr-defined]
         store = existing_store(config)
         counted.registry.register(_Standing(config, store, Ledger(config.budget)))
         text = generate_latest(counted.registry).decode()
@@ -184,11 +186,12 @@ def python() -> str:
     for module in (eigenveil, eigenveil.algorithms):
         lines += ["", f"## {module.__name__}", "", "```{eval-rst}"]
         for name in sorted(module.__all__, key=str.lower):
-            kind = "autoclass" if isinstance(getattr(module, name), type) else "autofunction"
-            if not callable(getattr(module, name)):
-                kind = "autodata"
+            one = getattr(module, name)
+            kind = "autoclass" if isinstance(one, type) else "autofunction"
+            if not callable(one):
+                kind = "automodule" if isinstance(one, ModuleType) else "autodata"
             lines += [f".. {kind}:: {module.__name__}.{name}"]
-            lines += ["   :members:", ""] if kind == "autoclass" else [""]
+            lines += ["   :members:", ""] if kind in ("autoclass", "automodule") else [""]
         lines += ["```"]
     return "\n".join(lines) + "\n"
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.toml import study_to_toml
+from eigenveil.study.toml import parse_study, study_to_toml
 from eigenveil_client.demo.federation import DemoFederation
-from eigenveil_client.demo.layout import demo_study, prepared, public_records, write_records
+from eigenveil_client.demo.layout import demo_dictionary, demo_study, prepared, public_records, write_records
 from eigenveil_client.demo.processes import Processes
 from tests.integration.stage import SITES, Stage
 
@@ -30,3 +30,10 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
             yield Stage(layout=layout, federation=federation, text=text)
         finally:
             processes.stop()
+
+
+@pytest.fixture(scope="session")
+def published(stage: Stage) -> Stage:
+    """The same federation with a dictionary, as `eigenveil demo --keep` leaves it."""
+    stage.federation.publish(demo_dictionary(parse_study(stage.text)))
+    return stage

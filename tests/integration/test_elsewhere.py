@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from eigenveil.study.toml import parse_study
-from eigenveil_client.demo.layout import demo_dictionary
 from tests.integration.stage import Stage
 
 ROOT = Path(__file__).parents[2]
@@ -51,14 +49,13 @@ def elsewhere(folder: Path, code: str, *arguments: object) -> subprocess.Complet
 
 
 def test_an_analysts_way_from_enrolment_to_a_result_needs_nothing_of_posix(
-    stage: Stage, tmp_path: Path
+    published: Stage, tmp_path: Path
 ) -> None:
-    stage.federation.publish(demo_dictionary(parse_study(stage.text)))
-    done = elsewhere(tmp_path, FLOW, stage.layout.analyst)
+    done = elsewhere(tmp_path, FLOW, published.layout.analyst)
     assert done.returncode == 0, done.stderr
     fetch = ["study", "result", "elsewhere", "--out", tmp_path]
     for words in (["study", "list"], ["columns"], ["doctor"], fetch):
-        done = elsewhere(tmp_path, COMMAND, *words, "--profile", stage.layout.analyst, "--json")
+        done = elsewhere(tmp_path, COMMAND, *words, "--profile", published.layout.analyst, "--json")
         assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(done.stdout)["declined"] is None
     assert "Linux or macOS" in elsewhere(tmp_path, COMMAND, "demo", "--json").stdout

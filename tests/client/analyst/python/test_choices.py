@@ -6,7 +6,7 @@ import tomllib
 from typing import Any
 
 import numpy as np
-import pandas  # type: ignore[import-untyped]
+import pandas
 import pytest
 
 from eigenveil import Column, PublicNorm, RequestError
