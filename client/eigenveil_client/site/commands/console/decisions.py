@@ -70,7 +70,7 @@ async def _ask(console: Console, act: str, request: Request) -> Response:
 async def _do(console: Console, act: str, request: Request) -> Response:
     form, change = await request.form(), ACTS[act][1]
     await console.from_store(lambda config, store: change(config, store, asked_for(store, request), form))
-    return RedirectResponse(f"/studies/{request.path_params['study']}", status_code=303)
+    return RedirectResponse(f"{console.pages.base}/studies/{request.path_params['study']}", status_code=303)
 
 
 def _name(form: FormData) -> str:
