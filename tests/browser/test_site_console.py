@@ -24,7 +24,7 @@ def serving(rig: Rig) -> Iterator[str]:
     """The program on a real socket, as the command runs it; the link that it prints."""
     with listening(LOOPBACK, 0) as bound:
         port: int = bound.getsockname()[1]
-        app, gate = application(rig.config_file, port)
+        app, gate = application(rig.config_file, port, base="/below")
         made = server(app, http="h11")
         thread = threading.Thread(target=made.run, kwargs={"sockets": [bound]})
         thread.start()

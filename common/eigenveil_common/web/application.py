@@ -87,6 +87,7 @@ class Door:
             self.cookie_name,
             session.token,
             max_age=int(LONGEST_SECONDS),
+            path=f"{self.pages.base}/",
             secure=self.origins.scheme == "https",
             httponly=True,
             samesite="strict",
@@ -174,5 +175,5 @@ def application(
         return Route(route.path, answer, methods=sorted(route.methods or SAFE))
 
     every = Router([safe(one) for one in (*inside, *doors, static(OWN / "static", *folders))])
-    guarded = Mount("", Guarded(app=every, origins=door.origins))
+    guarded = Mount(door.pages.base, Guarded(app=every, origins=door.origins))
     return Headed(app=Starlette(routes=[guarded], exception_handlers={HTTPException: refuse}))

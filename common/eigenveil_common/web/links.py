@@ -45,4 +45,4 @@ class ByLink:
 
     def link(self, owner: str) -> str:
         """The path of a new link."""
-        return PATH.format(link=self.door.sessions.link(owner))
+        return self.door.pages.base + PATH.format(link=self.door.sessions.link(owner))

@@ -19,7 +19,7 @@ class Pages:
     """The pages of one program: the templates of `folder`, then ours.
 
     `program` is what is written above each page; `navigation` are paths and their names, marked for the
-    catalogues.
+    catalogues; `base` is what all paths begin with.
     """
 
     def __init__(
@@ -29,10 +29,17 @@ class Pages:
         program: str,
         languages: Languages,
         navigation: Sequence[tuple[str, str]] = (),
+        base: str = "",
     ) -> None:
         self.languages = languages
+        self.base = base
         loader = FileSystemLoader([folder, OWN / "templates"])
-        common = {"program": program, "navigation": tuple(navigation), "languages": languages.names}
+        common = {
+            "base": base,
+            "program": program,
+            "navigation": tuple(navigation),
+            "languages": languages.names,
+        }
         self._made = {name: _environment(loader, languages.words(name)) for name in languages.names}
         for made in self._made.values():
             made.globals.update(common)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
 
 import click
@@ -36,10 +37,12 @@ def languages(first: str = ENGLISH) -> Languages:
     return Languages(HERE / "locale", first)
 
 
-def application(config_file: Path, port: int, first: str = ENGLISH) -> tuple[ASGIApp, ByLink]:
-    """The pages for a browser that finds them at `port`, and the gate whose links lead in."""
+def application(config_file: Path, port: int, first: str = ENGLISH, base: str = "") -> tuple[ASGIApp, ByLink]:
+    """The pages for a browser that finds them at `port` below `base`, and the gate whose links lead in."""
     name = site_config.load(config_file).name
-    pages = Pages(HERE / "templates", program=name, languages=languages(first), navigation=NAVIGATION)
+    pages = Pages(
+        HERE / "templates", program=name, languages=languages(first), navigation=NAVIGATION, base=base
+    )
     hosts = frozenset(f"{host}:{port}" for host in (LOOPBACK, "localhost"))
     door = Door(
         pages=pages,
@@ -68,7 +71,9 @@ def serve(config_file: Path, port: int, language: str) -> None:
         ) from problem
     with bound:
         here: int = bound.getsockname()[1]
-        app, gate = application(config_file, here, language)
+        # A browser sends cookies of this address to every port of it, and another user may serve one: but
+        # only below their own path, which nobody else knows.
+        app, gate = application(config_file, here, language, f"/{secrets.token_urlsafe(12)}")
         click.echo(f"Open this link in a browser on this machine, within {LINK_SECONDS // 60:g} minutes:")
         click.echo(f"  http://{LOOPBACK}:{here}{gate.link(OWNER)}")
         click.echo("It lets one browser in, once. Ctrl-C closes the page.")

@@ -13,9 +13,10 @@ from eigenveil_client.demo.processes import command_line
 from tests.client.site.commands.console.rig import rigged
 
 
-def status(url: str) -> int:
+def status(url: str, cookie: str = "") -> int:
     try:
-        with urllib.request.urlopen(url, timeout=20) as answer:
+        asked = urllib.request.Request(url, headers={"Cookie": cookie})
+        with urllib.request.urlopen(asked, timeout=20) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as refused:
         return refused.code
@@ -28,9 +29,14 @@ def test_the_printed_link_opens_once_and_ctrl_c_ends_it_without_a_word_of_the_li
         assert process.stdout is not None
         try:
             said = [process.stdout.readline() for _ in range(2)]
-            found = re.search(r"http://127\.0\.0\.1:\d+/enter/(\S+)", said[1])
+            found = re.search(r"(http://127\.0\.0\.1:\d+)(/\S+)/enter/\S+", said[1])
             assert found is not None, said
-            assert [status(found[0]), status(found[0])] == [200, 401]
+            with urllib.request.urlopen(found[0], timeout=20) as entered:
+                cookie = entered.headers["set-cookie"]
+            assert f"Path={found[2]}/;" in cookie  # it goes to no other port of this address
+            assert status(found[0]) == 401
+            assert status(f"{found[1]}{found[2]}/", cookie.partition(";")[0]) == 200
+            assert status(f"{found[1]}/", cookie.partition(";")[0]) == 404
             process.send_signal(signal.SIGINT)
             _, errors = process.communicate(timeout=30)
         finally:
