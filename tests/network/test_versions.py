@@ -17,7 +17,7 @@ from eigenveil_client.connection import channel
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.rpc import service
-from eigenveil_server.storage.states import decline_word
+from eigenveil_server.storage.states import decline_of
 from tests.client.site.support import FEDERATION, Coordinator, a_plan, a_stage, until, work
 from tests.server.rig import made, refusal, serving
 from tests.support import refused
@@ -120,4 +120,4 @@ def test_an_end_that_is_unknown_here_ends_no_study(
 def test_a_reason_that_is_unknown_here_declines_nothing() -> None:
     for reason in (0, 99, -1):
         with refused(Code.PROTOCOL, "unknown here"):
-            decline_word(reason)
+            decline_of(pb.DeclineRequest(reason=reason))

@@ -48,3 +48,19 @@ def test_while_a_person_is_waited_for_every_answer_is_seen() -> None:
     )
     assert said[-1].endswith("a=answered b=waiting for approval")
     assert len(said) == 3
+
+
+def test_before_the_first_round_every_word_is_seen_and_a_stranger_s_text_moves_no_cursor() -> None:
+    hour = 3_600_000
+    waits = [pb.SiteStatus(site="a", status="agreed"), pb.SiteStatus(site="b", status="waiting for a person")]
+    no = pb.SiteStatus(site="b", status="declined: purpose", text="[red]\x1b[2Jno\nno")
+    first, second, third = (event("planned") for _ in range(3))
+    first.MergeFrom(pb.StudyEvent(consent=waits, consent_ends_unix_ms=hour))
+    second.MergeFrom(pb.StudyEvent(consent=[waits[0], no], starts_unix_ms=hour))
+    third.MergeFrom(pb.StudyEvent(consent=[waits[0]]))
+    said = "\n".join(lines(first, second, third))
+    assert "until 1970-01-01 01:00 (UTC)" in said
+    assert "b: waiting for a person" in said
+    assert "asks nothing before 1970-01-01 01:00 (UTC)" in said
+    assert '("[red]?[2Jno?no")' in said
+    assert "round 1" not in said
